@@ -12,8 +12,9 @@ import yaml
 from starlette.routing import BaseRoute, Route
 
 from muster_agent.fleet import iperf_routes
-from muster_agent.http.openapi import document
+from muster_agent.http.openapi import openapi_document
 from muster_agent.query.status_query import OWN
+from muster_kube.nodehealth import AgentIdentity
 from muster_operator import app as operator
 from muster_operator import metrics_server
 from muster_operator.proxy import routes as proxy
@@ -32,7 +33,7 @@ TABLE = ["| request | answers |", "|---|---|"]
 
 def text() -> str:
     nothing: Any = MagicMock()  # routes are made without what they answer from
-    described = document(SimpleNamespace(node="NODE", version="", checks={}), set())  # type: ignore[arg-type]
+    described = openapi_document(SimpleNamespace(node="NODE", identity=AgentIdentity(), checks={}), set())  # type: ignore[arg-type]
     served = [
         f"| `GET {path}` | {reference.cell(each['get']['summary'])} |" for path, each in described["paths"].items()
     ]

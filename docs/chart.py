@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel
 
-from muster_agent.settings import Settings as AgentSettings
+from muster_agent.settings import AgentSettings
 from muster_checks.base.declaration import Check
 from muster_checks.registry import load_registry
 from muster_operator.proxy.settings import ProxySettings

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from muster_agent.settings import Settings as AgentSettings
+from muster_agent.settings import AgentSettings
 from muster_operator.job import crd
 from muster_operator.proxy.settings import ProxySettings
 from muster_operator.settings import OperatorSettings

@@ -31,14 +31,14 @@ def main(arguments: argparse.Namespace) -> int:
 
     flags = {name: value for name, value in vars(arguments).items() if name in settings.FLAGS}
     try:
-        loaded = settings.load(arguments.config, flags)
+        loaded = settings.load_agent_settings(arguments.config, flags)
         configure_logging(loaded.log_format)
 
         import asyncio
 
         from muster_agent.process import lean_imports
 
-        lean_imports.load()
+        lean_imports.load_lean()
         from muster_agent import app
         from muster_agent.idle.pod_resources import PodResources
         from muster_agent.process import privileges
@@ -47,7 +47,7 @@ def main(arguments: argparse.Namespace) -> int:
         if loaded.run_as is not None:
             kubelet = PodResources(loaded.pod_resources)
             kubelet.open_now()
-        return asyncio.run(app.run(loaded, privileges.settle(loaded), kubelet))
+        return asyncio.run(app.run(loaded, privileges.drop_privileges(loaded), kubelet))
     except SettingsError as error:
         print(error, file=sys.stderr)
         return EXIT_USAGE

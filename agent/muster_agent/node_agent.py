@@ -5,23 +5,25 @@ Edges (API, HTTP, disk, signals) are wired in app.py and ask here.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from muster_agent.checks.check_answer import Answered, refused_by
-from muster_agent.checks.health_status import compose
-from muster_agent.checks.node_check import Context, Running
-from muster_agent.checks.request_runner import STOPPING, Requests
-from muster_agent.checks.run_queue import Busy, CpuShare, Turns
+from muster_agent.checks.check_outcome import CheckOutcome, refused_outcome
+from muster_agent.checks.local_node import LocalNode
+from muster_agent.checks.node_check import NodeCheck
+from muster_agent.checks.reporter import NO_REPORTER, Reporter
+from muster_agent.checks.request_runner import STOPPING, RequestRunner
+from muster_agent.checks.run_queue import CpuShare, NodeBusy, RunQueue
 from muster_agent.checks.schedule import Schedule
-from muster_agent.checks.state_file import VERSION, Stored
-from muster_agent.idle.occupancy import Occupancy, Vacant
+from muster_agent.checks.state_file import VERSION, StoredState
+from muster_agent.findings.health_status import compose_status
+from muster_agent.idle.occupancy import AlwaysIdle, Occupancy
 from muster_agent.metrics.agent_metrics import CheckReading
 from muster_checks.base.declaration import Cost, Parameters
 from muster_checks.base.vocabulary import Result, Verdict
 from muster_kube.api.times import rfc3339
-from muster_kube.nodehealth import NodeHealth, NodeHealthStatus
+from muster_kube.nodehealth import AgentIdentity, NodeHealth, NodeHealthStatus
 
 PLAN_LOOK_S = 30.0  # a node that was refused though it looked idle is asked again
 REQUEST_PATIENCE_S = 60.0  # a hundred runs of a light check keep to the processor's share, too
@@ -29,76 +31,64 @@ STOP_S = 3.0  # what runs is ended at once; a tool in uninterruptible sleep is l
 FIRST_PASS_S = 10.0  # the first status of a process waits so long for all checks' first pass
 
 
-class Publication(msgspec.Struct, frozen=True, kw_only=True):
-    """How telling the cluster goes. complaint: why it does not, empty while it does."""
+class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """Which checks run by themselves, and when.
 
-    complaint: str = ""
-    unpublished_s: float = 0.0
+    periods:     seconds between two runs, by check; see settings.check_periods
+    local:       heavy checks that are due run as soon as the node is idle; else they wait for the fleet's plan to ask
+    post_flight: heavy checks that are due when work on the node has ended (local plan only)
+    """
+
+    periods: Mapping[str, float] = {}
+    local: bool = True
+    post_flight: Sequence[str] = ()
 
 
 class _Run(msgspec.Struct):
     """A run that callers share; the last of them takes it along when they go."""
 
-    task: "asyncio.Task[Answered]"
+    task: "asyncio.Task[CheckOutcome]"
     waiting: int = 0
 
 
 class Agent:
-    """One node's.
-
-    periods:     seconds between two runs, by check; see settings.periods_of
-    own_plan:    heavy checks that are due run as soon as the node is idle; else they wait for the fleet's plan to ask
-    post_flight: heavy checks that are due when work on the node has ended (own plan only)
-    publication: asked for by /readyz and /metrics; standalone agents have nothing to publish
-    """
+    """One node's. reporter: its publication is asked for by /readyz and /metrics."""
 
     def __init__(
         self,
-        checks: Sequence[Running],
-        context: Context,
+        local: LocalNode,
+        checks: Sequence[NodeCheck],
+        identity: AgentIdentity,
         *,
-        pod_uid: str,
-        version: str,
-        hardware: Mapping[str, str] | None = None,
-        publication: Callable[[], Publication] = Publication,
-        periods: Mapping[str, float] | None = None,
-        occupancy: Occupancy | None = None,
-        turns: Turns | None = None,
-        own_plan: bool = True,
-        post_flight: Sequence[str] = (),
-        stored: Stored | None = None,
+        queue: RunQueue | None = None,
+        plan: RunPlan | None = None,
+        reporter: Reporter = NO_REPORTER,
     ) -> None:
-        self.checks = {running.name: running for running in checks}
-        self.context = context
-        self.pod_uid = pod_uid
-        self.version = version
-        self.publication = publication
-        self.hardware = hardware or {}
-        self.periods = {name: period_s for name, period_s in (periods or {}).items() if name in self.checks}
-        for name, period_s in self.periods.items():
+        self.local = local
+        self.checks = {check.name: check for check in checks}
+        self.identity = identity
+        self.reporter = reporter
+        self.queue = queue or RunQueue(AlwaysIdle(local.clock.wall()), light_at_once=4, cpu=CpuShare(1.0))
+        self._plan = plan or RunPlan()
+        self._periods = {name: period_s for name, period_s in self._plan.periods.items() if name in self.checks}
+        for name, period_s in self._periods.items():
             self.checks[name].period_s = period_s
-        self.occupancy: Occupancy = occupancy or Vacant(context.wall())
-        self.turns = turns or Turns(self.occupancy, light_at_once=4, cpu=CpuShare(1.0))
-        self.requests = Requests(
-            self._ask_for_request,
-            self.checks,
-            wall=context.wall,
-            clock=context.clock,
-            on_change=context.on_change,
-            stored=stored.requests if stored else (),
-        )
-        self._own_plan = own_plan
-        self._post_flight = [name for name in post_flight if name in self.checks]
+        self.requests = RequestRunner(self._run_requested, self.checks, reporter, local.clock)
+        self._post_flight = [name for name in self._plan.post_flight if name in self.checks]
         self._was_idle = self.occupancy.idle_since is not None
-        self._look_at_plan = asyncio.Event()
-        self._started = context.clock()
+        self._plan_changed = asyncio.Event()
+        self._started = local.clock.monotonic()
         self._runs: dict[tuple[str, str, bool, str], _Run] = {}
-        self._told_boot = ""
+        self._reported_boot_id = ""
         self._stopping = False
 
     @property
     def node(self) -> str:
-        return self.context.node
+        return self.local.name
+
+    @property
+    def occupancy(self) -> Occupancy:
+        return self.queue.occupancy
 
     # --- what is published and stored
 
@@ -106,15 +96,15 @@ class Agent:
         """What the NodeHealth should hold; None until the first pass of this process is through, or takes too long."""
         # a check that starts over, as its NodeHealth knows more, has yet to pass again
         passed = all(running.caught_up for running in self.checks.values())
-        in_time = self.context.clock() - self._started < FIRST_PASS_S
+        in_time = self.local.clock.monotonic() - self._started < FIRST_PASS_S
         if not passed and in_time and not self._blocked():
             return None
-        return compose(
+        return compose_status(
             [running.view() for running in self.checks.values() if running.known],
             # a boot is named only when its log has been read to the end: before that, nothing is known of it
-            boot_id=self.context.boot_id if passed else self._told_boot,
-            pod_uid=self.pod_uid,
-            version=self.version,
+            boot_id=self.local.boot_id if passed else self._reported_boot_id,
+            pod_uid=self.identity.pod_uid,
+            version=self.identity.version,
             idle_since="" if (since := self.occupancy.idle_since) is None else rfc3339(since),
             due=self.due(),
             answers=self.requests.answers(),
@@ -122,24 +112,24 @@ class Agent:
 
     def first_pass_ends_in_s(self) -> float:
         """Seconds until :meth:`desired` answers in any case."""
-        return max(0.0, self._started + FIRST_PASS_S - self.context.clock())
+        return max(0.0, self._started + FIRST_PASS_S - self.local.clock.monotonic())
 
-    def take_health(self, health: NodeHealth) -> None:
+    def apply_health(self, health: NodeHealth) -> None:
         """The own NodeHealth as it is now: what was told before, and what is asked."""
-        self._told_boot = health.status.boot_id
+        self._reported_boot_id = health.status.boot_id
         for running in self.checks.values():
             running.reconcile(health)
             running.apply_clears(health.spec.clear)
-        self.requests.take(health.spec.requests, health.status.answers)
+        self.requests.apply_requests(health.spec.requests, health.status.answers)
 
-    def stored(self) -> Stored:
-        return Stored(
+    def stored(self) -> StoredState:
+        return StoredState(
             version=VERSION,
             node=self.node,
             checks={name: running.stored() for name, running in self.checks.items()},
             requests=self.requests.stored(),
             idle_since=self.occupancy.idle_since or 0.0,
-            counters=self.context.view.history.memory(self.context.boot_id, newest=self._stopping),
+            counters=self.local.view.history.memory(self.local.boot_id, newest=self._stopping),
         )
 
     def _blocked(self) -> bool:
@@ -148,7 +138,9 @@ class Agent:
 
     # --- what people and Prometheus ask
 
-    async def ask(self, running: Running, parameters: Parameters, *, force: bool = False, beside: str = "") -> Answered:
+    async def run_check(
+        self, running: NodeCheck, parameters: Parameters, *, force: bool = False, beside: str = ""
+    ) -> CheckOutcome:
         """What the check finds now, in its turn.
 
         Callers who ask the same share a run, which is called off when the last of them has gone. A heavy check is
@@ -171,17 +163,17 @@ class Agent:
         if run.task.cancelled():
             message = "the agent stops"
             result = Result(check=running.name, verdict=Verdict.UNKNOWN, reason=STOPPING, message=message)
-            return Answered(result)
+            return CheckOutcome(result)
         return run.task.result()
 
-    def last(self, running: Running) -> Answered:
+    def last_outcome(self, running: NodeCheck) -> CheckOutcome:
         """What the check found last; nothing is run."""
         result = running.last
         if result is None:
-            return Answered(running.result())
-        return Answered(result, age_s=max(0.0, self.context.wall() - result.started))
+            return CheckOutcome(running.result())
+        return CheckOutcome(result, age_s=max(0.0, self.local.clock.wall() - result.started))
 
-    async def _run(self, running: Running, parameters: Parameters, force: bool, beside: str) -> Answered:
+    async def _run(self, running: NodeCheck, parameters: Parameters, force: bool, beside: str) -> CheckOutcome:
         begun = False
 
         async def refresh() -> Result:
@@ -190,40 +182,39 @@ class Agent:
             return await running.refresh(parameters)
 
         if running.check.stream is not None:
-            return Answered(await refresh())
+            return CheckOutcome(await refresh())
         if running.check.cost is Cost.LIGHT:
-            return Answered(await self.turns.light(refresh))
+            return CheckOutcome(await self.queue.run_light(refresh))
         try:
-            return Answered(await self.turns.heavy(running.name, refresh, force=force, beside=beside))
-        except Busy as busy:
+            return CheckOutcome(await self.queue.run_heavy(running.name, refresh, force=force, beside=beside))
+        except NodeBusy as busy:
             running.tallies["gave_way" if begun else "refused"] += 1
-            return refused_by(running.name, str(busy), running.last, self.context.wall())
+            return refused_outcome(running.name, str(busy), running.last, self.local.clock.wall())
 
-    async def _ask_for_request(self, running: Running, parameters: Parameters, force: bool, beside: str) -> Answered:
+    async def _run_requested(
+        self, running: NodeCheck, parameters: Parameters, force: bool, beside: str
+    ) -> CheckOutcome:
         if running.check.cost is Cost.LIGHT and running.check.stream is None:
-            await self.turns.wait_for_processor(REQUEST_PATIENCE_S)
-        return await self.ask(running, parameters, force=force, beside=beside)
+            await self.queue.wait_for_processor(REQUEST_PATIENCE_S)
+        return await self.run_check(running, parameters, force=force, beside=beside)
 
     # --- what runs by itself
 
     async def run(self) -> None:
-        """The schedule, requests, and the own plan, for ever."""
+        """The schedule, requests, and the local plan, for ever."""
         schedule = Schedule(
             self.node,
             self.checks,
-            self.periods,
-            run=self._turn_of,
-            due=self._falls_due,
-            overrun=self._overruns,
-            wall=self.context.wall,
-            clock=self.context.clock,
+            self._periods,
+            self,
+            self.local.clock,
         )
         async with asyncio.TaskGroup() as group:
             group.create_task(self.occupancy.run())
             group.create_task(schedule.run())
             group.create_task(self.requests.run())
-            if self._own_plan:
-                group.create_task(self._follow_own_plan())
+            if self._plan.local:
+                group.create_task(self._follow_local_plan())
 
     async def stop(self) -> None:
         """End what runs, tools included; bounded in time."""
@@ -242,68 +233,66 @@ class Agent:
     def occupancy_changed(self) -> None:
         """The node has become idle or busy."""
         idle = self.occupancy.idle_since is not None
-        if idle and not self._was_idle and self._own_plan:
+        if idle and not self._was_idle and self._plan.local:
             for name in self._post_flight:
                 self._make_due(self.checks[name])
         self._was_idle = idle
-        self._look_at_plan.set()
-        self.context.on_change()
+        self._plan_changed.set()
+        self.reporter.report_change()
 
-    async def _turn_of(self, running: Running) -> None:
-        await self.turns.wait_for_processor(running.period_s / 2)
-        await self.ask(running, running.parameters)
+    async def run_turn(self, running: NodeCheck) -> None:
+        await self.queue.wait_for_processor(running.period_s / 2)
+        await self.run_check(running, running.parameters)
 
-    def _falls_due(self, name: str) -> None:
+    def mark_due(self, name: str) -> None:
         running = self.checks[name]
         # a node without the device has it no sooner than after a boot, and one that was just measured has been
         nothing_there = running.last is not None and running.last.verdict is Verdict.SKIP
-        fresh = 0 <= self.context.wall() - running.ran_at < running.period_s / 2
+        fresh = 0 <= self.local.clock.wall() - running.ran_at < running.period_s / 2
         if not (nothing_there or fresh):
             self._make_due(running)
 
-    def _make_due(self, running: Running) -> None:
+    def _make_due(self, running: NodeCheck) -> None:
         if running.due_since is None:
-            running.due_since = self.context.wall()
-            self._look_at_plan.set()
-            self.context.on_change()
+            running.due_since = self.local.clock.wall()
+            self._plan_changed.set()
+            self.reporter.report_change()
 
-    def _overruns(self, name: str) -> None:
+    def count_overrun(self, name: str) -> None:
         self.checks[name].tallies["overrun"] += 1
 
-    async def _follow_own_plan(self) -> None:
+    async def _follow_local_plan(self) -> None:
         while True:
-            self._look_at_plan.clear()
+            self._plan_changed.clear()
             due = self.due()
             if due and self.occupancy.idle_since is not None:
                 running = self.checks[due[0]]
-                answered = await self.ask(running, running.parameters)
+                answered = await self.run_check(running, running.parameters)
                 if not answered.refused and running.due_since is None:
                     continue
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(PLAN_LOOK_S if due else None):
-                    await self._look_at_plan.wait()
+                    await self._plan_changed.wait()
 
     def unready(self) -> list[str]:
         """Why this agent should not be believed now; empty: it may."""
         reasons = [reason for running in self.checks.values() if (reason := running.unready())]
-        complaint = self.publication().complaint
+        complaint = self.reporter.publication().complaint
         return [*reasons, complaint] if complaint else reasons
-
-    def readings(self) -> "AgentReadings":
-        return AgentReadings(self)
 
 
 class AgentReadings:
-    """The agent as the metrics see it."""
+    """The agent as the metrics see it. hardware: the node's, see node_hardware.read_hardware."""
 
-    def __init__(self, agent: Agent) -> None:
+    def __init__(self, agent: Agent, hardware: Mapping[str, str]) -> None:
         self._agent = agent
+        self._hardware = hardware
 
     def checks(self) -> Sequence[CheckReading]:
         return [running.reading() for running in self._agent.checks.values()]
 
     def unpublished_s(self) -> float:
-        return self._agent.publication().unpublished_s
+        return self._agent.reporter.publication().unpublished_s
 
     def accelerator(self) -> Mapping[str, str]:
-        return self._agent.hardware
+        return self._hardware

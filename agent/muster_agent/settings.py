@@ -54,7 +54,7 @@ class CheckSettings(BaseModel):
     parameters: dict[str, Any] = Field(default_factory=dict)
 
 
-class Settings(BaseModel):
+class AgentSettings(BaseModel):
     """All of them; the defaults are those of an agent in a pod."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -119,12 +119,14 @@ class Settings(BaseModel):
         return self.state_dir if self.state_dir is not None else self.root / "var/lib/muster"
 
 
-def load(file: Path | None, flags: Mapping[str, object], environ: Mapping[str, str] = os.environ) -> Settings:
+def load_agent_settings(
+    file: Path | None, flags: Mapping[str, object], environ: Mapping[str, str] = os.environ
+) -> AgentSettings:
     """``flags``: by settings name, None for those not given. Raises SettingsError."""
-    return load_settings(Settings, PREFIX, file, flags, environ, nested={"checks": CheckSettings})
+    return load_settings(AgentSettings, PREFIX, file, flags, environ, nested={"checks": CheckSettings})
 
 
-def periods_of(settings: Settings, checks: Mapping[str, Check]) -> dict[str, float]:
+def check_periods(settings: AgentSettings, checks: Mapping[str, Check]) -> dict[str, float]:
     """Seconds between two runs of each snapshot check that runs by itself. Raises SettingsError for a stream's period.
 
     Light checks keep their own rhythm, a minute or so, and never one slower than ``repeat``.
@@ -149,7 +151,7 @@ def periods_of(settings: Settings, checks: Mapping[str, Check]) -> dict[str, flo
     return periods
 
 
-def parameters_of(settings: Settings, checks: Mapping[str, Check]) -> dict[str, Parameters]:
+def check_parameters(settings: AgentSettings, checks: Mapping[str, Check]) -> dict[str, Parameters]:
     """The enabled checks' parameters, by name. Raises SettingsError."""
     chosen: dict[str, Parameters] = {}
     try:

@@ -39,7 +39,7 @@ REQUESTS_LIMIT = 16
 class ReportedMeasurement(_Api, frozen=True):
     name: str
     value: float
-    unit: str = ""  # left out when empty: the reason stands at agent/muster_agent/checks/health_status.py, claim_patch
+    unit: str = ""  # left out when empty: the reason stands at agent/muster_agent/findings/health_status.py
     threshold: float | None = None
 
 

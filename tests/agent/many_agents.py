@@ -19,13 +19,15 @@ import httpx2
 import msgspec
 from tests.kube.conftest import FakeApi, Reply
 
-from muster_agent.checks.node_check import Context
+from muster_agent.checks.local_node import LocalNode
 from muster_agent.checks.stream_check import StreamCheck
-from muster_agent.fleet.fanout import Patience
-from muster_agent.fleet.members import DISCOVERY, Fleet
-from muster_agent.http.access import Access
+from muster_agent.fleet import FleetLimits
+from muster_agent.fleet.agent_fleet import AgentFleet
+from muster_agent.fleet.fanout import LivenessProbe
+from muster_agent.fleet.members import DISCOVERY, AgentService, FleetMembers
+from muster_agent.http.access import AccessControl
 from muster_agent.http.routes import make_app
-from muster_agent.metrics.agent_metrics import Metrics
+from muster_agent.metrics.agent_metrics import AgentMetrics
 from muster_agent.node_agent import Agent
 from muster_agent.query.node_answer import CheckAnswer, NodeAnswer
 from muster_checks.base.declaration import NodeView
@@ -34,6 +36,7 @@ from muster_checks.registry import load_registry
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
 from muster_kube.nodehealth import PATH as HEALTHS
+from muster_kube.nodehealth import AgentIdentity
 
 ASKED = "node-000"  # the real agent
 SLICE_LIMIT = 100  # endpoints in one slice, as the controller makes them
@@ -92,7 +95,7 @@ class ManyAgents:
 
 @asynccontextmanager
 async def many_agents(
-    folder: Path, *, count: int, dead: int = 0, silent: int = 0, patience: Patience | None = None
+    folder: Path, *, count: int, dead: int = 0, silent: int = 0, probe: LivenessProbe | None = None
 ) -> AsyncIterator[ManyAgents]:
     """``count`` agents, the asked one and those that are dead or silent included."""
     nodes = [f"node-{number:03}" for number in range(count)]
@@ -107,9 +110,10 @@ async def many_agents(
         stack.push_async_callback(api.stop)
         config = ClusterConfig(origin="test", server=f"http://127.0.0.1:{api.port}")
         client = await stack.enter_async_context(KubeClient(config, timeout_s=60.0))
-        fleet = Fleet(client, ASKED, "muster", "autopilot-healthchecks", patience=patience)
+        members = FleetMembers(client, ASKED, AgentService("muster", "autopilot-healthchecks"))
+        fleet = AgentFleet(ASKED, members, None, FleetLimits(), probe)
         agent = await stack.enter_async_context(_asked_agent(folder))
-        app = make_app(agent, Metrics(ASKED, "1"), fleet, Access(None))
+        app = make_app(agent, AgentMetrics(ASKED, "1"), fleet, AccessControl(None))
         transport = httpx2.ASGITransport(app=app)
         asking = httpx2.AsyncClient(transport=transport, base_url=f"http://{places[ASKED]}:{port}", timeout=None)
         yield ManyAgents(port, api, agent, app, await stack.enter_async_context(asking), answerers, gone, mute)
@@ -120,10 +124,10 @@ async def _asked_agent(folder: Path) -> AsyncIterator[Agent]:
     """A whole agent with the one check dmesg, which reads a kernel log that is a file."""
     kmsg = folder / "kernel.log"
     kmsg.touch()
-    context = Context(node=ASKED, view=NodeView(name=ASKED), boot_id="boot")
+    local = LocalNode(name=ASKED, view=NodeView(name=ASKED), boot_id="boot")
     dmesg = load_registry(plug_ins=[])["dmesg"]
-    check = StreamCheck(dmesg, dmesg.parameters.model_validate({"path": kmsg}), context, None)
-    agent = Agent([check], context, pod_uid="pod-1", version="1")
+    check = StreamCheck(dmesg, dmesg.parameters.model_validate({"path": kmsg}), local, None)
+    agent = Agent(local, [check], AgentIdentity(pod_uid="pod-1", version="1"))
     reading = asyncio.create_task(check.run())
     try:
         yield agent

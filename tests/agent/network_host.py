@@ -10,16 +10,17 @@ from typing import Any
 
 import uvicorn
 
-from muster_agent.checks.node_check import Context
-from muster_agent.http.access import Access, Caller
+from muster_agent.checks.local_node import LocalNode
+from muster_agent.http.access import AccessControl, Caller
 from muster_agent.http.routes import make_app
 from muster_agent.http.slow_clients import Impatient
-from muster_agent.metrics.agent_metrics import Metrics
+from muster_agent.metrics.agent_metrics import AgentMetrics
 from muster_agent.node_agent import Agent
 from muster_checks.base.declaration import NodeView
+from muster_kube.nodehealth import AgentIdentity
 
 
-class Everybody(Access):
+class Everybody(AccessControl):
     def __init__(self) -> None:
         super().__init__(None)
 
@@ -28,9 +29,9 @@ class Everybody(Access):
 
 
 def main(node: str) -> None:
-    context = Context(node=node, view=NodeView(name=node), boot_id="boot")
-    agent = Agent([], context, pod_uid="pod", version="1")
-    app = make_app(agent, Metrics(node, "1"), access=Everybody())
+    local = LocalNode(name=node, view=NodeView(name=node), boot_id="boot")
+    agent = Agent(local, [], AgentIdentity(pod_uid="pod", version="1"))
+    app = make_app(agent, AgentMetrics(node, "1"), access=Everybody())
     listener = socket.create_server(("0.0.0.0", 3333))  # noqa: S104 - inside a namespace of a test
     config = uvicorn.Config(app, loop="asyncio", http=Impatient, ws="none", lifespan="off", log_config=None)
     print("listening", flush=True)

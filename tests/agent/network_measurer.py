@@ -9,24 +9,24 @@ import sys
 
 import msgspec
 
-from muster_agent.fleet import Peer
-from muster_agent.fleet.calls import PeerCalls
+from muster_agent.fleet import PeerAgent
 from muster_agent.fleet.network_test import measure_network
+from muster_agent.fleet.peer_client import HttpPeerClient
 from muster_agent.query.status_query import IperfOptions
 from muster_checks.iperf import IperfParameters
 
 
-async def main(peers: list[Peer], named: dict[str, str]) -> None:
+async def main(peers: list[PeerAgent], named: dict[str, str]) -> None:
     servers, clients = named.pop("servers", ""), named.pop("clients", "")
     options = IperfOptions(
         int(servers) if servers else None, int(clients) if clients else None, named.pop("plane", "data")
     )
-    calls = PeerCalls(None)
+    calls = HttpPeerClient(None)
     found = await measure_network(peers, calls, options, IperfParameters.model_validate(named), rng=random.Random(1))
     print(msgspec.json.encode(found).decode(), flush=True)
 
 
 if __name__ == "__main__":
     words = dict(word.split("=", 1) for word in sys.argv[1:])
-    nodes = [Peer(node, words.pop(node)) for node in list(words) if node.startswith("node-")]
+    nodes = [PeerAgent(node, words.pop(node)) for node in list(words) if node.startswith("node-")]
     asyncio.run(main(nodes, words))

@@ -5,15 +5,18 @@ from collections.abc import Callable, Sequence
 
 import pytest
 from pydantic import Field
+from tests.agent.recording_reporter import RecordingReporter
 
-from muster_agent.checks.node_check import Context
-from muster_agent.checks.run_queue import CpuShare, Turns
+from muster_agent.checks.local_node import LocalNode
+from muster_agent.checks.run_queue import CpuShare, RunQueue
 from muster_agent.checks.snapshot_check import SnapshotCheck
-from muster_agent.idle.occupancy import Vacant
-from muster_agent.node_agent import Agent
+from muster_agent.clock import AgentClock
+from muster_agent.idle.occupancy import AlwaysIdle
+from muster_agent.node_agent import Agent, RunPlan
 from muster_checks.base.declaration import Check, Cost, NodeView, Parameters
 from muster_checks.base.execution import NotHere
 from muster_checks.base.vocabulary import Finding, Verdict
+from muster_kube.nodehealth import AgentIdentity
 
 FAR = 3600.0
 LONG_AGO = 1_000_000.0
@@ -51,37 +54,27 @@ class Probe:
 
 
 class Bench:
-    def __init__(self, *, own_plan: bool = True, post_flight: Sequence[str] = ()) -> None:
+    def __init__(self, *, local_plan: bool = True, post_flight: Sequence[str] = ()) -> None:
         self.now = LONG_AGO
-        self.changes = 0
-        self.reruns = 0
-        self.changed = asyncio.Event()
-        self.occupancy = Vacant(self.now)
+        self.reporter = RecordingReporter()
+        self.occupancy = AlwaysIdle(self.now)
         self.light, self.heavy, self.other = Probe(), Probe(), Probe()
-        self.context = Context(
-            node="node-1",
-            view=NodeView(),
-            boot_id="boot",
-            on_change=self._note,
-            on_rerun=self._rerun,
-            clock=lambda: self.now,
-            wall=lambda: self.now,
-        )
+        clock = AgentClock(monotonic=lambda: self.now, wall=lambda: self.now)
+        self.local = LocalNode(name="node-1", view=NodeView(), boot_id="boot", clock=clock)
         checks = [
             self._check("temp", Cost.LIGHT, self.light),
             self._check("pciebw", Cost.HEAVY, self.heavy),
             self._check("dcgm", Cost.HEAVY, self.other),
         ]
         self.agent = Agent(
+            self.local,
             checks,
-            self.context,
-            pod_uid="pod-1",
-            version="1",
-            periods=dict.fromkeys(("temp", "pciebw", "dcgm"), FAR),
-            occupancy=self.occupancy,
-            turns=Turns(self.occupancy, light_at_once=4, cpu=CpuShare(1.0, used=lambda: 0.0), look_s=0.005),
-            own_plan=own_plan,
-            post_flight=post_flight,
+            AgentIdentity(pod_uid="pod-1", version="1"),
+            queue=RunQueue(self.occupancy, light_at_once=4, cpu=CpuShare(1.0, used=lambda: 0.0), look_s=0.005),
+            plan=RunPlan(
+                periods=dict.fromkeys(("temp", "pciebw", "dcgm"), FAR), local=local_plan, post_flight=post_flight
+            ),
+            reporter=self.reporter,
         )
 
     def _check(self, name: str, cost: Cost, probe: Probe) -> SnapshotCheck:
@@ -95,14 +88,7 @@ class Bench:
             period_s=FAR,
             probe=probe,
         )
-        return SnapshotCheck(check, Limits(), self.context, None)
-
-    def _note(self) -> None:
-        self.changes += 1
-        self.changed.set()
-
-    def _rerun(self) -> None:
-        self.reruns += 1
+        return SnapshotCheck(check, Limits(), self.local, None, self.reporter)
 
     def busy_with(self, what: str) -> None:
         self.occupancy.busy = what
@@ -115,7 +101,7 @@ class Bench:
                 await asyncio.sleep(0.001)
 
     async def ask(self, name: str, **how: object):
-        return await self.agent.ask(self.agent.checks[name], Limits(), **how)  # type: ignore[arg-type]
+        return await self.agent.run_check(self.agent.checks[name], Limits(), **how)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -126,7 +112,7 @@ async def bench():
 async def test_callers_of_one_check_share_a_run_and_others_do_not(bench: Bench):
     bench.light.gate.clear()
     shared = [asyncio.create_task(bench.ask("temp")) for _ in range(3)]
-    other = asyncio.create_task(bench.agent.ask(bench.agent.checks["temp"], Limits(limit=9)))
+    other = asyncio.create_task(bench.agent.run_check(bench.agent.checks["temp"], Limits(limit=9)))
     await bench.until(lambda: bench.light.runs == 2)
     bench.light.gate.set()
     answers = await asyncio.gather(*shared, other)
@@ -136,12 +122,12 @@ async def test_callers_of_one_check_share_a_run_and_others_do_not(bench: Bench):
 
 async def test_who_asks_for_a_light_check_does_not_wait_with_its_turn_for_the_processor(bench: Bench):
     used = [0.0]
-    bench.agent.turns = Turns(bench.occupancy, light_at_once=1, cpu=CpuShare(0.01, used=lambda: used[0]))
+    bench.agent.queue = RunQueue(bench.occupancy, light_at_once=1, cpu=CpuShare(0.01, used=lambda: used[0]))
     used[0] = 1000.0
     temp = bench.agent.checks["temp"]
-    turn = asyncio.create_task(bench.agent._turn_of(temp))
+    turn = asyncio.create_task(bench.agent.run_turn(temp))
     await asyncio.sleep(0)
-    answered = await bench.agent.ask(temp, temp.parameters)
+    answered = await bench.agent.run_check(temp, temp.parameters)
     assert (answered.result.verdict, turn.done()) == (Verdict.PASS, False)
     turn.cancel()
 
@@ -202,21 +188,21 @@ async def test_when_the_agent_stops_whoever_waits_is_told(bench: Bench):
 
 
 async def test_the_last_result_is_told_without_a_run(bench: Bench):
-    assert bench.agent.last(bench.agent.checks["temp"]).result.reason == "NotRun"
+    assert bench.agent.last_outcome(bench.agent.checks["temp"]).result.reason == "NotRun"
     await bench.ask("temp")
     bench.now += 5
-    assert bench.agent.last(bench.agent.checks["temp"]).age_s == 5
+    assert bench.agent.last_outcome(bench.agent.checks["temp"]).age_s == 5
     assert bench.light.runs == 1
 
 
 async def test_the_same_result_again_is_no_change(bench: Bench):
     await bench.ask("temp")
-    changes = bench.changes
+    changes = bench.reporter.changes
     await bench.ask("temp")
-    assert (bench.changes, bench.reruns) == (changes, 1)
+    assert (bench.reporter.changes, bench.reporter.reruns) == (changes, 1)
     bench.light.found = [BAD]
     await bench.ask("temp")
-    assert bench.changes > changes
+    assert bench.reporter.changes > changes
 
 
 async def test_a_device_that_is_not_there_is_skip_not_pass(bench: Bench):
@@ -250,13 +236,13 @@ async def test_what_is_due_runs_on_an_idle_node_one_after_another_the_longest_wa
 
 async def test_the_longest_waiting_is_named_first(bench: Bench):
     for name in ("dcgm", "pciebw"):
-        bench.agent._falls_due(name)
+        bench.agent.mark_due(name)
         bench.now += 1
     assert bench.agent.due() == ("dcgm", "pciebw")
 
 
 async def test_under_the_fleets_plan_nothing_heavy_runs_by_itself():
-    bench = Bench(own_plan=False)
+    bench = Bench(local_plan=False)
     running = asyncio.create_task(bench.agent.run())
     await bench.until(lambda: len(bench.agent.due()) == 2 and bench.light.runs == 1)
     assert bench.heavy.runs == bench.other.runs == 0
@@ -270,17 +256,17 @@ async def test_a_heavy_check_without_its_device_is_not_due_again_in_this_boot(be
     bench.heavy.found = NotHere("no GPU here")
     await bench.ask("pciebw")
     bench.now += 2 * FAR
-    bench.agent._falls_due("pciebw")
+    bench.agent.mark_due("pciebw")
     assert bench.agent.due() == ()
 
 
 async def test_a_heavy_check_that_has_just_run_is_not_due_at_its_turn(bench: Bench):
     await bench.ask("pciebw")
     bench.now += FAR / 4
-    bench.agent._falls_due("pciebw")
+    bench.agent.mark_due("pciebw")
     assert bench.agent.due() == ()
     bench.now += FAR / 2
-    bench.agent._falls_due("pciebw")
+    bench.agent.mark_due("pciebw")
     assert bench.agent.due() == ("pciebw",)
 
 

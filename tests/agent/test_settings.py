@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from muster_agent.settings import Settings, load, parameters_of
+from muster_agent.settings import AgentSettings, check_parameters, load_agent_settings
 from muster_checks.registry import load_registry
 from muster_kube.process.settings import SettingsError
 
@@ -18,13 +18,13 @@ def write(tmp_path: Path, text: str) -> Path:
 def test_flags_rule_over_environment_over_file(tmp_path):
     file = write(tmp_path, "node: from-file\nport: 1\nlog_format: json\n")
     environ = {"MUSTER_AGENT_NODE": "from-environment", "MUSTER_AGENT_PORT": "2", "HOME": "/"}
-    settings = load(file, {"node": "from-flag", "port": None}, environ)
+    settings = load_agent_settings(file, {"node": "from-flag", "port": None}, environ)
     assert (settings.node, settings.port, settings.log_format) == ("from-flag", 2, "json")
 
 
 def test_the_state_lies_under_the_root_unless_it_is_named():
-    assert Settings(node="n", root=Path("/host")).state_directory == Path("/host/var/lib/muster")
-    assert Settings(node="n", root=Path("/host"), state_dir=Path("/x")).state_directory == Path("/x")
+    assert AgentSettings(node="n", root=Path("/host")).state_directory == Path("/host/var/lib/muster")
+    assert AgentSettings(node="n", root=Path("/host"), state_dir=Path("/x")).state_directory == Path("/x")
 
 
 @pytest.mark.parametrize(
@@ -43,24 +43,24 @@ def test_the_state_lies_under_the_root_unless_it_is_named():
 )
 def test_a_bad_file_names_path_value_and_what_is_allowed(tmp_path, text, said):
     with pytest.raises(SettingsError, match=said):
-        load(write(tmp_path, text), {}, {})
+        load_agent_settings(write(tmp_path, text), {}, {})
 
 
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(SettingsError, match=r"gone\.yaml: cannot be read: No such file"):
-        load(tmp_path / "gone.yaml", {}, {})
+        load_agent_settings(tmp_path / "gone.yaml", {}, {})
 
 
 def test_an_unknown_variable_is_named_with_those_that_exist():
     with pytest.raises(SettingsError, match=r"MUSTER_AGENT_PROT: unknown variable; allowed: .*MUSTER_AGENT_PORT"):
-        load(None, {}, {"MUSTER_AGENT_PROT": "1"})
+        load_agent_settings(None, {}, {"MUSTER_AGENT_PROT": "1"})
 
 
 def test_a_bad_variable_and_a_bad_flag_name_themselves():
     with pytest.raises(SettingsError, match=r"MUSTER_AGENT_PORT: 'x'"):
-        load(None, {}, {"MUSTER_AGENT_PORT": "x"})
+        load_agent_settings(None, {}, {"MUSTER_AGENT_PORT": "x"})
     with pytest.raises(SettingsError, match=r"--claim-grace-s: -1"):
-        load(None, {"claim_grace_s": -1}, {})
+        load_agent_settings(None, {"claim_grace_s": -1}, {})
 
 
 def test_what_kubernetes_sets_beside_a_service_of_our_name_is_not_ours():
@@ -72,26 +72,28 @@ def test_what_kubernetes_sets_beside_a_service_of_our_name_is_not_ours():
         "MUSTER_AGENT_SERVICE_PORT": "3333",
         "MUSTER_AGENT_SERVICE_PORT_HTTP": "3333",
     }
-    assert load(None, {"node": "n"}, links).port == 3333
+    assert load_agent_settings(None, {"node": "n"}, links).port == 3333
 
 
 def test_a_checks_parameters_are_its_own_and_kmsg_is_dmesgs_path():
     checks = load_registry(plug_ins=[])
-    settings = load(None, {"node": "n", "kmsg": Path("/k")}, {})
-    assert str(parameters_of(settings, checks)["dmesg"].path) == "/k"
-    off = Settings.model_validate({"node": "n", "checks": {"dmesg": {"enabled": False}}})
-    assert "dmesg" not in parameters_of(off, checks)
+    settings = load_agent_settings(None, {"node": "n", "kmsg": Path("/k")}, {})
+    assert str(check_parameters(settings, checks)["dmesg"].path) == "/k"
+    off = AgentSettings.model_validate({"node": "n", "checks": {"dmesg": {"enabled": False}}})
+    assert "dmesg" not in check_parameters(off, checks)
 
 
 def test_checks_of_the_plug_ins_folder_take_settings_as_the_shipped_ones_do(tmp_path):
     folder = tmp_path / "plugins"
     folder.mkdir()
     (folder / "disk.yaml").write_text("kind: nagios\nname: rootdisk\ncommand: [check_disk]\n")
-    settings = load(write(tmp_path, f"node: n\nplugins: {folder}\nchecks: {{rootdisk: {{enabled: true}}}}\n"), {}, {})
+    settings = load_agent_settings(
+        write(tmp_path, f"node: n\nplugins: {folder}\nchecks: {{rootdisk: {{enabled: true}}}}\n"), {}, {}
+    )
     checks = load_registry(plug_ins=[], plugins_folder=settings.plugins)
-    assert "rootdisk" in parameters_of(settings, checks)
+    assert "rootdisk" in check_parameters(settings, checks)
     with pytest.raises(SettingsError, match="rootdisk"):
-        parameters_of(settings, load_registry(plug_ins=[]))
+        check_parameters(settings, load_registry(plug_ins=[]))
 
 
 @pytest.mark.parametrize(
@@ -109,6 +111,6 @@ def test_checks_of_the_plug_ins_folder_take_settings_as_the_shipped_ones_do(tmp_
     ],
 )
 def test_a_bad_check_setting_names_itself(checks, said):
-    settings = Settings.model_validate({"node": "n", "checks": checks})
+    settings = AgentSettings.model_validate({"node": "n", "checks": checks})
     with pytest.raises(SettingsError, match=said):
-        parameters_of(settings, load_registry(plug_ins=[]))
+        check_parameters(settings, load_registry(plug_ins=[]))

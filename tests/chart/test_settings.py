@@ -29,15 +29,15 @@ def stored(rendered: Rendered, name: str, key: str, folder: Path) -> Path:
 
 def test_the_agent_takes_its_settings(helm: Helm, tmp_path: Path) -> None:
     rendered = helm.template(values={"repeat": "30m", "PCIeBW": 8, "checks": {"ping": {"period": "2m"}}})
-    found = agent.load(stored(rendered, "muster-agent", "agent.yaml", tmp_path), {}, {})
+    found = agent.load_agent_settings(stored(rendered, "muster-agent", "agent.yaml", tmp_path), {}, {})
 
     assert (found.repeat, found.root, found.run_as) == (1800, Path("/host"), "65534")
     assert (found.namespace, found.service) == ("autopilot", "autopilot-healthchecks")
     assert found.tainter_url == "http://muster-tainter.autopilot.svc:3334"
     assert found.checks["ping"].period == 120
     checks = load_registry(plug_ins=[])
-    assert agent.parameters_of(found, checks)["pciebw"].model_dump()["min_bandwidth_gb_per_s"] == 8
-    assert agent.periods_of(found, checks)["pciebw"] == 1800
+    assert agent.check_parameters(found, checks)["pciebw"].model_dump()["min_bandwidth_gb_per_s"] == 8
+    assert agent.check_periods(found, checks)["pciebw"] == 1800
 
 
 def test_without_a_tainter_agents_plan_by_themselves(helm: Helm) -> None:

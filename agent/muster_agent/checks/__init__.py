@@ -1,1 +1,1 @@
-"""The checks of this node: when they run, what they found, and what is remembered of it."""
+"""The checks of this node: when they run, and what is kept of their runs."""

@@ -2,18 +2,19 @@
 
 import asyncio
 import logging
-import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from muster_agent.checks import finding_log
-from muster_agent.checks.health_status import CheckView
-from muster_agent.checks.ledger import Ledger, Transition
-from muster_agent.checks.ledger_seed import highest_told, knows_more, seeded, told_of
+from muster_agent.checks.local_node import LocalNode
+from muster_agent.checks.reporter import NO_REPORTER, Reporter
 from muster_agent.checks.state_file import StoredCheck
-from muster_agent.checks.verdict_history import Changes
+from muster_agent.findings import finding_log
+from muster_agent.findings.health_status import CheckView
+from muster_agent.findings.ledger import Ledger, Transition
+from muster_agent.findings.ledger_seed import highest_reported, reported_check, reports_more_than, seed_ledger
+from muster_agent.findings.verdict_history import VerdictHistory
 from muster_agent.metrics.agent_metrics import CheckReading
-from muster_checks.base.declaration import Check, NodeView, Parameters
+from muster_checks.base.declaration import Check, Parameters
 from muster_checks.base.vocabulary import Finding, Result, Verdict, worst
 from muster_kube.api.times import seconds
 from muster_kube.nodehealth import ClearEntry, NodeHealth, ReportedCheck
@@ -21,40 +22,7 @@ from muster_kube.nodehealth import ClearEntry, NodeHealth, ReportedCheck
 log = logging.getLogger(__name__)
 
 
-class Context:
-    """What the checks of one agent share.
-
-    on_change: a finding has changed; on_progress: anything else has; on_rerun: a check has found what it found before;
-    on_detected: a stream's check has seen a sign so many seconds after it was written
-    """
-
-    def __init__(
-        self,
-        *,
-        node: str,
-        view: NodeView,
-        boot_id: str,
-        on_change: Callable[[], None] = lambda: None,
-        on_progress: Callable[[], None] = lambda: None,
-        on_rerun: Callable[[], None] = lambda: None,
-        on_stream_failure: Callable[[str], None] = lambda _: None,
-        on_detected: Callable[[str, float], None] = lambda _name, _seconds: None,
-        clock: Callable[[], float] = time.monotonic,
-        wall: Callable[[], float] = time.time,
-    ) -> None:
-        self.node = node
-        self.view = view
-        self.boot_id = boot_id
-        self.on_change = on_change
-        self.on_progress = on_progress
-        self.on_rerun = on_rerun
-        self.on_stream_failure = on_stream_failure
-        self.on_detected = on_detected
-        self.clock = clock
-        self.wall = wall
-
-
-class Running:
+class NodeCheck:
     """Base of stream and snapshot checks.
 
     last, ran_at: the last run and when it began (seconds since the epoch; 0: it has not run in this boot)
@@ -63,11 +31,19 @@ class Running:
     ``stored``: from the state file. Without it the ledger is provisional: it gives way to what the NodeHealth tells.
     """
 
-    def __init__(self, check: Check, parameters: Parameters, context: Context, stored: StoredCheck | None) -> None:
+    def __init__(
+        self,
+        check: Check,
+        parameters: Parameters,
+        local: LocalNode,
+        stored: StoredCheck | None,
+        reporter: Reporter = NO_REPORTER,
+    ) -> None:
         self.check = check
         self.parameters = parameters
-        self.context = context
-        self.ledger = Ledger(check.name, context.boot_id, stored.ledger if stored else None)
+        self.local = local
+        self.reporter = reporter
+        self.ledger = Ledger(check.name, local.boot_id, stored.ledger if stored else None)
         self.position = stored.position if stored else None
         self.trouble: tuple[str, str] | None = None
         """Why nothing is known now: reason and message."""
@@ -75,10 +51,10 @@ class Running:
         self._reconciled = False
         self._verdict = Verdict(stored.verdict) if stored and stored.verdict in list(Verdict) else None
         self._last_change = stored.last_change if stored else 0.0
-        same_boot = stored is not None and stored.ledger.boot_id == context.boot_id
+        same_boot = stored is not None and stored.ledger.boot_id == local.boot_id
         self.last: Result | None = stored.last if stored is not None and same_boot else None
         self.ran_at = stored.ran_at if stored is not None and same_boot else 0.0
-        self.changes = Changes(stored.changes if stored else ())
+        self.history = VerdictHistory(stored.changes if stored else ())
         self.tallies: Counter[str] = Counter()
         self.period_s = 0.0
         self.due_since: float | None = None
@@ -126,49 +102,53 @@ class Running:
         if self._reconciled:
             return
         self._reconciled = True
-        told = told_of(health, self.name)
+        told = reported_check(health, self.name)
         if told is None:
             return
-        self._learn_verdict(told)
+        self._adopt_reported_verdict(told)
         if not (told.findings or told.cleared or told.last_occurrence):
             return
-        if self._provisional or knows_more(health, self.name, self.ledger):
-            log.info("check %s goes on from its NodeHealth (occurrence %d)", self.name, highest_told(health, self.name))
-            self.start_over(seeded(self.name, self.context.boot_id, health))
+        if self._provisional or reports_more_than(health, self.name, self.ledger):
+            log.info(
+                "check %s goes on from its NodeHealth (occurrence %d)", self.name, highest_reported(health, self.name)
+            )
+            self.start_over(seed_ledger(self.name, self.local.boot_id, health))
 
-    def _learn_verdict(self, told: ReportedCheck) -> None:
+    def _adopt_reported_verdict(self, told: ReportedCheck) -> None:
         """What was told, and not saved before the end, is no less a change of the verdict."""
         at = seconds(told.last_change)
-        if told.verdict not in list(Verdict) or not 0 < at <= self.context.wall():
+        if told.verdict not in list(Verdict) or not 0 < at <= self.local.clock.wall():
             return
         verdict = Verdict(told.verdict)
-        if self.changes.learn(at, verdict, told.reason, told.message):
-            self.context.on_change()
+        if self.history.insert_reported(at, verdict, told.reason, told.message):
+            self.reporter.report_change()
         if at > self._last_change:
             self._verdict, self._last_change = verdict, at
-            self.resume_blind((told.reason, told.message) if verdict is Verdict.UNKNOWN and not told.findings else None)
+            self.restore_trouble(
+                (told.reason, told.message) if verdict is Verdict.UNKNOWN and not told.findings else None
+            )
 
-    def resume_blind(self, why: tuple[str, str] | None) -> None:
+    def restore_trouble(self, why: tuple[str, str] | None) -> None:
         """The last word of an agent before this one, which is newer than what it saved: why nothing was known."""
 
     def apply_clears(self, clears: Sequence[ClearEntry]) -> None:
         before = self.ledger.revision
-        closed = self.ledger.apply_clears(clears, self.context.wall())
+        closed = self.ledger.apply_clears(clears, self.local.clock.wall())
         for transition in closed:
             self.forget(transition.finding)
-        self.announce(closed)
+        self.publish_transitions(closed)
         if self.ledger.revision != before:
-            self.context.on_progress()
+            self.reporter.report_progress()
 
     def forget(self, finding: Finding) -> None:
         """``finding`` was closed by a person's word; what fires next is new."""
 
-    def announce(self, transitions: Sequence[Transition]) -> None:
+    def publish_transitions(self, transitions: Sequence[Transition]) -> None:
         """Tell log and publisher. Synchronous on purpose: see StreamCheck.run."""
         for transition in transitions:
-            finding_log.tell(self.context.node, self.name, transition)
+            finding_log.log_transition(self.local.name, self.name, transition)
         if transitions:
-            self.context.on_change()
+            self.reporter.report_change()
 
     def set_trouble(self, trouble: tuple[str, str] | None) -> None:
         if trouble == self.trouble:
@@ -179,7 +159,7 @@ class Running:
             elif self.trouble and self.trouble[0] != "Starting":
                 log.info("check %s can be judged again", self.name)
         self.trouble = trouble
-        self.context.on_change()
+        self.reporter.report_change()
 
     def view(self) -> CheckView:
         """What is published of it."""
@@ -191,8 +171,8 @@ class Running:
         elif self.last is not None and self.last.verdict is Verdict.SKIP and verdict is Verdict.PASS:
             verdict, reason, message = Verdict.SKIP, self.last.reason, self.last.message
         if verdict is not self._verdict:
-            self._last_change = self.context.wall()
-            self.changes.note(self._last_change, self._verdict, verdict, reason, message)
+            self._last_change = self.local.clock.wall()
+            self.history.record(self._last_change, self._verdict, verdict, reason, message)
             self._verdict = verdict
         return CheckView(
             name=self.name,
@@ -217,7 +197,7 @@ class Running:
             reason=view.reason,
             message=view.message,
             findings=view.findings,
-            started=started or self.ran_at or self.context.wall(),
+            started=started or self.ran_at or self.local.clock.wall(),
             duration_s=duration_s or (self.last.duration_s if self.last is not None else 0.0),
         )
 
@@ -230,7 +210,7 @@ class Running:
             last_change=self._last_change,
             last=self.last,
             ran_at=self.ran_at,
-            changes=self.changes.entries,
+            changes=self.history.entries,
         )
 
     def reading(self) -> CheckReading:

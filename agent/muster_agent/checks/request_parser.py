@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from pydantic import ValidationError
 
-from muster_agent.checks.node_check import Running
+from muster_agent.checks.node_check import NodeCheck
 from muster_checks.base.declaration import Parameters
 from muster_checks.registry import UnknownCheck, select_checks
 from muster_kube.api.times import seconds
@@ -25,7 +25,7 @@ class BadRequest(ValueError):
     """What, where, what was found, what is allowed."""
 
 
-class Series(msgspec.Struct, frozen=True):
+class RunSeries(msgspec.Struct, frozen=True):
     """Runs of some checks. It is a PASS once ``passes`` of at most ``runs`` runs passed.
 
     checks:     all of them are one run, in this order
@@ -36,7 +36,7 @@ class Series(msgspec.Struct, frozen=True):
     beside:     they run beside pods whose ``namespace/name`` begins so: what those hold they do not use yet
     """
 
-    checks: tuple[tuple[Running, Parameters], ...]
+    checks: tuple[tuple[NodeCheck, Parameters], ...]
     runs: int = 1
     passes: int = 1
     interval_s: float = 0.0
@@ -46,7 +46,7 @@ class Series(msgspec.Struct, frozen=True):
     beside: str = ""
 
 
-def read_request(request: CheckRequest, running: Mapping[str, Running]) -> Series:
+def read_request(request: CheckRequest, running: Mapping[str, NodeCheck]) -> RunSeries:
     """Raises BadRequest. What a stranger may not choose (Parameters.guarded) is taken: whoever may write the spec has
     been authorized by the API server."""
     try:
@@ -61,7 +61,7 @@ def read_request(request: CheckRequest, running: Mapping[str, Running]) -> Serie
     expires = seconds(request.expires)
     if request.expires and not expires:
         raise BadRequest(f"expires: {request.expires!r}: expected a time such as 2026-01-31T12:00:00Z")
-    return Series(
+    return RunSeries(
         checks=tuple((each, _parameters(each, given[each.name])) for each in chosen),
         runs=runs,
         passes=_whole(request.params, "passes", runs, runs),
@@ -73,7 +73,7 @@ def read_request(request: CheckRequest, running: Mapping[str, Running]) -> Serie
     )
 
 
-def _by_check(params: Mapping[str, str], chosen: list[Running]) -> dict[str, dict[str, str]]:
+def _by_check(params: Mapping[str, str], chosen: list[NodeCheck]) -> dict[str, dict[str, str]]:
     """``param`` is for every check that has it, ``check.param`` for that one alone, and counts more."""
     given: dict[str, dict[str, str]] = {each.name: {} for each in chosen}
     takers = {each.name: each.check.parameters.model_fields.keys() for each in chosen}
@@ -93,7 +93,7 @@ def _by_check(params: Mapping[str, str], chosen: list[Running]) -> dict[str, dic
     return given
 
 
-def _parameters(running: Running, given: Mapping[str, str]) -> Parameters:
+def _parameters(running: NodeCheck, given: Mapping[str, str]) -> Parameters:
     if not given:
         return running.parameters
     model = running.check.parameters

@@ -12,11 +12,13 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
-from muster_agent.checks.check_answer import Answered
-from muster_agent.checks.ledger import REASON_LIMIT
-from muster_agent.checks.node_check import Running
-from muster_agent.checks.request_parser import BadRequest, Series, read_request
+from muster_agent.checks.check_outcome import CheckOutcome
+from muster_agent.checks.node_check import NodeCheck
+from muster_agent.checks.reporter import NO_REPORTER, Reporter
+from muster_agent.checks.request_parser import BadRequest, RunSeries, read_request
 from muster_agent.checks.state_file import StoredRequest
+from muster_agent.clock import SYSTEM_CLOCK, AgentClock
+from muster_agent.findings.ledger import REASON_LIMIT
 from muster_checks.base.declaration import Cost, Parameters
 from muster_checks.base.vocabulary import Result, Verdict, severity, shorten
 from muster_kube.api.times import rfc3339, seconds
@@ -34,7 +36,7 @@ REMEMBERED_S = 600.0
 REMEMBERED = 64
 STOPPING = "Stopping"  # the reason of a result that an agent gives because it ends: no word about the node
 
-Ask = Callable[[Running, Parameters, bool, str], Awaitable[Answered]]
+RunCheck = Callable[[NodeCheck, Parameters, bool, str], Awaitable[CheckOutcome]]
 """Runs a check in its turn; heavy ones also beside somebody's work (the third argument), or beside that of pods whose
 ``namespace/name`` begins so (the fourth)."""
 
@@ -71,50 +73,47 @@ class _Expired(Exception):
     """Too late to begin."""
 
 
-class Requests:
+class RequestRunner:
     """The requests of one node.
 
-    ask:       see :data:`Ask`
-    on_change: something is to be saved, and maybe to be published
-    stored:    what :meth:`stored` gave before a restart
+    run_check: see :data:`RunCheck`
+    reporter:  something is to be saved, and maybe to be published
     """
 
     def __init__(
         self,
-        ask: Ask,
-        checks: Mapping[str, Running],
-        *,
-        wall: Callable[[], float],
-        clock: Callable[[], float],
-        on_change: Callable[[], None],
-        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
-        stored: Iterable[StoredRequest] = (),
+        run_check: RunCheck,
+        checks: Mapping[str, NodeCheck],
+        reporter: Reporter = NO_REPORTER,
+        clock: AgentClock = SYSTEM_CLOCK,
     ) -> None:
-        self._ask = ask
+        self._run_check = run_check
         self._checks = checks
-        self._wall = wall
+        self._reporter = reporter
         self._clock = clock
-        self._on_change = on_change
-        self._sleep = sleep
-        self._entries = {state.id: _Entry(state, clock()) for state in stored}
-        self._asked: tuple[str, ...] = ()
+        self._entries: dict[str, _Entry] = {}
+        self._requested: tuple[str, ...] = ()
         self._heavy = asyncio.Lock()
         self._wake = asyncio.Event()
 
-    def take(self, requests: Sequence[CheckRequest], told: Sequence[RequestAnswer] = ()) -> None:
+    def restore(self, stored: Iterable[StoredRequest]) -> None:
+        """Go on from what :meth:`stored` gave before a restart."""
+        self._entries = {state.id: _Entry(state, self._clock.monotonic()) for state in stored}
+
+    def apply_requests(self, requests: Sequence[CheckRequest], reported: Sequence[RequestAnswer] = ()) -> None:
         """``spec.requests`` as they are now, and ``status.answers`` beside them: an answer that stands there was given,
         also when the state file does not know of it. Never raises."""
-        now = self._clock()
+        now = self._clock.monotonic()
         self._forget_old(now)
         asked = {each.id: each for each in reversed(requests[:REQUESTS_LIMIT]) if 0 < len(each.id) <= ID_LIMIT}
-        self._asked = tuple(reversed(asked))
-        for name in self._asked:
+        self._requested = tuple(reversed(asked))
+        for name in self._requested:
             entry = self._entries.get(name)
             if entry is None:
                 entry = self._entries[name] = _Entry(StoredRequest(id=name), now)
             if entry.request is None:
                 entry.request, entry.gone_since, entry.patient_since = asked[name], None, now
-        for answer in told:
+        for answer in reported:
             self._adopt(answer)
         for name, entry in self._entries.items():
             if name not in asked and entry.gone_since is None:
@@ -124,7 +123,7 @@ class Requests:
     def answers(self) -> tuple[RequestAnswer, ...]:
         """What is published: the answers to those who ask now, in their order. How far a request under way has come
         is no answer, and would be a write for every run."""
-        states = [self._entries[name].state for name in self._asked]
+        states = [self._entries[name].state for name in self._requested]
         return tuple(
             RequestAnswer(
                 id=state.id,
@@ -183,7 +182,7 @@ class Requests:
             log.exception("request %s has broken", shorten(request.id))
             self._finish(entry, Verdict.UNKNOWN, "RequestFailed", f"{type(error).__name__}: {error}")
 
-    async def _run_series(self, entry: _Entry, series: Series) -> None:
+    async def _run_series(self, entry: _Entry, series: RunSeries) -> None:
         if entry.cut_off >= TRIES:
             message = f"cut off {TRIES} times by the end of the agent or of its node"
             self._count(
@@ -192,37 +191,39 @@ class Requests:
         while not entry.state.finished:
             if entry.state.runs and series.interval_s:
                 # no longer than the interval, should the clock have been set
-                rest_s = entry.state.ran_at + series.interval_s - self._wall()
-                await self._sleep(max(0.0, min(rest_s, series.interval_s)))
-            entry.patient_since = self._clock()
+                rest_s = entry.state.ran_at + series.interval_s - self._clock.wall()
+                await self._clock.sleep(max(0.0, min(rest_s, series.interval_s)))
+            entry.patient_since = self._clock.monotonic()
             results = [await self._result(entry, series, *each) for each in series.checks]
             self._count(entry, series, results)
 
-    async def _result(self, entry: _Entry, series: Series, running: Running, parameters: Parameters) -> Result:
+    async def _result(self, entry: _Entry, series: RunSeries, running: NodeCheck, parameters: Parameters) -> Result:
         """What one check of a run came to, once the node had time for it. Raises _Busy, _Expired."""
         while True:
             if running.check.cost is Cost.HEAVY:
                 async with self._heavy:
-                    answered = await self._asked_now(entry, series, running, parameters)
+                    answered = await self._run_now(entry, series, running, parameters)
             else:
-                answered = await self._asked_now(entry, series, running, parameters)
+                answered = await self._run_now(entry, series, running, parameters)
             if answered.result.reason == STOPPING:
                 entry.note(begun=entry.cut_off)
-                self._on_change()
+                self._reporter.report_change()
                 await asyncio.Event().wait()  # the end has begun: what is called off now goes on after the restart
             if not answered.refused:
                 return answered.result
             entry.note(begun=entry.cut_off)  # refused, or it gave way: in either case no run
-            await self._sleep(max(0.0, min(LOOK_S, self._patience_left_s(entry, series))))
+            await self._clock.sleep(max(0.0, min(LOOK_S, self._patience_left_s(entry, series))))
             if self._patience_left_s(entry, series) <= 0:
                 raise _Busy(answered.why)
 
-    async def _asked_now(self, entry: _Entry, series: Series, running: Running, parameters: Parameters) -> Answered:
-        if not entry.begun and series.expires and self._wall() >= series.expires:
+    async def _run_now(
+        self, entry: _Entry, series: RunSeries, running: NodeCheck, parameters: Parameters
+    ) -> CheckOutcome:
+        if not entry.begun and series.expires and self._clock.wall() >= series.expires:
             raise _Expired
         marking = asyncio.get_running_loop().call_later(MARK_S, self._mark_begun, entry)
         try:
-            answered = await self._ask(running, parameters, series.force, series.beside)
+            answered = await self._run_check(running, parameters, series.force, series.beside)
         finally:
             marking.cancel()
         entry.begun_here = entry.begun_here or not answered.refused
@@ -232,19 +233,19 @@ class Requests:
         if entry.state.begun > entry.cut_off:
             return  # an earlier check of this run was noted
         entry.note(begun=entry.cut_off + 1)
-        self._on_change()
+        self._reporter.report_change()
 
-    def _patience_left_s(self, entry: _Entry, series: Series) -> float:
+    def _patience_left_s(self, entry: _Entry, series: RunSeries) -> float:
         if series.expires:
-            return series.expires - self._wall()
-        return entry.patient_since + PATIENCE_S - self._clock()
+            return series.expires - self._clock.wall()
+        return entry.patient_since + PATIENCE_S - self._clock.monotonic()
 
-    def _count(self, entry: _Entry, series: Series, results: Sequence[Result]) -> None:
+    def _count(self, entry: _Entry, series: RunSeries, results: Sequence[Result]) -> None:
         """One more run is over. What it decides is kept with it: an answer is saved with its counts, or not at all."""
         bad = _bad(series, results)
         runs, passes = entry.state.runs + 1, entry.state.passes + (bad is None)
         entry.cut_off = 0
-        entry.note(runs=runs, passes=passes, begun=0, ran_at=self._wall())
+        entry.note(runs=runs, passes=passes, begun=0, ran_at=self._clock.wall())
         if passes >= series.passes:
             self._finish(entry, Verdict.PASS)
         elif bad is not None and series.runs - runs < series.passes - passes:
@@ -252,12 +253,12 @@ class Requests:
             text = ": ".join(part for part in (named, bad.message) if part)
             self._finish(entry, bad.verdict, bad.reason, text)
         else:
-            self._on_change()
+            self._reporter.report_change()
 
     def _finish(self, entry: _Entry, verdict: Verdict, reason: str = "", message: str = "") -> None:
         entry.note(
             begun=0,
-            finished=self._wall(),
+            finished=self._clock.wall(),
             verdict=verdict.value,
             reason=reason[:REASON_LIMIT],
             message=shorten(message),
@@ -272,7 +273,7 @@ class Requests:
             state.runs,
             f": {why}" if why else "",
         )
-        self._on_change()
+        self._reporter.report_change()
 
     def _adopt(self, answer: RequestAnswer) -> None:
         entry, finished = self._entries.get(answer.id), seconds(answer.finished)
@@ -298,7 +299,7 @@ class Requests:
                 del self._entries[name]
 
 
-def _bad(series: Series, results: Sequence[Result]) -> Result | None:
+def _bad(series: RunSeries, results: Sequence[Result]) -> Result | None:
     """Why a run is no pass, the worst first; None: it is one."""
     if not series.sees:
         return _worst(result for result in results if result.verdict is not Verdict.PASS)

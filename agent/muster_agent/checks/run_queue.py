@@ -17,7 +17,7 @@ LOOK_S = 1.5  # how often a node under test is looked at: work that comes gets i
 BURST_CPU_S = 30.0  # a first pass of all light checks on a large node takes some of it
 
 
-class Busy(Exception):
+class NodeBusy(Exception):
     """A heavy check is refused, or was called off: somebody's work is on the node. ``str()``: whose."""
 
 
@@ -61,8 +61,8 @@ def cpu_used_s() -> float:
     )
 
 
-class Turns:
-    """The turns of one node. ``light_at_once``: side by side; ``cpu``: what light checks may use on average."""
+class RunQueue:
+    """Who runs when on one node. ``light_at_once``: side by side; ``cpu``: what light checks may use on average."""
 
     def __init__(
         self,
@@ -73,13 +73,13 @@ class Turns:
         look_s: float = LOOK_S,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
-        self._occupancy = occupancy
+        self.occupancy = occupancy
         self._light = asyncio.Semaphore(light_at_once)
         self._heavy = asyncio.Lock()
         self._cpu = cpu
         self._look_s = look_s
         self._sleep = sleep
-        self.testing = ""
+        self.running_heavy = ""
         """The heavy check that runs now; empty: none."""
 
     async def wait_for_processor(self, patience_s: float) -> None:
@@ -87,42 +87,42 @@ class Turns:
 
         Before a turn is asked for, not in it: whoever waits takes no turn from people, who wait for none of this.
         """
-        if self.testing:
+        if self.running_heavy:
             self._cpu.forgive()  # tools of a heavy check that have ended before it has
         wait_s = min(self._cpu.wait_s(), patience_s)
         if wait_s > 0:
             await self._sleep(wait_s)
 
-    async def light(self, work: Callable[[], Awaitable[Result]]) -> Result:
+    async def run_light(self, work: Callable[[], Awaitable[Result]]) -> Result:
         """Runs ``work`` in its turn."""
         async with self._light:
             return await work()
 
-    async def heavy(
+    async def run_heavy(
         self, name: str, work: Callable[[], Awaitable[Result]], *, force: bool = False, beside: str = ""
     ) -> Result:
         """Runs ``work`` when the heavy checks before it are through. ``force``: also beside somebody's work;
         ``beside``: see Occupancy.
 
-        Raises Busy, also in the middle: ``work`` is then cancelled, its tools ended.
+        Raises NodeBusy, also in the middle: ``work`` is then cancelled, its tools ended.
         """
         async with self._heavy:
-            if not force and (busy := await self._occupancy.look(beside)):
-                raise Busy(busy)
-            self.testing = name
+            if not force and (busy := await self.occupancy.find_work(beside)):
+                raise NodeBusy(busy)
+            self.running_heavy = name
             try:
                 return await work() if force else await self._unless_busy(name, work, beside)
             finally:
-                self.testing = ""
+                self.running_heavy = ""
                 self._cpu.forgive()
 
     async def _unless_busy(self, name: str, work: Callable[[], Awaitable[Result]], beside: str) -> Result:
         running = asyncio.ensure_future(work())
         try:
             while not (await asyncio.wait([running], timeout=self._look_s))[0]:
-                if busy := await self._occupancy.look_beside_test(beside):
+                if busy := await self.occupancy.find_foreign_work(beside):
                     log.info("check %s gives way: %s", name, busy)
-                    raise Busy(busy)
+                    raise NodeBusy(busy)
             return running.result()
         finally:
             running.cancel()

@@ -6,17 +6,18 @@ knowing of each other, and keep their places over restarts. Checks that share a 
 
 import asyncio
 import logging
-import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from hashlib import blake2b
 from math import floor
+from typing import Protocol
 
 from apscheduler.events import EVENT_JOB_MAX_INSTANCES, JobSubmissionEvent
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.triggers.base import BaseTrigger
 
-from muster_agent.checks.node_check import Running
+from muster_agent.checks.node_check import NodeCheck
+from muster_agent.clock import SYSTEM_CLOCK, AgentClock
 from muster_checks.base.declaration import Cost
 
 log = logging.getLogger(__name__)
@@ -25,57 +26,58 @@ CLOCK_LOOK_S = 15.0
 CLOCK_JUMP_S = 1.0  # NTP slews below half of that; what is more was set
 
 
-def place_s(node: str, name: str, period_s: float) -> float:
+def phase_s(node: str, name: str, period_s: float) -> float:
     """Seconds after each whole multiple of ``period_s`` since the epoch."""
     digest = blake2b(f"{node}/{name}".encode("utf-8", "replace"), digest_size=8).digest()
     return int.from_bytes(digest, "big") / 2**64 * period_s
 
 
-class Placed(BaseTrigger):  # type: ignore[misc] # the package has no types
+class PhasedTrigger(BaseTrigger):  # type: ignore[misc] # the package has no types
     """Fires once in each period, at its place.
 
     APScheduler's own IntervalTrigger counts on from whenever it fired first, and goes through all turns missed, one by
     one: a clock that leaps from 1970 to today would keep the agent busy for minutes.
     """
 
-    def __init__(self, place_s: float, period_s: float) -> None:
-        self._place_s = place_s
+    def __init__(self, phase_s: float, period_s: float) -> None:
+        self._phase_s = phase_s
         self._period_s = period_s
 
     def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime:
         # datetimes have microseconds only: without the millisecond a turn might come again at once
         after = max(previous_fire_time or now, now).timestamp() + 0.001
-        turns = floor((after - self._place_s) / self._period_s) + 1
-        return datetime.fromtimestamp(self._place_s + turns * self._period_s, UTC)
+        turns = floor((after - self._phase_s) / self._period_s) + 1
+        return datetime.fromtimestamp(self._phase_s + turns * self._period_s, UTC)
+
+
+class TurnHandler(Protocol):
+    """What happens at a check's turn."""
+
+    async def run_turn(self, check: NodeCheck) -> None:
+        """A light check's turn; awaited, so that a check never overlaps itself."""
+
+    def mark_due(self, name: str) -> None:
+        """A heavy check's turn has come."""
+
+    def count_overrun(self, name: str) -> None:
+        """A turn came before the run before it was through, and was left out."""
 
 
 class Schedule:
-    """periods: seconds by name, for those that run by themselves.
-
-    run:      a light check's turn; awaited, so that a check never overlaps itself
-    due:      a heavy check's turn has come
-    overrun:  a turn came before the run before it was through, and was left out
-    """
+    """periods: seconds by name, for those that run by themselves."""
 
     def __init__(
         self,
         node: str,
-        checks: Mapping[str, Running],
+        checks: Mapping[str, NodeCheck],
         periods: Mapping[str, float],
-        *,
-        run: Callable[[Running], Awaitable[object]],
-        due: Callable[[str], None],
-        overrun: Callable[[str], None],
-        wall: Callable[[], float] = time.time,
-        clock: Callable[[], float] = time.monotonic,
+        handler: TurnHandler,
+        clock: AgentClock = SYSTEM_CLOCK,
     ) -> None:
         self._node = node
         self._checks = checks
         self._periods = periods
-        self._run = run
-        self._due = due
-        self._overrun = overrun
-        self._wall = wall
+        self._handler = handler
         self._clock = clock
 
     async def run(self) -> None:
@@ -101,33 +103,33 @@ class Schedule:
         finally:
             scheduler.shutdown(wait=False)
 
-    async def _turn(self, running: Running) -> None:
+    async def _turn(self, running: NodeCheck) -> None:
         if running.check.cost is Cost.HEAVY:
-            self._due(running.name)
+            self._handler.mark_due(running.name)
             return
         try:
-            await self._run(running)
+            await self._handler.run_turn(running)
         except Exception:
             log.exception("check %s: its turn has broken; the next one comes in %g s", running.name, running.period_s)
 
     def _now(self) -> datetime:
-        return datetime.fromtimestamp(self._wall(), UTC)
+        return datetime.fromtimestamp(self._clock.wall(), UTC)
 
-    def _trigger(self, name: str, period_s: float) -> Placed:
+    def _trigger(self, name: str, period_s: float) -> PhasedTrigger:
         shared = self._checks[name].check.shares or name
-        return Placed(place_s(self._node, shared, period_s), period_s)
+        return PhasedTrigger(phase_s(self._node, shared, period_s), period_s)
 
     def _is_late(self, name: str, period_s: float) -> bool:
         """It has not run in this boot, or its turn has passed while no agent ran."""
-        since = self._wall() - self._checks[name].ran_at
+        since = self._clock.wall() - self._checks[name].ran_at
         return not 0 <= since < period_s
 
     async def _follow_clock(self, scheduler: AsyncIOScheduler) -> None:
         """APScheduler goes by the wall clock: set back by a day, it would stand still for a day."""
-        offset = self._wall() - self._clock()
+        offset = self._clock.wall() - self._clock.monotonic()
         while True:
             await asyncio.sleep(CLOCK_LOOK_S)
-            now = self._wall() - self._clock()
+            now = self._clock.wall() - self._clock.monotonic()
             if abs(now - offset) > CLOCK_JUMP_S:
                 log.warning("the clock was set by %+.0f s; the checks keep their places by the new one", now - offset)
                 for name, period_s in self._periods.items():
@@ -135,4 +137,4 @@ class Schedule:
                 offset = now
 
     def _left_out(self, event: JobSubmissionEvent) -> None:
-        self._overrun(event.job_id)
+        self._handler.count_overrun(event.job_id)

@@ -1,8 +1,10 @@
 """A snapshot check: run at its turn or when asked, the last result kept."""
 
-from muster_agent.checks.ledger import Ledger
-from muster_agent.checks.node_check import Context, Running
+from muster_agent.checks.local_node import LocalNode
+from muster_agent.checks.node_check import NodeCheck
+from muster_agent.checks.reporter import NO_REPORTER, Reporter
 from muster_agent.checks.state_file import StoredCheck
+from muster_agent.findings.ledger import Ledger
 from muster_checks.base.declaration import Check, Cost, Parameters
 from muster_checks.base.execution import run_probe
 from muster_checks.base.vocabulary import Result, Verdict
@@ -11,10 +13,17 @@ STALE_TURNS = 3  # so many turns missed, and the verdict is no longer to be beli
 STALE_SLACK_S = 60.0
 
 
-class SnapshotCheck(Running):
-    def __init__(self, check: Check, parameters: Parameters, context: Context, stored: StoredCheck | None) -> None:
-        super().__init__(check, parameters, context, stored)
-        self._watched_since = context.clock()
+class SnapshotCheck(NodeCheck):
+    def __init__(
+        self,
+        check: Check,
+        parameters: Parameters,
+        local: LocalNode,
+        stored: StoredCheck | None,
+        reporter: Reporter = NO_REPORTER,
+    ) -> None:
+        super().__init__(check, parameters, local, stored, reporter)
+        self._watched_since = local.clock.monotonic()
         self._found: Result | None = None  # of this process
         self._resume()
         self.trouble = self._blindness()
@@ -24,16 +33,16 @@ class SnapshotCheck(Running):
         self._resume()
         if self._found is not None:
             # this process has run it already, before it saw what was told: what it found stands
-            self.announce(self.ledger.take_run(self._found))
+            self.publish_transitions(self.ledger.take_run(self._found))
 
-    def resume_blind(self, why: tuple[str, str] | None) -> None:
+    def restore_trouble(self, why: tuple[str, str] | None) -> None:
         if self._found is None and self.last is not None:
             self.trouble = why
 
     def _resume(self) -> None:
         """A device that is still gone must not be over because the first run of this process never saw it."""
         if self.check.resume is not None:
-            self.check.resume(self.context.view, self.ledger.open_findings())
+            self.check.resume(self.local.view, self.ledger.open_findings())
 
     @property
     def known(self) -> bool:
@@ -48,7 +57,7 @@ class SnapshotCheck(Running):
         """A light check whose turns do not come about; a heavy one may wait for days until its node is idle."""
         if not self.period_s or self.check.cost is Cost.HEAVY:
             return ""
-        silent_s = self.context.clock() - self._watched_since
+        silent_s = self.local.clock.monotonic() - self._watched_since
         if silent_s <= STALE_TURNS * self.period_s + self.check.timeout_s + STALE_SLACK_S:
             return ""
         return f"{self.name}: no result for {silent_s:.0f} s (it runs every {self.period_s:g} s)"
@@ -56,7 +65,7 @@ class SnapshotCheck(Running):
     async def refresh(self, parameters: Parameters) -> Result:
         """Run the probe once. Whatever goes wrong there is UNKNOWN, never a FAIL."""
         result = await run_probe(
-            self.check, self.context.view, parameters, wall=self.context.wall, clock=self.context.clock
+            self.check, self.local.view, parameters, wall=self.local.clock.wall, clock=self.local.clock.monotonic
         )
         self.tallies["run"] += 1
         if result.reason == "Timeout":
@@ -67,17 +76,17 @@ class SnapshotCheck(Running):
             return result
         first, before, revision = self.last is None, self._verdict, self.ledger.revision
         self.last = self._found = result
-        self.ran_at, self._watched_since = result.started, self.context.clock()
+        self.ran_at, self._watched_since = result.started, self.local.clock.monotonic()
         self.due_since = None
-        self.announce(self.ledger.take_run(result))
+        self.publish_transitions(self.ledger.take_run(result))
         self.set_trouble(self._blindness())
         verdict = self.view().verdict
         if first or verdict is not before:
-            self.context.on_change()
+            self.reporter.report_change()
         elif self.ledger.revision != revision or self.check.cost is Cost.HEAVY:
-            self.context.on_progress()
+            self.reporter.report_progress()
         else:
-            self.context.on_rerun()
+            self.reporter.report_rerun()
         return result
 
     def _blindness(self) -> tuple[str, str] | None:

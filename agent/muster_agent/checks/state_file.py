@@ -21,8 +21,8 @@ from pathlib import Path
 
 import msgspec
 
-from muster_agent.checks.ledger import OPEN_LIMIT, Memory
-from muster_agent.checks.verdict_history import Change
+from muster_agent.findings.ledger import OPEN_LIMIT, StoredLedger
+from muster_agent.findings.verdict_history import VerdictChange
 from muster_checks.base.threads import begin_in_thread
 from muster_checks.base.vocabulary import Result
 
@@ -51,13 +51,13 @@ class StoredCheck(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
                   seconds); changes: of the verdict, oldest first
     """
 
-    ledger: Memory
+    ledger: StoredLedger
     position: bytes | None = None
     verdict: str = ""
     last_change: float = 0.0
     last: Result | None = None
     ran_at: float = 0.0
-    changes: tuple[Change, ...] = ()
+    changes: tuple[VerdictChange, ...] = ()
 
     def __post_init__(self) -> None:
         if self.last is not None and (bounded := _bounded(self.last)) is not self.last:
@@ -82,7 +82,7 @@ class StoredRequest(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
     message: str = ""
 
 
-class Stored(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class StoredState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """idle_since: epoch seconds, 0: not idle. counters: muster_checks.base.counter_history.History.memory()."""
 
     version: int
@@ -105,7 +105,7 @@ def _bounded(result: Result) -> Result:
     return msgspec.structs.replace(result, findings=findings)
 
 
-_decoder = msgspec.json.Decoder(Stored)
+_decoder = msgspec.json.Decoder(StoredState)
 
 
 class StateFile:
@@ -145,7 +145,7 @@ class StateFile:
             os.close(self._lock)
             self._lock = None
 
-    def load(self) -> Stored | None:
+    def load(self) -> StoredState | None:
         """What was saved, or None. A damaged file is kept beside as ``agent.json.bad``; never raises."""
         try:
             with self.path.open("rb") as file:
@@ -170,7 +170,7 @@ class StateFile:
             return None
         return stored
 
-    def save(self, stored: Stored) -> None:
+    def save(self, stored: StoredState) -> None:
         """Replace the file atomically and durably. Raises OSError; the old content then stands."""
         self._directory.mkdir(parents=True, exist_ok=True)
         fresh = self.path.with_name(FILE_NAME + ".new")
@@ -190,7 +190,7 @@ class StateFile:
             os.close(folder)
 
 
-class Saver:
+class StateSaver:
     """Saves right behind a change, positions alone every :data:`POSITIONS_EVERY_S` at most, runs that changed nothing
     every :data:`RERUNS_EVERY_S`.
 
@@ -203,8 +203,8 @@ class Saver:
 
     def __init__(
         self,
-        snapshot: Callable[[], Stored],
-        save: Callable[[Stored], None],
+        snapshot: Callable[[], StoredState],
+        save: Callable[[StoredState], None],
         *,
         on_error: Callable[[], None] = lambda: None,
         slow_s: float = SLOW_S,
@@ -222,17 +222,17 @@ class Saver:
         self._every_s = math.inf  # the most urgent wish since the last save: 0 for a change
         self._failing = ""
         self._under_way: asyncio.Future[None] | None = None
-        self._handed_over: Stored | None = None  # to the disk; the future above knows what came of it
+        self._handed_over: StoredState | None = None  # to the disk; the future above knows what came of it
 
-    def now(self) -> None:
+    def save_now(self) -> None:
         """A finding has changed."""
         self._want(0.0)
 
-    def sometime(self) -> None:
+    def save_soon(self) -> None:
         """Only positions or counts have moved."""
         self._want(POSITIONS_EVERY_S)
 
-    def lazily(self) -> None:
+    def save_lazily(self) -> None:
         """A check has found what it found before: only ages and readings have moved."""
         self._want(RERUNS_EVERY_S)
 
@@ -270,19 +270,19 @@ class Saver:
         saving = self._under_way = begin_in_thread(partial(self._save, stored), name="state")
         self._handed_over = stored
         if not (await asyncio.wait([saving], timeout=self._slow_s))[0]:
-            self._tell(f"no answer from the disk for {self._slow_s:g} s")
+            self._log_failure(f"no answer from the disk for {self._slow_s:g} s")
             await asyncio.wait([saving])
         try:
             saving.result()
         except OSError as error:
-            self._tell(str(error))
+            self._log_failure(str(error))
             return False
         if self._failing:
             log.info("state is saved again")
         self._failing = ""
         return True
 
-    def _tell(self, why: str) -> None:
+    def _log_failure(self, why: str) -> None:
         self._on_error()
         if why != self._failing:
             log.warning("state cannot be saved; should the agent die, logs are read anew: %s", why)

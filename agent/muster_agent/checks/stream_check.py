@@ -3,15 +3,17 @@
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, cast
 
 import msgspec
 
-from muster_agent.checks.ledger import Ledger
-from muster_agent.checks.node_check import Context, Running
+from muster_agent.checks.local_node import LocalNode
+from muster_agent.checks.node_check import NodeCheck
+from muster_agent.checks.reporter import NO_REPORTER, Reporter
 from muster_agent.checks.state_file import StoredCheck
+from muster_agent.findings.ledger import Ledger
 from muster_checks.base.declaration import AllClear, Check, CheckStream, Parameters, Sign
 from muster_checks.base.vocabulary import Finding, Result, Verdict, severity
 from muster_kube.controller.backoff import Backoff
@@ -23,27 +25,26 @@ HEALTHY_S = 60.0  # a stream that lived so long is started anew without a long w
 STARTING = ("Starting", "what was in the source at the start is still being read")
 
 
-class StreamCheck(Running):
+class StreamCheck(NodeCheck):
     def __init__(
         self,
         check: Check,
         parameters: Parameters,
-        context: Context,
+        local: LocalNode,
         stored: StoredCheck | None,
+        reporter: Reporter = NO_REPORTER,
         *,
-        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
         rng: random.Random | None = None,
     ) -> None:
-        super().__init__(check, parameters, context, stored)
+        super().__init__(check, parameters, local, stored, reporter)
         self.trouble = STARTING
-        self._sleep = sleep
         self._rng = rng or random.Random()  # noqa: S311 - spreads load, guards nothing
         self._backoff = Backoff(base_s=1.0, cap_s=60.0)
         self._stream: CheckStream | None = None
         self._caught_up = False
-        self._over = asyncio.Event()  # set: what runs is to be started over
+        self._restart_wanted = asyncio.Event()  # set: what runs is to be started over
         self._revision = -1
-        self._looked_at: bytes | None = None
+        self._reported_position: bytes | None = None
         self._to_forget: list[Finding] = []  # closed while no stream was open
 
     @property
@@ -70,15 +71,15 @@ class StreamCheck(Running):
         self._stream = None
         self._caught_up = False
         self.trouble = STARTING
-        self._over.set()
+        self._restart_wanted.set()
 
     async def run(self) -> None:
         failures = 0
         while True:
-            started = self.context.clock()
-            self._over.clear()
+            started = self.local.clock.monotonic()
+            self._restart_wanted.clear()
             reading = asyncio.create_task(self._read())
-            over = asyncio.create_task(self._over.wait())
+            over = asyncio.create_task(self._restart_wanted.wait())
             try:
                 await asyncio.wait([reading, over], return_when=asyncio.FIRST_COMPLETED)
                 if over.done():
@@ -92,49 +93,49 @@ class StreamCheck(Running):
                 self.position, self._stream = self._stream.position(), None
             text = f"{type(error).__name__}: {error}" if error else "the stream has ended"
             log.error("check %s has broken and starts anew: %s", self.name, text, exc_info=error)
-            self.context.on_stream_failure(self.name)
+            self.reporter.report_stream_failure(self.name)
             self.set_trouble(("StreamFailed", text))
-            if self.context.clock() - started > HEALTHY_S:
+            if self.local.clock.monotonic() - started > HEALTHY_S:
                 failures = 0
-            await self._sleep(self._backoff.delay_s(failures, self._rng))
+            await self.local.clock.sleep(self._backoff.delay_s(failures, self._rng))
             failures += 1
 
     async def _read(self) -> None:
         assert self.check.stream is not None  # noqa: S101 - a stream check has one
-        stream = self.check.stream(self.context.view, self.parameters, self.position)
+        stream = self.check.stream(self.local.view, self.parameters, self.position)
         self._stream = stream
         while self._to_forget:
             self.forget(self._to_forget.pop())
-        tending = asyncio.create_task(self._tend(stream))
+        watching = asyncio.create_task(self._watch_health(stream))
         try:
             async with aclosing(cast("Any", stream.events())) as batches:
                 # No await in this loop's body: the state file takes ledger and position from other tasks, which
                 # therefore only ever run between two batches, where the two belong together.
                 async for batch in batches:
-                    self.announce(self.ledger.take(batch))
+                    self.publish_transitions(self.ledger.take(batch))
                     if self._caught_up:  # what was there at the start is old
-                        self._tell_delays(batch)
+                        self._report_detections(batch)
         finally:
-            tending.cancel()
-            await asyncio.gather(tending, return_exceptions=True)
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
 
-    def _tell_delays(self, batch: Sequence[Sign | AllClear]) -> None:
-        now = self.context.wall()
+    def _report_detections(self, batch: Sequence[Sign | AllClear]) -> None:
+        now = self.local.clock.wall()
         for sign in batch:
             if isinstance(sign, Sign):
-                self.context.on_detected(self.name, now - sign.at)
+                self.reporter.report_detection(self.name, now - sign.at)
 
-    async def _tend(self, stream: CheckStream) -> None:
+    async def _watch_health(self, stream: CheckStream) -> None:
         try:
             await stream.drain()
         except RuntimeError:
             return  # it has ended, and _read says why
-        self._look(stream)
+        self._check_health(stream)
         while True:
-            await self._sleep(POLL_S)
-            self._look(stream)
+            await self.local.clock.sleep(POLL_S)
+            self._check_health(stream)
 
-    def _look(self, stream: CheckStream) -> None:
+    def _check_health(self, stream: CheckStream) -> None:
         """Health, progress, and the end of the first pass."""
         if stream is not self._stream:
             return
@@ -145,19 +146,19 @@ class StreamCheck(Running):
             if not self._caught_up:
                 self._caught_up = True
                 self.ledger.end_replay()
-                self.context.on_change()
+                self.reporter.report_change()
             self.set_trouble(None)
         else:
             self.set_trouble(STARTING)
         position = stream.position()
-        if self._revision != self.ledger.revision or position != self._looked_at:
-            self._revision, self._looked_at = self.ledger.revision, position
-            self.context.on_progress()
+        if self._revision != self.ledger.revision or position != self._reported_position:
+            self._revision, self._reported_position = self.ledger.revision, position
+            self.reporter.report_progress()
 
     async def refresh(self, parameters: Parameters) -> Result:  # noqa: ARG002 - those it runs with anyway
         """Everything that is in the source now is read and judged; where it cannot be, nothing is PASS."""
-        started = self.context.wall()
-        clock = self.context.clock()
+        started = self.local.clock.wall()
+        clock = self.local.clock.monotonic()
         stream = self._stream
         unread: tuple[str, str] | None = None
         if stream is not None:
@@ -171,8 +172,8 @@ class StreamCheck(Running):
             except RuntimeError as error:
                 unread = "StreamFailed", str(error)
                 log.info("check %s: %s", self.name, error)
-            self._look(stream)
-        result = self.result(started=started, duration_s=self.context.clock() - clock)
+            self._check_health(stream)
+        result = self.result(started=started, duration_s=self.local.clock.monotonic() - clock)
         if unread is None or severity(result.verdict) >= severity(Verdict.UNKNOWN):
             return result
         reason, message = unread

@@ -26,7 +26,7 @@ OVERLAYS = frozenset(
 Address = IPv4Interface | IPv6Interface
 
 
-class Interface(msgspec.Struct, frozen=True, rename="camel"):
+class NodeInterface(msgspec.Struct, frozen=True, rename="camel"):
     """nic: as findings name it (``mlx5_0``); gbit_per_s: of the hardware behind it, None where that is not known;
     addresses: with their networks' length (``10.0.0.1/24``). Raises ValueError for what is no address."""
 
@@ -40,16 +40,16 @@ class Interface(msgspec.Struct, frozen=True, rename="camel"):
             ip_interface(text)
 
 
-class Lane(msgspec.Struct, frozen=True):
+class InterfacePair(msgspec.Struct, frozen=True):
     """Two interfaces that measure with each other, each with its address (without a network)."""
 
-    client: Interface
+    client: NodeInterface
     client_address: str
-    server: Interface
+    server: NodeInterface
     server_address: str
 
 
-async def interfaces_of(node: NodeView, plane: str) -> list[Interface]:
+async def read_interfaces(node: NodeView, plane: str) -> list[NodeInterface]:
     """Of ``plane``: ``data`` (all but eth0 and lo) or ``mgmt`` (eth0; without one, whatever the default route takes).
 
     Raises NotHere with reason NoSecondaryInterface, or CannotTell.
@@ -68,7 +68,7 @@ async def interfaces_of(node: NodeView, plane: str) -> list[Interface]:
             "NoSecondaryInterface",
         )
     return [
-        Interface(name, nic_name(node, name), link_gbit_per_s(node, name), known[name])
+        NodeInterface(name, nic_name(node, name), link_gbit_per_s(node, name), known[name])
         for name in chosen[:INTERFACES_LIMIT]
     ]
 
@@ -105,10 +105,12 @@ def servers_per_interface(wanted: int | None, interfaces: int) -> int:
     return max(1, (wanted or 1) // max(1, interfaces))
 
 
-def lanes(client: Sequence[Interface], server: Sequence[Interface], plane: str) -> list[Lane]:
+def pair_interfaces(
+    client: Sequence[NodeInterface], server: Sequence[NodeInterface], plane: str
+) -> list[InterfacePair]:
     """Each interface with one of the other node: that in the same network, else that of the same name (fabrics that
     route to each node). On the plane ``mgmt`` each node has one."""
-    found: list[Lane] = []
+    found: list[InterfacePair] = []
     left = list(server)
     for alike in (_in_one_network, _of_one_family if plane == MGMT else _of_one_name):
         taken = {lane.client.name for lane in found}
@@ -117,28 +119,28 @@ def lanes(client: Sequence[Interface], server: Sequence[Interface], plane: str) 
                 continue
             for other in left:
                 if (both := alike(one, other)) is not None:
-                    found.append(Lane(one, both[0], other, both[1]))
+                    found.append(InterfacePair(one, both[0], other, both[1]))
                     left.remove(other)
                     break
     return sorted(found, key=lambda lane: lane.client.name)
 
 
-def _in_one_network(one: Interface, other: Interface) -> tuple[str, str] | None:
+def _in_one_network(one: NodeInterface, other: NodeInterface) -> tuple[str, str] | None:
     for ours, theirs in _couples(one, other):
         if ours.network == theirs.network and ours.ip != theirs.ip:
             return str(ours.ip), str(theirs.ip)
     return None
 
 
-def _of_one_name(one: Interface, other: Interface) -> tuple[str, str] | None:
+def _of_one_name(one: NodeInterface, other: NodeInterface) -> tuple[str, str] | None:
     return _of_one_family(one, other) if one.name == other.name else None
 
 
-def _of_one_family(one: Interface, other: Interface) -> tuple[str, str] | None:
+def _of_one_family(one: NodeInterface, other: NodeInterface) -> tuple[str, str] | None:
     return next(((str(ours.ip), str(theirs.ip)) for ours, theirs in _couples(one, other) if ours.ip != theirs.ip), None)
 
 
-def _couples(one: Interface, other: Interface) -> list[tuple[Address, Address]]:
+def _couples(one: NodeInterface, other: NodeInterface) -> list[tuple[Address, Address]]:
     """Their addresses of one family, IPv4 first, as what is set up by hand."""
     couples = [(ip_interface(ours), ip_interface(theirs)) for ours in one.addresses for theirs in other.addresses]
     return sorted((couple for couple in couples if couple[0].version == couple[1].version), key=lambda c: c[0].version)

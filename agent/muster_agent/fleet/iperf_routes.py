@@ -20,20 +20,20 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from muster_agent.checks.run_queue import Busy
-from muster_agent.fleet.interfaces import interfaces_of
+from muster_agent.checks.run_queue import NodeBusy
+from muster_agent.fleet.interfaces import read_interfaces
 from muster_agent.fleet.iperf_wire import (
     PORTS,
-    AskedClient,
-    AskedInterfaces,
-    AskedServers,
-    Interfaces,
-    Listening,
-    Outcome,
-    Outcomes,
-    Place,
-    Servers,
-    Test,
+    ClientRequest,
+    InterfaceList,
+    InterfacesRequest,
+    IperfOutcome,
+    IperfOutcomes,
+    IperfServer,
+    IperfServers,
+    IperfTest,
+    ListenAddress,
+    ServersRequest,
 )
 from muster_checks.base.execution import CannotTell, NotHere, ToolMissing
 from muster_checks.base.vocabulary import Result, Verdict, shorten
@@ -78,12 +78,12 @@ def routes(agent: "Agent") -> list[Route]:
     async def interfaces(request: Request) -> Response:
         """For agents: interfaces of a plane, with their addresses."""
         try:
-            asked = await _read(request, AskedInterfaces)
-            found = Interfaces(tuple(await interfaces_of(agent.context.view, asked.plane)))
+            asked = await _read(request, InterfacesRequest)
+            found = InterfaceList(tuple(await read_interfaces(agent.local.view, asked.plane)))
         except _Refused as refused:
             return refused.response()
         except NotHere as error:
-            found = Interfaces(skipped=error.reason, why=error.message)
+            found = InterfaceList(skipped=error.reason, why=error.message)
         except CannotTell as error:
             return PlainTextResponse(f"{error.message}\n", 503)
         return _json(found)
@@ -91,21 +91,21 @@ def routes(agent: "Agent") -> list[Route]:
     async def servers(request: Request) -> Response:
         """For agents: iperf3 servers, as long as the answer is read."""
         try:
-            asked = await _read(request, AskedServers)
+            asked = await _read(request, ServersRequest)
             for place in asked.servers:
                 _check_address(place.address)
         except _Refused as refused:
             return refused.response()
-        return _Serving(agent, asked)
+        return _ServersResponse(agent, asked)
 
     async def client(request: Request) -> Response:
         """For agents: iperf3 clients against those; tells the rates."""
         try:
-            asked = await _read(request, AskedClient)
+            asked = await _read(request, ClientRequest)
             for test in asked.tests:
                 _check_address(test.address, test.server)
             work = partial(_run_tests, agent, asked)
-            return _json(await _in_turn(agent, work, request.receive, force=asked.force))
+            return _json(await _run_in_turn(agent, work, request.receive, force=asked.force))
         except _Refused as refused:
             return refused.response()
         except _Gone:
@@ -118,45 +118,45 @@ def routes(agent: "Agent") -> list[Route]:
     ]
 
 
-class _Serving(Response):
+class _ServersResponse(Response):
     """Servers that live as long as this answer."""
 
-    def __init__(self, agent: "Agent", asked: AskedServers) -> None:
+    def __init__(self, agent: "Agent", asked: ServersRequest) -> None:
         super().__init__()
         self._agent = agent
-        self._asked = asked
-        self._told = False
+        self._request = asked
+        self._started = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            await _in_turn(self._agent, partial(self._serve, send), receive, force=self._asked.force)
-            error = f"over after {self._asked.seconds:g} s"
+            await _run_in_turn(self._agent, partial(self._serve, send), receive, force=self._request.force)
+            error = f"over after {self._request.seconds:g} s"
         except _Gone:
             return
         except _Refused as refused:
-            if not self._told:
+            if not self._started:
                 await refused.response()(scope, receive, send)
                 return
             error = str(refused)
-        await self._tell(send, Servers(error=error), more=False)
+        await self._send_line(send, IperfServers(error=error), more=False)
 
     async def _serve(self, send: Send) -> None:
         """Until the time is over or this is cancelled. Raises _Refused."""
         async with AsyncExitStack() as running:
             try:
-                found = [await self._start(running, place) for place in self._asked.servers]
+                found = [await self._start(running, place) for place in self._request.servers]
             except CannotTell as error:
                 raise _Refused(503, error.message) from None
-            await self._tell(send, Servers(tuple(found)))
+            await self._send_line(send, IperfServers(tuple(found)))
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._asked.seconds):
+                async with asyncio.timeout(self._request.seconds):
                     while True:
                         await asyncio.sleep(BEAT_S)
-                        await self._tell(send, None)
+                        await self._send_line(send, None)
 
-    async def _start(self, running: AsyncExitStack, place: Place) -> Listening:
+    async def _start(self, running: AsyncExitStack, place: ListenAddress) -> IperfServer:
         """On the first port that is free. Raises CannotTell."""
-        node = self._agent.context.view
+        node = self._agent.local.view
         trouble = CannotTell(f"none of the ports {PORTS.start} to {PORTS.stop - 1} is free", "PortTaken")
         for port in PORTS:
             if is_listening(node, port):
@@ -164,7 +164,7 @@ class _Serving(Response):
             try:
                 where = f"{place.address}%{place.interface}"
                 await running.enter_async_context(
-                    run_server(node, where, port, limit_s=self._asked.seconds, once=False)
+                    run_server(node, where, port, limit_s=self._request.seconds, once=False)
                 )
             except ToolMissing:
                 raise
@@ -173,28 +173,28 @@ class _Serving(Response):
                     raise  # it was not the port
                 trouble = error
                 continue
-            return Listening(place.interface, place.address, port)
+            return IperfServer(place.interface, place.address, port)
         raise trouble
 
-    async def _tell(self, send: Send, line: Servers | None, *, more: bool = True) -> None:
-        if not self._told:
-            self._told = True
+    async def _send_line(self, send: Send, line: IperfServers | None, *, more: bool = True) -> None:
+        if not self._started:
+            self._started = True
             headers = [(b"content-type", b"application/jsonl")]
             await send({"type": "http.response.start", "status": 200, "headers": headers})
         body = (msgspec.json.encode(line) if line is not None else b"") + b"\n"
         await send({"type": "http.response.body", "body": body, "more_body": more})
 
 
-async def _run_tests(agent: "Agent", asked: AskedClient) -> Outcomes:
-    found: list[Outcome] = []
+async def _run_tests(agent: "Agent", asked: ClientRequest) -> IperfOutcomes:
+    found: list[IperfOutcome] = []
     for reverse in (False, True):
         running = (_run_test(agent, asked, number, reverse=reverse) for number in range(len(asked.tests)))
         found += await asyncio.gather(*running)
-    return Outcomes(tuple(found))
+    return IperfOutcomes(tuple(found))
 
 
-async def _run_test(agent: "Agent", asked: AskedClient, number: int, *, reverse: bool) -> Outcome:
-    test: Test = asked.tests[number]
+async def _run_test(agent: "Agent", asked: ClientRequest, number: int, *, reverse: bool) -> IperfOutcome:
+    test: IperfTest = asked.tests[number]
     parameters = IperfParameters.model_construct(
         server=test.server,
         port=test.port,
@@ -203,7 +203,7 @@ async def _run_test(agent: "Agent", asked: AskedClient, number: int, *, reverse:
         omit_seconds=asked.omit_seconds,
     )
     bind = f"{test.address}%{test.interface}"
-    view = agent.context.view
+    view = agent.local.view
     for attempt in range(TRIES):
         try:
             if view.commands.which("iperf3") is None:
@@ -215,15 +215,15 @@ async def _run_test(agent: "Agent", asked: AskedClient, number: int, *, reverse:
                 break
             await asyncio.sleep(AGAIN_S)
         else:
-            return Outcome(number, reverse, report)
-    return Outcome(number, reverse, trouble=shorten(trouble))
+            return IperfOutcome(number, reverse, report)
+    return IperfOutcome(number, reverse, trouble=shorten(trouble))
 
 
-async def _in_turn(agent: "Agent", work: Callable[[], Awaitable[Done]], receive: Receive, *, force: bool) -> Done:
+async def _run_in_turn(agent: "Agent", work: Callable[[], Awaitable[Done]], receive: Receive, *, force: bool) -> Done:
     """``work`` while this node's turn is ours and the caller is there. Raises _Refused or _Gone, also in the middle;
     ``work`` has then ended."""
-    if agent.turns.testing:
-        raise _Refused(409, f"busy: the check {agent.turns.testing} runs here")
+    if agent.queue.running_heavy:
+        raise _Refused(409, f"busy: the check {agent.queue.running_heavy} runs here")
     begun = asyncio.Event()
     done: list[Done] = []
 
@@ -232,19 +232,21 @@ async def _in_turn(agent: "Agent", work: Callable[[], Awaitable[Done]], receive:
         done.append(await work())
         return Result(check=NAME, verdict=Verdict.PASS)
 
-    running = asyncio.create_task(agent.turns.heavy(NAME, turn, force=force))
-    gone = asyncio.create_task(_gone(receive))
+    running = asyncio.create_task(agent.queue.run_heavy(NAME, turn, force=force))
+    gone = asyncio.create_task(_wait_for_disconnect(receive))
     beginning = asyncio.create_task(begun.wait())
     try:
         await asyncio.wait([running, gone, beginning], timeout=TURN_S, return_when=asyncio.FIRST_COMPLETED)
         if not (begun.is_set() or running.done() or gone.done()):
-            raise _Refused(409, f"busy: no turn within {TURN_S:g} s ({agent.turns.testing or 'another heavy check'})")
+            raise _Refused(
+                409, f"busy: no turn within {TURN_S:g} s ({agent.queue.running_heavy or 'another heavy check'})"
+            )
         await asyncio.wait([running, gone], return_when=asyncio.FIRST_COMPLETED)
         if not running.done():
             raise _Gone
         try:
             running.result()
-        except Busy as busy:
+        except NodeBusy as busy:
             raise _Refused(409, f"busy: {busy}") from None
         return done[0]
     finally:
@@ -253,7 +255,7 @@ async def _in_turn(agent: "Agent", work: Callable[[], Awaitable[Done]], receive:
         await asyncio.gather(running, gone, beginning, return_exceptions=True)
 
 
-async def _gone(receive: Receive) -> None:
+async def _wait_for_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import msgspec
 
-from muster_agent.fleet.interfaces import INTERFACES_LIMIT, Interface
+from muster_agent.fleet.interfaces import INTERFACES_LIMIT, NodeInterface
 from muster_checks.iperf.parse import IperfReport
 
 PORTS = range(5201, 5265)  # 5201 is iperf3's own
@@ -19,47 +19,47 @@ class _Body(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=T
     """What is asked: unknown names are errors."""
 
 
-class AskedInterfaces(_Body, frozen=True):
+class InterfacesRequest(_Body, frozen=True):
     plane: Annotated[str, msgspec.Meta(pattern=r"^(data|mgmt)\Z")]
 
 
-class Interfaces(msgspec.Struct, frozen=True, rename="camel"):
+class InterfaceList(msgspec.Struct, frozen=True, rename="camel"):
     """skipped: why there are none of that plane here (reason and message), empty where there are."""
 
-    interfaces: Annotated[tuple[Interface, ...], msgspec.Meta(max_length=INTERFACES_LIMIT)] = ()
+    interfaces: Annotated[tuple[NodeInterface, ...], msgspec.Meta(max_length=INTERFACES_LIMIT)] = ()
     skipped: str = ""
     why: str = ""
 
 
-class Place(_Body, frozen=True):
+class ListenAddress(_Body, frozen=True):
     """Where one server is to listen."""
 
     interface: Device
     address: Address
 
 
-class AskedServers(_Body, frozen=True):
+class ServersRequest(_Body, frozen=True):
     """seconds: how long at most; force: beside somebody's work, too."""
 
-    servers: Annotated[tuple[Place, ...], msgspec.Meta(min_length=1, max_length=len(PORTS))]
+    servers: Annotated[tuple[ListenAddress, ...], msgspec.Meta(min_length=1, max_length=len(PORTS))]
     seconds: Annotated[float, msgspec.Meta(gt=0, le=HOLD_LIMIT_S)]
     force: bool = False
 
 
-class Listening(msgspec.Struct, frozen=True):
+class IperfServer(msgspec.Struct, frozen=True):
     interface: str
     address: str
     port: int
 
 
-class Servers(msgspec.Struct, frozen=True):
+class IperfServers(msgspec.Struct, frozen=True):
     """The first line: they listen, in the order asked for. error: the last line, why they have ended."""
 
-    servers: tuple[Listening, ...] = ()
+    servers: tuple[IperfServer, ...] = ()
     error: str = ""
 
 
-class Test(_Body, frozen=True):
+class IperfTest(_Body, frozen=True):
     """One client: from an own interface and address to a server."""
 
     interface: Device
@@ -68,17 +68,17 @@ class Test(_Body, frozen=True):
     port: Annotated[int, msgspec.Meta(ge=PORTS.start, lt=PORTS.stop)]
 
 
-class AskedClient(_Body, frozen=True):
+class ClientRequest(_Body, frozen=True):
     """All tests at once; each way in turn. clients: streams of each; the rest as in IperfParameters."""
 
-    tests: Annotated[tuple[Test, ...], msgspec.Meta(min_length=1, max_length=len(PORTS))]
+    tests: Annotated[tuple[IperfTest, ...], msgspec.Meta(min_length=1, max_length=len(PORTS))]
     clients: Annotated[int, msgspec.Meta(ge=1, le=64)]
     seconds: Annotated[int, msgspec.Meta(ge=1, le=60)]
     omit_seconds: Annotated[int, msgspec.Meta(ge=0, le=10)]
     force: bool = False
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class IperfOutcome(msgspec.Struct, frozen=True):
     """Of one test one way. trouble: why there is no report."""
 
     test: int
@@ -87,5 +87,5 @@ class Outcome(msgspec.Struct, frozen=True):
     trouble: str = ""
 
 
-class Outcomes(msgspec.Struct, frozen=True):
-    outcomes: Annotated[tuple[Outcome, ...], msgspec.Meta(max_length=2 * len(PORTS))]
+class IperfOutcomes(msgspec.Struct, frozen=True):
+    outcomes: Annotated[tuple[IperfOutcome, ...], msgspec.Meta(max_length=2 * len(PORTS))]

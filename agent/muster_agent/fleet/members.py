@@ -8,20 +8,17 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterable
 from ipaddress import ip_address
-from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 from urllib.parse import urlencode
 
 import msgspec
 
-from muster_agent.fleet import Peer
+from muster_agent.fleet import PeerAgent
+from muster_agent.fleet.tainter_access import TainterAccess
 from muster_kube.api.client import KubeClient, Params
 from muster_kube.api.errors import ApiError, ConfigError, NotFound
 from muster_kube.api.objects import Api
 from muster_kube.nodehealth import PATH as NODE_HEALTHS
-
-if TYPE_CHECKING:
-    from muster_agent.fleet.fanout import FanOut, Patience
 
 log = logging.getLogger(__name__)
 
@@ -41,8 +38,15 @@ class FleetUnknown(Exception):
     """The fleet cannot be asked for now; ``str()``: why, and what would help."""
 
 
-class BadChoice(ValueError):
+class BadNodeSelection(ValueError):
     """Nodes are asked for that there are not, or a selector is none."""
+
+
+class AgentService(msgspec.Struct, frozen=True):
+    """The headless Service of the agents."""
+
+    namespace: str
+    name: str
 
 
 class _Named(Api, frozen=True):
@@ -80,8 +84,8 @@ class _Port(Api, frozen=True):
     protocol: str | None = None
 
 
-class Slice(Api, frozen=True):
-    """One EndpointSlice. The API sends null for lists that are empty."""
+class AgentEndpointSlice(Api, frozen=True):
+    """One AgentEndpointSlice. The API sends null for lists that are empty."""
 
     metadata: _Named
     address_type: str = ""
@@ -103,67 +107,34 @@ class _Row(msgspec.Struct):
     node: str
 
 
-class Fleet:
+class FleetMembers:
     """The fleet as the API server knows it. ``client`` must be open whenever this is asked.
 
-    node:       the own one, which is there whatever the API server says
-    namespace, service: of the agents' headless Service
-    tainter_url, tainter_token, tainter_ca: as in the settings; whom to ask about pods and labels, and the token that
-                 other agents are asked with
-    fleet_at_once, heavy_at_once: as in the settings
+    node:    the own one, which is there whatever the API server says
+    tainter: whom to ask about pods and labels; None: nobody
     """
 
     def __init__(
         self,
         client: KubeClient,
         node: str,
-        namespace: str,
-        service: str,
+        service: AgentService,
         *,
-        tainter_url: str | None = None,
-        tainter_token: Path | None = None,
-        tainter_ca: Path | None = None,
-        fleet_at_once: int = 64,
-        heavy_at_once: int = 16,
-        patience: "Patience | None" = None,
+        tainter: TainterAccess | None = None,
         kept_s: float = KEPT_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
         self._node = node
-        self._namespace = namespace
         self._service = service
-        self._tainter_url = tainter_url
-        self._tainter_token = tainter_token
-        self._tainter_ca = tainter_ca
-        self._fleet_at_once = fleet_at_once
-        self._heavy_at_once = heavy_at_once
-        self._patience = patience
-        self._fan: FanOut | None = None
+        self._tainter = tainter
         self._kept_s = kept_s
         self._clock = clock
         self._version = ""
-        self._kept: tuple[float, dict[str, Peer]] | None = None
-        self._listing: asyncio.Task[dict[str, Peer]] | None = None
+        self._kept: tuple[float, dict[str, PeerAgent]] | None = None
+        self._listing: asyncio.Task[dict[str, PeerAgent]] | None = None
 
-    @property
-    def fan(self) -> "FanOut":
-        """How its nodes are asked; made when somebody does."""
-        if self._fan is None:
-            from muster_agent.fleet.calls import PeerCalls
-            from muster_agent.fleet.fanout import FanOut
-
-            calls = PeerCalls(self._tainter_token)
-            self._fan = FanOut(
-                self._node,
-                calls,
-                fleet_at_once=self._fleet_at_once,
-                heavy_at_once=self._heavy_at_once,
-                patience=self._patience,
-            )
-        return self._fan
-
-    async def members(self) -> dict[str, Peer]:
+    async def list_members(self) -> dict[str, PeerAgent]:
         """Every node that has a NodeHealth, by name; an empty address: no agent runs there. Raises FleetUnknown."""
         if self._kept is not None and self._clock() < self._kept[0]:
             return self._kept[1]
@@ -173,75 +144,73 @@ class Fleet:
         # shielded: a caller who hangs up must not take the list from the others
         return await asyncio.shield(self._listing)
 
-    async def choose(self, hosts: Collection[str] = (), *, job: str = "", nodelabel: str = "") -> list[Peer]:
+    async def select(self, hosts: Collection[str] = (), *, job: str = "", nodelabel: str = "") -> list[PeerAgent]:
         """The nodes that are named and selected, in the order of their names; without either all of them.
 
         job: ``NAMESPACE:key=value``, the nodes on which such pods run; nodelabel: ``key=value[,…]``.
-        Raises BadChoice for names that no node has, FleetUnknown.
+        Raises BadNodeSelection for names that no node has, FleetUnknown.
         """
-        members = await self.members()
+        members = await self.list_members()
         if unknown := sorted(set(hosts) - members.keys()):
-            raise BadChoice(f"host: {_some(unknown)}: expected some of {_some(sorted(members))}")
+            raise BadNodeSelection(f"host: {_shortened(unknown)}: expected some of {_shortened(sorted(members))}")
         chosen = set(hosts) or set(members)
         if job or nodelabel:
-            chosen &= await self.resolve(job=job, nodelabel=nodelabel)
+            chosen &= await self.resolve_selectors(job=job, nodelabel=nodelabel)
         return [members[name] for name in sorted(chosen & members.keys())]
 
-    async def resolve(self, *, job: str = "", nodelabel: str = "") -> set[str]:
-        """Names of the nodes that the tainter finds. Raises BadChoice where it calls a selector wrong, FleetUnknown."""
+    async def resolve_selectors(self, *, job: str = "", nodelabel: str = "") -> set[str]:
+        """Names of the nodes that the tainter finds.
+
+        Raises BadNodeSelection where the tainter rejects a selector, FleetUnknown.
+        """
         given = {name: value for name, value in (("job", job), ("nodelabel", nodelabel)) if value}
         asked = " and ".join(given)
-        if self._tainter_url is None:
+        if self._tainter is None:
             raise FleetUnknown(f"{asked}: the tainter knows pods and labels, and the setting tainter_url names none")
-        from muster_kube.api.config import ClusterConfig
-        from muster_kube.api.credentials import FileToken, NoToken
-
-        token = self._tainter_token
-        credentials = FileToken(token) if token is not None and token.exists() else NoToken()
         try:
-            ca = self._tainter_ca.read_bytes() if self._tainter_ca is not None else None
-            config = ClusterConfig("tainter_url", self._tainter_url, ca=ca, credentials=credentials)
-            async with KubeClient(config, user_agent="muster-agent", max_connections=1) as tainter:
+            async with self._tainter.client(without_token=True) as tainter:
                 path = f"/api/nodes?{urlencode(given)}"
                 rows = await tainter.get(path, type=list[_Row], timeout_s=TAINTER_S)
         except ApiError as error:
             if error.status == 400:
-                raise BadChoice(f"{asked}: {error.message}") from error
-            raise FleetUnknown(f"{asked}: tainter at {self._tainter_url}: {error}") from error
+                raise BadNodeSelection(f"{asked}: {error.message}") from error
+            raise FleetUnknown(f"{asked}: tainter at {self._tainter.url}: {error}") from error
         except (ConfigError, OSError) as error:
-            raise FleetUnknown(f"{asked}: tainter at {self._tainter_url}: {error}") from error
+            raise FleetUnknown(f"{asked}: tainter at {self._tainter.url}: {error}") from error
         return {row.node for row in rows}
 
-    async def _list(self) -> dict[str, Peer]:
+    async def _list(self) -> dict[str, PeerAgent]:
         try:
             healths = await self._all(NODE_HEALTHS, _Health, {})
             slices = await self._slices()
         except (ApiError, ConfigError) as error:
             raise FleetUnknown(f"the API server cannot be asked which nodes there are: {error}") from error
-        found = addresses(slices)
+        found = agent_addresses(slices)
         names = {health.metadata.name for health in healths} | {self._node}
-        members = {name: found.get(name) or Peer(name, "") for name in names}
+        members = {name: found.get(name) or PeerAgent(name, "") for name in names}
         self._kept = (self._clock() + self._kept_s, members)
         # 15,000 of them are 3 MB, which nobody needs a minute later
         asyncio.get_running_loop().call_later(2 * self._kept_s, self._forget, members)
         return members
 
-    def _listed(self, task: asyncio.Task[dict[str, Peer]]) -> None:
+    def _listed(self, task: asyncio.Task[dict[str, PeerAgent]]) -> None:
         self._listing = None  # it holds what it returned
         if not task.cancelled():
             task.exception()  # told to whoever still waits; with nobody left it is of no interest
 
-    def _forget(self, members: dict[str, Peer]) -> None:
+    def _forget(self, members: dict[str, PeerAgent]) -> None:
         if self._kept is not None and self._kept[1] is members:
             self._kept = None
 
-    async def _slices(self) -> list[Slice]:
+    async def _slices(self) -> list[AgentEndpointSlice]:
         known = bool(self._version)
         if not known:
             self._version = await self._choose_version()
-        place = f"{DISCOVERY}/{self._version}/namespaces/{self._namespace}/endpointslices"
+        place = f"{DISCOVERY}/{self._version}/namespaces/{self._service.namespace}/endpointslices"
         try:
-            return await self._all(place, Slice, {"labelSelector": f"kubernetes.io/service-name={self._service}"})
+            return await self._all(
+                place, AgentEndpointSlice, {"labelSelector": f"kubernetes.io/service-name={self._service.name}"}
+            )
         except NotFound:
             self._version = ""
             if not known:
@@ -253,9 +222,8 @@ class Fleet:
         for version in VERSIONS:
             if version in served:
                 return version
-        raise FleetUnknown(
-            f"the API server serves discovery.k8s.io in {_some(sorted(served))}: expected one of {', '.join(VERSIONS)}"
-        )
+        found = _shortened(sorted(served))
+        raise FleetUnknown(f"the API server serves discovery.k8s.io in {found}: expected one of {', '.join(VERSIONS)}")
 
     async def _all(self, path: str, kind: type[T], params: Params) -> list[T]:
         """All items from the server's cache (resourceVersion 0): a moment old, and free of charge for etcd."""
@@ -268,10 +236,10 @@ class Fleet:
         return items
 
 
-def addresses(slices: Iterable[Slice]) -> dict[str, Peer]:
+def agent_addresses(slices: Iterable[AgentEndpointSlice]) -> dict[str, PeerAgent]:
     """Where each node's agent is. Of two on one node, as in a rollout, the one that stays: not being ended, ready, the
     newer pod. Addresses that are none (FQDN slices) are left out."""
-    best: dict[str, tuple[tuple[bool, bool, bool, int], Peer]] = {}
+    best: dict[str, tuple[tuple[bool, bool, bool, int], PeerAgent]] = {}
     for each in slices:
         port = _port(each.ports or ())
         for endpoint in each.endpoints or ():
@@ -281,7 +249,7 @@ def addresses(slices: Iterable[Slice]) -> dict[str, Peer]:
                 continue
             rank = _rank(endpoint)
             if node not in best or rank > best[node][0]:
-                best[node] = (rank, Peer(node, address, port))
+                best[node] = (rank, PeerAgent(node, address, port))
     return {node: peer for node, (_, peer) in best.items()}
 
 
@@ -313,6 +281,6 @@ def _address(found: Iterable[str]) -> str:
     return ""
 
 
-def _some(names: list[str]) -> str:
+def _shortened(names: list[str]) -> str:
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return (", ".join(names[:SHOWN]) or "none") + more

@@ -16,11 +16,18 @@ from weakref import WeakSet
 
 import msgspec
 
-from muster_agent.fleet import Peer
-from muster_agent.fleet.calls import Caller, CallFailed
-from muster_agent.fleet.interfaces import Interface
-from muster_agent.fleet.iperf_wire import AskedInterfaces, Interfaces
-from muster_agent.fleet.pair_test import Away, Manner, away_of, manner_of, meet
+from muster_agent.fleet import PeerAgent
+from muster_agent.fleet.interfaces import NodeInterface
+from muster_agent.fleet.iperf_wire import InterfaceList, InterfacesRequest
+from muster_agent.fleet.pair_test import (
+    MEETINGS_AT_ONCE,
+    MeetingSettings,
+    NodeUnavailable,
+    choose_meeting_settings,
+    node_unavailable,
+    run_meeting,
+)
+from muster_agent.fleet.peer_client import PeerCallFailed, PeerClient
 from muster_agent.fleet.round_plan import (
     FURTHER,
     Meeting,
@@ -40,19 +47,17 @@ from muster_checks.iperf.pair import NicPair
 
 log = logging.getLogger(__name__)
 
-# each takes two of the connections that all calls of an agent share (calls.AT_ONCE), and other calls want theirs
-MEETINGS_AT_ONCE = 64
 ASKED_AT_ONCE = 64
 INTERFACES_S = 20.0
 
 Sleep = Callable[[float], Awaitable[object]]
 
-_measuring: WeakSet[Caller] = WeakSet()
+_measuring: WeakSet[PeerClient] = WeakSet()
 
 
 async def measure_network(
-    peers: Sequence[Peer],
-    call: Caller,
+    peers: Sequence[PeerAgent],
+    call: PeerClient,
     options: IperfOptions,
     limits: IperfParameters,
     *,
@@ -70,12 +75,14 @@ async def measure_network(
     """
     started, begun = wall(), clock()
     if call in _measuring:
-        away = Away("", "Busy", "another measurement of the network goes out from this agent; ask again later")
+        away = NodeUnavailable(
+            "", "Busy", "another measurement of the network goes out from this agent; ask again later"
+        )
         return {peer.node: _missing(away) for peer in peers}
-    manner = manner_of(options.plane, options.servers_per_node, options.clients_per_iface, limits, force=force)
     at_once = max(1, min(MEETINGS_AT_ONCE, (nodes_at_once or 2 * MEETINGS_AT_ONCE) // 2))
-    measuring = _Measurement(peers, call, manner, limits, at_once, rng or random.Random(), sleep)  # noqa: S311 - no secret
-    most_s = longest_s(len(peers), manner, at_once)
+    settings = choose_meeting_settings(options, limits, force=force, at_once=at_once)
+    measuring = _Measurement(peers, call, settings, limits, rng or random.Random(), sleep)  # noqa: S311 - no secret
+    most_s = longest_duration_s(len(peers), settings)
     log.info("check iperf over %d nodes: %.0f s at the most", len(peers), most_s)
     _measuring.add(call)
     try:
@@ -89,56 +96,55 @@ async def measure_network(
     }
 
 
-def longest_s(nodes: int, manner: Manner, at_once: int = MEETINGS_AT_ONCE) -> float:
+def longest_duration_s(nodes: int, settings: MeetingSettings) -> float:
     """How long a measurement of ``nodes`` nodes takes at the most; what does not answer costs the most."""
     asked_s = math.ceil(nodes / ASKED_AT_ONCE) * INTERFACES_S
-    return asked_s + rounds_at_most(nodes) * math.ceil(nodes / 2 / at_once) * manner.meeting_s
+    return asked_s + rounds_at_most(nodes) * math.ceil(nodes / 2 / settings.meetings_at_once) * settings.meeting_s
 
 
 class _Measurement:
     def __init__(
         self,
-        peers: Sequence[Peer],
-        call: Caller,
-        manner: Manner,
+        peers: Sequence[PeerAgent],
+        call: PeerClient,
+        settings: MeetingSettings,
         limits: IperfParameters,
-        at_once: int,
         rng: random.Random,
         sleep: Sleep,
     ) -> None:
         self.pairs: list[NicPair] = []
         self._peers = {peer.node: peer for peer in peers}
         self._call = call
-        self._manner = manner
+        self._settings = settings
         self._limits = limits
-        self._free = asyncio.Semaphore(at_once)
+        self._free = asyncio.Semaphore(settings.meetings_at_once)
         self._rng = rng
         self._sleep = sleep
-        self._interfaces: dict[str, tuple[Interface, ...]] = {}
-        self._away: dict[str, Away] = {}
-        self._skipped: dict[str, Interfaces] = {}
+        self._interfaces: dict[str, tuple[NodeInterface, ...]] = {}
+        self._away: dict[str, NodeUnavailable] = {}
+        self._skipped: dict[str, InterfaceList] = {}
         self._met: list[Meeting] = []
 
     async def results(self) -> dict[str, Result]:
         free = asyncio.Semaphore(ASKED_AT_ONCE)
-        await _all(self._ask_interfaces(peer, free) for peer in self._peers.values())
+        await _all(self._request_interfaces(peer, free) for peer in self._peers.values())
         for each in first_rounds(self._interfaces, self._rng):
             await self._run(each)
         for number in range(FURTHER):
-            await self._run(await asyncio.to_thread(self._next, number))
+            await self._run(await asyncio.to_thread(self._plan_further_round, number))
         pages = await asyncio.to_thread(lambda: judge(_settled(self.pairs), self._limits))
         return {node: self._result(node, pages) for node in self._peers}
 
-    async def _ask_interfaces(self, peer: Peer, free: asyncio.Semaphore) -> None:
-        asked = AskedInterfaces(self._manner.plane)
+    async def _request_interfaces(self, peer: PeerAgent, free: asyncio.Semaphore) -> None:
+        asked = InterfacesRequest(self._settings.plane)
         try:
             async with free:
                 answer = await self._call.post_json(peer, "/iperf/interfaces", asked, INTERFACES_S)
-            found = msgspec.convert(answer, Interfaces)
-        except CallFailed as error:
-            self._away[peer.node] = away_of(peer, error)
+            found = msgspec.convert(answer, InterfaceList)
+        except PeerCallFailed as error:
+            self._away[peer.node] = node_unavailable(peer, error)
         except msgspec.MsgspecError as error:
-            self._away[peer.node] = Away(peer.node, "BadAnswer", f"answers otherwise than an agent: {error}")
+            self._away[peer.node] = NodeUnavailable(peer.node, "BadAnswer", f"answers otherwise than an agent: {error}")
         else:
             if found.interfaces:
                 self._interfaces[peer.node] = found.interfaces
@@ -146,28 +152,28 @@ class _Measurement:
                 self._skipped[peer.node] = found
 
     async def _run(self, meetings: Round) -> None:
-        await _all(self._meet(meeting) for meeting in meetings if not meeting.nodes & self._away.keys())
+        await _all(self._run_meeting(meeting) for meeting in meetings if not meeting.nodes & self._away.keys())
 
-    async def _meet(self, meeting: Meeting) -> None:
+    async def _run_meeting(self, meeting: Meeting) -> None:
         async with self._free:
             try:
-                found = await meet(
+                found = await run_meeting(
                     meeting,
                     self._peers,
                     self._interfaces,
                     self._call,
-                    self._manner,
+                    self._settings,
                     rng=self._rng,
                     sleep=self._sleep,
                 )
-            except Away as away:
+            except NodeUnavailable as away:
                 log.info("check iperf: %s with %s: %s: %s", meeting.client, meeting.server, away.node, away)
                 self._away.setdefault(away.node, away)
                 return
         self.pairs += found
         self._met.append(meeting)
 
-    def _next(self, number: int) -> Round:
+    def _plan_further_round(self, number: int) -> Round:
         bad = {frozenset((pair.sender.node, pair.receiver.node)) for pair in find_slow_pairs(self.pairs, self._limits)}
         tally = {node: of for node, of in tally_of(self._met, bad).items() if node not in self._away}
         met = {meeting.nodes for meeting in self._met}
@@ -197,10 +203,10 @@ class _Measurement:
             findings=tuple(findings),
         )
 
-    def _alone(self, node: str) -> Away:
+    def _alone(self, node: str) -> NodeUnavailable:
         if len(self._interfaces) < 2:
-            return Away(node, "NoPeers", "no other node takes part: a bandwidth has two ends")
-        return Away(node, "NotMeasured", "none of the nodes that it was to meet could be measured with")
+            return NodeUnavailable(node, "NoPeers", "no other node takes part: a bandwidth has two ends")
+        return NodeUnavailable(node, "NotMeasured", "none of the nodes that it was to meet could be measured with")
 
 
 def _settled(pairs: Sequence[NicPair]) -> list[NicPair]:
@@ -219,7 +225,7 @@ def _settled(pairs: Sequence[NicPair]) -> list[NicPair]:
     ]
 
 
-def _missing(away: Away) -> Result:
+def _missing(away: NodeUnavailable) -> Result:
     return Result(check=IPERF.name, verdict=Verdict.UNKNOWN, reason=away.reason, message=shorten(away.message))
 
 

@@ -10,32 +10,35 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
 import msgspec
 
-from muster_agent.fleet import Peer
-from muster_agent.fleet.calls import Caller, CallFailed
-from muster_agent.fleet.interfaces import Interface, Lane, lanes, servers_per_interface
+from muster_agent.fleet import PeerAgent
+from muster_agent.fleet.interfaces import InterfacePair, NodeInterface, pair_interfaces, servers_per_interface
 from muster_agent.fleet.iperf_wire import (
     PORTS,
-    AskedClient,
-    AskedServers,
-    Outcome,
-    Outcomes,
-    Place,
-    Servers,
-    Test,
+    ClientRequest,
+    IperfOutcome,
+    IperfOutcomes,
+    IperfServers,
+    IperfTest,
+    ListenAddress,
+    ServersRequest,
 )
+from muster_agent.fleet.peer_client import PeerCallFailed, PeerClient
 from muster_agent.fleet.round_plan import Meeting
+from muster_agent.query.status_query import IperfOptions
 from muster_checks.iperf import IperfParameters
 from muster_checks.iperf.judge import read_pairs
 from muster_checks.iperf.pair import NicPair, NicSide
 from muster_checks.iperf.probe import BEYOND_S, CONNECT_S
 
+# each takes two of the connections that all calls of an agent share (peer_client.AT_ONCE), and others want theirs
+MEETINGS_AT_ONCE = 64
 START_S = 30.0  # until servers listen: an idle node is looked at first, and each server takes a moment
 CALL_S = 20.0  # beyond what the tests take: the look whether the node is idle, the way there and back
 TRIES = 3  # with a node that somebody else just measures
 PAUSE_S = 2.0  # at most, between two tries
 
 
-class Away(Exception):
+class NodeUnavailable(Exception):
     """``node`` does not take part: it does not answer, is busy, or cannot serve. ``reason`` and ``message`` as a
     result has them."""
 
@@ -46,9 +49,9 @@ class Away(Exception):
         self.message = message
 
 
-class Manner(msgspec.Struct, frozen=True):
+class MeetingSettings(msgspec.Struct, frozen=True):
     """How all meetings of one measurement go. servers: ``serverspernode``, None: not given; clients: streams towards
-    one server; force: beside somebody's work, too."""
+    one server; force: beside somebody's work, too; meetings_at_once: of all nodes together."""
 
     plane: str
     servers: int | None
@@ -57,6 +60,7 @@ class Manner(msgspec.Struct, frozen=True):
     omit_seconds: int
     link_gbit_per_s: float | None = None
     force: bool = False
+    meetings_at_once: int = MEETINGS_AT_ONCE
 
     @property
     def tests_s(self) -> float:
@@ -69,43 +73,48 @@ class Manner(msgspec.Struct, frozen=True):
         return TRIES * (START_S + PAUSE_S) + self.tests_s + CALL_S
 
 
-def manner_of(plane: str, servers: int | None, clients: int | None, limits: IperfParameters, *, force: bool) -> Manner:
+def choose_meeting_settings(
+    options: IperfOptions, limits: IperfParameters, *, force: bool = False, at_once: int = MEETINGS_AT_ONCE
+) -> MeetingSettings:
     """On the management plane there is one server a node and one client, whatever is asked for."""
-    mgmt = plane == "mgmt"
-    return Manner(
-        plane=plane,
-        servers=None if mgmt else servers,
-        clients=1 if mgmt else clients or limits.clients,
+    mgmt = options.plane == "mgmt"
+    return MeetingSettings(
+        plane=options.plane,
+        servers=None if mgmt else options.servers_per_node,
+        clients=1 if mgmt else options.clients_per_iface or limits.clients,
         seconds=limits.seconds,
         omit_seconds=limits.omit_seconds,
         link_gbit_per_s=limits.link_gbit_per_s,
         force=force,
+        meetings_at_once=at_once,
     )
 
 
-async def meet(
+async def run_meeting(
     meeting: Meeting,
-    peers: Mapping[str, Peer],
-    interfaces: Mapping[str, tuple[Interface, ...]],
-    call: Caller,
-    manner: Manner,
+    peers: Mapping[str, PeerAgent],
+    interfaces: Mapping[str, tuple[NodeInterface, ...]],
+    call: PeerClient,
+    settings: MeetingSettings,
     *,
     rng: random.Random,
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
 ) -> list[NicPair]:
-    """The pairs of all interfaces, both ways. Raises Away."""
-    between = lanes(interfaces[meeting.client], interfaces[meeting.server], manner.plane)
+    """The pairs of all interfaces, both ways. Raises NodeUnavailable."""
+    between = pair_interfaces(interfaces[meeting.client], interfaces[meeting.server], settings.plane)
     if not between:
         return _both_ways(meeting, "no network and no interface's name in common")
-    each = servers_per_interface(manner.servers, len(interfaces[meeting.server]))
+    each = servers_per_interface(settings.servers, len(interfaces[meeting.server]))
     wanted = [lane for lane in between for _ in range(each)][: len(PORTS)]
     for attempt in range(TRIES):
         try:
-            async with asyncio.timeout(START_S + manner.tests_s + CALL_S):
-                return _pairs(meeting, wanted, await _measure(meeting, peers, wanted, call, manner), manner)
+            async with asyncio.timeout(START_S + settings.tests_s + CALL_S):
+                return _pairs(meeting, wanted, await _measure(meeting, peers, wanted, call, settings), settings)
         except TimeoutError:
-            raise Away(meeting.server, "NoAnswer", "its servers were asked for, and no word came of them") from None
-        except Away as away:
+            raise NodeUnavailable(
+                meeting.server, "NoAnswer", "its servers were asked for, and no word came of them"
+            ) from None
+        except NodeUnavailable as away:
             if away.reason != "Busy" or attempt == TRIES - 1:
                 raise
         # two measurements that meet on a node must not meet there again
@@ -114,71 +123,81 @@ async def meet(
 
 
 async def _measure(
-    meeting: Meeting, peers: Mapping[str, Peer], wanted: list[Lane], call: Caller, manner: Manner
-) -> tuple[Outcome, ...]:
+    meeting: Meeting,
+    peers: Mapping[str, PeerAgent],
+    wanted: list[InterfacePair],
+    call: PeerClient,
+    settings: MeetingSettings,
+) -> tuple[IperfOutcome, ...]:
     client, server = peers[meeting.client], peers[meeting.server]
-    asked = AskedServers(
-        servers=tuple(Place(lane.server.name, lane.server_address) for lane in wanted),
-        seconds=manner.tests_s + CALL_S,
-        force=manner.force,
+    asked = ServersRequest(
+        servers=tuple(ListenAddress(lane.server.name, lane.server_address) for lane in wanted),
+        seconds=settings.tests_s + CALL_S,
+        force=settings.force,
     )
     try:
         async with call.stream(server, "/iperf/servers", asked) as lines:
             async with asyncio.timeout(START_S):
                 started = await _first(lines)
             if len(started.servers) != len(wanted):
-                raise Away(server.node, "NotMeasured", started.error or "answers with another number of servers")
+                raise NodeUnavailable(
+                    server.node, "NotMeasured", started.error or "answers with another number of servers"
+                )
             tests = tuple(
-                Test(lane.client.name, lane.client_address, lane.server_address, listening.port)
+                IperfTest(lane.client.name, lane.client_address, lane.server_address, listening.port)
                 for lane, listening in zip(wanted, started.servers, strict=True)
             )
-            return await _run_client(client, tests, call, manner)
-    except CallFailed as error:
-        raise away_of(server, error) from error
+            return await _run_client(client, tests, call, settings)
+    except PeerCallFailed as error:
+        raise node_unavailable(server, error) from error
     except msgspec.MsgspecError as error:
-        raise Away(server.node, "BadAnswer", f"answers otherwise than an agent: {error}") from error
+        raise NodeUnavailable(server.node, "BadAnswer", f"answers otherwise than an agent: {error}") from error
     except TimeoutError as error:
-        raise Away(server.node, "NoAnswer", f"no server within {START_S:g} s") from error
+        raise NodeUnavailable(server.node, "NoAnswer", f"no server within {START_S:g} s") from error
 
 
-async def _run_client(client: Peer, tests: tuple[Test, ...], call: Caller, manner: Manner) -> tuple[Outcome, ...]:
-    asked = AskedClient(tests, manner.clients, manner.seconds, manner.omit_seconds, manner.force)
+async def _run_client(
+    client: PeerAgent, tests: tuple[IperfTest, ...], call: PeerClient, settings: MeetingSettings
+) -> tuple[IperfOutcome, ...]:
+    asked = ClientRequest(tests, settings.clients, settings.seconds, settings.omit_seconds, settings.force)
     try:
-        answer = await call.post_json(client, "/iperf/client", asked, manner.tests_s + CALL_S / 2)
-        found = msgspec.convert(answer, Outcomes).outcomes
-    except CallFailed as error:
-        raise away_of(client, error) from error
+        answer = await call.post_json(client, "/iperf/client", asked, settings.tests_s + CALL_S / 2)
+        found = msgspec.convert(answer, IperfOutcomes).outcomes
+    except PeerCallFailed as error:
+        raise node_unavailable(client, error) from error
     except msgspec.MsgspecError as error:
-        raise Away(client.node, "BadAnswer", f"answers otherwise than an agent: {error}") from error
+        raise NodeUnavailable(client.node, "BadAnswer", f"answers otherwise than an agent: {error}") from error
     expected = {(number, reverse) for number in range(len(tests)) for reverse in (False, True)}
     if {(outcome.test, outcome.reverse) for outcome in found} != expected or len(found) != len(expected):
-        raise Away(client.node, "BadAnswer", "answers for other tests than it was asked for")
+        raise NodeUnavailable(client.node, "BadAnswer", "answers for other tests than it was asked for")
     if any(flow.gbit_per_s < 0 for outcome in found if outcome.report for flow in outcome.report.flows):
-        raise Away(client.node, "BadAnswer", "answers a bandwidth below zero")
+        raise NodeUnavailable(client.node, "BadAnswer", "answers a bandwidth below zero")
     return found
 
 
-async def _first(lines: AsyncIterator[bytes]) -> Servers:
+async def _first(lines: AsyncIterator[bytes]) -> IperfServers:
     async for line in lines:
         if line.strip():
-            return msgspec.json.decode(line, type=Servers)
-    return Servers(error="ended without a word")
+            return msgspec.json.decode(line, type=IperfServers)
+    return IperfServers(error="ended without a word")
 
 
-def away_of(peer: Peer, error: CallFailed) -> Away:
+def node_unavailable(peer: PeerAgent, error: PeerCallFailed) -> NodeUnavailable:
     """409 is an agent's word for work on its node."""
     if error.status == 409:
-        return Away(peer.node, "Busy", error.message)
-    return Away(peer.node, error.reason, error.message)
+        return NodeUnavailable(peer.node, "Busy", error.message)
+    return NodeUnavailable(peer.node, error.reason, error.message)
 
 
-def _pairs(meeting: Meeting, wanted: list[Lane], outcomes: tuple[Outcome, ...], manner: Manner) -> list[NicPair]:
+def _pairs(
+    meeting: Meeting, wanted: list[InterfacePair], outcomes: tuple[IperfOutcome, ...], settings: MeetingSettings
+) -> list[NicPair]:
     """One pair for each two interfaces and way: its servers share a link, so what they carry adds up."""
     parts: dict[tuple[str, bool], list[NicPair]] = defaultdict(list)
     for outcome in outcomes:
         lane = wanted[outcome.test]
-        client = NicSide(meeting.client, lane.client.nic, manner.link_gbit_per_s or lane.client.gbit_per_s)
-        server = NicSide(meeting.server, lane.server.nic, manner.link_gbit_per_s or lane.server.gbit_per_s)
+        client = NicSide(meeting.client, lane.client.nic, settings.link_gbit_per_s or lane.client.gbit_per_s)
+        server = NicSide(meeting.server, lane.server.nic, settings.link_gbit_per_s or lane.server.gbit_per_s)
         ends = (server, client) if outcome.reverse else (client, server)
         if outcome.report is None or len(outcome.report.flows) != 1:
             pair = NicPair(*ends, trouble=outcome.trouble or "iperf3 reported nothing")

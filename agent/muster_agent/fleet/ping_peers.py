@@ -15,7 +15,7 @@ from hashlib import blake2b
 
 import msgspec
 
-from muster_agent.fleet.members import DISCOVERY, HOSTNAME, VERSIONS, Slice
+from muster_agent.fleet.members import DISCOVERY, HOSTNAME, VERSIONS, AgentEndpointSlice, AgentService
 from muster_checks.base.execution import CannotTell
 from muster_kube.api.client import KubeClient, Params
 from muster_kube.api.errors import ApiError, ConfigError, NotFound
@@ -30,7 +30,7 @@ SILENCE_S = 10.0
 CONNECTED_S = 10.0  # from the agent's start until it speaks to its cluster
 
 
-class _Kept(msgspec.Struct):
+class _CachedSlice(msgspec.Struct):
     """A slice as it was last read. wait_s: until it is worth another look."""
 
     peers: dict[str, str]
@@ -38,26 +38,24 @@ class _Kept(msgspec.Struct):
     wait_s: float = AGAIN_S
 
 
-class PeersForPing:
-    """``node``: the own one, never its own peer; namespace, service: of the agents' headless Service;
+class PingPeers:
+    """``node``: the own one, never its own peer;
     connected_s: how long the first run waits for :meth:`connect`."""
 
     def __init__(
         self,
         node: str,
-        namespace: str,
-        service: str,
+        service: AgentService,
         *,
         connected_s: float = CONNECTED_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._node = node
-        self._namespace = namespace
         self._service = service
         self._connected_s = connected_s
         self._clock = clock
         self._client: asyncio.Future[KubeClient] | None = None
-        self._slices: dict[str, _Kept] = {}
+        self._slices: dict[str, _CachedSlice] = {}
         self._version = VERSIONS[0]
         self._listed_at: float | None = None
         self._list_again_s = AGAIN_S
@@ -114,7 +112,7 @@ class PeersForPing:
     async def _list(self) -> None:
         async with asyncio.timeout(self._connected_s):
             await asyncio.shield(self._connection())
-        found = await self._read({"labelSelector": f"kubernetes.io/service-name={self._service}"})
+        found = await self._read({"labelSelector": f"kubernetes.io/service-name={self._service.name}"})
         now = self._clock()
         self._list_again_s = AGAIN_S if self._listed_at is None else 2 * self._list_again_s
         self._listed_at = now
@@ -123,7 +121,7 @@ class PeersForPing:
             if name in before and before[name].peers == peers:
                 self._slices[name] = before[name]
             elif peers:
-                self._slices[name] = _Kept(peers, now)
+                self._slices[name] = _CachedSlice(peers, now)
 
     async def _read(self, params: Mapping[str, str]) -> dict[str, dict[str, str]]:
         """Peers by slice: of all that ``params`` choose, SLICES drawn for this node. Raises ApiError, ConfigError."""
@@ -137,18 +135,18 @@ class PeersForPing:
 
     async def _read_version(self, params: Mapping[str, str]) -> dict[str, dict[str, str]]:
         client = await asyncio.shield(self._connection())
-        path = f"{DISCOVERY}/{self._version}/namespaces/{self._namespace}/endpointslices"
+        path = f"{DISCOVERY}/{self._version}/namespaces/{self._service.namespace}/endpointslices"
         drawn: dict[str, dict[str, str]] = {}
 
-        def keep(each: Slice) -> Slice:
+        def keep(each: AgentEndpointSlice) -> AgentEndpointSlice:
             """The rest is let go as it comes in."""
             drawn[each.metadata.name] = believed_up(each, self._node)
             if len(drawn) > SLICES:
                 del drawn[min(drawn, key=self._draw)]
-            return Slice(metadata=each.metadata)
+            return AgentEndpointSlice(metadata=each.metadata)
 
         cached: Params = {**params, "resourceVersion": "0"}
-        async for _ in client.list_pages(path, Slice, params=cached, transform=keep, timeout_s=SILENCE_S):
+        async for _ in client.list_pages(path, AgentEndpointSlice, params=cached, transform=keep, timeout_s=SILENCE_S):
             pass  # `keep` has taken what is wanted of it
         return drawn
 
@@ -164,7 +162,7 @@ class PeersForPing:
         return {name: address for kept in self._slices.values() for name, address in kept.peers.items()}
 
 
-def believed_up(each: Slice, own: str) -> dict[str, str]:
+def believed_up(each: AgentEndpointSlice, own: str) -> dict[str, str]:
     """Address by node of the endpoints that are not known to be down."""
     found: dict[str, str] = {}
     for endpoint in each.endpoints or ():

@@ -1,10 +1,6 @@
 """Lends the tainter's rights to a check that needs them: an agent may make neither claims nor pods."""
 
-from pathlib import Path
-
-from muster_kube.api.client import KubeClient
-from muster_kube.api.config import ClusterConfig
-from muster_kube.api.credentials import FileToken
+from muster_agent.fleet.tainter_access import TainterAccess
 from muster_kube.api.errors import ApiError, ConfigError
 from muster_kube.volume_trial import VolumeTrial
 
@@ -12,13 +8,11 @@ PATH = "/api/trials/pvc"
 SPARE_S = 45.0  # beyond the trial's own limits: to find out who asks, to sweep before, to delete behind
 
 
-class TaintersVolumes:
-    """Volume claims that the tainter at ``url`` tries. The token is read anew each time; ``ca``: PEM, for https."""
+class VolumeTrialClient:
+    """Volume claims that the tainter tries."""
 
-    def __init__(self, url: str, token: Path, ca: Path | None) -> None:
-        self._url = url
-        self._token = token
-        self._ca = ca
+    def __init__(self, tainter: TainterAccess) -> None:
+        self._tainter = tainter
 
     async def try_claim(
         self,
@@ -41,10 +35,9 @@ class TaintersVolumes:
         }
         timeout_s = bind_timeout_s + write_timeout_s + SPARE_S
         try:
-            ca = self._ca.read_bytes() if self._ca is not None else None
-            # it speaks as the API server does: JSON, a bearer token, a Status for what it refuses
-            config = ClusterConfig("tainter_url", self._url, ca=ca, credentials=FileToken(self._token))
-            async with KubeClient(config, user_agent="muster-agent", max_connections=1) as tainter:
+            async with self._tainter.client() as tainter:
                 return await tainter.create(PATH, body, type=VolumeTrial, timeout_s=timeout_s)
         except (ApiError, ConfigError, OSError) as error:
-            return VolumeTrial(stage="refused", storage_class=storage_class, said=f"tainter at {self._url}: {error}")
+            return VolumeTrial(
+                stage="refused", storage_class=storage_class, said=f"tainter at {self._tainter.url}: {error}"
+            )

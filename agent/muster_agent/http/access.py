@@ -19,7 +19,7 @@ RIGHT = f"patch {PLURAL}.{GROUP}"
 SCHEME = "bearer"
 
 
-class Denied(Exception):
+class AccessDenied(Exception):
     """``status``: for HTTP (401, 403, 503); ``message``: for people."""
 
     def __init__(self, status: int, message: str) -> None:
@@ -36,7 +36,7 @@ class Caller(msgspec.Struct, frozen=True):
     user: str = ""
 
 
-class Access:
+class AccessControl:
     """``reviews``: None without a cluster, where nobody vouches for a token. require_token: nobody asks for anything
     without one, also over loopback."""
 
@@ -51,7 +51,7 @@ class Access:
         """Who it is. ``needs``: what is asked for that takes the right (``force``); empty: nothing does.
 
         headers: by lower-case name; client_host: the address that the connection comes from. What a proxy says of it
-        (X-Forwarded-For) is not read, as anybody can write that. Raises Denied.
+        (X-Forwarded-For) is not read, as anybody can write that. Raises AccessDenied.
         """
         if not self._require_token:
             if _is_loopback(client_host) and not _sent_by_a_web_page(headers):
@@ -61,15 +61,15 @@ class Access:
         needs = needs or "this agent (require_token)"
         token = self._token(headers, needs)
         if self._reviews is None:
-            raise Denied(503, f"{needs}: a token is vouched for by the API server, and this agent knows none")
+            raise AccessDenied(503, f"{needs}: a token is vouched for by the API server, and this agent knows none")
         try:
             async with asyncio.timeout(self._review_s), self._turn:
                 return await _reviewed(self._reviews, token, needs)
         except (ApiError, ConfigError) as error:
-            raise Denied(503, f"{needs}: who asks cannot be found out: {error}") from error
+            raise AccessDenied(503, f"{needs}: who asks cannot be found out: {error}") from error
         except TimeoutError as error:
             limit = f"no answer of the API server within {self._review_s:g} s"
-            raise Denied(503, f"{needs}: who asks cannot be found out: {limit}") from error
+            raise AccessDenied(503, f"{needs}: who asks cannot be found out: {limit}") from error
 
     def _token(self, headers: Mapping[str, str], needs: str) -> str:
         given = headers.get("authorization", "")
@@ -79,7 +79,7 @@ class Access:
         # a port-forward is loopback to the agent, and guarded by RBAC
         loopback = "" if self._require_token else "asked over loopback (kubectl port-forward), or "
         expected = f"{loopback}with a header Authorization: Bearer TOKEN of somebody who may {RIGHT}"
-        raise Denied(401, f"{needs}: expected to be {expected}; found {f'{scheme!r}' if given else 'no token'}")
+        raise AccessDenied(401, f"{needs}: expected to be {expected}; found {f'{scheme!r}' if given else 'no token'}")
 
 
 async def _reviewed(reviews: Reviews, token: str, needs: str) -> Caller:
@@ -90,9 +90,11 @@ async def _reviewed(reviews: Reviews, token: str, needs: str) -> Caller:
         return Caller(trusted=True, agent=True, user=identity.user)
     identity = identity or await reviews.who(token)
     if identity is None:
-        raise Denied(401, f"{needs}: the API server does not know this token; it may be over, or meant for others")
+        raise AccessDenied(
+            401, f"{needs}: the API server does not know this token; it may be over, or meant for others"
+        )
     if not await reviews.may(identity, "patch", GROUP, PLURAL):
-        raise Denied(403, f"{needs}: {identity.user} may not {RIGHT}")
+        raise AccessDenied(403, f"{needs}: {identity.user} may not {RIGHT}")
     return Caller(trusted=True, user=identity.user)
 
 

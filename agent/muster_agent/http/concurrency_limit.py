@@ -11,7 +11,7 @@ AT_ONCE = 256
 ALWAYS = frozenset({"/healthz", "/readyz"})
 
 
-class Crowd:
+class ConcurrencyLimit:
     """``app`` for at most ``at_once`` requests at a time; those of :data:`ALWAYS` are not counted."""
 
     def __init__(self, app: ASGIApp, at_once: int = AT_ONCE) -> None:

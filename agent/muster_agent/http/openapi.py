@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from muster_agent.checks.node_check import Running
-from muster_agent.http.report import Declarations, Report
+from muster_agent.checks.node_check import NodeCheck
+from muster_agent.http.report import AgentReport, Declarations
 from muster_agent.node_agent import Agent
 from muster_agent.query import status_query
 from muster_agent.query.schema import PLACE, Ending, StatusDocument
@@ -32,16 +32,16 @@ _TEXT = {"text/plain": {"schema": _STRING}}
 _OK = {"200": {"description": "all is well", "content": _TEXT}}
 
 
-def document(agent: Agent, nodes: Collection[str] | None = None) -> dict[str, Any]:
+def openapi_document(agent: Agent, nodes: Collection[str] | None = None) -> dict[str, Any]:
     """OpenAPI 3.1. ``nodes``: their names, where they are known; this one's alone without a cluster."""
     (whole, line, told, listed), schemas = msgspec.json.schema_components(
-        [StatusDocument, Ending, Report, Declarations], ref_template="#/components/schemas/{name}"
+        [StatusDocument, Ending, AgentReport, Declarations], ref_template="#/components/schemas/{name}"
     )
     answered = {"schema": whole}
     lines = {"schema": {"type": "string", "description": f"lines: {line['$ref']} the last, NodeAnswer the others"}}
     return {
         "openapi": "3.1.0",
-        "info": {"title": f"muster agent of node {agent.node}", "version": agent.version},
+        "info": {"title": f"muster agent of node {agent.node}", "version": agent.identity.version},
         "paths": {
             "/status": _get(
                 "Run checks on one node, some or all, and tell what they find",
@@ -50,11 +50,13 @@ def document(agent: Agent, nodes: Collection[str] | None = None) -> dict[str, An
                         "description": "what was found; sent as nodes answer",
                         "content": {**_TEXT, "application/json": answered, "application/jsonl": lines},
                     },
-                    "400": _said("what is wrong with the query, and what is allowed"),
-                    "401": _said("what was asked for takes a token: force, files of a node, targets of its packets"),
-                    "403": _said("the token's user has no right to it"),
-                    "421": _said("an agent asked another for a node that is not its own"),
-                    "503": _said("nobody can be asked now which nodes there are, or who the caller is"),
+                    "400": _text_response("what is wrong with the query, and what is allowed"),
+                    "401": _text_response(
+                        "what was asked for takes a token: force, files of a node, targets of its packets"
+                    ),
+                    "403": _text_response("the token's user has no right to it"),
+                    "421": _text_response("an agent asked another for a node that is not its own"),
+                    "503": _text_response("nobody can be asked now which nodes there are, or who the caller is"),
                 },
                 query_parameters(list(agent.checks.values()), nodes),
             ),
@@ -73,19 +75,19 @@ def document(agent: Agent, nodes: Collection[str] | None = None) -> dict[str, An
                 },
             ),
             "/healthz": _get("The event loop gets round", _OK),
-            "/readyz": _get("The published verdict may be believed", _OK | {"503": _said("why it may not")}),
+            "/readyz": _get("The published verdict may be believed", _OK | {"503": _text_response("why it may not")}),
         },
         "components": {"schemas": schemas},
     }
 
 
-def page(agent: Agent, nodes: Collection[str] | None = None) -> str:
+def html_page(agent: Agent, nodes: Collection[str] | None = None) -> str:
     """The document as plain HTML."""
-    described = document(agent, nodes)
+    described = openapi_document(agent, nodes)
     parts = [f"<!doctype html><meta charset=utf-8><title>{escape(described['info']['title'])}</title>"]
     parts.append("<style>body{font:16px/1.5 sans-serif;max-width:60em;margin:2em auto;padding:0 1em}")
     parts.append("td{vertical-align:top;padding:.2em 1em .2em 0}</style>")
-    parts.append(f"<h1>{escape(described['info']['title'])}</h1><p>version {escape(agent.version)}, ")
+    parts.append(f"<h1>{escape(described['info']['title'])}</h1><p>version {escape(agent.identity.version)}, ")
     parts.append('as <a href="openapi.json">OpenAPI</a></p>')
     for path, methods in described["paths"].items():
         parts.append(f'<h2><a href="{escape(path[1:])}">{escape(path)}</a></h2><p>{escape(methods["get"]["summary"])}')
@@ -97,7 +99,7 @@ def page(agent: Agent, nodes: Collection[str] | None = None) -> str:
     return "".join(parts)
 
 
-def query_parameters(checks: Sequence[Running], nodes: Collection[str] | None = None) -> list[dict[str, Any]]:
+def query_parameters(checks: Sequence[NodeCheck], nodes: Collection[str] | None = None) -> list[dict[str, Any]]:
     """Those of /status: its own, and those of all checks. What several have must suit them all; given as CHECK.NAME it
     is for one."""
     forms = _own_forms(checks, nodes)
@@ -106,7 +108,7 @@ def query_parameters(checks: Sequence[Running], nodes: Collection[str] | None = 
         if running.check.stream is not None:
             fixed = ", ".join(running.check.parameters.model_fields)
             listed["check"]["description"] += f". {running.name} never rests, and runs with what is configured: {fixed}"
-    found: dict[str, list[tuple[Running, dict[str, Any], str]]] = {}
+    found: dict[str, list[tuple[NodeCheck, dict[str, Any], str]]] = {}
     for running in checks:
         schema = running.check.parameters.model_json_schema()
         for name, form in schema.get("properties", {}).items():
@@ -128,7 +130,7 @@ def query_parameters(checks: Sequence[Running], nodes: Collection[str] | None = 
     return [each for each in listed.values() if each["schema"] is not None]
 
 
-def _own_forms(checks: Sequence[Running], nodes: Collection[str] | None) -> dict[str, dict[str, Any]]:
+def _own_forms(checks: Sequence[NodeCheck], nodes: Collection[str] | None) -> dict[str, dict[str, Any]]:
     host: dict[str, Any] = {"type": "string", "pattern": f"^{status_query.HOST_NAME}$"}
     if nodes is not None and len(nodes) <= HOSTS_LISTED:
         host = {"type": "string", "enum": sorted(nodes)}
@@ -188,7 +190,7 @@ def _get(summary: str, responses: dict[str, Any], parameters: list[dict[str, Any
     return {"get": operation | ({"parameters": parameters} if parameters else {})}
 
 
-def _said(description: str) -> dict[str, Any]:
+def _text_response(description: str) -> dict[str, Any]:
     return {"description": description, "content": _TEXT}
 
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 
-from muster_agent.checks.ledger import Over
-from muster_agent.checks.node_check import Running
+from muster_agent.checks.node_check import NodeCheck
+from muster_agent.findings.ledger import ClearedFinding
 from muster_agent.node_agent import Agent
 from muster_checks.base.vocabulary import Result, Verdict, worst
 from muster_kube.api.times import rfc3339
@@ -24,7 +24,7 @@ class CheckReport(Result, frozen=True, kw_only=True, rename="camel", omit_defaul
 
     caught_up: bool
     counts: dict[str, int]
-    cleared: tuple[Over, ...]
+    cleared: tuple[ClearedFinding, ...]
     number_given: int
     ran_at: float
     period_seconds: float
@@ -33,7 +33,7 @@ class CheckReport(Result, frozen=True, kw_only=True, rename="camel", omit_defaul
     changes: tuple[Any, ...]
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class AgentReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One node's. idle_since: RFC 3339, empty while somebody's work is on it, and ``busy`` says whose; due: heavy
     checks that wait for an idle node; answers: what came of the requests in its NodeHealth."""
 
@@ -69,14 +69,14 @@ class Declarations(msgspec.Struct, frozen=True):
     checks: tuple[Declaration, ...]
 
 
-def report(agent: Agent) -> Report:
+def make_report(agent: Agent) -> AgentReport:
     since = agent.occupancy.idle_since
-    return Report(
+    return AgentReport(
         node=agent.node,
         verdict=worst([running.view().verdict for running in agent.checks.values() if running.known], Verdict.UNKNOWN),
-        boot_id=agent.context.boot_id,
-        version=agent.version,
-        pod_uid=agent.pod_uid,
+        boot_id=agent.local.boot_id,
+        version=agent.identity.version,
+        pod_uid=agent.identity.pod_uid,
         not_ready=agent.unready(),
         idle_since="" if since is None else rfc3339(since),
         busy=agent.occupancy.busy,
@@ -86,11 +86,11 @@ def report(agent: Agent) -> Report:
     )
 
 
-def declarations(agent: Agent) -> Declarations:
+def list_declarations(agent: Agent) -> Declarations:
     return Declarations(tuple(_declaration(running) for running in agent.checks.values()))
 
 
-def _check(running: Running) -> CheckReport:
+def _check(running: NodeCheck) -> CheckReport:
     result = running.result()
     return CheckReport(
         **{name: getattr(result, name) for name in Result.__struct_fields__},
@@ -102,11 +102,11 @@ def _check(running: Running) -> CheckReport:
         period_seconds=running.period_s,
         due_since=running.due_since,
         tallies=dict(running.tallies),
-        changes=tuple(running.changes.entries),
+        changes=tuple(running.history.entries),
     )
 
 
-def _declaration(running: Running) -> Declaration:
+def _declaration(running: NodeCheck) -> Declaration:
     check = running.check
     return Declaration(
         name=check.name,

@@ -11,13 +11,12 @@ disturbed. Where there is none, processes decide, if they can be seen.
 
 import asyncio
 import logging
-import time
-from collections.abc import Awaitable, Callable
-from pathlib import Path
+from collections.abc import Callable
 
-from muster_agent.idle.device_users import Sight, has_accelerators, see_device_users
-from muster_agent.idle.pod_resources import ANSWER_S, Holder, PodResources, Untold
-from muster_agent.idle.vendor_tools import ask_drivers
+from muster_agent.clock import SYSTEM_CLOCK, AgentClock
+from muster_agent.idle.device_users import DeviceScan, has_accelerators, scan_device_users
+from muster_agent.idle.pod_resources import DeviceHolder, HoldersUnknown, PodResources
+from muster_agent.idle.vendor_tools import query_vendor_tools
 from muster_checks.base.bounded_read import read_text
 from muster_checks.base.declaration import NodeView
 from muster_checks.base.threads import in_thread
@@ -33,62 +32,53 @@ DRIVER_S = 60.0  # NVML gives up after 30 s
 DRIVER_AGAIN_S = 300.0  # 0.1 s of processor time each
 FORGIVEN_S = 60.0  # a kubelet that is started anew says nothing of the node
 FORGOTTEN_S = 600.0  # a job may have come and gone unseen
-UNTOLD = "cannot be told: "
+UNKNOWN = "cannot be told: "
 
 
 class KubeletLost(Exception):
     """The kubelet can only be asked again by an agent that starts anew, with the rights of its start."""
 
 
-class Idleness:
+class IdleDetector:
     """An Occupancy (occupancy.py) that looks.
 
     view:       the node; a process's devices are looked for under its root
-    socket:     the kubelet's; not used where it is not there
-    kubelet:    instead, where it was opened before the process gave up its rights
+    kubelet:    may have been opened before the process gave up its rights
     since:      what :attr:`idle_since` was when an earlier agent of this boot ended; 0: in use, or not known
     on_change:  called when the node has become idle or busy
-    wall:       seconds since the epoch; ``clock``: seconds, rising
-    answer_s:   how long the kubelet, or /proc, may take
     """
 
     def __init__(
         self,
         view: NodeView,
+        kubelet: PodResources,
         *,
-        socket: Path,
         since: float = 0.0,
         on_change: Callable[[], None] = lambda: None,
-        wall: Callable[[], float] = time.time,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
-        answer_s: float = ANSWER_S,
-        kubelet: PodResources | None = None,
+        clock: AgentClock = SYSTEM_CLOCK,
     ) -> None:
-        known = _booted_at(view) <= since <= wall() and since > 0
+        known = _booted_at(view) <= since <= clock.wall() and since > 0
         self.idle_since: float | None = since if known else None
-        self.busy = "" if known else f"{UNTOLD}not looked at yet"
+        self.busy = "" if known else f"{UNKNOWN}not looked at yet"
         self._view = view
-        self._kubelet = kubelet or PodResources(socket, answer_s=answer_s, sleep=sleep)
+        self._kubelet = kubelet
         self._on_change = on_change
-        self._wall = wall
         self._clock = clock
-        self._sleep = sleep
-        self._answer_s = answer_s
+        self._answer_s = kubelet.answer_s  # /proc is given as long
         self._pods = ""
         self._users = ""
         self._driver = ""
         self._alone = False
-        self._sight: asyncio.Task[Sight | Exception] | None = None
+        self._scanning: asyncio.Task[DeviceScan | Exception] | None = None
         self._processes_due = self._driver_due = float("-inf")
-        self._seen_idle = clock() if known else float("-inf")
+        self._seen_idle = clock.monotonic() if known else float("-inf")
         self._interrupted: float | None = None  # idle_since, while it cannot be told whether it still is
-        self._told_unreadable = False
+        self._unreadable_logged = False
 
     def close(self) -> None:
         self._kubelet.close()
 
-    async def look(self, beside: str = "", /) -> str:
+    async def find_work(self, beside: str = "", /) -> str:
         """Asks all witnesses. Takes what NVML takes: a second, DRIVER_S at worst."""
         try:
             holders, diagnosis = await asyncio.gather(self._ask_kubelet(), self._ask_processes())
@@ -97,94 +87,94 @@ class Idleness:
                 reason = self._driver
             self._settle(self._decide(holders))
         except Exception as error:
-            reason = self._went_wrong(error)
+            reason = self._unknown_because(error)
         return reason
 
-    async def look_beside_test(self, beside: str = "", /) -> str:
+    async def find_foreign_work(self, beside: str = "", /) -> str:
         """The kubelet and foreign processes only: what a test holds is in NVML's figures, too. Takes answer_s."""
         try:
             holders, _ = await asyncio.gather(self._ask_kubelet(), self._ask_processes())
             return self._decide(holders, driver=False, beside=beside)
         except Exception as error:
-            return self._went_wrong(error)
+            return self._unknown_because(error)
 
     async def run(self) -> None:
         """Raises KubeletLost."""
         try:
             while not self._kubelet.lost:
                 try:
-                    await self._look_by_the_way()
+                    await self._look_cheaply()
                 except Exception as error:
-                    self._settle(self._went_wrong(error))
-                await self._sleep(LOOK_S)
+                    self._settle(self._unknown_because(error))
+                await self._clock.sleep(LOOK_S)
             raise KubeletLost(f"{self._kubelet.path}: to be opened again, for which this process has no right any more")
         finally:
             self.close()
 
-    async def _look_by_the_way(self) -> None:
+    async def _look_cheaply(self) -> None:
         """Costs next to nothing: the rarely asked stand by what they last said."""
         before = self._pods
         holders = await self._ask_kubelet()
         if before and not self._pods:
             self._processes_due = float("-inf")  # a pod has gone, its processes as well?
-        if not holders and self._clock() >= self._processes_due:
+        if not holders and self._clock.monotonic() >= self._processes_due:
             await self._ask_processes()
-        if self._driver and self._clock() >= self._driver_due:
+        if self._driver and self._clock.monotonic() >= self._driver_due:
             await self._ask_drivers()
         self._settle(self._decide(holders))
 
-    async def _ask_kubelet(self) -> list[Holder] | None:
+    async def _ask_kubelet(self) -> list[DeviceHolder] | None:
         """None: there is none, or it does not tell."""
         try:
             holders = await self._kubelet.holders()
-        except Untold as untold:
-            self._pods = f"{UNTOLD}{untold}"
+        except HoldersUnknown as untold:
+            self._pods = f"{UNKNOWN}{untold}"
             return None
         self._pods = ""
         self._alone = holders is None
         if holders:
-            self._pods = _held(holders)
+            self._pods = _holders_reason(holders)
         return holders
 
     async def _ask_processes(self) -> str:
         """Returns whose diagnostics DCGM runs, which only before a test of ours is somebody else's work."""
         if not has_accelerators(self._view):
-            self._users, self._processes_due = "", self._clock() + LOOK_S
+            self._users, self._processes_due = "", self._clock.monotonic() + LOOK_S
             return ""
-        if self._sight is None or self._sight.done():
-            self._sight = asyncio.create_task(self._see())
+        if self._scanning is None or self._scanning.done():
+            self._scanning = asyncio.create_task(self._scan())
         # not cancelled with its caller, and not begun again while it hangs
-        await asyncio.wait([self._sight], timeout=self._answer_s)
-        sight = self._sight.result() if self._sight.done() else TimeoutError("/proc does not answer")
-        if isinstance(sight, Exception):
-            self._users = f"{UNTOLD}the node's processes: {sight}"
+        await asyncio.wait([self._scanning], timeout=self._answer_s)
+        scan = self._scanning.result() if self._scanning.done() else TimeoutError("/proc does not answer")
+        if isinstance(scan, Exception):
+            self._users = f"{UNKNOWN}the node's processes: {scan}"
             return ""
         longest_s = PROCESSES_LONGEST_ALONE_S if self._alone else PROCESSES_LONGEST_S
-        pause_s = min(sight.cpu_s / PROCESSES_SHARE, longest_s)
-        self._processes_due = self._clock() + max(0.0, pause_s - LOOK_S / 2)
-        self._users = _told(sight)
-        if sight.unreadable and not self._told_unreadable:
-            self._told_unreadable = True
+        pause_s = min(scan.cpu_s / PROCESSES_SHARE, longest_s)
+        self._processes_due = self._clock.monotonic() + max(0.0, pause_s - LOOK_S / 2)
+        self._users = _users_reason(scan)
+        if scan.unreadable and not self._unreadable_logged:
+            self._unreadable_logged = True
             log.warning(
                 "%d processes cannot be looked into, which takes CAP_SYS_PTRACE: whether they use an accelerator is "
                 "left to the kubelet",
-                sight.unreadable,
+                scan.unreadable,
             )
-        diagnoses = [user for user in sight.users if user.diagnosis]
+        diagnoses = [user for user in scan.users if user.diagnosis]
         return f"DCGM runs diagnostics ({diagnoses[0].name}, PID {diagnoses[0].pid})" if diagnoses else ""
 
-    async def _see(self) -> Sight | Exception:
+    async def _scan(self) -> DeviceScan | Exception:
         try:
-            return await in_thread(self._view, see_device_users, self._view, limit_s=self._answer_s * PROCESSES_TIME)
+            return await in_thread(self._view, scan_device_users, self._view, limit_s=self._answer_s * PROCESSES_TIME)
         except Exception as error:  # told by whoever waits
             return error
 
     async def _ask_drivers(self) -> None:
-        self._driver_due = self._clock() + DRIVER_AGAIN_S
+        self._driver_due = self._clock.monotonic() + DRIVER_AGAIN_S
         async with asyncio.timeout(DRIVER_S):
-            self._driver = await ask_drivers(self._view, sleep=self._sleep)
+            self._driver = await query_vendor_tools(self._view, sleep=self._clock.sleep)
 
-    def _decide(self, holders: list[Holder] | None, *, driver: bool = True, beside: str = "") -> str:
+    def _decide(self, holders: list[DeviceHolder] | None, *, driver: bool = True, beside: str = "") -> str:
         """Why the node is not idle: what is known outranks what cannot be told. What pods whose name begins with
         ``beside`` hold does not count, what a process has open does, whosever it is.
 
@@ -192,9 +182,9 @@ class Idleness:
         """
         pods = self._pods
         if holders and beside:
-            pods = _held([each for each in holders if not each.pod.startswith(beside)])
+            pods = _holders_reason([each for each in holders if not each.pod.startswith(beside)])
         reasons = [pods, self._users, self._driver if driver else ""]
-        known = [reason for reason in reasons if reason and not reason.startswith(UNTOLD)]
+        known = [reason for reason in reasons if reason and not reason.startswith(UNKNOWN)]
         if known:
             return known[0]
         if pods or holders is None:
@@ -203,8 +193,8 @@ class Idleness:
 
     def _settle(self, reason: str) -> None:
         """Takes ``reason`` as what is so now, and tells of a change."""
-        now, was_idle = self._clock(), self.idle_since is not None
-        if reason.startswith(UNTOLD):
+        now, was_idle = self._clock.monotonic(), self.idle_since is not None
+        if reason.startswith(UNKNOWN):
             if was_idle and now - self._seen_idle < FORGIVEN_S:
                 return
             self._interrupted = self._interrupted if self.idle_since is None else self.idle_since
@@ -215,35 +205,35 @@ class Idleness:
         else:
             if self.idle_since is None:
                 same = self._interrupted is not None and now - self._seen_idle < FORGOTTEN_S
-                self.idle_since = self._interrupted if same else self._wall()
+                self.idle_since = self._interrupted if same else self._clock.wall()
             self._interrupted, self._seen_idle, self.busy = None, now, ""
         if was_idle is not (self.idle_since is not None):
             log.info("the node is %s", f"in use: {self.busy}" if self.busy else "idle")
             self._on_change()
 
-    def _went_wrong(self, error: Exception) -> str:
+    def _unknown_because(self, error: Exception) -> str:
         log.error("whether the node is idle cannot be told: %r", error, exc_info=error)
-        return f"{UNTOLD}{str(error) or type(error).__name__}"
+        return f"{UNKNOWN}{str(error) or type(error).__name__}"
 
 
-def _held(holders: list[Holder]) -> str:
+def _holders_reason(holders: list[DeviceHolder]) -> str:
     if not holders:
         return ""
     more = f", and {len(holders) - 1} more pods have accelerators" if len(holders) > 1 else ""
     return f"pod {holders[0].pod} holds {', '.join(holders[0].resources)}{more}"
 
 
-def _told(sight: Sight) -> str:
-    users = [user for user in sight.users if not user.diagnosis]
+def _users_reason(scan: DeviceScan) -> str:
+    users = [user for user in scan.users if not user.diagnosis]
     if users:
         more = f", and {len(users) - 1} more processes have accelerators" if len(users) > 1 else ""
         return f"process {users[0].name} (PID {users[0].pid}) holds {users[0].device}{more}"
-    if sight.hidden:
-        return f"{UNTOLD}the agent sees its own container's processes only, and no kubelet's socket (hostPID: true)"
-    if sight.unreadable:
-        return f"{UNTOLD}{sight.unreadable} processes cannot be looked into, and there is no kubelet's socket"
-    if sight.cut_short:
-        return f"{UNTOLD}there are more processes than there is time to look at"
+    if scan.hidden:
+        return f"{UNKNOWN}the agent sees its own container's processes only, and no kubelet's socket (hostPID: true)"
+    if scan.unreadable:
+        return f"{UNKNOWN}{scan.unreadable} processes cannot be looked into, and there is no kubelet's socket"
+    if scan.cut_short:
+        return f"{UNKNOWN}there are more processes than there is time to look at"
     return ""
 
 

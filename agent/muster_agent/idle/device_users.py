@@ -1,8 +1,8 @@
 """Which processes of the node have an accelerator open, from the links in /proc/PID/fd.
 
 Containers are seen, too: a link names the device as its own container does. What cannot be seen is said in
-:class:`Sight`: without CAP_SYS_PTRACE the processes of others, without the host's PID namespace all but the agent's own
-container.
+:class:`DeviceScan`: without CAP_SYS_PTRACE the processes of others, without the host's PID namespace all but the
+agent's own container.
 """
 
 import os
@@ -69,7 +69,7 @@ class DeviceUser(msgspec.Struct, frozen=True, order=True):
     diagnosis: bool = False
 
 
-class Sight(msgspec.Struct, frozen=True, kw_only=True):
+class DeviceScan(msgspec.Struct, frozen=True, kw_only=True):
     """What was seen.
 
     users:      other people's processes, by number
@@ -100,7 +100,7 @@ def has_nvidia(view: NodeView) -> bool:
     )
 
 
-def see_device_users(view: NodeView, *, limit_s: float, clock: Callable[[], float] = time.monotonic) -> Sight:
+def scan_device_users(view: NodeView, *, limit_s: float, clock: Callable[[], float] = time.monotonic) -> DeviceScan:
     """Looks at every process, ours and what we have started left out. Takes ``limit_s``, and no process is waited for.
 
     Meant for a thread of its own.
@@ -124,7 +124,7 @@ def see_device_users(view: NodeView, *, limit_s: float, clock: Callable[[], floa
             continue  # it has ended
         if device and (user := processes.user(pid, device)):
             users.append(user)
-    return Sight(
+    return DeviceScan(
         users=tuple(users),
         unreadable=unreadable,
         hidden=processes.hidden(),

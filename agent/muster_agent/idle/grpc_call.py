@@ -32,11 +32,11 @@ _TEXT_LIMIT = 200
 OK, RESOURCE_EXHAUSTED, UNIMPLEMENTED = 0, 8, 12
 
 
-class CallFailed(Exception):
+class GrpcCallFailed(Exception):
     """There is no answer to this question. ``str()``: why, for people."""
 
 
-class Refused(CallFailed):
+class GrpcError(GrpcCallFailed):
     """The server's own word. ``status``: grpc-status."""
 
     def __init__(self, status: int, message: str) -> None:
@@ -44,7 +44,7 @@ class Refused(CallFailed):
         self.status = status
 
 
-class Broken(CallFailed):
+class GrpcConnectionBroken(GrpcCallFailed):
     """The connection is of no more use; a new one may be."""
 
 
@@ -65,7 +65,7 @@ class UnaryConnection:
     async def call(self, method: str, *, limit_bytes: int) -> bytes:
         """What ``method`` (``/package.Service/Method``) answers to an empty message.
 
-        Raises Refused, Broken, or CallFailed. May be cancelled: the connection goes on.
+        Raises GrpcError, GrpcConnectionBroken, or GrpcCallFailed. May be cancelled: the connection goes on.
         """
         try:
             stream_id = self._http.get_next_available_stream_id()
@@ -79,9 +79,9 @@ class UnaryConnection:
                 self._give_up(answer)
                 raise
         except ProtocolError as error:
-            raise Broken(f"what came is no HTTP/2: {_plain(str(error))}") from error
+            raise GrpcConnectionBroken(f"what came is no HTTP/2: {_plain(str(error))}") from error
         except OSError as error:
-            raise Broken(f"the connection broke: {error.strerror or error}") from error
+            raise GrpcConnectionBroken(f"the connection broke: {error.strerror or error}") from error
         return answer.message()
 
     async def _read(self, answer: "_Answer") -> None:
@@ -89,10 +89,10 @@ class UnaryConnection:
         while not answer.ended:
             received = await loop.sock_recv(self._socket, CHUNK_BYTES)
             if not received:
-                raise Broken("the connection was closed")
+                raise GrpcConnectionBroken("the connection was closed")
             for event in self._http.receive_data(received):
                 if isinstance(event, ConnectionTerminated):
-                    raise Broken("the server says good-bye")
+                    raise GrpcConnectionBroken("the server says good-bye")
                 if isinstance(event, DataReceived) and event.flow_controlled_length:
                     self._http.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
                 answer.take(event)
@@ -125,7 +125,7 @@ class _Answer:
         self._reset = ""
 
     def take(self, event: Event) -> None:
-        """Raises CallFailed when it grows too long."""
+        """Raises GrpcCallFailed when it grows too long."""
         if getattr(event, "stream_id", None) != self.stream_id:
             return
         if isinstance(event, ResponseReceived | TrailersReceived):
@@ -133,7 +133,7 @@ class _Answer:
         elif isinstance(event, DataReceived):
             self._body += event.data or b""
             if len(self._body) > self._limit_bytes + _PREFIX_BYTES:
-                raise CallFailed(f"the answer is longer than {self._limit_bytes >> 20} MiB")
+                raise GrpcCallFailed(f"the answer is longer than {self._limit_bytes >> 20} MiB")
         elif isinstance(event, StreamReset):
             self.ended, self._reset = True, f"the server ended the call (HTTP/2 error {int(event.error_code or 0)})"
         elif isinstance(event, StreamEnded):
@@ -142,19 +142,19 @@ class _Answer:
     def message(self) -> bytes:
         http_status = self._headers.get(b":status", b"")
         if self._reset:
-            raise CallFailed(self._reset)
+            raise GrpcCallFailed(self._reset)
         if http_status != b"200":
-            raise CallFailed(f"HTTP status {_plain(http_status.decode('latin-1'))}, expected 200")
+            raise GrpcCallFailed(f"HTTP status {_plain(http_status.decode('latin-1'))}, expected 200")
         said = self._headers.get(b"grpc-status", b"").decode("latin-1")
         if not (said.isascii() and said.isdigit() and len(said) < 4):
-            raise CallFailed(f"grpc-status {_plain(said)!r}, expected a number")
+            raise GrpcCallFailed(f"grpc-status {_plain(said)!r}, expected a number")
         if int(said) != OK:
             text = unquote(self._headers.get(b"grpc-message", b"").decode("latin-1"))
-            raise Refused(int(said), f"gRPC status {int(said)}: {_plain(text) or 'no message'}")
+            raise GrpcError(int(said), f"gRPC status {int(said)}: {_plain(text) or 'no message'}")
         if len(self._body) < _PREFIX_BYTES or self._body[0] != 0:
-            raise CallFailed("the answer is no plain gRPC message")
+            raise GrpcCallFailed("the answer is no plain gRPC message")
         if int.from_bytes(self._body[1:_PREFIX_BYTES]) != len(self._body) - _PREFIX_BYTES:
-            raise CallFailed("the answer is shorter or longer than it says")
+            raise GrpcCallFailed("the answer is shorter or longer than it says")
         return bytes(self._body[_PREFIX_BYTES:])
 
 

@@ -19,13 +19,16 @@ class Occupancy(Protocol):
         """Why it is not idle, for people (``pod team-a/train-0 holds nvidia.com/gpu``); empty while it is."""
         ...
 
-    async def look(self, beside: str = "", /) -> str:
+    async def find_work(self, beside: str = "", /) -> str:
         """Look now; returns :attr:`busy`, or what it would be without the devices of pods whose ``namespace/name``
         begins with ``beside``. Never raises; bounded in time."""
         ...
 
-    async def look_beside_test(self, beside: str = "", /) -> str:
-        """As ``look``, while a heavy check of ours runs: what it does itself is no work. Leaves idle_since alone."""
+    async def find_foreign_work(self, beside: str = "", /) -> str:
+        """As ``find_work``, while a heavy check of ours runs: what it does itself is no work.
+
+        Leaves idle_since alone.
+        """
         ...
 
     async def run(self) -> None:
@@ -33,17 +36,17 @@ class Occupancy(Protocol):
         ...
 
 
-class Vacant:
+class AlwaysIdle:
     """A node on which nothing is looked for: always idle, since it was made."""
 
     def __init__(self, since: float = 0.0) -> None:
         self.idle_since: float | None = since
         self.busy = ""
 
-    async def look(self, _beside: str = "", /) -> str:
+    async def find_work(self, _beside: str = "", /) -> str:
         return self.busy
 
-    async def look_beside_test(self, _beside: str = "", /) -> str:
+    async def find_foreign_work(self, _beside: str = "", /) -> str:
         return self.busy
 
     async def run(self) -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from muster_agent.idle.protobuf import Garbled, fields
+from muster_agent.idle.protobuf import MalformedMessage, read_fields
 
 if TYPE_CHECKING:
     from muster_agent.idle.grpc_call import UnaryConnection
@@ -50,14 +50,14 @@ NO_ACCELERATOR = re.compile(
 for its tests, while one that is taken for idle has its job disturbed."""
 
 
-class Holder(msgspec.Struct, frozen=True, order=True):
+class DeviceHolder(msgspec.Struct, frozen=True, order=True):
     """A pod with accelerators. ``resources``: what it holds (``nvidia.com/gpu``, a DRA driver's name), sorted."""
 
     pod: str
     resources: tuple[str, ...]
 
 
-class Untold(Exception):
+class HoldersUnknown(Exception):
     """The kubelet is there, and does not tell. ``str()``: what was asked, what came, what to do."""
 
 
@@ -74,18 +74,18 @@ class PodResources:
         self.path = path
         self.lost = False
         """The connection is gone, and this process may not open another, though it could at its start."""
-        self._answer_s = answer_s
+        self.answer_s = answer_s
         self._sleep = sleep
         self._method = 0
-        self._reader = Reader()
+        self._reader = PodResourcesReader()
         self._connection: UnaryConnection | None = None
         self._seen = False
         self._could_open = self._forbidden = False
-        self._asking: asyncio.Task[list[Holder] | Untold | None] | None = None
+        self._asking: asyncio.Task[list[DeviceHolder] | HoldersUnknown | None] | None = None
 
     def open_now(self) -> None:
         """Connect while the process may; needs no event loop. What fails is told by the first :meth:`holders`."""
-        with contextlib.suppress(Untold):
+        with contextlib.suppress(HoldersUnknown):
             self._connect_if_needed()
         self._could_open = not self._forbidden
 
@@ -101,61 +101,67 @@ class PodResources:
             self._connection.close()
         self._connection = None
 
-    async def holders(self) -> list[Holder] | None:
+    async def holders(self) -> list[DeviceHolder] | None:
         """Pods that hold an accelerator, sorted; None where there is no kubelet's socket. Takes answer_s at most.
 
-        Raises Untold.
+        Raises HoldersUnknown.
         """
         if self._asking is None or self._asking.done():
             self._asking = asyncio.create_task(self._ask())
         # shielded: a caller that goes away leaves a whole connection behind
         outcome = await asyncio.shield(self._asking)
-        if isinstance(outcome, Untold):
+        if isinstance(outcome, HoldersUnknown):
             raise outcome.with_traceback(None)
         return outcome
 
-    async def _ask(self) -> "list[Holder] | Untold | None":
+    async def _ask(self) -> "list[DeviceHolder] | HoldersUnknown | None":
         kept = self._connection is not None
         try:
             if not self._connect_if_needed():
                 return None
-            async with asyncio.timeout(self._answer_s):
+            async with asyncio.timeout(self.answer_s):
                 return self._reader.holders(await self._message(kept))
         except TimeoutError:
-            return Untold(f"{self.path}: the kubelet gave no answer within {self._answer_s:g} s")
-        except Garbled as error:
-            return Untold(f"{self.path}: the kubelet's answer cannot be read: {error}")
-        except Untold as untold:
+            return HoldersUnknown(f"{self.path}: the kubelet gave no answer within {self.answer_s:g} s")
+        except MalformedMessage as error:
+            return HoldersUnknown(f"{self.path}: the kubelet's answer cannot be read: {error}")
+        except HoldersUnknown as untold:
             return untold
 
     async def _message(self, kept: bool) -> bytes:
-        """The kubelet's answer. ``kept``: the connection is an old one. Raises Untold."""
+        """The kubelet's answer. ``kept``: the connection is an old one. Raises HoldersUnknown."""
         # here, not above: h2 is of no use where no kubelet is
-        from muster_agent.idle.grpc_call import RESOURCE_EXHAUSTED, UNIMPLEMENTED, Broken, CallFailed, Refused
+        from muster_agent.idle.grpc_call import (
+            RESOURCE_EXHAUSTED,
+            UNIMPLEMENTED,
+            GrpcCallFailed,
+            GrpcConnectionBroken,
+            GrpcError,
+        )
 
         while True:
             if not self._connect_if_needed() or self._connection is None:
-                raise Untold(f"{self.path}: is gone; is the kubelet running?")
+                raise HoldersUnknown(f"{self.path}: is gone; is the kubelet running?")
             try:
                 return await self._connection.call(METHODS[self._method], limit_bytes=LIMIT_BYTES)
-            except Broken as error:
+            except GrpcConnectionBroken as error:
                 self._disconnect()
                 if not kept:
-                    raise Untold(f"{self.path}: {error}") from None
+                    raise HoldersUnknown(f"{self.path}: {error}") from None
                 kept = False  # the kubelet was started anew, and listens again
-            except Refused as refused:
+            except GrpcError as refused:
                 if refused.status == UNIMPLEMENTED and self._method + 1 < len(METHODS):
                     self._method += 1
                 elif refused.status == RESOURCE_EXHAUSTED:
                     await self._sleep(RATE_LIMITED_S)
                 else:
                     self._method = 0  # of a kubelet that was updated
-                    raise Untold(f"{self.path}: {refused}") from None
-            except CallFailed as error:
-                raise Untold(f"{self.path}: {error}") from None
+                    raise HoldersUnknown(f"{self.path}: {refused}") from None
+            except GrpcCallFailed as error:
+                raise HoldersUnknown(f"{self.path}: {error}") from None
 
     def _connect_if_needed(self) -> bool:
-        """False where there is no socket. Raises Untold."""
+        """False where there is no socket. Raises HoldersUnknown."""
         if self._connection is not None:
             return True
         try:
@@ -163,7 +169,7 @@ class PodResources:
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.ENOTDIR) and not self._seen:
                 return False
-            raise Untold(f"{self.path}: {self._why(error)}") from None
+            raise HoldersUnknown(f"{self.path}: {self._why(error)}") from None
         from muster_agent.idle.grpc_call import UnaryConnection
 
         self._seen = True
@@ -195,26 +201,26 @@ def _connect(path: Path) -> socket.socket:
     return connected
 
 
-class Reader:
+class PodResourcesReader:
     """Reads answers that hardly change: a pod that was in the last one is not read again, which would cost a node of
     500 pods 0.2 % of a core."""
 
     def __init__(self) -> None:
-        self._read: dict[bytes, Holder | None] = {}
+        self._read: dict[bytes, DeviceHolder | None] = {}
 
-    def holders(self, message: bytes) -> list[Holder]:
-        """Pods with accelerators, from a ListPodResourcesResponse. Raises Garbled."""
+    def holders(self, message: bytes) -> list[DeviceHolder]:
+        """Pods with accelerators, from a ListPodResourcesResponse. Raises MalformedMessage."""
         before = self._read
         self._read = {pod: before[pod] if pod in before else _holder(pod) for pod in _messages(message, 1)}
         # the kubelet's order changes from call to call
         return sorted(holder for holder in self._read.values() if holder is not None)
 
 
-def _holder(pod: bytes) -> Holder | None:
-    """From a PodResources; None where it holds no accelerator. Raises Garbled."""
+def _holder(pod: bytes) -> DeviceHolder | None:
+    """From a PodResources; None where it holds no accelerator. Raises MalformedMessage."""
     name = namespace = ""
     resources: set[str] = set()
-    for number, value in fields(pod):
+    for number, value in read_fields(pod):
         if number == 1:
             name = _text(value)
         elif number == 2:
@@ -222,7 +228,7 @@ def _holder(pod: bytes) -> Holder | None:
         elif number == 3:
             resources.update(_resources(_bytes(value)))
     accelerators = sorted(filter(is_accelerator, resources))
-    return Holder(f"{namespace}/{name}", tuple(accelerators)) if accelerators else None
+    return DeviceHolder(f"{namespace}/{name}", tuple(accelerators)) if accelerators else None
 
 
 def is_accelerator(resource: str) -> bool:
@@ -233,9 +239,9 @@ def is_accelerator(resource: str) -> bool:
 def _resources(container: bytes) -> set[str]:
     """What one container holds. An entry without devices is nothing held."""
     found: set[str] = set()
-    for number, value in fields(container):
+    for number, value in read_fields(container):
         if number == 2:  # ContainerDevices
-            devices = dict[int, int | bytes](fields(_bytes(value)))
+            devices = dict[int, int | bytes](read_fields(_bytes(value)))
             if 2 in devices:
                 found.add(_text(devices.get(1, b"")))
         elif number == 5:  # DynamicResource
@@ -249,7 +255,7 @@ def _drivers(claim: bytes) -> set[str]:
     for resource in _messages(claim, 4):
         driver = ""
         kinds: set[str] = set()
-        for number, value in fields(resource):
+        for number, value in read_fields(resource):
             if number == 2:
                 driver = _text(value)
             elif number == 1:
@@ -259,12 +265,12 @@ def _drivers(claim: bytes) -> set[str]:
 
 
 def _messages(message: bytes, wanted: int) -> list[bytes]:
-    return [_bytes(value) for number, value in fields(message) if number == wanted]
+    return [_bytes(value) for number, value in read_fields(message) if number == wanted]
 
 
 def _bytes(value: int | bytes) -> bytes:
     if isinstance(value, int):
-        raise Garbled("a number where a message should stand")
+        raise MalformedMessage("a number where a message should stand")
     return value
 
 

@@ -13,14 +13,14 @@ MOST_FIELDS = 10_000  # of one message: no node has as many pods, no pod as many
 _LONGEST_VARINT = 10  # bytes of 64 bits
 
 
-class Garbled(ValueError):
+class MalformedMessage(ValueError):
     """The bytes are no protobuf message, or an end is missing. Says where."""
 
 
-def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
+def read_fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
     """Number and value of each field, in the order of the message: an int where it is a varint, else its bytes.
 
-    Groups, which proto3 has not, and more than MOST_FIELDS are refused. Raises Garbled.
+    Groups, which proto3 has not, and more than MOST_FIELDS are refused. Raises MalformedMessage.
     """
     at, end = 0, len(message)
     for _ in range(MOST_FIELDS):
@@ -29,7 +29,7 @@ def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
         key, at = _varint(message, at)
         kind = key & 7
         if not key >> 3:
-            raise Garbled(f"byte {at}: a field without a number")
+            raise MalformedMessage(f"byte {at}: a field without a number")
         if kind == _VARINT:
             value, at = _varint(message, at)
             yield key >> 3, value
@@ -39,13 +39,13 @@ def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
         elif kind in _FIXED:
             length = _FIXED[kind]
         else:
-            raise Garbled(f"byte {at}: a field of the unknown kind {kind}")
+            raise MalformedMessage(f"byte {at}: a field of the unknown kind {kind}")
         if length > end - at:
-            raise Garbled(f"byte {at}: a field of {length} bytes, with {end - at} left")
+            raise MalformedMessage(f"byte {at}: a field of {length} bytes, with {end - at} left")
         yield key >> 3, message[at : at + length]
         at += length
     if at < end:
-        raise Garbled(f"byte {at}: more than {MOST_FIELDS} fields")
+        raise MalformedMessage(f"byte {at}: more than {MOST_FIELDS} fields")
 
 
 def _varint(message: bytes, at: int) -> tuple[int, int]:
@@ -58,4 +58,4 @@ def _varint(message: bytes, at: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, place + 1
         shift += 7
-    raise Garbled(f"byte {at}: a number without an end")
+    raise MalformedMessage(f"byte {at}: a number without an end")

@@ -20,7 +20,7 @@ AGAIN_S = 1.0  # a process that has just ended has its memory a moment longer
 _IPU_ENVIRONMENT = ("IPUOF_VIPU_API_HOST", "IPUOF_VIPU_API_PARTITION_ID", "IPUOF_CONFIG_PATH")
 
 
-async def ask_drivers(
+async def query_vendor_tools(
     view: NodeView,
     *,
     environment: Mapping[str, str] = os.environ,
@@ -33,7 +33,7 @@ async def ask_drivers(
             return busy
     if any(environment.get(name) for name in _IPU_ENVIRONMENT):
         output = await view.commands.run(["gc-monitor", "--no-card-info"], timeout_s=GC_MONITOR_S)
-        if users := attached(output.stdout):
+        if users := attached_applications(output.stdout):
             return f"gc-monitor shows {users[0]} attached to IPUs"
     return ""
 
@@ -55,7 +55,7 @@ async def _gpus(view: NodeView) -> str:
     return ""
 
 
-def attached(text: bytes) -> list[str]:
+def attached_applications(text: bytes) -> list[str]:
     """The applications in gc-monitor's tables of attached processes: a command with its PID, or a host.
 
     Source: the public samples that muster_checks.graphcore.tools.monitor names. Without an active partition the tool

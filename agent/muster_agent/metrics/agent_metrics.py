@@ -53,13 +53,13 @@ class CheckReading(msgspec.Struct, frozen=True, kw_only=True):
     known: bool = True
 
 
-class Readings(Protocol):
+class MetricsSource(Protocol):
     def checks(self) -> Sequence[CheckReading]: ...
     def unpublished_s(self) -> float: ...
     def accelerator(self) -> Mapping[str, str]: ...
 
 
-class Metrics:
+class AgentMetrics:
     """All of them. ``node``: the label that Autopilot's gauge carries; ``wall``: seconds since the epoch.
 
     docs/metrics.md is for users, and names them all.
@@ -69,7 +69,7 @@ class Metrics:
         self.registry = CollectorRegistry(auto_describe=False)
         self._node = node
         self._wall = wall
-        self._readings: Readings | None = None
+        self._readings: MetricsSource | None = None
         self._occupancy: Occupancy | None = None
         self._detection = Histogram(
             "muster_agent_detect_seconds",
@@ -104,30 +104,30 @@ class Metrics:
         info.labels(version).set(1)
         self.registry.register(_AtScrape(self))
 
-    def bind(self, readings: Readings, occupancy: Occupancy | None = None) -> None:
+    def bind(self, readings: MetricsSource, occupancy: Occupancy | None = None) -> None:
         """Where to read at scrape time."""
         self._readings = readings
         self._occupancy = occupancy
 
-    def detected(self, check: str, latency_s: float) -> None:
+    def record_detection(self, check: str, latency_s: float) -> None:
         """The wall clock may have been set since the sign: a time below 0 counts as 0."""
         self._detection.labels(check).observe(max(0.0, latency_s))
 
-    def published(self, latency_s: float | None) -> None:
+    def record_publish(self, latency_s: float | None) -> None:
         self._writes.inc()
         if latency_s is not None:
             self._latency.observe(latency_s)
 
-    def publish_failed(self, error: str) -> None:
+    def record_publish_failure(self, error: str) -> None:
         self._failures.labels(error).inc()
 
-    def refused(self, refused: bool) -> None:
+    def set_claim_refused(self, refused: bool) -> None:
         self._refused.set(1 if refused else 0)
 
-    def state_write_failed(self) -> None:
+    def record_state_write_failure(self) -> None:
         self._state_errors.inc()
 
-    def stream_failed(self, check: str) -> None:
+    def record_stream_failure(self, check: str) -> None:
         self._restarts.labels(check).inc()
 
     def read(self) -> Iterator[Metric]:
@@ -139,10 +139,12 @@ class Metrics:
         yield from _verdicts(known)
         yield _findings(known)
         yield from self._runs(checks)
-        by_check = {check.name: measured.components(check.name, (*check.measured, *check.findings)) for check in known}
-        yield from measured.families(component for each in by_check.values() for component in each)
+        by_check = {
+            check.name: measured.measured_components(check.name, (*check.measured, *check.findings)) for check in known
+        }
+        yield from measured.measurement_families(component for each in by_check.values() for component in each)
         judged = ((check.name, check.verdict, by_check[check.name]) for check in known)
-        yield autopilot_gauge.family(judged, self._node, self._readings.accelerator())
+        yield autopilot_gauge.autopilot_family(judged, self._node, self._readings.accelerator())
         yield GaugeMetricFamily(
             "muster_agent_unpublished_seconds",
             "Age of the oldest change that the NodeHealth does not hold",
@@ -219,7 +221,7 @@ def _findings(checks: Sequence[CheckReading]) -> Metric:
 
 
 class _AtScrape(Collector):
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: AgentMetrics) -> None:
         self._metrics = metrics
 
     def collect(self) -> Iterator[Metric]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from prometheus_client.core import GaugeMetricFamily
 
-from muster_agent.metrics.measurements import Component, label
+from muster_agent.metrics.measurements import MeasuredComponent, label
 from muster_checks.base.vocabulary import Verdict
 
 NAME = "autopilot_health_checks"
@@ -20,8 +20,8 @@ _BANDWIDTHS = ("to_device", "from_device")  # Autopilot measures host to device
 _JUDGED = frozenset({Verdict.PASS, Verdict.WARN, Verdict.FAIL})
 
 
-def family(
-    checks: Iterable[tuple[str, Verdict, Sequence[Component]]], node: str, hardware: Mapping[str, str]
+def autopilot_family(
+    checks: Iterable[tuple[str, Verdict, Sequence[MeasuredComponent]]], node: str, hardware: Mapping[str, str]
 ) -> GaugeMetricFamily:
     """GB/s of each device for pciebw, else 0 good or 1 bad; nothing where nothing is known.
 
@@ -52,7 +52,7 @@ def _is_gpu(component: str) -> bool:
 
 
 def _values(
-    name: str, verdict: Verdict, components: Sequence[Component], numbers: Mapping[str, str]
+    name: str, verdict: Verdict, components: Sequence[MeasuredComponent], numbers: Mapping[str, str]
 ) -> dict[str, float]:
     """By deviceid."""
     if name in _BY_GPU:
@@ -68,7 +68,7 @@ def _values(
     return {} if bad is None else {"": bad}
 
 
-def _pings(components: Sequence[Component]) -> dict[str, float]:
+def _pings(components: Sequence[MeasuredComponent]) -> dict[str, float]:
     values: dict[str, float] = {}
     for component in components:
         kind, _, peer = component.name.partition("/")
@@ -83,6 +83,6 @@ def _bad(verdict: Verdict) -> float | None:
     return (1.0 if verdict is Verdict.FAIL else 0.0) if verdict in _JUDGED else None
 
 
-def _bandwidth(component: Component) -> float | None:
+def _bandwidth(component: MeasuredComponent) -> float | None:
     figures = {m.name: m.value for finding in component.findings for m in finding.measurements if m.unit == "GB/s"}
     return next((figures[name] for name in _BANDWIDTHS if name in figures), None)

@@ -59,7 +59,7 @@ UNITS = {unit: (suffix, factor) for suffix, units in _SCALES.items() for unit, f
 """A measurement's unit to (family, factor)."""
 
 
-class Component(msgspec.Struct, frozen=True):
+class MeasuredComponent(msgspec.Struct, frozen=True):
     """One component of one check: its worst verdict, and the findings on it, the worst first."""
 
     check: str
@@ -68,7 +68,7 @@ class Component(msgspec.Struct, frozen=True):
     findings: Sequence[Finding]
 
 
-def components(check: str, findings: Iterable[Finding]) -> list[Component]:
+def measured_components(check: str, findings: Iterable[Finding]) -> list[MeasuredComponent]:
     """``findings`` by component, in the order in which they first come."""
     by_name: dict[str, list[Finding]] = {}
     for finding in findings:
@@ -76,11 +76,11 @@ def components(check: str, findings: Iterable[Finding]) -> list[Component]:
     found = []
     for name, on_it in by_name.items():
         on_it.sort(key=lambda finding: -severity(finding.verdict))
-        found.append(Component(check, name, on_it[0].verdict, on_it))
+        found.append(MeasuredComponent(check, name, on_it[0].verdict, on_it))
     return found
 
 
-def families(every: Iterable[Component]) -> Iterator[GaugeMetricFamily]:
+def measurement_families(every: Iterable[MeasuredComponent]) -> Iterator[GaugeMetricFamily]:
     """Verdicts and measurements of ``every``, those of the worst first, and how many found no room."""
     verdicts = GaugeMetricFamily(
         "muster_agent_component_verdict",

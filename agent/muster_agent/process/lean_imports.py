@@ -33,14 +33,14 @@ _LEFT_OUT: dict[str, dict[str, tuple[str, ...] | None]] = {
 }
 
 
-class LeftOut:
+class ModuleStandIn:
     """A base class at most."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         raise RuntimeError("left out of the agent to save memory (muster_agent/process/lean_imports.py)")
 
 
-def load() -> None:
+def load_lean() -> None:
     """Call it before anybody else imports them."""
     for library, parts in _LEFT_OUT.items():
         with _stand_ins(parts):
@@ -62,6 +62,6 @@ def _stand_ins(parts: Mapping[str, tuple[str, ...] | None]) -> Iterator[None]:
 def _stand_in(name: str, taken: tuple[str, ...] | None) -> ModuleType | None:
     if taken is None:
         return None
-    module = ModuleType(name, LeftOut.__doc__)
-    vars(module).update({word: type(word, (LeftOut,), {}) for word in taken})
+    module = ModuleType(name, ModuleStandIn.__doc__)
+    vars(module).update({word: type(word, (ModuleStandIn,), {}) for word in taken})
     return module

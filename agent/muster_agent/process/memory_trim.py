@@ -18,7 +18,7 @@ _MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (r-[-x])p [0-9a-f]+ [0-9a-f]+:[0
 _ANONYMOUS = re.compile(r"Anonymous: +([0-9]+) kB")
 
 
-def give_back() -> None:
+def trim_memory() -> None:
     """Once is enough. Never raises: where the kernel refuses, it stays as it was."""
     import ctypes  # here: 0.2 MB that nobody needs before
 

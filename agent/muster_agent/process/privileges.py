@@ -17,7 +17,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from muster_agent.checks.state_file import FILE_NAME, LOCK_NAME
-from muster_agent.settings import CheckSettings, Settings
+from muster_agent.settings import AgentSettings, CheckSettings
 from muster_checks.base.declaration import NodeView
 from muster_checks.dmesg import DmesgParameters, SourceKind
 from muster_kube.process.settings import SettingsError
@@ -33,7 +33,7 @@ _OURS = FILE_NAME.partition(".")[0] + "."
 _NEEDED = "root with the capabilities CHOWN, SETGID, SETPCAP, SETUID and SYSLOG"
 
 
-def settle(settings: Settings) -> Mapping[Path, int]:
+def drop_privileges(settings: AgentSettings) -> Mapping[Path, int]:
     """Becomes ``settings.run_as`` for good, with no capability and no way to gain one.
 
     Returns what was opened before, by path: the kernel's log, where the check dmesg reads a device that can be opened;
@@ -97,7 +97,7 @@ def _user(run_as: str) -> tuple[int, int]:
     return numbers
 
 
-def _open_kernel_log(settings: Settings) -> dict[Path, int]:
+def _open_kernel_log(settings: AgentSettings) -> dict[Path, int]:
     # here, not above: it loads re2 and the catalogue
     from muster_checks.dmesg.sources.kmsg import open_kmsg
     from muster_checks.dmesg.stream_factory import choose_source

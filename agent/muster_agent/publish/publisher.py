@@ -8,14 +8,14 @@ carries the resourceVersion it was decided on.
 import asyncio
 import logging
 import random
-import time
-from collections.abc import Callable
+from typing import Any, Protocol
 
 import msgspec
 
-from muster_agent.checks.health_status import change_signature, claim_patch, merge_patch, same_but_for_time
-from muster_agent.metrics.agent_metrics import Metrics
-from muster_agent.publish.node_claim import GRACE_S, Claim, Do
+from muster_agent.clock import SYSTEM_CLOCK, AgentClock
+from muster_agent.findings.health_status import change_signature, claim_patch, same_but_for_time, status_patch
+from muster_agent.metrics.agent_metrics import AgentMetrics
+from muster_agent.publish.node_claim import GRACE_S, ClaimAction, NodeClaim
 from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import ApiError, ConfigError, Conflict, NotFound, TooManyRequests
 from muster_kube.api.times import rfc3339
@@ -31,40 +31,54 @@ BURST, REFILL_S = 10, 1.0  # writes, whatever happens on the node: so many at on
 RELEASE_TIMEOUT_S = 4.0  # app.STOP_S is a little longer
 
 
-class Publisher:
-    """Writes ``desired()`` to the NodeHealth ``node``.
+class StatusSource(Protocol):
+    """Who knows what the NodeHealth is to hold, and wants to know what it holds: the Agent."""
 
-    desired:      the whole status without observedAt; None while there is nothing to say yet
-    on_health:    called with the object whenever it has changed, own writes included; must not raise
-    """
+    def desired(self) -> NodeHealthStatus | None:
+        """The whole status without observedAt; None while there is nothing to say yet."""
+
+    def apply_health(self, health: NodeHealth) -> None:
+        """Called with the object whenever it has changed, own writes included; must not raise."""
+
+
+class OwnNodeHealth:
+    """The NodeHealth of this node at the API server. Both calls raise ApiError or ConfigError."""
+
+    def __init__(self, client: KubeClient, node: str) -> None:
+        self.node = node
+        self._client = client
+        self._path = f"{PATH}/{node}"
+
+    async def get(self) -> NodeHealth:
+        return await self._client.get(self._path, type=NodeHealth)
+
+    async def patch_status(self, body: dict[str, Any], *, timeout_s: float | None = None) -> NodeHealth:
+        """The object as it is after the write."""
+        return await self._client.patch(f"{self._path}/status", body, type=NodeHealth, timeout_s=timeout_s)
+
+
+class Publisher:
+    """Writes what ``source`` desires to ``own``, as long as ``claim`` holds the node."""
 
     def __init__(
         self,
-        client: KubeClient,
-        node: str,
-        pod_uid: str,
-        desired: Callable[[], NodeHealthStatus | None],
-        metrics: Metrics,
+        own: OwnNodeHealth,
+        claim: NodeClaim,
+        source: StatusSource,
+        metrics: AgentMetrics,
         *,
-        on_health: Callable[[NodeHealth], None] = lambda _: None,
-        claim_grace_s: float = GRACE_S,
-        clock: Callable[[], float] = time.monotonic,
-        wall: Callable[[], float] = time.time,
+        clock: AgentClock = SYSTEM_CLOCK,
         rng: random.Random | None = None,
     ) -> None:
-        self._client = client
-        self._node = node
-        self._path = f"{PATH}/{node}"
-        self._desired = desired
+        self.claim = claim
+        self._own = own
+        self._node = own.node
+        self._source = source
         self._metrics = metrics
-        self._on_health = on_health
         self._clock = clock
-        self._wall = wall
         self._rng = rng or random.Random()  # noqa: S311 - spreads load, guards nothing
-        self.claim = Claim(pod_uid, grace_s=claim_grace_s)
-        self._pod_uid = pod_uid
         self._wake = asyncio.Event()
-        self._seen: NodeHealth | None = None
+        self._observed: NodeHealth | None = None
         self._baseline: NodeHealthStatus | None = None  # what the object held after our last write
         self._sent: NodeHealthStatus | None = None  # what we wrote then; the same, unless the server's schema cut it
         self._attempted: NodeHealthStatus | None = None  # sent, but the answer was lost
@@ -92,17 +106,17 @@ class Publisher:
         return self._error
 
     @property
-    def seen(self) -> NodeHealth | None:
+    def observed(self) -> NodeHealth | None:
         """The object as last seen; None: there is none."""
-        return self._seen
+        return self._observed
 
-    def notify(self) -> None:
+    def notify_change(self) -> None:
         """There may be something new to say. Cheap; may be called for every line."""
         if self._noticed_at is None:
-            self._noticed_at = self._clock()
+            self._noticed_at = self._clock.monotonic()
         self._wake.set()
 
-    def look(self) -> None:
+    def notify_progress(self) -> None:
         """Counts or texts may differ, which is no change by itself."""
         self._wake.set()
 
@@ -111,17 +125,17 @@ class Publisher:
         if key != self._node:
             return
         if new is None:
-            self._seen = None
-            self._forget()
+            self._observed = None
+            self._forget_baseline()
         else:
-            self._take(new)
+            self._observe_newer(new)
         self._wake.set()
 
     def observe_undecodable(self, _key: str | None, _raw: bytes, error: str) -> None:
         """The reflector's ``on_undecodable``: the object was edited into something unreadable; it is written anew."""
         log.warning("NodeHealth %s cannot be read, so it is written anew: %s", self._node, error)
         # no version: whatever it is, it is replaced
-        self._seen = NodeHealth(metadata=Metadata(name=self._node), status=NodeHealthStatus(message="unreadable"))
+        self._observed = NodeHealth(metadata=Metadata(name=self._node), status=NodeHealthStatus(message="unreadable"))
         self._wake.set()
 
     async def run(self) -> None:
@@ -139,55 +153,55 @@ class Publisher:
     async def step(self) -> float | None:
         """Look, and write once at most. Returns seconds until to look again unless woken; None: when woken only."""
         self._wake.clear()
-        now = self._clock()
-        desired = self._desired()
-        health = self._seen
+        now = self._clock.monotonic()
+        desired = self._source.desired()
+        health = self._observed
         self._note_unpublished(desired, now)
         if health is None or health.metadata.deletion_timestamp:
             return None
         move = self.claim.decide(health.status.agent.pod_uid, health.status.observed_at, now)
-        self._tell_refusal(health)
-        if move.do is Do.WAIT:
+        self._log_refusal(health)
+        if move.do is ClaimAction.WAIT:
             return move.at - now
-        if move.do is Do.CLAIM:
-            return await self._paced(now, health, None)
+        if move.do is ClaimAction.CLAIM:
+            return await self._write_paced(now, health, None)
         if desired is None:
             return None
         due = self._due(desired, health.status, now)
         if due is None:
             return None
-        return due - now if due > now else await self._paced(now, health, desired)
+        return due - now if due > now else await self._write_paced(now, health, desired)
 
     async def release(self) -> None:
         """Give the node back, so that a successor need not wait. Tries once; what is unsaid is said with it."""
-        health = self._seen
-        if health is None or not self.claim.held or health.status.agent.pod_uid != self._pod_uid:
+        health = self._observed
+        if health is None or not self.claim.held or health.status.agent.pod_uid != self.claim.pod_uid:
             return
-        desired = self._desired()
+        desired = self._source.desired()
         version = health.status.agent.version
         body = claim_patch("", version)
         if desired is not None and change_signature(desired) != change_signature(health.status):
             agent = msgspec.structs.replace(desired.agent, pod_uid="")
-            body = merge_patch(msgspec.structs.replace(desired, agent=agent, observed_at=rfc3339(self._wall())))
+            body = status_patch(msgspec.structs.replace(desired, agent=agent, observed_at=rfc3339(self._clock.wall())))
         try:
-            await self._client.patch(f"{self._path}/status", body, type=NodeHealth, timeout_s=RELEASE_TIMEOUT_S)
+            await self._own.patch_status(body, timeout_s=RELEASE_TIMEOUT_S)
         except (ApiError, ConfigError) as error:
             log.warning("the node could not be given back; a successor waits %s s: %s", GRACE_S, error)
 
     def _due(self, desired: NodeHealthStatus, server: NodeHealthStatus, now: float) -> float | None:
         """When ``desired`` is to be written over ``server`` (monotonic seconds); None: not at all."""
         if self._attempted is not None and server == self._attempted:
-            self._settle(server, server)  # it did arrive, though its answer was lost
+            self._record_baseline(server, server)  # it did arrive, though its answer was lost
         baseline = self._baseline
         if baseline is None or self._sent is None:
             if change_signature(desired) != change_signature(server):
                 return now
-            self._settle(server, server)
+            self._record_baseline(server, server)
             self._last_write = now
-            return self._ride_along(desired, server)
+            return self._routine_write_due(desired, server)
         differs = change_signature(desired) != change_signature(self._sent)
         if server == baseline:
-            return now if differs else self._ride_along(desired, self._sent)
+            return now if differs else self._routine_write_due(desired, self._sent)
         # written by others since
         if differs:
             return now  # there is something new to say anyway
@@ -200,53 +214,53 @@ class Publisher:
             log.warning("NodeHealth %s was written by others; it is written anew", self._node)
         return self._heal_due
 
-    def _ride_along(self, desired: NodeHealthStatus, server: NodeHealthStatus) -> float | None:
+    def _routine_write_due(self, desired: NodeHealthStatus, server: NodeHealthStatus) -> float | None:
         self._heal_due = None
         if desired.verdict == "PASS" or same_but_for_time(desired, server):
             return None
         return self._last_write + RIDE_ALONG_S
 
-    async def _paced(self, now: float, health: NodeHealth, desired: NodeHealthStatus | None) -> float | None:
+    async def _write_paced(self, now: float, health: NodeHealth, desired: NodeHealthStatus | None) -> float | None:
         """Write ``desired``, or with None the claim alone, when the rate limit allows it."""
         if wait_s := self._rate_limit.take(now):
             return wait_s
         version = health.metadata.resource_version
         if desired is None:
-            own = self._desired()
-            body = claim_patch(self._pod_uid, own.agent.version if own else "", resource_version=version)
+            own = self._source.desired()
+            body = claim_patch(self.claim.pod_uid, own.agent.version if own else "", resource_version=version)
         else:
             if self._heal_due is not None:
                 self._heals, self._last_heal, self._heal_due = self._heals + 1, now, None
-            self._attempted = msgspec.structs.replace(desired, observed_at=rfc3339(self._wall()))
-            body = merge_patch(self._attempted, resource_version=version)
+            self._attempted = msgspec.structs.replace(desired, observed_at=rfc3339(self._clock.wall()))
+            body = status_patch(self._attempted, resource_version=version)
         noticed, self._noticed_at = self._noticed_at, None
         try:
-            written = await self._client.patch(f"{self._path}/status", body, type=NodeHealth)
+            written = await self._own.patch_status(body)
         except (ApiError, ConfigError) as error:
             self._noticed_at = noticed if noticed is not None else self._noticed_at
-            return await self._failed(error)
+            return await self._handle_failure(error)
         self._failures, self._error = 0, ""
         if desired is None:
-            self.claim.claimed(self._clock())
+            self.claim.record_claim(self._clock.monotonic())
         else:
-            self._last_write = self._clock()
+            self._last_write = self._clock.monotonic()
             if self._attempted is not None:
-                self._settle(written.status, self._attempted)
-            self._metrics.published(self._last_write - noticed if noticed is not None else None)
-        self._take(written)
+                self._record_baseline(written.status, self._attempted)
+            self._metrics.record_publish(self._last_write - noticed if noticed is not None else None)
+        self._observe_newer(written)
         return 0.0
 
-    async def _failed(self, error: ApiError | ConfigError) -> float | None:
-        self._metrics.publish_failed(type(error).__name__)
+    async def _handle_failure(self, error: ApiError | ConfigError) -> float | None:
+        self._metrics.record_publish_failure(type(error).__name__)
         failures, self._failures = self._failures, self._failures + 1
         if isinstance(error, NotFound):
-            self._seen = None  # deleted: the watch tells when it is back
-            self._forget()
+            self._observed = None  # deleted: the watch tells when it is back
+            self._forget_baseline()
             return None
         if isinstance(error, Conflict):
             # somebody wrote in between, and we know it before our watch does: decide again on what is there now
             try:
-                self._take(await self._client.get(self._path, type=NodeHealth), newest=True)
+                self._observe_newer(await self._own.get(), newest=True)
             except (ApiError, ConfigError) as again:
                 error = again
             else:
@@ -257,33 +271,33 @@ class Publisher:
         delay_s = self._retry.delay_s(failures, self._rng)
         return max(delay_s, error.retry_after_s) if isinstance(error, TooManyRequests) else delay_s
 
-    def _settle(self, server: NodeHealthStatus, sent: NodeHealthStatus) -> None:
+    def _record_baseline(self, server: NodeHealthStatus, sent: NodeHealthStatus) -> None:
         """``server`` is what the object holds by our word, which was ``sent``."""
         if not same_but_for_time(server, sent) and change_signature(server) != change_signature(sent):
             log.error("NodeHealth %s: the server keeps less than was sent: is its CRD an older one?", self._node)
         self._baseline, self._sent, self._attempted, self._heal_due = server, sent, None, None
-        self.claim.wrote(server.observed_at)
+        self.claim.record_write(server.observed_at)
         self._unpublished_since = None
 
-    def _take(self, health: NodeHealth, *, newest: bool = False) -> None:
-        known = self._seen
+    def _observe_newer(self, health: NodeHealth, *, newest: bool = False) -> None:
+        known = self._observed
         if known is not None and known.metadata.uid == health.metadata.uid and not newest:
             old, new = known.metadata.resource_version, health.metadata.resource_version
             if old.isdigit() and new.isdigit() and int(new) <= int(old):
                 return
         if known is not None and known.metadata.uid not in ("", health.metadata.uid):
-            self._forget()  # deleted and made again
-        self._seen = health
-        self._on_health(health)
+            self._forget_baseline()  # deleted and made again
+        self._observed = health
+        self._source.apply_health(health)
         self._wake.set()
 
-    def _forget(self) -> None:
+    def _forget_baseline(self) -> None:
         self._baseline = self._sent = self._attempted = self._heal_due = None
 
     def _note_unpublished(self, desired: NodeHealthStatus | None, now: float) -> None:
         if desired is None:
             return
-        held = self._seen.status if self._seen is not None else None
+        held = self._observed.status if self._observed is not None else None
         if held is not None and held == self._baseline:
             held = self._sent
         if held is not None and change_signature(desired) == change_signature(held):
@@ -291,10 +305,10 @@ class Publisher:
         elif self._unpublished_since is None:
             self._unpublished_since = self._noticed_at if self._noticed_at is not None else now
 
-    def _tell_refusal(self, health: NodeHealth) -> None:
+    def _log_refusal(self, health: NodeHealth) -> None:
         if self.claim.holder != self._refused_by:
             self._refused_by = self.claim.holder
-            self._metrics.refused(bool(self._refused_by))
+            self._metrics.set_claim_refused(bool(self._refused_by))
             if self._refused_by:
                 log.error(
                     "node %s is claimed by another agent (pod UID %s, version %s); nothing is published until it stops",

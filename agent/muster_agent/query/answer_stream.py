@@ -12,26 +12,26 @@ from starlette.types import Receive, Scope, Send
 from muster_agent.query import text_layout
 from muster_agent.query.node_answer import NodeAnswer
 from muster_agent.query.schema import Ending
-from muster_agent.query.status_query import Asked
+from muster_agent.query.status_query import StatusQuery
 from muster_checks.base.vocabulary import Verdict, shorten, worst
 
 log = logging.getLogger(__name__)
 
 MEDIA_TYPES = {"text": "text/plain; charset=utf-8", "json": "application/json", "jsonl": "application/jsonl"}
 
-Refusal = Callable[[Exception], Response | None]
+RenderError = Callable[[Exception], Response | None]
 
 
-async def written(
-    nodes: AsyncGenerator[NodeAnswer, None], asked: Asked, clock: Callable[[], float]
+async def render_answer(
+    nodes: AsyncGenerator[NodeAnswer, None], query: StatusQuery, clock: Callable[[], float]
 ) -> AsyncGenerator[bytes, None]:
     """The answer in the format asked for. What is raised before the first node passes through; what is raised later
     ends the answer, which says so."""
     started = clock()
-    write = _text if asked.fmt == "text" else _json if asked.fmt == "json" else _jsonl
+    write = _text if query.fmt == "text" else _json if query.fmt == "json" else _jsonl
     async with aclosing(nodes):
         first = await anext(nodes, None)
-        async for chunk in write(_Answers(first, nodes), asked, lambda: clock() - started):
+        async for chunk in write(_Answers(first, nodes), query, lambda: clock() - started):
             yield chunk.encode()
 
 
@@ -48,50 +48,50 @@ class _Answers:
     async def __aiter__(self) -> AsyncIterator[NodeAnswer]:
         if self._first is None:
             return
-        yield self._taken(self._first)
+        yield self._record(self._first)
         try:
             async for node in self._rest:
-                yield self._taken(node)
+                yield self._record(node)
         except Exception as error:  # half an answer is sent already: its end has to say that it is one
             log.exception("an answer of /status breaks off")
             self.error = shorten(f"the answer breaks off here: {type(error).__name__}: {error}", 1024)
 
-    def _taken(self, node: NodeAnswer) -> NodeAnswer:
+    def _record(self, node: NodeAnswer) -> NodeAnswer:
         self.summary[node.node] = text_layout.node_status(node)
         self._verdict = node.verdict if self._verdict is None else worst([self._verdict, node.verdict])
         return node
 
-    def ending(self, asked: Asked, runtime_s: float) -> Ending:
+    def ending(self, query: StatusQuery, runtime_s: float) -> Ending:
         """Nothing asked is nothing known."""
         verdict = self._verdict or Verdict.UNKNOWN
         return Ending(
-            summary=self.summary, runtime_seconds=runtime_s, verdict=verdict, notes=asked.notes, error=self.error
+            summary=self.summary, runtime_seconds=runtime_s, verdict=verdict, notes=query.notes, error=self.error
         )
 
 
-async def _text(answers: _Answers, asked: Asked, runtime_s: Callable[[], float]) -> AsyncIterator[str]:
-    before = text_layout.heading(asked.hosts, asked.job, asked.nodelabel)
+async def _text(answers: _Answers, query: StatusQuery, runtime_s: Callable[[], float]) -> AsyncIterator[str]:
+    before = text_layout.heading(query.hosts, query.job, query.nodelabel)
     async for node in answers:
-        yield before + text_layout.node_block(node, asked.url_query(node.node))
+        yield before + text_layout.node_block(node, query.url_query(node.node))
         before = "\n\n"
     summary = text_layout.summary_block(answers.summary)
-    ending = text_layout.ending(runtime_s(), asked.notes, answers.error)
+    ending = text_layout.ending(runtime_s(), query.notes, answers.error)
     yield f"{before if not answers.summary else ''}\n{summary}\n{ending}"
 
 
-async def _json(answers: _Answers, asked: Asked, runtime_s: Callable[[], float]) -> AsyncIterator[str]:
+async def _json(answers: _Answers, query: StatusQuery, runtime_s: Callable[[], float]) -> AsyncIterator[str]:
     before = '{"nodes":['
     async for node in answers:
         yield f"{before}\n{_encoded(node)}"
         before = ","
-    ending = _encoded(answers.ending(asked, runtime_s()))
+    ending = _encoded(answers.ending(query, runtime_s()))
     yield f"{before if not answers.summary else ''}\n],{ending[1:]}\n"
 
 
-async def _jsonl(answers: _Answers, asked: Asked, runtime_s: Callable[[], float]) -> AsyncIterator[str]:
+async def _jsonl(answers: _Answers, query: StatusQuery, runtime_s: Callable[[], float]) -> AsyncIterator[str]:
     async for node in answers:
         yield f"{_encoded(node)}\n"
-    yield f"{_encoded(answers.ending(asked, runtime_s()))}\n"
+    yield f"{_encoded(answers.ending(query, runtime_s()))}\n"
 
 
 def _encoded(value: msgspec.Struct) -> str:
@@ -105,7 +105,7 @@ class AnswerStream(Response):
     refusal: what is sent instead for an exception raised before the first chunk; None: it passes through
     """
 
-    def __init__(self, chunks: AsyncGenerator[bytes, None], media_type: str, refusal: Refusal) -> None:
+    def __init__(self, chunks: AsyncGenerator[bytes, None], media_type: str, refusal: RenderError) -> None:
         super().__init__(media_type=media_type)
         del self.headers["content-length"]  # not known yet
         self._chunks = chunks
@@ -113,7 +113,7 @@ class AnswerStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         sending = asyncio.create_task(self._send(scope, receive, send))
-        gone = asyncio.create_task(_hung_up(receive))
+        gone = asyncio.create_task(_wait_for_disconnect(receive))
         try:
             await asyncio.wait([sending, gone], return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -140,6 +140,6 @@ class AnswerStream(Response):
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def _hung_up(receive: Receive) -> None:
+async def _wait_for_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass

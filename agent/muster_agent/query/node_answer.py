@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from muster_agent.checks.check_answer import Answered
+from muster_agent.checks.check_outcome import CheckOutcome
 from muster_checks.base.vocabulary import Result, Verdict, worst
 
 PEER_AGENT = "muster-agent"
@@ -31,7 +31,7 @@ class NodeAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     error: str = ""
 
 
-def node_answer(node: str, endpoint: str, answered: Sequence[Answered]) -> NodeAnswer:
+def node_answer(node: str, endpoint: str, answered: Sequence[CheckOutcome]) -> NodeAnswer:
     """The answers of the checks of one node that was asked."""
     results = tuple(_check_answer(each) for each in answered)
     return NodeAnswer(
@@ -39,7 +39,7 @@ def node_answer(node: str, endpoint: str, answered: Sequence[Answered]) -> NodeA
     )
 
 
-def _check_answer(answered: Answered) -> CheckAnswer:
+def _check_answer(answered: CheckOutcome) -> CheckAnswer:
     fields: dict[str, Any] = {name: getattr(answered.result, name) for name in Result.__struct_fields__}
     if answered.age_s:  # a 0.0 of another making is no default to msgspec
         fields["age_seconds"] = answered.age_s

@@ -32,7 +32,7 @@ class StatusDocument(Ending, frozen=True, kw_only=True, rename="camel"):
     nodes: tuple[NodeAnswer, ...]
 
 
-def schema() -> dict[str, Any]:
+def status_schema() -> dict[str, Any]:
     """JSON Schema 2020-12 of format=json. A line of format=jsonl is ``#/$defs/NodeAnswer``, the last one
     ``#/$defs/Ending``."""
     (_, _), definitions = msgspec.json.schema_components([StatusDocument, Ending])

@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl, urlencode
 import msgspec
 from pydantic import ValidationError
 
-from muster_agent.checks.node_check import Running
+from muster_agent.checks.node_check import NodeCheck
 from muster_checks.base.declaration import Cost, Parameters
 from muster_checks.base.vocabulary import shorten
 from muster_checks.registry import UnknownCheck, select_checks
@@ -61,7 +61,7 @@ class IperfOptions(msgspec.Struct, frozen=True):
     plane: str = PLANES[0]
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class StatusQuery(msgspec.Struct, frozen=True, kw_only=True):
     """A query that is right as far as one agent can tell: whether the nodes are there is not known here.
 
     checks:    what is asked for, in that order, with which parameters on this node
@@ -74,7 +74,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     notes:     what was given and has no effect, for people
     """
 
-    checks: Sequence[tuple[Running, Parameters]]
+    checks: Sequence[tuple[NodeCheck, Parameters]]
     named: bool
     hosts: tuple[str, ...] | None = None
     batch: int | None = None
@@ -119,7 +119,7 @@ def read_fields(query: bytes) -> list[tuple[str, str]]:
         ) from error
 
 
-def read_query(items: Iterable[tuple[str, str]], running: Mapping[str, Running], accept: str = "") -> Asked:
+def read_query(items: Iterable[tuple[str, str]], running: Mapping[str, NodeCheck], accept: str = "") -> StatusQuery:
     """``accept``: the header. Raises BadQuery."""
     own: dict[str, str] = {}
     others: dict[str, str] = {}
@@ -131,7 +131,7 @@ def read_query(items: Iterable[tuple[str, str]], running: Mapping[str, Running],
     chosen = _chosen(own.get("check"), running)
     given, notes = _given(others, chosen, running)
     parameters = [(each, _parameters(each, others)) for each in chosen]
-    return Asked(
+    return StatusQuery(
         checks=parameters,
         named="check" in own,
         hosts=_hosts(own["host"]) if "host" in own else None,
@@ -158,7 +158,7 @@ def _accepted(accept: str) -> str:
     return FORMATS[0]
 
 
-def _chosen(names: str | None, running: Mapping[str, Running]) -> list[Running]:
+def _chosen(names: str | None, running: Mapping[str, NodeCheck]) -> list[NodeCheck]:
     if names is None:
         return [each for each in running.values() if each.check.cost is Cost.LIGHT or each.name in HEAVY_BY_DEFAULT]
     try:
@@ -209,7 +209,7 @@ def _of_form(name: str, text: str | None, form: str, expected: str) -> str:
 
 
 def _given(
-    others: Mapping[str, str], chosen: Sequence[Running], running: Mapping[str, Running]
+    others: Mapping[str, str], chosen: Sequence[NodeCheck], running: Mapping[str, NodeCheck]
 ) -> tuple[dict[str, str], tuple[str, ...]]:
     """What of ``others`` is for the checks asked for, and what is said of the rest, each valid for its check."""
     given: dict[str, str] = {}
@@ -231,7 +231,7 @@ def _given(
     return given, tuple(notes)
 
 
-def _suits_all(name: str, value: str, owners: Sequence[Running]) -> None:
+def _suits_all(name: str, value: str, owners: Sequence[NodeCheck]) -> None:
     """What several checks have must suit them all, asked for or not: so what a name takes is the same in every query,
     and can be documented."""
     for each in owners:
@@ -244,7 +244,7 @@ def _suits_all(name: str, value: str, owners: Sequence[Running]) -> None:
             raise BadQuery(f"{error} (for {each.name}; {others} would leave it out)") from error
 
 
-def _guarded(given: Mapping[str, str], chosen: Sequence[Running]) -> tuple[str, ...]:
+def _guarded(given: Mapping[str, str], chosen: Sequence[NodeCheck]) -> tuple[str, ...]:
     return tuple(
         sorted(
             name
@@ -263,7 +263,7 @@ def _field_of(name: str, check: str, fields: Iterable[str]) -> str:
     return field if field in fields else ""
 
 
-def _parameters(running: Running, given: Mapping[str, str]) -> Parameters:
+def _parameters(running: NodeCheck, given: Mapping[str, str]) -> Parameters:
     """The check's parameters: as configured, and as given over that. Raises BadQuery."""
     model = running.check.parameters
     names: dict[str, str] = {}

@@ -6,7 +6,7 @@ that was not made for this question. docs/decisions.md names them.
 
 from collections.abc import Mapping, Sequence
 
-from muster_agent.checks.check_answer import BUSY
+from muster_agent.checks.check_outcome import BUSY
 from muster_agent.query.node_answer import CheckAnswer, NodeAnswer
 from muster_checks.base.vocabulary import Finding, Verdict, shorten
 

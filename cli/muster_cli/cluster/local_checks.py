@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 
-from muster_agent.checks.ledger import Ledger
+from muster_agent.findings.ledger import Ledger
 from muster_checks.base.declaration import Check, CheckStream, Cost, NodeView, Parameters
 from muster_checks.base.execution import run_probe
 from muster_checks.base.vocabulary import Finding, Result, Verdict, shorten, worst

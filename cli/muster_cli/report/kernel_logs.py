@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from muster_agent.checks.health_status import CheckView, compose
-from muster_agent.checks.ledger import Ledger
+from muster_agent.findings.health_status import CheckView, compose_status
+from muster_agent.findings.ledger import Ledger
 from muster_checks.dmesg import DMESG
 from muster_checks.dmesg.catalogue.types import Catalogue
 from muster_checks.dmesg.judge import KernelLogJudge
@@ -191,5 +191,5 @@ class SavedKernelLog:
             over=self._ledger.over(),
             last_occurrence=self._ledger.counter,
         )
-        status = compose([view], boot_id=self._published_boot, pod_uid="", version="")
+        status = compose_status([view], boot_id=self._published_boot, pod_uid="", version="")
         return self._last, NodeHealth(metadata=Metadata(name=self.node), status=status)

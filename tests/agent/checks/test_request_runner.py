@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from tests.agent.asked_node import NOON, Limits, Node, request, settle, until
 from tests.agent.conftest import LoopTime
+from tests.agent.scripted_node import NOON, Limits, ScriptedNode, request, settle, until
 
-from muster_agent.checks.check_answer import Answered
-from muster_agent.checks.node_check import Running
+from muster_agent.checks.check_outcome import CheckOutcome
+from muster_agent.checks.node_check import NodeCheck
 from muster_agent.checks.request_runner import (
     LOOK_S,
     MARK_S,
@@ -28,30 +28,30 @@ from muster_kube.nodehealth import CheckRequest, RequestAnswer
 
 
 @pytest.fixture
-async def node() -> Node:
-    return Node()
+async def node() -> ScriptedNode:
+    return ScriptedNode()
 
 
 # --- once is once
 
 
-async def test_a_request_is_carried_out_and_answered(node: Node):
+async def test_a_request_is_carried_out_and_answered(node: ScriptedNode):
     answer = await node.answer(request("link"))
     assert answer == RequestAnswer(id="r1", verdict="PASS", runs=1, passes=1, finished=rfc3339(NOON))
     assert node.asked == [("link", Limits(depth=3), False)], "with the parameters of the configuration"
 
 
-async def test_the_same_request_seen_again_is_not_run_again_also_when_it_was_edited(node: Node):
+async def test_the_same_request_seen_again_is_not_run_again_also_when_it_was_edited(node: ScriptedNode):
     async with node.at_work(request("link")) as requests:
         await until(requests.answers)
         told = requests.answers()
         for again in (request("link"), request("heavy", runs="3")):
-            requests.take([again], told)
+            requests.apply_requests([again], told)
             await settle()
         assert (node.ran, requests.answers()) == (["link"], told)
 
 
-async def test_an_answer_is_kept_over_a_restart(node: Node):
+async def test_an_answer_is_kept_over_a_restart(node: ScriptedNode):
     async with node.at_work(request("link")) as requests:
         await until(requests.answers)
         told, kept = requests.answers(), requests.stored()
@@ -60,12 +60,12 @@ async def test_an_answer_is_kept_over_a_restart(node: Node):
         assert (node.ran, requests.answers()) == (["link"], told)
 
 
-async def test_an_answer_that_was_told_but_not_saved_is_not_given_anew(node: Node):
+async def test_an_answer_that_was_told_but_not_saved_is_not_given_anew(node: ScriptedNode):
     told = RequestAnswer(
         id="r1", verdict="FAIL", runs=3, passes=1, finished=rfc3339(NOON), reason="Slow", message="3 GB/s"
     )
     requests = node.requests([StoredRequest(id="r1", runs=2, passes=1, begun=1)])
-    requests.take([request("link", runs="3")], [told])
+    requests.apply_requests([request("link", runs="3")], [told])
     task = asyncio.create_task(requests.run())
     await settle()
     assert (node.ran, requests.answers()) == ([], (told,))
@@ -82,9 +82,9 @@ async def test_an_answer_that_was_told_but_not_saved_is_not_given_anew(node: Nod
         RequestAnswer(id="else", verdict="PASS", finished=rfc3339(NOON)),
     ],
 )
-async def test_what_is_told_and_is_no_answer_answers_nothing(node: Node, odd: RequestAnswer):
+async def test_what_is_told_and_is_no_answer_answers_nothing(node: ScriptedNode, odd: RequestAnswer):
     requests = node.requests()
-    requests.take([request("link")], [odd])
+    requests.apply_requests([request("link")], [odd])
     task = asyncio.create_task(requests.run())
     await until(requests.answers)
     assert node.ran == ["link"]
@@ -92,40 +92,40 @@ async def test_what_is_told_and_is_no_answer_answers_nothing(node: Node, odd: Re
     await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_the_answer_to_a_withdrawn_request_is_withdrawn_and_given_again_when_it_was_a_blink(node: Node):
+async def test_the_answer_to_a_withdrawn_request_is_withdrawn_and_given_again_when_it_was_a_blink(node: ScriptedNode):
     async with node.at_work(request("link")) as requests:
         await until(requests.answers)
         told = requests.answers()
-        requests.take([])
+        requests.apply_requests([])
         assert requests.answers() == ()
         node.clock.now += REMEMBERED_S - 1
-        requests.take([request("link")])
+        requests.apply_requests([request("link")])
         await settle()
         assert (requests.answers(), node.ran) == (told, ["link"])
 
 
-async def test_an_id_that_was_gone_for_long_is_a_new_request(node: Node):
+async def test_an_id_that_was_gone_for_long_is_a_new_request(node: ScriptedNode):
     async with node.at_work(request("link")) as requests:
         await until(requests.answers)
         await settle()
-        requests.take([])
+        requests.apply_requests([])
         node.clock.now += REMEMBERED_S + 1
-        requests.take([request("link")])
+        requests.apply_requests([request("link")])
         await until(requests.answers)
         assert node.ran == ["link", "link"]
 
 
-async def test_what_was_kept_is_known_however_late_the_nodehealth_is_seen(node: Node):
+async def test_what_was_kept_is_known_however_late_the_nodehealth_is_seen(node: ScriptedNode):
     requests = node.requests([StoredRequest(id="r1", runs=1, passes=1, finished=NOON, verdict="PASS")])
     node.clock.now += REMEMBERED_S + 1
-    requests.take([request("link")])
+    requests.apply_requests([request("link")])
     assert [answer.id for answer in requests.answers()] == ["r1"]
 
 
-async def test_what_is_remembered_of_withdrawn_requests_is_bounded(node: Node):
+async def test_what_is_remembered_of_withdrawn_requests_is_bounded(node: ScriptedNode):
     async with node.at_work() as requests:
         for n in range(REMEMBERED + 40):
-            requests.take([request("link", name=f"r{n}")])
+            requests.apply_requests([request("link", name=f"r{n}")])
             await until(requests.answers)
             node.clock.now += 1
         assert len(requests.stored()) <= REMEMBERED + 2, "and the newest, and the one before it"
@@ -149,7 +149,7 @@ async def test_what_is_remembered_of_withdrawn_requests_is_bounded(node: Node):
         ({"runs": "100", "passes": "1"}, "F" * 100, ("FAIL", 100, 0)),
     ],
 )
-async def test_k_of_n_ends_as_soon_as_it_is_decided(node: Node, params, found, expected):
+async def test_k_of_n_ends_as_soon_as_it_is_decided(node: ScriptedNode, params, found, expected):
     letters = {verdict[0]: verdict for verdict in Verdict}
     node.finds["link"] = [letters[letter] for letter in found]
     answer = await node.answer(request("link", **params))
@@ -158,7 +158,7 @@ async def test_k_of_n_ends_as_soon_as_it_is_decided(node: Node, params, found, e
     assert bool(answer.reason) == (answer.verdict != "PASS")
 
 
-async def test_a_run_of_several_checks_passes_when_each_of_them_does(node: Node):
+async def test_a_run_of_several_checks_passes_when_each_of_them_does(node: ScriptedNode):
     node.finds = {"heavy": [Verdict.PASS, Verdict.SKIP], "link": [Verdict.PASS, Verdict.PASS]}
     answer = await node.answer(request("link", "heavy", runs="2"))
     assert (answer.verdict, answer.runs, answer.passes) == ("SKIP", 2, 1), "beside a SKIP, a PASS proves nothing"
@@ -186,25 +186,25 @@ def found(check: str = "link", **verdicts: Verdict) -> Result:
         ([found(a=Verdict.PASS), found(a=Verdict.PASS), found(a=Verdict.PASS)], ("PASS", "")),
     ],
 )
-async def test_64_what_is_to_be_proved_has_to_be_seen_and_well_whatever_else_is_not(node: Node, results, expected):
+async def test_64_a_named_component_has_to_be_seen_and_well_whatever_else_is_not(node: ScriptedNode, results, expected):
     node.finds["link"] = list(results)
     answer = await node.answer(request("link", runs=str(len(results)), sees="ipu/a"))
     assert (answer.verdict, answer.reason) == expected
 
 
-async def test_the_answer_is_the_worst_of_the_last_run(node: Node):
+async def test_the_answer_is_the_worst_of_the_last_run(node: ScriptedNode):
     node.finds = {"link": [Verdict.WARN], "heavy": [Verdict.FAIL], "other": [Verdict.UNKNOWN]}
     answer = await node.answer(request("link", "heavy", "other"))
     assert (answer.verdict, answer.reason, answer.message) == ("FAIL", "Failed", "heavy: heavy is FAIL")
     assert node.ran == ["link", "heavy", "other"], "each is run: whoever asked wants to know all of it"
 
 
-async def test_between_two_runs_the_interval_passes(node: Node):
+async def test_between_two_runs_the_interval_passes(node: ScriptedNode):
     await node.answer(request("link", runs="3", interval_s="90"))
     assert node.clock.slept == [90.0, 90.0]
 
 
-async def test_after_a_restart_the_interval_goes_on_and_a_clock_that_was_set_does_not_stretch_it(node: Node):
+async def test_after_a_restart_the_interval_goes_on_and_a_clock_that_was_set_does_not_stretch_it(node: ScriptedNode):
     half_way = StoredRequest(id="r1", runs=1, passes=1, ran_at=NOON - 60.0)
     await node.answer(request("link", runs="2", interval_s="90"), [half_way])
     assert node.clock.slept == [30.0]
@@ -214,7 +214,7 @@ async def test_after_a_restart_the_interval_goes_on_and_a_clock_that_was_set_doe
     assert node.clock.slept == [90.0]
 
 
-async def test_runs_are_no_publication_until_the_answer(node: Node):
+async def test_runs_are_no_publication_until_the_answer(node: ScriptedNode):
     async with node.at_work(request("link", runs="2")) as requests:
         seen = set()
         while not requests.answers():
@@ -226,7 +226,7 @@ async def test_runs_are_no_publication_until_the_answer(node: Node):
 # --- idle nodes, late requests
 
 
-async def test_a_busy_node_is_looked_at_until_it_is_idle_and_a_refusal_is_no_run(node: Node):
+async def test_a_busy_node_is_looked_at_until_it_is_idle_and_a_refusal_is_no_run(node: ScriptedNode):
     node.busy = "pod team-a/train-0 holds nvidia.com/gpu"
     async with node.at_work(request("heavy")) as requests:
         await until(lambda: len(node.asked) > 3)
@@ -238,27 +238,27 @@ async def test_a_busy_node_is_looked_at_until_it_is_idle_and_a_refusal_is_no_run
 
 
 @pytest.mark.parametrize(("expires", "waited_s"), [(NOON + 25.0, 25.0), (0.0, PATIENCE_S)])
-async def test_a_node_that_stays_busy_is_unknown_at_the_end(node: Node, expires: float, waited_s: float):
+async def test_a_node_that_stays_busy_is_unknown_at_the_end(node: ScriptedNode, expires: float, waited_s: float):
     node.busy = "pod team-a/train-0 holds nvidia.com/gpu"
     answer = await node.answer(request("heavy", expires=expires))
     assert (answer.verdict, answer.reason, answer.message) == ("UNKNOWN", "Busy", node.busy)
     assert (answer.runs, node.clock.now) == (0, NOON + waited_s)
 
 
-async def test_force_runs_beside_a_job(node: Node):
+async def test_force_runs_beside_a_job(node: ScriptedNode):
     node.busy = "pod team-a/train-0 holds nvidia.com/gpu"
     assert (await node.answer(request("heavy", force=True))).verdict == "PASS"
     assert node.asked[0][2] is True
 
 
-async def test_one_that_waits_for_an_idle_node_holds_up_no_other(node: Node):
+async def test_one_that_waits_for_an_idle_node_holds_up_no_other(node: ScriptedNode):
     node.busy = "a job"
     async with node.at_work(request("heavy", name="r1"), request("link", name="r2")) as requests:
         await until(requests.answers)
         assert [answer.id for answer in requests.answers()] == ["r2"]
 
 
-async def test_heavy_requests_run_one_after_another_in_their_order(node: Node):
+async def test_heavy_requests_run_one_after_another_in_their_order(node: ScriptedNode):
     node.hold.clear()
     async with node.at_work(request("heavy", name="r1"), request("other", name="r2")) as requests:
         await until(lambda: node.asked)
@@ -269,13 +269,13 @@ async def test_heavy_requests_run_one_after_another_in_their_order(node: Node):
         assert node.ran == ["heavy", "other"]
 
 
-async def test_too_late_to_begin_is_expired(node: Node):
+async def test_too_late_to_begin_is_expired(node: ScriptedNode):
     answer = await node.answer(request("link", expires=NOON - 1))
     assert (answer.verdict, answer.reason, answer.runs) == ("UNKNOWN", "Expired", 0)
     assert node.asked == []
 
 
-async def test_one_whose_turn_comes_too_late_is_expired(node: Node):
+async def test_one_whose_turn_comes_too_late_is_expired(node: ScriptedNode):
     node.hold.clear()
     late = request("other", name="r2", expires=NOON + 30)
     async with node.at_work(request("heavy", name="r1"), late) as requests:
@@ -286,22 +286,22 @@ async def test_one_whose_turn_comes_too_late_is_expired(node: Node):
         assert [answer.reason for answer in requests.answers()] == ["", "Expired"]
 
 
-async def test_what_began_in_time_goes_on_after_it(node: Node):
+async def test_what_began_in_time_goes_on_after_it(node: ScriptedNode):
     answer = await node.answer(request("link", runs="3", interval_s="60", expires=NOON + 30))
     assert (answer.verdict, answer.runs) == ("PASS", 3)
 
 
-async def test_a_withdrawn_request_is_called_off(node: Node):
+async def test_a_withdrawn_request_is_called_off(node: ScriptedNode):
     node.hold.clear()
     async with node.at_work(request("heavy")) as requests:
         await until(lambda: node.asked)
         await settle()
-        requests.take([])
+        requests.apply_requests([])
         await until(lambda: node.cancelled == 1)
         node.hold.set()
         await settle()
         assert node.ran == []
-        requests.take([request("heavy")])
+        requests.apply_requests([request("heavy")])
         await until(requests.answers)
         assert node.ran == ["heavy"], "asked again, it is carried out"
 
@@ -317,27 +317,27 @@ async def test_a_withdrawn_request_is_called_off(node: Node):
         ({"heavy.limit": "7.5", "limit": "2"}, {"link": 2.0, "heavy": 7.5}),
     ],
 )
-async def test_a_parameter_is_for_all_checks_or_for_the_one_it_names(node: Node, params, limits):
+async def test_a_parameter_is_for_all_checks_or_for_the_one_it_names(node: ScriptedNode, params, limits):
     await node.answer(request("link", "heavy", **params))
     assert {name: given.limit for name, given, _ in node.asked} == limits
     assert {given.depth for _, given, _ in node.asked} == {3}, "what is not given stays as configured"
 
 
-async def test_files_of_the_node_may_be_named_by_who_may_write_the_spec(node: Node):
+async def test_files_of_the_node_may_be_named_by_who_may_write_the_spec(node: ScriptedNode):
     await node.answer(request("link", table="/etc/table.csv"))
     assert node.asked[0][1] == Limits(depth=3, table=Path("/etc/table.csv"))
 
 
-async def test_a_stream_can_be_asked(node: Node):
+async def test_a_stream_can_be_asked(node: ScriptedNode):
     assert (await node.answer(request("dmesg"))).verdict == "PASS"
 
 
-async def test_all_means_every_check(node: Node):
+async def test_all_means_every_check(node: ScriptedNode):
     assert (await node.answer(request("all"))).verdict == "PASS"
     assert sorted(node.ran) == ["dmesg", "heavy", "link", "other"]
 
 
-async def test_whose_devices_are_no_work_reaches_the_node(node: Node):
+async def test_whose_devices_are_no_work_reaches_the_node(node: ScriptedNode):
     await node.answer(request("heavy", beside="team-a/train-"))
     assert (node.beside, node.asked[0][2]) == (["team-a/train-"], False)
 
@@ -366,7 +366,9 @@ async def test_whose_devices_are_no_work_reaches_the_node(node: Node):
         (CheckRequest(id="r1", checks=("link",), expires="soon"), "expires: 'soon': expected a time such as"),
     ],
 )
-async def test_nonsense_is_told_with_what_is_allowed_and_runs_nothing(node: Node, asked: CheckRequest, says: str):
+async def test_nonsense_is_answered_with_what_is_allowed_and_runs_nothing(
+    node: ScriptedNode, asked: CheckRequest, says: str
+):
     answer = await node.answer(asked)
     assert (answer.verdict, answer.reason, answer.runs) == ("UNKNOWN", "BadRequest", 0)
     assert answer.message.startswith(says)
@@ -374,7 +376,7 @@ async def test_nonsense_is_told_with_what_is_allowed_and_runs_nothing(node: Node
     assert node.asked == []
 
 
-async def test_an_object_edited_by_hand_is_survived(node: Node):
+async def test_an_object_edited_by_hand_is_survived(node: ScriptedNode):
     asked = [
         request("link", name=""),
         request("link", name="x" * 129),
@@ -390,15 +392,15 @@ async def test_an_object_edited_by_hand_is_survived(node: Node):
         assert "heavy" not in node.ran
 
 
-async def test_a_request_that_breaks_us_is_answered_and_others_go_on(node: Node, caplog):
-    sound = node.ask
+async def test_a_request_that_breaks_us_is_answered_and_others_go_on(node: ScriptedNode, caplog):
+    run_check = node.run_check
 
-    async def ask(running: Running, parameters: Parameters, force: bool, beside: str) -> Answered:
+    async def break_on_heavy(running: NodeCheck, parameters: Parameters, force: bool, beside: str) -> CheckOutcome:
         if running.name == "heavy":
             raise RuntimeError("ours")
-        return await sound(running, parameters, force, beside)
+        return await run_check(running, parameters, force, beside)
 
-    node.ask = ask  # type: ignore[method-assign]
+    node.run_check = break_on_heavy  # type: ignore[method-assign]
     async with node.at_work(request("heavy", name="r1"), request("link", name="r2")) as requests:
         await until(lambda: len(requests.answers()) == 2)
         one, two = requests.answers()
@@ -410,7 +412,7 @@ async def test_a_request_that_breaks_us_is_answered_and_others_go_on(node: Node,
 # --- the end of the agent
 
 
-async def test_the_end_of_the_agent_is_no_run(node: Node):
+async def test_the_end_of_the_agent_is_no_run(node: ScriptedNode):
     stopped = Result(check="heavy", verdict=Verdict.UNKNOWN, reason=STOPPING, message="the agent stops")
     node.finds["heavy"] = [Verdict.PASS, stopped]
     async with node.at_work(request("heavy", runs="2")) as requests:
@@ -423,22 +425,22 @@ async def test_the_end_of_the_agent_is_no_run(node: Node):
     assert (answer.verdict, answer.runs) == ("PASS", 2)
 
 
-async def test_a_long_run_is_noted_as_begun_once_however_many_checks_it_has(node: Node, loop_time: LoopTime):
+async def test_a_long_run_is_noted_as_begun_once_however_many_checks_it_has(node: ScriptedNode, loop_time: LoopTime):
     node.hold.clear()
     async with node.at_work(request("link", "heavy")) as requests:
         await until(lambda: node.asked)
         await loop_time.passes(MARK_S)
         assert [(state.begun, state.runs) for state in requests.stored()] == [(1, 0)]
-        assert node.changes == 1, "to be saved"
+        assert node.reporter.changes == 1, "to be saved"
         node.hold.set()
         await until(lambda: len(node.asked) == 2)
         node.hold.clear()
         await loop_time.passes(MARK_S)
         assert [(state.begun, state.runs) for state in requests.stored()] == [(1, 0)]
-        assert node.changes == 1
+        assert node.reporter.changes == 1
 
 
-async def test_a_run_that_was_cut_off_is_done_again_once_and_then_counts(node: Node, loop_time: LoopTime):
+async def test_a_run_that_was_cut_off_is_done_again_once_and_then_counts(node: ScriptedNode, loop_time: LoopTime):
     kept: Sequence[StoredRequest] = ()
     for n in range(TRIES):
         node.hold.clear()
@@ -457,7 +459,7 @@ async def test_a_run_that_was_cut_off_is_done_again_once_and_then_counts(node: N
 
 
 @pytest.mark.parametrize("seed", range(30))
-async def test_whatever_is_killed_when_counts_never_exceed_and_answers_never_change(node: Node, seed: int):
+async def test_whatever_is_killed_when_counts_never_exceed_and_answers_never_change(node: ScriptedNode, seed: int):
     """Processes are killed at any turn of the loop, with a state file and a NodeHealth that are each a bit behind."""
     rng = random.Random(seed)
     runs = rng.randint(1, 5)
@@ -469,7 +471,7 @@ async def test_whatever_is_killed_when_counts_never_exceed_and_answers_never_cha
     kills = 0
     while not (told and rng.random() < 0.3):
         requests = node.requests(saved)
-        requests.take([asked], told)
+        requests.apply_requests([asked], told)
         task = asyncio.create_task(requests.run())
         node.finds["link"] = [rng.choice([Verdict.PASS, Verdict.FAIL]) for _ in range(100)]
         begun = len(node.ran)

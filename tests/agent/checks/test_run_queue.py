@@ -4,21 +4,21 @@ import asyncio
 
 import pytest
 
-from muster_agent.checks.run_queue import Busy, CpuShare, Turns
-from muster_agent.idle.occupancy import Vacant
+from muster_agent.checks.run_queue import CpuShare, NodeBusy, RunQueue
+from muster_agent.idle.occupancy import AlwaysIdle
 from muster_checks.base.vocabulary import Result, Verdict
 
 DONE = Result(check="c", verdict=Verdict.PASS)
 
 
-class Occupied(Vacant):
+class Occupied(AlwaysIdle):
     """A node whose use the test decides; counts how often it was looked at during a test."""
 
     def __init__(self) -> None:
         super().__init__()
         self.looks_beside = 0
 
-    async def look_beside_test(self, beside: str = "", /) -> str:
+    async def find_foreign_work(self, beside: str = "", /) -> str:
         self.looks_beside += 1
         return self.busy
 
@@ -43,14 +43,14 @@ def plenty() -> CpuShare:
     return CpuShare(1.0, used=lambda: 0.0)
 
 
-def turns(occupancy: Vacant, light_at_once: int = 2) -> Turns:
-    return Turns(occupancy, light_at_once=light_at_once, cpu=plenty(), look_s=0.005)
+def turns(occupancy: AlwaysIdle, light_at_once: int = 2) -> RunQueue:
+    return RunQueue(occupancy, light_at_once=light_at_once, cpu=plenty(), look_s=0.005)
 
 
 async def test_only_so_many_light_checks_run_side_by_side():
-    made = turns(Vacant())
+    made = turns(AlwaysIdle())
     works = [Work() for _ in range(3)]
-    tasks = [asyncio.create_task(made.light(work)) for work in works]
+    tasks = [asyncio.create_task(made.run_light(work)) for work in works]
     await asyncio.gather(*(work.begun.wait() for work in works[:2]))
     assert not works[2].begun.is_set()
     works[0].end.set()
@@ -61,36 +61,36 @@ async def test_only_so_many_light_checks_run_side_by_side():
 
 
 async def test_a_heavy_check_waits_for_the_one_before_it_and_for_no_light_one():
-    made = turns(Vacant(), light_at_once=1)
+    made = turns(AlwaysIdle(), light_at_once=1)
     light, first, second = Work(), Work(), Work()
-    tasks = [asyncio.create_task(made.light(light))]
-    tasks += [asyncio.create_task(made.heavy(name, work)) for name, work in (("a", first), ("b", second))]
+    tasks = [asyncio.create_task(made.run_light(light))]
+    tasks += [asyncio.create_task(made.run_heavy(name, work)) for name, work in (("a", first), ("b", second))]
     await asyncio.gather(light.begun.wait(), first.begun.wait())
-    assert (made.testing, second.begun.is_set()) == ("a", False)
+    assert (made.running_heavy, second.begun.is_set()) == ("a", False)
     first.end.set()
     await second.begun.wait()
-    assert made.testing == "b"
+    assert made.running_heavy == "b"
     light.end.set()
     second.end.set()
     await asyncio.gather(*tasks)
-    assert made.testing == ""
+    assert made.running_heavy == ""
 
 
 async def test_a_heavy_check_on_a_busy_node_is_refused_with_whose_work_it_is():
     node = Occupied()
     node.busy = "pod team-a/train-0 holds nvidia.com/gpu"
     work = Work()
-    with pytest.raises(Busy, match="team-a/train-0"):
-        await turns(node).heavy("pciebw", work)
+    with pytest.raises(NodeBusy, match="team-a/train-0"):
+        await turns(node).run_heavy("pciebw", work)
     assert not work.begun.is_set()
 
 
 async def test_a_heavy_check_gives_way_when_work_comes():
     node, work = Occupied(), Work()
-    running = asyncio.create_task(turns(node).heavy("pciebw", work))
+    running = asyncio.create_task(turns(node).run_heavy("pciebw", work))
     await work.begun.wait()
     node.busy = "pod team-a/train-0 holds nvidia.com/gpu"
-    with pytest.raises(Busy, match="team-a"):
+    with pytest.raises(NodeBusy, match="team-a"):
         await running
     assert work.cancelled
 
@@ -98,7 +98,7 @@ async def test_a_heavy_check_gives_way_when_work_comes():
 async def test_by_force_a_heavy_check_runs_beside_work():
     node, work = Occupied(), Work()
     node.busy = "a job"
-    running = asyncio.create_task(turns(node).heavy("pciebw", work, force=True))
+    running = asyncio.create_task(turns(node).run_heavy("pciebw", work, force=True))
     await work.begun.wait()
     work.end.set()
     assert await running == DONE
@@ -107,14 +107,14 @@ async def test_by_force_a_heavy_check_runs_beside_work():
 
 async def test_a_heavy_check_that_is_called_off_ends_its_work_and_frees_the_turn():
     made, work = turns(Occupied()), Work()
-    running = asyncio.create_task(made.heavy("pciebw", work))
+    running = asyncio.create_task(made.run_heavy("pciebw", work))
     await work.begun.wait()
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
-    assert (work.cancelled, made.testing) == (True, "")
+    assert (work.cancelled, made.running_heavy) == (True, "")
     after = Work()
     after.end.set()
-    assert await made.heavy("dcgm", after) == DONE
+    assert await made.run_heavy("dcgm", after) == DONE
 
 
 def test_light_checks_wait_when_their_share_of_the_processor_is_used_up():
@@ -151,13 +151,13 @@ async def test_a_light_check_waits_no_longer_than_its_patience_and_holds_no_turn
 
     used = [0.0]
     cpu = CpuShare(0.01, burst_s=1.0, used=lambda: used[0], clock=lambda: 0.0)
-    made = Turns(Vacant(), light_at_once=1, cpu=cpu, sleep=sleep)
+    made = RunQueue(AlwaysIdle(), light_at_once=1, cpu=cpu, sleep=sleep)
     work = Work()
     work.end.set()
     used[0] = 100.0
     waiting = asyncio.create_task(made.wait_for_processor(30.0))
     await resting.wait()
-    assert await made.light(work) == DONE, "people wait for nothing"
+    assert await made.run_light(work) == DONE, "people wait for nothing"
     assert waited == [30.0]
     rested.set()
     await waiting
@@ -171,8 +171,8 @@ async def test_tools_that_end_in_the_middle_of_a_heavy_check_are_not_charged_to_
 
     used = [0.0]
     cpu = CpuShare(0.01, burst_s=1.0, used=lambda: used[0], clock=lambda: 0.0)
-    made, work = Turns(Vacant(), light_at_once=1, cpu=cpu, sleep=sleep), Work()
-    running = asyncio.create_task(made.heavy("gpumem", work))
+    made, work = RunQueue(AlwaysIdle(), light_at_once=1, cpu=cpu, sleep=sleep), Work()
+    running = asyncio.create_task(made.run_heavy("gpumem", work))
     await work.begun.wait()
     used[0] = 500.0
     await made.wait_for_processor(30.0)

@@ -5,9 +5,11 @@ from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
-from muster_agent.checks.node_check import Context, Running
-from muster_agent.checks.schedule import Placed, Schedule, place_s
+from muster_agent.checks.local_node import LocalNode
+from muster_agent.checks.node_check import NodeCheck
+from muster_agent.checks.schedule import PhasedTrigger, Schedule, phase_s
 from muster_agent.checks.snapshot_check import SnapshotCheck
+from muster_agent.clock import AgentClock
 from muster_checks.base.declaration import Check, Cost, NodeView, Parameters
 from muster_checks.base.vocabulary import Result, Verdict
 
@@ -31,7 +33,7 @@ def check(name: str, *, cost: Cost = Cost.LIGHT, shares: str = "") -> SnapshotCh
         probe=_nothing,  # type: ignore[arg-type]
         shares=shares,
     )
-    return SnapshotCheck(declared, Parameters(), Context(node="node-1", view=NodeView(), boot_id="b"), None)
+    return SnapshotCheck(declared, Parameters(), LocalNode(name="node-1", view=NodeView(), boot_id="b"), None)
 
 
 def ran(running: SnapshotCheck, at: float) -> SnapshotCheck:
@@ -52,7 +54,7 @@ class Turns:
         self.most: Counter[str] = Counter()
         self.changed = asyncio.Event()
 
-    async def run(self, running: Running) -> None:
+    async def run_turn(self, running: NodeCheck) -> None:
         self.going[running.name] += 1
         self.most[running.name] = max(self.most[running.name], self.going[running.name])
         self.runs[running.name] += 1
@@ -65,11 +67,11 @@ class Turns:
         finally:
             self.going[running.name] -= 1
 
-    def falls_due(self, name: str) -> None:
+    def mark_due(self, name: str) -> None:
         self.due.append(name)
         self.changed.set()
 
-    def overrun(self, name: str) -> None:
+    def count_overrun(self, name: str) -> None:
         self.overruns[name] += 1
         self.changed.set()
 
@@ -87,36 +89,34 @@ def schedule(turns: Turns, checks: list[SnapshotCheck], period_s: float, **more:
         "node-1",
         named,
         periods,
-        run=turns.run,
-        due=turns.falls_due,
-        overrun=turns.overrun,
-        **more,  # type: ignore[arg-type]
+        turns,
+        AgentClock(**more),  # type: ignore[arg-type]
     )
 
 
 def test_a_fleet_of_15000_spreads_evenly_over_the_period():
-    places = Counter(int(place_s(f"node-{number}", "gputemp", 300.0)) for number in range(15_000))
+    places = Counter(int(phase_s(f"node-{number}", "gputemp", 300.0)) for number in range(15_000))
     assert set(places) == set(range(300))
     assert max(places.values()) < 100, "the mean is 50"
 
 
 def test_a_check_keeps_its_place_over_restarts_and_days():
-    trigger = Placed(17.25, 60.0)
+    trigger = PhasedTrigger(17.25, 60.0)
     first = trigger.get_next_fire_time(None, NOON)
     assert first == NOON + timedelta(seconds=17.25)
-    again = Placed(17.25, 60.0).get_next_fire_time(None, NOON + timedelta(days=3))
+    again = PhasedTrigger(17.25, 60.0).get_next_fire_time(None, NOON + timedelta(days=3))
     assert again == first + timedelta(days=3)
 
 
 def test_the_next_turn_comes_a_period_after_the_last_one_even_when_that_was_late():
-    trigger = Placed(17.25, 60.0)
+    trigger = PhasedTrigger(17.25, 60.0)
     late = NOON + timedelta(seconds=40)
     assert trigger.get_next_fire_time(NOON + timedelta(seconds=17.25), late) == NOON + timedelta(seconds=77.25)
 
 
 def test_a_turn_never_comes_twice_however_its_time_is_rounded():
     for place in (0.0, 1 / 3, 0.1234567, 4.999999):
-        trigger, at = Placed(place, 5.0), NOON
+        trigger, at = PhasedTrigger(place, 5.0), NOON
         for _ in range(500):
             following = trigger.get_next_fire_time(at, at)
             assert timedelta(seconds=0.1) < following - at <= timedelta(seconds=5.01)
@@ -124,7 +124,7 @@ def test_a_turn_never_comes_twice_however_its_time_is_rounded():
 
 
 def test_a_clock_that_leaps_by_decades_gives_one_turn_not_millions():
-    trigger = Placed(3.0, 60.0)
+    trigger = PhasedTrigger(3.0, 60.0)
     first = trigger.get_next_fire_time(None, datetime(1970, 1, 1, tzinfo=UTC))
     assert trigger.get_next_fire_time(first, NOON) > NOON
 
@@ -176,12 +176,12 @@ def test_checks_that_share_a_reading_have_one_place():
 async def test_a_clock_that_is_set_back_stops_no_check(monkeypatch):
     monkeypatch.setattr("muster_agent.checks.schedule.CLOCK_LOOK_S", 0.01)
     wall = [1000.0]
-    made = schedule(Turns(), [ran(check("disk"), 1000.0)], FAR, wall=lambda: wall[0], clock=lambda: 0.0)
+    made = schedule(Turns(), [ran(check("disk"), 1000.0)], FAR, wall=lambda: wall[0], monotonic=lambda: 0.0)
     placed: list[float] = []
     again = asyncio.Event()
     trigger = made._trigger
 
-    def noted(name: str, period_s: float) -> Placed:
+    def noted(name: str, period_s: float) -> PhasedTrigger:
         placed.append(wall[0])
         if len(placed) > 1:
             again.set()

@@ -7,18 +7,19 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from muster_agent.checks.ledger import Ledger
-from muster_agent.checks.node_check import Context
+from muster_agent.checks.local_node import LocalNode
 from muster_agent.checks.snapshot_check import SnapshotCheck
 from muster_agent.checks.state_file import StoredCheck
+from muster_agent.findings.ledger import Ledger
 from muster_agent.http.routes import make_app
-from muster_agent.metrics.agent_metrics import Metrics
+from muster_agent.metrics.agent_metrics import AgentMetrics
 from muster_agent.node_agent import Agent
-from muster_agent.settings import Settings, parameters_of
+from muster_agent.settings import AgentSettings, check_parameters
 from muster_checks.base.declaration import Check, Cost, NodeView, Parameters
 from muster_checks.base.vocabulary import Finding, Result, Verdict
 from muster_checks.nvidia import KNOWN_GPUS
 from muster_checks.registry import load_registry
+from muster_kube.nodehealth import AgentIdentity
 
 
 class Limits(Parameters):
@@ -39,12 +40,12 @@ class Bench:
         self.found: Sequence[Finding] = ()
         self.running: set[str] = set()
         self.beside: dict[str, set[str]] = {}
-        context = Context(node="node-1", view=NodeView(), boot_id="boot")
+        local = LocalNode(name="node-1", view=NodeView(), boot_id="boot")
         self.checks = [
-            SnapshotCheck(self.check(name, cost), Limits(), context, None)
+            SnapshotCheck(self.check(name, cost), Limits(), local, None)
             for name, cost in (("heavy", Cost.HEAVY), ("link", Cost.LIGHT), ("other", Cost.HEAVY))
         ]
-        self.agent = Agent(self.checks, context, pod_uid="pod-1", version="1")
+        self.agent = Agent(local, self.checks, AgentIdentity(pod_uid="pod-1", version="1"))
 
     def check(self, name: str, cost: Cost) -> Check:
         async def probe(_node: NodeView, parameters: Limits) -> Sequence[Finding]:
@@ -60,7 +61,7 @@ class Bench:
         )
 
     def get(self, query: str, client: str = "127.0.0.1") -> "asyncio.Task[httpx2.Response]":
-        app = make_app(self.agent, Metrics("node-1", "1"))
+        app = make_app(self.agent, AgentMetrics("node-1", "1"))
         transport = httpx2.ASGITransport(app=app, client=(client, 5000))
 
         async def ask() -> httpx2.Response:
@@ -142,26 +143,26 @@ def gpu_finding() -> Finding:
 @pytest.mark.parametrize("name", ["gpucount", "gpuecc", "remapped", "nvlink"])
 def test_after_a_restart_a_gpu_with_an_open_fault_is_still_one_that_was_there(name: str):
     check = load_registry(plug_ins=[])[name]
-    context = Context(node="node-1", view=NodeView(), boot_id="boot")
+    local = LocalNode(name="node-1", view=NodeView(), boot_id="boot")
     ledger = Ledger(name, "boot")
     ledger.take_run(Result(check=name, verdict=Verdict.FAIL, findings=(gpu_finding(),)))
     stored = StoredCheck(ledger=ledger.memory())
-    SnapshotCheck(check, check.parameters(), context, stored)
-    assert list(context.view.history.of(KNOWN_GPUS)) == ["0000:5e:00.0"]
+    SnapshotCheck(check, check.parameters(), local, stored)
+    assert list(local.view.history.of(KNOWN_GPUS)) == ["0000:5e:00.0"]
 
 
 def test_what_the_cluster_remembers_counts_where_the_state_was_lost():
     check = load_registry(plug_ins=[])["gpucount"]
-    context = Context(node="node-1", view=NodeView(), boot_id="boot")
-    running = SnapshotCheck(check, check.parameters(), context, None)
+    local = LocalNode(name="node-1", view=NodeView(), boot_id="boot")
+    running = SnapshotCheck(check, check.parameters(), local, None)
     ledger = Ledger("gpucount", "boot")
     ledger.take_run(Result(check="gpucount", verdict=Verdict.FAIL, findings=(gpu_finding(),)))
     running.start_over(ledger)
-    assert list(context.view.history.of(KNOWN_GPUS)) == ["0000:5e:00.0"]
+    assert list(local.view.history.of(KNOWN_GPUS)) == ["0000:5e:00.0"]
 
 
 @pytest.mark.parametrize("name", sorted(load_registry(plug_ins=[])))
 def test_defaults_that_were_not_validated_equal_those_that_were(name: str):
     check = load_registry(plug_ins=[])[name]
-    (chosen,) = [each for own, each in parameters_of(Settings(node="n"), {name: check}).items() if own == name]
+    (chosen,) = [each for own, each in check_parameters(AgentSettings(node="n"), {name: check}).items() if own == name]
     assert chosen == check.parameters.model_validate({})

@@ -11,26 +11,26 @@ import threading
 import pytest
 from tests.agent.kernel_log_only import kernel_log_only
 
-from muster_agent.checks.ledger import OPEN_LIMIT, Memory
 from muster_agent.checks.state_file import (
     BEHIND_CHANGE_S,
     MEASUREMENTS_LIMIT,
     POSITIONS_EVERY_S,
     RERUNS_EVERY_S,
     RETRY_S,
-    Saver,
     StateFile,
-    Stored,
+    StateSaver,
     StoredCheck,
     StoredRequest,
+    StoredState,
 )
-from muster_agent.checks.verdict_history import Change
+from muster_agent.findings.ledger import OPEN_LIMIT, StoredLedger
+from muster_agent.findings.verdict_history import VerdictChange
 from muster_checks.base.vocabulary import Finding, Measurement, Result, Verdict
 
 
-def stored(counter: int = 1, node: str = "n1") -> Stored:
-    check = StoredCheck(ledger=Memory(boot_id="b", counter=counter), position=b"\x00place", verdict="PASS")
-    return Stored(version=1, node=node, checks={"dmesg": check})
+def stored(counter: int = 1, node: str = "n1") -> StoredState:
+    check = StoredCheck(ledger=StoredLedger(boot_id="b", counter=counter), position=b"\x00place", verdict="PASS")
+    return StoredState(version=1, node=node, checks={"dmesg": check})
 
 
 def test_what_was_saved_is_loaded(tmp_path):
@@ -49,14 +49,14 @@ def result(findings: int = 1, measurements: int = 1) -> Result:
 
 def test_results_changes_requests_and_readings_are_kept(tmp_path):
     check = StoredCheck(
-        ledger=Memory(boot_id="b"),
+        ledger=StoredLedger(boot_id="b"),
         verdict="FAIL",
         last=result(),
         ran_at=1_700_000_000.25,
-        changes=(Change(at=1.0, to="PASS"), Change(at=2.0, old="PASS", to="FAIL", reason="Slow")),
+        changes=(VerdictChange(at=1.0, to="PASS"), VerdictChange(at=2.0, old="PASS", to="FAIL", reason="Slow")),
     )
     asked = StoredRequest(id="r1", runs=2, passes=1, begun=1, ran_at=3.0)
-    kept = Stored(
+    kept = StoredState(
         version=1, node="n1", checks={"pciebw": check}, requests=(asked,), idle_since=12.5, counters=b"\x00\xff"
     )
     StateFile(tmp_path, "n1").save(kept)
@@ -70,18 +70,20 @@ def test_a_file_of_the_version_before_is_read(tmp_path):
     state.path.write_text(json.dumps({"version": 1, "node": "n1", "checks": {"dmesg": old}}))
     loaded = state.load()
     assert loaded is not None
-    check = StoredCheck(ledger=Memory(boot_id="b", counter=7), position=b"\x00place", verdict="FAIL", last_change=12.5)
-    assert loaded == Stored(version=1, node="n1", checks={"dmesg": check})
+    check = StoredCheck(
+        ledger=StoredLedger(boot_id="b", counter=7), position=b"\x00place", verdict="FAIL", last_change=12.5
+    )
+    assert loaded == StoredState(version=1, node="n1", checks={"dmesg": check})
     assert (loaded.checks["dmesg"].last, loaded.requests, loaded.idle_since) == (None, (), 0.0)
 
 
 def test_a_last_result_is_kept_to_a_bound(tmp_path):
-    many = StoredCheck(ledger=Memory(boot_id="b"), last=result(findings=1000, measurements=500))
+    many = StoredCheck(ledger=StoredLedger(boot_id="b"), last=result(findings=1000, measurements=500))
     assert many.last is not None
     assert len(many.last.findings) == OPEN_LIMIT
     assert {len(finding.measurements) for finding in many.last.findings} == {MEASUREMENTS_LIMIT}
     assert [finding.component for finding in many.last.findings[:2]] == ["gpu/0", "gpu/1"], "the worst come first"
-    StateFile(tmp_path, "n1").save(Stored(version=1, node="n1", checks={"pciebw": many}))
+    StateFile(tmp_path, "n1").save(StoredState(version=1, node="n1", checks={"pciebw": many}))
     loaded = StateFile(tmp_path, "n1").load()
     assert loaded is not None
     assert loaded.checks["pciebw"] == many
@@ -138,10 +140,10 @@ def test_a_folder_that_cannot_be_made_is_no_reason_to_wait(tmp_path, caplog):
 
 class Disk:
     def __init__(self) -> None:
-        self.saved: list[Stored] = []
+        self.saved: list[StoredState] = []
         self.full = False
 
-    def save(self, value: Stored) -> None:
+    def save(self, value: StoredState) -> None:
         if self.full:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self.saved.append(value)
@@ -163,7 +165,7 @@ class Clock:
 class Bench:
     def __init__(self) -> None:
         self.disk, self.clock, self.errors, self.counter = Disk(), Clock(), 0, 0
-        self.saver = Saver(
+        self.saver = StateSaver(
             lambda: stored(self.counter),
             self.disk.save,
             on_error=self._error,
@@ -192,26 +194,26 @@ async def bench():
 async def test_a_change_is_saved_right_behind_its_report(bench: Bench):
     for n in range(3):
         bench.counter = n + 1
-        bench.saver.now()
+        bench.saver.save_now()
         await bench.until(lambda n=n: len(bench.disk.saved) == n + 1)
     assert bench.clock.slept == [BEHIND_CHANGE_S] * 3  # and not once until the next time for positions
 
 
 async def test_positions_alone_are_saved_every_few_seconds_at_most(bench: Bench):
-    bench.saver.sometime()
+    bench.saver.save_soon()
     await bench.until(lambda: bench.disk.saved)
     bench.counter += 1
-    bench.saver.sometime()
+    bench.saver.save_soon()
     await bench.until(lambda: len(bench.disk.saved) == 2)
     assert bench.clock.slept == [POSITIONS_EVERY_S]
 
 
 async def test_runs_that_changed_nothing_are_saved_every_few_minutes_at_most(bench: Bench):
-    bench.saver.lazily()
+    bench.saver.save_lazily()
     await bench.until(lambda: bench.disk.saved)
     for _ in range(5):
         bench.counter += 1
-        bench.saver.lazily()
+        bench.saver.save_lazily()
     await bench.until(lambda: len(bench.disk.saved) == 2)
     assert bench.clock.slept == [RERUNS_EVERY_S]
 
@@ -240,11 +242,11 @@ class StoppedClock(Clock):
 async def slow():
     made = Bench()
     made.clock = StoppedClock()
-    made.saver = Saver(
+    made.saver = StateSaver(
         lambda: stored(made.counter), made.disk.save, clock=lambda: made.clock.now, sleep=made.clock.sleep
     )
     task = asyncio.create_task(made.saver.run())
-    made.saver.lazily()
+    made.saver.save_lazily()
     await made.until(lambda: made.disk.saved)
     yield made
     task.cancel()
@@ -257,11 +259,11 @@ LAZY, SOON, BEHIND = RERUNS_EVERY_S, POSITIONS_EVERY_S, BEHIND_CHANGE_S
 @pytest.mark.parametrize(
     "steps",
     [
-        [("lazily", [LAZY]), ("sometime", [LAZY, SOON])],
-        [("lazily", [LAZY]), ("sometime", [LAZY, SOON]), ("lazily", [LAZY, SOON])],
-        [("lazily", [LAZY]), ("now", [LAZY, BEHIND])],
-        [("sometime", [SOON]), ("now", [SOON, BEHIND]), ("sometime", [SOON, BEHIND])],
-        [("sometime", [SOON]), ("lazily", [SOON])],
+        [("save_lazily", [LAZY]), ("save_soon", [LAZY, SOON])],
+        [("save_lazily", [LAZY]), ("save_soon", [LAZY, SOON]), ("save_lazily", [LAZY, SOON])],
+        [("save_lazily", [LAZY]), ("save_now", [LAZY, BEHIND])],
+        [("save_soon", [SOON]), ("save_now", [SOON, BEHIND]), ("save_soon", [SOON, BEHIND])],
+        [("save_soon", [SOON]), ("save_lazily", [SOON])],
     ],
 )
 async def test_the_most_urgent_wish_says_when(slow: Bench, steps):
@@ -276,20 +278,20 @@ async def test_the_most_urgent_wish_says_when(slow: Bench, steps):
 
 async def test_what_waits_is_saved_at_the_end(slow: Bench):
     slow.counter += 1
-    slow.saver.lazily()
+    slow.saver.save_lazily()
     assert await slow.saver.flush()
     assert slow.disk.saved[-1] == stored(1)
 
 
 async def test_a_change_that_the_disk_refused_is_tried_again_soon(bench: Bench):
     bench.disk.full = True
-    bench.saver.now()
+    bench.saver.save_now()
     await bench.until(lambda: bench.errors >= 2)
     assert bench.clock.slept[:2] == [BEHIND_CHANGE_S, RETRY_S]
 
 
 async def test_what_is_the_same_is_not_saved_again(bench: Bench):
-    bench.saver.now()
+    bench.saver.save_now()
     await bench.until(lambda: bench.disk.saved)
     assert await bench.saver.flush()
     assert len(bench.disk.saved) == 1
@@ -297,7 +299,7 @@ async def test_what_is_the_same_is_not_saved_again(bench: Bench):
 
 async def test_what_has_just_been_saved_is_not_saved_again_before_its_saver_knows():
     disk = Disk()
-    saver = Saver(stored, disk.save)
+    saver = StateSaver(stored, disk.save)
     first = asyncio.create_task(saver.flush())
     while saver._under_way is None or not saver._under_way.done():  # noqa: ASYNC110 - `first` has no turn since
         await asyncio.sleep(0)
@@ -316,7 +318,7 @@ async def test_what_the_disk_refused_is_saved_again(bench: Bench):
 
 async def test_a_full_disk_is_told_once_counted_and_survived(bench: Bench, caplog):
     bench.disk.full = True
-    bench.saver.now()
+    bench.saver.save_now()
     await bench.until(lambda: bench.errors >= 3)
     assert caplog.text.count("state cannot be saved") == 1
     bench.disk.full = False
@@ -328,14 +330,14 @@ async def test_two_saves_never_write_one_file_at_once(bench: Bench):
     busy, most = 0, 0
     go = threading.Event()
 
-    def save(_: Stored) -> None:
+    def save(_: StoredState) -> None:
         nonlocal busy, most
         busy += 1
         most = max(most, busy)
         go.wait(60)
         busy -= 1
 
-    saver = Saver(lambda: stored(bench.counter), save)
+    saver = StateSaver(lambda: stored(bench.counter), save)
     first = asyncio.create_task(saver.flush())
     await bench.until(lambda: busy)
     bench.counter += 1
@@ -349,7 +351,7 @@ async def test_two_saves_never_write_one_file_at_once(bench: Bench):
 
 async def test_a_disk_that_does_not_answer_is_told_of(bench: Bench, caplog):
     go = threading.Event()
-    saver = Saver(stored, lambda _: go.wait(60) and None, on_error=bench._error, slow_s=0.01)
+    saver = StateSaver(stored, lambda _: go.wait(60) and None, on_error=bench._error, slow_s=0.01)
     flushing = asyncio.create_task(saver.flush())
     await bench.until(lambda: bench.errors)
     assert "no answer from the disk" in caplog.text
@@ -358,11 +360,11 @@ async def test_a_disk_that_does_not_answer_is_told_of(bench: Bench, caplog):
 
 
 async def test_an_error_of_our_own_while_saving_is_not_swallowed():
-    def save(_: Stored) -> None:
+    def save(_: StoredState) -> None:
         raise TypeError("ours")
 
     with pytest.raises(TypeError, match="ours"):
-        await Saver(stored, save).flush()
+        await StateSaver(stored, save).flush()
 
 
 def test_an_agent_whose_disk_hangs_still_ends_when_told_to(tmp_path):

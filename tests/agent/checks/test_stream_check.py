@@ -8,14 +8,16 @@ from collections.abc import AsyncIterator
 
 import msgspec
 import pytest
+from tests.agent.recording_reporter import RecordingReporter
 
-from muster_agent.checks.node_check import Context
+from muster_agent.checks.local_node import LocalNode
 from muster_agent.checks.state_file import StoredCheck
 from muster_agent.checks.stream_check import StreamCheck
+from muster_agent.clock import AgentClock
 from muster_agent.node_agent import FIRST_PASS_S, Agent
 from muster_checks.base.declaration import AllClear, Check, CheckStream, Cost, NodeView, Parameters, Sign
 from muster_checks.base.vocabulary import Verdict
-from muster_kube.nodehealth import ClearEntry, Metadata, NodeHealth, NodeHealthStatus, ReportedCheck
+from muster_kube.nodehealth import AgentIdentity, ClearEntry, Metadata, NodeHealth, NodeHealthStatus, ReportedCheck
 
 
 class Log:
@@ -70,17 +72,9 @@ class Bench:
     def __init__(self, stored: StoredCheck | None = None, log: Log | None = None) -> None:
         self.log = log or Log()
         self.now = 1_000.0
-        self.changes = 0
-        self.failed: list[str] = []
-        self.context = Context(
-            node="n1",
-            view=NodeView(),
-            boot_id="boot",
-            on_change=self._changed,
-            on_stream_failure=self.failed.append,
-            clock=lambda: self.now,
-            wall=lambda: self.now,
-        )
+        self.reporter = RecordingReporter()
+        clock = AgentClock(monotonic=lambda: self.now, wall=lambda: self.now, sleep=self._sleep)
+        self.local = LocalNode(name="n1", view=NodeView(), boot_id="boot", clock=clock)
         check = Check(
             name="dmesg",
             description="",
@@ -90,11 +84,10 @@ class Bench:
             devices=("host",),
             stream=lambda _view, _parameters, position: LogStream(self.log, position),
         )
-        self.running = StreamCheck(check, Parameters(), self.context, stored, sleep=self._sleep, rng=random.Random(1))
-        self.agent = Agent([self.running], self.context, pod_uid="pod-1", version="1")
-
-    def _changed(self) -> None:
-        self.changes += 1
+        self.running = StreamCheck(check, Parameters(), self.local, stored, self.reporter, rng=random.Random(1))
+        self.agent = Agent(
+            self.local, [self.running], AgentIdentity(pod_uid="pod-1", version="1"), reporter=self.reporter
+        )
 
     async def _sleep(self, seconds: float) -> None:
         self.now += seconds
@@ -163,7 +156,7 @@ async def test_what_was_cleared_before_the_stream_is_open_is_forgotten_when_it_o
 async def test_an_agent_that_lost_its_state_numbers_above_what_its_clean_nodehealth_remembers():
     async with started() as bench:
         checks = (ReportedCheck(name="dmesg", verdict="PASS", last_occurrence=5),)
-        bench.agent.take_health(
+        bench.agent.apply_health(
             NodeHealth(metadata=Metadata(name="n1"), status=NodeHealthStatus(verdict="PASS", checks=checks))
         )
         bench.log.entries.append(sign())
@@ -193,7 +186,7 @@ async def test_a_first_pass_that_takes_too_long_is_told_without_the_new_boot():
     log = Log()
     log.held.clear()
     async with started(log=log) as bench:
-        bench.agent.take_health(
+        bench.agent.apply_health(
             msgspec.convert({"metadata": {"name": "n1"}, "status": {"bootID": "former"}}, NodeHealth)
         )
         bench.now += FIRST_PASS_S
@@ -211,7 +204,7 @@ async def test_a_boot_is_named_again_only_when_what_starts_over_has_been_read():
         await bench.until(lambda: bench.running.caught_up)
         assert bench.agent.desired() is not None
         bench.log.held.clear()
-        bench.agent.take_health(msgspec.convert(health, NodeHealth))
+        bench.agent.apply_health(msgspec.convert(health, NodeHealth))
         assert not bench.running.caught_up
         assert bench.agent.desired() is None
         bench.log.held.set()
@@ -227,7 +220,7 @@ async def test_what_could_not_be_read_to_its_end_in_time_is_no_pass():
         bench.log.held.clear()
         bench.log.entries.append(sign())
         bench.running.check = dataclasses.replace(bench.running.check, timeout_s=0.01)
-        answered = await bench.agent.ask(bench.running, Parameters())
+        answered = await bench.agent.run_check(bench.running, Parameters())
         assert (answered.result.verdict, answered.result.reason) == (Verdict.UNKNOWN, "Timeout")
         assert bench.running.view().verdict is Verdict.PASS, "what is published stands"
         bench.log.held.set()
@@ -257,7 +250,7 @@ async def test_a_stream_that_breaks_starts_anew_where_it_was():
         await bench.until(lambda: len(bench.findings()) == 2)
         assert bench.findings() == {("Xid48", 1, 1), ("Xid79", 2, 1)}
         assert bench.log.opened_at == [0, 1]
-        assert bench.failed == ["dmesg"]
+        assert bench.reporter.stream_failures == ["dmesg"]
         await bench.until(lambda: bench.running.trouble is None)
 
 
@@ -266,9 +259,9 @@ async def test_while_a_stream_is_broken_its_findings_stand_and_the_check_is_not_
     async with started(log=log) as bench:
         await bench.until(lambda: bench.running.caught_up)
         log.entries += [RuntimeError("boom")]
-        log_changes = bench.changes
-        await bench.until(lambda: bench.failed)
-        assert bench.changes > log_changes
+        log_changes = bench.reporter.changes
+        await bench.until(lambda: bench.reporter.stream_failures)
+        assert bench.reporter.changes > log_changes
         assert bench.running.trouble == ("StreamFailed", "RuntimeError: boom")
         assert bench.running.view().verdict is Verdict.UNKNOWN
 
@@ -321,13 +314,13 @@ async def test_a_provisional_ledger_gives_way_to_what_the_nodehealth_tells(told)
     log.entries = [sign(at=10.0)]
     async with started(log=log) as bench:
         await bench.until(bench.findings)
-        bench.agent.take_health(msgspec.convert(health, NodeHealth))
+        bench.agent.apply_health(msgspec.convert(health, NodeHealth))
         await bench.until(lambda: bench.running.caught_up)
         assert bench.findings() == set(), "what had been cleared stays so, though its line was read again"
         log.entries.append(sign(at=50.0))
         await bench.until(bench.findings)
         assert bench.findings() == {("Xid79", told + 1, 1)}
-        bench.agent.take_health(msgspec.convert(health, NodeHealth))
+        bench.agent.apply_health(msgspec.convert(health, NodeHealth))
         assert bench.findings() == {("Xid79", told + 1, 1)}, "only the first sight counts"
 
 
@@ -343,7 +336,7 @@ async def test_callers_of_one_check_share_a_run():
             return await original(parameters)
 
         bench.running.refresh = counted
-        results = await asyncio.gather(*(bench.agent.ask(bench.running, Parameters()) for _ in range(20)))
+        results = await asyncio.gather(*(bench.agent.run_check(bench.running, Parameters()) for _ in range(20)))
         assert calls == 1
         assert len({id(result) for result in results}) == 1
 
@@ -352,5 +345,5 @@ async def test_an_object_without_a_word_of_the_check_changes_nothing():
     async with started() as bench:
         bench.log.entries.append(sign())
         await bench.until(bench.findings)
-        bench.agent.take_health(NodeHealth(metadata=Metadata(name="n1")))
+        bench.agent.apply_health(NodeHealth(metadata=Metadata(name="n1")))
         assert bench.findings() == {("Xid79", 1, 1)}

@@ -9,13 +9,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from muster_agent.checks.node_check import Context, Running
+from muster_agent.checks.local_node import LocalNode
+from muster_agent.checks.node_check import NodeCheck
 from muster_agent.checks.snapshot_check import SnapshotCheck
-from muster_agent.fleet import Peer
-from muster_agent.fleet.calls import CallFailed
-from muster_agent.fleet.fanout import LIGHT_AT_ONCE, MARGIN_S, FanOut, Patience, timeout_s
+from muster_agent.fleet import FleetLimits, PeerAgent
+from muster_agent.fleet.fanout import LIGHT_AT_ONCE, MARGIN_S, FanOut, LivenessProbe, timeout_s
+from muster_agent.fleet.peer_client import PeerCallFailed
 from muster_agent.query.node_answer import CheckAnswer, NodeAnswer
-from muster_agent.query.status_query import Asked, IperfOptions, read_query
+from muster_agent.query.status_query import IperfOptions, StatusQuery, read_query
 from muster_checks.base.declaration import Check, Cost, NodeView, Parameters
 from muster_checks.base.vocabulary import Result, Verdict
 from muster_checks.iperf import IPERF
@@ -45,13 +46,13 @@ def declared(name: str, cost: Cost, limit_s: float) -> Check:
 LIGHT = declared("temp", Cost.LIGHT, 20)
 OTHER = declared("fans", Cost.LIGHT, 30)
 HEAVY = declared("burn", Cost.HEAVY, 500)
-CONTEXT = Context(node="node-1", view=NodeView(), boot_id="boot")
-CHECKS: dict[str, Running] = {
-    check.name: SnapshotCheck(check, check.parameters(), CONTEXT, None) for check in (LIGHT, OTHER, HEAVY, IPERF)
+LOCAL = LocalNode(name="node-1", view=NodeView(), boot_id="boot")
+CHECKS: dict[str, NodeCheck] = {
+    check.name: SnapshotCheck(check, check.parameters(), LOCAL, None) for check in (LIGHT, OTHER, HEAVY, IPERF)
 }
 
 
-def asked(**query: str) -> Asked:
+def asked(**query: str) -> StatusQuery:
     return read_query(list(query.items()), CHECKS)
 
 
@@ -79,7 +80,7 @@ class Calls:
         self.cancelled = 0
         self.alive_asked = 0
 
-    async def get_json(self, peer: Peer, path: str, params: Any, timeout_s: float) -> Any:
+    async def get_json(self, peer: PeerAgent, path: str, params: Any, timeout_s: float) -> Any:
         query = dict(params)
         self.asked.append((peer.node, path, query, timeout_s))
         if path == "/checks":
@@ -95,31 +96,32 @@ class Calls:
         finally:
             self.now[peer.node] -= 1
 
-    async def post_json(self, peer: Peer, path: str, body: object, timeout_s: float) -> Any:
+    async def post_json(self, peer: PeerAgent, path: str, body: object, timeout_s: float) -> Any:
         raise NotImplementedError
 
-    def stream(self, peer: Peer, path: str, body: object) -> Any:
+    def stream(self, peer: PeerAgent, path: str, body: object) -> Any:
         raise NotImplementedError
 
-    async def alive(self, peer: Peer, timeout_s: float) -> bool:
+    async def alive(self, peer: PeerAgent, timeout_s: float) -> bool:
         self.alive_asked += 1
         return peer.node not in self.dead
 
 
 def fan_out(calls: Calls, **settings: Any) -> FanOut:
-    return FanOut("node-1", calls, **{"fleet_at_once": 64, "heavy_at_once": 16} | settings)
+    limits = FleetLimits(**{name: settings.pop(name) for name in FleetLimits.__struct_fields__ if name in settings})
+    return FanOut("node-1", calls, limits, **settings)
 
 
-def fleet(count: int) -> list[Peer]:
-    return [Peer(f"node-{n}", f"10.0.0.{n}") for n in range(1, count + 1)]
+def fleet(count: int) -> list[PeerAgent]:
+    return [PeerAgent(f"node-{n}", f"10.0.0.{n}") for n in range(1, count + 1)]
 
 
-async def here(question: Asked) -> NodeAnswer:
+async def here(question: StatusQuery) -> NodeAnswer:
     [*_, answer] = msgspec.convert(sound("node-1", *question.check_names)["nodes"], list[NodeAnswer])
     return answer
 
 
-async def all_of(fan: FanOut, peers: Sequence[Peer], question: Asked) -> dict[str, NodeAnswer]:
+async def all_of(fan: FanOut, peers: Sequence[PeerAgent], question: StatusQuery) -> dict[str, NodeAnswer]:
     async with aclosing(fan.ask(peers, question, here)) as answers:
         found = [answer async for answer in answers]
     assert len(found) == len(peers), "one answer for each"
@@ -169,12 +171,12 @@ def plays(answer: Any) -> Play:
 @pytest.mark.parametrize(
     ("answer", "reason", "said"),
     [
-        (CallFailed("Unreachable", "10.0.0.2:3333: connection refused"), "Unreachable", "connection refused"),
-        (CallFailed("NoAnswer", "within 9 s"), "NoAnswer", "within 9 s"),
-        (CallFailed("BadAnswer", "no JSON"), "BadAnswer", "no JSON"),
-        (CallFailed("WrongNode", "is not the agent of", 421), "WrongNode", "is not the agent"),
-        (CallFailed("Refused", "force: takes a right", 403), "Refused", "takes a right"),
-        (CallFailed("Refused", "busy", 503), "Refused", "busy"),
+        (PeerCallFailed("Unreachable", "10.0.0.2:3333: connection refused"), "Unreachable", "connection refused"),
+        (PeerCallFailed("NoAnswer", "within 9 s"), "NoAnswer", "within 9 s"),
+        (PeerCallFailed("BadAnswer", "no JSON"), "BadAnswer", "no JSON"),
+        (PeerCallFailed("WrongNode", "is not the agent of", 421), "WrongNode", "is not the agent"),
+        (PeerCallFailed("Refused", "force: takes a right", 403), "Refused", "takes a right"),
+        (PeerCallFailed("Refused", "busy", 503), "Refused", "busy"),
         (RuntimeError("a fault of ours"), "Error", "RuntimeError: a fault of ours"),
         (sound("node-9", "temp"), "WrongNode", "answers for node 'node-9', expected 'node-2'"),
         ({"nodes": sound("node-2", "temp")["nodes"] * 2}, "BadAnswer", "answers for 2 nodes"),
@@ -196,14 +198,14 @@ async def test_whatever_a_node_does_is_an_answer_of_that_node_alone(calls: Calls
 
 
 async def test_a_node_without_an_agent_is_unknown_and_nobody_is_asked(calls: Calls):
-    found = await all_of(fan_out(calls), [Peer("node-2", "")], asked(check="temp"))
+    found = await all_of(fan_out(calls), [PeerAgent("node-2", "")], asked(check="temp"))
     assert (found["node-2"].verdict, reasons(found["node-2"])) == (Verdict.UNKNOWN, {"temp": "NoAgent"})
     assert found["node-2"].endpoint == ""
     assert calls.asked == []
 
 
 async def test_this_node_answers_though_the_service_does_not_name_it(calls: Calls):
-    found = await all_of(fan_out(calls), [Peer("node-1", "")], asked(check="temp"))
+    found = await all_of(fan_out(calls), [PeerAgent("node-1", "")], asked(check="temp"))
     assert found["node-1"].verdict is Verdict.PASS
 
 
@@ -224,7 +226,7 @@ async def test_a_result_that_is_left_out_is_unknown_and_one_that_nobody_asked_fo
 async def test_a_check_that_a_node_lacks_costs_it_no_other_check(calls: Calls):
     async def strict(query: Mapping[str, str]) -> Any:
         if "fans" in query["check"]:
-            raise CallFailed("Refused", "check: 'fans': expected all or one of temp, burn", 400)
+            raise PeerCallFailed("Refused", "check: 'fans': expected all or one of temp, burn", 400)
         return sound("node-2", *query["check"].split(","))
 
     calls.peers["node-2"], calls.checks["node-2"] = strict, ["temp", "burn"]
@@ -234,14 +236,14 @@ async def test_a_check_that_a_node_lacks_costs_it_no_other_check(calls: Calls):
 
 
 async def test_a_node_that_has_none_of_the_checks_says_so(calls: Calls):
-    calls.peers["node-2"] = plays(CallFailed("Refused", "check: 'fans'", 400))
+    calls.peers["node-2"] = plays(PeerCallFailed("Refused", "check: 'fans'", 400))
     calls.checks["node-2"] = ["dmesg"]
     answer = (await all_of(fan_out(calls), fleet(2), asked(check="fans")))["node-2"]
     assert (answer.verdict, reasons(answer)) == (Verdict.UNKNOWN, {"fans": "NoSuchCheck"})
 
 
 async def test_a_question_that_a_node_calls_wrong_for_another_reason_is_refused(calls: Calls):
-    calls.peers["node-2"] = plays(CallFailed("Refused", "r: 9: expected 1 to 4", 400))
+    calls.peers["node-2"] = plays(PeerCallFailed("Refused", "r: 9: expected 1 to 4", 400))
     calls.checks["node-2"] = ["temp"]
     answer = (await all_of(fan_out(calls), fleet(2), asked(check="temp")))["node-2"]
     assert reasons(answer) == {"temp": "Refused"}
@@ -301,7 +303,7 @@ async def test_heavy_checks_of_all_calls_together_run_on_so_many_nodes(calls: Ca
     fan = fan_out(calls, heavy_at_once=5)
     asking = [asyncio.create_task(all_of(fan, fleet(29)[1:], asked(check="burn"))) for _ in range(3)]
     await until(lambda: calls.now.total() == 5)
-    light = asyncio.create_task(all_of(fan, [Peer("node-40", "10.0.0.40")], asked(check="temp")))
+    light = asyncio.create_task(all_of(fan, [PeerAgent("node-40", "10.0.0.40")], asked(check="temp")))
     await light  # which need not wait for them
     assert calls.now.total() == 5
     gate.open.set()
@@ -315,7 +317,7 @@ async def test_last_results_of_heavy_checks_need_no_turn(calls: Calls):
     fan = fan_out(calls, heavy_at_once=1)
     burning = asyncio.create_task(all_of(fan, fleet(2)[1:], asked(check="burn")))
     await until(lambda: calls.now.total() == 1)
-    assert (await all_of(fan, [Peer("node-3", "10.0.0.3")], asked()))["node-3"].verdict is Verdict.PASS
+    assert (await all_of(fan, [PeerAgent("node-3", "10.0.0.3")], asked()))["node-3"].verdict is Verdict.PASS
     gate.open.set()
     await burning
 
@@ -350,8 +352,8 @@ async def test_for_a_client_that_does_not_read_nobody_is_asked_any_more(calls: C
 async def test_a_node_that_hangs_is_given_up_long_before_its_checks_limit(calls: Calls, loop_time: Any):
     calls.peers["node-2"] = Gate(calls)
     calls.dead.add("node-2")
-    patience = Patience(look_s=30.0, looks=2)
-    asking = asyncio.create_task(all_of(fan_out(calls, patience=patience), fleet(3), asked(check="burn")))
+    probe = LivenessProbe(first_interval_s=30.0, failure_threshold=2)
+    asking = asyncio.create_task(all_of(fan_out(calls, probe=probe), fleet(3), asked(check="burn")))
     await until(lambda: calls.now.total() == 1)
     await loop_time.passes(31.0)
     found = await asking
@@ -363,8 +365,8 @@ async def test_a_node_that_hangs_is_given_up_long_before_its_checks_limit(calls:
 async def test_a_node_whose_check_takes_long_is_waited_for_while_it_lives(calls: Calls, loop_time: Any):
     gate = Gate(calls)
     calls.peers["node-2"] = gate
-    patience = Patience(look_s=30.0, look_at_most_s=100.0, looks=1)
-    asking = asyncio.create_task(all_of(fan_out(calls, patience=patience), fleet(2), asked(check="burn")))
+    probe = LivenessProbe(first_interval_s=30.0, longest_interval_s=100.0, failure_threshold=1)
+    asking = asyncio.create_task(all_of(fan_out(calls, probe=probe), fleet(2), asked(check="burn")))
     await until(lambda: calls.now.total() == 1)
     for looks, seconds in enumerate((30.0, 60.0, 100.0, 100.0), 1):
         await loop_time.passes(seconds)
@@ -393,7 +395,7 @@ class Measured:
         self.calls_before = -1
 
     async def __call__(
-        self, peers: Sequence[Peer], call: Any, options: IperfOptions, limits: Any, **how: Any
+        self, peers: Sequence[PeerAgent], call: Any, options: IperfOptions, limits: Any, **how: Any
     ) -> Mapping[str, Result]:
         assert call is self._calls
         self.how = how
@@ -410,7 +412,7 @@ def slow(node: str) -> Result:
 
 async def test_iperf_is_made_once_by_all_nodes_together_and_told_with_the_rest(calls: Calls):
     measure = Measured(calls, {"node-1": slow("node-1"), "node-2": slow("node-2")})
-    peers = [*fleet(3), Peer("node-4", "")]
+    peers = [*fleet(3), PeerAgent("node-4", "")]
     question = asked(check="temp,iperf,fans", plane="mgmt", serverspernode="2", batch="2", force="true")
     found = await all_of(fan_out(calls, measure=measure), peers, question)
     assert measure.how == {"force": True, "nodes_at_once": 2}

@@ -14,16 +14,17 @@ import pytest
 import uvicorn
 from starlette.applications import Starlette
 
-from muster_agent.checks.node_check import Context
-from muster_agent.checks.run_queue import CpuShare, Turns
+from muster_agent.checks.local_node import LocalNode
+from muster_agent.checks.run_queue import CpuShare, RunQueue
 from muster_agent.fleet.interfaces import addresses_in, default_device, servers_per_interface
 from muster_agent.fleet.iperf_routes import BODY_LIMIT, routes
-from muster_agent.fleet.iperf_wire import PORTS, Servers
+from muster_agent.fleet.iperf_wire import PORTS, IperfServers
 from muster_agent.node_agent import Agent
 from muster_checks.base.commands import LocalCommands, Output
 from muster_checks.base.declaration import NodeView
 from muster_checks.base.vocabulary import Result, Verdict
 from muster_checks.iperf.server import is_listening, run_server
+from muster_kube.nodehealth import AgentIdentity
 
 FAR_S = 120.0  # no machine is that slow
 HERE = {"interface": "lo", "address": "127.0.0.1"}
@@ -46,10 +47,10 @@ class Busy:
     idle_since: float | None = 0.0
     busy = ""
 
-    async def look(self, beside: str = "", /) -> str:
+    async def find_work(self, beside: str = "", /) -> str:
         return self.busy
 
-    async def look_beside_test(self, beside: str = "", /) -> str:
+    async def find_foreign_work(self, beside: str = "", /) -> str:
         return self.busy
 
     async def run(self) -> None:
@@ -75,9 +76,9 @@ class Node:
     def __init__(self) -> None:
         self.occupancy = Busy()
         self.commands = Seen()
-        context = Context(node="node-1", view=NodeView(name="node-1", commands=self.commands), boot_id="boot")
-        turns = Turns(self.occupancy, light_at_once=4, cpu=CpuShare(1.0), look_s=0.05)
-        self.agent = Agent([], context, pod_uid="pod", version="1", occupancy=self.occupancy, turns=turns)
+        local = LocalNode(name="node-1", view=NodeView(name="node-1", commands=self.commands), boot_id="boot")
+        queue = RunQueue(self.occupancy, light_at_once=4, cpu=CpuShare(1.0), look_s=0.05)
+        self.agent = Agent(local, [], AgentIdentity(pod_uid="pod", version="1"), queue=queue)
         self.base = ""
 
     def left(self) -> list[str]:
@@ -114,10 +115,10 @@ class Lines:
     def __init__(self, response: httpx2.Response) -> None:
         self._lines = response.aiter_lines()
 
-    async def next(self) -> Servers:
+    async def next(self) -> IperfServers:
         async for line in self._lines:
             if line.strip():
-                return msgspec.json.decode(line, type=Servers)
+                return msgspec.json.decode(line, type=IperfServers)
         raise EOFError
 
 
@@ -139,7 +140,7 @@ async def node() -> AsyncIterator[Node]:
 async def test_a_server_listens_while_its_connection_is_open_and_serves_more_than_one_test(node: Node):
     async with node.servers() as lines:
         (listening,) = (await lines.next()).servers
-        assert node.agent.turns.testing == "iperf"
+        assert node.agent.queue.running_heavy == "iperf"
         assert len(node.left()) == 1
         # the client of this test is another node: this one's turn is taken
         other = Node()
@@ -154,7 +155,7 @@ async def test_a_server_listens_while_its_connection_is_open_and_serves_more_tha
             output, _ = await client.communicate()
             assert json.loads(output)["end"]["sum_received"]["bytes"] > 0
     await node.until_none_is_left()
-    await until(lambda: not node.agent.turns.testing)
+    await until(lambda: not node.agent.queue.running_heavy)
 
 
 async def test_each_server_has_a_port_of_its_own(node: Node):
@@ -194,7 +195,7 @@ async def test_nobody_waits_for_another_heavy_check(node: Node):
         await over.wait()
         return Result(check="gpumem", verdict=Verdict.PASS)
 
-    heavy = asyncio.create_task(node.agent.turns.heavy("gpumem", work))
+    heavy = asyncio.create_task(node.agent.queue.run_heavy("gpumem", work))
     await begun.wait()
     refused = await node.post("/iperf/servers", {"servers": [HERE], "seconds": 10})
     assert (refused.status_code, refused.text) == (409, "busy: the check gpumem runs here\n")

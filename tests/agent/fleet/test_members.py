@@ -19,8 +19,9 @@ from tests.kube.conftest import (  # noqa: F401 - fixtures
     fake_time,
 )
 
-from muster_agent.fleet import Peer
-from muster_agent.fleet.members import DISCOVERY, BadChoice, Fleet, FleetUnknown
+from muster_agent.fleet import PeerAgent
+from muster_agent.fleet.members import DISCOVERY, AgentService, BadNodeSelection, FleetMembers, FleetUnknown
+from muster_agent.fleet.tainter_access import TainterAccess
 from muster_kube.api.client import KubeClient
 from muster_kube.nodehealth import PATH as HEALTHS
 
@@ -66,17 +67,17 @@ def serve(api: FakeApi, names: list[str], *slices: dict[str, Any], versions: tup
 
 
 @pytest.fixture
-def fleet(client: KubeClient, fake_time: FakeTime) -> Fleet:  # noqa: F811 - the fixtures
-    return Fleet(client, "node-1", "muster", "autopilot-healthchecks", clock=fake_time.clock)
+def fleet(client: KubeClient, fake_time: FakeTime) -> FleetMembers:  # noqa: F811 - the fixtures
+    return FleetMembers(client, "node-1", AgentService("muster", "autopilot-healthchecks"), clock=fake_time.clock)
 
 
-async def test_nodes_are_those_with_a_nodehealth_and_addresses_those_of_the_service(api: FakeApi, fleet: Fleet):  # noqa: F811
+async def test_nodes_are_those_with_a_nodehealth_and_addresses_those_of_the_service(api: FakeApi, fleet: FleetMembers):  # noqa: F811
     ends = [endpoint("node-1", "10.0.0.1"), endpoint("node-2", "10.0.0.2"), endpoint("stray", "10.0.0.9")]
     serve(api, ["node-1", "node-2", "node-3"], endpoint_slice(*ends))
-    assert await fleet.members() == {
-        "node-1": Peer("node-1", "10.0.0.1", 3333),
-        "node-2": Peer("node-2", "10.0.0.2", 3333),
-        "node-3": Peer("node-3", ""),  # no agent there, and people want to know
+    assert await fleet.list_members() == {
+        "node-1": PeerAgent("node-1", "10.0.0.1", 3333),
+        "node-2": PeerAgent("node-2", "10.0.0.2", 3333),
+        "node-3": PeerAgent("node-3", ""),  # no agent there, and people want to know
     }
     [asked] = api.asked_for("GET", V1)
     assert asked.query == {
@@ -88,14 +89,14 @@ async def test_nodes_are_those_with_a_nodehealth_and_addresses_those_of_the_serv
     assert asked.query == {"resourceVersion": "0", "limit": "500"}
 
 
-async def test_this_node_is_there_though_the_tainter_has_not_made_its_nodehealth(api: FakeApi, fleet: Fleet):  # noqa: F811
+async def test_this_node_is_there_though_the_tainter_has_not_made_its_nodehealth(api: FakeApi, fleet: FleetMembers):  # noqa: F811
     serve(api, ["node-2"])
-    assert await fleet.members() == {"node-1": Peer("node-1", ""), "node-2": Peer("node-2", "")}
+    assert await fleet.list_members() == {"node-1": PeerAgent("node-1", ""), "node-2": PeerAgent("node-2", "")}
 
 
-async def test_agents_that_are_not_ready_are_asked_too(api: FakeApi, fleet: Fleet):  # noqa: F811 - the fixture
+async def test_agents_that_are_not_ready_are_asked_too(api: FakeApi, fleet: FleetMembers):  # noqa: F811 - the fixture
     serve(api, ["node-2"], endpoint_slice(endpoint("node-2", "10.0.0.2", ready=False, serving=False)))
-    assert (await fleet.members())["node-2"].address == "10.0.0.2"
+    assert (await fleet.list_members())["node-2"].address == "10.0.0.2"
 
 
 @pytest.mark.parametrize(
@@ -111,45 +112,45 @@ async def test_agents_that_are_not_ready_are_asked_too(api: FakeApi, fleet: Flee
 @pytest.mark.parametrize("newest_last", [True, False])
 async def test_of_two_agents_on_one_node_the_one_that_stays_is_asked(
     api: FakeApi,  # noqa: F811 - the fixture
-    fleet: Fleet,
+    fleet: FleetMembers,
     old: dict[str, Any],
     new: dict[str, Any],
     newest_last: bool,
 ):
     both = [endpoint("node-2", "10.0.0.8", **old), endpoint("node-2", "10.0.0.2", **new)]
     serve(api, ["node-2"], endpoint_slice(*(both if newest_last else reversed(both))))
-    assert (await fleet.members())["node-2"].address == "10.0.0.2"
+    assert (await fleet.list_members())["node-2"].address == "10.0.0.2"
 
 
-async def test_below_1_21_slices_are_v1beta1_and_name_nodes_by_topology(api: FakeApi, fleet: Fleet):  # noqa: F811
+async def test_below_1_21_slices_are_v1beta1_and_name_nodes_by_topology(api: FakeApi, fleet: FleetMembers):  # noqa: F811
     old = {"addresses": ["10.0.0.2"], "topology": {"kubernetes.io/hostname": "node-2"}, "conditions": {"ready": True}}
     new = endpoint("node-3", "10.0.0.3")
     serve(api, ["node-2", "node-3"], endpoint_slice(old, new), versions=("v1beta1",))
-    members = await fleet.members()
+    members = await fleet.list_members()
     assert (members["node-2"].address, members["node-3"].address) == ("10.0.0.2", "10.0.0.3")
 
 
 async def test_the_version_is_found_out_once_and_again_when_a_cluster_was_upgraded(
     api: FakeApi,  # noqa: F811 - the fixture
-    fleet: Fleet,
+    fleet: FleetMembers,
     fake_time: FakeTime,  # noqa: F811 - the fixture
 ):
     serve(api, ["node-2"], endpoint_slice(endpoint("node-2", "10.0.0.2")), versions=("v1beta1",))
-    await fleet.members()
+    await fleet.list_members()
     fake_time.now += 10
-    await fleet.members()
+    await fleet.list_members()
     assert len(api.asked_for("GET", DISCOVERY)) == 1
     api.on("GET", V1BETA1, Reply(404, Wire.failure(404, "NotFound")))
     serve(api, ["node-2"], endpoint_slice(endpoint("node-2", "10.0.0.22")), versions=("v1",))
     fake_time.now += 10
-    assert (await fleet.members())["node-2"].address == "10.0.0.22"
+    assert (await fleet.list_members())["node-2"].address == "10.0.0.22"
     assert len(api.asked_for("GET", DISCOVERY)) == 2
 
 
-async def test_a_server_without_endpointslices_is_named(api: FakeApi, fleet: Fleet):  # noqa: F811 - the fixture
+async def test_a_server_without_endpointslices_is_named(api: FakeApi, fleet: FleetMembers):  # noqa: F811 - the fixture
     serve(api, ["node-2"], versions=("v2",))
     with pytest.raises(FleetUnknown, match=r"serves discovery.k8s.io in v2: expected one of v1, v1beta1"):
-        await fleet.members()
+        await fleet.list_members()
 
 
 @pytest.mark.parametrize(
@@ -164,12 +165,12 @@ async def test_a_server_without_endpointslices_is_named(api: FakeApi, fleet: Fle
         (None, 3333),
     ],
 )
-async def test_the_port_is_the_services(api: FakeApi, fleet: Fleet, ports: Any, port: int):  # noqa: F811
+async def test_the_port_is_the_services(api: FakeApi, fleet: FleetMembers, ports: Any, port: int):  # noqa: F811
     serve(api, ["node-2"], endpoint_slice(endpoint("node-2", "10.0.0.2"), ports=ports))
-    assert (await fleet.members())["node-2"].port == port
+    assert (await fleet.list_members())["node-2"].port == port
 
 
-async def test_addresses_are_of_either_family_and_nothing_else(api: FakeApi, fleet: Fleet):  # noqa: F811 - the fixture
+async def test_addresses_are_of_either_family_and_nothing_else(api: FakeApi, fleet: FleetMembers):  # noqa: F811 - the fixture
     serve(
         api,
         ["node-2", "node-3", "node-4"],
@@ -178,51 +179,51 @@ async def test_addresses_are_of_either_family_and_nothing_else(api: FakeApi, fle
         endpoint_slice(endpoint("node-4"), {"addresses": ["10.0.0.5"]}),
         endpoint_slice() | {"endpoints": None},
     )
-    members = await fleet.members()
+    members = await fleet.list_members()
     assert [members[f"node-{n}"].address for n in (2, 3, 4)] == ["fd00::2", "", ""]
 
 
-async def test_a_slice_that_cannot_be_read_costs_no_other(api: FakeApi, fleet: Fleet, caplog: Any):  # noqa: F811
+async def test_a_slice_that_cannot_be_read_costs_no_other(api: FakeApi, fleet: FleetMembers, caplog: Any):  # noqa: F811
     serve(api, ["node-2"], endpoint_slice(endpoint("node-2", "10.0.0.2")), endpoint_slice() | {"endpoints": 7})
-    assert (await fleet.members())["node-2"].address == "10.0.0.2"
+    assert (await fleet.list_members())["node-2"].address == "10.0.0.2"
     assert "autopilot-healthchecks-x is left out" in caplog.text
 
 
 async def test_callers_at_once_share_a_list_and_it_is_kept_for_five_seconds(
     api: FakeApi,  # noqa: F811 - the fixture
-    fleet: Fleet,
+    fleet: FleetMembers,
     fake_time: FakeTime,  # noqa: F811 - the fixture
 ):
     serve(api, ["node-2"])
-    await asyncio.gather(*(fleet.members() for _ in range(20)))
+    await asyncio.gather(*(fleet.list_members() for _ in range(20)))
     fake_time.now += 4.9
-    await fleet.members()
+    await fleet.list_members()
     assert len(api.asked_for("GET", HEALTHS)) == 1
     fake_time.now += 0.2
-    await fleet.members()
+    await fleet.list_members()
     assert len(api.asked_for("GET", HEALTHS)) == 2
 
 
-async def test_a_caller_who_hangs_up_does_not_take_the_list_from_the_others(api: FakeApi, fleet: Fleet):  # noqa: F811
+async def test_a_caller_who_hangs_up_does_not_take_the_list_from_the_others(api: FakeApi, fleet: FleetMembers):  # noqa: F811
     serve(api, ["node-2"])
-    first, second = asyncio.create_task(fleet.members()), asyncio.create_task(fleet.members())
+    first, second = asyncio.create_task(fleet.list_members()), asyncio.create_task(fleet.list_members())
     await asyncio.sleep(0)
     first.cancel()
     assert set(await second) == {"node-1", "node-2"}
 
 
-async def test_after_a_failure_the_next_caller_asks_again(api: FakeApi, fleet: Fleet):  # noqa: F811 - the fixture
+async def test_after_a_failure_the_next_caller_asks_again(api: FakeApi, fleet: FleetMembers):  # noqa: F811 - the fixture
     serve(api, ["node-2"])
     refused = Reply(403, Wire.failure(403, "Forbidden", "cannot list endpointslices"))
     api.on("GET", V1, refused, listing(endpoint_slice(endpoint("node-2", "10.0.0.2"))))
     with pytest.raises(FleetUnknown, match=r"which nodes there are: .*cannot list endpointslices"):
-        await fleet.members()
-    assert (await fleet.members())["node-2"].address == "10.0.0.2"
+        await fleet.list_members()
+    assert (await fleet.list_members())["node-2"].address == "10.0.0.2"
 
 
 async def test_the_list_is_given_back_when_nobody_asks_any_more(
     api: FakeApi,  # noqa: F811 - the fixture
-    fleet: Fleet,
+    fleet: FleetMembers,
     loop_time: Any,
 ):
     names = [f"node-{n}" for n in range(15_000)]
@@ -230,7 +231,7 @@ async def test_the_list_is_given_back_when_nobody_asks_any_more(
     tracemalloc.start()
     try:
         before, _ = tracemalloc.get_traced_memory()
-        members = await fleet.members()
+        members = await fleet.list_members()
         assert len(members) == 15_000
         del members
         held, _ = tracemalloc.get_traced_memory()
@@ -242,23 +243,23 @@ async def test_the_list_is_given_back_when_nobody_asks_any_more(
     assert after - before < 1e6
 
 
-async def test_a_list_in_pages_is_read_to_its_end(api: FakeApi, fleet: Fleet):  # noqa: F811 - the fixture
+async def test_a_list_in_pages_is_read_to_its_end(api: FakeApi, fleet: FleetMembers):  # noqa: F811 - the fixture
     serve(api, [])
     api.on("GET", HEALTHS, listing(health("node-2"), more="x=="), listing(health("node-3")))
-    assert set(await fleet.members()) == {"node-1", "node-2", "node-3"}
+    assert set(await fleet.list_members()) == {"node-1", "node-2", "node-3"}
     assert api.asked_for("GET", HEALTHS)[1].query == {"continue": "x==", "limit": "500"}
 
 
-async def test_nodes_are_chosen_by_name_and_all_without_one(api: FakeApi, fleet: Fleet):  # noqa: F811 - the fixture
+async def test_nodes_are_chosen_by_name_and_all_without_one(api: FakeApi, fleet: FleetMembers):  # noqa: F811 - the fixture
     serve(api, ["node-3", "node-2"], endpoint_slice(endpoint("node-2", "10.0.0.2")))
-    assert await fleet.choose(["node-3", "node-2"]) == [Peer("node-2", "10.0.0.2"), Peer("node-3", "")]
-    assert [peer.node for peer in await fleet.choose()] == ["node-1", "node-2", "node-3"]
+    assert await fleet.select(["node-3", "node-2"]) == [PeerAgent("node-2", "10.0.0.2"), PeerAgent("node-3", "")]
+    assert [peer.node for peer in await fleet.select()] == ["node-1", "node-2", "node-3"]
 
 
-async def test_names_that_no_node_has_are_told_with_those_that_exist(api: FakeApi, fleet: Fleet):  # noqa: F811
+async def test_names_that_no_node_has_are_told_with_those_that_exist(api: FakeApi, fleet: FleetMembers):  # noqa: F811
     serve(api, [f"node-{n:05}" for n in range(15_000)])
-    with pytest.raises(BadChoice) as caught:
-        await fleet.choose(["node-00001", *(f"typo-{n:05}" for n in range(10_000))])
+    with pytest.raises(BadNodeSelection) as caught:
+        await fleet.select(["node-00001", *(f"typo-{n:05}" for n in range(10_000))])
     text = str(caught.value)
     assert text.startswith("host: typo-00000, typo-00001, ")
     assert "and 9980 more: expected some of node-00000, " in text
@@ -272,9 +273,11 @@ class Tainted:
     def __init__(self, api: FakeApi) -> None:  # noqa: F811 - the fixture
         self.api = api
 
-    def fleet(self, client: KubeClient, **settings: Any) -> Fleet:  # noqa: F811 - the fixture
+    def fleet(self, client: KubeClient, token: Path = Path("/dev/null/none")) -> FleetMembers:  # noqa: F811 - the fixture
         url = f"http://127.0.0.1:{self.api.port}"
-        return Fleet(client, "node-1", "muster", "autopilot-healthchecks", tainter_url=url, **settings)
+        return FleetMembers(
+            client, "node-1", AgentService("muster", "autopilot-healthchecks"), tainter=TainterAccess(url, token)
+        )
 
 
 @pytest.fixture
@@ -295,31 +298,31 @@ async def test_jobs_and_labels_are_the_tainters_to_know(
     rows = [{"node": name, "health": "pass", "faults": []} for name in ("node-4", "node-2", "gone")]
     tainter.api.on("GET", "/api/nodes", Reply(200, rows))
     (tmp_path / "token").write_text("t-1")
-    fleet = tainter.fleet(client, tainter_token=tmp_path / "token")
-    chosen = await fleet.choose(job="team-a:app=train", nodelabel="pool=h100,rack=7")
+    fleet = tainter.fleet(client, token=tmp_path / "token")
+    chosen = await fleet.select(job="team-a:app=train", nodelabel="pool=h100,rack=7")
     assert [peer.node for peer in chosen] == ["node-2", "node-4"]
     [asked] = tainter.api.asked
     assert asked.query == {"job": "team-a:app=train", "nodelabel": "pool=h100,rack=7"}
     assert asked.headers["authorization"] == "Bearer t-1"
-    assert [peer.node for peer in await fleet.choose(["node-3", "node-4"], nodelabel="a=b")] == ["node-4"]
+    assert [peer.node for peer in await fleet.select(["node-3", "node-4"], nodelabel="a=b")] == ["node-4"]
     assert tainter.api.asked[1].query == {"nodelabel": "a=b"}
 
 
 async def test_without_a_token_the_tainter_is_asked_all_the_same(client: KubeClient, tainter: Tainted, tmp_path: Path):  # noqa: F811
     tainter.api.on("GET", "/api/nodes", Reply(200, []))
-    assert await tainter.fleet(client, tainter_token=tmp_path / "none").resolve(job="a:b=c") == set()
+    assert await tainter.fleet(client, token=tmp_path / "none").resolve_selectors(job="a:b=c") == set()
     assert "authorization" not in tainter.api.asked[0].headers
 
 
-async def test_without_a_tainter_to_ask_the_setting_is_named(fleet: Fleet):
+async def test_without_a_tainter_to_ask_the_setting_is_named(fleet: FleetMembers):
     with pytest.raises(FleetUnknown, match=r"job and nodelabel: .*the setting tainter_url names none"):
-        await fleet.resolve(job="a:b=c", nodelabel="d=e")
+        await fleet.resolve_selectors(job="a:b=c", nodelabel="d=e")
 
 
 async def test_a_selector_that_the_tainter_calls_wrong_is_the_askers_mistake(client: KubeClient, tainter: Tainted):  # noqa: F811
     tainter.api.on("GET", "/api/nodes", Reply(400, Wire.failure(400, "BadRequest", "job: 'x': expected NS:key=value")))
-    with pytest.raises(BadChoice, match="job: 'x': expected NS:key=value"):
-        await tainter.fleet(client).resolve(job="x")
+    with pytest.raises(BadNodeSelection, match="job: 'x': expected NS:key=value"):
+        await tainter.fleet(client).resolve_selectors(job="x")
 
 
 @pytest.mark.parametrize(
@@ -341,5 +344,5 @@ async def test_whatever_else_the_tainter_does_it_is_named(
 ):
     tainter.api.on("GET", "/api/nodes", answer)
     with pytest.raises(FleetUnknown, match=r"nodelabel: tainter at http://127.0.0.1:") as caught:
-        await tainter.fleet(client).resolve(nodelabel="a=b")
+        await tainter.fleet(client).resolve_selectors(nodelabel="a=b")
     assert said in str(caught.value)

@@ -10,20 +10,20 @@ from typing import Any
 import msgspec
 import pytest
 
-from muster_agent.fleet import Peer
-from muster_agent.fleet.calls import CallFailed
-from muster_agent.fleet.interfaces import Interface, lanes
+from muster_agent.fleet import PeerAgent
+from muster_agent.fleet.interfaces import NodeInterface, pair_interfaces
 from muster_agent.fleet.iperf_wire import (
-    AskedClient,
-    AskedServers,
-    Interfaces,
-    Listening,
-    Outcome,
-    Outcomes,
-    Servers,
+    ClientRequest,
+    InterfaceList,
+    IperfOutcome,
+    IperfOutcomes,
+    IperfServer,
+    IperfServers,
+    ServersRequest,
 )
-from muster_agent.fleet.network_test import longest_s, measure_network
-from muster_agent.fleet.pair_test import manner_of
+from muster_agent.fleet.network_test import longest_duration_s, measure_network
+from muster_agent.fleet.pair_test import choose_meeting_settings
+from muster_agent.fleet.peer_client import PeerCallFailed
 from muster_agent.query.status_query import IperfOptions
 from muster_checks.base.vocabulary import Result, Verdict
 from muster_checks.iperf import IperfParameters
@@ -41,15 +41,15 @@ class Agents:
         self.slow = slow
         self.open: Counter[str] = Counter()
         self.most_open = 0
-        self.clients: list[AskedClient] = []
+        self.clients: list[ClientRequest] = []
         self.calls: Counter[tuple[str, str]] = Counter()
         self.fails: dict[tuple[str, str], Callable[[], Exception | object]] = {}
         self.hold: asyncio.Event | None = None
         self.reached = asyncio.Event()
 
     @property
-    def peers(self) -> list[Peer]:
-        return [Peer(name, f"192.0.2.{n % 250 + 1}") for n, name in enumerate(self.names)]
+    def peers(self) -> list[PeerAgent]:
+        return [PeerAgent(name, f"192.0.2.{n % 250 + 1}") for n, name in enumerate(self.names)]
 
     def where(self, address: str) -> tuple[str, str]:
         _, nic, high, low = map(int, address.split("."))
@@ -59,7 +59,7 @@ class Agents:
         number = int(node.removeprefix("node-")) + 1
         return f"10.{nic}.{number // 256}.{number % 256}"
 
-    def _trouble(self, peer: Peer, path: str) -> object:
+    def _trouble(self, peer: PeerAgent, path: str) -> object:
         self.calls[peer.node, path] += 1
         found = self.fails[peer.node, path]() if (peer.node, path) in self.fails else None
         if isinstance(found, Exception):
@@ -72,17 +72,17 @@ class Agents:
     async def alive(self, *_: object) -> bool:
         raise AssertionError
 
-    async def post_json(self, peer: Peer, path: str, body: object, timeout_s: float) -> Any:
+    async def post_json(self, peer: PeerAgent, path: str, body: object, timeout_s: float) -> Any:
         assert timeout_s > 0
         if (instead := self._trouble(peer, path)) is not None:
             return instead
         if path == "/iperf/interfaces":
             found = tuple(
-                Interface(nic, nic, 100.0, (f"{self.address(peer.node, number)}/16",))
+                NodeInterface(nic, nic, 100.0, (f"{self.address(peer.node, number)}/16",))
                 for number, nic in enumerate(self.nics)
             )
-            return msgspec.to_builtins(Interfaces(found))
-        assert isinstance(body, AskedClient)
+            return msgspec.to_builtins(InterfaceList(found))
+        assert isinstance(body, ClientRequest)
         self.reached.set()
         await asyncio.sleep(0)  # as a call over the network does: others get on meanwhile
         if self.hold is not None:
@@ -95,18 +95,18 @@ class Agents:
             rate = (20.0 if ends & self.slow else 95.0) / sharing[test.interface]
             for reverse in (False, True):
                 flow = Flow(not reverse, rate, 0.0)
-                outcomes.append(Outcome(number, reverse, IperfReport((flow,), test.server, "TCP", False, False)))
-        return msgspec.to_builtins(Outcomes(tuple(outcomes)))
+                outcomes.append(IperfOutcome(number, reverse, IperfReport((flow,), test.server, "TCP", False, False)))
+        return msgspec.to_builtins(IperfOutcomes(tuple(outcomes)))
 
     @asynccontextmanager
-    async def stream(self, peer: Peer, path: str, body: object) -> AsyncIterator[AsyncIterator[bytes]]:
-        assert isinstance(body, AskedServers)
+    async def stream(self, peer: PeerAgent, path: str, body: object) -> AsyncIterator[AsyncIterator[bytes]]:
+        assert isinstance(body, ServersRequest)
         instead = self._trouble(peer, path)
         self.open[peer.node] += 1
         self.most_open = max(self.most_open, self.open.total())
         try:
-            listening = (Listening(s.interface, s.address, 5201 + n) for n, s in enumerate(body.servers))
-            yield _lines(instead if isinstance(instead, bytes) else msgspec.json.encode(Servers(tuple(listening))))
+            listening = (IperfServer(s.interface, s.address, 5201 + n) for n, s in enumerate(body.servers))
+            yield _lines(instead if isinstance(instead, bytes) else msgspec.json.encode(IperfServers(tuple(listening))))
         finally:
             self.open[peer.node] -= 1
 
@@ -126,7 +126,7 @@ async def _lines(line: bytes) -> AsyncIterator[bytes]:
 
 
 def failing(reason: str, status: int = 0) -> Callable[[], Exception]:
-    return lambda: CallFailed(reason, f"says {reason}", status)
+    return lambda: PeerCallFailed(reason, f"says {reason}", status)
 
 
 def verdicts(found: Mapping[str, Result]) -> Counter[str]:
@@ -210,7 +210,7 @@ async def test_a_busy_node_is_tried_again_and_then_left_alone():
 
 async def test_a_node_that_was_busy_for_a_moment_is_measured():
     agents = Agents(4)
-    busy = iter([CallFailed("Refused", "busy", 409)])
+    busy = iter([PeerCallFailed("Refused", "busy", 409)])
     agents.fails["node-1", "/iperf/servers"] = lambda: next(busy, None)
     assert verdicts(await agents.measure()) == {"PASS": 4}
 
@@ -260,7 +260,7 @@ async def test_two_measurements_at_once_would_measure_each_other():
 
 async def test_nodes_in_networks_that_do_not_meet_say_so():
     agents = Agents(2)
-    other = Interfaces((Interface("ib0", "mlx5_0", 200.0, ("172.16.0.1/24",)),))
+    other = InterfaceList((NodeInterface("ib0", "mlx5_0", 200.0, ("172.16.0.1/24",)),))
     agents.fails["node-1", "/iperf/interfaces"] = lambda: msgspec.to_builtins(other)
     found = await agents.measure()
     assert {result.verdict for result in found.values()} == {Verdict.UNKNOWN}
@@ -268,40 +268,47 @@ async def test_nodes_in_networks_that_do_not_meet_say_so():
 
 
 def test_how_long_it_takes_at_most_is_known_before():
-    manner = manner_of("data", None, None, LIMITS, force=False)
-    assert longest_s(2, manner) < longest_s(1_000, manner) < 100 * longest_s(2, manner)
+    manner = choose_meeting_settings(IperfOptions(), LIMITS)
+    assert longest_duration_s(2, manner) < longest_duration_s(1_000, manner) < 100 * longest_duration_s(2, manner)
 
 
-def interface(name: str, *addresses: str) -> Interface:
-    return Interface(name, addresses=addresses)
+def interface(name: str, *addresses: str) -> NodeInterface:
+    return NodeInterface(name, addresses=addresses)
 
 
 def test_interfaces_of_one_network_meet_whatever_they_are_called():
     ours = [interface("net1", "10.1.0.1/24"), interface("net2", "10.2.0.1/24")]
     theirs = [interface("net1", "10.2.0.2/24"), interface("net2", "10.1.0.2/24")]
-    found = [(lane.client.name, lane.server.name, lane.server_address) for lane in lanes(ours, theirs, "data")]
+    found = [
+        (lane.client.name, lane.server.name, lane.server_address) for lane in pair_interfaces(ours, theirs, "data")
+    ]
     assert found == [("net1", "net2", "10.1.0.2"), ("net2", "net1", "10.2.0.2")]
 
 
 def test_interfaces_of_one_name_meet_where_each_has_a_network_of_its_own():
     ours = [interface("net1", "10.1.0.0/31"), interface("net2", "10.2.0.0/31")]
     theirs = [interface("net1", "10.1.0.2/31"), interface("net2", "fd00::1/127")]
-    assert [(lane.client.name, lane.server_address) for lane in lanes(ours, theirs, "data")] == [("net1", "10.1.0.2")]
+    assert [(lane.client.name, lane.server_address) for lane in pair_interfaces(ours, theirs, "data")] == [
+        ("net1", "10.1.0.2")
+    ]
 
 
 def test_two_interfaces_in_one_network_meet_one_each():
     ours = [interface("net1", "10.1.0.1/24"), interface("net2", "10.1.0.2/24")]
     theirs = [interface("net1", "10.1.0.3/24"), interface("net2", "10.1.0.4/24")]
-    assert [(lane.client.name, lane.server.name) for lane in lanes(ours, theirs, "data")] == [
+    assert [(lane.client.name, lane.server.name) for lane in pair_interfaces(ours, theirs, "data")] == [
         ("net1", "net1"),
         ("net2", "net2"),
     ]
 
 
 def test_one_address_on_both_nodes_is_no_way_between_them():
-    assert lanes([interface("virbr0", "192.168.122.1/24")], [interface("virbr0", "192.168.122.1/24")], "data") == []
+    assert (
+        pair_interfaces([interface("virbr0", "192.168.122.1/24")], [interface("virbr0", "192.168.122.1/24")], "data")
+        == []
+    )
 
 
 def test_the_management_interfaces_meet_whatever_their_name_and_network():
-    found = lanes([interface("eth0", "10.1.0.1/24")], [interface("eno1", "10.9.0.1/24")], "mgmt")
+    found = pair_interfaces([interface("eth0", "10.1.0.1/24")], [interface("eno1", "10.9.0.1/24")], "mgmt")
     assert [(lane.client_address, lane.server_address) for lane in found] == [("10.1.0.1", "10.9.0.1")]

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 from tests.checks.recorded import RecordedCommands
 
-from muster_agent.fleet.members import Slice
-from muster_agent.fleet.ping_peers import AGAIN_S, SETTLED_S, SLICES, PeersForPing, believed_up
+from muster_agent.fleet.members import AgentEndpointSlice, AgentService
+from muster_agent.fleet.ping_peers import AGAIN_S, SETTLED_S, SLICES, PingPeers, believed_up
 from muster_checks.base.counter_history import History
 from muster_checks.base.execution import CannotTell, run_probe
 from muster_checks.base.vocabulary import Result, Verdict
@@ -30,14 +30,16 @@ def endpoint(node: str, address: str, **conditions: bool) -> dict[str, Any]:
     return {"addresses": [address], "nodeName": node, "conditions": conditions}
 
 
-def slice_of(name: str, *endpoints: dict[str, Any]) -> Slice:
-    return msgspec.convert({"metadata": {"name": name}, "addressType": "IPv4", "endpoints": list(endpoints)}, Slice)
+def slice_of(name: str, *endpoints: dict[str, Any]) -> AgentEndpointSlice:
+    return msgspec.convert(
+        {"metadata": {"name": name}, "addressType": "IPv4", "endpoints": list(endpoints)}, AgentEndpointSlice
+    )
 
 
 class Server:
     """The API server's EndpointSlices, by name; counts what it is asked."""
 
-    def __init__(self, *slices: Slice) -> None:
+    def __init__(self, *slices: AgentEndpointSlice) -> None:
         self.slices = {each.metadata.name: each for each in slices}
         self.asked: list[Mapping[str, Any]] = []
         self.fails: Exception | None = None
@@ -49,9 +51,9 @@ class Server:
         _kind: type,
         *,
         params: Mapping[str, Any],
-        transform: Callable[[Slice], Slice],
+        transform: Callable[[AgentEndpointSlice], AgentEndpointSlice],
         timeout_s: float,
-    ) -> AsyncIterator[ListPage[Slice]]:
+    ) -> AsyncIterator[ListPage[AgentEndpointSlice]]:
         assert timeout_s > 0
         assert path.endswith("/namespaces/muster/endpointslices")
         self.asked.append(params)
@@ -74,10 +76,10 @@ class Clock:
 class Setting:
     """An agent on node-1. ``pings``: output of ping by address; all others are sound."""
 
-    def __init__(self, *slices: Slice) -> None:
+    def __init__(self, *slices: AgentEndpointSlice) -> None:
         self.server = Server(*slices)
         self.clock = Clock()
-        self.peers = PeersForPing("node-1", "muster", "agents", clock=self.clock)
+        self.peers = PingPeers("node-1", AgentService("muster", "agents"), clock=self.clock)
         self.commands = RecordedCommands({})
         self.view = NodeAmongOthers(
             commands=self.commands, history=History(self.clock), name="node-1", neighbours=self.peers
@@ -141,7 +143,7 @@ async def test_of_a_large_fleet_a_few_slices_are_kept_and_not_the_same_by_all():
     slices = [slice_of(f"agents-{n}", endpoint(f"node-{n + 100}", "10.0.0.2")) for n in range(150)]
     drawn = set()
     for number in range(20):
-        peers = PeersForPing(f"node-{number}", "muster", "agents")
+        peers = PingPeers(f"node-{number}", AgentService("muster", "agents"))
         peers.connect(cast("KubeClient", Server(*slices)))
         known = await peers.known()
         assert len(known) == SLICES
@@ -233,4 +235,4 @@ async def test_without_any_slice_nobody_is_known_and_ping_is_skipped():
 
 async def test_an_agent_that_never_reaches_its_cluster_says_so():
     with pytest.raises(CannotTell, match="not reached"):
-        await PeersForPing("node-1", "muster", "agents", connected_s=0.01).known()
+        await PingPeers("node-1", AgentService("muster", "agents"), connected_s=0.01).known()

@@ -8,16 +8,17 @@ import httpx2
 import jsonschema_rs
 import pytest
 
-from muster_agent.checks.node_check import Context
+from muster_agent.checks.local_node import LocalNode
 from muster_agent.checks.snapshot_check import SnapshotCheck
-from muster_agent.http.access import Caller, Denied
+from muster_agent.http.access import AccessDenied, Caller
 from muster_agent.http.routes import make_app
-from muster_agent.metrics.agent_metrics import Metrics
+from muster_agent.metrics.agent_metrics import AgentMetrics
 from muster_agent.node_agent import Agent
 from muster_agent.query.node_answer import CheckAnswer, NodeAnswer, no_answer
-from muster_agent.query.status_query import Asked, BadQuery
+from muster_agent.query.status_query import BadQuery, StatusQuery
 from muster_checks.base.declaration import Check, Cost, NodeView, Parameters
 from muster_checks.base.vocabulary import Finding, Verdict
+from muster_kube.nodehealth import AgentIdentity
 
 
 class Gate:
@@ -30,7 +31,7 @@ class Gate:
     async def caller(self, _headers, _client_host, *, needs=""):
         self.asked.append(needs)
         if needs and not self.trusted:
-            raise Denied(401, f"{needs}: expected a token")
+            raise AccessDenied(401, f"{needs}: expected a token")
         return Caller(trusted=self.trusted)
 
 
@@ -40,7 +41,7 @@ class Bench:
 
     def __init__(self) -> None:
         self.answers: list[NodeAnswer | Exception] = [sound("node-1"), sound("node-2")]
-        self.asked: list[Asked] = []
+        self.asked: list[StatusQuery] = []
         self.wait: asyncio.Event | None = None
         self.begun = asyncio.Event()
         self.closed = asyncio.Event()
@@ -48,14 +49,14 @@ class Bench:
         self.ran: list[str] = []
         self.hangs: asyncio.Event | None = None
         self.called_off = asyncio.Event()
-        context = Context(node="node-1", view=NodeView(), boot_id="boot")
+        local = LocalNode(name="node-1", view=NodeView(), boot_id="boot")
         checks = [
-            SnapshotCheck(self.check(name, cost), Parameters(), context, None)
+            SnapshotCheck(self.check(name, cost), Parameters(), local, None)
             for name, cost in (("pciebw", Cost.HEAVY), ("os", Cost.LIGHT))
         ]
-        self.agent = Agent(checks, context, pod_uid="pod-1", version="1")
+        self.agent = Agent(local, checks, AgentIdentity(pod_uid="pod-1", version="1"))
         fleet: object = object()
-        self.app = make_app(self.agent, Metrics("node-1", "1"), fleet, self.gate, asking=self.ask_fleet)  # type: ignore[arg-type]
+        self.app = make_app(self.agent, AgentMetrics("node-1", "1"), fleet, self.gate, fleet_query=self.query_fleet)  # type: ignore[arg-type]
         transport = httpx2.ASGITransport(app=self.app)
         self.client = httpx2.AsyncClient(transport=transport, base_url="http://10.0.0.1:3333")
 
@@ -75,7 +76,7 @@ class Bench:
             name=name, description="", cost=cost, parameters=Parameters, timeout_s=900.0, devices=("gpu",), probe=probe
         )
 
-    async def ask_fleet(self, _agent, _fleet, asked: Asked) -> AsyncGenerator[NodeAnswer, None]:
+    async def query_fleet(self, _agent, _fleet, asked: StatusQuery) -> AsyncGenerator[NodeAnswer, None]:
         self.asked.append(asked)
         try:
             for answer in self.answers:

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from tests.kube.conftest import Drop, FakeApi, Reply, Stream, Wire
 
-from muster_agent.fleet.tainter_client import PATH, SPARE_S, TaintersVolumes
-from muster_agent.settings import Settings, load
+from muster_agent.fleet.tainter_access import TainterAccess
+from muster_agent.fleet.tainter_client import PATH, SPARE_S, VolumeTrialClient
+from muster_agent.settings import AgentSettings, load_agent_settings
 from muster_checks.base.declaration import NodeView
 from muster_checks.base.execution import run_probe
 from muster_checks.base.vocabulary import Result, Verdict
@@ -53,7 +54,7 @@ def token(tmp_path: Path) -> Path:
 
 
 async def run(port: int, token: Path, *, url: str = "", ca: Path | None = None) -> Result:
-    lent = TaintersVolumes(url or f"http://127.0.0.1:{port}", token, ca)
+    lent = VolumeTrialClient(TainterAccess(url or f"http://127.0.0.1:{port}", token, ca))
     return await run_probe(PVC, NodeView(name="node-7", volumes=lent), LIMITS)
 
 
@@ -182,9 +183,9 @@ async def test_over_https_the_tainters_certificate_is_held_against_the_ca(tmp_pa
 
 
 def test_where_the_tainter_is_comes_from_file_or_environment(tmp_path: Path):
-    assert load(None, {"node": "n"}, {}).tainter_url is None
+    assert load_agent_settings(None, {"node": "n"}, {}).tainter_url is None
     environ = {"MUSTER_AGENT_TAINTER_URL": "https://muster-tainter.muster.svc:3334/", "MUSTER_AGENT_TAINTER_CA": "/ca"}
-    settings = load(None, {"node": "n"}, environ)
+    settings = load_agent_settings(None, {"node": "n"}, environ)
     assert settings.tainter_url == "https://muster-tainter.muster.svc:3334"
     assert settings.tainter_ca == Path("/ca")
     assert settings.tainter_token == Path("/var/run/secrets/muster.dev/token")
@@ -199,12 +200,12 @@ def test_where_the_tainter_is_comes_from_file_or_environment(tmp_path: Path):
 )  # fmt: skip
 def test_a_url_that_is_none_stops_the_start_and_is_named(url: str):
     with pytest.raises(SettingsError, match=r"MUSTER_AGENT_TAINTER_URL: "):
-        load(None, {"node": "n"}, {"MUSTER_AGENT_TAINTER_URL": url})
+        load_agent_settings(None, {"node": "n"}, {"MUSTER_AGENT_TAINTER_URL": url})
 
 
 @pytest.mark.parametrize("url", ["http://t", "https://t:3334", "http://10.0.0.1:3334/muster", "http://[::1]:3334"])
 def test_a_url_of_a_host_is_taken(url: str):
-    assert Settings(node="n", tainter_url=url).tainter_url == url
+    assert AgentSettings(node="n", tainter_url=url).tainter_url == url
 
 
 def test_nothing_of_it_is_loaded_by_an_agent_that_has_no_tainter_to_ask():

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.kube.conftest import FakeApi, Stream, Wire, api, client, config, fake_time, wire  # noqa: F401 - fixtures
 
-from muster_agent.http.access import Access, Caller, Denied
+from muster_agent.http.access import AccessControl, AccessDenied, Caller
 from muster_kube.api.client import KubeClient
 from muster_kube.api.reviews import ACCESS_REVIEWS, TOKEN_REVIEWS, Reviews
 
@@ -66,16 +66,18 @@ def bearer(token: str) -> dict[str, str]:
     return {"authorization": f"Bearer {token}", "host": "10.1.2.9:3333"}
 
 
-async def denied(access: Access, headers: Mapping[str, str], host: str | None = POD, needs: str = "force") -> Denied:
-    with pytest.raises(Denied) as caught:
+async def denied(
+    access: AccessControl, headers: Mapping[str, str], host: str | None = POD, needs: str = "force"
+) -> AccessDenied:
+    with pytest.raises(AccessDenied) as caught:
         await access.caller(headers, host, needs=needs)
     return caught.value
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"])
 async def test_loopback_may_do_everything_without_a_token(cluster: Cluster, reviews: Reviews, host: str):
-    assert await Access(reviews).caller(LOCAL, host, needs="force") == Caller(trusted=True)
-    assert await Access(None).caller(LOCAL, host, needs="force") == Caller(trusted=True)
+    assert await AccessControl(reviews).caller(LOCAL, host, needs="force") == Caller(trusted=True)
+    assert await AccessControl(None).caller(LOCAL, host, needs="force") == Caller(trusted=True)
     assert cluster.reviews == 0
 
 
@@ -83,14 +85,14 @@ async def test_loopback_may_do_everything_without_a_token(cluster: Cluster, revi
 async def test_a_stranger_may_ask_what_disturbs_nobody_and_costs_no_review(
     cluster: Cluster, reviews: Reviews, host: str | None
 ):
-    assert await Access(reviews).caller(LOCAL, host) == Caller()
-    assert await Access(reviews).caller(LOCAL | bearer("nobody@muster"), host) == Caller()
+    assert await AccessControl(reviews).caller(LOCAL, host) == Caller()
+    assert await AccessControl(reviews).caller(LOCAL | bearer("nobody@muster"), host) == Caller()
     assert cluster.reviews == 0
 
 
 @pytest.mark.parametrize("host", [POD, None])
 async def test_what_disturbs_takes_a_token_from_anywhere_else(reviews: Reviews, host: str | None):
-    error = await denied(Access(reviews), {}, host)
+    error = await denied(AccessControl(reviews), {}, host)
     assert error.status == 401
     assert error.message == (
         "force: expected to be asked over loopback (kubectl port-forward), or with a header Authorization: Bearer "
@@ -100,17 +102,17 @@ async def test_what_disturbs_takes_a_token_from_anywhere_else(reviews: Reviews, 
 
 async def test_what_a_proxy_says_of_the_caller_is_not_believed(reviews: Reviews):
     forged = {"x-forwarded-for": "127.0.0.1", "x-real-ip": "127.0.0.1", "forwarded": "for=127.0.0.1"}
-    assert (await denied(Access(reviews), forged)).status == 401
+    assert (await denied(AccessControl(reviews), forged)).status == 401
 
 
 @pytest.mark.parametrize("token", ["ann@api", "ann@muster"])
 async def test_a_person_with_the_right_is_trusted(cluster: Cluster, reviews: Reviews, token: str):
-    caller = await Access(reviews).caller(bearer(token), POD, needs="force")
+    caller = await AccessControl(reviews).caller(bearer(token), POD, needs="force")
     assert caller == Caller(trusted=True, user="ann")
 
 
 async def test_another_agent_is_known_by_its_audience_and_its_right(cluster: Cluster, reviews: Reviews):
-    caller = await Access(reviews).caller(bearer(f"{AGENT}@muster"), POD, needs="force")
+    caller = await AccessControl(reviews).caller(bearer(f"{AGENT}@muster"), POD, needs="force")
     assert caller == Caller(trusted=True, agent=True, user=AGENT)
 
 
@@ -123,13 +125,13 @@ async def test_another_agent_is_known_by_its_audience_and_its_right(cluster: Clu
     ],
 )
 async def test_whoever_lacks_the_right_is_told_which(cluster: Cluster, reviews: Reviews, token: str, user: str):
-    error = await denied(Access(reviews), bearer(token))
+    error = await denied(AccessControl(reviews), bearer(token))
     assert (error.status, error.message) == (403, f"force: {user} may not patch nodehealths.muster.dev")
 
 
 @pytest.mark.parametrize("token", ["ann@else", "nobody@muster", "ann", "x" * 20_000])
 async def test_a_token_that_is_not_good_here_is_nobodys(cluster: Cluster, reviews: Reviews, token: str):
-    error = await denied(Access(reviews), bearer(token))
+    error = await denied(AccessControl(reviews), bearer(token))
     assert error.status == 401
     assert "does not know this token" in error.message
     assert token not in error.message
@@ -137,18 +139,18 @@ async def test_a_token_that_is_not_good_here_is_nobodys(cluster: Cluster, review
 
 @pytest.mark.parametrize("given", ["Basic YW5uOnB3", "Bearer", "Bearer  ", "ann@muster"])
 async def test_any_other_authorization_is_none(reviews: Reviews, given: str):
-    error = await denied(Access(reviews), {"authorization": given})
+    error = await denied(AccessControl(reviews), {"authorization": given})
     assert error.status == 401
     assert "YW5uOnB3" not in error.message
 
 
 async def test_the_scheme_is_read_in_any_case(cluster: Cluster, reviews: Reviews):
     headers = {"authorization": "bEARER  ann@api "}
-    assert (await Access(reviews).caller(headers, POD, needs="force")).user == "ann"
+    assert (await AccessControl(reviews).caller(headers, POD, needs="force")).user == "ann"
 
 
 async def test_with_require_token_loopback_is_no_right_and_every_question_takes_one(cluster: Cluster, reviews: Reviews):
-    access = Access(reviews, require_token=True)
+    access = AccessControl(reviews, require_token=True)
     for needs in ("", "force"):
         error = await denied(access, LOCAL, "127.0.0.1", needs)
         assert error.status == 401
@@ -159,13 +161,13 @@ async def test_with_require_token_loopback_is_no_right_and_every_question_takes_
 
 
 async def test_an_agent_without_a_cluster_says_that_nobody_vouches_for_a_token():
-    error = await denied(Access(None), bearer("ann@api"))
+    error = await denied(AccessControl(None), bearer("ann@api"))
     assert (error.status, "knows none" in error.message) == (503, True)
 
 
 async def test_an_api_server_that_refuses_reviews_is_named(api: FakeApi, reviews: Reviews):  # noqa: F811 - the fixture
     api.on("POST", TOKEN_REVIEWS, Wire.Reply(403, Wire.failure(403, "Forbidden", "cannot create tokenreviews")))
-    error = await denied(Access(reviews), bearer("ann@api"))
+    error = await denied(AccessControl(reviews), bearer("ann@api"))
     assert error.status == 503
     assert "cannot create tokenreviews" in error.message
 
@@ -176,7 +178,7 @@ async def test_an_api_server_that_says_nothing_is_not_waited_for_any_longer(
     loop_time: Any,
 ):
     api.on("POST", TOKEN_REVIEWS, Stream())
-    asking = [asyncio.create_task(denied(Access(reviews, review_s=20.0), bearer("ann@api"))) for _ in range(2)]
+    asking = [asyncio.create_task(denied(AccessControl(reviews, review_s=20.0), bearer("ann@api"))) for _ in range(2)]
     await Wire.until(lambda: api.asked)
     await loop_time.passes(25.0)
     for task in asking:
@@ -191,7 +193,7 @@ async def test_reviews_are_made_one_at_a_time(
     loop_time: Any,
 ):
     api.on("POST", TOKEN_REVIEWS, Stream())
-    access = Access(reviews, review_s=20.0)
+    access = AccessControl(reviews, review_s=20.0)
     asking = [asyncio.create_task(denied(access, bearer(f"made-up-{n}"))) for n in range(50)]
     await Wire.until(lambda: api.asked)
     assert api.connections == 1, "a flood of tokens takes no second connection"
@@ -212,8 +214,8 @@ async def test_reviews_are_made_one_at_a_time(
 async def test_a_web_page_gets_nothing_from_a_port_forward_that_happens_to_be_open(
     reviews: Reviews, sent: Mapping[str, str]
 ):
-    assert (await denied(Access(reviews), sent, "127.0.0.1")).status == 401
-    assert await Access(reviews).caller(sent, "127.0.0.1") == Caller()
+    assert (await denied(AccessControl(reviews), sent, "127.0.0.1")).status == 401
+    assert await AccessControl(reviews).caller(sent, "127.0.0.1") == Caller()
 
 
 @pytest.mark.parametrize(
@@ -229,4 +231,4 @@ async def test_a_web_page_gets_nothing_from_a_port_forward_that_happens_to_be_op
     ],
 )
 async def test_people_and_their_tools_keep_loopbacks_right(sent: Mapping[str, str]):
-    assert (await Access(None).caller(sent, "127.0.0.1", needs="force")).trusted
+    assert (await AccessControl(None).caller(sent, "127.0.0.1", needs="force")).trusted

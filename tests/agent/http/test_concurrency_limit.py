@@ -10,8 +10,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from muster_agent.app import _listen, _server
 from muster_agent.http.concurrency_limit import AT_ONCE
+from muster_agent.http.server import listen, make_server
 from muster_agent.http.size_limit import HEADERS_LIMIT, LONG_AT_ONCE
 
 
@@ -22,9 +22,9 @@ class Service:
         self.asked = 0
         self._open: list[asyncio.StreamWriter] = []
         self.may_answer = asyncio.Event()
-        self.listener = _listen("127.0.0.1", 0)
+        self.listener = listen("127.0.0.1", 0)
         routes = [Route("/status", self._status), Route("/healthz", self._ok), Route("/readyz", self._ok)]
-        self.server: uvicorn.Server = _server(Starlette(routes=routes))
+        self.server: uvicorn.Server = make_server(Starlette(routes=routes))
 
     async def _status(self, _request: Request) -> PlainTextResponse:
         self.asked += 1

@@ -8,16 +8,18 @@ from collections.abc import Sequence
 import httpx2
 import pytest
 from pydantic import Field
+from tests.agent.recording_reporter import RecordingReporter
 
-from muster_agent.checks.node_check import Context
+from muster_agent.checks.local_node import LocalNode
 from muster_agent.checks.snapshot_check import SnapshotCheck
 from muster_agent.checks.stream_check import StreamCheck
 from muster_agent.http.routes import make_app
-from muster_agent.metrics.agent_metrics import Metrics
-from muster_agent.node_agent import Agent, Publication
+from muster_agent.metrics.agent_metrics import AgentMetrics
+from muster_agent.node_agent import Agent, AgentReadings
 from muster_checks.base.declaration import Check, Cost, NodeView, Parameters
 from muster_checks.base.vocabulary import Finding, Measurement, Verdict
 from muster_checks.registry import load_registry
+from muster_kube.nodehealth import AgentIdentity
 
 LIMIT_S = 600.0  # passed by the test that means it, never by a machine that is slow
 
@@ -55,9 +57,9 @@ class Probe:
 class Bench:
     def __init__(self) -> None:
         self.probe = Probe()
-        self.complaint = ""
-        self.metrics = Metrics("node-1", "1.2.3")
-        context = Context(node="node-1", view=NodeView(), boot_id="boot")
+        self.reporter = RecordingReporter()
+        self.metrics = AgentMetrics("node-1", "1.2.3")
+        local = LocalNode(name="node-1", view=NodeView(), boot_id="boot")
         link = Check(
             name="link",
             description="how fast links are",
@@ -70,17 +72,15 @@ class Bench:
         )
         dmesg = load_registry(plug_ins=[])["dmesg"]
         self.agent = Agent(
+            local,
             [
-                SnapshotCheck(link, LinkParameters(), context, None),
-                StreamCheck(dmesg, dmesg.parameters(), context, None),
+                SnapshotCheck(link, LinkParameters(), local, None),
+                StreamCheck(dmesg, dmesg.parameters(), local, None),
             ],
-            context,
-            pod_uid="pod-1",
-            version="1.2.3",
-            hardware={"cpumodel": "Some CPU", "gpumodel": "H100"},
-            publication=lambda: Publication(complaint=self.complaint),
+            AgentIdentity(pod_uid="pod-1", version="1.2.3"),
+            reporter=self.reporter,
         )
-        self.metrics.bind(self.agent.readings())
+        self.metrics.bind(AgentReadings(self.agent, {"cpumodel": "Some CPU", "gpumodel": "H100"}))
         transport = httpx2.ASGITransport(app=make_app(self.agent, self.metrics))
         self.client = httpx2.AsyncClient(transport=transport, base_url="http://10.1.2.3:3333")
 
@@ -212,7 +212,7 @@ async def test_the_page_for_people_names_every_route_and_parameter(bench: Bench)
 async def test_readiness_says_why_not(bench: Bench):
     bench.agent.checks.pop("dmesg")
     assert (await bench.get("/readyz")).status_code == 200
-    bench.complaint = "a change is unpublished for 61 s"
+    bench.reporter.complaint = "a change is unpublished for 61 s"
     answer = await bench.get("/readyz")
     assert (answer.status_code, answer.text) == (503, "a change is unpublished for 61 s\n")
     assert (await bench.get("/healthz")).status_code == 200

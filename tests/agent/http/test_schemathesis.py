@@ -6,15 +6,17 @@ from dataclasses import replace
 import schemathesis
 from hypothesis import HealthCheck, settings
 
-from muster_agent.checks.node_check import Context, Running
+from muster_agent.checks.local_node import LocalNode
+from muster_agent.checks.node_check import NodeCheck
 from muster_agent.checks.snapshot_check import SnapshotCheck
 from muster_agent.checks.stream_check import StreamCheck
 from muster_agent.http.routes import make_app
-from muster_agent.metrics.agent_metrics import Metrics
+from muster_agent.metrics.agent_metrics import AgentMetrics
 from muster_agent.node_agent import Agent
 from muster_checks.base.declaration import Check, NodeView
 from muster_checks.base.vocabulary import Finding, Measurement, Verdict
 from muster_checks.registry import load_registry
+from muster_kube.nodehealth import AgentIdentity
 
 FOUND = Finding(
     component="gpu/0000:3b:00.0",
@@ -36,18 +38,18 @@ class Quiet(StreamCheck):
         return ""
 
 
-def running(check: Check, context: Context) -> Running:
+def running(check: Check, local: LocalNode) -> NodeCheck:
     parameters = check.parameters()
     if check.stream is not None:
-        return Quiet(check, parameters, context, None)
-    return SnapshotCheck(replace(check, probe=find), parameters, context, None)
+        return Quiet(check, parameters, local, None)
+    return SnapshotCheck(replace(check, probe=find), parameters, local, None)
 
 
 def app():
-    context = Context(node="node-1", view=NodeView(), boot_id="boot")
-    checks = [running(check, context) for check in load_registry(plug_ins=[]).values()]
-    agent = Agent(checks, context, pod_uid="pod-1", version="1.2.3")
-    return make_app(agent, Metrics("node-1", "1.2.3"))
+    local = LocalNode(name="node-1", view=NodeView(), boot_id="boot")
+    checks = [running(check, local) for check in load_registry(plug_ins=[]).values()]
+    agent = Agent(local, checks, AgentIdentity(pod_uid="pod-1", version="1.2.3"))
+    return make_app(agent, AgentMetrics("node-1", "1.2.3"))
 
 
 schema = schemathesis.openapi.from_asgi("/openapi.json", app())

@@ -14,14 +14,15 @@ from tests.agent.idle.test_device_users import OWN, Node
 from tests.agent.idle.test_vendor_tools import Tools, reading
 from tests.agent.kubelet_socket import Kubelet, devices, pod
 
+from muster_agent.clock import AgentClock
 from muster_agent.idle.detector import (
     DRIVER_AGAIN_S,
     DRIVER_S,
     FORGIVEN_S,
     FORGOTTEN_S,
     LOOK_S,
-    UNTOLD,
-    Idleness,
+    UNKNOWN,
+    IdleDetector,
     KubeletLost,
 )
 from muster_agent.idle.occupancy import Occupancy
@@ -54,17 +55,15 @@ class World:
         self._look_again = asyncio.Event()
         self.idleness = self.agent()
 
-    def agent(self, since: float = 0.0, answer_s: float = PATIENT_S, kubelet: PodResources | None = None) -> Idleness:
-        made = Idleness(
+    def agent(
+        self, since: float = 0.0, answer_s: float = PATIENT_S, kubelet: PodResources | None = None
+    ) -> IdleDetector:
+        made = IdleDetector(
             self.view,
-            socket=self.socket,
+            kubelet or PodResources(self.socket, answer_s=answer_s, sleep=self._sleep),
             since=since,
             on_change=lambda: self.changes.append(made.idle_since is not None),
-            wall=lambda: BEGUN + self.now,
-            clock=lambda: self.now,
-            sleep=self._sleep,
-            answer_s=answer_s,
-            kubelet=kubelet,
+            clock=AgentClock(monotonic=lambda: self.now, wall=lambda: BEGUN + self.now, sleep=self._sleep),
         )
         self.idleness = made
         return made
@@ -125,9 +124,9 @@ async def world(tmp_path: Path, socket: Path) -> AsyncIterator[World]:
 
 
 def test_it_is_what_the_agent_asks_of_an_occupancy(tmp_path: Path) -> None:
-    occupancy: Occupancy = Idleness(NodeView(tmp_path), socket=tmp_path / "none")
+    occupancy: Occupancy = IdleDetector(NodeView(tmp_path), PodResources(tmp_path / "none"))
     assert occupancy.idle_since is None
-    assert occupancy.busy.startswith(UNTOLD)
+    assert occupancy.busy.startswith(UNKNOWN)
 
 
 # --- one look
@@ -135,34 +134,34 @@ def test_it_is_what_the_agent_asks_of_an_occupancy(tmp_path: Path) -> None:
 
 async def test_a_pod_with_a_gpu_makes_the_node_busy(world: World, kubelet: Kubelet) -> None:
     kubelet.answer = GPU
-    assert await world.idleness.look() == HELD
+    assert await world.idleness.find_work() == HELD
     assert (world.idleness.busy, world.idleness.idle_since) == (HELD, None)
 
 
 async def test_more_pods_are_counted(world: World, kubelet: Kubelet) -> None:
     kubelet.answer = GPU + pod("train-1", devices("nvidia.com/gpu", "GPU-2"))
-    assert await world.idleness.look() == f"{HELD}, and 1 more pods have accelerators"
+    assert await world.idleness.find_work() == f"{HELD}, and 1 more pods have accelerators"
 
 
 async def test_a_process_beside_all_pods_makes_the_node_busy(world: World, kubelet: Kubelet) -> None:
     world.node.process(5000, "python3", "/dev/nvidia0")
-    assert await world.idleness.look() == "process python3 (PID 5000) holds /dev/nvidia0"
+    assert await world.idleness.find_work() == "process python3 (PID 5000) holds /dev/nvidia0"
 
 
 async def test_memory_in_use_makes_the_node_busy(world: World, kubelet: Kubelet) -> None:
     world.tools._answers["nvml"] = [reading(70_000.0)]
-    assert (await world.idleness.look()).startswith("70000 MiB of GPU 0")
+    assert (await world.idleness.find_work()).startswith("70000 MiB of GPU 0")
 
 
 async def test_a_node_that_nobody_uses_is_idle(world: World, kubelet: Kubelet) -> None:
-    assert await world.idleness.look() == ""
+    assert await world.idleness.find_work() == ""
     assert (world.idleness.busy, world.idleness.idle_since) == ("", BEGUN)
 
 
 async def test_without_a_kubelet_processes_decide(world: World) -> None:
-    assert await world.idleness.look() == ""
+    assert await world.idleness.find_work() == ""
     world.node.process(5000, "python3", "/dev/nvidia0")
-    assert await world.idleness.look() == "process python3 (PID 5000) holds /dev/nvidia0"
+    assert await world.idleness.find_work() == "process python3 (PID 5000) holds /dev/nvidia0"
 
 
 async def test_a_kubelet_that_does_not_answer_leaves_the_node_in_use(world: World, kubelet: Kubelet) -> None:
@@ -173,9 +172,9 @@ async def test_a_kubelet_that_does_not_answer_leaves_the_node_in_use(world: Worl
         return b""
 
     kubelet.answer = hang
-    for look in (world.agent(answer_s=0.2).look, world.idleness.look_beside_test):
+    for look in (world.agent(answer_s=0.2).find_work, world.idleness.find_foreign_work):
         told = await look()
-        assert told.startswith(UNTOLD)
+        assert told.startswith(UNKNOWN)
         assert "no answer within 0.2 s" in told
     go_on.set()
 
@@ -183,25 +182,25 @@ async def test_a_kubelet_that_does_not_answer_leaves_the_node_in_use(world: Worl
 async def test_a_process_that_is_seen_outranks_a_kubelet_that_does_not_tell(world: World, kubelet: Kubelet) -> None:
     kubelet.answer = b"\xff"
     world.node.process(5000, "python3", "/dev/nvidia0")
-    assert await world.idleness.look() == "process python3 (PID 5000) holds /dev/nvidia0"
+    assert await world.idleness.find_work() == "process python3 (PID 5000) holds /dev/nvidia0"
 
 
 async def test_who_sees_only_a_container_and_no_kubelet_cannot_tell(world: World) -> None:
     (world.view.root / "proc/2/stat").unlink()
-    told = await world.idleness.look()
-    assert told.startswith(UNTOLD)
+    told = await world.idleness.find_work()
+    assert told.startswith(UNKNOWN)
     assert "hostPID" in told
 
 
 async def test_the_kubelet_s_word_does_for_who_sees_only_a_container(world: World, kubelet: Kubelet) -> None:
     (world.view.root / "proc/2/stat").unlink()
-    assert await world.idleness.look() == ""
+    assert await world.idleness.find_work() == ""
 
 
 async def test_a_node_without_accelerators_is_idle_whatever_runs(world: World) -> None:
     (world.view.root / "dev/nvidia0").unlink()
     (world.view.root / "proc/2/stat").unlink()
-    assert await world.idleness.look() == ""
+    assert await world.idleness.find_work() == ""
     assert world.tools.asked == []
 
 
@@ -210,8 +209,8 @@ async def test_a_broken_look_is_no_idle_node(world: World, monkeypatch: pytest.M
         raise RuntimeError("boom")
 
     monkeypatch.setattr(world.idleness._kubelet, "holders", fails)
-    assert await world.idleness.look() == f"{UNTOLD}boom"
-    assert await world.idleness.look_beside_test() == f"{UNTOLD}boom"
+    assert await world.idleness.find_work() == f"{UNKNOWN}boom"
+    assert await world.idleness.find_foreign_work() == f"{UNKNOWN}boom"
 
 
 async def test_a_driver_that_hangs_is_not_waited_for(world: World, kubelet: Kubelet, loop_time: LoopTime) -> None:
@@ -223,10 +222,10 @@ async def test_a_driver_that_hangs_is_not_waited_for(world: World, kubelet: Kube
         return Output(argv=tuple(argv))
 
     world.tools.run = hang  # type: ignore[method-assign,assignment]
-    look = asyncio.create_task(world.idleness.look())
+    look = asyncio.create_task(world.idleness.find_work())
     await asked.wait()
     await loop_time.passes(DRIVER_S)
-    assert (await look).startswith(UNTOLD)
+    assert (await look).startswith(UNKNOWN)
     never.set()
 
 
@@ -234,37 +233,37 @@ async def test_a_driver_that_hangs_is_not_waited_for(world: World, kubelet: Kube
 
 
 async def test_what_a_test_does_itself_is_no_work(world: World, kubelet: Kubelet) -> None:
-    assert await world.idleness.look() == ""
+    assert await world.idleness.find_work() == ""
     world.node.process(900, "nv-hostengine", "/dev/nvidia0")
     world.node.process(5000, "nvvs", "/dev/nvidia0", parent=900)
     world.node.process(5001, "python3", "/dev/nvidia0", parent=OWN)
     world.tools._answers["nvml"] = [reading(70_000.0)]
-    assert await world.idleness.look_beside_test() == ""
+    assert await world.idleness.find_foreign_work() == ""
 
 
 async def test_pods_that_wait_are_no_work_to_who_asks_beside_them_and_others_are(
     world: World, kubelet: Kubelet
 ) -> None:
     kubelet.answer = GPU
-    for look in (world.idleness.look, world.idleness.look_beside_test):
+    for look in (world.idleness.find_work, world.idleness.find_foreign_work):
         assert await look("team-a/train-") == ""
         assert await look("team-a/serve-") == HELD
     assert world.idleness.idle_since is None, "the node is in use all the same"
     kubelet.answer = GPU + pod("serve-0", devices("nvidia.com/gpu", "GPU-2"))
-    assert await world.idleness.look("team-a/train-") == "pod team-a/serve-0 holds nvidia.com/gpu"
+    assert await world.idleness.find_work("team-a/train-") == "pod team-a/serve-0 holds nvidia.com/gpu"
     kubelet.answer = GPU
     world.node.process(5000, "python3", "/dev/nvidia0")
-    assert "process python3" in await world.idleness.look("team-a/train-"), "what uses a device does not wait"
+    assert "process python3" in await world.idleness.find_work("team-a/train-"), "what uses a device does not wait"
 
 
 @pytest.mark.parametrize("comes", ["a pod", "a process"])
 async def test_work_that_comes_is_seen_beside_a_test(world: World, kubelet: Kubelet, comes: str) -> None:
-    assert await world.idleness.look() == ""
+    assert await world.idleness.find_work() == ""
     if comes == "a pod":
         kubelet.answer = GPU
     else:
         world.node.process(5000, "python3", "/dev/nvidia0")
-    assert await world.idleness.look_beside_test() != ""
+    assert await world.idleness.find_foreign_work() != ""
     assert world.idleness.idle_since == BEGUN
 
 
@@ -273,7 +272,7 @@ async def test_somebody_else_s_diagnostics_refuse_a_test_and_leave_the_node_idle
 ) -> None:
     world.node.process(900, "nv-hostengine")
     world.node.process(5000, "nvvs", "/dev/nvidia0", parent=900)
-    assert await world.idleness.look() == "DCGM runs diagnostics (nvvs, PID 5000)"
+    assert await world.idleness.find_work() == "DCGM runs diagnostics (nvvs, PID 5000)"
     assert world.idleness.idle_since == BEGUN
 
 
@@ -321,7 +320,7 @@ async def test_a_kubelet_that_is_started_anew_changes_nothing(world: World, firs
     async with world.running():
         first.close()
         await world.passes(FORGIVEN_S / 2)
-        assert (await world.idleness.look()).startswith(UNTOLD)  # no test is let in, though
+        assert (await world.idleness.find_work()).startswith(UNKNOWN)  # no test is let in, though
         with Kubelet().listens(world.socket):
             await world.passes(10)
             assert world.changes == [True]
@@ -336,7 +335,7 @@ async def test_a_kubelet_that_stays_away_is_told(world: World, first: ExitStack,
         first.close()
         await world.passes(away_s)
         assert world.changes == [True, False]
-        assert world.idleness.busy.startswith(UNTOLD)
+        assert world.idleness.busy.startswith(UNKNOWN)
         with Kubelet().listens(world.socket):
             await world.passes(10)
             assert world.changes == [True, False, True]
@@ -357,7 +356,7 @@ async def test_a_job_seen_after_a_silence_begins_a_new_rest(world: World, first:
 async def test_memory_that_a_look_found_in_use_is_asked_after_now_and_then(world: World, kubelet: Kubelet) -> None:
     world.tools._answers["nvml"] = [reading(70_000.0)]
     async with world.running():
-        assert await world.idleness.look()
+        assert await world.idleness.find_work()
         assert world.changes == [True, False]
         asked = len(world.tools.asked)
         await world.passes(10)
@@ -370,9 +369,9 @@ async def test_memory_that_a_look_found_in_use_is_asked_after_now_and_then(world
 
 async def test_a_look_asks_the_driver_again_whatever_it_said(world: World, kubelet: Kubelet) -> None:
     world.tools._answers["nvml"] = [reading(70_000.0)]
-    assert await world.idleness.look()
+    assert await world.idleness.find_work()
     world.tools._answers["nvml"] = [reading(4.0)]
-    assert await world.idleness.look() == ""
+    assert await world.idleness.find_work() == ""
     assert world.idleness.idle_since == BEGUN
 
 
@@ -386,7 +385,7 @@ async def test_a_failing_look_does_not_end_the_looking(
         with monkeypatch.context() as patch:
             patch.setattr(world.idleness._kubelet, "holders", fails)
             await world.passes(FORGIVEN_S)
-            assert world.idleness.busy == f"{UNTOLD}boom"
+            assert world.idleness.busy == f"{UNKNOWN}boom"
         await world.passes(10)
         assert world.idleness.busy == ""
 
@@ -397,14 +396,14 @@ async def test_a_failing_look_does_not_end_the_looking(
 async def test_an_idle_node_stays_idle_over_a_restart(world: World, kubelet: Kubelet) -> None:
     idleness = world.agent(since=BEGUN - 5000)
     assert (idleness.idle_since, idleness.busy) == (BEGUN - 5000, "")
-    assert await idleness.look() == ""
+    assert await idleness.find_work() == ""
     assert idleness.idle_since == BEGUN - 5000
     assert world.changes == []
 
 
 async def test_a_job_that_began_during_a_restart_is_told(world: World, kubelet: Kubelet) -> None:
     kubelet.answer = GPU
-    await world.agent(since=BEGUN - 5000).look()
+    await world.agent(since=BEGUN - 5000).find_work()
     assert world.changes == [False]
 
 
@@ -415,7 +414,7 @@ async def test_what_was_before_the_boot_or_lies_ahead_is_not_believed(
     (world.view.root / "proc/stat").write_text(f"cpu 1 2 3\nbtime {BEGUN - 1000:.0f}\nprocesses 4\n")
     idleness = world.agent(since=since)
     assert idleness.idle_since is None
-    await idleness.look()
+    await idleness.find_work()
     assert idleness.idle_since == BEGUN
 
 
@@ -424,7 +423,7 @@ async def test_a_connection_opened_in_time_is_what_is_asked(world: World, kubele
     opened.open_now()
     world.socket.unlink()
     idleness = world.agent(kubelet=opened)
-    assert await idleness.look() == ""
+    assert await idleness.find_work() == ""
     idleness.close()
 
 

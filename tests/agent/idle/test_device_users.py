@@ -8,7 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from muster_agent.idle.device_users import DEVICE, DeviceUser, Sight, has_accelerators, has_nvidia, see_device_users
+from muster_agent.idle.device_users import (
+    DEVICE,
+    DeviceScan,
+    DeviceUser,
+    has_accelerators,
+    has_nvidia,
+    scan_device_users,
+)
 from muster_checks.base.declaration import NodeView
 
 OWN = 4000
@@ -42,7 +49,7 @@ class Node:
         return folder
 
     def users(self) -> list[DeviceUser]:
-        return list(see_device_users(self.view, limit_s=60).users)
+        return list(scan_device_users(self.view, limit_s=60).users)
 
 
 @pytest.fixture
@@ -139,19 +146,19 @@ def test_a_process_that_cannot_be_told_of_is_still_seen(node: Node, stat: str) -
 def test_a_process_that_has_just_ended_is_none(node: Node) -> None:
     (node.root / "proc/5000").mkdir()
     (node.root / "proc/5001").symlink_to("gone")
-    sight = see_device_users(node.view, limit_s=60)
+    sight = scan_device_users(node.view, limit_s=60)
     assert (sight.users, sight.unreadable) == ((), 0)
 
 
 def test_a_machine_is_told_from_a_container(tmp_path: Path) -> None:
     node = Node(tmp_path)
-    assert not see_device_users(node.view, limit_s=60).hidden
+    assert not scan_device_users(node.view, limit_s=60).hidden
     (tmp_path / "proc/2/stat").write_text("2 (sleep) S 1 2 2 0 -1 0")
-    assert see_device_users(node.view, limit_s=60).hidden
+    assert scan_device_users(node.view, limit_s=60).hidden
 
 
 def test_a_root_without_processes_hides_them(tmp_path: Path) -> None:
-    sight = see_device_users(NodeView(tmp_path), limit_s=60)
+    sight = scan_device_users(NodeView(tmp_path), limit_s=60)
     assert sight.hidden
     assert sight.users == ()
 
@@ -160,7 +167,7 @@ def test_a_look_is_cut_short_in_time(node: Node) -> None:
     for pid in range(5000, 5010):
         node.process(pid, "python3", "/dev/nvidia0")
     ticks = iter(range(1000))
-    sight = see_device_users(node.view, limit_s=5, clock=lambda: float(next(ticks)))
+    sight = scan_device_users(node.view, limit_s=5, clock=lambda: float(next(ticks)))
     assert sight.cut_short
     assert len(sight.users) < 10
 
@@ -199,22 +206,22 @@ def child(real: NodeView) -> Iterator["subprocess.Popen[str]"]:
         yield process
 
 
-def of(view: NodeView, sight: Sight) -> list[DeviceUser]:
+def of(view: NodeView, sight: DeviceScan) -> list[DeviceUser]:
     assert not sight.cut_short
     return [user for user in sight.users if DEVICE.fullmatch(user.device)]
 
 
 def test_a_real_child_of_ours_is_no_user(real: NodeView, child: "subprocess.Popen[str]") -> None:
-    assert of(real, see_device_users(real, limit_s=60)) == []
+    assert of(real, scan_device_users(real, limit_s=60)) == []
 
 
 # what the agent would see from where it is no ancestor
 SEE = """
 import sys
 from pathlib import Path
-from muster_agent.idle.device_users import see_device_users
+from muster_agent.idle.device_users import scan_device_users
 from muster_checks.base.declaration import NodeView
-for user in see_device_users(NodeView(Path(sys.argv[1])), limit_s=60).users:
+for user in scan_device_users(NodeView(Path(sys.argv[1])), limit_s=60).users:
     print(user.pid, user.name, user.device)
 """
 
@@ -230,10 +237,10 @@ def test_processes_of_others_are_counted_where_they_may_not_be_looked_into(
     real: NodeView, child: "subprocess.Popen[str]"
 ) -> None:
     program = (
-        "import os, sys; from pathlib import Path; from muster_agent.idle.device_users import see_device_users;"
+        "import os, sys; from pathlib import Path; from muster_agent.idle.device_users import scan_device_users;"
         "from muster_checks.base.declaration import NodeView; import muster_checks.base.bounded_read;"
         "os.setgroups([]); os.setresgid(65534, 65534, 65534); os.setresuid(65534, 65534, 65534);"
-        "sight = see_device_users(NodeView(Path('/')), limit_s=60); print(sight.users, sight.unreadable > 0)"
+        "sight = scan_device_users(NodeView(Path('/')), limit_s=60); print(sight.users, sight.unreadable > 0)"
     )
     seen = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert seen.stdout == "() True\n"

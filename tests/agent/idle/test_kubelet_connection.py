@@ -15,7 +15,7 @@ import grpc
 import pytest
 from tests.agent.kubelet_socket import Kubelet, devices, field, pod
 
-from muster_agent.idle.pod_resources import LIMIT_BYTES, Holder, PodResources, Untold
+from muster_agent.idle.pod_resources import LIMIT_BYTES, DeviceHolder, HoldersUnknown, PodResources
 
 PATIENT_S = 60.0  # no server here is slow but on purpose; this machine may be
 GPU = pod("train-0", devices("nvidia.com/gpu", "GPU-1", "GPU-2"))
@@ -45,7 +45,7 @@ async def asking(path: Path, answer_s: float = PATIENT_S) -> AsyncIterator[PodRe
 
 
 async def untold(resources: PodResources) -> str:
-    with pytest.raises(Untold) as caught:
+    with pytest.raises(HoldersUnknown) as caught:
         await resources.holders()
     assert str(resources.path) in str(caught.value)
     return str(caught.value)
@@ -54,7 +54,7 @@ async def untold(resources: PodResources) -> str:
 async def test_a_pod_with_a_gpu_holds_the_node(path: Path, kubelet: Kubelet) -> None:
     kubelet.answer = GPU + pod("web", namespace="shop")
     async with asking(path) as resources:
-        assert await resources.holders() == [Holder("team-a/train-0", ("nvidia.com/gpu",))]
+        assert await resources.holders() == [DeviceHolder("team-a/train-0", ("nvidia.com/gpu",))]
 
 
 async def test_a_node_without_pods_is_free(path: Path, kubelet: Kubelet) -> None:
@@ -86,7 +86,7 @@ async def test_a_kubelet_that_was_started_anew_is_asked_at_once(path: Path) -> N
         with Kubelet().listens(path):
             assert await resources.holders() == []
         with Kubelet(GPU).listens(path):
-            assert await resources.holders() == [Holder("team-a/train-0", ("nvidia.com/gpu",))]
+            assert await resources.holders() == [DeviceHolder("team-a/train-0", ("nvidia.com/gpu",))]
 
 
 async def test_where_no_socket_ever_was_there_is_no_kubelet(path: Path) -> None:
@@ -266,7 +266,7 @@ async def test_a_caller_who_goes_away_leaves_the_connection_whole(path: Path, ku
 DROPPED = """
 import asyncio, os, sys
 from pathlib import Path
-from muster_agent.idle.pod_resources import PodResources, Untold
+from muster_agent.idle.pod_resources import PodResources, HoldersUnknown
 resources = PodResources(Path(sys.argv[1]), answer_s=60)
 import muster_agent.idle.grpc_call  # not all who test have their Python where nobody may read it
 if sys.argv[2] == "early":
@@ -276,7 +276,7 @@ async def main():
     for _ in range(2):
         try:
             print("holders", await resources.holders(), resources.lost, flush=True)
-        except Untold as untold:
+        except HoldersUnknown as untold:
             print("untold", untold, resources.lost, flush=True)
         sys.stdin.readline()
     resources.close()

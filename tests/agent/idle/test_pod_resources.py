@@ -8,47 +8,49 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.agent.kubelet_socket import claim, devices, pod
 
-from muster_agent.idle.pod_resources import Holder, Reader, is_accelerator
-from muster_agent.idle.protobuf import Garbled
+from muster_agent.idle.pod_resources import DeviceHolder, PodResourcesReader, is_accelerator
+from muster_agent.idle.protobuf import MalformedMessage
 
 SAMPLES = Path(__file__).parent / "samples"
 GPU = pod("train-0", devices("nvidia.com/gpu", "GPU-1", "GPU-2"))
 
 
 def test_a_pod_with_a_gpu_holds_it() -> None:
-    assert Reader().holders(GPU + pod("web", namespace="shop")) == [Holder("team-a/train-0", ("nvidia.com/gpu",))]
+    assert PodResourcesReader().holders(GPU + pod("web", namespace="shop")) == [
+        DeviceHolder("team-a/train-0", ("nvidia.com/gpu",))
+    ]
 
 
 def test_a_real_kubelet_s_answer_is_read() -> None:
     answer = (SAMPLES / "pod_resources_kubelet_1.20.2.bin").read_bytes()
-    assert Reader().holders(answer) == [Holder("default/train-0", ("nvidia.com/gpu",))]
+    assert PodResourcesReader().holders(answer) == [DeviceHolder("default/train-0", ("nvidia.com/gpu",))]
 
 
 def test_a_pod_that_has_ended_holds_nothing_though_a_real_kubelet_lists_it() -> None:
     answer = (SAMPLES / "pod_resources_kubelet_1.20.2_ended.bin").read_bytes()
     assert b"done-0" in answer
-    assert Reader().holders(answer) == []
+    assert PodResourcesReader().holders(answer) == []
 
 
 def test_pods_come_in_an_order_of_their_own() -> None:
     first, second = pod("a", devices("amd.com/gpu", "0")), pod("b", devices("nvidia.com/gpu", "1"))
-    assert Reader().holders(second + first) == Reader().holders(first + second)
+    assert PodResourcesReader().holders(second + first) == PodResourcesReader().holders(first + second)
 
 
 def test_a_claim_is_held_by_its_driver() -> None:
-    assert Reader().holders(pod("x", claim("gpu.nvidia.com", "k8s.gpu.nvidia.com/claim=1"))) == [
-        Holder("team-a/x", ("gpu.nvidia.com",))
+    assert PodResourcesReader().holders(pod("x", claim("gpu.nvidia.com", "k8s.gpu.nvidia.com/claim=1"))) == [
+        DeviceHolder("team-a/x", ("gpu.nvidia.com",))
     ]
 
 
 def test_a_claim_of_an_older_kubelet_is_held_by_its_cdi_devices() -> None:
-    assert Reader().holders(pod("x", claim("", "nvidia.com/gpu=0", "nvidia.com/gpu=1"))) == [
-        Holder("team-a/x", ("nvidia.com/gpu",))
+    assert PodResourcesReader().holders(pod("x", claim("", "nvidia.com/gpu=0", "nvidia.com/gpu=1"))) == [
+        DeviceHolder("team-a/x", ("nvidia.com/gpu",))
     ]
 
 
 def test_an_entry_without_devices_holds_nothing() -> None:
-    assert Reader().holders(pod("x", devices("nvidia.com/gpu"), claim(""))) == []
+    assert PodResourcesReader().holders(pod("x", devices("nvidia.com/gpu"), claim(""))) == []
 
 
 @pytest.mark.parametrize(
@@ -103,31 +105,31 @@ def test_network_cards_and_plain_devices_are_no_accelerators(resource: str) -> N
 
 @given(st.binary(max_size=64) | st.binary(max_size=32).map(lambda tail: GPU + tail))
 def test_bytes_are_read_or_refused(message: bytes) -> None:
-    with contextlib.suppress(Garbled):
-        assert isinstance(Reader().holders(message), list)
+    with contextlib.suppress(MalformedMessage):
+        assert isinstance(PodResourcesReader().holders(message), list)
 
 
 def test_half_an_answer_is_none() -> None:
     for length in range(1, len(GPU)):
-        with pytest.raises(Garbled):
-            Reader().holders(GPU[:length])
+        with pytest.raises(MalformedMessage):
+            PodResourcesReader().holders(GPU[:length])
 
 
 def test_a_pod_that_changes_is_read_again() -> None:
-    reader = Reader()
+    reader = PodResourcesReader()
     assert reader.holders(pod("a") + pod("b")) == []
     assert reader.holders(pod("b") + pod("a", devices("nvidia.com/gpu", "1"))) == [
-        Holder("team-a/a", ("nvidia.com/gpu",))
+        DeviceHolder("team-a/a", ("nvidia.com/gpu",))
     ]
     assert reader.holders(pod("b")) == []
 
 
 def test_more_pods_than_a_node_can_have_are_refused() -> None:
-    with pytest.raises(Garbled, match="more than 10000 fields"):
-        Reader().holders(b"\x0a\x00" * 10_001)
+    with pytest.raises(MalformedMessage, match="more than 10000 fields"):
+        PodResourcesReader().holders(b"\x0a\x00" * 10_001)
 
 
 def test_names_are_printable_and_short() -> None:
-    [holder] = Reader().holders(pod("x\n\x1b[31m" * 1000, devices("nvidia.com/gpu", "1")))
+    [holder] = PodResourcesReader().holders(pod("x\n\x1b[31m" * 1000, devices("nvidia.com/gpu", "1")))
     assert holder.pod.isprintable()
     assert len(holder.pod) < 300

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from muster_agent.idle.vendor_tools import ask_drivers, attached
+from muster_agent.idle.vendor_tools import attached_applications, query_vendor_tools
 from muster_checks.base.commands import Output
 from muster_checks.base.declaration import NodeView
 from muster_checks.nvidia.gpu import Gpu, GpuReading, NvmlReply
@@ -88,38 +88,41 @@ def node(root: Path, tools: Tools) -> NodeView:
 
 async def test_memory_in_use_is_work(tmp_path: Path) -> None:
     view = node(tmp_path, Tools(nvml=[reading(512.0, 70_000.0)]))
-    busy = await ask_drivers(view, environment={}, sleep=no_wait)
+    busy = await query_vendor_tools(view, environment={}, sleep=no_wait)
     assert busy.startswith("70000 MiB of GPU 1")
 
 
 async def test_what_the_driver_keeps_for_itself_is_no_work(tmp_path: Path) -> None:
-    assert await ask_drivers(node(tmp_path, Tools(nvml=[reading(1000.0, None)])), environment={}, sleep=no_wait) == ""
+    assert (
+        await query_vendor_tools(node(tmp_path, Tools(nvml=[reading(1000.0, None)])), environment={}, sleep=no_wait)
+        == ""
+    )
 
 
 async def test_memory_that_a_process_has_left_a_moment_ago_is_no_work(tmp_path: Path) -> None:
     tools = Tools(nvml=[reading(70_000.0), reading(4.0)])
-    assert await ask_drivers(node(tmp_path, tools), environment={}, sleep=no_wait) == ""
+    assert await query_vendor_tools(node(tmp_path, tools), environment={}, sleep=no_wait) == ""
     assert tools.asked == ["nvml", "nvml"]
 
 
 async def test_a_driver_that_does_not_answer_says_nothing(tmp_path: Path) -> None:
-    assert await ask_drivers(node(tmp_path, Tools(nvml=[b"Segmentation"])), environment={}, sleep=no_wait) == ""
+    assert await query_vendor_tools(node(tmp_path, Tools(nvml=[b"Segmentation"])), environment={}, sleep=no_wait) == ""
 
 
 async def test_a_node_without_accelerators_is_not_asked(tmp_path: Path) -> None:
     tools = Tools()
-    assert await ask_drivers(NodeView(tmp_path, commands=tools), environment={}, sleep=no_wait) == ""
+    assert await query_vendor_tools(NodeView(tmp_path, commands=tools), environment={}, sleep=no_wait) == ""
     assert tools.asked == []
 
 
 async def test_an_application_on_ipus_is_work(tmp_path: Path) -> None:
     view = NodeView(tmp_path, commands=Tools(gc_monitor=[DEVICES + GC_MONITOR]))
-    busy = await ask_drivers(view, environment=IPUS, sleep=no_wait)
+    busy = await query_vendor_tools(view, environment=IPUS, sleep=no_wait)
     assert busy == "gc-monitor shows gc-hosttraffictest (PID 81816) attached to IPUs"
 
 
 async def test_an_ipu_host_without_gc_monitor_says_nothing(tmp_path: Path) -> None:
-    assert await ask_drivers(NodeView(tmp_path, commands=Tools()), environment=IPUS, sleep=no_wait) == ""
+    assert await query_vendor_tools(NodeView(tmp_path, commands=Tools()), environment=IPUS, sleep=no_wait) == ""
 
 
 @pytest.mark.parametrize(
@@ -138,4 +141,4 @@ async def test_an_ipu_host_without_gc_monitor_says_nothing(tmp_path: Path) -> No
     ],
 )
 def test_attached_applications_are_in_tables_that_say_so(text: bytes, found: list[str]) -> None:
-    assert attached(text) == found
+    assert attached_applications(text) == found

@@ -9,8 +9,8 @@ import pytest
 from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from muster_agent.idle.occupancy import Vacant
-from muster_agent.metrics.agent_metrics import REASONS_LIMIT, CheckReading, Metrics
+from muster_agent.idle.occupancy import AlwaysIdle
+from muster_agent.metrics.agent_metrics import REASONS_LIMIT, AgentMetrics, CheckReading
 from muster_agent.metrics.measurements import COMPONENT_LIMIT, FAMILIES, MEASURED_LIMIT, UNITS
 from muster_checks.base.vocabulary import Finding, Measurement, Verdict
 
@@ -45,8 +45,8 @@ def finding(component: str, verdict: Verdict = Verdict.PASS, *measurements: Meas
 
 def scrape(*checks: CheckReading, busy: bool = False) -> Series:
     """What Prometheus would take: it refuses a scrape that has a series twice."""
-    metrics = Metrics("node-1", "1.0", wall=lambda: NOW)
-    occupancy = Vacant(NOW)
+    metrics = AgentMetrics("node-1", "1.0", wall=lambda: NOW)
+    occupancy = AlwaysIdle(NOW)
     occupancy.idle_since = None if busy else NOW
     metrics.bind(Readings(*checks), occupancy)
     found: Series = {}
@@ -215,9 +215,9 @@ def test_idleness_is_told(busy: bool):
 
 
 def test_the_time_from_a_sign_to_its_finding_is_a_histogram():
-    metrics = Metrics("node-1", "1.0")
-    metrics.detected("dmesg", 0.004)
-    metrics.detected("dmesg", -3.0)
+    metrics = AgentMetrics("node-1", "1.0")
+    metrics.record_detection("dmesg", 0.004)
+    metrics.record_detection("dmesg", -3.0)
     text = generate_latest(metrics.registry).decode()
     assert 'muster_agent_detect_seconds_bucket{check="dmesg",le="0.001"} 1.0' in text
     assert 'muster_agent_detect_seconds_bucket{check="dmesg",le="0.005"} 2.0' in text
@@ -288,8 +288,8 @@ def page() -> str:
 
 
 def test_the_page_for_users_names_exactly_the_families_that_exist_and_their_types():
-    metrics = Metrics("node-1", "1.0")
-    metrics.bind(Readings(reading("dmesg", counts={"read": 1})), Vacant())
+    metrics = AgentMetrics("node-1", "1.0")
+    metrics.bind(Readings(reading("dmesg", counts={"read": 1})), AlwaysIdle())
     written = re.findall(r"^\| `([a-z_]+)` \| (\w+) \|([\w, ]*)\|", page(), re.MULTILINE)
     exist = set()
     for family in metrics.registry.collect():
@@ -298,14 +298,14 @@ def test_the_page_for_users_names_exactly_the_families_that_exist_and_their_type
 
 
 def test_the_page_names_the_labels_of_each_family():
-    metrics = Metrics("node-1", "1.0")
+    metrics = AgentMetrics("node-1", "1.0")
     units = [Measurement(f"m{n}", 1.0, unit) for n, unit in enumerate([*UNITS, "RPM"])]
     found = finding("gpu/0000:3b:00.0", Verdict.FAIL, *units)
     full = reading("dcgm", Verdict.FAIL, found, findings=(found,), counts={"read": 1}, ran_at=1.0, period_s=60.0)
-    metrics.bind(Readings(full), Vacant())
-    metrics.detected("dmesg", 0.1)
-    metrics.publish_failed("Conflict")
-    metrics.stream_failed("dmesg")
+    metrics.bind(Readings(full), AlwaysIdle())
+    metrics.record_detection("dmesg", 0.1)
+    metrics.record_publish_failure("Conflict")
+    metrics.record_stream_failure("dmesg")
     said = dict(re.findall(r"^\| `([a-z_]+)` \| \w+ \|([\w, ]*)\|", page(), re.MULTILINE))
     for family in metrics.registry.collect():
         name = family.name + ("_total" if family.type == "counter" else "")

@@ -8,7 +8,7 @@ PROGRAM = """
 import hashlib, json, re, ssl, sys
 import pydantic
 import re2
-from muster_agent.process.memory_trim import give_back
+from muster_agent.process.memory_trim import trim_memory
 
 def counted(name):
     with open("/proc/self/status") as status:
@@ -22,7 +22,7 @@ def work():
     return [Model(number="7").number, bool(re2.search("(a+)b", "caab")), hashlib.sha256(b"x").hexdigest()]
 
 before, file = work(), counted("RssFile")
-give_back()
+trim_memory()
 after = counted("RssFile")
 assert work() == before
 print(json.dumps([file, after]))
@@ -41,7 +41,7 @@ def test_code_that_only_the_start_needed_is_not_counted_any_more_and_still_works
 LEAN = """
 import sys
 from muster_agent.process import lean_imports
-lean_imports.load()
+lean_imports.load_lean()
 left_out = [name for name in ("click", "h2", "multiprocessing", "http.server", "logging.config") if name in sys.modules]
 assert not left_out, left_out
 import h2, http.server, logging.config, uvicorn.main

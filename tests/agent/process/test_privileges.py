@@ -233,7 +233,7 @@ import ctypes, os, subprocess, sys
 from pathlib import Path
 from muster_agent import settings
 from muster_agent.process import privileges
-privileges.settle(settings.load(Path(sys.argv[1]), {"state_dir": Path(sys.argv[2])}, {}))
+privileges.drop_privileges(settings.load_agent_settings(Path(sys.argv[1]), {"state_dir": Path(sys.argv[2])}, {}))
 libc, tried = ctypes.CDLL(None, use_errno=True), {}
 for name, way in {
     "user": lambda: os.setresuid(0, 0, 0),

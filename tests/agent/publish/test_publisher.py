@@ -6,9 +6,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from muster_agent.checks.health_status import CheckView, compose
-from muster_agent.metrics.agent_metrics import Metrics
-from muster_agent.publish.publisher import RIDE_ALONG_S, Publisher
+from muster_agent.clock import AgentClock
+from muster_agent.findings.health_status import CheckView, compose_status
+from muster_agent.metrics.agent_metrics import AgentMetrics
+from muster_agent.publish.node_claim import NodeClaim
+from muster_agent.publish.publisher import RIDE_ALONG_S, OwnNodeHealth, Publisher
 from muster_checks.base.vocabulary import Finding, Verdict
 from muster_kube.api.errors import ApiError, Conflict, NotFound, TooManyRequests, Unreachable
 from muster_kube.nodehealth import Metadata, NodeHealth, NodeHealthStatus
@@ -77,20 +79,21 @@ class Bench:
         self.server = FakeServer()
         self.checks = [CheckView(name="dmesg", verdict=Verdict.PASS)]
         self.silent = False
-        self.metrics = Metrics("n1", "1")
+        self.metrics = AgentMetrics("n1", "1")
         self.publisher = Publisher(
-            self.server,
-            "n1",
-            "pod-1",
-            self.desired,
+            OwnNodeHealth(self.server, "n1"),
+            NodeClaim("pod-1"),
+            self,
             self.metrics,
-            clock=lambda: self.now,
-            wall=lambda: self.now,
+            clock=AgentClock(monotonic=lambda: self.now, wall=lambda: self.now),
             rng=random.Random(1),
         )
 
     def desired(self) -> NodeHealthStatus | None:
-        return None if self.silent else compose(self.checks, boot_id="boot", pod_uid="pod-1", version="1")
+        return None if self.silent else compose_status(self.checks, boot_id="boot", pod_uid="pod-1", version="1")
+
+    def apply_health(self, health: NodeHealth) -> None:
+        pass
 
     def fail(self, count: int = 1) -> None:
         finding = msgspec.structs.replace(BAD, count=count)
@@ -125,7 +128,7 @@ async def bench() -> Bench:
 async def test_a_healthy_node_is_written_once_and_never_again(bench: Bench):
     for _ in range(100):
         bench.now += 3_600
-        bench.publisher.look()
+        bench.publisher.notify_progress()
         assert await bench.settle() is None
     assert bench.writes == 1
     assert bench.publisher.unpublished_since is None
@@ -133,7 +136,7 @@ async def test_a_healthy_node_is_written_once_and_never_again(bench: Bench):
 
 async def test_a_change_is_one_patch_and_what_went_back_to_empty_is_removed(bench: Bench):
     bench.fail()
-    bench.publisher.notify()
+    bench.publisher.notify_change()
     await bench.settle()
     assert bench.writes == 2
     assert bench.server.raw["failing"] == "dmesg"
@@ -177,7 +180,7 @@ async def test_nothing_is_said_before_there_is_something_to_say():
 
 async def test_without_an_object_it_waits_and_knows_since_when():
     bench = Bench()
-    bench.publisher.notify()
+    bench.publisher.notify_change()
     assert await bench.settle() is None
     bench.now += 90
     await bench.settle()
@@ -207,7 +210,7 @@ async def test_a_restart_within_the_same_pod_writes_nothing(bench: Bench):
 async def test_an_outage_of_minutes_loses_nothing_and_ends_with_the_newest_state(bench: Bench, error: ApiError):
     bench.server.failures = [error] * 30
     bench.fail()
-    bench.publisher.notify()
+    bench.publisher.notify_change()
     waits = []
     while bench.server.failures:
         wait = await bench.settle()

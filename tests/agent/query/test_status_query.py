@@ -6,7 +6,8 @@ from typing import Annotated
 import pytest
 from pydantic import AfterValidator, Field
 
-from muster_agent.checks.node_check import Context, Running
+from muster_agent.checks.local_node import LocalNode
+from muster_agent.checks.node_check import NodeCheck
 from muster_agent.checks.snapshot_check import SnapshotCheck
 from muster_agent.checks.stream_check import StreamCheck
 from muster_agent.query.status_query import HOSTS_LIMIT, BadQuery, IperfOptions, read_fields, read_query
@@ -29,10 +30,10 @@ async def nothing(_node, _parameters):
     return ()
 
 
-def checks() -> dict[str, Running]:
-    context = Context(node="node-1", view=NodeView(), boot_id="boot")
+def checks() -> dict[str, NodeCheck]:
+    local = LocalNode(name="node-1", view=NodeView(), boot_id="boot")
     dmesg = load_registry(plug_ins=[])["dmesg"]
-    made: list[Running] = [StreamCheck(dmesg, dmesg.parameters(), context, None)]
+    made: list[NodeCheck] = [StreamCheck(dmesg, dmesg.parameters(), local, None)]
     for name, cost, model in (
         ("pciebw", Cost.HEAVY, Pcie),
         ("dcgm", Cost.HEAVY, Dcgm),
@@ -42,7 +43,7 @@ def checks() -> dict[str, Running]:
         check = Check(
             name=name, description="", cost=cost, parameters=model, timeout_s=9.0, devices=("gpu",), probe=nothing
         )
-        made.append(SnapshotCheck(check, model(), context, None))
+        made.append(SnapshotCheck(check, model(), local, None))
     return {each.name: each for each in made}
 
 

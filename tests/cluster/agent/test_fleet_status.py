@@ -15,7 +15,7 @@ import pytest
 from tests.cluster.agent.recorded_gpu_agent import FIRST, SECOND, TESTS, FleetAgent
 from tests.cluster.agent.test_agent_publishing import GUARD_S, HEALTHS, until
 
-from muster_agent.http.access import Access, Caller, Denied
+from muster_agent.http.access import AccessControl, AccessDenied, Caller
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import load_config
 from muster_kube.api.reviews import Reviews
@@ -176,10 +176,10 @@ def issued(plane: ControlPlane, namespace: str, account: str, *audiences: str) -
 
 async def test_the_api_server_says_who_may_disturb_a_job(control_plane: ControlPlane, namespace: str, person: str):
     async def asked(token: str) -> Caller | int:
-        access = Access(Reviews(client), review_s=GUARD_S)  # a new one, as answers are kept
+        access = AccessControl(Reviews(client), review_s=GUARD_S)  # a new one, as answers are kept
         try:
             return await access.caller({"authorization": f"Bearer {token}"}, "10.1.2.3", needs="force")
-        except Denied as denied:
+        except AccessDenied as denied:
             return denied.status
 
     async def trusted(token: str) -> Caller:

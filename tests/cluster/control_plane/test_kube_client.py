@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from muster_agent.checks.health_status import merge_patch
+from muster_agent.findings.health_status import status_patch
 from muster_kube.api import errors
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import load_config
@@ -122,9 +122,9 @@ async def test_a_status_written_is_the_status_read(client, health):
         agent=AgentIdentity(pod_uid="u", version="1"),
         boot_id="b",
     )
-    assert (await client.patch(f"{health}/status", merge_patch(full), type=NodeHealth)).status == full
+    assert (await client.patch(f"{health}/status", status_patch(full), type=NodeHealth)).status == full
     clean = NodeHealthStatus(verdict="PASS", agent=AgentIdentity(version="1"))
-    assert (await client.patch(f"{health}/status", merge_patch(clean), type=NodeHealth)).status == clean
+    assert (await client.patch(f"{health}/status", status_patch(clean), type=NodeHealth)).status == clean
 
 
 @pytest.mark.parametrize(

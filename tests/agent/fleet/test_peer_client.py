@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from tests.kube.conftest import Drop, FakeApi, Reply, Stream, Wire
 
-from muster_agent.fleet import Peer
-from muster_agent.fleet.calls import CallFailed, PeerCalls, place
+from muster_agent.fleet import PeerAgent
+from muster_agent.fleet.peer_client import HttpPeerClient, PeerCallFailed, peer_endpoint
 from muster_agent.query.node_answer import PEER_AGENT
 
 FAR_S = 300.0  # reached by faked time only
@@ -25,8 +25,8 @@ async def peer_agent() -> AsyncIterator[FakeApi]:
 
 
 @pytest.fixture
-def peer(peer_agent: FakeApi) -> Peer:
-    return Peer("node-7", "127.0.0.1", peer_agent.port)
+def peer(peer_agent: FakeApi) -> PeerAgent:
+    return PeerAgent("node-7", "127.0.0.1", peer_agent.port)
 
 
 @pytest.fixture
@@ -36,8 +36,8 @@ def token(tmp_path: Path) -> Path:
     return file
 
 
-async def failure(calls: PeerCalls, peer: Peer, timeout_s: float = FAR_S) -> CallFailed:
-    with pytest.raises(CallFailed) as caught:
+async def failure(calls: HttpPeerClient, peer: PeerAgent, timeout_s: float = FAR_S) -> PeerCallFailed:
+    with pytest.raises(PeerCallFailed) as caught:
         await calls.get_json(peer, "/status", {}, timeout_s)
     return caught.value
 
@@ -46,18 +46,18 @@ def sent(peer_agent: FakeApi) -> list[str]:
     return [asked.headers.get("authorization", "") for asked in peer_agent.asked]
 
 
-async def test_a_question_goes_out_as_typed_with_our_name(peer_agent: FakeApi, peer: Peer):
+async def test_a_question_goes_out_as_typed_with_our_name(peer_agent: FakeApi, peer: PeerAgent):
     peer_agent.on("GET", "/status", Reply(200, {"nodes": []}))
     params = {"check": "ping,dmesg", "peers": "a b&c=d"}
-    assert await PeerCalls(None).get_json(peer, "/status", params, FAR_S) == {"nodes": []}
+    assert await HttpPeerClient(None).get_json(peer, "/status", params, FAR_S) == {"nodes": []}
     [asked] = peer_agent.asked
     assert asked.query == params
     assert asked.headers["user-agent"] == PEER_AGENT
     assert asked.headers["host"] == f"127.0.0.1:{peer_agent.port}"
 
 
-async def test_our_token_goes_out_only_where_a_question_takes_one(peer_agent: FakeApi, peer: Peer, token: Path):
-    calls = PeerCalls(token)
+async def test_our_token_goes_out_only_where_a_question_takes_one(peer_agent: FakeApi, peer: PeerAgent, token: Path):
+    calls = HttpPeerClient(token)
     peer_agent.on("GET", "/status", Reply(200, {}), Reply(401, b"force: takes a token"), Reply(200, {"forced": True}))
     assert await calls.get_json(peer, "/status", {}, FAR_S) == {}
     assert await calls.get_json(peer, "/status", {"force": "true"}, FAR_S) == {"forced": True}
@@ -67,22 +67,22 @@ async def test_our_token_goes_out_only_where_a_question_takes_one(peer_agent: Fa
     assert sent(peer_agent)[3:] == ["Bearer t-1"]
 
 
-async def test_a_body_goes_out_as_json(peer_agent: FakeApi, peer: Peer):
+async def test_a_body_goes_out_as_json(peer_agent: FakeApi, peer: PeerAgent):
     peer_agent.on("POST", "/iperf/client", Reply(200, [1, 2]))
-    assert await PeerCalls(None).post_json(peer, "/iperf/client", {"port": 5201}, FAR_S) == [1, 2]
+    assert await HttpPeerClient(None).post_json(peer, "/iperf/client", {"port": 5201}, FAR_S) == [1, 2]
     assert peer_agent.asked[0].body == b'{"port":5201}'
     assert peer_agent.asked[0].headers["content-type"] == "application/json"
 
 
-async def test_without_a_token_file_a_peer_is_asked_as_a_stranger(peer_agent: FakeApi, peer: Peer, tmp_path: Path):
+async def test_without_a_token_file_a_peer_is_asked_as_a_stranger(peer_agent: FakeApi, peer: PeerAgent, tmp_path: Path):
     peer_agent.on("GET", "/status", Reply(401, b"no"))
-    for calls in (PeerCalls(tmp_path / "none"), PeerCalls(None)):
+    for calls in (HttpPeerClient(tmp_path / "none"), HttpPeerClient(None)):
         assert (await failure(calls, peer)).status == 401
     assert sent(peer_agent) == ["", ""]
 
 
-async def test_a_token_that_is_refused_is_read_again_once(peer_agent: FakeApi, peer: Peer, token: Path):
-    calls = PeerCalls(token)
+async def test_a_token_that_is_refused_is_read_again_once(peer_agent: FakeApi, peer: PeerAgent, token: Path):
+    calls = HttpPeerClient(token)
     refused = Reply(401, b"over")
     peer_agent.on("GET", "/status", refused, Reply(200, {}), refused, refused, Reply(200, {"fresh": True}), refused)
     await calls.get_json(peer, "/status", {}, FAR_S)
@@ -94,12 +94,12 @@ async def test_a_token_that_is_refused_is_read_again_once(peer_agent: FakeApi, p
 
 
 async def test_proxies_of_the_environment_are_not_used(
-    peer_agent: FakeApi, peer: Peer, monkeypatch: pytest.MonkeyPatch
+    peer_agent: FakeApi, peer: PeerAgent, monkeypatch: pytest.MonkeyPatch
 ):
     for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     peer_agent.on("GET", "/status", Reply(200, {}))
-    assert await PeerCalls(None).get_json(peer, "/status", {}, FAR_S) == {}
+    assert await HttpPeerClient(None).get_json(peer, "/status", {}, FAR_S) == {}
 
 
 @pytest.mark.parametrize(
@@ -120,24 +120,24 @@ async def test_proxies_of_the_environment_are_not_used(
     ],
 )
 async def test_whatever_is_wrong_with_an_answer_is_named(
-    peer_agent: FakeApi, peer: Peer, answer: Any, reason: str, status: int, said: str
+    peer_agent: FakeApi, peer: PeerAgent, answer: Any, reason: str, status: int, said: str
 ):
     peer_agent.on("GET", "/status", answer)
-    error = await failure(PeerCalls(None, answer_limit=1000), peer)
+    error = await failure(HttpPeerClient(None, answer_limit=1000), peer)
     assert (error.reason, error.status) == (reason, status)
     assert said in error.message
     assert f"127.0.0.1:{peer_agent.port}" in error.message
     assert len(error.message.encode()) <= 256
 
 
-async def test_an_answer_of_brackets_without_end_is_no_json(peer_agent: FakeApi, peer: Peer):
+async def test_an_answer_of_brackets_without_end_is_no_json(peer_agent: FakeApi, peer: PeerAgent):
     peer_agent.on("GET", "/status", Reply(200, b"[" * 100_000))
-    assert (await failure(PeerCalls(None), peer)).reason == "BadAnswer"
+    assert (await failure(HttpPeerClient(None), peer)).reason == "BadAnswer"
 
 
-async def test_a_port_where_nobody_listens_is_unreachable(peer_agent: FakeApi, peer: Peer):
+async def test_a_port_where_nobody_listens_is_unreachable(peer_agent: FakeApi, peer: PeerAgent):
     await peer_agent.stop()
-    error = await failure(PeerCalls(None), peer)
+    error = await failure(HttpPeerClient(None), peer)
     assert (error.reason, error.status) == ("Unreachable", 0)
 
 
@@ -148,21 +148,21 @@ async def test_a_peer_that_speaks_something_else_is_unreachable():
         writer.close()
 
     server = await asyncio.start_server(greet, "127.0.0.1", 0)
-    error = await failure(PeerCalls(None), Peer("node-7", "127.0.0.1", server.sockets[0].getsockname()[1]))
+    error = await failure(HttpPeerClient(None), PeerAgent("node-7", "127.0.0.1", server.sockets[0].getsockname()[1]))
     assert error.reason in ("Unreachable", "BadAnswer")
     server.close()
 
 
 async def test_a_peer_without_an_address_is_asked_nothing():
-    error = await failure(PeerCalls(None), Peer("node-7", ""))
+    error = await failure(HttpPeerClient(None), PeerAgent("node-7", ""))
     assert (error.reason, error.message) == ("NoAgent", "no agent runs on node node-7")
 
 
 async def test_a_peer_that_takes_the_call_and_says_nothing_is_given_up_in_time(
-    peer_agent: FakeApi, peer: Peer, loop_time: Any
+    peer_agent: FakeApi, peer: PeerAgent, loop_time: Any
 ):
     peer_agent.on("GET", "/status", Stream())
-    call = asyncio.create_task(failure(PeerCalls(None), peer, timeout_s=30.0))
+    call = asyncio.create_task(failure(HttpPeerClient(None), peer, timeout_s=30.0))
     await Wire.until(lambda: peer_agent.asked)
     assert not call.done()
     await loop_time.passes(31.0)
@@ -172,10 +172,10 @@ async def test_a_peer_that_takes_the_call_and_says_nothing_is_given_up_in_time(
 
 
 async def test_calls_beyond_the_bound_wait_and_their_time_has_not_begun(
-    peer_agent: FakeApi, peer: Peer, loop_time: Any
+    peer_agent: FakeApi, peer: PeerAgent, loop_time: Any
 ):
     peer_agent.on("GET", "/status", Stream(), Reply(200, {}))
-    calls = PeerCalls(None, at_once=1)
+    calls = HttpPeerClient(None, at_once=1)
     first = asyncio.create_task(failure(calls, peer, timeout_s=30.0))
     await Wire.until(lambda: peer_agent.asked)
     second = asyncio.create_task(calls.get_json(peer, "/status", {}, 10.0))
@@ -186,7 +186,7 @@ async def test_calls_beyond_the_bound_wait_and_their_time_has_not_begun(
     assert await second == {}
 
 
-async def test_a_call_that_nobody_waits_for_closes_its_connection(peer: Peer):
+async def test_a_call_that_nobody_waits_for_closes_its_connection(peer: PeerAgent):
     closed = asyncio.Event()
     came = asyncio.Event()
 
@@ -198,8 +198,8 @@ async def test_a_call_that_nobody_waits_for_closes_its_connection(peer: Peer):
         writer.close()
 
     server = await asyncio.start_server(hear, "127.0.0.1", 0)
-    silent = Peer("node-7", "127.0.0.1", server.sockets[0].getsockname()[1])
-    call = asyncio.create_task(PeerCalls(None).get_json(silent, "/status", {}, FAR_S))
+    silent = PeerAgent("node-7", "127.0.0.1", server.sockets[0].getsockname()[1])
+    call = asyncio.create_task(HttpPeerClient(None).get_json(silent, "/status", {}, FAR_S))
     await came.wait()
     call.cancel()
     await asyncio.wait([call])
@@ -208,34 +208,34 @@ async def test_a_call_that_nobody_waits_for_closes_its_connection(peer: Peer):
     server.close()
 
 
-async def test_lines_come_as_they_are_sent_until_the_peer_ends(peer_agent: FakeApi, peer: Peer):
+async def test_lines_come_as_they_are_sent_until_the_peer_ends(peer_agent: FakeApi, peer: PeerAgent):
     peer_agent.on("POST", "/iperf/servers", Stream((b'{"a":', b"1}\n\n{}\n", b"cut off"), then="end"))
-    async with PeerCalls(None).stream(peer, "/iperf/servers", {}) as lines:
+    async with HttpPeerClient(None).stream(peer, "/iperf/servers", {}) as lines:
         assert [line async for line in lines] == [b'{"a":1}', b"{}"]
 
 
-async def test_a_stream_that_is_left_closes_its_connection(peer_agent: FakeApi, peer: Peer):
+async def test_a_stream_that_is_left_closes_its_connection(peer_agent: FakeApi, peer: PeerAgent):
     peer_agent.on("POST", "/iperf/servers", Stream((b"1\n",)))
-    async with PeerCalls(None).stream(peer, "/iperf/servers", {}) as lines:
+    async with HttpPeerClient(None).stream(peer, "/iperf/servers", {}) as lines:
         assert await anext(lines) == b"1"
     assert len(peer_agent.asked) == 1
 
 
-async def test_a_stream_that_breaks_off_or_is_refused_says_so(peer_agent: FakeApi, peer: Peer):
+async def test_a_stream_that_breaks_off_or_is_refused_says_so(peer_agent: FakeApi, peer: PeerAgent):
     peer_agent.on("POST", "/iperf/servers", Stream((b"1\n",), then="cut"), Reply(403, b"not yours"))
-    calls = PeerCalls(None)
-    with pytest.raises(CallFailed, match="Unreachable"):
+    calls = HttpPeerClient(None)
+    with pytest.raises(PeerCallFailed, match="Unreachable"):
         async with calls.stream(peer, "/iperf/servers", {}) as lines:
             assert [line async for line in lines] == [b"1"]
-    with pytest.raises(CallFailed, match="not yours"):
+    with pytest.raises(PeerCallFailed, match="not yours"):
         async with calls.stream(peer, "/iperf/servers", {}):
             pass
 
 
 @pytest.mark.parametrize(("answer", "alive"), [(Reply(200), True), (Reply(503), True), (Drop(), False)])
-async def test_alive_is_who_speaks_http_whatever_it_says(peer_agent: FakeApi, peer: Peer, answer: Any, alive: bool):
+async def test_a_peer_that_speaks_http_is_alive(peer_agent: FakeApi, peer: PeerAgent, answer: Any, alive: bool):
     peer_agent.on("GET", "/healthz", answer)
-    assert await PeerCalls(None).alive(peer, 60.0) is alive
+    assert await HttpPeerClient(None).alive(peer, 60.0) is alive
 
 
 async def test_addresses_of_ipv6_are_called_too():
@@ -252,9 +252,9 @@ async def test_addresses_of_ipv6_are_called_too():
     try:
         server = await asyncio.start_server(answer, "::1", 0, family=socket.AF_INET6)
     except OSError:
-        assert place(Peer("node-7", "fd00::7", 3333)) == "[fd00::7]:3333"
+        assert peer_endpoint(PeerAgent("node-7", "fd00::7", 3333)) == "[fd00::7]:3333"
         return  # this machine has no IPv6 at all
     port = server.sockets[0].getsockname()[1]
-    assert await PeerCalls(None).get_json(Peer("node-7", "::1", port), "/status", {}, FAR_S) == {}
+    assert await HttpPeerClient(None).get_json(PeerAgent("node-7", "::1", port), "/status", {}, FAR_S) == {}
     assert asked.is_set()
     server.close()

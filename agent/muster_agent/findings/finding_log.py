@@ -3,16 +3,16 @@
 import logging
 from typing import Any
 
-from muster_agent.checks.ledger import Step, Transition
+from muster_agent.findings.ledger import Transition, TransitionKind
 from muster_checks.base.vocabulary import Verdict
 
 log = logging.getLogger("muster_agent.findings")
 
 
-def tell(node: str, check: str, transition: Transition) -> None:
+def log_transition(node: str, check: str, transition: Transition) -> None:
     """One line for one change of a finding, with the whole kernel line that caused it."""
     finding = transition.finding
-    bad = transition.step is not Step.CLEARED
+    bad = transition.step is not TransitionKind.CLEARED
     level = logging.INFO if not bad else logging.ERROR if finding.verdict is Verdict.FAIL else logging.WARNING
     what = f"has {check} {finding.verdict}" if bad else f"is rid of {check} {finding.verdict}"
     fields: dict[str, Any] = {

@@ -2,8 +2,8 @@
 
 import msgspec
 
-from muster_agent.checks.health_status import CheckView, compose, merge_patch
-from muster_agent.checks.ledger_seed import seeded
+from muster_agent.findings.health_status import CheckView, compose_status, status_patch
+from muster_agent.findings.ledger_seed import seed_ledger
 from muster_checks.base.vocabulary import Verdict
 from muster_kube.nodehealth import AgentIdentity, Metadata, NodeHealth, NodeHealthStatus, ReportedCheck
 
@@ -35,14 +35,14 @@ def test_a_status_patch_leaves_nothing_of_the_earlier_status():
         NodeHealthStatus(verdict="PASS", agent=AgentIdentity(version="2")),
         full,
     ):
-        on_server = merged({"metadata": {"name": "n"}, "status": msgspec.to_builtins(full)}, merge_patch(status))
+        on_server = merged({"metadata": {"name": "n"}, "status": msgspec.to_builtins(full)}, status_patch(status))
         assert msgspec.convert(on_server, NodeHealth).status == status
 
 
 def test_the_numbers_of_a_boot_that_is_over_are_told_even_when_nothing_is_found():
-    status = compose(
+    status = compose_status(
         [CheckView(name="dmesg", verdict=Verdict.PASS, last_occurrence=5)], boot_id="b", pod_uid="u", version="1"
     )
     assert status.checks[0].last_occurrence == 5
-    ledger = seeded("dmesg", "the-next-boot", NodeHealth(metadata=Metadata(name="n"), status=status))
+    ledger = seed_ledger("dmesg", "the-next-boot", NodeHealth(metadata=Metadata(name="n"), status=status))
     assert ledger.counter == 5

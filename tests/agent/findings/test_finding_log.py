@@ -5,8 +5,8 @@ import logging
 
 import pytest
 
-from muster_agent.checks import finding_log
-from muster_agent.checks.ledger import Step, Transition
+from muster_agent.findings import finding_log
+from muster_agent.findings.ledger import Transition, TransitionKind
 from muster_agent.metrics.node_hardware import read_hardware
 from muster_checks.base.declaration import NodeView
 from muster_checks.base.vocabulary import Finding, Origin, Verdict
@@ -29,7 +29,9 @@ def root_logger():
 @pytest.mark.parametrize("log_format", ["text", "json"])
 def test_a_finding_is_one_line_with_node_and_whole_kernel_line(root_logger, capsys, log_format):
     configure_logging(log_format)
-    finding_log.tell("n1", "dmesg", Transition(Step.OPENED, FINDING, "[1.5] NVRM: Xid 79\nforged: second line"))
+    finding_log.log_transition(
+        "n1", "dmesg", Transition(TransitionKind.OPENED, FINDING, "[1.5] NVRM: Xid 79\nforged: second line")
+    )
     (line,) = capsys.readouterr().err.splitlines()
     assert "node `n1` has dmesg FAIL: [1.5] NVRM: Xid 79" in line
     if log_format == "json":
@@ -41,7 +43,7 @@ def test_a_finding_is_one_line_with_node_and_whole_kernel_line(root_logger, caps
 
 def test_the_end_of_a_finding_says_on_whose_word(root_logger, capsys):
     configure_logging("text")
-    finding_log.tell("n1", "dmesg", Transition(Step.CLEARED, FINDING, "", "request"))
+    finding_log.log_transition("n1", "dmesg", Transition(TransitionKind.CLEARED, FINDING, "", "request"))
     line = capsys.readouterr().err
     assert "INFO node `n1` is rid of dmesg FAIL: off the bus" in line
     assert line.endswith("how=request\n")

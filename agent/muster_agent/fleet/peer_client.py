@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 import httpx2
 import msgspec
 
-from muster_agent.fleet import Peer
+from muster_agent.fleet import PeerAgent
 from muster_agent.query.node_answer import PEER_AGENT
 from muster_checks.base.vocabulary import shorten
 from muster_kube.api.credentials import FileToken
@@ -29,7 +29,7 @@ AT_ONCE = 256  # connections of all calls together; a process may have 1,024 fil
 Query = Mapping[str, str] | Iterable[tuple[str, str]]
 
 
-class CallFailed(Exception):
+class PeerCallFailed(Exception):
     """A peer that did not answer as it should.
 
     reason:  ``NoAgent`` (no address is known), ``Unreachable`` (no connection, or it broke), ``NoAnswer`` (nothing
@@ -46,19 +46,19 @@ class CallFailed(Exception):
         self.status = status
 
 
-class Caller(Protocol):
-    """How other agents are asked; see PeerCalls. All raise CallFailed."""
+class PeerClient(Protocol):
+    """How other agents are asked; see HttpPeerClient. All raise PeerCallFailed."""
 
-    async def get_json(self, peer: Peer, path: str, params: Query, timeout_s: float) -> Any: ...
+    async def get_json(self, peer: PeerAgent, path: str, params: Query, timeout_s: float) -> Any: ...
 
-    async def post_json(self, peer: Peer, path: str, body: object, timeout_s: float) -> Any: ...
+    async def post_json(self, peer: PeerAgent, path: str, body: object, timeout_s: float) -> Any: ...
 
-    def stream(self, peer: Peer, path: str, body: object) -> AbstractAsyncContextManager[AsyncIterator[bytes]]: ...
+    def stream(self, peer: PeerAgent, path: str, body: object) -> AbstractAsyncContextManager[AsyncIterator[bytes]]: ...
 
-    async def alive(self, peer: Peer, timeout_s: float) -> bool: ...
+    async def alive(self, peer: PeerAgent, timeout_s: float) -> bool: ...
 
 
-class PeerCalls:
+class HttpPeerClient:
     """token: a file with our token for the audience ``muster``, read anew as it rotates, sent where one is asked for;
     without it peers answer what everybody may ask. at_once: calls of all callers together; more wait, and their time
     has not begun."""
@@ -80,17 +80,17 @@ class PeerCalls:
         limits = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
         self._transport = httpx2.AsyncHTTPTransport(verify=False, trust_env=False, limits=limits)
 
-    async def get_json(self, peer: Peer, path: str, params: Query, timeout_s: float) -> Any:
+    async def get_json(self, peer: PeerAgent, path: str, params: Query, timeout_s: float) -> Any:
         """The decoded answer. ``timeout_s``: for the whole call."""
         query = urlencode(list(params.items() if isinstance(params, Mapping) else params))
         return await self._json("GET", peer, f"{path}?{query}" if query else path, b"", timeout_s)
 
-    async def post_json(self, peer: Peer, path: str, body: object, timeout_s: float) -> Any:
+    async def post_json(self, peer: PeerAgent, path: str, body: object, timeout_s: float) -> Any:
         """As get_json, with a JSON body."""
         return await self._json("POST", peer, path, msgspec.json.encode(body), timeout_s)
 
     @asynccontextmanager
-    async def stream(self, peer: Peer, path: str, body: object) -> AsyncIterator[AsyncIterator[bytes]]:
+    async def stream(self, peer: PeerAgent, path: str, body: object) -> AsyncIterator[AsyncIterator[bytes]]:
         """POSTs ``body``; the answer's lines as they come, until the peer ends it or this is left, which closes the
         connection. Only connecting is bounded in time."""
         header = await self._header()
@@ -99,30 +99,34 @@ class PeerCalls:
                 raise _refusal(peer, response.status_code, await _bounded(peer, response, ERROR_LIMIT))
             yield _lines(peer, response)
 
-    async def alive(self, peer: Peer, timeout_s: float) -> bool:
+    async def alive(self, peer: PeerAgent, timeout_s: float) -> bool:
         """Whether it speaks HTTP at all, whatever it says."""
         try:
             async with asyncio.timeout(timeout_s), self._opened("GET", peer, "/healthz", b"", None):
                 return True
-        except (CallFailed, TimeoutError):
+        except (PeerCallFailed, TimeoutError):
             return False
 
-    async def _json(self, method: str, peer: Peer, target: str, content: bytes, timeout_s: float) -> Any:
+    async def _json(self, method: str, peer: PeerAgent, target: str, content: bytes, timeout_s: float) -> Any:
         async with self._free:
             try:
                 async with asyncio.timeout(timeout_s):
                     status, raw = await self._exchange(method, peer, target, content)
             except TimeoutError as error:
-                raise CallFailed("NoAnswer", f"{place(peer)} has not answered within {timeout_s:g} s") from error
+                raise PeerCallFailed(
+                    "NoAnswer", f"{peer_endpoint(peer)} has not answered within {timeout_s:g} s"
+                ) from error
         if status >= 300:
             raise _refusal(peer, status, raw)
         try:
             return msgspec.json.decode(raw)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             shown = raw[:80].decode("utf-8", "replace")
-            raise CallFailed("BadAnswer", f"{place(peer)} answers no JSON ({error}); it begins {shown!r}") from error
+            raise PeerCallFailed(
+                "BadAnswer", f"{peer_endpoint(peer)} answers no JSON ({error}); it begins {shown!r}"
+            ) from error
 
-    async def _exchange(self, method: str, peer: Peer, target: str, content: bytes) -> tuple[int, bytes]:
+    async def _exchange(self, method: str, peer: PeerAgent, target: str, content: bytes) -> tuple[int, bytes]:
         # whoever has seen a token may use it with other agents: a question that everybody may ask goes without one
         header = None if method == "GET" else await self._header()
         status, raw = await self._once(method, peer, target, content, header)
@@ -139,7 +143,7 @@ class PeerCalls:
         return status, raw
 
     async def _once(
-        self, method: str, peer: Peer, target: str, content: bytes, header: str | None
+        self, method: str, peer: PeerAgent, target: str, content: bytes, header: str | None
     ) -> tuple[int, bytes]:
         async with self._opened(method, peer, target, content, header) as response:
             limit = ERROR_LIMIT if response.status_code >= 300 else self._answer_limit
@@ -155,16 +159,16 @@ class PeerCalls:
 
     @asynccontextmanager
     async def _opened(
-        self, method: str, peer: Peer, target: str, content: bytes, header: str | None
+        self, method: str, peer: PeerAgent, target: str, content: bytes, header: str | None
     ) -> AsyncIterator[httpx2.Response]:
         if not peer.address:
-            raise CallFailed("NoAgent", f"no agent runs on node {peer.node}")
+            raise PeerCallFailed("NoAgent", f"no agent runs on node {peer.node}")
         headers = {"Accept": "application/json", "User-Agent": PEER_AGENT, "Connection": "close"}
         if content:
             headers["Content-Type"] = "application/json"
         if header is not None:
             headers["Authorization"] = header
-        url = f"http://{place(peer)}{target}"
+        url = f"http://{peer_endpoint(peer)}{target}"
         extensions = {"timeout": self._timeouts}
         request = httpx2.Request(method, url, headers=headers, content=content, extensions=extensions)
         try:
@@ -175,10 +179,10 @@ class PeerCalls:
                 await response.aclose()
         except (httpx2.TransportError, OSError) as error:
             text = " ".join(str(error).split()) or type(error).__name__
-            raise CallFailed("Unreachable", f"{place(peer)}: {text}") from error
+            raise PeerCallFailed("Unreachable", f"{peer_endpoint(peer)}: {text}") from error
 
 
-def place(peer: Peer) -> str:
+def peer_endpoint(peer: PeerAgent) -> str:
     """``ADDRESS:PORT`` as in a URL; empty where no agent runs."""
     if not peer.address:
         return ""
@@ -192,36 +196,38 @@ async def _chunks(response: httpx2.Response) -> AsyncIterator[bytes]:
         yield chunk
 
 
-async def _bounded(peer: Peer, response: httpx2.Response, limit: int) -> bytes:
-    """The body; of a refusal the beginning. Raises CallFailed for a longer answer."""
+async def _bounded(peer: PeerAgent, response: httpx2.Response, limit: int) -> bytes:
+    """The body; of a refusal the beginning. Raises PeerCallFailed for a longer answer."""
     raw = bytearray()
     async for chunk in _chunks(response):
         raw += chunk
         if len(raw) > limit:
             if response.status_code >= 300:
                 break
-            raise CallFailed("BadAnswer", f"{place(peer)} answers more than {limit} bytes")
+            raise PeerCallFailed("BadAnswer", f"{peer_endpoint(peer)} answers more than {limit} bytes")
     return bytes(raw)
 
 
-async def _lines(peer: Peer, response: httpx2.Response) -> AsyncIterator[bytes]:
+async def _lines(peer: PeerAgent, response: httpx2.Response) -> AsyncIterator[bytes]:
     """Whole lines without their ends. One that the end of the answer cuts off is dropped."""
     rest = b""
     async for chunk in _chunks(response):
         *lines, rest = (rest + chunk).split(b"\n")
         if len(rest) > LINE_LIMIT:
-            raise CallFailed("BadAnswer", f"{place(peer)} sends a line of more than {LINE_LIMIT} bytes")
+            raise PeerCallFailed("BadAnswer", f"{peer_endpoint(peer)} sends a line of more than {LINE_LIMIT} bytes")
         for line in lines:
             if line:
                 yield line
 
 
-def _refusal(peer: Peer, status: int, raw: bytes) -> CallFailed:
+def _refusal(peer: PeerAgent, status: int, raw: bytes) -> PeerCallFailed:
     text = raw[:ERROR_LIMIT].decode("utf-8", "replace").strip()
     if status < 400:
-        return CallFailed(
-            "BadAnswer", f"{place(peer)} sends us elsewhere (HTTP {status}); no redirect is followed", status
+        return PeerCallFailed(
+            "BadAnswer", f"{peer_endpoint(peer)} sends us elsewhere (HTTP {status}); no redirect is followed", status
         )
     if status == MISDIRECTED:
-        return CallFailed("WrongNode", f"{place(peer)} is not the agent of {peer.node}: {text}", status)
-    return CallFailed("Refused", f"{place(peer)} refuses (HTTP {status}): {text or 'no reason given'}", status)
+        return PeerCallFailed("WrongNode", f"{peer_endpoint(peer)} is not the agent of {peer.node}: {text}", status)
+    return PeerCallFailed(
+        "Refused", f"{peer_endpoint(peer)} refuses (HTTP {status}): {text or 'no reason given'}", status
+    )

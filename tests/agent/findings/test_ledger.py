@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster_agent.checks.health_status import CheckView, compose
-from muster_agent.checks.ledger import OPEN_LIMIT, Ledger, Memory, Step
-from muster_agent.checks.ledger_seed import seeded
+from muster_agent.findings.health_status import CheckView, compose_status
+from muster_agent.findings.ledger import OPEN_LIMIT, Ledger, StoredLedger, TransitionKind
+from muster_agent.findings.ledger_seed import seed_ledger
 from muster_checks.base.declaration import AllClear, Sign
 from muster_checks.base.vocabulary import FINDINGS_LIMIT, FaultClass, Finding, Origin, Result, Verdict
 from muster_kube import nodehealth
@@ -31,7 +31,7 @@ def told(ledger: Ledger, clears: tuple[ClearEntry, ...] = ()) -> NodeHealth:
     view = CheckView(
         name=ledger.check, verdict=ledger.verdict(), findings=findings, more_findings=more, over=ledger.over()
     )
-    status = compose([view], boot_id=ledger.boot_id, pod_uid="pod", version="1")
+    status = compose_status([view], boot_id=ledger.boot_id, pod_uid="pod", version="1")
     decoded = msgspec.json.decode(
         msgspec.json.encode(NodeHealth(metadata=Metadata(name="n"), spec=NodeHealthSpec(clear=clears), status=status)),
         type=NodeHealth,
@@ -47,7 +47,7 @@ def test_a_finding_counts_its_signs_and_keeps_its_number():
     ledger = Ledger("dmesg", BOOT)
     first = ledger.take([sign(at=START)])
     again = ledger.take([sign(at=START + 5, count=3)])
-    assert [(t.step, t.finding.occurrence) for t in first] == [(Step.OPENED, 1)]
+    assert [(t.step, t.finding.occurrence) for t in first] == [(TransitionKind.OPENED, 1)]
     assert again == []
     (finding,) = ledger.open_findings()
     assert (finding.count, finding.first_seen, finding.last_seen, finding.occurrence) == (4, START, START + 5, 1)
@@ -68,7 +68,7 @@ def test_a_worse_sign_is_a_transition():
     ledger = Ledger("dmesg", BOOT)
     ledger.take([sign(verdict=Verdict.WARN)])
     (step,) = ledger.take([sign(verdict=Verdict.FAIL, line="[1.0] NVRM")])
-    assert (step.step, step.finding.verdict, step.line) == (Step.WORSENED, Verdict.FAIL, "[1.0] NVRM")
+    assert (step.step, step.finding.verdict, step.line) == (TransitionKind.WORSENED, Verdict.FAIL, "[1.0] NVRM")
 
 
 def test_one_line_from_user_space_makes_the_finding_user_made():
@@ -109,7 +109,7 @@ def test_a_request_closes_up_to_its_number_and_nothing_that_fires_later():
     ledger.take([sign(reason="Xid48"), sign(reason="Xid79")])
     clears = [ClearEntry(check="dmesg", component="*", occurrence=1, by="ann")]
     (step,) = ledger.apply_clears(clears, START + 10)
-    assert (step.step, step.finding.reason, step.how) == (Step.CLEARED, "Xid48", "request")
+    assert (step.step, step.finding.reason, step.how) == (TransitionKind.CLEARED, "Xid48", "request")
     ledger.take([sign(reason="Xid48", at=START + 20)])
     assert ledger.apply_clears(clears, START + 30) == []
     assert {f.reason: f.occurrence for f in ledger.open_findings()} == {"Xid79": 2, "Xid48": 3}
@@ -185,7 +185,7 @@ def test_a_run_that_passed_closes_what_it_no_longer_finds():
     ledger = Ledger("remapped", BOOT)
     ledger.take_run(run(bad("gpu/0"), bad("gpu/1")))
     steps = ledger.take_run(run(bad("gpu/0", Verdict.PASS, "Ok"), bad("gpu/1"), started=START + 60))
-    assert [(t.step, t.finding.component, t.how) for t in steps] == [(Step.CLEARED, "gpu/0", "run")]
+    assert [(t.step, t.finding.component, t.how) for t in steps] == [(TransitionKind.CLEARED, "gpu/0", "run")]
     assert ledger.open_findings()[0].count == 2
 
 
@@ -223,7 +223,10 @@ def test_what_a_run_finds_sound_is_over_whatever_else_it_could_not_measure():
     ledger.take_run(run(bad("host", reason="One"), bad("host", reason="Two")))
     unknown = bad("host", Verdict.UNKNOWN, "Three")
     steps = ledger.take_run(run(bad("host", Verdict.PASS, "One"), unknown, verdict=Verdict.UNKNOWN))
-    assert [(t.step, t.finding.reason) for t in steps] == [(Step.CLEARED, "One"), (Step.OPENED, "Three")]
+    assert [(t.step, t.finding.reason) for t in steps] == [
+        (TransitionKind.CLEARED, "One"),
+        (TransitionKind.OPENED, "Three"),
+    ]
     assert {finding.reason for finding in ledger.open_findings()} == {"Two", "Three"}
 
 
@@ -233,7 +236,7 @@ def test_a_run_that_measured_nothing_closes_nothing():
     assert ledger.take_run(run(verdict=Verdict.UNKNOWN)) == []
     assert ledger.take_run(run(verdict=Verdict.SKIP)) == []
     blind = bad("gpu/0", Verdict.UNKNOWN, "Unreadable")
-    assert [t.step for t in ledger.take_run(run(blind, verdict=Verdict.UNKNOWN))] == [Step.OPENED]
+    assert [t.step for t in ledger.take_run(run(blind, verdict=Verdict.UNKNOWN))] == [TransitionKind.OPENED]
     assert {f.key for f in ledger.open_findings()} == {("gpu/0", "RowRemapFailed"), ("gpu/0", "Unreadable")}
 
 
@@ -280,7 +283,7 @@ def test_numbers_rise_strictly_and_a_clear_never_closes_what_fires_later(life):
         if isinstance(event, ClearEntry):
             clears.append(event)
         for step in feed(ledger, event, START + n):
-            if step.step is Step.OPENED:
+            if step.step is TransitionKind.OPENED:
                 assert step.finding.occurrence > highest
                 highest = step.finding.occurrence
         assert ledger.apply_clears(clears, START + n) == [], "an old request closed a new firing"
@@ -298,7 +301,7 @@ def test_a_restart_at_any_point_equals_no_restart(life, restarts):
         feed(restarted, event, START + n)
         if n in restarts:
             stored = msgspec.json.encode(restarted.memory())
-            restarted = Ledger("dmesg", BOOT, msgspec.json.decode(stored, type=Memory))
+            restarted = Ledger("dmesg", BOOT, msgspec.json.decode(stored, type=StoredLedger))
     assert restarted.memory() == steady.memory()
 
 
@@ -318,13 +321,13 @@ def test_a_lost_state_file_neither_reopens_the_closed_nor_loses_the_open(life, l
     told_open = {(f.component, f.reason): f.occurrence for c in health.status.checks for f in c.findings}
     told_numbers = [o.occurrence for c in health.status.checks for o in c.cleared] + list(told_open.values())
 
-    again = seeded("dmesg", BOOT, health)
+    again = seed_ledger("dmesg", BOOT, health)
     told_clears = health.spec.clear
     for n, event in enumerate(life):
         if isinstance(event, ClearEntry) and event in told_clears:
             continue
         for step in feed(again, event, START + n * gap):
-            if step.step is Step.OPENED:
+            if step.step is TransitionKind.OPENED:
                 assert n >= lost_at, "a line of the past was taken for a new firing"
                 assert step.finding.occurrence > max(told_numbers, default=0)
     again.end_replay()
@@ -342,7 +345,7 @@ def test_a_lost_state_file_neither_reopens_the_closed_nor_loses_the_open(life, l
 def test_a_seed_from_another_boot_keeps_only_the_numbers():
     old = Ledger("dmesg", "former-boot")
     old.take([sign(), all_clear(), sign(at=START + 5)])
-    ledger = seeded("dmesg", BOOT, told(old, (ClearEntry(check="dmesg", component="*", occurrence=7),)))
+    ledger = seed_ledger("dmesg", BOOT, told(old, (ClearEntry(check="dmesg", component="*", occurrence=7),)))
     assert ledger.open_findings() == []
     assert not ledger.replaying
     ledger.take([sign(at=START + 1)])
@@ -354,7 +357,7 @@ def test_a_seed_leaves_out_what_people_edited_into_nonsense():
     ledger.take([sign()])
     health = told(ledger)
     raw = msgspec.json.encode(health).replace(b'"FAIL"', b'"BROKEN"')
-    assert seeded("dmesg", BOOT, msgspec.json.decode(raw, type=NodeHealth)).open_findings() == []
+    assert seed_ledger("dmesg", BOOT, msgspec.json.decode(raw, type=NodeHealth)).open_findings() == []
 
 
 def test_absurd_times_and_numbers_edited_in_by_people_do_not_stop_the_agent():
@@ -373,12 +376,12 @@ def test_absurd_times_and_numbers_edited_in_by_people_do_not_stop_the_agent():
     )
     check = nodehealth.ReportedCheck(name="dmesg", verdict="FAIL", findings=(finding,), cleared=(over,))
     status = nodehealth.NodeHealthStatus(boot_id=BOOT, checks=(check,))
-    ledger = seeded("dmesg", BOOT, NodeHealth(metadata=Metadata(name="n1"), status=status))
+    ledger = seed_ledger("dmesg", BOOT, NodeHealth(metadata=Metadata(name="n1"), status=status))
     ledger.end_replay()
     ledger.take([sign("gpu/0"), sign("gpu/2")])
     findings, _ = ledger.published()
     view = CheckView(name="dmesg", verdict=ledger.verdict(), findings=findings, over=ledger.over())
-    written = compose([view], boot_id=BOOT, pod_uid="u", version="1").checks[0]
+    written = compose_status([view], boot_id=BOOT, pod_uid="u", version="1").checks[0]
     assert written.findings[0].last_seen == "9999-12-31T23:59:59.000Z"
     assert all(f.count <= biggest and f.occurrence <= biggest for f in written.findings)
     assert max(f.occurrence for f in written.findings) > max(over.occurrence for over in written.cleared)
@@ -390,6 +393,6 @@ def test_more_ends_than_are_listed_are_still_not_taken_for_news():
     for n in range(CLEARED_LIMIT + 5):
         life += [sign(f"gpu/{n}", at=START + 20 * n), all_clear(f"gpu/{n}", at=START + 20 * n + 10)]
     ledger.take(life)
-    again = seeded("dmesg", BOOT, told(ledger))
+    again = seed_ledger("dmesg", BOOT, told(ledger))
     assert again.take(life) == []
-    assert [t.step for t in again.take([sign("gpu/0", at=START + 10_000)])] == [Step.OPENED]
+    assert [t.step for t in again.take([sign("gpu/0", at=START + 10_000)])] == [TransitionKind.OPENED]

@@ -7,7 +7,7 @@ from muster_checks.base.vocabulary import Result, Verdict
 BUSY = "busy"
 
 
-class Answered(msgspec.Struct, frozen=True):
+class CheckOutcome(msgspec.Struct, frozen=True):
     """The result of one check for somebody who asked.
 
     age_s:   seconds since ``result`` was found; 0: for this very question
@@ -22,9 +22,9 @@ class Answered(msgspec.Struct, frozen=True):
     why: str = ""
 
 
-def refused_by(check: str, why: str, last: Result | None, now: float) -> Answered:
+def refused_outcome(check: str, why: str, last: Result | None, now: float) -> CheckOutcome:
     """``now``: seconds since the epoch."""
     if last is None:
         result = Result(check=check, verdict=Verdict.UNKNOWN, reason="Busy", message=why, started=now)
-        return Answered(result, refused=BUSY, why=why)
-    return Answered(last, age_s=max(0.0, now - last.started), refused=BUSY, why=why)
+        return CheckOutcome(result, refused=BUSY, why=why)
+    return CheckOutcome(last, age_s=max(0.0, now - last.started), refused=BUSY, why=why)

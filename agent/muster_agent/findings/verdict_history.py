@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from muster_agent.checks.ledger import REASON_LIMIT
+from muster_agent.findings.ledger import REASON_LIMIT
 from muster_checks.base.vocabulary import Verdict, shorten
 
 CHANGES_LIMIT = 100
@@ -16,7 +16,7 @@ CHANGES_LIMIT = 100
 NOTHING_KNOWN_YET = "Starting"
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class VerdictChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The verdict became ``to`` at ``at`` (seconds since the epoch). ``old`` (in JSON ``from``): empty for the first
     verdict ever. reason, message: the new verdict's; empty for PASS."""
 
@@ -27,18 +27,18 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     message: str = ""
 
 
-class Changes:
+class VerdictHistory:
     """``entries``: what was kept, oldest first."""
 
-    def __init__(self, entries: Iterable[Change] = ()) -> None:
+    def __init__(self, entries: Iterable[VerdictChange] = ()) -> None:
         self._entries = tuple(entries)[-CHANGES_LIMIT:]
 
     @property
-    def entries(self) -> tuple[Change, ...]:
+    def entries(self) -> tuple[VerdictChange, ...]:
         """Oldest first, :data:`CHANGES_LIMIT` at most; each begins with the verdict that the one before ended in."""
         return self._entries
 
-    def note(self, at: float, old: Verdict | None, new: Verdict, reason: str = "", message: str = "") -> bool:
+    def record(self, at: float, old: Verdict | None, new: Verdict, reason: str = "", message: str = "") -> bool:
         """Keep that the verdict is ``new`` since ``at``; False where that is no change.
 
         old: what it was before, as far as the caller knows; where there is a history, its last word counts: what was
@@ -49,11 +49,11 @@ class Changes:
         before = self._entries[-1].to if self._entries else (old.value if old is not None else "")
         if before == new.value:
             return False
-        change = Change(at=at, old=before, to=new.value, reason=reason[:REASON_LIMIT], message=shorten(message))
+        change = VerdictChange(at=at, old=before, to=new.value, reason=reason[:REASON_LIMIT], message=shorten(message))
         self._entries = (*self._entries, change)[-CHANGES_LIMIT:]
         return True
 
-    def learn(self, at: float, told: Verdict, reason: str = "", message: str = "") -> bool:
+    def insert_reported(self, at: float, told: Verdict, reason: str = "", message: str = "") -> bool:
         """Put in what an agent before this one told but could not save: the verdict was ``told`` since ``at``.
 
         What is known already changes nothing; what was found again since then began when it was told. False: nothing
@@ -78,7 +78,9 @@ class Changes:
             learnt = msgspec.structs.replace(later[0], at=at)
             later = later[1:]
         else:
-            learnt = Change(at=at, old=before, to=told.value, reason=reason[:REASON_LIMIT], message=shorten(message))
+            learnt = VerdictChange(
+                at=at, old=before, to=told.value, reason=reason[:REASON_LIMIT], message=shorten(message)
+            )
             if later:
                 later = (msgspec.structs.replace(later[0], old=told.value), *later[1:])
         self._entries, known = (*earlier, learnt, *later)[-CHANGES_LIMIT:], self._entries

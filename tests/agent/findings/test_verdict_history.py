@@ -7,56 +7,56 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from muster_agent.checks.verdict_history import CHANGES_LIMIT, Change, Changes
+from muster_agent.findings.verdict_history import CHANGES_LIMIT, VerdictChange, VerdictHistory
 from muster_checks.base.vocabulary import Verdict
 
 
-def told(changes: Changes) -> list[tuple[float, str, str]]:
+def told(changes: VerdictHistory) -> list[tuple[float, str, str]]:
     return [(change.at, change.old, change.to) for change in changes.entries]
 
 
 def test_the_first_verdict_begins_the_history():
-    changes = Changes()
-    assert changes.note(1.0, None, Verdict.PASS)
-    assert changes.note(2.0, Verdict.PASS, Verdict.FAIL, "Slow", "3 GB/s")
+    changes = VerdictHistory()
+    assert changes.record(1.0, None, Verdict.PASS)
+    assert changes.record(2.0, Verdict.PASS, Verdict.FAIL, "Slow", "3 GB/s")
     assert told(changes) == [(1.0, "", "PASS"), (2.0, "PASS", "FAIL")]
     assert (changes.entries[1].reason, changes.entries[1].message) == ("Slow", "3 GB/s")
 
 
 def test_the_same_verdict_again_is_no_change():
-    changes = Changes()
-    changes.note(1.0, None, Verdict.FAIL, "Slow")
-    assert not changes.note(2.0, Verdict.FAIL, Verdict.FAIL, "Slower")
-    assert not changes.note(3.0, None, Verdict.FAIL, "Slow")
+    changes = VerdictHistory()
+    changes.record(1.0, None, Verdict.FAIL, "Slow")
+    assert not changes.record(2.0, Verdict.FAIL, Verdict.FAIL, "Slower")
+    assert not changes.record(3.0, None, Verdict.FAIL, "Slow")
     assert told(changes) == [(1.0, "", "FAIL")]
 
 
 def test_an_agent_that_has_just_started_has_changed_nothing():
-    changes = Changes([Change(at=1.0, to="PASS")])
-    assert not changes.note(2.0, Verdict.PASS, Verdict.UNKNOWN, "Starting", "is still being read")
-    assert not changes.note(3.0, Verdict.UNKNOWN, Verdict.PASS)
-    assert changes.note(4.0, Verdict.PASS, Verdict.UNKNOWN, "Timeout")
+    changes = VerdictHistory([VerdictChange(at=1.0, to="PASS")])
+    assert not changes.record(2.0, Verdict.PASS, Verdict.UNKNOWN, "Starting", "is still being read")
+    assert not changes.record(3.0, Verdict.UNKNOWN, Verdict.PASS)
+    assert changes.record(4.0, Verdict.PASS, Verdict.UNKNOWN, "Timeout")
     assert told(changes) == [(1.0, "", "PASS"), (4.0, "PASS", "UNKNOWN")]
 
 
 def test_a_history_that_was_lost_begins_with_what_the_caller_knows():
-    changes = Changes()
-    changes.note(5.0, Verdict.FAIL, Verdict.PASS)
+    changes = VerdictHistory()
+    changes.record(5.0, Verdict.FAIL, Verdict.PASS)
     assert told(changes) == [(5.0, "FAIL", "PASS")]
 
 
 def test_what_is_kept_is_bounded():
-    changes = Changes()
+    changes = VerdictHistory()
     for n in range(3 * CHANGES_LIMIT):
-        changes.note(float(n), None, Verdict.FAIL if n % 2 else Verdict.PASS, "R" * 999, "m" * 9999)
+        changes.record(float(n), None, Verdict.FAIL if n % 2 else Verdict.PASS, "R" * 999, "m" * 9999)
     assert len(changes.entries) == CHANGES_LIMIT
     assert changes.entries[-1].at == 3 * CHANGES_LIMIT - 1
     assert len(msgspec.json.encode(changes.entries)) < 60_000
-    assert len(Changes(changes.entries * 5).entries) == CHANGES_LIMIT
+    assert len(VerdictHistory(changes.entries * 5).entries) == CHANGES_LIMIT
 
 
 def test_in_json_it_says_from_and_to():
-    assert msgspec.json.encode(Change(at=1.5, old="PASS", to="FAIL", reason="Slow")) == (
+    assert msgspec.json.encode(VerdictChange(at=1.5, old="PASS", to="FAIL", reason="Slow")) == (
         b'{"at":1.5,"from":"PASS","to":"FAIL","reason":"Slow"}'
     )
 
@@ -65,14 +65,14 @@ def test_in_json_it_says_from_and_to():
 @settings(max_examples=100, deadline=None)
 def test_the_chain_is_unbroken_also_over_restarts(steps: list[tuple[Verdict, bool]]):
     """``True``: the agent dies before it has saved the step, and meets the same verdict again."""
-    saved: tuple[Change, ...] = ()
+    saved: tuple[VerdictChange, ...] = ()
     known: Verdict | None = None
     for n, (verdict, dies) in enumerate(steps):
-        Changes(saved).note(float(n), known, verdict)
+        VerdictHistory(saved).record(float(n), known, verdict)
         if dies:
             continue
-        changes = Changes(saved)
-        changes.note(float(n), known, verdict)
+        changes = VerdictHistory(saved)
+        changes.record(float(n), known, verdict)
         saved, known = changes.entries, verdict
     assert all(before.to == after.old != after.to for before, after in pairwise(saved))
     assert (saved[-1].to if saved else None) == known
@@ -107,17 +107,17 @@ PASS, FAIL, UNKNOWN = Verdict.PASS, Verdict.FAIL, Verdict.UNKNOWN
     ],
 )
 def test_what_was_told_is_put_in_its_place_once(kept, told, known):
-    changes = Changes()
+    changes = VerdictHistory()
     for at, verdict in kept:
-        changes.note(at, None, verdict)
+        changes.record(at, None, verdict)
     before = changes.entries
-    assert changes.learn(*told) == (changes.entries != before)
+    assert changes.insert_reported(*told) == (changes.entries != before)
     assert [(change.at, change.old, change.to) for change in changes.entries] == known
-    assert not changes.learn(*told), "twice is once"
+    assert not changes.insert_reported(*told), "twice is once"
     assert [(change.at, change.old, change.to) for change in changes.entries] == known
 
 
 def test_that_an_agent_was_starting_is_not_learnt():
-    changes = Changes([Change(at=1.0, to="PASS")])
-    assert not changes.learn(2.0, UNKNOWN, "Starting", "is still being read")
+    changes = VerdictHistory([VerdictChange(at=1.0, to="PASS")])
+    assert not changes.insert_reported(2.0, UNKNOWN, "Starting", "is still being read")
     assert len(changes.entries) == 1

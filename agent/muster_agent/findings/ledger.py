@@ -11,7 +11,7 @@ from enum import StrEnum
 
 import msgspec
 
-from muster_agent.checks.replayed_signs import Replay, Replayed
+from muster_agent.findings.replayed_signs import KnownSigns, ReplayedSigns
 from muster_checks.base.declaration import AllClear, Sign
 from muster_checks.base.vocabulary import (
     FINDINGS_LIMIT,
@@ -32,7 +32,7 @@ OCCURRENCE_LIMIT = 2**53  # a number typed by a person is taken no higher: JSON 
 COMPONENT_LIMIT = REASON_LIMIT = 128  # characters, as NodeHealth's schema has it
 
 
-class How(StrEnum):
+class ClearedBy(StrEnum):
     """On whose word a finding is over."""
 
     DRIVER = "driver"
@@ -41,7 +41,7 @@ class How(StrEnum):
     RUN = "run"
 
 
-class Over(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class ClearedFinding(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """A finding that is over. ``at``: seconds since the epoch."""
 
     component: str
@@ -52,7 +52,7 @@ class Over(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
     message: str = ""
 
 
-class Step(StrEnum):
+class TransitionKind(StrEnum):
     OPENED = "opened"
     WORSENED = "worsened"
     CLEARED = "cleared"
@@ -61,24 +61,24 @@ class Step(StrEnum):
 class Transition(msgspec.Struct, frozen=True):
     """One change of a finding, for the log. ``line``: the whole line that caused it."""
 
-    step: Step
+    step: TransitionKind
     finding: Finding
     line: str = ""
     how: str = ""
 
 
-class Memory(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class StoredLedger(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """A ledger as the state file holds it."""
 
     boot_id: str
     counter: int = 0
     findings: tuple[Finding, ...] = ()
-    over: tuple[Over, ...] = ()
-    replayed: tuple[Replayed, ...] = ()
+    over: tuple[ClearedFinding, ...] = ()
+    replayed: tuple[KnownSigns, ...] = ()
     replay_floor: float = 0.0
 
 
-def rank(finding: Finding) -> tuple[int, bool, int]:
+def publishing_rank(finding: Finding) -> tuple[int, bool, int]:
     """Sorts worst first; the kernel's own before what user space wrote; the longest known before the newest.
 
     User space can write any number of made-up components into the kernel log: they must not push out real ones.
@@ -89,13 +89,13 @@ def rank(finding: Finding) -> tuple[int, bool, int]:
 class Ledger:
     """The findings of ``check`` within the boot ``boot_id``."""
 
-    def __init__(self, check: str, boot_id: str, memory: Memory | None = None) -> None:
+    def __init__(self, check: str, boot_id: str, memory: StoredLedger | None = None) -> None:
         """``memory``: of an earlier run. Findings of another boot are gone; the counter goes on."""
         self.check = check
         self.boot_id = boot_id
         self._open: dict[tuple[str, str], Finding] = {}
-        self._over: deque[Over] = deque(maxlen=CLEARED_LIMIT)
-        self._replay = Replay()
+        self._over: deque[ClearedFinding] = deque(maxlen=CLEARED_LIMIT)
+        self._replay = ReplayedSigns()
         self._counter = 0
         self.revision = 0
         """Rises with every change of anything, counts included."""
@@ -105,7 +105,7 @@ class Ledger:
         self._over.extend(memory.over)
         if memory.boot_id == boot_id:
             self._open = {finding.key: finding for finding in memory.findings}
-            self._replay = Replay(memory.replayed, memory.replay_floor)
+            self._replay = ReplayedSigns(memory.replayed, memory.replay_floor)
 
     @property
     def counter(self) -> int:
@@ -117,9 +117,9 @@ class Ledger:
         """True while signs of the past are held against what is known of them already."""
         return bool(self._replay)
 
-    def memory(self) -> Memory:
+    def memory(self) -> StoredLedger:
         replayed, floor = self._replay.memory()
-        return Memory(
+        return StoredLedger(
             boot_id=self.boot_id,
             counter=self._counter,
             findings=tuple(self._open.values()),
@@ -130,14 +130,14 @@ class Ledger:
 
     def open_findings(self) -> list[Finding]:
         """All of them, worst first."""
-        return sorted(self._open.values(), key=rank)
+        return sorted(self._open.values(), key=publishing_rank)
 
     def published(self) -> tuple[tuple[Finding, ...], int]:
         """The worst :data:`FINDINGS_LIMIT` findings, and how many more there are."""
         findings = self.open_findings()
         return tuple(findings[:FINDINGS_LIMIT]), max(0, len(findings) - FINDINGS_LIMIT)
 
-    def over(self) -> tuple[Over, ...]:
+    def over(self) -> tuple[ClearedFinding, ...]:
         """What is over, oldest first, :data:`CLEARED_LIMIT` at most."""
         return tuple(self._over)
 
@@ -184,7 +184,7 @@ class Ledger:
                 if finding.verdict is Verdict.FAIL and told and whole.isdisjoint(told):
                     continue
                 if key not in found | skipped and (key in sound or not blocked):
-                    transitions.append(self._close(finding, How.RUN, at, ""))
+                    transitions.append(self._close(finding, ClearedBy.RUN, at, ""))
         for finding in bad:
             transitions += self._take_sign(
                 Sign(
@@ -210,13 +210,13 @@ class Ledger:
             for finding in list(self._open.values()):
                 if clear.component in ("*", finding.component) and finding.occurrence <= clear.occurrence:
                     self._replay.close(finding.key, at)
-                    transitions.append(self._close(finding, How.REQUEST, at, ""))
+                    transitions.append(self._close(finding, ClearedBy.REQUEST, at, ""))
         return transitions
 
     def end_replay(self) -> None:
         """Everything that was in the log at the start has been read: from here on all signs are new."""
         if self._replay:
-            self._replay = Replay()
+            self._replay = ReplayedSigns()
             self.revision += 1
 
     def _take_sign(self, sign: Sign) -> list[Transition]:
@@ -242,7 +242,7 @@ class Ledger:
             origin=Origin.USER if Origin.USER in (sign.origin, known.origin) else sign.origin,
         )
         self._open[key] = finding
-        return [Transition(Step.WORSENED, finding, sign.line)] if worse else []
+        return [Transition(TransitionKind.WORSENED, finding, sign.line)] if worse else []
 
     def _fire(self, sign: Sign) -> list[Transition]:
         finding = Finding(
@@ -259,13 +259,13 @@ class Ledger:
             origin=sign.origin,
         )
         if len(self._open) >= OPEN_LIMIT:
-            least = max(self._open.values(), key=rank)
-            if rank(least) <= rank(finding):
+            least = max(self._open.values(), key=publishing_rank)
+            if publishing_rank(least) <= publishing_rank(finding):
                 return []
             del self._open[least.key]
         self._counter += 1
         self._open[finding.key] = finding
-        return [Transition(Step.OPENED, finding, sign.line)]
+        return [Transition(TransitionKind.OPENED, finding, sign.line)]
 
     def _take_all_clear(self, clear: AllClear) -> list[Transition]:
         transitions: list[Transition] = []
@@ -275,7 +275,7 @@ class Ledger:
                 or (clear.reasons and finding.reason not in clear.reasons)
                 or (clear.classes and finding.fault_class not in clear.classes)
                 # silence proves nothing about a FAIL (docs/decisions.md), even one that began as a WARN
-                or (clear.how == How.QUIET and finding.verdict is Verdict.FAIL)
+                or (clear.how == ClearedBy.QUIET and finding.verdict is Verdict.FAIL)
                 or (self._replay and self._replay.predates(key, clear.at))
             ):
                 continue
@@ -286,7 +286,7 @@ class Ledger:
     def _close(self, finding: Finding, how: str, at: float, line: str) -> Transition:
         self.revision += 1
         del self._open[finding.key]
-        over = Over(
+        over = ClearedFinding(
             component=finding.component,
             reason=finding.reason,
             occurrence=finding.occurrence,
@@ -298,7 +298,7 @@ class Ledger:
         entries = sorted(self._over, key=lambda entry: entry.at)
         bisect.insort(entries, over, key=lambda entry: entry.at)
         self._over = deque(entries[-CLEARED_LIMIT:], maxlen=CLEARED_LIMIT)
-        return Transition(Step.CLEARED, finding, line, how)
+        return Transition(TransitionKind.CLEARED, finding, line, how)
 
 
 def _bounded(sign: Sign) -> Sign:

@@ -5,12 +5,14 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.agent.recording_reporter import RecordingReporter
 
-from muster_agent.checks.ledger import Memory
-from muster_agent.checks.node_check import Context
+from muster_agent.checks.local_node import LocalNode
 from muster_agent.checks.snapshot_check import SnapshotCheck
 from muster_agent.checks.state_file import StoredCheck
-from muster_agent.checks.verdict_history import Change
+from muster_agent.clock import AgentClock
+from muster_agent.findings.ledger import StoredLedger
+from muster_agent.findings.verdict_history import VerdictChange
 from muster_checks.base.declaration import Check, Cost, NodeView, Parameters
 from muster_checks.base.vocabulary import Finding, Result, Verdict
 from muster_kube import nodehealth
@@ -35,7 +37,7 @@ class Bench:
             return self.found
 
         self.found: Sequence[Finding] = ()
-        self.changed = 0
+        self.reporter = RecordingReporter()
         check = Check(
             name="link",
             description="",
@@ -45,26 +47,22 @@ class Bench:
             devices=(),
             probe=probe,
         )
-        context = Context(
-            node="n1", view=NodeView(), boot_id="boot", on_change=self._changes, wall=lambda: NOON + 120.0
-        )
+        clock = AgentClock(wall=lambda: NOON + 120.0)
+        local = LocalNode(name="n1", view=NodeView(), boot_id="boot", clock=clock)
         blind = saved is Verdict.UNKNOWN
         reason = "Timeout" if blind else ""
         stored = StoredCheck(
-            ledger=Memory(boot_id="boot", counter=1, findings=findings),
+            ledger=StoredLedger(boot_id="boot", counter=1, findings=findings),
             verdict=saved.value,
             last_change=NOON,
             last=Result(check="link", verdict=saved, reason=reason, findings=findings, started=NOON),
             ran_at=NOON,
-            changes=(Change(at=NOON, to=saved.value),),
+            changes=(VerdictChange(at=NOON, to=saved.value),),
         )
-        self.running = SnapshotCheck(check, Parameters(), context, stored)
+        self.running = SnapshotCheck(check, Parameters(), local, stored, self.reporter)
         self.health = nodehealth.NodeHealth(
             metadata=nodehealth.Metadata(name="n1"), status=nodehealth.NodeHealthStatus(checks=(told,), boot_id="boot")
         )
-
-    def _changes(self) -> None:
-        self.changed += 1
 
     async def runs(self, *found: Finding) -> None:
         self.found = found
@@ -76,7 +74,7 @@ class Bench:
     @property
     def verdicts(self) -> list[tuple[float, str]]:
         self.running.view()
-        return [(change.at - NOON, change.to) for change in self.running.changes.entries]
+        return [(change.at - NOON, change.to) for change in self.running.history.entries]
 
     @property
     def open(self) -> list[tuple[Verdict, int]]:
@@ -93,7 +91,7 @@ async def test_a_fault_that_was_over_and_is_back_is_a_firing_of_its_own(order: s
         await bench.runs(SLOW)
     assert bench.open == [(Verdict.FAIL, 2)], "the number 1 is over: a fault of that number is never opened again"
     assert bench.verdicts == [(0, "FAIL"), (60, "PASS"), (120, "FAIL")]
-    assert bench.changed
+    assert bench.reporter.changes
 
 
 async def test_a_fault_that_was_told_and_is_mended_is_over_by_the_run_of_this_process():
@@ -119,7 +117,7 @@ async def test_blindness_that_came_or_went_is_a_change_once(saved: str, told: st
     bench = Bench(Verdict(saved), (), telling(told, reason="Timeout" if told == "UNKNOWN" else ""))
     bench.sees()
     assert bench.verdicts == [(0, saved), (60, told)]
-    assert bench.changed, "to be saved"
+    assert bench.reporter.changes, "to be saved"
 
 
 async def test_what_was_saved_and_not_told_is_not_taken_back():

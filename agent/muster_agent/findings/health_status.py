@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from muster_agent.checks.ledger import REASON_LIMIT, Over
+from muster_agent.findings.ledger import REASON_LIMIT, ClearedFinding
 from muster_checks.base.vocabulary import Finding, Verdict, severity, shorten, worst
 from muster_kube import nodehealth
 from muster_kube.api.times import rfc3339
@@ -28,11 +28,11 @@ class CheckView(msgspec.Struct, frozen=True, kw_only=True):
     last_change: float = 0.0
     findings: tuple[Finding, ...] = ()
     more_findings: int = 0
-    over: tuple[Over, ...] = ()
+    over: tuple[ClearedFinding, ...] = ()
     last_occurrence: int = 0
 
 
-def compose(
+def compose_status(
     checks: Sequence[CheckView],
     *,
     boot_id: str,
@@ -85,7 +85,7 @@ def same_but_for_time(one: nodehealth.NodeHealthStatus, other: nodehealth.NodeHe
     return msgspec.structs.replace(one, observed_at="") == msgspec.structs.replace(other, observed_at="")
 
 
-def merge_patch(status: nodehealth.NodeHealthStatus, *, resource_version: str = "") -> dict[str, Any]:
+def status_patch(status: nodehealth.NodeHealthStatus, *, resource_version: str = "") -> dict[str, Any]:
     """The JSON merge patch that makes the object's status exactly ``status``.
 
     A merge patch keeps what it does not name, so fields that are empty now are named with null. With

@@ -5,12 +5,16 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from muster_agent.checks.check_answer import Answered, refused_by
-from muster_agent.checks.node_check import Context, Running
-from muster_agent.checks.request_runner import Requests
+from tests.agent.recording_reporter import RecordingReporter
+
+from muster_agent.checks.check_outcome import CheckOutcome, refused_outcome
+from muster_agent.checks.local_node import LocalNode
+from muster_agent.checks.node_check import NodeCheck
+from muster_agent.checks.request_runner import RequestRunner
 from muster_agent.checks.snapshot_check import SnapshotCheck
 from muster_agent.checks.state_file import StoredRequest
 from muster_agent.checks.stream_check import StreamCheck
+from muster_agent.clock import AgentClock
 from muster_checks.base.declaration import Check, CheckStream, Cost, NodeView, Parameters
 from muster_checks.base.vocabulary import Finding, Result, Verdict
 from muster_kube.api.times import rfc3339
@@ -41,7 +45,7 @@ class Clock:
         await asyncio.sleep(0)
 
 
-class Node:
+class ScriptedNode:
     """A node whose checks find what a test says. ``busy``: whose work refuses heavy checks; ``finds``: by check, what
     its next runs come to (then PASS); ``hold``: set while runs may end."""
 
@@ -55,10 +59,10 @@ class Node:
         self.hold = asyncio.Event()
         self.hold.set()
         self.cancelled = 0
-        self.changes = 0
-        context = Context(node="node-1", view=NodeView(), boot_id="boot")
-        self.checks: dict[str, Running] = {
-            name: SnapshotCheck(self._check(name, cost), Limits(depth=3), context, None)
+        self.reporter = RecordingReporter()
+        local = LocalNode(name="node-1", view=NodeView(), boot_id="boot")
+        self.checks: dict[str, NodeCheck] = {
+            name: SnapshotCheck(self._check(name, cost), Limits(depth=3), local, None)
             for name, cost in (("link", Cost.LIGHT), ("heavy", Cost.HEAVY), ("other", Cost.HEAVY))
         }
         stream = Check(
@@ -70,7 +74,7 @@ class Node:
             devices=(),
             stream=lambda *_: CheckStream(),
         )
-        self.checks["dmesg"] = StreamCheck(stream, Limits(), context, None)
+        self.checks["dmesg"] = StreamCheck(stream, Limits(), local, None)
 
     def _check(self, name: str, cost: Cost) -> Check:
         async def probe(_node: NodeView, _parameters: Limits) -> Sequence[Finding]:
@@ -87,12 +91,12 @@ class Node:
             probe=probe,
         )
 
-    async def ask(self, running: Running, parameters: Parameters, force: bool, beside: str) -> Answered:
+    async def run_check(self, running: NodeCheck, parameters: Parameters, force: bool, beside: str) -> CheckOutcome:
         self.asked.append((running.name, parameters, force))
         self.beside.append(beside)
         await asyncio.sleep(0)
         if running.check.cost is Cost.HEAVY and self.busy and not force:
-            return refused_by(running.name, self.busy, None, self.clock())
+            return refused_outcome(running.name, self.busy, None, self.clock())
         try:
             await self.hold.wait()
         except asyncio.CancelledError:
@@ -101,29 +105,23 @@ class Node:
         script = self.finds.get(running.name)
         found = script.pop(0) if script else Verdict.PASS
         if isinstance(found, Result):
-            return Answered(found)
+            return CheckOutcome(found)
         self.ran.append(running.name)
         reason = "" if found is Verdict.PASS else f"{found.capitalize()}ed"
-        return Answered(Result(check=running.name, verdict=found, reason=reason, message=f"{running.name} is {found}"))
-
-    def requests(self, stored: Sequence[StoredRequest] = ()) -> Requests:
-        return Requests(
-            self.ask,
-            self.checks,
-            wall=self.clock,
-            clock=self.clock,
-            on_change=self._changed,
-            sleep=self.clock.sleep,
-            stored=stored,
+        return CheckOutcome(
+            Result(check=running.name, verdict=found, reason=reason, message=f"{running.name} is {found}")
         )
 
-    def _changed(self) -> None:
-        self.changes += 1
+    def requests(self, stored: Sequence[StoredRequest] = ()) -> RequestRunner:
+        clock = AgentClock(monotonic=self.clock, wall=self.clock, sleep=self.clock.sleep)
+        runner = RequestRunner(self.run_check, self.checks, self.reporter, clock)
+        runner.restore(stored)
+        return runner
 
     @asynccontextmanager
-    async def at_work(self, *asked: CheckRequest, stored: Sequence[StoredRequest] = ()) -> AsyncIterator[Requests]:
+    async def at_work(self, *asked: CheckRequest, stored: Sequence[StoredRequest] = ()) -> AsyncIterator[RequestRunner]:
         requests = self.requests(stored)
-        requests.take(asked)
+        requests.apply_requests(asked)
         task = asyncio.create_task(requests.run())
         try:
             yield requests

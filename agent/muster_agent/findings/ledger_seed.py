@@ -6,31 +6,31 @@ over is not opened again by reading the same lines a second time.
 
 import contextlib
 
-from muster_agent.checks.ledger import OCCURRENCE_LIMIT, Ledger, Memory, Over
-from muster_agent.checks.replayed_signs import Replayed
+from muster_agent.findings.ledger import OCCURRENCE_LIMIT, ClearedFinding, Ledger, StoredLedger
+from muster_agent.findings.replayed_signs import KnownSigns
 from muster_checks.base.vocabulary import FaultClass, Finding, Measurement, Origin, Verdict, severity
 from muster_kube import nodehealth
 from muster_kube.api.times import seconds
 
 
-def told_of(health: nodehealth.NodeHealth, check: str) -> nodehealth.ReportedCheck | None:
+def reported_check(health: nodehealth.NodeHealth, check: str) -> nodehealth.ReportedCheck | None:
     """What the object says of ``check``, or None."""
     return next((status for status in health.status.checks if status.name == check), None)
 
 
-def highest_told(health: nodehealth.NodeHealth, check: str) -> int:
+def highest_reported(health: nodehealth.NodeHealth, check: str) -> int:
     """The highest number that ``health`` knows of ``check``; 0 for none."""
-    told = told_of(health, check)
+    told = reported_check(health, check)
     if told is None:
         return 0
     listed = [*(f.occurrence for f in told.findings), *(over.occurrence for over in told.cleared)]
     return _number(max([told.last_occurrence, *listed]))
 
 
-def knows_more(health: nodehealth.NodeHealth, check: str, ledger: Ledger) -> bool:
+def reports_more_than(health: nodehealth.NodeHealth, check: str, ledger: Ledger) -> bool:
     """True where ``health`` was told what ``ledger`` does not have: a number above its highest, that a finding it holds
     open is over, or that one is worse. A number names one firing: what was told to be over under it is over."""
-    told = told_of(health, check)
+    told = reported_check(health, check)
     if told is None:
         return False
     ours = {(finding.key, finding.occurrence): finding for finding in ledger.open_findings()}
@@ -41,12 +41,12 @@ def knows_more(health: nodehealth.NodeHealth, check: str, ledger: Ledger) -> boo
         and severity(Verdict(each.verdict)) > severity(known.verdict)
         for each in told.findings
     )
-    return over or worse or highest_told(health, check) > ledger.counter
+    return over or worse or highest_reported(health, check) > ledger.counter
 
 
-def seeded(check: str, boot_id: str, health: nodehealth.NodeHealth) -> Ledger:
+def seed_ledger(check: str, boot_id: str, health: nodehealth.NodeHealth) -> Ledger:
     """A ledger that goes on from what ``health`` tells; findings of another boot are gone, their numbers are not."""
-    told = told_of(health, check) or nodehealth.ReportedCheck(name=check, verdict="")
+    told = reported_check(health, check) or nodehealth.ReportedCheck(name=check, verdict="")
     same_boot = health.status.boot_id == boot_id
     findings: list[Finding] = []
     if same_boot:
@@ -55,7 +55,7 @@ def seeded(check: str, boot_id: str, health: nodehealth.NodeHealth) -> Ledger:
             with contextlib.suppress(ValueError):
                 findings.append(_finding(entry))
     over = tuple(
-        Over(
+        ClearedFinding(
             component=entry.component,
             reason=entry.reason,
             occurrence=_number(entry.occurrence),
@@ -67,14 +67,14 @@ def seeded(check: str, boot_id: str, health: nodehealth.NodeHealth) -> Ledger:
     )
     replayed = {(entry.component, entry.reason): _closed(entry) for entry in over} if same_boot else {}
     for finding in findings:
-        replayed[finding.key] = Replayed(
+        replayed[finding.key] = KnownSigns(
             component=finding.component, reason=finding.reason, until=finding.last_seen, open=True
         )
     full = len(over) >= nodehealth.CLEARED_LIMIT
     ledger = Ledger(
         check,
         boot_id,
-        Memory(
+        StoredLedger(
             boot_id=boot_id,
             findings=tuple(findings),
             over=over,
@@ -83,7 +83,7 @@ def seeded(check: str, boot_id: str, health: nodehealth.NodeHealth) -> Ledger:
         ),
     )
     clears = (clear.occurrence for clear in health.spec.clear if clear.check == check)
-    ledger.raise_floor(max((highest_told(health, check), *clears)))
+    ledger.raise_floor(max((highest_reported(health, check), *clears)))
     return ledger
 
 
@@ -92,8 +92,8 @@ def _number(typed: int) -> int:
     return min(typed, OCCURRENCE_LIMIT)
 
 
-def _closed(entry: Over) -> Replayed:
-    return Replayed(component=entry.component, reason=entry.reason, until=entry.at)
+def _closed(entry: ClearedFinding) -> KnownSigns:
+    return KnownSigns(component=entry.component, reason=entry.reason, until=entry.at)
 
 
 def _finding(entry: nodehealth.ReportedFinding) -> Finding:

@@ -13,7 +13,7 @@ TOLERANCE_S = 1.0
 _NEVER = -1e15  # JSON has no infinity
 
 
-class Replayed(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class KnownSigns(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """Signs of (component, reason) up to ``until`` are known. ``open``: their finding still stands.
 
     ``reached``: the sign the finding was last seen with has been read again, so what follows it is news.
@@ -26,10 +26,10 @@ class Replayed(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
     reached: bool = False
 
 
-class Replay:
+class ReplayedSigns:
     """Keys known from an earlier life. Empty (falsy) when every sign is news."""
 
-    def __init__(self, replayed: Iterable[Replayed] = (), floor: float = 0.0) -> None:
+    def __init__(self, replayed: Iterable[KnownSigns] = (), floor: float = 0.0) -> None:
         """``floor``: signs up to this time of keys not named were closed and are no longer listed."""
         self._keys = {(entry.component, entry.reason): entry for entry in replayed}
         self._floor = floor
@@ -37,7 +37,7 @@ class Replay:
     def __bool__(self) -> bool:
         return bool(self._keys) or self._floor > 0
 
-    def memory(self) -> tuple[tuple[Replayed, ...], float]:
+    def memory(self) -> tuple[tuple[KnownSigns, ...], float]:
         return tuple(self._keys.values()), self._floor
 
     def knows_sign(self, key: tuple[str, str], at: float) -> bool:

@@ -1,0 +1,1 @@
+"""What the checks have found: open and cleared findings, and the NodeHealth status they make."""
