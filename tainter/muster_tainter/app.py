@@ -23,17 +23,17 @@ from muster_kube.process.address import bind
 from muster_kube.process.lifetime import QuietServer, end, stop_on_signals, tell_address, until_one_ends, version
 from muster_kube.volume_trial import VolumeTrialRunner
 from muster_tainter.controller import Tainter
-from muster_tainter.events.recorder import tell_policy
-from muster_tainter.http.job_nodes import LISTS_AT_ONCE, Locator
+from muster_tainter.events.recorder import record_policy_event
+from muster_tainter.http.job_nodes import LISTS_AT_ONCE, NodeLocator
 from muster_tainter.http.routes import make_app
-from muster_tainter.http.volume_trials import AT_ONCE, Doorkeeper, Trials
-from muster_tainter.metrics import Metrics
-from muster_tainter.page.clear import Clearing
-from muster_tainter.page.feed import Around, Feed
+from muster_tainter.http.volume_trials import AT_ONCE, TrialAuthorizer, VolumeTrials
+from muster_tainter.metrics import TainterMetrics
+from muster_tainter.page.clear import ClearHandler
+from muster_tainter.page.feed import FleetFeed, FleetStatus
 from muster_tainter.page.routes import page_routes
-from muster_tainter.pause import Pause, tell_pause
+from muster_tainter.pause import Pause, record_pause_event
 from muster_tainter.policy.file import FileWatch, LivePolicy
-from muster_tainter.settings import Settings
+from muster_tainter.settings import TainterSettings
 from muster_tainter.verification.fleet_planner import WRITERS
 
 log = logging.getLogger(__name__)
@@ -46,13 +46,13 @@ PAUSE_KNOWN_S = 3.0
 TAKES_NOTHING_MS = 30_000
 
 
-async def run(settings: Settings) -> int:
+async def run(settings: TainterSettings) -> int:
     """Until SIGTERM or SIGINT: 0; EXIT_FAILED when a part ends by itself. Raises ConfigError, PolicyError, OSError."""
     stop = stop_on_signals()
     config = load_config(settings.kubeconfig)
     log.info("cluster %s, from %s", config.server, config.origin)
     policy = LivePolicy(settings.policy)
-    metrics = Metrics()
+    metrics = TainterMetrics()
     agent = f"muster-tainter/{version()}"
     namespace = settings.namespace or config.namespace
     async with contextlib.AsyncExitStack() as stack:
@@ -70,8 +70,8 @@ async def run(settings: Settings) -> int:
         repairing = await stack.enter_async_context(leads(max_connections=12))
         locating = await stack.enter_async_context(KubeClient(config, user_agent=agent, max_connections=LISTS_AT_ONCE))
         trials_in = settings.trials_namespace or config.namespace
-        doorkeeper = Doorkeeper(reviewing, Reviews(reviewing), trials_in)
-        trials = Trials(VolumeTrialRunner(trying, trials_in))
+        doorkeeper = TrialAuthorizer(reviewing, Reviews(reviewing), trials_in)
+        trials = VolumeTrials(VolumeTrialRunner(trying, trials_in))
         tainter = Tainter(
             client,
             lambda: policy.current,
@@ -96,17 +96,17 @@ async def run(settings: Settings) -> int:
                     await pause.wait_synced()
             await tainter.lead()
 
-        around = Around(
+        around = FleetStatus(
             leading, tainter.places.usage, tainter.alike.all, lambda: pause.reason, dry_run=settings.dry_run
         )
-        feed = Feed(tainter, around)
+        feed = FleetFeed(tainter, around)
         tainter.on_news = feed.changed
-        page = page_routes(tainter, feed, Clearing(reviewing, Reviews(reviewing)))
+        page = page_routes(tainter, feed, ClearHandler(reviewing, Reviews(reviewing)))
         listener = listen(settings.host, settings.port)
         stack.callback(listener.close)
         server = QuietServer(
             uvicorn.Config(
-                make_app(tainter, metrics, doorkeeper, trials, Locator(locating), page),
+                make_app(tainter, metrics, doorkeeper, trials, NodeLocator(locating), page),
                 log_config=None,
                 access_log=False,
                 lifespan="off",
@@ -163,7 +163,7 @@ async def follow_pause(
         if pause.reason != tainter.decided_under:
             tainter.look_at_all()
         if pause.reason != told and leading():
-            await tell_pause(client, pause.reason, namespace=namespace, now=time.time())
+            await record_pause_event(client, pause.reason, namespace=namespace, now=time.time())
         told = pause.reason
 
 
@@ -171,7 +171,7 @@ async def follow_policy(
     policy: LivePolicy,
     tainter: Tainter,
     client: KubeClient,
-    metrics: Metrics,
+    metrics: TainterMetrics,
     leading: Callable[[], bool],
     namespace: str,
 ) -> None:
@@ -200,7 +200,7 @@ async def follow_policy(
                 else:
                     log.info("policy %s is in force", policy.path)
                 if leading():
-                    await tell_policy(client, str(policy.path), error, namespace=namespace, now=time.time())
+                    await record_policy_event(client, str(policy.path), error, namespace=namespace, now=time.time())
             pending.clear()
     finally:
         loop.remove_reader(watch.fileno())

@@ -12,19 +12,19 @@ from muster_kube.api.objects import Node
 from muster_kube.nodehealth import NodeHealth
 from muster_tainter.agents.watcher import AgentWatch
 from muster_tainter.faults.desired_state import Notice
-from muster_tainter.faults.external_findings import Outside
-from muster_tainter.faults.node_record import ANNOTATION, Memory, read_memory
-from muster_tainter.faults.node_report import Unusable
-from muster_tainter.metrics import Metrics
+from muster_tainter.faults.external_findings import ExternalFindings
+from muster_tainter.faults.node_record import ANNOTATION, NodeRecord, read_record
+from muster_tainter.faults.node_report import UnusableHealth
+from muster_tainter.metrics import TainterMetrics
 from muster_tainter.policy.rules import Policy
 from muster_tainter.remediation import Aftercare
-from muster_tainter.sources.feeds import Feeds
+from muster_tainter.sources.feeds import SourceFeeds
 from muster_tainter.sources.loki_feed import SourceMetrics, World
-from muster_tainter.sources.pod_nodes import PodNodes
-from muster_tainter.verification.fleet_planner import Planner
-from muster_tainter.verification.verifier import Prover
+from muster_tainter.sources.pod_nodes import PodNodeCache
+from muster_tainter.verification.fleet_planner import FleetPlanner
+from muster_tainter.verification.verifier import Verifier
 
-_NO_MEMORY = Memory()
+_NO_MEMORY = NodeRecord()
 
 
 class Fleet(Protocol):
@@ -37,7 +37,7 @@ class Fleet(Protocol):
     def healths_known(self) -> Mapping[str, NodeHealth]: ...
 
     @property
-    def outside(self) -> Outside: ...
+    def outside(self) -> ExternalFindings: ...
 
     @property
     def idle(self) -> asyncio.Event: ...
@@ -46,7 +46,7 @@ class Fleet(Protocol):
 
     def node(self, name: str) -> Node | None: ...
 
-    def health_of(self, name: str) -> NodeHealth | Unusable | None: ...
+    def health_of(self, name: str) -> NodeHealth | UnusableHealth | None: ...
 
     def withheld(self) -> str: ...
 
@@ -69,7 +69,7 @@ class Behind:
         self,
         fleet: Fleet,
         client: KubeClient,
-        metrics: Metrics,
+        metrics: TainterMetrics,
         *,
         may_write: Callable[[], bool],
         dry_run: bool,
@@ -82,7 +82,7 @@ class Behind:
         clock: Callable[[], float],
     ) -> None:
         self._fleet = fleet
-        self._planner = Planner(
+        self._planner = FleetPlanner(
             planning,
             fleet.policy,
             metrics,
@@ -109,7 +109,7 @@ class Behind:
             now=now,
             clock=clock,
         )
-        self._prover = Prover(
+        self._prover = Verifier(
             planning,
             fleet.policy,
             metrics,
@@ -144,12 +144,12 @@ class Behind:
             known=lambda name: name in fleet.nodes_known,
             found=fleet.outside.found,
             over=fleet.outside.over,
-            node_of_pod=PodNodes(planning, clock),
+            node_of_pod=PodNodeCache(planning, clock),
             nodes=fleet.all_nodes,
             led_until=led_until,
             now=now,
         )
-        self._feeds = Feeds(lambda: fleet.policy().sources, world, SourceMetrics(metrics.registry))
+        self._feeds = SourceFeeds(lambda: fleet.policy().sources, world, SourceMetrics(metrics.registry))
 
     async def watch(self, synced: Callable[[], Awaitable[object]]) -> None:
         """Leading or not, for ever."""
@@ -197,9 +197,9 @@ class Behind:
         if self._agents is not None and _has_reported(old) != _has_reported(new):
             self._agents.look(name)
 
-    def _memory_of(self, name: str) -> Memory:
+    def _memory_of(self, name: str) -> NodeRecord:
         node = self._fleet.nodes_known.get(name)
-        return _NO_MEMORY if node is None or ANNOTATION not in node.metadata.annotations else read_memory(node)
+        return _NO_MEMORY if node is None or ANNOTATION not in node.metadata.annotations else read_record(node)
 
 
 def _has_reported(health: NodeHealth | None) -> bool | None:

@@ -22,23 +22,23 @@ from muster_kube.controller.workqueue import WorkQueue, run_workers
 from muster_kube.nodehealth import NodeHealth
 from muster_tainter.background import Behind, carries
 from muster_tainter.budgets.allocator import Severity
-from muster_tainter.budgets.incident_tracker import Alike
-from muster_tainter.budgets.reservations import Places, severity
-from muster_tainter.events.latency import Hops
-from muster_tainter.events.pod_notifier import Telling
-from muster_tainter.events.recorder import Announcer
+from muster_tainter.budgets.incident_tracker import IncidentTracker
+from muster_tainter.budgets.reservations import BudgetReservations, severity
+from muster_tainter.events.latency import HopLatency
+from muster_tainter.events.pod_notifier import PodNotifier
+from muster_tainter.events.recorder import EventRecorder
 from muster_tainter.faults import audit_log
-from muster_tainter.faults.decision_context import Surroundings
-from muster_tainter.faults.desired_state import Decision, Notice, decide, is_managed, may_carry_ours, vanished
-from muster_tainter.faults.event_only import Said
-from muster_tainter.faults.external_findings import Outside
-from muster_tainter.faults.node_record import OurTaint, highest_closed, read_memory
-from muster_tainter.faults.node_report import Unusable, read
-from muster_tainter.faults.taint_drift import removed_by
-from muster_tainter.faults.taint_history import TaintsSeen
-from muster_tainter.metrics import Metrics
-from muster_tainter.periodic import taints_first
-from muster_tainter.policy.label_backfill import LateLabels
+from muster_tainter.faults.decision_context import DecisionContext
+from muster_tainter.faults.desired_state import Decision, Notice, decide, is_managed, may_carry_ours, missing_taints
+from muster_tainter.faults.event_only import EventOnlyHistory
+from muster_tainter.faults.external_findings import ExternalFindings
+from muster_tainter.faults.node_record import OurTaint, highest_closed, read_record
+from muster_tainter.faults.node_report import UnusableHealth, read_report
+from muster_tainter.faults.taint_drift import find_removers
+from muster_tainter.faults.taint_history import TaintHistory
+from muster_tainter.metrics import TainterMetrics
+from muster_tainter.periodic import yield_to_taints
+from muster_tainter.policy.label_backfill import LabelBackfill
 from muster_tainter.policy.rules import SILENT, Policy
 from muster_tainter.projection import slim_health, slim_node
 from muster_tainter.settings import ACCELERATORS
@@ -69,7 +69,7 @@ class Tainter:
         self,
         client: KubeClient,
         policy: Callable[[], Policy],
-        metrics: Metrics,
+        metrics: TainterMetrics,
         *,
         may_write: Callable[[], bool],
         dry_run: bool = False,
@@ -83,7 +83,7 @@ class Tainter:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
-        self._late_labels = LateLabels(client, NODES_PATH, policy, self.policy_changed)
+        self._late_labels = LabelBackfill(client, NODES_PATH, policy, self.policy_changed)
         self._policy = self._late_labels.policy
         self._metrics = metrics
         self._may_write = may_write
@@ -102,25 +102,25 @@ class Tainter:
             on_undecodable=self._health_undecodable,
             transform=slim_health,
         )
-        self.outside = Outside(self._add)
-        self.places = Places(self._policy, self._add, now=now, clock=clock)
-        self.alike = Alike(self._policy, self.health_of, self._add, now=now)
+        self.outside = ExternalFindings(self._add)
+        self.places = BudgetReservations(self._policy, self._add, now=now, clock=clock)
+        self.alike = IncidentTracker(self._policy, self.health_of, self._add, now=now)
         self.withholding: Callable[[], str] = lambda: ""  # why nothing new is to be tainted at all
         self.decided_under = ""  # the last of that that a decision was made under
         self.blind: Callable[[], str] = lambda: ""  # why this process would not hear of a change of that
         self.on_news: Callable[[str], None] = lambda _: None  # a Node or NodeHealth of that name is another one
-        self._unusable: dict[str, Unusable] = {}
-        self._seen = TaintsSeen(clock)
-        self._hops = Hops(metrics, now)
-        self._said = Said()
+        self._unusable: dict[str, UnusableHealth] = {}
+        self._seen = TaintHistory(clock)
+        self._hops = HopLatency(metrics, now)
+        self._said = EventOnlyHistory()
         self._in_hand: set[str] = set()
         self._written = ""  # the node whose own write is being taken in
         self._logged: dict[str, object] = {}  # dry run: what has been told of a node already
         self.idle = asyncio.Event()
         self._urgent: WorkQueue[str] | None = None  # there while leading
         self._routine: WorkQueue[str] | None = None
-        self._announcer: Announcer | None = None
-        self._telling: Telling | None = None
+        self._announcer: EventRecorder | None = None
+        self._telling: PodNotifier | None = None
         self._behind = Behind(
             self,
             client,
@@ -155,7 +155,7 @@ class Tainter:
         await self._synced()
         await self._behind.wait_looked()
         urgent, routine = WorkQueue[str](), WorkQueue[str]()
-        announcer = Announcer(
+        announcer = EventRecorder(
             self._client,
             self._metrics,
             may_write=self._may_write,
@@ -165,7 +165,7 @@ class Tainter:
             now=self._now,
             clock=self._clock,
         )
-        telling = Telling(
+        telling = PodNotifier(
             self._client,
             self._policy,
             self._metrics,
@@ -186,7 +186,7 @@ class Tainter:
             self.look_at_all()
             for health in self.healths.store.values():
                 if health.status.verdict not in ("", "PASS"):  # whoever replays the log must know what was there
-                    audit_log.tell_transitions(None, health, self._now())
+                    audit_log.log_transitions(None, health, self._now())
             async with asyncio.TaskGroup() as group:
                 group.create_task(run_workers(urgent, self._handle_urgent, workers=URGENT_WORKERS))
                 group.create_task(run_workers(routine, self._handle_routine, workers=ROUTINE_WORKERS))
@@ -268,7 +268,7 @@ class Tainter:
     def _slim(self, node: Node | ManagedNode) -> Node:
         return slim_node(node, self._late_labels.kept, self._policy().sources.condition_types)
 
-    def health_of(self, name: str) -> NodeHealth | Unusable | None:
+    def health_of(self, name: str) -> NodeHealth | UnusableHealth | None:
         """None also for the one of an older Node of that name, which is collected with it: another machine may have
         the name now, and what is still so its agent says anew."""
         health = self._unusable.get(name) or self.healths.store.get(name)
@@ -311,7 +311,7 @@ class Tainter:
         self.on_news(name)
         if self._urgent is not None:
             if new is not None and (old is None or old.status != new.status or old.spec != new.spec):
-                audit_log.tell_transitions(old, new, self._now())
+                audit_log.log_transitions(old, new, self._now())
             if new is not None and new.status.observed_at and new.status.verdict != "PASS":
                 self._hops.delivered(name)
         self._add(name)
@@ -322,7 +322,7 @@ class Tainter:
         if name is None:
             log.warning("a NodeHealth without a name cannot be read: %s", error)
             return
-        self._unusable[name] = Unusable(error)
+        self._unusable[name] = UnusableHealth(error)
         self.on_news(name)
         self._add(name)
 
@@ -354,7 +354,7 @@ class Tainter:
     async def _handle_routine(self, name: str) -> None:
         queue = self._routine
         assert queue is not None  # noqa: S101 - its own worker
-        await taints_first(self.idle)
+        await yield_to_taints(self.idle)
         await self._handle(name, queue)
 
     async def _handle(self, name: str, queue: WorkQueue[str]) -> None:
@@ -409,20 +409,22 @@ class Tainter:
     async def _decide(self, node: Node) -> tuple[Node, Decision]:
         policy = self._policy()
         released: dict[OurTaint, str] = {}
-        missing = vanished(node, policy)
+        missing = missing_taints(node, policy)
         if missing and not self._dry_run:
             full = await self._client.get(f"{NODES_PATH}/{node.metadata.name}", type=ManagedNode)
             node = self._slim(full)
-            missing = vanished(node, policy)
+            missing = missing_taints(node, policy)
             seen = self._seen.removal(node.metadata.name)
-            released = removed_by(missing, seen, full, policy, FIELD_MANAGER)
+            released = find_removers(missing, seen, full, policy, FIELD_MANAGER)
             self._metrics.put_back.inc(len(missing) - len(released))
         name = node.metadata.name
         health, now = self.health_of(name), self._now()
         outside, over = self.outside.of(name)
         others, incident = self.alike.around(node, health, outside)
         self.decided_under = self.withholding()
-        around = Surroundings(withhold=self.decided_under, others=others, incident=incident, outside=outside, over=over)
+        around = DecisionContext(
+            withhold=self.decided_under, others=others, incident=incident, outside=outside, over=over
+        )
         decision = decide(node, health, policy, now, released, around)
         if not self._dry_run:
             shortage = self.places.ask(name, decision)
@@ -456,7 +458,7 @@ class Tainter:
         self._written = ""
         self.places.written(name)
         self._hops.patched(node.metadata.name, decision, self.healths.store.get(node.metadata.name))
-        audit_log.tell_taints(node.metadata.name, decision, dry_run=False)
+        audit_log.log_taints(node.metadata.name, decision, dry_run=False)
         return answer
 
     def _tell(self, node: Node, decision: Decision) -> None:
@@ -478,7 +480,7 @@ class Tainter:
             health = self.health_of(name)
             if _is_silent(health) and name not in self._said:
                 return
-            for notice in self._said.news(name, read(health), self._policy(), self._now()):
+            for notice in self._said.news(name, read_report(health), self._policy(), self._now()):
                 announcer.tell(node, notice)
 
     def tell(self, node: Node, notice: Notice) -> None:
@@ -489,7 +491,7 @@ class Tainter:
         told = (decision.taints, decision.taint_changes)
         if self._logged.get(name, (None, ())) != told:
             self._logged[name] = told
-            audit_log.tell_taints(name, decision, dry_run=True)
+            audit_log.log_taints(name, decision, dry_run=True)
 
     async def _create_health(self, node: Node) -> None:
         name = node.metadata.name
@@ -502,7 +504,7 @@ class Tainter:
                 "name": name,
                 "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": name, "uid": node.metadata.uid}],
             },
-            "spec": {"clear": highest_closed(read_memory(node))},
+            "spec": {"clear": highest_closed(read_record(node))},
         }
         try:
             made = await self._client.create(nodehealth.PATH, body, type=NodeHealth)
@@ -526,7 +528,7 @@ _NEVER = float("inf")
 _NOTHING: tuple[dict[object, object], dict[object, object]] = ({}, {})
 
 
-def _is_silent(health: NodeHealth | Unusable | None) -> bool:
+def _is_silent(health: NodeHealth | UnusableHealth | None) -> bool:
     """It passes, and so has nothing to be said."""
     return isinstance(health, NodeHealth) and health.status.verdict == Verdict.PASS
 

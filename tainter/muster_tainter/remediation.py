@@ -11,8 +11,8 @@ from muster_kube.api.objects import Node
 from muster_tainter.faults.desired_state import Notice
 from muster_tainter.policy.rules import Policy
 from muster_tainter.repair.evictor import Evictor
-from muster_tainter.repair.quarantine_writer import Quarantining
-from muster_tainter.repair.repair_executor import Repairer
+from muster_tainter.repair.quarantine_writer import QuarantineWriter
+from muster_tainter.repair.repair_executor import RepairExecutor
 
 
 class Aftercare:
@@ -50,7 +50,7 @@ class Aftercare:
             now=now,
             clock=clock,
         )
-        self._repairer = Repairer(
+        self._repairer = RepairExecutor(
             client,
             policy,
             registry,
@@ -68,7 +68,7 @@ class Aftercare:
             clock=clock,
         )
         self._evictor.on_empty = self._repairer.note
-        self._quarantining = Quarantining(
+        self._quarantining = QuarantineWriter(
             client,
             policy,
             registry,

@@ -18,13 +18,13 @@ from muster_kube.api.config import ClusterConfig
 from muster_kube.api.reviews import ACCESS_REVIEWS, TOKEN_REVIEWS, Reviews
 from muster_kube.nodehealth import PATH
 from muster_tainter.budgets.incidents import Incident
-from muster_tainter.budgets.pool_usage import Usage
+from muster_tainter.budgets.pool_usage import BudgetUsage
 from muster_tainter.controller import NODES_PATH, Tainter
-from muster_tainter.http.job_nodes import Locator
+from muster_tainter.http.job_nodes import NodeLocator
 from muster_tainter.http.routes import make_app
-from muster_tainter.metrics import Metrics
-from muster_tainter.page.clear import Clearing
-from muster_tainter.page.feed import Around, Feed
+from muster_tainter.metrics import TainterMetrics
+from muster_tainter.page.clear import ClearHandler
+from muster_tainter.page.feed import FleetFeed, FleetStatus
 from muster_tainter.page.routes import page_routes
 
 GUARD_S = 120.0  # what hangs fails, what is slow does not
@@ -45,12 +45,12 @@ class Stand:
         self.api = FakeApi()
         self.leading = True
         self.paused = ""
-        self.usage: list[Usage] = []
+        self.usage: list[BudgetUsage] = []
         self.incidents: list[Incident] = []
         self.clock = 1000.0  # the feed's, seconds
         self.port = 0
         self.tainter: Tainter
-        self.feed: Feed
+        self.feed: FleetFeed
         self.server: uvicorn.Server
         self.app: Any
 
@@ -115,13 +115,13 @@ class Stand:
         config = ClusterConfig(origin="test", server=f"http://127.0.0.1:{self.api.port}")
         nobody: Any = None
         async with KubeClient(config, timeout_s=GUARD_S) as client:
-            metrics = Metrics()
+            metrics = TainterMetrics()
             self.tainter = Tainter(client, lambda: self.fleet.policy, metrics, may_write=lambda: False)
-            around = Around(lambda: self.leading, lambda: self.usage, lambda: self.incidents, lambda: self.paused)
-            self.feed = Feed(self.tainter, around, clock=(lambda: self.clock) if self._steady else time.monotonic)
+            around = FleetStatus(lambda: self.leading, lambda: self.usage, lambda: self.incidents, lambda: self.paused)
+            self.feed = FleetFeed(self.tainter, around, clock=(lambda: self.clock) if self._steady else time.monotonic)
             self.tainter.on_news = self.feed.changed
-            page = page_routes(self.tainter, self.feed, Clearing(client, Reviews(client)))
-            self.app = make_app(self.tainter, metrics, nobody, nobody, Locator(client), page)
+            page = page_routes(self.tainter, self.feed, ClearHandler(client, Reviews(client)))
+            self.app = make_app(self.tainter, metrics, nobody, nobody, NodeLocator(client), page)
             self._script()
             listener = self._listener or socket.create_server(("127.0.0.1", 0))
             self.port = listener.getsockname()[1]

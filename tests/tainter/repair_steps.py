@@ -6,7 +6,7 @@ from tests.tainter.repair_world import World
 
 from muster_tainter.policy.file import parse_policy
 from muster_tainter.policy.rules import Policy
-from muster_tainter.repair.repair_executor import Repairer
+from muster_tainter.repair.repair_executor import RepairExecutor
 
 RULES = """
 rules: [{name: all, match: {class: [reset, reboot, replace, contact]}, action: taint}]
@@ -36,10 +36,12 @@ def one_node(*classes: str) -> World:
     return world
 
 
-def go_on(world: World, policy: Policy = POLICY, leader: Repairer | None = None, rounds: int = 6) -> Repairer:
+def go_on(
+    world: World, policy: Policy = POLICY, leader: RepairExecutor | None = None, rounds: int = 6
+) -> RepairExecutor:
     """Looks until nothing changes any more."""
 
-    async def run() -> Repairer:
+    async def run() -> RepairExecutor:
         leading = leader or world.leader(policy)
         if leader is None:
             await leading.begin()

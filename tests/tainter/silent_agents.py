@@ -7,11 +7,11 @@ import msgspec
 from muster_kube.api.objects import Metadata, Node, NodeCondition, NodeStatus, Taint
 from muster_kube.api.times import rfc3339_whole
 from muster_kube.nodehealth import ClearedFault, NodeHealth, NodeHealthStatus, ReportedFinding
-from muster_tainter.agents.liveness import Silences
+from muster_tainter.agents.liveness import AgentLiveness
 from muster_tainter.agents.pods import AgentPod, slim_agent_pod
-from muster_tainter.faults.decision_context import Surroundings
+from muster_tainter.faults.decision_context import DecisionContext
 from muster_tainter.faults.desired_state import CONDITION, HEALTH_LABEL, Decision, decide
-from muster_tainter.faults.external_findings import Outside
+from muster_tainter.faults.external_findings import ExternalFindings
 from muster_tainter.policy.file import parse_policy
 from muster_tainter.policy.rules import SILENT, Policy
 
@@ -42,8 +42,8 @@ class Fleet:
 
     def restart(self) -> None:
         """Another process, with nothing in memory; it lists what is there."""
-        self.outside = Outside(lambda _: None)
-        self.silences = Silences(
+        self.outside = ExternalFindings(lambda _: None)
+        self.silences = AgentLiveness(
             lambda: self.policy, node=self.nodes.get, nodes=lambda: self.nodes, health=self.healths.get,
             found=self.outside.found, over=self.outside.over, wake=lambda: None,
             now=lambda: self.now, clock=lambda: self.time,
@@ -114,7 +114,7 @@ class Fleet:
     def decide(self, name: str, withhold: str = "") -> Decision:
         """Decided, written, and told."""
         outside, over = self.outside.of(name)
-        around = Surroundings(withhold=withhold, outside=outside, over=over)
+        around = DecisionContext(withhold=withhold, outside=outside, over=over)
         made = decide(self.nodes[name], self.healths[name], self.policy, self.now, None, around)
         node = made.applied(self.nodes[name])
         assert made.condition is not None

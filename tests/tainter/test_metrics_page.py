@@ -7,13 +7,13 @@ from muster_kube.api.config import ClusterConfig
 from muster_kube.webhook.certificates import Certificates
 from muster_tainter.agents.webhook import count_reviews, tell_certificate
 from muster_tainter.controller import Tainter
-from muster_tainter.metrics import Metrics
+from muster_tainter.metrics import TainterMetrics
 from muster_tainter.pause import Pause
 from muster_tainter.policy.file import load_policy
 
 
 def test_the_page_names_exactly_the_families_of_a_replica_with_every_part_of_it() -> None:
-    metrics, policy = Metrics(), load_policy(None)
+    metrics, policy = TainterMetrics(), load_policy(None)
     client = KubeClient(ClusterConfig(origin="nowhere", server="http://127.0.0.1:1"))
     Tainter(client, lambda: policy, metrics, may_write=lambda: False, agents=("muster", "app=agent"))
     Pause(client, "muster", on_change=lambda: None, registry=metrics.registry)

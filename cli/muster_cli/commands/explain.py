@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     from muster_cli.cluster.node_snapshot import exit_code, fetch
-    from muster_tainter.explain.node import lines, story
+    from muster_tainter.explain.node import explain_node, format_explanation
     from muster_tainter.policy.file import PolicyError, load_policy, parse_policy
 
     if (arguments.job is not None) != (arguments.node == KIND):
@@ -61,12 +61,12 @@ def main(arguments: argparse.Namespace) -> int:
         if policy is None:
             policy = load_policy(None)
             notes.append("rules are told by the built-in policy: the one in force may differ (--policy FILE)")
-        told = story(state.node, state.health, policy, time.time(), paused=maps.paused)
+        told = explain_node(state.node, state.health, policy, time.time(), paused=maps.paused)
         told = msgspec.structs.replace(told, notes=(*told.notes, *notes, *await jobs_of_node(client, arguments.node)))
         if arguments.json:
             print(msgspec.json.format(msgspec.json.encode(told)).decode())
         else:
-            print("\n".join(page(lines(told))))
+            print("\n".join(page(format_explanation(told))))
         return exit_code(state.health.status.verdict if state.health else "")
 
     return call(arguments, work)
@@ -82,12 +82,12 @@ class _Maps(msgspec.Struct):
 async def _maps(client: KubeClient, config: ClusterConfig, given: str | None) -> _Maps:
     """Whoever may not read ConfigMaps still gets the rest told."""
     from muster_cli.commands.pause import paused_by
-    from muster_tainter.pause import PauseMap, config_maps, describe
+    from muster_tainter.pause import PauseMap, config_maps, describe_pause
 
     try:
         namespace = await namespace_of(client, config, given)
         pause = await paused_by(client, namespace)
-        paused = describe(pause) if pause is not None else ""
+        paused = describe_pause(pause) if pause is not None else ""
     except (NoPlace, ApiError):
         return _Maps()
     try:

@@ -13,7 +13,7 @@ from muster_kube.api.errors import AlreadyExists, NotFound
 from muster_kube.api.objects import Metadata
 from muster_kube.api.times import rfc3339_whole
 from muster_kube.process.command_line import EXIT_UNKNOWN
-from muster_tainter.pause import NAME, PauseMap, config_maps, describe
+from muster_tainter.pause import NAME, PauseMap, config_maps, describe_pause
 
 REASON_LIMIT = 200
 
@@ -72,7 +72,7 @@ def who(config: ClusterConfig) -> str:
 
 def said(pause: PauseMap, now: float) -> str:
     ago = f" ({age(now - pause.since)} ago)" if pause.since and now - pause.since >= 1.0 else ""
-    return f"{describe(pause)}{ago}"
+    return f"{describe_pause(pause)}{ago}"
 
 
 async def paused_by(client: KubeClient, namespace: str) -> PauseMap | None:

@@ -21,8 +21,8 @@ from muster_cli.report.replay import Read, as_document, print_outcome
 from muster_kube.api.objects import Metadata, Node
 from muster_kube.nodehealth import NodeHealth
 from muster_kube.process.command_line import EXIT_USAGE
-from muster_tainter.explain.audit_log_reader import BadLine, Retelling, transition_in
-from muster_tainter.explain.replay import Outcome, Replay
+from muster_tainter.explain.audit_log_reader import AuditLogReader, BadLine, read_transition
+from muster_tainter.explain.replay import PolicyReplay, ReplayOutcome
 from muster_tainter.policy.file import PolicyError, load_policy
 from muster_tainter.policy.rules import Policy
 
@@ -159,7 +159,7 @@ def is_tainters(path: Path) -> bool:
         head = file.read(_LOOK_BYTES)
     for raw in head.split(b"\n"):
         try:
-            if transition_in(raw) is not None:
+            if read_transition(raw) is not None:
                 return True
         except BadLine:
             continue
@@ -180,11 +180,11 @@ def _nodes(path: Path) -> list[Node]:
 
 def replay(
     policy: Policy, sources: list[Source], nodes: list[Node], catalogue: Catalogue, *, year: int
-) -> tuple[Outcome, Read]:
+) -> tuple[ReplayOutcome, Read]:
     """Raises NoKernelLog, OSError."""
     known = {node.metadata.name for node in nodes}
     logged = [source.node for source in sources if source.node is not None and source.node not in known]
-    simulated = Replay(policy, [*nodes, *(Node(metadata=Metadata(name=name)) for name in logged)])
+    simulated = PolicyReplay(policy, [*nodes, *(Node(metadata=Metadata(name=name)) for name in logged)])
     kernel = [KernelLog(each.node, each.path, catalogue, year=year) for each in sources if each.node is not None]
     tainters = [_Tainters(each.path) for each in sources if each.node is None]
     told = merge(
@@ -214,7 +214,7 @@ class _Tainters:
     def told(self) -> Iterator[dict[str, object]]:
         for raw in self.lines:
             try:
-                fields = transition_in(raw)
+                fields = read_transition(raw)
             except BadLine:
                 self.malformed += 1
                 continue
@@ -224,7 +224,7 @@ class _Tainters:
 
 def _retold(tainters: list[_Tainters]) -> Iterator[tuple[float, NodeHealth]]:
     """Two replicas' logs are one story."""
-    retelling = Retelling()
+    retelling = AuditLogReader()
     for fields in merge(*(log.told() for log in tainters), key=lambda fields: (str(fields["at"]), str(fields["node"]))):
         yield from retelling.take(fields)
     yield from retelling.finish()

@@ -9,7 +9,7 @@ from muster_cli.doctor.findings import Finding, Unseen, unseen
 from muster_cli.doctor.parts import OPERATOR, TAINTER, Part
 from muster_cli.report.fleet_answer import age
 from muster_kube.api.times import seconds
-from muster_tainter.pause import PauseMap, describe
+from muster_tainter.pause import PauseMap, describe_pause
 
 LEADERS, PAUSE = "leaders", "pause"
 LEASES = {TAINTER: "muster-tainter", OPERATOR: "muster-operator"}
@@ -70,5 +70,5 @@ def judge_pause(pause: PauseMap | Unseen | None, now: float) -> list[Finding]:
     if pause is None:
         return [Finding(PAUSE, Verdict.PASS, "not paused")]
     ago = f" ({age(now - pause.since)} ago)" if pause.since else ""
-    what = f"{describe(pause)}{ago}: nothing new is tainted, drained or repaired"
+    what = f"{describe_pause(pause)}{ago}: nothing new is tainted, drained or repaired"
     return [Finding(PAUSE, Verdict.WARN, what, "muster resume")]

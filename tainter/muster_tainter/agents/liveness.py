@@ -17,8 +17,8 @@ from muster_kube.nodehealth import ClearedFault, NodeHealth, ReportedFinding
 from muster_tainter.agents.pods import AgentPod
 from muster_tainter.faults.desired_state import CONDITION, is_managed
 from muster_tainter.faults.lifecycle import PERSON
-from muster_tainter.faults.node_record import ANNOTATION, Fault, read_memory
-from muster_tainter.faults.node_report import Unusable
+from muster_tainter.faults.node_record import ANNOTATION, Fault, read_record
+from muster_tainter.faults.node_report import UnusableHealth
 from muster_tainter.policy.rules import SILENT, STARTUP_KEY, Policy
 
 log = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class _Silence:
 
 
 @dataclass(slots=True)
-class Incident:
+class AgentOutage:
     """began: seconds since the epoch. calm_at: since when fewer are silent, on the monotonic clock."""
 
     began: float
@@ -58,10 +58,10 @@ class Incident:
     calm_at: float | None = None
 
 
-class Silences:
+class AgentLiveness:
     """node: as it is known, with the labels that pools look at; found, over: as
-    :class:`muster_tainter.faults.external_findings.Outside` has them; wake: :meth:`round` has something to do; now:
-    seconds since the epoch; clock: monotonic seconds
+    :class:`muster_tainter.faults.external_findings.ExternalFindings` has them; wake: :meth:`round` has something to do;
+    now: seconds since the epoch; clock: monotonic seconds
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Silences:
         *,
         node: Callable[[str], Node | None],
         nodes: Callable[[], Iterable[str]],
-        health: Callable[[str], NodeHealth | Unusable | None],
+        health: Callable[[str], NodeHealth | UnusableHealth | None],
         found: Callable[[str, str, ReportedFinding], None],
         over: Callable[[str, str, ClearedFault], None],
         wake: Callable[[], None],
@@ -89,7 +89,7 @@ class Silences:
         self._pods_on: dict[str, tuple[AgentPod, ...]] = {}
         self._ready: set[str] = set()  # nodes of ours with a ready agent
         self._silent: dict[str, _Silence] = {}
-        self.incident: Incident | None = None
+        self.incident: AgentOutage | None = None
         """Most of the agents are silent at once."""
         self._warm = False
         self._seen_at = float("-inf")  # since when the pods are seen, on the monotonic clock
@@ -173,7 +173,7 @@ class Silences:
         health = self._health(node.metadata.name)
         return (
             bool(pods)
-            or isinstance(health, Unusable)
+            or isinstance(health, UnusableHealth)
             or (health is not None and bool(health.status.verdict))
             or any(taint.key == STARTUP_KEY for taint in node.spec.taints)
             or any(pool.selector.match_labels for pool in self._policy().pools_of(node.metadata.labels))
@@ -246,7 +246,7 @@ class Silences:
         if incident is None:
             if not most or not due:
                 return None
-            incident = self.incident = Incident(min(silence.since for silence in self._silent.values()))
+            incident = self.incident = AgentOutage(min(silence.since for silence in self._silent.values()))
             log.error("%s", self.incident_text(incident))
         if most:
             incident.calm_at = None
@@ -283,7 +283,7 @@ class Silences:
             ),
         )
 
-    def incident_text(self, incident: Incident) -> str:
+    def incident_text(self, incident: AgentOutage) -> str:
         silent = len(self._silent)
         hint = (
             "" if self._pods_on else "; no pod of an agent is there at all (settings agent_namespace, agent_selector)"
@@ -302,7 +302,7 @@ def _key(pod: AgentPod) -> str:
 def _open_fault(node: Node) -> Fault | None:
     if ANNOTATION not in node.metadata.annotations:
         return None
-    return next((fault for fault in read_memory(node).open if fault.key == SILENT), None)
+    return next((fault for fault in read_record(node).open if fault.key == SILENT), None)
 
 
 def _number(node: Node, since: float, held: Fault | None, *, new: bool) -> int:
@@ -310,7 +310,7 @@ def _number(node: Node, since: float, held: Fault | None, *, new: bool) -> int:
     stays closed unless this is a ``new`` silence."""
     ended = 0 if held is None else held.occurrence
     if ANNOTATION in node.metadata.annotations:
-        closed = (each for each in read_memory(node).closed if each.key == SILENT and (new or each.how != PERSON))
+        closed = (each for each in read_record(node).closed if each.key == SILENT and (new or each.how != PERSON))
         ended = max(ended, *(each.occurrence for each in closed), 0)
     return max(int(since), ended + 1)
 

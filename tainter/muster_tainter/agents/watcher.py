@@ -17,10 +17,10 @@ from muster_kube.api.objects import Event, EventMetadata, EventSource, Node, Obj
 from muster_kube.api.times import rfc3339_whole
 from muster_kube.controller.reflector import Reflector
 from muster_kube.nodehealth import ClearedFault, NodeHealth, ReportedFinding
-from muster_tainter.agents.liveness import Silences
+from muster_tainter.agents.liveness import AgentLiveness
 from muster_tainter.agents.pods import AgentPod, slim_agent_pod
 from muster_tainter.events.recorder import COMPONENT
-from muster_tainter.faults.node_report import Unusable
+from muster_tainter.faults.node_report import UnusableHealth
 from muster_tainter.policy.rules import Policy
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ LIST_S = 3.0
 
 class AgentWatch:
     """namespace, selector (of labels): of the agents' pods. may_tell: this replica leads. The rest is as
-    :class:`Silences` has it."""
+    :class:`AgentLiveness` has it."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class AgentWatch:
         *,
         node: Callable[[str], Node | None],
         nodes: Callable[[], Iterable[str]],
-        health: Callable[[str], NodeHealth | Unusable | None],
+        health: Callable[[str], NodeHealth | UnusableHealth | None],
         found: Callable[[str, str, ReportedFinding], None],
         over: Callable[[str, str, ClearedFault], None],
         may_tell: Callable[[], bool],
@@ -57,7 +57,7 @@ class AgentWatch:
         self._now = now
         self._wake = asyncio.Event()
         self._looked = asyncio.Event()
-        silences = self._silences = Silences(
+        silences = self._silences = AgentLiveness(
             policy,
             node=node,
             nodes=nodes,

@@ -19,8 +19,8 @@ from muster_kube.api.config import ClusterConfig
 from muster_kube.process.address import bind
 from muster_kube.webhook.certificates import CertificateFiles, Certificates, ServerCertificates, validating
 from muster_kube.webhook.server import Webhooks, serve
-from muster_tainter.agents.own_node import Account, OwnNodeRule, PodNodes
-from muster_tainter.settings import Settings
+from muster_tainter.agents.own_node import AgentAccount, OwnNodeRule, TokenPodNodes
+from muster_tainter.settings import TainterSettings
 
 log = logging.getLogger(__name__)
 
@@ -29,10 +29,10 @@ PATH = "/validate-muster-dev-v1alpha1-nodehealth-status"
 CONNECTIONS = 10
 
 
-def read_account(text: str, namespace: str) -> Account:
+def read_account(text: str, namespace: str) -> AgentAccount:
     """``NAMESPACE/NAME``, or ``NAME`` alone in ``namespace``."""
     before, slash, name = text.rpartition("/")
-    return Account(before if slash else namespace, name)
+    return AgentAccount(before if slash else namespace, name)
 
 
 def called_by(name: str, namespace: str, host: str) -> Collection[str]:
@@ -47,7 +47,7 @@ def called_by(name: str, namespace: str, host: str) -> Collection[str]:
 
 @asynccontextmanager
 async def prepared(
-    settings: Settings, config: ClusterConfig, namespace: str, user_agent: str, registry: CollectorRegistry
+    settings: TainterSettings, config: ClusterConfig, namespace: str, user_agent: str, registry: CollectorRegistry
 ) -> AsyncIterator[Coroutine[Any, Any, None]]:
     """What serves the rule until it is cancelled; settings.webhook_port is not None. Raises ConfigError, OSError."""
     assert settings.webhook_port is not None  # noqa: S101 - asked by the caller
@@ -84,14 +84,14 @@ def tell_certificate(registry: CollectorRegistry, certificates: ServerCertificat
 
 async def _serve(
     client: KubeClient,
-    account: Account,
+    account: AgentAccount,
     certificates: ServerCertificates,
     bound: socket.socket,
     registry: CollectorRegistry,
 ) -> None:
     reviews = count_reviews(registry)
     tell_certificate(registry, certificates)
-    nodes = PodNodes(client, account.namespace)
+    nodes = TokenPodNodes(client, account.namespace)
     rule = OwnNodeRule(account, nodes, tell=lambda answer: reviews.labels(answer).inc(), clock=time.monotonic)
     host, port = bound.getsockname()[:2]
     print(f"webhook listening on {host}:{port}", flush=True)

@@ -10,10 +10,10 @@ from muster_kube.api.errors import Conflict, Forbidden, Invalid, NotFound, TooMa
 from muster_kube.api.objects import Node
 from muster_kube.api.times import seconds
 from muster_kube.controller.fencing import NotLeading
-from muster_tainter.budgets.allocator import Ledger, Severity
-from muster_tainter.budgets.pool_usage import Shortage, Usage, standing_of
+from muster_tainter.budgets.allocator import BudgetAllocator, Severity
+from muster_tainter.budgets.pool_usage import BudgetUsage, Shortage, budgeted_node
 from muster_tainter.faults.desired_state import Decision
-from muster_tainter.faults.node_record import read_memory
+from muster_tainter.faults.node_record import read_record
 from muster_tainter.policy.rules import Policy
 
 _EFFECTS = {"NoExecute": 2.0, "NoSchedule": 1.0}
@@ -22,7 +22,7 @@ _CLASSES = {"replace": 4.0, "contact": 3.0, "reboot": 2.0, "reset": 1.0}
 _REFUSED = (Conflict, Forbidden, Invalid, NotFound, NotLeading, TooManyRequests)
 
 
-class Places:
+class BudgetReservations:
     """wake: called with nodes that may ask again, worst first. now: seconds since the epoch; clock: monotonic."""
 
     def __init__(
@@ -36,7 +36,7 @@ class Places:
         self._policy = policy
         self._wake = wake
         self._now = now
-        self._ledger = Ledger(clock, policy().pools)
+        self._ledger = BudgetAllocator(clock, policy().pools)
         self._pools = policy().pools
         self._timer: asyncio.TimerHandle | None = None
         self._soon = False
@@ -56,8 +56,8 @@ class Places:
         if node is None:
             changed = self._ledger.note(name, None)
         else:
-            memory = read_memory(node)
-            standing = standing_of(
+            memory = read_record(node)
+            standing = budgeted_node(
                 node, self._pools, ours=bool(memory.ours), tainted_at=seconds(memory.tainted) if memory.tainted else 0.0
             )
             changed = self._ledger.note(name, standing, node.metadata.resource_version)
@@ -90,7 +90,7 @@ class Places:
         elif self._ledger.uncertain(name, version):
             self._look()
 
-    def usage(self) -> list[Usage]:
+    def usage(self) -> list[BudgetUsage]:
         return self._ledger.usage(self._now())
 
     @property

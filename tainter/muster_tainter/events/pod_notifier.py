@@ -26,22 +26,22 @@ from muster_tainter.events.affected_pods import (
     REASON,
     Concern,
     WorkPod,
-    affected,
-    concerns_of,
     controller_of,
     event_name,
+    find_affected_pods,
+    find_concerns,
+    format_message,
     is_middleman,
-    message,
     owner_reference,
+    pod_reference,
     pods_run,
-    reference,
 )
 from muster_tainter.events.recorder import COMPONENT
 from muster_tainter.faults.desired_state import Decision
-from muster_tainter.faults.node_record import ours, read_memory
-from muster_tainter.faults.policy_match import confirmed_at, wanted
-from muster_tainter.metrics import Metrics
-from muster_tainter.periodic import taints_first
+from muster_tainter.faults.node_record import as_our_taint, read_record
+from muster_tainter.faults.policy_match import confirmed_at, match_policy
+from muster_tainter.metrics import TainterMetrics
+from muster_tainter.periodic import yield_to_taints
 from muster_tainter.policy.rules import Policy
 
 log = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ class _Owned(Api, frozen=True):
     metadata: Metadata
 
 
-class Telling:
+class PodNotifier:
     """accelerators: prefixes of the names of resources. idle: set while no taint waits to be written.
 
     node: as it is known now; now: seconds since the epoch
@@ -67,7 +67,7 @@ class Telling:
         self,
         client: KubeClient,
         policy: Callable[[], Policy],
-        metrics: Metrics,
+        metrics: TainterMetrics,
         *,
         accelerators: tuple[str, ...],
         node: Callable[[str], Node | None],
@@ -96,12 +96,12 @@ class Telling:
     def note(self, node: str, decision: Decision) -> None:
         """``decision`` stands on the Node now."""
         policy, now = self._policy(), self._now()
-        concerns = concerns_of(decision, policy, now) if decision.memory.open else []
+        concerns = find_concerns(decision, policy, now) if decision.memory.open else []
         told = self._told.pop(node, frozenset())
         if not concerns:
             return
         self._told[node] = frozenset(concern.id for concern in concerns)
-        set_now = {ours(each.taint) for each in decision.taint_changes if each.added and each.why != "put back"}
+        set_now = {as_our_taint(each.taint) for each in decision.taint_changes if each.added and each.why != "put back"}
         news = {
             concern.id: concern
             for concern in concerns
@@ -113,14 +113,14 @@ class Telling:
 
     @staticmethod
     def _is_fresh(concern: Concern, policy: Policy, now: float) -> bool:
-        return now - confirmed_at(concern.fault, wanted(concern.fault, policy), now) < FRESH_S
+        return now - confirmed_at(concern.fault, match_policy(concern.fault, policy), now) < FRESH_S
 
     async def run(self) -> None:
         """For ever."""
         await run_workers(self._queue, self._handle, workers=WORKERS)
 
     async def _handle(self, node: str) -> None:
-        await taints_first(self._idle)
+        await yield_to_taints(self._idle)
         waiting = self._waiting.pop(node, {})
         concerns = self._still_open(node, waiting)
         if not concerns or not self._may_write():
@@ -137,7 +137,7 @@ class Telling:
         node = self._node(name)
         if node is None:
             return []
-        left = {(fault.key, fault.since) for fault in read_memory(node).open if not fault.over}
+        left = {(fault.key, fault.since) for fault in read_record(node).open if not fault.over}
         concerns = [each for each in waiting.values() if (each.fault.key, each.fault.since) in left]
         tainted = {(each.fault.key, each.fault.since) for each in concerns if not each.withheld}
         # that it was withheld is old news where the taint has come meanwhile
@@ -148,13 +148,13 @@ class Telling:
         # from the server's cache, which keeps pods by node; without a version it would read all pods from etcd
         params = {"fieldSelector": f"spec.nodeName={node}", "resourceVersion": "0"}
         page = await self._client.list_page("/api/v1/pods", WorkPod, params=params)
-        pods = affected(page.items, self._accelerators)
+        pods = find_affected_pods(page.items, self._accelerators)
         if len(pods) > PODS_LIMIT:
             log.warning("node %s: %d pods hold accelerators; %d of them are told", node, len(pods), PODS_LIMIT)
         owners: dict[str, tuple[ObjectReference, list[str]]] = {}
         grand: dict[str, OwnerReference | None] = {}
         for pod in pods[:PODS_LIMIT]:
-            await self._write(reference(pod), node, concerns, "this pod runs")
+            await self._write(pod_reference(pod), node, concerns, "this pod runs")
             owner = controller_of(pod.metadata)
             namespace = pod.metadata.namespace
             while owner is not None and len(owners) <= OWNERS_LIMIT:
@@ -181,7 +181,7 @@ class Telling:
             metadata=EventMetadata(name=event_name(about, node, concerns[0]), namespace=about.namespace),
             involved_object=about,
             reason=REASON,
-            message=message(node, concerns, who),
+            message=format_message(node, concerns, who),
             type="Warning",
             source=EventSource(component=COMPONENT),
             first_timestamp=now,

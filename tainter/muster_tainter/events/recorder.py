@@ -18,8 +18,8 @@ from muster_kube.api.objects import Event, EventMetadata, EventSource, Node, Nod
 from muster_kube.api.times import rfc3339_whole
 from muster_kube.controller.workqueue import WorkQueue, run_workers
 from muster_tainter.faults.desired_state import CONDITION, Notice
-from muster_tainter.metrics import Metrics
-from muster_tainter.periodic import taints_first
+from muster_tainter.metrics import TainterMetrics
+from muster_tainter.periodic import yield_to_taints
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ _NAME_LIMIT = 253 - 17
 
 
 @dataclass
-class _Told:
+class _EventState:
     """One Event object. count: what the server has; pending: what it has not."""
 
     node: str
@@ -46,7 +46,7 @@ class _Told:
     sent_at: float = float("-inf")
 
 
-class Announcer:
+class EventRecorder:
     """observe: takes in what a write returned. look_again(node): a condition was decided on an old version of the Node.
 
     idle: set while no taint waits to be written
@@ -55,7 +55,7 @@ class Announcer:
     def __init__(
         self,
         client: KubeClient,
-        metrics: Metrics,
+        metrics: TainterMetrics,
         *,
         may_write: Callable[[], bool],
         observe: Callable[[Node], None],
@@ -72,7 +72,7 @@ class Announcer:
         self._idle = idle
         self._now = now
         self._clock = clock
-        self._told: OrderedDict[str, _Told] = OrderedDict()
+        self._told: OrderedDict[str, _EventState] = OrderedDict()
         self._conditions: dict[str, tuple[Node, NodeCondition | None]] = {}
         self._queue: WorkQueue[tuple[str, str]] = WorkQueue()
 
@@ -83,7 +83,7 @@ class Announcer:
         name = event_name(node.metadata.name, notice)
         told = self._told.get(name)
         if told is None or told.uid != node.metadata.uid:
-            told = self._told[name] = _Told(node.metadata.name, node.metadata.uid, notice, first=self._now())
+            told = self._told[name] = _EventState(node.metadata.name, node.metadata.uid, notice, first=self._now())
         told.notice = notice
         told.pending += 1
         self._told.move_to_end(name)
@@ -103,7 +103,7 @@ class Announcer:
         await run_workers(self._queue, self._write, workers=WORKERS)
 
     async def _write(self, key: tuple[str, str]) -> None:
-        await taints_first(self._idle)
+        await yield_to_taints(self._idle)
         if not self._may_write():
             return
         kind, name = key
@@ -160,7 +160,7 @@ class Announcer:
             raise
         self._metrics.writes.labels("event").inc()
 
-    async def _write_count(self, name: str, told: _Told, adding: int) -> None:
+    async def _write_count(self, name: str, told: _EventState, adding: int) -> None:
         if not told.count:
             try:
                 await self._client.create(EVENTS_PATH, self._event(name, told, adding), type=Event)
@@ -179,13 +179,13 @@ class Announcer:
         else:
             told.count += adding
 
-    async def _patch(self, name: str, told: _Told, count: int | None) -> Event:
+    async def _patch(self, name: str, told: _EventState, count: int | None) -> Event:
         body: dict[str, object] = {"message": told.notice.message, "lastTimestamp": rfc3339_whole(self._now())}
         if count is not None:
             body["count"] = count
         return await self._client.patch(f"{EVENTS_PATH}/{name}", body, type=Event)
 
-    def _event(self, name: str, told: _Told, count: int) -> Event:
+    def _event(self, name: str, told: _EventState, count: int) -> Event:
         return Event(
             metadata=EventMetadata(name=name, namespace=NAMESPACE),
             involved_object=ObjectReference(kind="Node", name=told.node, uid=told.uid, api_version="v1"),
@@ -232,7 +232,7 @@ def condition_patch(node: Node, condition: NodeCondition | None, now: str) -> di
     return {"metadata": metadata, "status": {"conditions": [entry]}}
 
 
-async def tell_policy(client: KubeClient, path: str, error: str | None, *, namespace: str, now: float) -> None:
+async def record_policy_event(client: KubeClient, path: str, error: str | None, *, namespace: str, now: float) -> None:
     """An Event about the policy file. It belongs to no node, so it hangs on the namespace the tainter runs in."""
     event = Event(
         metadata=EventMetadata(generate_name="muster-policy.", namespace=namespace),

@@ -14,7 +14,7 @@ import msgspec
 from muster_kube.api.times import rfc3339_micro
 from muster_kube.nodehealth import ClearedFault, ClearEntry, NodeHealth, ReportedCheck, ReportedFinding
 from muster_kube.process.logs import configure_logging
-from muster_tainter.faults.desired_state import Decision, show
+from muster_tainter.faults.desired_state import Decision, format_taint
 
 log = logging.getLogger("muster_tainter.taints")
 findings_log = logging.getLogger("muster_tainter.findings")
@@ -36,7 +36,7 @@ def configure(log_format: str) -> None:
     findings_log.propagate = False
 
 
-def tell_taints(node: str, decision: Decision, *, dry_run: bool) -> None:
+def log_taints(node: str, decision: Decision, *, dry_run: bool) -> None:
     """Konduktor's words for a node that was tainted, so that a search for them still finds it."""
     would = "would be " if dry_run else ""
     for change in decision.taint_changes:
@@ -48,14 +48,14 @@ def tell_taints(node: str, decision: Decision, *, dry_run: bool) -> None:
             node,
             would,
             what,
-            show(change.taint),
+            format_taint(change.taint),
             rule,
             change.why,
             extra={
                 "json_fields": {
                     "event": what,
                     "node": node,
-                    "taint": show(change.taint),
+                    "taint": format_taint(change.taint),
                     "rule": change.rule,
                     "why": change.why,
                     "dryRun": dry_run,
@@ -117,6 +117,6 @@ def _told(finding: ReportedFinding) -> tuple[str, str, int]:
     return finding.verdict, finding.fault_class, finding.occurrence
 
 
-def tell_transitions(old: NodeHealth | None, new: NodeHealth, at: float) -> None:
+def log_transitions(old: NodeHealth | None, new: NodeHealth, at: float) -> None:
     for change in transitions(old, new):
         findings_log.info("%s", json.dumps({"at": rfc3339_micro(at), **change}, ensure_ascii=False))

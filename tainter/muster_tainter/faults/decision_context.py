@@ -8,7 +8,7 @@ from muster_tainter.faults.node_report import FaultKey
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class DecisionContext:
     """withhold: why no new taint may be set now; empty: it may. Its first word is the kind: budget, paused
     others:   on how many other nodes the same check and reason opened at the same time; incident: what that is called
     outside:  findings of sources other than the agent, such as a Node's condition
@@ -22,4 +22,4 @@ class Surroundings:
     over: Mapping[FaultKey, tuple[ClearedFault, ...]] = field(default_factory=dict)
 
 
-ALONE = Surroundings()
+EMPTY_CONTEXT = DecisionContext()

@@ -15,7 +15,7 @@ _Findings = dict[FaultKey, ReportedFinding]
 _Over = dict[FaultKey, tuple[ClearedFault, ...]]
 
 
-class Outside:
+class ExternalFindings:
     """on_change: called with the node's name when there is something new about it."""
 
     def __init__(self, on_change: Callable[[str], None]) -> None:

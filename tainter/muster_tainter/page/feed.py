@@ -17,7 +17,7 @@ from itertools import islice
 import msgspec
 
 from muster_tainter.budgets.incidents import Incident
-from muster_tainter.budgets.pool_usage import Usage
+from muster_tainter.budgets.pool_usage import BudgetUsage
 from muster_tainter.controller import Tainter
 from muster_tainter.page.rows import row
 from muster_tainter.policy.rules import Policy
@@ -38,11 +38,11 @@ _encode = msgspec.json.encode
 
 
 @dataclass(frozen=True)
-class Around:
+class FleetStatus:
     """What is told beside the nodes. paused: why nothing new is tainted, empty where it is."""
 
     leading: Callable[[], bool]
-    budgets: Callable[[], Iterable[Usage]] = tuple
+    budgets: Callable[[], Iterable[BudgetUsage]] = tuple
     incidents: Callable[[], Iterable[Incident]] = tuple
     paused: Callable[[], str] = str
     dry_run: bool = False
@@ -55,13 +55,13 @@ class _Snapshot:
     packed: bytes
 
 
-class Feed:
+class FleetFeed:
     """now: seconds since the epoch; clock: monotonic seconds."""
 
     def __init__(
         self,
         tainter: Tainter,
-        around: Around,
+        around: FleetStatus,
         *,
         now: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
@@ -267,7 +267,7 @@ class Feed:
         return end, made
 
 
-def is_worth_a_row(usage: Usage) -> bool:
+def is_worth_a_row(usage: BudgetUsage) -> bool:
     """A fleet has hundreds of domains: only those count where something is taken, waits or is used up."""
     if not usage.domain:
         return True

@@ -14,7 +14,7 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=False)
 
 
-class Rate(_Strict):
+class TaintRate(_Strict):
     """At most ``nodes`` of the pool are newly tainted in any ``within`` seconds."""
 
     nodes: Nodes
@@ -35,7 +35,7 @@ class Budget(_Strict):
     tainted: NodesIfAny = None
     per_domain: NodesIfAny = None
     healthy_per_domain: NodesIfAny = None
-    rate: Rate | None = None
+    rate: TaintRate | None = None
 
 
 class Incidents(_Strict):

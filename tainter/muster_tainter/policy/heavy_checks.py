@@ -46,7 +46,7 @@ def _at_once(value: object) -> object:
     return AtOnce(percent=int(match[1]))
 
 
-def time_of(value: object, *, least_s: float = 1.0) -> float:
+def parse_duration(value: object, *, least_s: float = 1.0) -> float:
     """``value`` in seconds. Raises ValueError."""
     match = _TIME.fullmatch(value) if isinstance(value, str) else None
     seconds = float(match[1]) * _UNITS_S[match[2]] if match else -1.0
@@ -70,8 +70,8 @@ def check_names(names: tuple[str, ...]) -> tuple[str, ...]:
 
 Nodes = Annotated[AtOnce, BeforeValidator(_at_once)]
 NodesIfAny = Annotated[AtOnce | None, BeforeValidator(_at_once)]
-Duration = Annotated[float, BeforeValidator(time_of)]
-AnyDuration = Annotated[float, BeforeValidator(lambda value: time_of(value, least_s=0.0))]
+Duration = Annotated[float, BeforeValidator(parse_duration)]
+AnyDuration = Annotated[float, BeforeValidator(lambda value: parse_duration(value, least_s=0.0))]
 """In seconds; 0s is allowed."""
 Checks = Annotated[tuple[str, ...], BeforeValidator(_listed), Field(max_length=16)]
 

@@ -63,7 +63,7 @@ class ProofCheck:
 
 
 @dataclass(frozen=True)
-class Asked:
+class ProofRequest:
     """A request for proof, by its id. at: seconds since the epoch; what happened since then it does not prove over."""
 
     digest: str
@@ -74,10 +74,10 @@ class Asked:
         return f"{ID_PREFIX}{self.digest}-{int(self.at)}"
 
 
-def asked_by(request: CheckRequest) -> Asked | None:
+def read_proof_request(request: CheckRequest) -> ProofRequest | None:
     """None: no request for proof of ours."""
     match = _ID.fullmatch(request.id)
-    return Asked(match[1], float(match[2])) if match and request.by == MANAGER else None
+    return ProofRequest(match[1], float(match[2])) if match and request.by == MANAGER else None
 
 
 class HoldDown(_Strict):

@@ -144,7 +144,7 @@ class PodLines(_Lines):
         return self
 
 
-class Loki(_Strict):
+class LokiSource(_Strict):
     """Where Loki answers, and what it is asked.
 
     tenant:     X-Scope-OrgID; several with | between
@@ -251,7 +251,7 @@ class Sources(_Strict):
     """Beside NodeHealth, which needs no word."""
 
     conditions: Annotated[tuple[ConditionRule, ...], Field(max_length=64)] = ()
-    loki: Loki | None = None
+    loki: LokiSource | None = None
 
     @model_validator(mode="after")
     def _types_once(self) -> Self:
@@ -274,9 +274,9 @@ class Sources(_Strict):
 # which model stands under a key of another one, for errors that list what may stand there
 MODELS: dict[tuple[type[BaseModel], str], type[BaseModel]] = {
     (Sources, "conditions"): ConditionRule,
-    (Sources, "loki"): Loki,
-    (Loki, "kernel"): KernelLines,
-    (Loki, "pods"): PodLines,
+    (Sources, "loki"): LokiSource,
+    (LokiSource, "kernel"): KernelLines,
+    (LokiSource, "pods"): PodLines,
     (KernelLines, "patterns"): LinePattern,
     (PodLines, "patterns"): LinePattern,
 }

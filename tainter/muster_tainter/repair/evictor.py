@@ -21,11 +21,11 @@ from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import ApiError, ConfigError, Conflict, NotFound, TooManyRequests
 from muster_kube.api.objects import Node
 from muster_kube.controller.backoff import Backoff
-from muster_tainter.faults.desired_state import Notice, describe
+from muster_tainter.faults.desired_state import Notice, describe_fault
 from muster_tainter.faults.node_record import ANNOTATION
 from muster_tainter.periodic import Rounds
 from muster_tainter.policy.rules import Policy
-from muster_tainter.repair.drain_plan import DrainPod, Order, Pods, order_for, sort_pods
+from muster_tainter.repair.drain_plan import DrainOrder, DrainPod, SortedPods, find_drain_order, sort_pods
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class _Draining:
     """One node. look_at: on the monotonic clock; blocked: looks in a row in which an eviction was refused; said: the
     last Event; empty: no pod that is waited for was there at the last look."""
 
-    order: Order
+    order: DrainOrder
     look_at: float = 0.0
     blocked: int = 0
     waiting: bool = False
@@ -163,7 +163,7 @@ class Evictor:
         node = self._node(name)
         order = None
         if node is not None and ANNOTATION in node.metadata.annotations:
-            order = order_for(node, self._policy(), self._now())
+            order = find_drain_order(node, self._policy(), self._now())
         if order is None:
             self._nodes.pop(name, None)
             return
@@ -183,7 +183,7 @@ class Evictor:
         self._plan_next(known, pods, refused)
         self._say(name, known, pods, refused)
 
-    def _plan_next(self, known: _Draining, pods: Pods, refused: str) -> None:
+    def _plan_next(self, known: _Draining, pods: SortedPods, refused: str) -> None:
         at = self._clock()
         known.blocked = known.blocked + 1 if refused else 0
         known.waiting = bool(pods.left) and not pods.evict
@@ -216,11 +216,11 @@ class Evictor:
         page = await self._client.list_page("/api/v1/pods", DrainPod, params=params)
         return page.items
 
-    async def _evict(self, name: str, known: _Draining, pods: Pods) -> str:
+    async def _evict(self, name: str, known: _Draining, pods: SortedPods) -> str:
         """What refused, in words; empty: nothing did."""
         version = await self._eviction_version()
         if known.order.asked and not known.said:
-            text = f"evicting {_count(pods.evict)}: {describe(known.order.faults[0])}"
+            text = f"evicting {_count(pods.evict)}: {describe_fault(known.order.faults[0])}"
             self._tell_once(name, known, Notice("NodeDraining", shorten(text, 800), "drain", warning=False))
         places = asyncio.Semaphore(AT_ONCE)
         refusals: list[str] = []
@@ -244,7 +244,7 @@ class Evictor:
         node = self._node(name)
         if node is None or self._withheld() or not self._may_write():
             return False
-        order = order_for(node, self._policy(), self._now())
+        order = find_drain_order(node, self._policy(), self._now())
         return order is not None and order.evict_at <= self._now()
 
     async def _evict_one(self, pod: DrainPod, version: str) -> str:
@@ -280,7 +280,7 @@ class Evictor:
             self._version = f"policy/{version or 'v1beta1'}"
         return self._version
 
-    def _say(self, name: str, known: _Draining, pods: Pods, refused: str) -> None:
+    def _say(self, name: str, known: _Draining, pods: SortedPods, refused: str) -> None:
         if refused:
             text = shorten(f"a drain waits: {refused}", 800)
             self._tell_once(name, known, Notice("DrainBlocked", text, "drain"))

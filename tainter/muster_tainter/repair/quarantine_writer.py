@@ -24,7 +24,14 @@ from muster_tainter.faults.node_record import ANNOTATION
 from muster_tainter.pause import config_maps
 from muster_tainter.periodic import Rounds
 from muster_tainter.policy.rules import Policy
-from muster_tainter.repair.quarantine_plan import NAME, OfNode, Quarantined, changes, of_node, quarantined
+from muster_tainter.repair.quarantine_plan import (
+    NAME,
+    NodeQuarantine,
+    QuarantinePlan,
+    data_patch,
+    plan_quarantine,
+    read_quarantine,
+)
 
 log = logging.getLogger(__name__)
 
@@ -32,14 +39,14 @@ FIELD_MANAGER = "muster-tainter"
 LEAST_S = 0.2  # what comes together is written together
 
 
-class QuarantineMap(Api, frozen=True):
+class QuarantineConfigMap(Api, frozen=True):
     """The ConfigMap; anybody may have made it."""
 
     metadata: Metadata
     data: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-class Quarantining:
+class QuarantineWriter:
     """node, names: what is known now of one, and of which there are; withheld: why nothing new may be done now
     tell: an Event on a node; idle: set while no taint waits to be written; now: seconds since the epoch
     """
@@ -71,9 +78,9 @@ class Quarantining:
         self._dry_run = dry_run
         self._now = now
         self.rounds = Rounds("quarantine of IPUs", idle, least_s=0.0, backoff=Backoff(1.0, 60.0))
-        self._nodes: dict[str, OfNode] = {}
+        self._nodes: dict[str, NodeQuarantine] = {}
         self._told: dict[str, str] = {}  # by node: what was said of IPUs that are not quarantined
-        self._result = Quarantined({})
+        self._result = QuarantinePlan({})
         words = "IPUs that open faults want kept out of new partitions"
         gauge = Gauge("muster_tainter_ipus_quarantined", words, ["state"], registry=registry)
         gauge.labels("held").set_function(lambda: len(self._result.data))
@@ -93,10 +100,10 @@ class Quarantining:
         """Until cancelled."""
         if self._dry_run:
             return
-        there: Reflector[QuarantineMap] = Reflector(
+        there: Reflector[QuarantineConfigMap] = Reflector(
             self._client,
             config_maps(self._namespace),
-            QuarantineMap,
+            QuarantineConfigMap,
             on_change=lambda *_: self.rounds.wake(),
             on_undecodable=lambda *_: self.rounds.wake(),
             params={"fieldSelector": f"metadata.name={NAME}"},
@@ -109,13 +116,13 @@ class Quarantining:
         finally:
             self._nodes.clear()
             self._told.clear()
-            self._result = Quarantined({})
+            self._result = QuarantinePlan({})
 
-    async def _follow(self, there: "Reflector[QuarantineMap]") -> None:
+    async def _follow(self, there: "Reflector[QuarantineConfigMap]") -> None:
         await there.wait_synced()
         await self.rounds.run(partial(self._once, there))
 
-    async def _once(self, there: "Reflector[QuarantineMap]") -> float:
+    async def _once(self, there: "Reflector[QuarantineConfigMap]") -> float:
         await asyncio.sleep(LEAST_S)
         look_at = self._look()
         await self._write(there)
@@ -131,42 +138,44 @@ class Quarantining:
             node = self._node(name)
             # cheap enough for every change of every node: few have an IPU that has failed
             about = node is not None and '"ipu/' in node.metadata.annotations.get(ANNOTATION, "")
-            found = of_node(node, policy, now) if node is not None and about else OfNode()
-            if found == OfNode():
+            found = read_quarantine(node, policy, now) if node is not None and about else NodeQuarantine()
+            if found == NodeQuarantine():
                 self._nodes.pop(name, None)
                 self._told.pop(name, None)
             else:
                 self._nodes[name] = found
         return min((each.look_at for each in self._nodes.values()), default=float("inf"))
 
-    async def _write(self, there: "Reflector[QuarantineMap]") -> None:
+    async def _write(self, there: "Reflector[QuarantineConfigMap]") -> None:
         known = there.store.get(f"{self._namespace}/{NAME}")
         kept = (known.data if known is not None else {}) if self._withheld() else None
         reasons = [reason for each in self._nodes.values() for reason in each.reasons]
-        result = self._result = quarantined(reasons, self._policy(), kept=kept)
+        result = self._result = plan_quarantine(reasons, self._policy(), kept=kept)
         self._tell_withheld(result)
         if known is None:
             if result.data:
                 await self._create(there, result)
             return
-        patch = changes(known.data, result.data)
+        patch = data_patch(known.data, result.data)
         if not patch or not self._may_write():
             return
         body = {"metadata": {"resourceVersion": known.metadata.resource_version}, "data": patch}
         try:
             path = f"{config_maps(self._namespace)}/{NAME}"
-            answer = await self._client.patch(path, body, type=QuarantineMap, params={"fieldManager": FIELD_MANAGER})
+            answer = await self._client.patch(
+                path, body, type=QuarantineConfigMap, params={"fieldManager": FIELD_MANAGER}
+            )
         except (Conflict, NotFound):
             return  # the watch brings what is there now
         there.observe(answer)
         self._log(patch)
 
-    async def _create(self, there: "Reflector[QuarantineMap]", result: Quarantined) -> None:
+    async def _create(self, there: "Reflector[QuarantineConfigMap]", result: QuarantinePlan) -> None:
         if not self._may_write():
             return
         body = {"metadata": {"name": NAME}, "data": dict(result.data)}
         with suppress(AlreadyExists):  # the watch brings it
-            there.observe(await self._client.create(config_maps(self._namespace), body, type=QuarantineMap))
+            there.observe(await self._client.create(config_maps(self._namespace), body, type=QuarantineConfigMap))
             self._log({**result.data})
 
     def _log(self, patch: dict[str, str | None]) -> None:
@@ -176,7 +185,7 @@ class Quarantining:
             else:
                 log.warning("IPU %s is quarantined: %s", key, value)
 
-    def _tell_withheld(self, result: Quarantined) -> None:
+    def _tell_withheld(self, result: QuarantinePlan) -> None:
         for name, each in self._nodes.items():
             texts = []
             without_room = sorted({reason.component for reason in each.reasons} & set(result.withheld))

@@ -24,16 +24,31 @@ from muster_kube.api.errors import (
 )
 from muster_kube.api.objects import Node
 from muster_kube.controller.backoff import Backoff
-from muster_tainter.faults.desired_state import Notice, describe
-from muster_tainter.faults.node_record import ANNOTATION, Attempt, Memory, encode, fit, read_memory
-from muster_tainter.periodic import Rounds, to_the_end
+from muster_tainter.faults.desired_state import Notice, describe_fault
+from muster_tainter.faults.node_record import (
+    ANNOTATION,
+    NodeRecord,
+    RepairAttempt,
+    encode_record,
+    fit_record,
+    read_record,
+)
+from muster_tainter.periodic import Rounds, finish_write
 from muster_tainter.policy.repair import LABEL as REPAIR_LABEL
 from muster_tainter.policy.repair import REPAIRED, Remedy
 from muster_tainter.policy.rules import Policy
 from muster_tainter.repair.evictor import Evictor
-from muster_tainter.repair.object_template import Made
-from muster_tainter.repair.object_writer import Making, NotMade, is_job
-from muster_tainter.repair.repair_plan import Kind, Stage, Step, active, has_place, label_of, next_step
+from muster_tainter.repair.object_template import RenderedObject
+from muster_tainter.repair.object_writer import ObjectNotMade, ObjectWriter, is_job
+from muster_tainter.repair.repair_plan import (
+    RepairAction,
+    RepairStage,
+    RepairStep,
+    active_attempt,
+    has_place,
+    label_of,
+    next_step,
+)
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +60,7 @@ NODES_PATH = "/api/v1/nodes"
 _REFUSED = (Conflict, Forbidden, Invalid, NotFound, TooManyRequests)  # the server did not carry it out
 
 
-class Repairer:
+class RepairExecutor:
     """node, names: what is known now of one, and of which there are; empty: who knows which nodes have no pods left
     withheld: why nothing may begin now; observe: takes in what a write returned; tell: an Event on a node
     namespace: of Jobs whose template names none; now: seconds since the epoch; clock: monotonic
@@ -72,7 +87,7 @@ class Repairer:
         interval_s: float = INTERVAL_S,
     ) -> None:
         self._client = client
-        self._making = Making(client, namespace)
+        self._making = ObjectWriter(client, namespace)
         self._policy = policy
         self._node = node
         self._names = names
@@ -86,7 +101,7 @@ class Repairer:
         self._clock = clock
         self._interval_s = interval_s
         self.rounds = Rounds("repairs", idle, least_s=interval_s, backoff=Backoff(interval_s, 60.0))
-        self._steps: dict[str, Step] = {}
+        self._steps: dict[str, RepairStep] = {}
         self._under_way: dict[str, str] = {}  # nodes under repair, and what was made for them
         self._unsure: dict[str, float] = {}  # begun perhaps: they keep their place, until then (monotonic)
         self._left_alone: dict[str, float] = {}
@@ -171,11 +186,13 @@ class Repairer:
         meta = node.metadata
         if ANNOTATION not in meta.annotations and REPAIR_LABEL not in meta.labels and name not in self._under_way:
             return
-        memory = read_memory(node)
-        under_way = active(memory)
+        memory = read_record(node)
+        under_way = active_attempt(memory)
         if under_way is None and name in self._under_way:
             # somebody took off everything of ours, or wrote over it: what was made for it must not go on, either
-            self._steps[name] = Step(Kind.END, attempts=memory.attempts, why="nothing of it is known any more")
+            self._steps[name] = RepairStep(
+                RepairAction.END, attempts=memory.attempts, why="nothing of it is known any more"
+            )
             return
         if under_way is not None:
             self._unsure.pop(name, None)
@@ -183,12 +200,12 @@ class Repairer:
             if self._failed_jobs.get(name) != under_way[1].ref:
                 self._failed_jobs.pop(name, None)
         step = next_step(node, policy, now, job_failed=name in self._failed_jobs)
-        if step.kind is not Kind.NOTHING or step.look_at != float("inf"):
+        if step.kind is not RepairAction.NOTHING or step.look_at != float("inf"):
             self._steps[name] = step
 
     def _urgency(self, name: str) -> tuple[int, str]:
         """What ends something first; of those that may begin the first by name."""
-        return (0 if self._steps[name].kind is not Kind.BEGIN else 1), name
+        return (0 if self._steps[name].kind is not RepairAction.BEGIN else 1), name
 
     def _jobs(self) -> list[str]:
         return [name for name, ref in self._under_way.items() if is_job(ref) and name not in self._failed_jobs]
@@ -207,30 +224,30 @@ class Repairer:
     async def _carry_out(self, name: str) -> None:
         """Raises ApiError where the server cannot be reached, or does not let us."""
         step = self._steps.get(name)
-        if step is None or step.kind is Kind.NOTHING or name in self._left_alone:
+        if step is None or step.kind is RepairAction.NOTHING or name in self._left_alone:
             return
         try:
-            await to_the_end(self._write(name, step))
+            await finish_write(self._write(name, step))
         except (Conflict, NotFound):
             self.rounds.note(name)  # the watch brings what is there now
         except Exception:
             self._left_alone[name] = self._clock() + LEFT_ALONE_S / 6
             raise
 
-    async def _write(self, name: str, step: Step) -> None:
+    async def _write(self, name: str, step: RepairStep) -> None:
         node = self._node(name)
         if node is None or not self._may_write():
             return
-        if step.kind is Kind.BEGIN:
+        if step.kind is RepairAction.BEGIN:
             await self._begin(node, step)
-        elif step.kind is Kind.MAKE:
+        elif step.kind is RepairAction.MAKE:
             await self._make(node, step)
         else:
             await self._end(node, step)
 
     # an attempt begins
 
-    async def _begin(self, node: Node, step: Step) -> None:
+    async def _begin(self, node: Node, step: RepairStep) -> None:
         name = node.metadata.name
         if self._withheld() or not self._empty.is_empty(name) or not self._has_place(name):
             return
@@ -242,7 +259,7 @@ class Repairer:
             return
         attempt = msgspec.structs.replace(step.attempts[step.fault_class], ref=made.ref)
         if not made.path:
-            attempt = msgspec.structs.replace(attempt, stage=Stage.RUNNING)
+            attempt = msgspec.structs.replace(attempt, stage=RepairStage.RUNNING)
         self._unsure[name] = self._clock() + LEFT_ALONE_S
         try:
             after = {**step.attempts, step.fault_class: attempt}
@@ -254,7 +271,7 @@ class Repairer:
         self._under_way[name] = made.ref
         self._attempts.labels(step.fault_class, "begun").inc()
         what = f"{step.fault_class}, attempt {attempt.n} of {remedy.attempts}, {made.words}"
-        fault = f": {describe(step.fault)}" if step.fault is not None else ""
+        fault = f": {describe_fault(step.fault)}" if step.fault is not None else ""
         log.warning("node %s is under repair: %s%s", name, what, fault)
         self._say(node, "RepairBegun", f"{what}{fault}", warning=False)
 
@@ -266,19 +283,21 @@ class Repairer:
         pool = self._policy().pool_of(node.metadata.labels)
         return pool.repair.of(fault_class) if pool is not None and pool.repair is not None else None
 
-    async def _rendered(self, node: Node, step: Step, remedy: Remedy, attempt: Attempt) -> Made | None:
+    async def _rendered(
+        self, node: Node, step: RepairStep, remedy: Remedy, attempt: RepairAttempt
+    ) -> RenderedObject | None:
         """None: it cannot be, which is told."""
         if step.fault is None:
             return None
         try:
             return await self._making.rendered(node, step.fault, step.fault_class, remedy, attempt.n)
-        except NotMade as error:
+        except ObjectNotMade as error:
             self._refuse(node, "RepairNotPossible", str(error))
             return None
 
     # what it asks for is made
 
-    async def _make(self, node: Node, step: Step) -> None:
+    async def _make(self, node: Node, step: RepairStep) -> None:
         remedy = self._remedy(node, step.fault_class)
         attempt = (step.attempts or {}).get(step.fault_class)
         if remedy is None or attempt is None or self._withheld():
@@ -289,7 +308,7 @@ class Repairer:
                 continue  # it was begun for another one, or the policy says something else by now
             try:
                 there = await self._making.make(made, node)
-            except NotMade as error:
+            except ObjectNotMade as error:
                 self._refuse(node, "RepairNotMade", str(error))
                 return
             if there:
@@ -300,20 +319,20 @@ class Repairer:
 
     # an attempt ends
 
-    async def _end(self, node: Node, step: Step) -> None:
+    async def _end(self, node: Node, step: RepairStep) -> None:
         name = node.metadata.name
-        before = active(read_memory(node))
+        before = active_attempt(read_record(node))
         ref = before[1].ref if before is not None else self._under_way.get(name, "")
         gone = await self._clean_up(ref, node)
         await self._remember(node, step.attempts or {}, gone)
         self._failed_jobs.pop(name, None)
         self._under_way.pop(name, None)
-        if step.kind is Kind.GIVE_UP:
+        if step.kind is RepairAction.GIVE_UP:
             self._attempts.labels(step.fault_class, "gave-up").inc()
-            fault = f": {describe(step.fault)}" if step.fault is not None else ""
+            fault = f": {describe_fault(step.fault)}" if step.fault is not None else ""
             log.error("node %s is given up: %s%s", name, step.why, fault)
             self._say(node, "RepairGaveUp", f"{step.why}; a person is needed{fault}")
-        elif step.kind is Kind.END:
+        elif step.kind is RepairAction.END:
             failed = step.fault is not None
             self._attempts.labels(step.fault_class or "none", "failed" if failed else "done").inc()
             log.info("node %s: the %s has ended: %s", name, step.fault_class or "repair", step.why)
@@ -330,15 +349,15 @@ class Repairer:
         return {}
 
     async def _remember(
-        self, node: Node, attempts: Mapping[str, Attempt], annotations: Mapping[str, str | None]
+        self, node: Node, attempts: Mapping[str, RepairAttempt], annotations: Mapping[str, str | None]
     ) -> None:
         """One PATCH of the Node. Raises ApiError; Conflict where it is no longer what this was decided on."""
-        memory: Memory = msgspec.structs.replace(read_memory(node), attempts=dict(attempts))
+        memory: NodeRecord = msgspec.structs.replace(read_record(node), attempts=dict(attempts))
         body = {
             "metadata": {
                 "resourceVersion": node.metadata.resource_version,
                 "labels": {REPAIR_LABEL: label_of(attempts)},
-                "annotations": {**annotations, ANNOTATION: encode(fit(memory))},
+                "annotations": {**annotations, ANNOTATION: encode_record(fit_record(memory))},
             }
         }
         path = f"{NODES_PATH}/{node.metadata.name}"

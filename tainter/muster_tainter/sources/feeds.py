@@ -9,14 +9,14 @@ from muster_kube.api.errors import ApiError, ConfigError
 from muster_kube.api.objects import Node
 from muster_kube.api.times import rfc3339_whole
 from muster_kube.controller.backoff import Backoff
-from muster_tainter.policy.sources import Loki, Sources
+from muster_tainter.policy.sources import LokiSource, Sources
 from muster_tainter.sources.conditions import ConditionFeed
 from muster_tainter.sources.loki_feed import LokiFeed, SourceMetrics, World
 
 log = logging.getLogger(__name__)
 
 
-class Feeds:
+class SourceFeeds:
     """sources: of the policy in force."""
 
     def __init__(self, sources: Callable[[], Sources], world: World, metrics: SourceMetrics) -> None:
@@ -42,7 +42,7 @@ class Feeds:
         )
         self._conditions = conditions
         feed: LokiFeed | None = None  # made where there is a Loki: its catalogue of lines costs time and memory
-        following: Loki | None = None
+        following: LokiSource | None = None
         loki: asyncio.Task[None] | None = None
         late: asyncio.Task[None] | None = None
         try:

@@ -16,14 +16,14 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from muster_kube.api.errors import ApiError, ConfigError
 from muster_kube.api.objects import Node
 from muster_kube.controller.backoff import Backoff
-from muster_tainter.faults.node_record import Memory
-from muster_tainter.policy.sources import KernelLines, Loki, PodLines
+from muster_tainter.faults.node_record import NodeRecord
+from muster_tainter.policy.sources import KernelLines, LokiSource, PodLines
 from muster_tainter.sources import pod_nodes
-from muster_tainter.sources.finding_tracker import Firings, Found, Over
+from muster_tainter.sources.finding_tracker import FindingTracker, Found, Over
 from muster_tainter.sources.kernel_lines import NodeJudges
-from muster_tainter.sources.loki_client import NS, LokiClient, LokiError, Refused
-from muster_tainter.sources.query_reader import Counts, Reading, Window
-from muster_tainter.sources.streams import KernelStream, PodStream, Stream, forgetting, pass_on
+from muster_tainter.sources.loki_client import NS, LokiClient, LokiError, LokiRefused
+from muster_tainter.sources.query_reader import LineCounts, QueryReader, ReadWindow
+from muster_tainter.sources.streams import KernelStream, LineStream, PodStream, apply_events, forget_in
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class World:
     this one, seconds since the epoch; None: there was none. nodes: all of them, asked of the API server. now: seconds
     since the epoch."""
 
-    memory: Callable[[str], Memory]
+    memory: Callable[[str], NodeRecord]
     known: Callable[[str], bool]
     found: Found
     over: Over
@@ -76,16 +76,16 @@ class LokiFeed:
         self._adopted = False
         self._loki: LokiClient | None = None
         self._judges = NodeJudges(self._loki_now)
-        self._kernel = Firings(CHECK, world.memory, world.found, world.over)
-        self._pods = Firings(pod_nodes.CHECK, world.memory, world.found, world.over)
-        self._readings: dict[str, Reading] = {}
+        self._kernel = FindingTracker(CHECK, world.memory, world.found, world.over)
+        self._pods = FindingTracker(pod_nodes.CHECK, world.memory, world.found, world.over)
+        self._readings: dict[str, QueryReader] = {}
         self._troubles: dict[str, str] = {}
         self._rng = random.Random()  # noqa: S311 - spreads load, guards nothing
 
     def _loki_now(self) -> float:
         return self._world.now() if self._loki is None else self._loki.now_ns() / NS
 
-    async def follow(self, where: Loki) -> None:
+    async def follow(self, where: LokiSource) -> None:
         """Until cancelled."""
         failures = 0
         while True:
@@ -99,7 +99,7 @@ class LokiFeed:
                 await self._wait(where.url, error, failures)
                 failures += 1
 
-    async def _learn_time(self, loki: LokiClient, where: Loki) -> None:
+    async def _learn_time(self, loki: LokiClient, where: LokiSource) -> None:
         """The first answer says how far Loki's clock is from ours; what has been read is said in its time.
 
         Any query will do: one that Loki refuses must not keep the others waiting.
@@ -109,7 +109,7 @@ class LokiFeed:
             now = loki.now_ns()
             try:
                 await loki.ask(query, now - NS, now, 1)
-            except Refused:
+            except LokiRefused:
                 if query is queries[-1]:
                     raise
             else:
@@ -122,8 +122,8 @@ class LokiFeed:
                 self._kernel.adopt(name, self._loki_now())
                 self._pods.adopt(name, self._loki_now())
 
-    async def _follow(self, loki: LokiClient, where: Loki) -> None:
-        kernel: list[Reading] = []
+    async def _follow(self, loki: LokiClient, where: LokiSource) -> None:
+        kernel: list[QueryReader] = []
         async with asyncio.TaskGroup() as group:
             rules: tuple[KernelLines | PodLines, ...] = (*where.kernel, *where.pods)
             for i, rule in enumerate(rules):
@@ -133,13 +133,13 @@ class LokiFeed:
                     kernel.append(reading)
                 group.create_task(self._read_on(loki, stream, reading, kernel, where.every))
 
-    def _stream(self, i: int, rule: KernelLines | PodLines, where: Loki) -> Stream:
+    def _stream(self, i: int, rule: KernelLines | PodLines, where: LokiSource) -> LineStream:
         if isinstance(rule, KernelLines):
             return KernelStream(f"loki.kernel[{i}]", rule, self._judges, self._kernel, self._world.known)
         name = f"loki.pods[{i - len(where.kernel)}]"
         return PodStream(name, rule, self._pods, self._world.known, self._world.node_of_pod)
 
-    def _reading(self, name: str, rule: KernelLines | PodLines, loki: LokiClient, where: Loki) -> Reading:
+    def _reading(self, name: str, rule: KernelLines | PodLines, loki: LokiClient, where: LokiSource) -> QueryReader:
         key = f"{name} {rule.node_label} {rule.query}"
         overlap = int(where.overlap * NS)
         reading = self._readings.get(key)
@@ -147,20 +147,20 @@ class LokiFeed:
             led_until = self._world.led_until()
             now = loki.now_ns()
             lived = None if led_until is None else now - int((self._world.now() - led_until) * NS)
-            window = Window.begin(now, overlap, int(where.lookback * NS), lived)
-            reading = self._readings[key] = Reading(rule.query, window, overlap, apart=rule.node_label)
+            window = ReadWindow.begin(now, overlap, int(where.lookback * NS), lived)
+            reading = self._readings[key] = QueryReader(rule.query, window, overlap, apart=rule.node_label)
             log.info("%s: read from %.0f s ago on", name, (now - window.start(overlap)) / NS)
         reading.overlap_ns = overlap
         return reading
 
     async def _read_on(
-        self, loki: LokiClient, stream: Stream, reading: Reading, kernel: list[Reading], every_s: float
+        self, loki: LokiClient, stream: LineStream, reading: QueryReader, kernel: list[QueryReader], every_s: float
     ) -> None:
         failures = 0
         self._metrics.up.labels(stream.name).set(0)
         try:
             while True:
-                self._kernel.settle(forgetting(self._judges))
+                self._kernel.settle(forget_in(self._judges))
                 self._pods.settle(lambda _node, _key: None)
                 try:
                     await reading.turn(loki, stream.matters, stream.take)
@@ -187,12 +187,12 @@ class LokiFeed:
             with suppress(KeyError):
                 self._metrics.up.remove(stream.name)
 
-    def _tick(self, reading: Reading, kernel: list[Reading]) -> None:
+    def _tick(self, reading: QueryReader, kernel: list[QueryReader]) -> None:
         """Silence counts only as far as everything has been read."""
         if reading in kernel:
             read_to = min(one.window.read_to for one in kernel) / NS
             for node, events in self._judges.tick(read_to):
-                pass_on(node, events, self._judges, self._kernel)
+                apply_events(node, events, self._judges, self._kernel)
             self._kernel.tick(read_to)
             for node in self._judges.nodes:
                 if not self._world.known(node):
@@ -204,16 +204,16 @@ class LokiFeed:
                 if not self._world.known(node):
                     firings.drop(node)
 
-    def _count(self, stream: Stream, reading: Reading) -> None:
+    def _count(self, stream: LineStream, reading: QueryReader) -> None:
         for what, number in {**vars(reading.counts), "homeless": stream.homeless}.items():
             self._metrics.lines.labels(stream.name, what).inc(number)
-        reading.counts, stream.homeless = Counts(), 0
+        reading.counts, stream.homeless = LineCounts(), 0
 
     async def _wait(self, name: str, error: Exception, failures: int) -> None:
         text = str(error)
         if self._troubles.get(name) != text:  # once for each new reason, not for each try
             self._troubles[name] = text
-            log.log(logging.ERROR if isinstance(error, Refused) else logging.WARNING, "%s: %s", name, text)
+            log.log(logging.ERROR if isinstance(error, LokiRefused) else logging.WARNING, "%s: %s", name, text)
         retry_after_s = error.retry_after_s if isinstance(error, LokiError) else 0.0
         await asyncio.sleep(max(retry_after_s, self._world.backoff.delay_s(failures, self._rng)))
 

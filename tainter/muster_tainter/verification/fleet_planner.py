@@ -20,12 +20,20 @@ from muster_kube.api.errors import ApiError, Conflict, Forbidden, Invalid, NotFo
 from muster_kube.api.objects import Node
 from muster_kube.controller.backoff import Backoff
 from muster_kube.nodehealth import CheckRequest, NodeHealth
-from muster_tainter.faults.check_history import TESTING_LABEL, note_answer, past_of
+from muster_tainter.faults.check_history import TESTING_LABEL, note_answer, read_history
 from muster_tainter.faults.desired_state import Notice
-from muster_tainter.metrics import Metrics, PlanFigures
+from muster_tainter.metrics import PlanFigures, TainterMetrics
 from muster_tainter.periodic import Rounds
 from muster_tainter.policy.rules import STARTUP_KEY, Policy
-from muster_tainter.verification.fleet_plan import EXPIRES_S, SLICE, Plan, Standing, Step, plan_by_slices, standing_of
+from muster_tainter.verification.fleet_plan import (
+    EXPIRES_S,
+    SLICE,
+    FleetPlan,
+    NodeTestState,
+    PlanStep,
+    node_test_state,
+    plan_by_slices,
+)
 from muster_tainter.verification.plan_requests import PlanRequests
 
 log = logging.getLogger(__name__)
@@ -38,7 +46,7 @@ _REFUSED_S = 60.0
 _UNKNOWN_CHECK_S = 3600.0
 
 
-class Planner:
+class FleetPlanner:
     """node, healths: what is known now. observe: takes in what a write returned. tell: an Event on a node.
 
     idle: set while no taint waits to be written; now: seconds since the epoch; interval_s: between two plans
@@ -48,7 +56,7 @@ class Planner:
         self,
         client: KubeClient,
         policy: Callable[[], Policy],
-        metrics: Metrics,
+        metrics: TainterMetrics,
         *,
         node: Callable[[str], Node | None],
         healths: Callable[[], Mapping[str, NodeHealth]],
@@ -72,7 +80,7 @@ class Planner:
         self._dry_run = dry_run
         self._now = now
         self.rounds = Rounds("heavy checks", idle, least_s=interval_s, backoff=Backoff(interval_s, 60.0))
-        self._standings: dict[str, Standing] = {}
+        self._standings: dict[str, NodeTestState] = {}
         self._unsure: dict[str, tuple[CheckRequest, float]] = {}  # asked perhaps: until when the watch may tell
         self._refused: dict[str, float] = {}  # NodeHealths that take no write of ours: left out until then
         self._planned_by: Policy | None = None
@@ -105,7 +113,7 @@ class Planner:
         await self._carry_out(made)
         return made.look_again_at - self._now()
 
-    async def _make(self) -> Plan:
+    async def _make(self) -> FleetPlan:
         policy = self._policy()
         if policy is not self._planned_by:
             self._planned_by = policy
@@ -119,12 +127,12 @@ class Planner:
             if looked_at % SLICE == 0:
                 await asyncio.sleep(0)
         now = self._now()
-        planning = plan_by_slices(self._standings.values(), policy, now, limit_s)
+        planning = plan_by_slices(self._standings.values(), policy, now, time_limit_s)
         while True:
             try:
                 next(planning)
             except StopIteration as end:
-                made: Plan = end.value
+                made: FleetPlan = end.value
                 break
             await asyncio.sleep(0)  # a taint does not wait for it
         self._metrics.set_plan(
@@ -145,7 +153,7 @@ class Planner:
         if health is None:
             self._standings.pop(name, None)
             return
-        standing = standing_of(self._node(name), health, policy)
+        standing = node_test_state(self._node(name), health, policy)
         if name in self._unsure:
             if standing.request is None:
                 standing = replace(standing, request=self._unsure[name][0])
@@ -164,7 +172,7 @@ class Planner:
             del self._refused[name]
             self.rounds.changed.add(name)
 
-    def _tell_short(self, made: Plan, policy: Policy) -> None:
+    def _tell_short(self, made: FleetPlan, policy: Policy) -> None:
         if bool(made.short) != self._was_short:
             self._was_short = bool(made.short)
             if made.short:
@@ -178,7 +186,7 @@ class Planner:
             else:
                 log.info("every idle node is tested within testing.coverage again")
 
-    async def _carry_out(self, made: Plan) -> None:
+    async def _carry_out(self, made: FleetPlan) -> None:
         """Raises ApiError: the server cannot be reached, or does not let us."""
         if self._dry_run:
             self._tell_dry_run(made)
@@ -205,7 +213,7 @@ class Planner:
         if failed:
             raise failed[0]
 
-    async def _write(self, step: Step) -> None:
+    async def _write(self, step: PlanStep) -> None:
         """Raises ApiError; what was decided on something older is decided again."""
         health = self._healths().get(step.node)
         if health is None:
@@ -244,7 +252,7 @@ class Planner:
         self._metrics.tests_asked.labels(self._metrics.bounded(check)).inc()
         log.debug("node %s is asked for %s: %s", name, check, request.id)
 
-    async def _end(self, health: NodeHealth, step: Step, request: CheckRequest) -> None:
+    async def _end(self, health: NodeHealth, step: PlanStep, request: CheckRequest) -> None:
         policy, node = self._policy(), self._node(step.node)
         check, answer = request.checks[0], step.answer
         pool = policy.pool_of(node.metadata.labels) if node is not None else None
@@ -254,7 +262,7 @@ class Planner:
             and check in pool.testing.pre_flight
             and any(taint.key == STARTUP_KEY for taint in node.spec.taints)
         )
-        past = past_of(health)
+        past = read_history(health)
         if step.noted:
             past = note_answer(past, health, request, answer, pause_s=policy.testing.pause, now=self._now(), new=new)
         await self._requests.delete(health, past)
@@ -271,7 +279,7 @@ class Planner:
             text = f"{check} is to be passed before the first job: {verdict} {answer.reason}".rstrip()
             self._tell(node, Notice("PreFlightNotPassed", text, check))
 
-    def _tell_dry_run(self, made: Plan) -> None:
+    def _tell_dry_run(self, made: FleetPlan) -> None:
         asks = [f"{step.node} {step.check}" for step in made.steps if step.check]
         if asks and not self._told_dry:
             self._told_dry = True
@@ -280,7 +288,7 @@ class Planner:
 
 
 @lru_cache(maxsize=256)
-def limit_s(check: str) -> float:
+def time_limit_s(check: str) -> float:
     """How long a run may take, by the check's declaration; an hour for what others have added."""
     place = SHIPPED.get(check)
     if place is None:

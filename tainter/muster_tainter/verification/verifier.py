@@ -25,18 +25,26 @@ from muster_kube.nodehealth import CheckRequest, NodeHealth
 from muster_kube.nodehealth_requests import Requester, RequestWriter
 from muster_tainter.faults.desired_state import Notice
 from muster_tainter.faults.node_record import ANNOTATION as FAULTS
-from muster_tainter.faults.node_report import Unusable
-from muster_tainter.faults.verification_attempts import ANNOTATION, encode
-from muster_tainter.metrics import Metrics
-from muster_tainter.periodic import Rounds, to_the_end
+from muster_tainter.faults.node_report import UnusableHealth
+from muster_tainter.faults.verification_attempts import ANNOTATION, encode_attempts
+from muster_tainter.metrics import TainterMetrics
+from muster_tainter.periodic import Rounds, finish_write
 from muster_tainter.policy.recovery import MANAGER
 from muster_tainter.policy.rules import Policy
-from muster_tainter.verification.fleet_planner import limit_s
-from muster_tainter.verification.node_plan import LABEL, Ask, Costs, Proving, chosen, is_ours, prove
+from muster_tainter.verification.fleet_planner import time_limit_s
+from muster_tainter.verification.node_plan import (
+    LABEL,
+    CheckCosts,
+    NodePlan,
+    ProofToRequest,
+    choose_nodes,
+    is_ours,
+    plan_node,
+)
 
 log = logging.getLogger(__name__)
 
-PROVER = Requester(MANAGER, LABEL, is_ours, ANNOTATION)
+VERIFIER = Requester(MANAGER, LABEL, is_ours, ANNOTATION)
 INTERVAL_S = 1.0
 _SLICE = 100  # nodes
 _LEFT_ALONE_S = 60.0  # a NodeHealth that takes no write of ours, or perhaps took one that we were not told of
@@ -53,7 +61,7 @@ def is_heavy(check: str) -> bool:
     return declared.cost is Cost.HEAVY
 
 
-COSTS = Costs(limit_s, is_heavy)
+COSTS = CheckCosts(time_limit_s, is_heavy)
 
 
 class _Unsure(NamedTuple):
@@ -63,7 +71,7 @@ class _Unsure(NamedTuple):
     version: str
 
 
-class Prover:
+class Verifier:
     """node, health, names: what is known now of one, and of which there are. observe: takes in what a write returned.
 
     tell: an Event on a node; idle: set while no taint waits to be written; now: seconds since the epoch
@@ -73,22 +81,22 @@ class Prover:
         self,
         client: KubeClient,
         policy: Callable[[], Policy],
-        metrics: Metrics,
+        metrics: TainterMetrics,
         *,
         node: Callable[[str], Node | None],
-        health: Callable[[str], NodeHealth | Unusable | None],
+        health: Callable[[str], NodeHealth | UnusableHealth | None],
         names: Callable[[], Collection[str]],
         observe: Callable[[NodeHealth], None],
         tell: Callable[[Node, Notice], None],
         may_write: Callable[[], bool],
         idle: asyncio.Event,
         dry_run: bool = False,
-        costs: Costs = COSTS,
+        costs: CheckCosts = COSTS,
         now: Callable[[], float] = time.time,
         interval_s: float = INTERVAL_S,
     ) -> None:
         self._client = client
-        self._asking = RequestWriter(client, PROVER, observe)
+        self._asking = RequestWriter(client, VERIFIER, observe)
         self._policy = policy
         self._metrics = metrics
         self._node = node
@@ -101,7 +109,7 @@ class Prover:
         self._costs = costs
         self._now = now
         self.rounds = Rounds("proofs", idle, least_s=interval_s, backoff=Backoff(interval_s, 60.0))
-        self._provings: dict[str, Proving] = {}
+        self._provings: dict[str, NodePlan] = {}
         self._unsure: dict[str, _Unsure] = {}  # asked perhaps: they keep their place
         self._refused: dict[str, float] = {}  # NodeHealths that take no write of ours: left alone until then
         self._decided_by: Policy | None = None
@@ -160,7 +168,7 @@ class Prover:
         if not faulty and not (isinstance(health, NodeHealth) and _is_marked(health)):
             self._provings.pop(name, None)
             return
-        made = prove(node, health, policy, now, self._costs)
+        made = plan_node(node, health, policy, now, self._costs)
         if made.matters:
             self._provings[name] = made
         else:
@@ -170,19 +178,19 @@ class Prover:
         """Raises ApiError: the server cannot be reached, or does not let us."""
         left_alone = self._unsure.keys() | self._refused.keys()
         waiting: list[tuple[str, frozenset[str]]] = []
-        able: list[Proving] = []
+        able: list[NodePlan] = []
         for name, each in self._provings.items():
             if each.writes and name not in self._refused:
                 waiting.append((name, frozenset()))
             able.append(replace(each, asks=()) if name in left_alone else each)
         # the plan's figure: what a rack of idle nodes draws when all of it is tested at once is the same for both
         cap = max(1, self._policy().testing.at_once.of(len(self._names())))
-        for name, asks in chosen(able, cap - len(self._unsure)).items():
+        for name, asks in choose_nodes(able, cap - len(self._unsure)).items():
             waiting.append((name, frozenset(ask.proof.digest for ask in asks)))
         for name, digests in waiting:
             if not self._may_write():
                 return
-            await to_the_end(self._write(name, digests))
+            await finish_write(self._write(name, digests))
 
     async def _write(self, name: str, digests: Collection[str]) -> None:
         """Raises ApiError. Decided once more, on what is known now: the write is bound to that."""
@@ -190,10 +198,10 @@ class Prover:
         if not isinstance(health, NodeHealth):
             return
         now = self._now()
-        made = prove(node, health, self._policy(), now, self._costs)
+        made = plan_node(node, health, self._policy(), now, self._costs)
         try:
             if made.writes:
-                await self._asking.delete(health, encode(made.tried), keep=made.keep, clear=made.clear)
+                await self._asking.delete(health, encode_attempts(made.tried), keep=made.keep, clear=made.clear)
                 self._say(node, made)
             else:
                 asks = [ask for ask in made.asks if ask.proof.digest in digests]
@@ -213,7 +221,11 @@ class Prover:
             self._metrics.writes.labels("proof").inc()
 
     async def _ask(
-        self, health: NodeHealth, standing: Iterable[CheckRequest], requests: list[CheckRequest], asks: Iterable[Ask]
+        self,
+        health: NodeHealth,
+        standing: Iterable[CheckRequest],
+        requests: list[CheckRequest],
+        asks: Iterable[ProofToRequest],
     ) -> None:
         name = health.metadata.name
         # from here on it may have been asked; an error that says it was not takes that back
@@ -230,7 +242,7 @@ class Prover:
                 name, ask.faults, "" if ask.faults == 1 else "s", ", ".join(request.checks), request.id,
             )  # fmt: skip
 
-    def _say(self, node: Node | None, made: Proving) -> None:
+    def _say(self, node: Node | None, made: NodePlan) -> None:
         for ended in made.ended:
             if not ended.said:
                 continue

@@ -7,11 +7,11 @@ from prometheus_client import CollectorRegistry
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import AlreadyExists, ApiError, ConfigError, Unreachable
-from muster_tainter.agents.liveness import Incident
+from muster_tainter.agents.liveness import AgentOutage
 from muster_tainter.agents.watcher import AgentWatch
-from muster_tainter.events.recorder import tell_policy
-from muster_tainter.faults.external_findings import Outside
-from muster_tainter.pause import tell_pause
+from muster_tainter.events.recorder import record_policy_event
+from muster_tainter.faults.external_findings import ExternalFindings
+from muster_tainter.pause import record_pause_event
 from muster_tainter.policy.file import parse_policy
 
 PATH = "/api/v1/namespaces/muster/events"
@@ -31,13 +31,13 @@ class Server:
 
 
 def watch(server: Server) -> AgentWatch:
-    outside = Outside(lambda _: None)
+    outside = ExternalFindings(lambda _: None)
     made = AgentWatch(
         cast("KubeClient", server), "muster", "app=x", lambda: parse_policy("rules: []\n"), CollectorRegistry(),
         node=lambda _: None, nodes=lambda: (), health=lambda _: None, found=outside.found, over=outside.over,
         may_tell=lambda: True,
     )  # fmt: skip
-    made._silences.incident = Incident(1.8e9)
+    made._silences.incident = AgentOutage(1.8e9)
     return made
 
 
@@ -62,5 +62,5 @@ async def test_what_another_leader_has_told_is_told() -> None:
 
 async def test_no_word_about_policy_and_pause_ends_the_tainter() -> None:
     client = cast("KubeClient", Server(ConfigError("token"), ConfigError("token")))
-    await tell_policy(client, "policy.yaml", None, namespace="muster", now=1.8e9)
-    await tell_pause(client, "paused by ann", namespace="muster", now=1.8e9)
+    await record_policy_event(client, "policy.yaml", None, namespace="muster", now=1.8e9)
+    await record_pause_event(client, "paused by ann", namespace="muster", now=1.8e9)

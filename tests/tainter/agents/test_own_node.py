@@ -22,11 +22,11 @@ from muster_kube.api.reviews import Identity
 from muster_kube.process.settings import SettingsError
 from muster_kube.webhook.key_pairs import make
 from muster_kube.webhook.review import AdmissionRequest, Resource
-from muster_tainter.agents.own_node import Account, OwnNodeRule, PodNodes
+from muster_tainter.agents.own_node import AgentAccount, OwnNodeRule, TokenPodNodes
 from muster_tainter.agents.webhook import called_by, prepared, read_account
 from muster_tainter.settings import load
 
-AGENTS = Account("muster", "muster-agent")
+AGENTS = AgentAccount("muster", "muster-agent")
 CLAIM = "authentication.kubernetes.io/"
 
 
@@ -64,7 +64,7 @@ class Judge:
     def __init__(self, pods: Pods, limit: int) -> None:
         self.now = 100.0
         self.told: list[str] = []
-        nodes = PodNodes(cast("KubeClient", pods), AGENTS.namespace, limit=limit)
+        nodes = TokenPodNodes(cast("KubeClient", pods), AGENTS.namespace, limit=limit)
         self.rule = OwnNodeRule(AGENTS, nodes, tell=self.told.append, clock=lambda: self.now)
 
     def of(self, request: AdmissionRequest) -> tuple[bool, int, str]:
@@ -237,9 +237,9 @@ def test_refusals_are_logged_with_the_reason_and_at_most_once_a_second(
 
 @pytest.mark.parametrize(
     ("text", "account"),
-    [("muster-agent", AGENTS), ("gpu/agents.v2", Account("gpu", "agents.v2"))],
+    [("muster-agent", AGENTS), ("gpu/agents.v2", AgentAccount("gpu", "agents.v2"))],
 )
-def test_the_agents_account_is_in_the_tainters_namespace_unless_it_says_so(text: str, account: Account) -> None:
+def test_the_agents_account_is_in_the_tainters_namespace_unless_it_says_so(text: str, account: AgentAccount) -> None:
     settings = load(None, {"agent_account": text}, {})
     assert read_account(settings.agent_account, "muster") == account
 

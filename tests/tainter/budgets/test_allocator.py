@@ -8,8 +8,8 @@ import pytest
 from pydantic import ValidationError
 
 from muster_kube.api.objects import Metadata, Node, NodeCondition, NodeSpec, NodeStatus, Taint
-from muster_tainter.budgets.allocator import UNCERTAIN_S, Ledger
-from muster_tainter.budgets.pool_usage import Shortage, Standing, standing_of
+from muster_tainter.budgets.allocator import UNCERTAIN_S, BudgetAllocator
+from muster_tainter.budgets.pool_usage import BudgetedNode, Shortage, budgeted_node
 from muster_tainter.policy.budgets import Budget
 from muster_tainter.policy.pools import Pool
 
@@ -34,25 +34,25 @@ def pool(name: str = "h100", **budget: Any) -> Pool:
     )
 
 
-def fleet(count: int, *pools: Pool, racks: int = 1, clock: Clock | None = None) -> Ledger:
+def fleet(count: int, *pools: Pool, racks: int = 1, clock: Clock | None = None) -> BudgetAllocator:
     """Nodes n0, n1 … in all of the pools, dealt out to racks r0, r1 …"""
-    ledger = Ledger(clock or Clock(), pools)
+    ledger = BudgetAllocator(clock or Clock(), pools)
     for number in range(count):
         ledger.note(f"n{number}", standing(number % racks, *pools), "1")
     return ledger
 
 
-def standing(rack: int | str, *pools: Pool, **fields: Any) -> Standing:
+def standing(rack: int | str, *pools: Pool, **fields: Any) -> BudgetedNode:
     domain = f"r{rack}" if isinstance(rack, int) else rack
-    return Standing(tuple((pool.name, domain) for pool in pools), **fields)
+    return BudgetedNode(tuple((pool.name, domain) for pool in pools), **fields)
 
 
-def reason(ledger: Ledger, name: str, severity: tuple[float, ...] = MILD, now: float = NOW) -> str:
+def reason(ledger: BudgetAllocator, name: str, severity: tuple[float, ...] = MILD, now: float = NOW) -> str:
     shortage = ledger.ask(name, severity, now)
     return "" if shortage is None else shortage.reason
 
 
-def taint(ledger: Ledger, name: str, *pools: Pool, rack: int = 0, now: float = NOW) -> None:
+def taint(ledger: BudgetAllocator, name: str, *pools: Pool, rack: int = 0, now: float = NOW) -> None:
     """Asked, written and seen."""
     assert reason(ledger, name, now=now) == ""
     ledger.note(name, standing(rack, *pools, blocked=True, ours=True, tainted_at=now), "2")
@@ -111,7 +111,7 @@ def test_without_a_budget_every_node_may_be_tainted() -> None:
 
 def test_a_node_of_no_pool_has_no_budget() -> None:
     ledger = fleet(0, pool(tainted=0))
-    ledger.note("lone", Standing())
+    ledger.note("lone", BudgetedNode())
     assert reason(ledger, "lone") == ""
 
 
@@ -175,7 +175,7 @@ def test_a_domain_that_falls_below_its_floor_is_left_alone() -> None:
 
 def test_nodes_without_the_label_are_a_domain_too() -> None:
     h100 = pool(perDomain=1, healthyPerDomain=1)
-    ledger = Ledger(Clock(), [h100])
+    ledger = BudgetAllocator(Clock(), [h100])
     for name in ("a", "b", "c"):
         ledger.note(name, standing("", h100))
     assert reason(ledger, "a") == ""
@@ -242,7 +242,7 @@ def test_a_time_from_a_memory_edited_by_hand_blocks_nothing() -> None:
 
 def test_the_budgets_of_all_pools_of_a_node_apply() -> None:
     every, h100 = pool("every", tainted=2), pool(tainted=1)
-    ledger = Ledger(Clock(), [every, h100])
+    ledger = BudgetAllocator(Clock(), [every, h100])
     for name in ("a", "b"):
         ledger.note(name, standing(0, every, h100))
     for name in ("c", "d"):
@@ -475,7 +475,7 @@ def test_a_pool_that_the_policy_drops_limits_nothing_and_is_forgotten_with_its_n
     ledger.policy([])
     assert ledger.ready(NOW) == ["n0"]
     for name in ("n0", "n1"):
-        ledger.note(name, Standing())
+        ledger.note(name, BudgetedNode())
     assert ledger.usage(NOW) == []
 
 
@@ -518,7 +518,7 @@ def test_a_nodes_standing_is_read_from_its_labels_conditions_and_taints() -> Non
         spec=NodeSpec(taints=(Taint(key="a", effect="PreferNoSchedule"),)),
         status=NodeStatus(conditions=(NodeCondition(type="Ready", status="True"),)),
     )
-    assert standing_of(node, [h100, other], ours=False, tainted_at=5.0) == Standing(
+    assert budgeted_node(node, [h100, other], ours=False, tainted_at=5.0) == BudgetedNode(
         (("h100", "r7"), ("all", "")), ready=True, schedulable=True, blocked=False, ours=False, tainted_at=5.0
     )
 
@@ -526,7 +526,7 @@ def test_a_nodes_standing_is_read_from_its_labels_conditions_and_taints() -> Non
 @pytest.mark.parametrize("effect", ["NoSchedule", "NoExecute"])
 def test_a_node_with_anybodys_taint_is_not_healthy(effect: str) -> None:
     node = Node(metadata=Metadata(name="n"), spec=NodeSpec(taints=(Taint(key="a", effect=effect),), unschedulable=True))
-    read = standing_of(node, [pool()], ours=True, tainted_at=0.0)
+    read = budgeted_node(node, [pool()], ours=True, tainted_at=0.0)
     assert (read.pools, read.ready, read.schedulable, read.blocked, read.ours) == ((), False, False, True, True)
 
 

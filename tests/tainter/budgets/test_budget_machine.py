@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from muster_tainter.budgets.allocator import Ledger, Severity
-from muster_tainter.budgets.pool_usage import Standing
+from muster_tainter.budgets.allocator import BudgetAllocator, Severity
+from muster_tainter.budgets.pool_usage import BudgetedNode
 from muster_tainter.policy.pools import Pool
 
 NAMES = [f"n{number}" for number in range(6)]
@@ -77,9 +77,9 @@ class Real:
     tainted_at: float = 0.0
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> BudgetedNode:
         pools = (("all", self.rack), *((("gpu", self.rack),) if self.gpu else ()))
-        return Standing(pools, self.ready, not self.cordoned, self.foreign or self.ours, self.ours, self.tainted_at)
+        return BudgetedNode(pools, self.ready, not self.cordoned, self.foreign or self.ours, self.ours, self.tainted_at)
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ class Fleet(RuleBasedStateMachine):
         getattr(self, name)(**arguments)
 
     def a_leader_begins(self) -> None:
-        self.ledger = Ledger(lambda: self.monotonic, self.pools.values())
+        self.ledger = BudgetAllocator(lambda: self.monotonic, self.pools.values())
         self.seen = dict(self.server)
         self.wants: dict[str, tuple[Severity, int]] = {}
         for name, real in self.server.items():

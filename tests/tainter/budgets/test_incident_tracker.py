@@ -6,8 +6,8 @@ import msgspec
 
 from muster_kube.api.objects import Metadata, Node
 from muster_kube.nodehealth import NodeHealth
-from muster_tainter.budgets.incident_tracker import Alike
-from muster_tainter.faults.decision_context import Surroundings
+from muster_tainter.budgets.incident_tracker import IncidentTracker
+from muster_tainter.faults.decision_context import DecisionContext
 from muster_tainter.faults.desired_state import decide
 from muster_tainter.policy.file import parse_policy
 
@@ -22,7 +22,7 @@ class Fleet:
         self.nodes: dict[str, Node] = {}
         self.healths: dict[str, NodeHealth] = {}
         self.waiting: list[str] = []
-        self.alike = Alike(lambda: self.policy, self.healths.get, self.waiting.append, now=lambda: NOW)
+        self.alike = IncidentTracker(lambda: self.policy, self.healths.get, self.waiting.append, now=lambda: NOW)
 
     def report(self, name: str, health: NodeHealth, rack: str = "a") -> None:
         self.nodes.setdefault(name, Node(metadata=Metadata(name=name, labels={"rack": rack})))
@@ -35,7 +35,7 @@ class Fleet:
     def decide(self, name: str) -> None:
         node, health = self.nodes[name], self.healths[name]
         others, incident = self.alike.around(node, health, ())
-        around = Surroundings(others=others, incident=incident)
+        around = DecisionContext(others=others, incident=incident)
         self.nodes[name] = decide(node, health, self.policy, NOW, {}, around).applied(node)
         self.alike.note(name, self.nodes[name], health)
 

@@ -10,8 +10,8 @@ from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import ConfigError
 from muster_kube.nodehealth import ClearedFault, ReportedFinding
 from muster_tainter.controller import Tainter
-from muster_tainter.faults.external_findings import KEYS_LIMIT, Outside
-from muster_tainter.metrics import Metrics
+from muster_tainter.faults.external_findings import KEYS_LIMIT, ExternalFindings
+from muster_tainter.metrics import TainterMetrics
 from muster_tainter.policy.file import parse_policy
 
 WAIT_S = 60.0
@@ -26,7 +26,7 @@ def over(reason: str, occurrence: int = 1) -> ClearedFault:
 
 
 def test_what_one_source_says_leaves_room_for_the_others() -> None:
-    outside = Outside(lambda _: None)
+    outside = ExternalFindings(lambda _: None)
     for n in range(KEYS_LIMIT + 5):
         outside.found("n1", "podlog", finding(f"Pattern{n}"))
     outside.found("n1", "agent", finding("Silent"))
@@ -48,7 +48,7 @@ class NoCluster:
 @pytest.fixture
 def tainter() -> Tainter:
     made = Tainter(
-        cast("KubeClient", NoCluster()), lambda: parse_policy("rules: []\n"), Metrics(), may_write=lambda: True
+        cast("KubeClient", NoCluster()), lambda: parse_policy("rules: []\n"), TainterMetrics(), may_write=lambda: True
     )
 
     async def synced() -> None:

@@ -22,17 +22,17 @@ from muster_kube.nodehealth import (
 from muster_kube.process.logs import OneLine
 from muster_kube.process.settings import SettingsError
 from muster_tainter.events.recorder import condition_patch, event_name
-from muster_tainter.explain.node import lines, story
-from muster_tainter.faults.audit_log import tell_taints, transitions
-from muster_tainter.faults.decision_context import Surroundings
+from muster_tainter.explain.node import explain_node, format_explanation
+from muster_tainter.faults.audit_log import log_taints, transitions
+from muster_tainter.faults.decision_context import DecisionContext
 from muster_tainter.faults.desired_state import CONDITION, Notice, decide
-from muster_tainter.faults.event_only import said
-from muster_tainter.faults.node_report import read
+from muster_tainter.faults.event_only import event_only_notices
+from muster_tainter.faults.node_report import read_report
 from muster_tainter.policy.file import load_policy
-from muster_tainter.policy.recovery import MANAGER, Asked
+from muster_tainter.policy.recovery import MANAGER, ProofRequest
 from muster_tainter.projection import slim_health, slim_node
 from muster_tainter.settings import load
-from muster_tainter.verification.fleet_plan import standing_of
+from muster_tainter.verification.fleet_plan import node_test_state
 
 NOW = 1_800_000_000.0
 POLICY = load_policy(None)
@@ -67,7 +67,7 @@ def test_clears_are_transitions_too(make: Any) -> None:
 def test_a_taint_is_one_line_with_node_taint_and_rule(make: Any, caplog: Any, as_json: bool) -> None:
     finding = make.finding(message="line\nNode n2 tainted: forged")
     with caplog.at_level(logging.INFO):
-        tell_taints("n1", decide(make.node(), make.health(finding), POLICY, NOW), dry_run=False)
+        log_taints("n1", decide(make.node(), make.health(finding), POLICY, NOW), dry_run=False)
     [record] = caplog.records
     line = OneLine(as_json=as_json).format(record)
     assert "\n" not in line
@@ -81,12 +81,12 @@ def test_a_taint_is_one_line_with_node_taint_and_rule(make: Any, caplog: Any, as
 def test_findings_that_do_nothing_else_are_said(make: Any) -> None:
     health = make.health(make.finding("Xid13", 1, verdict="WARN"), make.finding("Xid31", 2, fault_class="restart-app"))
     health = msgspec.structs.replace(health, status=msgspec.structs.replace(health.status, verdict="FAIL"))
-    told = said(read(health), POLICY)
+    told = event_only_notices(read_report(health), POLICY)
     assert {key[2]: (number, notice.reason) for key, (number, notice) in told.items()} == {
         "Xid13": (1, "HealthWarning"),
         "Xid31": (2, "HealthFailure"),
     }
-    assert said(read(make.health(make.finding())), POLICY) == {}
+    assert event_only_notices(read_report(make.health(make.finding())), POLICY) == {}
 
 
 def test_the_same_news_has_the_same_name_and_other_news_another() -> None:
@@ -110,7 +110,7 @@ class TestExplain:
     """Chains for people."""
 
     def text(self, node: Node, health: Any, policy: Any = POLICY, now: float = NOW, paused: str = "") -> str:
-        return "\n".join(lines(story(node, health, policy, now, paused=paused)))
+        return "\n".join(format_explanation(explain_node(node, health, policy, now, paused=paused)))
 
     def test_the_first_line_says_state_and_reason(self, make: Any) -> None:
         health = make.health(make.finding())
@@ -123,7 +123,7 @@ class TestExplain:
         measured = ReportedMeasurement(name="bandwidth", value=3.2, unit="GB/s", threshold=4.0)
         health = make.health(make.finding(count=3, origin="kernel", measurements=(measured,)))
         node = decide(make.node(), health, POLICY, NOW).applied(make.node())
-        [chain] = story(node, health, POLICY, NOW + 7980).chains
+        [chain] = explain_node(node, health, POLICY, NOW + 7980).chains
         told = dict(chain.links)
         assert [link.label for link in chain.links] == ["saw", "measured", "rule", "since", "ends by"]
         assert told["saw"].endswith("fallen off the bus. [the kernel's own], 3 times")
@@ -135,7 +135,7 @@ class TestExplain:
 
     def test_what_a_budget_or_a_pause_withholds_is_said_with_its_reason(self, make: Any) -> None:
         health = make.health(make.finding())
-        decision = decide(make.node(), health, POLICY, NOW, around=Surroundings(withhold="paused by ada: switches"))
+        decision = decide(make.node(), health, POLICY, NOW, around=DecisionContext(withhold="paused by ada: switches"))
         node = decision.applied(make.node())
         status = msgspec.structs.replace(node.status, conditions=(decision.condition,))
         node = msgspec.structs.replace(node, status=status)
@@ -171,7 +171,7 @@ class TestExplain:
         health = make.health(make.finding())
         node = decide(make.node(), health, policy, NOW).applied(make.node())
         proof = policy.rules[0].proof_of("dmesg", "reboot")
-        request = CheckRequest(id=Asked(proof.digest, NOW + 60).id, checks=("dcgm",), by=MANAGER)
+        request = CheckRequest(id=ProofRequest(proof.digest, NOW + 60).id, checks=("dcgm",), by=MANAGER)
         answers = (RequestAnswer(id=request.id, verdict="PASS", runs=3, passes=1),)
         health = msgspec.structs.replace(
             health,
@@ -187,7 +187,7 @@ class TestExplain:
         clear = ClearEntry(check="dmesg", component="*", occurrence=1, by="ada")
         health = make.health(make.finding(), clear=(clear,))
         node = decide(node, health, POLICY, NOW + 300).applied(node)
-        [closed] = story(node, health, POLICY, NOW + 360).closed
+        [closed] = explain_node(node, health, POLICY, NOW + 360).closed
         told = dict(closed.links)
         assert (told["who"], told["rule"]) == ("ada (person)", "hardware")
         assert told["closed"] == "60s ago (2027-01-15T08:05:00Z), after 5m, occurrence 1"
@@ -209,7 +209,7 @@ class TestExplain:
     def test_every_word_is_in_the_json_too(self, make: Any) -> None:
         health = make.health(make.finding())
         node = decide(make.node(), health, POLICY, NOW).applied(make.node())
-        document = json.loads(msgspec.json.encode(story(node, health, POLICY, NOW)))
+        document = json.loads(msgspec.json.encode(explain_node(node, health, POLICY, NOW)))
         assert (document["state"], document["chains"][0]["state"]) == ("TAINTED", "tainted")
         assert ["rule", "hardware: FAIL of class reboot -> taint muster.dev/faulty=true:NoSchedule"] in (
             document["chains"][0]["links"]
@@ -246,7 +246,7 @@ def test_what_the_plan_needs_of_a_health_is_kept() -> None:
         ),
     )
     slim = slim_health(health)
-    assert standing_of(Node(metadata=Metadata(name="n1")), slim, POLICY) == standing_of(
+    assert node_test_state(Node(metadata=Metadata(name="n1")), slim, POLICY) == node_test_state(
         Node(metadata=Metadata(name="n1")),
         msgspec.structs.replace(
             health,

@@ -14,7 +14,7 @@ from muster_kube.api.config import ClusterConfig
 from muster_kube.api.objects import Node
 from muster_kube.nodehealth import PATH
 from muster_tainter.controller import NODES_PATH, Tainter
-from muster_tainter.metrics import Metrics
+from muster_tainter.metrics import TainterMetrics
 from muster_tainter.policy.file import parse_policy
 from muster_tainter.policy.rules import Policy
 
@@ -50,7 +50,7 @@ class Bench:
         for path in (NODES_PATH, PATH):
             api.on("WATCH", path, Stream())
         api.on("PATCH", f"{NODES_PATH}/n1", self.take)
-        self.tainter = Tainter(client, lambda: self.current, Metrics(), may_write=lambda: True)
+        self.tainter = Tainter(client, lambda: self.current, TainterMetrics(), may_write=lambda: True)
 
     def nodes(self, asked: Asked) -> Reply:
         return listed(NODE) if "resourceVersion" in asked.query else self.late.pop(0)

@@ -13,9 +13,9 @@ from tests.tainter.sources.loki_stub import NS, LokiServer, Store, serving
 from muster_kube.api.objects import Metadata, Node
 from muster_kube.controller.backoff import Backoff
 from muster_kube.nodehealth import ClearedFault, ReportedFinding
-from muster_tainter.faults.node_record import Closed, Fault, Memory
+from muster_tainter.faults.node_record import ClosedFault, Fault, NodeRecord
 from muster_tainter.policy.sources import Sources
-from muster_tainter.sources.feeds import Feeds
+from muster_tainter.sources.feeds import SourceFeeds
 from muster_tainter.sources.loki_feed import SourceMetrics, World
 
 WAIT_S = 60.0
@@ -33,11 +33,11 @@ class Cluster:
         self.nodes: dict[str, Node] = {}  # with conditions, and with what is remembered of them
         self.found: list[tuple[str, str, ReportedFinding]] = []
         self.over: list[tuple[str, str, ClearedFault]] = []
-        self.memories: dict[str, Memory] = {}
+        self.memories: dict[str, NodeRecord] = {}
         self.sources = Sources()
         self.registry = CollectorRegistry()
         self.metrics = SourceMetrics(self.registry)
-        self.feeds: Feeds | None = None
+        self.feeds: SourceFeeds | None = None
 
     def value(self, name: str, **labels: str) -> float | None:
         return self.registry.get_sample_value(f"muster_tainter_source_{name}", labels)
@@ -52,7 +52,7 @@ class Cluster:
                 yield Node(metadata=Metadata(name=name))
 
         world = World(
-            memory=lambda name: self.memories.get(name, Memory()),
+            memory=lambda name: self.memories.get(name, NodeRecord()),
             known=lambda name: name in self.known,
             found=lambda *one: self.found.append(one),
             over=lambda *one: self.over.append(one),
@@ -62,7 +62,7 @@ class Cluster:
             now=lambda: self.now,
             backoff=Backoff(base_s=0.01, cap_s=0.02),
         )
-        self.feeds = Feeds(lambda: self.sources, world, self.metrics)
+        self.feeds = SourceFeeds(lambda: self.sources, world, self.metrics)
         task = asyncio.create_task(self.feeds.run(lambda: self.nodes))
         try:
             yield
@@ -221,7 +221,7 @@ async def test_a_warning_that_an_earlier_leader_told_is_over_when_it_has_been_qu
     cluster.follow(server, pods=[{"query": '{k8s_namespace_name="ml"}', "known": "cuda"}])
     stands = Fault(check=check, component="host", reason=reason, occurrence=7, verdict="WARN")
     fails = Fault(check=check, component="host", reason="Other", occurrence=8)
-    cluster.memories["n1"] = Memory(open=(stands, fails))
+    cluster.memories["n1"] = NodeRecord(open=(stands, fails))
     cluster.nodes["n1"] = Node(metadata=Metadata(name="n1"))
     cluster.led_until = NOW
     async with cluster.leading():
@@ -251,7 +251,7 @@ async def test_a_person_s_word_ends_the_finding_and_the_next_line_is_a_new_firin
         server.store.dmesg("n1", XID)
         await until(lambda: cluster.found, "found")
         first = cluster.found[0][2]
-        ended = Closed(
+        ended = ClosedFault(
             check="loki",
             component=first.component,
             reason=first.reason,
@@ -259,7 +259,7 @@ async def test_a_person_s_word_ends_the_finding_and_the_next_line_is_a_new_firin
             closed_at="2023-11-14T22:13:30Z",  # NOW + 10
             how="person",
         )
-        cluster.memories["n1"] = Memory(closed=(ended,))
+        cluster.memories["n1"] = NodeRecord(closed=(ended,))
         await until(lambda: cluster.over, "let go")
         cluster.now += 60
         server.store.dmesg("n1", XID.replace("1235733", "1235793"))

@@ -15,9 +15,9 @@ from muster_kube.api.objects import Metadata, Node
 from muster_kube.api.times import rfc3339_whole
 from muster_kube.nodehealth import PATH, NodeHealth, RequestAnswer
 from muster_tainter.faults.desired_state import Notice
-from muster_tainter.metrics import Metrics
+from muster_tainter.metrics import TainterMetrics
 from muster_tainter.policy.file import parse_policy
-from muster_tainter.verification.fleet_planner import Planner
+from muster_tainter.verification.fleet_planner import FleetPlanner
 
 POLICY = "{rules: [], testing: {atOnce: 1}}"
 EMPTY = Reply(200, {"kind": "List", "metadata": {"resourceVersion": "1"}, "items": []})
@@ -31,7 +31,7 @@ class Bench:
         self.now = 1.8e9
         self.healths = {name: self.health(name) for name in names}
         self.notices: list[tuple[str, Notice]] = []
-        self.metrics = Metrics()
+        self.metrics = TainterMetrics()
         self.leads = True
         self.idle = asyncio.Event()
         self.idle.set()
@@ -39,7 +39,7 @@ class Bench:
         api.on("GET", PATH, EMPTY)
         for name in names:
             api.on("PATCH", f"{PATH}/{name}", self.take)
-        self.planner = Planner(
+        self.planner = FleetPlanner(
             client, lambda: policy, self.metrics,
             node=lambda name: Node(metadata=Metadata(name=name)),
             healths=lambda: self.healths,

@@ -16,9 +16,9 @@ from muster_kube.api.objects import Node
 from muster_kube.nodehealth import PATH, CheckRequest, NodeHealth
 from muster_tainter.faults.desired_state import Notice
 from muster_tainter.faults.verification_attempts import ANNOTATION
-from muster_tainter.metrics import Metrics
+from muster_tainter.metrics import TainterMetrics
 from muster_tainter.policy.recovery import MANAGER
-from muster_tainter.verification.verifier import Prover, is_heavy
+from muster_tainter.verification.verifier import Verifier, is_heavy
 
 POLICY = """
 rules: [{name: all, action: taint, proof: {retry: 10m}}]
@@ -37,7 +37,7 @@ class Bench:
         self.api = api
         self.nodes: dict[str, ProvedNode] = {}
         self.notices: list[tuple[str, Notice]] = []
-        self.metrics = Metrics()
+        self.metrics = TainterMetrics()
         self.leads = True
         self.idle = asyncio.Event()
         self.idle.set()
@@ -48,7 +48,7 @@ class Bench:
             node.decide()
             node.now += 61.0
             api.on("PATCH", f"{PATH}/{name}", self.take)
-        self.prover = Prover(
+        self.prover = Verifier(
             client, lambda: self.nodes[names[0]].policy, self.metrics,
             node=self.node, health=lambda name: self.nodes[name].health, names=self.nodes.keys, observe=self.observe,
             tell=lambda node, notice: self.notices.append((node.metadata.name, notice)),
