@@ -40,7 +40,7 @@ from muster_tainter.metrics import TainterMetrics
 from muster_tainter.periodic import yield_to_taints
 from muster_tainter.policy.label_backfill import LabelBackfill
 from muster_tainter.policy.rules import SILENT, Policy
-from muster_tainter.projection import slim_health, slim_node
+from muster_tainter.fleet.projection import slim_health, slim_node
 from muster_tainter.settings import ACCELERATORS
 
 log = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from muster_tainter.faults.node_record import ANNOTATION, decode_record
 from muster_tainter.metrics import TainterMetrics
 from muster_tainter.policy.file import load_policy, parse_policy
 from muster_tainter.policy.rules import SILENT, Policy
-from muster_tainter.projection import slim_health, slim_node
+from muster_tainter.fleet.projection import slim_health, slim_node
 
 NOW = 1_800_000_000.0
 POLICY = load_policy(None)

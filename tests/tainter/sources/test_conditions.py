@@ -172,7 +172,7 @@ def test_a_node_that_is_gone_is_forgotten(told: Told) -> None:
 
 
 def test_a_cached_node_keeps_what_the_policy_names_and_nothing_else() -> None:
-    from muster_tainter.projection import slim_node
+    from muster_tainter.fleet.projection import slim_node
 
     full = node(condition(reason="r", message="m"), condition("DiskPressure"), condition("XidCriticalError", "False"))
     slim = slim_node(full, frozenset(), RULES.condition_types)
