@@ -7,7 +7,7 @@ import logging
 import socket
 import time
 import uuid
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from functools import partial
 from typing import Any
 
@@ -24,6 +24,7 @@ from muster_kube.process.lifetime import QuietServer, end, stop_on_signals, tell
 from muster_kube.volume_trial import VolumeTrialRunner
 from muster_tainter.controller import Tainter
 from muster_tainter.events.recorder import record_policy_event
+from muster_tainter.fleet.replica import AgentPodSelector, Connections, Replica
 from muster_tainter.http.job_nodes import LISTS_AT_ONCE, NodeLocator
 from muster_tainter.http.routes import make_app
 from muster_tainter.http.volume_trials import AT_ONCE, TrialAuthorizer, VolumeTrials
@@ -72,22 +73,20 @@ async def run(settings: TainterSettings) -> int:
         trials_in = settings.trials_namespace or config.namespace
         doorkeeper = TrialAuthorizer(reviewing, Reviews(reviewing), trials_in)
         trials = VolumeTrials(VolumeTrialRunner(trying, trials_in))
+        replica = Replica(
+            leading, settings.dry_run, namespace, led_until=lambda: seconds(elector.led_until or "") or None
+        )
         tainter = Tainter(
-            client,
+            Connections(client, planning, repairing),
             lambda: policy.current,
+            replica,
             metrics,
-            may_write=leading,
-            dry_run=settings.dry_run,
-            planning=planning,
-            agents=(settings.agent_namespace or namespace, settings.agent_selector),
-            namespace=namespace,
-            repairing=repairing,
+            agents=AgentPodSelector(settings.agent_namespace or namespace, settings.agent_selector),
             accelerators=settings.accelerators,
-            led_until=lambda: seconds(elector.led_until or "") or None,
         )
         braked = asyncio.Event()
         pause = Pause(client, namespace, on_change=braked.set, registry=metrics.registry)
-        tainter.withholding = lambda: pause.reason
+        tainter.fleet.withheld = lambda: pause.reason
         tainter.blind = lambda: pause.not_ready
 
         async def lead() -> None:
@@ -97,11 +96,11 @@ async def run(settings: TainterSettings) -> int:
             await tainter.lead()
 
         around = FleetStatus(
-            leading, tainter.places.usage, tainter.alike.all, lambda: pause.reason, dry_run=settings.dry_run
+            leading, tainter.budgets.usage, tainter.incidents.all, lambda: pause.reason, dry_run=settings.dry_run
         )
         feed = FleetFeed(tainter, around)
         tainter.on_news = feed.changed
-        page = page_routes(tainter, feed, ClearHandler(reviewing, Reviews(reviewing)))
+        page = page_routes(tainter.fleet, feed, ClearHandler(reviewing, Reviews(reviewing)))
         listener = listen(settings.host, settings.port)
         stack.callback(listener.close)
         server = QuietServer(
@@ -124,8 +123,8 @@ async def run(settings: TainterSettings) -> int:
         parts = _started(
             tainter.watch(),
             pause.run(),
-            follow_pause(pause, braked, tainter, client, leading, namespace),
-            follow_policy(policy, tainter, client, metrics, leading, namespace),
+            follow_pause(pause, braked, tainter, client, replica),
+            follow_policy(policy, tainter, client, metrics, replica),
             *webhook,
         )
         http = asyncio.create_task(server.serve(sockets=[listener]))
@@ -152,18 +151,16 @@ async def follow_pause(
     braked: asyncio.Event,
     tainter: Tainter,
     client: KubeClient,
-    leading: Callable[[], bool],
-    namespace: str,
+    replica: Replica,
 ) -> None:
     """Decide anew when somebody pauses or resumes, for ever; the leader tells of it by an Event."""
     told = ""
     while True:
         await braked.wait()
         braked.clear()
-        if pause.reason != tainter.decided_under:
-            tainter.look_at_all()
-        if pause.reason != told and leading():
-            await record_pause_event(client, pause.reason, namespace=namespace, now=time.time())
+        tainter.pause_changed()
+        if pause.reason != told and replica.may_write():
+            await record_pause_event(client, pause.reason, namespace=replica.namespace, now=time.time())
         told = pause.reason
 
 
@@ -172,8 +169,7 @@ async def follow_policy(
     tainter: Tainter,
     client: KubeClient,
     metrics: TainterMetrics,
-    leading: Callable[[], bool],
-    namespace: str,
+    replica: Replica,
 ) -> None:
     """Reload on change, for ever; a bad edit is told by log, metric and Event, and the last good policy stays."""
     if policy.path is None:
@@ -199,8 +195,10 @@ async def follow_policy(
                     log.error("the policy is left as it was: %s", error)
                 else:
                     log.info("policy %s is in force", policy.path)
-                if leading():
-                    await record_policy_event(client, str(policy.path), error, namespace=namespace, now=time.time())
+                if replica.may_write():
+                    await record_policy_event(
+                        client, str(policy.path), error, namespace=replica.namespace, now=time.time()
+                    )
             pending.clear()
     finally:
         loop.remove_reader(watch.fileno())

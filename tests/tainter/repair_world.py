@@ -1,6 +1,5 @@
 """An API server of a few Nodes and Jobs, in memory, for tests of who repairs: it can lose a leader at any call."""
 
-import asyncio
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -8,6 +7,7 @@ from typing import Any
 
 import msgspec
 from prometheus_client import CollectorRegistry
+from tests.tainter.fake_fleet import FakeFleet
 
 from muster_kube.api.errors import AlreadyExists, Conflict, NotFound, Unreachable
 from muster_kube.api.list_decoder import ListPage
@@ -23,6 +23,7 @@ from muster_tainter.faults.node_record import (
     encode_record,
     read_record,
 )
+from muster_tainter.fleet.replica import Replica
 from muster_tainter.policy.rules import Policy
 from muster_tainter.repair.repair_executor import RepairExecutor
 from muster_tainter.repair.repair_plan import active_attempt
@@ -127,24 +128,22 @@ class World:
     # a leader, and what it asks for
 
     def leader(self, policy: Policy) -> RepairExecutor:
-        idle = asyncio.Event()
-        idle.set()
         return RepairExecutor(
             self,  # type: ignore[arg-type]  # as much of a client as is called
-            lambda: policy,
+            self.fleet(policy),
+            self.replica(),
             CollectorRegistry(),
-            namespace="muster",
-            node=self.seen.get,
-            names=self.seen.keys,
-            empty=self,  # type: ignore[arg-type]  # an Evictor that knows
-            withheld=lambda: self.withheld,
-            observe=self._observe,
-            tell=lambda node, notice: self.told.append((node.metadata.name, notice)),
-            may_write=lambda: True,
-            idle=idle,
-            now=lambda: self.now,
-            clock=lambda: self.now,
+            evictor=self,  # type: ignore[arg-type]  # an Evictor that knows
         )
+
+    def fleet(self, policy: Policy) -> FakeFleet:
+        """As the leader's watch has it."""
+        return FakeFleet(
+            policy, self.seen, observe_node=self._observe, withheld=lambda: self.withheld, notices=self.told
+        )
+
+    def replica(self) -> Replica:
+        return Replica(may_write=lambda: True, namespace="muster", now=lambda: self.now, clock=lambda: self.now)
 
     def _observe(self, node: Node) -> None:
         self.seen[node.metadata.name] = node

@@ -7,6 +7,7 @@ from muster_kube.api.config import ClusterConfig
 from muster_kube.webhook.certificates import Certificates
 from muster_tainter.agents.webhook import count_reviews, tell_certificate
 from muster_tainter.controller import Tainter
+from muster_tainter.fleet.replica import AgentPodSelector, Connections, Replica
 from muster_tainter.metrics import TainterMetrics
 from muster_tainter.pause import Pause
 from muster_tainter.policy.file import load_policy
@@ -15,7 +16,13 @@ from muster_tainter.policy.file import load_policy
 def test_the_page_names_exactly_the_families_of_a_replica_with_every_part_of_it() -> None:
     metrics, policy = TainterMetrics(), load_policy(None)
     client = KubeClient(ClusterConfig(origin="nowhere", server="http://127.0.0.1:1"))
-    Tainter(client, lambda: policy, metrics, may_write=lambda: False, agents=("muster", "app=agent"))
+    Tainter(
+        Connections.shared(client),
+        lambda: policy,
+        Replica(may_write=lambda: False),
+        metrics,
+        agents=AgentPodSelector("muster", "app=agent"),
+    )
     Pause(client, "muster", on_change=lambda: None, registry=metrics.registry)
     count_reviews(metrics.registry)
     tell_certificate(metrics.registry, Certificates(client, "n", "s", ["h"]))

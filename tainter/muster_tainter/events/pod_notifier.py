@@ -3,7 +3,6 @@
 A node's pods are listed once for all the faults that wait to be told there. What is over by then is not told.
 """
 
-import asyncio
 import logging
 from collections.abc import Callable
 
@@ -15,7 +14,6 @@ from muster_kube.api.objects import (
     EventMetadata,
     EventSource,
     Metadata,
-    Node,
     ObjectReference,
     OwnerReference,
 )
@@ -40,6 +38,8 @@ from muster_tainter.events.recorder import COMPONENT
 from muster_tainter.faults.desired_state import Decision
 from muster_tainter.faults.node_record import as_our_taint, read_record
 from muster_tainter.faults.policy_match import confirmed_at, match_policy
+from muster_tainter.fleet.interface import Fleet
+from muster_tainter.fleet.replica import Replica
 from muster_tainter.metrics import TainterMetrics
 from muster_tainter.periodic import yield_to_taints
 from muster_tainter.policy.rules import Policy
@@ -58,33 +58,24 @@ class _Owned(Api, frozen=True):
 
 
 class PodNotifier:
-    """accelerators: prefixes of the names of resources. idle: set while no taint waits to be written.
-
-    node: as it is known now; now: seconds since the epoch
-    """
+    """accelerators: prefixes of the names of resources; on_jobs: called with a node and the owners of its pods"""
 
     def __init__(
         self,
         client: KubeClient,
-        policy: Callable[[], Policy],
+        fleet: Fleet,
+        replica: Replica,
         metrics: TainterMetrics,
         *,
         accelerators: tuple[str, ...],
-        node: Callable[[str], Node | None],
-        may_write: Callable[[], bool],
-        idle: asyncio.Event,
-        now: Callable[[], float],
         on_jobs: Callable[[str, list[str]], None] = lambda _node, _jobs: None,
     ) -> None:
         self._client = client
-        self._on_jobs = on_jobs
-        self._policy = policy
+        self._fleet = fleet
+        self._replica = replica
         self._metrics = metrics
         self._accelerators = accelerators
-        self._node = node
-        self._may_write = may_write
-        self._idle = idle
-        self._now = now
+        self._on_jobs = on_jobs
         self._told: dict[str, frozenset[tuple[str, ...]]] = {}  # by node, what is told or waits for it
         self._waiting: dict[str, dict[tuple[str, ...], Concern]] = {}
         self._queue: WorkQueue[str] = WorkQueue()
@@ -95,7 +86,7 @@ class PodNotifier:
 
     def note(self, node: str, decision: Decision) -> None:
         """``decision`` stands on the Node now."""
-        policy, now = self._policy(), self._now()
+        policy, now = self._fleet.policy(), self._replica.now()
         concerns = find_concerns(decision, policy, now) if decision.memory.open else []
         told = self._told.pop(node, frozenset())
         if not concerns:
@@ -120,10 +111,10 @@ class PodNotifier:
         await run_workers(self._queue, self._handle, workers=WORKERS)
 
     async def _handle(self, node: str) -> None:
-        await yield_to_taints(self._idle)
+        await yield_to_taints(self._fleet.taints_idle)
         waiting = self._waiting.pop(node, {})
         concerns = self._still_open(node, waiting)
-        if not concerns or not self._may_write():
+        if not concerns or not self._replica.may_write():
             return
         try:
             await self._tell(node, concerns)
@@ -134,7 +125,7 @@ class PodNotifier:
             raise
 
     def _still_open(self, name: str, waiting: dict[tuple[str, ...], Concern]) -> list[Concern]:
-        node = self._node(name)
+        node = self._fleet.nodes.get(name)
         if node is None:
             return []
         left = {(fault.key, fault.since) for fault in read_record(node).open if not fault.over}
@@ -176,7 +167,7 @@ class PodNotifier:
             return None
 
     async def _write(self, about: ObjectReference, node: str, concerns: list[Concern], who: str) -> None:
-        now = rfc3339_whole(self._now())
+        now = rfc3339_whole(self._replica.now())
         event = Event(
             metadata=EventMetadata(name=event_name(about, node, concerns[0]), namespace=about.namespace),
             involved_object=about,
@@ -188,7 +179,7 @@ class PodNotifier:
             last_timestamp=now,
             reporting_component=COMPONENT,
         )
-        if not self._may_write():
+        if not self._replica.may_write():
             return
         try:
             await self._client.create(f"/api/v1/namespaces/{about.namespace}/events", event, type=Event)

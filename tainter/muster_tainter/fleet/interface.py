@@ -8,6 +8,7 @@ from muster_kube.api.objects import Node
 from muster_kube.nodehealth import NodeHealth
 from muster_tainter.faults.desired_state import Notice
 from muster_tainter.faults.external_findings import ExternalFindings
+from muster_tainter.faults.node_record import ANNOTATION, NodeRecord, read_record
 from muster_tainter.faults.node_report import UnusableHealth
 from muster_tainter.policy.rules import Policy
 
@@ -58,3 +59,12 @@ class Fleet(Protocol):
 
     async def wait_synced(self) -> None:
         """Until Nodes and NodeHealths are listed."""
+
+
+_NO_RECORD = NodeRecord()
+
+
+def record_of(fleet: Fleet, name: str) -> NodeRecord:
+    """What the tainter has written down of the node; of one that is not there or has no fault: nothing."""
+    node = fleet.nodes.get(name)
+    return _NO_RECORD if node is None or ANNOTATION not in node.metadata.annotations else read_record(node)

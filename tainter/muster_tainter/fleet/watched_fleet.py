@@ -76,6 +76,10 @@ class WatchedFleet:
         await self.node_watch.wait_synced()
         await self.health_watch.wait_synced()
 
+    @property
+    def synced(self) -> bool:
+        return self.node_watch.synced and self.health_watch.synced
+
     def not_ready(self) -> list[str]:
         """Why this replica could not take over now; empty when it could."""
         reasons = []

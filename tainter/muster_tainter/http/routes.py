@@ -20,6 +20,7 @@ from muster_tainter.controller import Tainter
 from muster_tainter.faults.check_history import check_under_test
 from muster_tainter.faults.desired_state import HEALTH_LABEL, format_taint, is_managed
 from muster_tainter.faults.node_record import read_record
+from muster_tainter.fleet.watched_fleet import WatchedFleet
 from muster_tainter.http.job_nodes import NodeLocator, read_query
 from muster_tainter.http.responses import json_response, read_bearer_token, read_body, refusal_response
 from muster_tainter.http.volume_trials import HttpRefusal, TrialAuthorizer, VolumeTrials, read_trial_request
@@ -42,13 +43,13 @@ def make_app(
     async def nodes(request: Request) -> Response:
         """Every node with health, taints, faults, tests, and since when it is idle; ?nodelabel= and ?job= choose."""
         try:
-            names = await _located(tainter, locator, request)
+            names = await _located(tainter.fleet, locator, request)
         except HttpRefusal as refusal:
             return refusal_response(refusal)
-        chosen = [node for node in _sorted(tainter) if names is None or node.metadata.name in names]
+        chosen = [node for node in _sorted(tainter.fleet) if names is None or node.metadata.name in names]
         rows = []
         for number, node in enumerate(chosen, 1):
-            rows.append(_node(tainter, node))
+            rows.append(_node(tainter.fleet, node))
             if number % _SLICE == 0:
                 await asyncio.sleep(0)  # a taint does not wait for it
         return json_response(rows)
@@ -58,7 +59,7 @@ def make_app(
         return json_response(
             [
                 {"node": node.metadata.name} | msgspec.to_builtins(fault)
-                for node in _sorted(tainter)
+                for node in _sorted(tainter.fleet)
                 for fault in read_record(node).open
             ]
         )
@@ -104,10 +105,10 @@ def make_app(
     )
 
 
-async def _located(tainter: Tainter, locator: NodeLocator, request: Request) -> frozenset[str] | None:
+async def _located(fleet: WatchedFleet, locator: NodeLocator, request: Request) -> frozenset[str] | None:
     """The nodes that are asked for; None: all. Raises HttpRefusal."""
     names = await locator.names(read_query(_single_values(request)))
-    if names is not None and not tainter.nodes.synced:
+    if names is not None and not fleet.node_watch.synced:
         raise HttpRefusal(503, "ServiceUnavailable", "the nodes are not listed yet", {"Retry-After": "1"})
     return names
 
@@ -140,18 +141,18 @@ async def _gone(request: Request) -> None:
         pass
 
 
-def _sorted(tainter: Tainter) -> list[Node]:
+def _sorted(fleet: WatchedFleet) -> list[Node]:
     """The worst first."""
-    return sorted(tainter.nodes.store.values(), key=lambda node: (_ORDER.get(_health(node), 1), node.metadata.name))
+    return sorted(fleet.nodes.values(), key=lambda node: (_ORDER.get(_health(node), 1), node.metadata.name))
 
 
 def _health(node: Node) -> str:
     return node.metadata.labels.get(HEALTH_LABEL, "unknown")
 
 
-def _node(tainter: Tainter, node: Node) -> dict[str, Any]:
+def _node(fleet: WatchedFleet, node: Node) -> dict[str, Any]:
     memory = read_record(node)
-    health = tainter.health_of(node.metadata.name)
+    health = fleet.health_of(node.metadata.name)
     status = health.status if isinstance(health, NodeHealth) else NodeHealthStatus()
     return {
         "node": node.metadata.name,

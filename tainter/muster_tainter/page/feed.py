@@ -67,6 +67,7 @@ class FleetFeed:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._tainter = tainter
+        self._fleet = tainter.fleet
         self._around = around
         self._now = now
         self._clock = clock
@@ -114,7 +115,7 @@ class FleetFeed:
 
     def _wake(self) -> None:
         """Note changes from now on; anew, where the rows were by another policy."""
-        policy = self._tainter.policy()
+        policy = self._fleet.policy()
         if self._log is None or self._shown is not policy:
             self._log, self._shown = {}, policy
             self._epoch, self._seq, self._floor = secrets.token_hex(4), 0, 0
@@ -142,9 +143,9 @@ class FleetFeed:
 
     async def _make(self) -> _Snapshot:
         mark, made_at = self._mark(self._seq), self._clock()  # what changes meanwhile is sent again
-        policy, now = self._tainter.policy(), self._now()
+        policy, now = self._fleet.policy(), self._now()
         pools: dict[str, dict[str, list[object]]] = {}
-        for number, name in enumerate(list(self._tainter.nodes.store), 1):
+        for number, name in enumerate(list(self._fleet.nodes), 1):
             made = self._row(name, policy, now)
             if len(made) > 1:
                 _, pool, domain, *rest = made
@@ -163,12 +164,12 @@ class FleetFeed:
 
     def _row(self, name: str, policy: Policy, now: float) -> list[object]:
         """[name, pool, domain, *row]; of a node that is gone the name alone."""
-        node = self._tainter.node(name)
+        node = self._fleet.node(name)
         if node is None:
             return [name]
         pool = policy.pool_of(node.metadata.labels)
         place = (pool.name, pool.domain_of(node.metadata.labels)) if pool else ("", "")
-        return [name, *place, *row(node, self._tainter.health_of(name), policy, now)]
+        return [name, *place, *row(node, self._fleet.health_of(name), policy, now)]
 
     def _mark(self, seq: int) -> str:
         return f"{self._epoch}-{seq}"
@@ -181,7 +182,7 @@ class FleetFeed:
             made = _encode(
                 {
                     "leading": around.leading(),
-                    "synced": self._tainter.nodes.synced and self._tainter.healths.synced,
+                    "synced": self._fleet.synced,
                     "behind": self._tainter.not_ready(),
                     "paused": around.paused(),
                     "dryRun": around.dry_run,
@@ -243,7 +244,7 @@ class FleetFeed:
 
     def _lost(self, epoch: str, seq: int) -> bool:
         """Between that place and now something is not known."""
-        if self._shown is not self._tainter.policy():
+        if self._shown is not self._fleet.policy():
             self._wake()
         return epoch != self._epoch or not self._floor <= seq <= self._seq
 
@@ -260,7 +261,7 @@ class FleetFeed:
         names.reverse()
         names = names[:BATCH_ROWS]
         end = names[-1][1] if names else self._seq
-        policy, now = self._tainter.policy(), self._now()
+        policy, now = self._fleet.policy(), self._now()
         data = _encode({"now": now, "rows": [self._row(name, policy, now) for name, _ in names]})
         made = _event("rows", data, self._mark(end))
         self._batch = (self._epoch, seq, end, made)

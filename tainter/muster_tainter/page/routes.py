@@ -18,7 +18,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from muster_tainter.controller import Tainter
+from muster_tainter.fleet.interface import Fleet
 from muster_tainter.http.responses import json_response, read_bearer_token, read_body, refusal_response
 from muster_tainter.http.volume_trials import HttpRefusal
 from muster_tainter.page.clear import ClearHandler, read_clear_request
@@ -107,7 +107,7 @@ async def _hung_up(receive: Receive) -> None:
 
 
 def page_routes(
-    tainter: Tainter, feed: FleetFeed, clearing: ClearHandler, *, now: Callable[[], float] = time.time
+    fleet: Fleet, feed: FleetFeed, clearing: ClearHandler, *, now: Callable[[], float] = time.time
 ) -> list[Route]:
     async def page(request: Request) -> Response:
         """The fleet page."""
@@ -120,7 +120,7 @@ def page_routes(
             return refusal_response(HttpRefusal(404, "NotFound", f"{name[:40]!r}: expected {', '.join(sorted(FILES))}"))
         return _answered(request, _file(name))
 
-    async def fleet(request: Request) -> Response:
+    async def whole_fleet(request: Request) -> Response:
         """All nodes by pool and domain, and the rest of the state, as the page shows them."""
         packed = await feed.fleet()
         headers = {**_NEVER, "Vary": "Accept-Encoding"}
@@ -139,10 +139,10 @@ def page_routes(
     async def node(request: Request) -> Response:
         """What the page's panel shows of a node; 404: it is not known."""
         name = request.path_params["name"]
-        known = tainter.node(name)
+        known = fleet.node(name)
         if known is None:
             return refusal_response(HttpRefusal(404, "NotFound", f"{name[:80]!r}: no node of that name is known"))
-        return json_response(describe_node(known, tainter.health_of(name), tainter.policy(), now()), _NEVER)
+        return json_response(describe_node(known, fleet.health_of(name), fleet.policy(), now()), _NEVER)
 
     async def clear(request: Request) -> Response:
         """As `muster clear`, in the name of the token that comes along."""
@@ -157,7 +157,7 @@ def page_routes(
     return [
         Route("/", page),
         Route("/page/{name}", file),
-        Route("/api/fleet", fleet),
+        Route("/api/fleet", whole_fleet),
         Route("/api/stream", stream),
         Route("/api/nodes/{name}", node),
         Route("/api/clear", clear, methods=["POST"]),

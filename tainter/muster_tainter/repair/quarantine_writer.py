@@ -6,8 +6,6 @@ none.
 
 import asyncio
 import logging
-import time
-from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import partial
 
@@ -16,14 +14,15 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import AlreadyExists, Conflict, NotFound
-from muster_kube.api.objects import Api, Metadata, Node
+from muster_kube.api.objects import Api, Metadata
 from muster_kube.controller.backoff import Backoff
 from muster_kube.controller.reflector import Reflector
 from muster_tainter.faults.desired_state import Notice
 from muster_tainter.faults.node_record import ANNOTATION
+from muster_tainter.fleet.interface import FIELD_MANAGER, Fleet
+from muster_tainter.fleet.replica import Replica
 from muster_tainter.pause import config_maps
 from muster_tainter.periodic import Rounds
-from muster_tainter.policy.rules import Policy
 from muster_tainter.repair.quarantine_plan import (
     NAME,
     NodeQuarantine,
@@ -35,7 +34,6 @@ from muster_tainter.repair.quarantine_plan import (
 
 log = logging.getLogger(__name__)
 
-FIELD_MANAGER = "muster-tainter"
 LEAST_S = 0.2  # what comes together is written together
 
 
@@ -47,37 +45,14 @@ class QuarantineConfigMap(Api, frozen=True):
 
 
 class QuarantineWriter:
-    """node, names: what is known now of one, and of which there are; withheld: why nothing new may be done now
-    tell: an Event on a node; idle: set while no taint waits to be written; now: seconds since the epoch
-    """
+    """The ConfigMap stands in the replica's namespace."""
 
-    def __init__(
-        self,
-        client: KubeClient,
-        policy: Callable[[], Policy],
-        registry: CollectorRegistry,
-        *,
-        namespace: str,
-        node: Callable[[str], Node | None],
-        names: Callable[[], Collection[str]],
-        withheld: Callable[[], str],
-        tell: Callable[[Node, Notice], None],
-        may_write: Callable[[], bool],
-        idle: asyncio.Event,
-        dry_run: bool = False,
-        now: Callable[[], float] = time.time,
-    ) -> None:
+    def __init__(self, client: KubeClient, fleet: Fleet, replica: Replica, registry: CollectorRegistry) -> None:
         self._client = client
-        self._policy = policy
-        self._namespace = namespace
-        self._node = node
-        self._names = names
-        self._withheld = withheld
-        self._tell = tell
-        self._may_write = may_write
-        self._dry_run = dry_run
-        self._now = now
-        self.rounds = Rounds("quarantine of IPUs", idle, least_s=0.0, backoff=Backoff(1.0, 60.0))
+        self._fleet = fleet
+        self._replica = replica
+        self._path = config_maps(replica.namespace)
+        self.rounds = Rounds("quarantine of IPUs", fleet.taints_idle, least_s=0.0, backoff=Backoff(1.0, 60.0))
         self._nodes: dict[str, NodeQuarantine] = {}
         self._told: dict[str, str] = {}  # by node: what was said of IPUs that are not quarantined
         self._result = QuarantinePlan({})
@@ -92,17 +67,17 @@ class QuarantineWriter:
 
     def look_at_all(self) -> None:
         """The policy may be another one, or what withholds has changed."""
-        self.rounds.changed.update(self._names())
+        self.rounds.changed.update(self._fleet.nodes)
         self.rounds.changed.update(self._nodes)
         self.rounds.wake()
 
     async def run(self) -> None:
         """Until cancelled."""
-        if self._dry_run:
+        if self._replica.dry_run:
             return
         there: Reflector[QuarantineConfigMap] = Reflector(
             self._client,
-            config_maps(self._namespace),
+            self._path,
             QuarantineConfigMap,
             on_change=lambda *_: self.rounds.wake(),
             on_undecodable=lambda *_: self.rounds.wake(),
@@ -126,16 +101,16 @@ class QuarantineWriter:
         await asyncio.sleep(LEAST_S)
         look_at = self._look()
         await self._write(there)
-        return look_at - self._now()
+        return look_at - self._replica.now()
 
     def _look(self) -> float:
         """At what has changed, and what time has changed. When time changes something next."""
-        policy, now = self._policy(), self._now()
+        policy, now = self._fleet.policy(), self._replica.now()
         changed = set(self.rounds.changed)
         self.rounds.changed.clear()
         changed.update(name for name, each in self._nodes.items() if each.look_at <= now)
         for name in changed:
-            node = self._node(name)
+            node = self._fleet.node(name)
             # cheap enough for every change of every node: few have an IPU that has failed
             about = node is not None and '"ipu/' in node.metadata.annotations.get(ANNOTATION, "")
             found = read_quarantine(node, policy, now) if node is not None and about else NodeQuarantine()
@@ -147,21 +122,21 @@ class QuarantineWriter:
         return min((each.look_at for each in self._nodes.values()), default=float("inf"))
 
     async def _write(self, there: "Reflector[QuarantineConfigMap]") -> None:
-        known = there.store.get(f"{self._namespace}/{NAME}")
-        kept = (known.data if known is not None else {}) if self._withheld() else None
+        known = there.store.get(f"{self._replica.namespace}/{NAME}")
+        kept = (known.data if known is not None else {}) if self._fleet.withheld() else None
         reasons = [reason for each in self._nodes.values() for reason in each.reasons]
-        result = self._result = plan_quarantine(reasons, self._policy(), kept=kept)
+        result = self._result = plan_quarantine(reasons, self._fleet.policy(), kept=kept)
         self._tell_withheld(result)
         if known is None:
             if result.data:
                 await self._create(there, result)
             return
         patch = data_patch(known.data, result.data)
-        if not patch or not self._may_write():
+        if not patch or not self._replica.may_write():
             return
         body = {"metadata": {"resourceVersion": known.metadata.resource_version}, "data": patch}
         try:
-            path = f"{config_maps(self._namespace)}/{NAME}"
+            path = f"{self._path}/{NAME}"
             answer = await self._client.patch(
                 path, body, type=QuarantineConfigMap, params={"fieldManager": FIELD_MANAGER}
             )
@@ -171,11 +146,11 @@ class QuarantineWriter:
         self._log(patch)
 
     async def _create(self, there: "Reflector[QuarantineConfigMap]", result: QuarantinePlan) -> None:
-        if not self._may_write():
+        if not self._replica.may_write():
             return
         body = {"metadata": {"name": NAME}, "data": dict(result.data)}
         with suppress(AlreadyExists):  # the watch brings it
-            there.observe(await self._client.create(config_maps(self._namespace), body, type=QuarantineConfigMap))
+            there.observe(await self._client.create(self._path, body, type=QuarantineConfigMap))
             self._log({**result.data})
 
     def _log(self, patch: dict[str, str | None]) -> None:
@@ -190,13 +165,13 @@ class QuarantineWriter:
             texts = []
             without_room = sorted({reason.component for reason in each.reasons} & set(result.withheld))
             if without_room:
-                why = self._withheld() or f"budget: {self._policy().quarantine.limit} IPUs are quarantined"
+                why = self._fleet.withheld() or f"budget: {self._fleet.policy().quarantine.limit} IPUs are quarantined"
                 texts.append(f"{', '.join(without_room[:8])}: {why}")
             if each.unaddressed:
                 texts.append(f"{', '.join(each.unaddressed[:8])}: names no IPU of an IPU-Machine")
             text = "; ".join(texts)
             if text and self._told.get(name) != text:
-                node = self._node(name)
+                node = self._fleet.node(name)
                 if node is not None:
-                    self._tell(node, Notice("QuarantineWithheld", f"not quarantined: {text}", "quarantine"))
+                    self._fleet.notify(node, Notice("QuarantineWithheld", f"not quarantined: {text}", "quarantine"))
             self._told[name] = text

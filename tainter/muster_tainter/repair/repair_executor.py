@@ -4,10 +4,8 @@ decides.
 One write at a time, each bound to the version of the Node that it was decided on.
 """
 
-import asyncio
 import logging
-import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 import msgspec
@@ -33,6 +31,8 @@ from muster_tainter.faults.node_record import (
     fit_record,
     read_record,
 )
+from muster_tainter.fleet.interface import FIELD_MANAGER, NODES_PATH, Fleet
+from muster_tainter.fleet.replica import Replica
 from muster_tainter.periodic import Rounds, finish_write
 from muster_tainter.policy.repair import LABEL as REPAIR_LABEL
 from muster_tainter.policy.repair import REPAIRED, Remedy
@@ -55,52 +55,29 @@ log = logging.getLogger(__name__)
 INTERVAL_S = 1.0
 POLL_JOB_S = 10.0
 LEFT_ALONE_S = 60.0  # a node for which nothing could be made, or that perhaps took a write we were not told of
-FIELD_MANAGER = "muster-tainter"
-NODES_PATH = "/api/v1/nodes"
 _REFUSED = (Conflict, Forbidden, Invalid, NotFound, TooManyRequests)  # the server did not carry it out
 
 
 class RepairExecutor:
-    """node, names: what is known now of one, and of which there are; empty: who knows which nodes have no pods left
-    withheld: why nothing may begin now; observe: takes in what a write returned; tell: an Event on a node
-    namespace: of Jobs whose template names none; now: seconds since the epoch; clock: monotonic
-    """
+    """evictor: knows which nodes have no pods left that a repair waits for; interval_s: between two rounds"""
 
     def __init__(
         self,
         client: KubeClient,
-        policy: Callable[[], Policy],
+        fleet: Fleet,
+        replica: Replica,
         registry: CollectorRegistry,
         *,
-        namespace: str,
-        node: Callable[[str], Node | None],
-        names: Callable[[], Collection[str]],
-        empty: Evictor,
-        withheld: Callable[[], str],
-        observe: Callable[[Node], None],
-        tell: Callable[[Node, Notice], None],
-        may_write: Callable[[], bool],
-        idle: asyncio.Event,
-        dry_run: bool = False,
-        now: Callable[[], float] = time.time,
-        clock: Callable[[], float] = time.monotonic,
+        evictor: Evictor,
         interval_s: float = INTERVAL_S,
     ) -> None:
         self._client = client
-        self._making = ObjectWriter(client, namespace)
-        self._policy = policy
-        self._node = node
-        self._names = names
-        self._empty = empty
-        self._withheld = withheld
-        self._observe = observe
-        self._tell = tell
-        self._may_write = may_write
-        self._dry_run = dry_run
-        self._now = now
-        self._clock = clock
+        self._fleet = fleet
+        self._replica = replica
+        self._objects = ObjectWriter(client, replica.namespace)
+        self._evictor = evictor
         self._interval_s = interval_s
-        self.rounds = Rounds("repairs", idle, least_s=interval_s, backoff=Backoff(interval_s, 60.0))
+        self.rounds = Rounds("repairs", fleet.taints_idle, least_s=interval_s, backoff=Backoff(interval_s, 60.0))
         self._steps: dict[str, RepairStep] = {}
         self._under_way: dict[str, str] = {}  # nodes under repair, and what was made for them
         self._unsure: dict[str, float] = {}  # begun perhaps: they keep their place, until then (monotonic)
@@ -123,12 +100,12 @@ class RepairExecutor:
     def look_at_all(self) -> None:
         """The policy may be another one, or what withholds has changed."""
         self._left_alone.clear()
-        self.rounds.changed.update(self._names())
+        self.rounds.changed.update(self._fleet.nodes)
         self.rounds.wake()
 
     async def run(self) -> None:
         """Until cancelled; a write under way is waited for, so that the next leader finds it."""
-        if self._dry_run:
+        if self._replica.dry_run:
             return
         try:
             await self.begin()
@@ -139,7 +116,7 @@ class RepairExecutor:
 
     async def begin(self) -> None:
         """To be called first."""
-        await self.rounds.see(self._client, NODES_PATH, Node, REPAIR_LABEL, self._observe)
+        await self.rounds.see(self._client, NODES_PATH, Node, REPAIR_LABEL, self._fleet.observe_node)
         self.look_at_all()
 
     async def _once(self) -> float:
@@ -148,7 +125,7 @@ class RepairExecutor:
         except Exception:
             self.rounds.changed.update(self._steps)
             raise
-        return min(look_at - self._now(), self._next_look_s())
+        return min(look_at - self._replica.now(), self._next_look_s())
 
     async def look(self) -> float:
         """Once at all that has changed: each node goes one step on. Returns when time changes something next, in
@@ -160,7 +137,7 @@ class RepairExecutor:
         return look_at
 
     def _next_look_s(self) -> float:
-        at = self._clock()
+        at = self._replica.clock()
         times = [*self._left_alone.values(), *self._unsure.values()]
         if self._jobs():
             times.append(self._poll_at)
@@ -168,7 +145,7 @@ class RepairExecutor:
 
     def _note_steps(self) -> float:
         """At what has changed, and what time has changed. When time changes something next."""
-        policy, now, at = self._policy(), self._now(), self._clock()
+        policy, now, at = self._fleet.policy(), self._replica.now(), self._replica.clock()
         self.rounds.changed.update(name for name, step in self._steps.items() if step.look_at <= now)
         self.rounds.changed.update(name for name, until in self._left_alone.items() if until <= at)
         self._left_alone = {name: until for name, until in self._left_alone.items() if at < until}
@@ -179,7 +156,7 @@ class RepairExecutor:
 
     def _look_at(self, name: str, policy: Policy, now: float) -> None:
         self._steps.pop(name, None)
-        node = self._node(name)
+        node = self._fleet.node(name)
         if node is None:
             self._under_way.pop(name, None)
             return
@@ -212,14 +189,14 @@ class RepairExecutor:
 
     async def _poll_jobs(self) -> None:
         """Whether a Job has failed: its end alone proves nothing, but there is no use in waiting on."""
-        if self._clock() < self._poll_at:
+        if self._replica.clock() < self._poll_at:
             return
-        self._poll_at = self._clock() + POLL_JOB_S
+        self._poll_at = self._replica.clock() + POLL_JOB_S
         for name in self._jobs():
             ref = self._under_way[name]
-            if await self._making.has_failed(ref):
+            if await self._objects.has_failed(ref):
                 self._failed_jobs[name] = ref
-                self._look_at(name, self._policy(), self._now())
+                self._look_at(name, self._fleet.policy(), self._replica.now())
 
     async def _carry_out(self, name: str) -> None:
         """Raises ApiError where the server cannot be reached, or does not let us."""
@@ -231,12 +208,12 @@ class RepairExecutor:
         except (Conflict, NotFound):
             self.rounds.note(name)  # the watch brings what is there now
         except Exception:
-            self._left_alone[name] = self._clock() + LEFT_ALONE_S / 6
+            self._left_alone[name] = self._replica.clock() + LEFT_ALONE_S / 6
             raise
 
     async def _write(self, name: str, step: RepairStep) -> None:
-        node = self._node(name)
-        if node is None or not self._may_write():
+        node = self._fleet.node(name)
+        if node is None or not self._replica.may_write():
             return
         if step.kind is RepairAction.BEGIN:
             await self._begin(node, step)
@@ -249,18 +226,18 @@ class RepairExecutor:
 
     async def _begin(self, node: Node, step: RepairStep) -> None:
         name = node.metadata.name
-        if self._withheld() or not self._empty.is_empty(name) or not self._has_place(name):
+        if self._fleet.withheld() or not self._evictor.is_empty(name) or not self._has_place(name):
             return
         remedy = self._remedy(node, step.fault_class)
         if remedy is None or step.attempts is None:
             return
         made = await self._rendered(node, step, remedy, step.attempts[step.fault_class])
-        if made is None or not await self._empty.look_anew(name):
+        if made is None or not await self._evictor.look_anew(name):
             return
         attempt = msgspec.structs.replace(step.attempts[step.fault_class], ref=made.ref)
         if not made.path:
             attempt = msgspec.structs.replace(attempt, stage=RepairStage.RUNNING)
-        self._unsure[name] = self._clock() + LEFT_ALONE_S
+        self._unsure[name] = self._replica.clock() + LEFT_ALONE_S
         try:
             after = {**step.attempts, step.fault_class: attempt}
             await self._remember(node, after, made.annotations)
@@ -277,10 +254,10 @@ class RepairExecutor:
 
     def _has_place(self, name: str) -> bool:
         taken = {*self._under_way, *self._unsure} - {name}
-        return has_place(name, taken, self._names(), self._node, self._policy())
+        return has_place(name, taken, self._fleet.nodes, self._fleet.node, self._fleet.policy())
 
     def _remedy(self, node: Node, fault_class: str) -> Remedy | None:
-        pool = self._policy().pool_of(node.metadata.labels)
+        pool = self._fleet.policy().pool_of(node.metadata.labels)
         return pool.repair.of(fault_class) if pool is not None and pool.repair is not None else None
 
     async def _rendered(
@@ -290,7 +267,7 @@ class RepairExecutor:
         if step.fault is None:
             return None
         try:
-            return await self._making.rendered(node, step.fault, step.fault_class, remedy, attempt.n)
+            return await self._objects.rendered(node, step.fault, step.fault_class, remedy, attempt.n)
         except ObjectNotMade as error:
             self._refuse(node, "RepairNotPossible", str(error))
             return None
@@ -300,21 +277,21 @@ class RepairExecutor:
     async def _make(self, node: Node, step: RepairStep) -> None:
         remedy = self._remedy(node, step.fault_class)
         attempt = (step.attempts or {}).get(step.fault_class)
-        if remedy is None or attempt is None or self._withheld():
+        if remedy is None or attempt is None or self._fleet.withheld():
             return
         for fault in step.faults:
             made = await self._rendered(node, replace(step, fault=fault), remedy, attempt)
             if made is None or made.ref != attempt.ref:
                 continue  # it was begun for another one, or the policy says something else by now
             try:
-                there = await self._making.make(made, node)
+                there = await self._objects.make(made, node)
             except ObjectNotMade as error:
                 self._refuse(node, "RepairNotMade", str(error))
                 return
             if there:
                 await self._remember(node, step.attempts or {}, {})
             else:
-                self._left_alone[node.metadata.name] = self._clock() + self._interval_s
+                self._left_alone[node.metadata.name] = self._replica.clock() + self._interval_s
             return
 
     # an attempt ends
@@ -345,7 +322,7 @@ class RepairExecutor:
         if ref.startswith("annotate "):
             return dict.fromkeys(ref.split()[1:])
         if ref:
-            await self._making.delete(ref, node)
+            await self._objects.delete(ref, node)
         return {}
 
     async def _remember(
@@ -362,14 +339,14 @@ class RepairExecutor:
         }
         path = f"{NODES_PATH}/{node.metadata.name}"
         answer = await self._client.patch(path, body, type=Node, params={"fieldManager": FIELD_MANAGER})
-        self._observe(answer)
+        self._fleet.observe_node(answer)
         self.rounds.note(node.metadata.name)
 
     def _refuse(self, node: Node, reason: str, text: str) -> None:
         name = node.metadata.name
         log.warning("node %s is not repaired now: %s", name, text)
         self._say(node, reason, text)
-        self._left_alone[name] = self._clock() + LEFT_ALONE_S
+        self._left_alone[name] = self._replica.clock() + LEFT_ALONE_S
 
     def _say(self, node: Node, reason: str, text: str, *, warning: bool = True) -> None:
-        self._tell(node, Notice(reason, shorten(text, 800), "repair", warning=warning))
+        self._fleet.notify(node, Notice(reason, shorten(text, 800), "repair", warning=warning))

@@ -7,19 +7,19 @@ twice keeps its number (:mod:`muster_tainter.sources.occurrences`).
 import asyncio
 import logging
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from muster_kube.api.errors import ApiError, ConfigError
-from muster_kube.api.objects import Node
 from muster_kube.controller.backoff import Backoff
-from muster_tainter.faults.node_record import NodeRecord
+from muster_tainter.fleet.interface import Fleet, record_of
+from muster_tainter.fleet.replica import Replica
 from muster_tainter.policy.sources import KernelLines, LokiSource, PodLines
 from muster_tainter.sources import pod_nodes
-from muster_tainter.sources.finding_tracker import FindingTracker, Found, Over
+from muster_tainter.sources.finding_tracker import FindingTracker
 from muster_tainter.sources.kernel_lines import NodeJudges
 from muster_tainter.sources.loki_client import NS, LokiClient, LokiError, LokiRefused
 from muster_tainter.sources.query_reader import LineCounts, QueryReader, ReadWindow
@@ -29,23 +29,6 @@ log = logging.getLogger(__name__)
 
 CHECK = "loki"
 BACKOFF = Backoff(base_s=1.0, cap_s=30.0)
-
-
-@dataclass(frozen=True)
-class World:
-    """memory: what is remembered of a node; known: is there such a node? led_until: when a leader last lived before
-    this one, seconds since the epoch; None: there was none. nodes: all of them, asked of the API server. now: seconds
-    since the epoch."""
-
-    memory: Callable[[str], NodeRecord]
-    known: Callable[[str], bool]
-    found: Found
-    over: Over
-    node_of_pod: Callable[[str], Awaitable[str]]
-    nodes: Callable[[], AsyncIterator[Node]]
-    led_until: Callable[[], float | None]
-    now: Callable[[], float]
-    backoff: Backoff = BACKOFF
 
 
 class SourceMetrics:
@@ -68,29 +51,45 @@ class SourceMetrics:
 class LokiFeed:
     """One leadership's memory of Loki. ``follow`` may be called again, with other settings, after it has ended."""
 
-    def __init__(self, world: World, metrics: SourceMetrics, names: Callable[[], Iterable[str]]) -> None:
-        """names: of all nodes that are known."""
-        self._world = world
+    def __init__(
+        self,
+        fleet: Fleet,
+        replica: Replica,
+        metrics: SourceMetrics,
+        *,
+        node_of_pod: Callable[[str], Awaitable[str]],
+        backoff: Backoff = BACKOFF,
+    ) -> None:
+        self._fleet = fleet
+        self._replica = replica
         self._metrics = metrics
-        self._names = names
+        self._node_of_pod = node_of_pod
+        self._backoff = backoff
         self._adopted = False
         self._loki: LokiClient | None = None
         self._judges = NodeJudges(self._loki_now)
-        self._kernel = FindingTracker(CHECK, world.memory, world.found, world.over)
-        self._pods = FindingTracker(pod_nodes.CHECK, world.memory, world.found, world.over)
+        self._kernel = self._tracker(CHECK)
+        self._pods = self._tracker(pod_nodes.CHECK)
         self._readings: dict[str, QueryReader] = {}
         self._troubles: dict[str, str] = {}
         self._rng = random.Random()  # noqa: S311 - spreads load, guards nothing
 
+    def _tracker(self, check: str) -> FindingTracker:
+        external = self._fleet.external_findings
+        return FindingTracker(check, partial(record_of, self._fleet), external.found, external.over)
+
+    def _is_known(self, node: str) -> bool:
+        return node in self._fleet.nodes
+
     def _loki_now(self) -> float:
-        return self._world.now() if self._loki is None else self._loki.now_ns() / NS
+        return self._replica.now() if self._loki is None else self._loki.now_ns() / NS
 
     async def follow(self, where: LokiSource) -> None:
         """Until cancelled."""
         failures = 0
         while True:
             try:
-                async with LokiClient(where, now=self._world.now) as loki:
+                async with LokiClient(where, now=self._replica.now) as loki:
                     await self._learn_time(loki, where)
                     self._loki = loki
                     self._adopt()
@@ -118,7 +117,7 @@ class LokiFeed:
     def _adopt(self) -> None:
         if not self._adopted:
             self._adopted = True
-            for name in self._names():
+            for name in list(self._fleet.nodes):
                 self._kernel.adopt(name, self._loki_now())
                 self._pods.adopt(name, self._loki_now())
 
@@ -135,18 +134,18 @@ class LokiFeed:
 
     def _stream(self, i: int, rule: KernelLines | PodLines, where: LokiSource) -> LineStream:
         if isinstance(rule, KernelLines):
-            return KernelStream(f"loki.kernel[{i}]", rule, self._judges, self._kernel, self._world.known)
+            return KernelStream(f"loki.kernel[{i}]", rule, self._judges, self._kernel, self._is_known)
         name = f"loki.pods[{i - len(where.kernel)}]"
-        return PodStream(name, rule, self._pods, self._world.known, self._world.node_of_pod)
+        return PodStream(name, rule, self._pods, self._is_known, self._node_of_pod)
 
     def _reading(self, name: str, rule: KernelLines | PodLines, loki: LokiClient, where: LokiSource) -> QueryReader:
         key = f"{name} {rule.node_label} {rule.query}"
         overlap = int(where.overlap * NS)
         reading = self._readings.get(key)
         if reading is None:
-            led_until = self._world.led_until()
+            led_until = self._replica.led_until()
             now = loki.now_ns()
-            lived = None if led_until is None else now - int((self._world.now() - led_until) * NS)
+            lived = None if led_until is None else now - int((self._replica.now() - led_until) * NS)
             window = ReadWindow.begin(now, overlap, int(where.lookback * NS), lived)
             reading = self._readings[key] = QueryReader(rule.query, window, overlap, apart=rule.node_label)
             log.info("%s: read from %.0f s ago on", name, (now - window.start(overlap)) / NS)
@@ -195,13 +194,13 @@ class LokiFeed:
                 apply_events(node, events, self._judges, self._kernel)
             self._kernel.tick(read_to)
             for node in self._judges.nodes:
-                if not self._world.known(node):
+                if not self._is_known(node):
                     self._judges.drop(node)
         else:
             self._pods.tick(reading.window.read_to / NS)
         for firings in (self._kernel, self._pods):
             for node in list(firings.nodes):
-                if not self._world.known(node):
+                if not self._is_known(node):
                     firings.drop(node)
 
     def _count(self, stream: LineStream, reading: QueryReader) -> None:
@@ -215,7 +214,7 @@ class LokiFeed:
             self._troubles[name] = text
             log.log(logging.ERROR if isinstance(error, LokiRefused) else logging.WARNING, "%s: %s", name, text)
         retry_after_s = error.retry_after_s if isinstance(error, LokiError) else 0.0
-        await asyncio.sleep(max(retry_after_s, self._world.backoff.delay_s(failures, self._rng)))
+        await asyncio.sleep(max(retry_after_s, self._backoff.delay_s(failures, self._rng)))
 
     def _answered(self, name: str) -> None:
         self._metrics.up.labels(name).set(1)

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.kube.conftest import Asked, FakeApi, Reply
+from tests.tainter.fake_fleet import FakeFleet
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
@@ -27,6 +28,7 @@ from muster_tainter.events.pod_notifier import PodNotifier
 from muster_tainter.faults.decision_context import DecisionContext
 from muster_tainter.faults.desired_state import Decision, decide
 from muster_tainter.faults.node_record import Fault, OurTaint
+from muster_tainter.fleet.replica import Replica
 from muster_tainter.metrics import TainterMetrics
 from muster_tainter.policy.file import parse_policy
 from muster_tainter.settings import ACCELERATORS, load
@@ -154,7 +156,7 @@ def test_faults_that_nothing_is_done_about_concern_nobody(make: Any) -> None:
 
 
 class Bench:
-    """A Telling, the API server that it asks, and the node as it stands."""
+    """A PodNotifier, the API server that it asks, and the node as it stands."""
 
     def __init__(self, api: FakeApi, client: KubeClient, make: Any) -> None:
         self.api = api
@@ -162,25 +164,37 @@ class Bench:
         self.client = client
         self.now = NOW
         self.leads = True
-        self.node = make.node()
+        self.nodes = {"n1": make.node()}
         self.pods: list[WorkPod] = [pod()]
         self.events: list[dict[str, Any]] = []
         self.metrics = TainterMetrics()
         self.idle = asyncio.Event()
         self.idle.set()
+        self.fleet = FakeFleet(parse_policy(POLICY), self.nodes, taints_idle=self.idle)
         self.lists = 0
         self.jobs: list[tuple[str, list[str]]] = []  # what is told to whoever looks for incidents
         api.on("GET", "/api/v1/pods", self.listed)
         api.on("POST", "/api/v1/namespaces/team/events", self.take)
-        self.telling = self.another()
+        self.notifier = self.another()
+
+    @property
+    def node(self) -> Node:
+        return self.nodes["n1"]
+
+    @node.setter
+    def node(self, node: Node) -> None:
+        self.nodes["n1"] = node
 
     def another(self) -> PodNotifier:
+        replica = Replica(may_write=lambda: self.leads, now=lambda: self.now)
         return PodNotifier(
-            self.client, lambda: parse_policy(POLICY), self.metrics, accelerators=ACCELERATORS,
-            node=lambda name: self.node if name == "n1" else None,
-            may_write=lambda: self.leads, idle=self.idle, now=lambda: self.now,
+            self.client,
+            self.fleet,
+            replica,
+            self.metrics,
+            accelerators=ACCELERATORS,
             on_jobs=lambda node, jobs: self.jobs.append((node, jobs)),
-        )  # fmt: skip
+        )
 
     def listed(self, asked: Asked) -> Reply:
         assert asked.query == {"fieldSelector": "spec.nodeName=n1", "resourceVersion": "0"}
@@ -201,7 +215,7 @@ class Bench:
         health, policy = self.make.health(*findings), parse_policy(POLICY)
         made = decide(self.node, health, policy, self.now, None, DecisionContext(withhold=withhold))
         self.node = made.applied(self.node)
-        self.telling.note("n1", made)
+        self.notifier.note("n1", made)
         return made
 
     @property
@@ -210,10 +224,10 @@ class Bench:
 
     async def settle(self) -> None:
         """Until nothing waits and nothing is under way."""
-        task = asyncio.create_task(self.telling.run())
+        task = asyncio.create_task(self.notifier.run())
         try:
             for _ in range(60_000):
-                if not len(self.telling):
+                if not len(self.notifier):
                     return
                 await asyncio.sleep(0.001)
             raise AssertionError("it tells for ever")
@@ -331,18 +345,18 @@ async def test_a_new_leader_repeats_nothing_and_tells_what_the_last_one_left(ben
     made = bench.decide("Xid79")
     await bench.settle()
     bench.pods.append(pod("train-1"))  # as if the leader had died before it came to this one
-    bench.telling = bench.another()
-    bench.telling.note("n1", bench.decide("Xid79"))
+    bench.notifier = bench.another()
+    bench.notifier.note("n1", bench.decide("Xid79"))
     await bench.settle()
     assert bench.told == ["Pod/train-0", "Pod/train-1"]
     bench.now += FRESH_S + 1
     lists = bench.lists
-    bench.telling = bench.another()
-    bench.telling.note("n1", made)
+    bench.notifier = bench.another()
+    bench.notifier.note("n1", made)
     bench.decide("Xid79")
     await bench.settle()
     assert bench.lists > lists  # ``made`` sets the taint: that is news however old the fault is
-    bench.telling = bench.another()
+    bench.notifier = bench.another()
     lists = bench.lists
     bench.decide("Xid79")
     await bench.settle()
@@ -378,7 +392,7 @@ async def test_a_taint_that_is_put_back_is_no_news(bench: Bench) -> None:
     bench.now += 2 * FRESH_S
     dropped = msgspec.structs.replace(bench.node.spec, taints=())
     bench.node = msgspec.structs.replace(bench.node, spec=dropped)
-    bench.telling = bench.another()
+    bench.notifier = bench.another()
     made = bench.decide("Xid79")
     await bench.settle()
     assert made.taint_changes

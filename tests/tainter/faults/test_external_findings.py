@@ -11,6 +11,7 @@ from muster_kube.api.errors import ConfigError
 from muster_kube.nodehealth import ClearedFault, ReportedFinding
 from muster_tainter.controller import Tainter
 from muster_tainter.faults.external_findings import KEYS_LIMIT, ExternalFindings
+from muster_tainter.fleet.replica import Connections, Replica
 from muster_tainter.metrics import TainterMetrics
 from muster_tainter.policy.file import parse_policy
 
@@ -48,19 +49,22 @@ class NoCluster:
 @pytest.fixture
 def tainter() -> Tainter:
     made = Tainter(
-        cast("KubeClient", NoCluster()), lambda: parse_policy("rules: []\n"), TainterMetrics(), may_write=lambda: True
+        Connections.shared(cast("KubeClient", NoCluster())),
+        lambda: parse_policy("rules: []\n"),
+        Replica(may_write=lambda: True),
+        TainterMetrics(),
     )
 
     async def synced() -> None:
         pass
 
-    made._synced = synced  # type: ignore[method-assign]  # nothing is there to be listed
+    made.fleet.wait_synced = synced  # type: ignore[method-assign]  # nothing is there to be listed
     return made
 
 
 async def test_who_leads_again_believes_no_source_of_its_earlier_time(tainter: Tainter) -> None:
     """Another leader has seen to it meanwhile; what it closed is forgotten after a day, and would be opened anew."""
-    outside = tainter.outside
+    outside = tainter.fleet.external_findings
     outside.found("n1", "loki", finding("Xid79"))
     outside.found("n1", "agent", finding("Silent"))
     outside.over("n1", "condition", over("KernelDeadlock"))

@@ -12,10 +12,11 @@ from muster_tainter.controller import Tainter
 from muster_tainter.faults.decision_context import EMPTY_CONTEXT, DecisionContext
 from muster_tainter.faults.desired_state import Decision, decide, recall_record
 from muster_tainter.faults.node_record import ANNOTATION, decode_record
+from muster_tainter.fleet.projection import slim_health, slim_node
+from muster_tainter.fleet.replica import Connections, Replica
 from muster_tainter.metrics import TainterMetrics
 from muster_tainter.policy.file import load_policy, parse_policy
 from muster_tainter.policy.rules import SILENT, Policy
-from muster_tainter.fleet.projection import slim_health, slim_node
 
 NOW = 1_800_000_000.0
 POLICY = load_policy(None)
@@ -154,10 +155,15 @@ def test_what_was_said_of_an_older_node_is_not_believed_of_another_of_that_name(
     class NoCluster:
         """Nobody asks it."""
 
-    tainter = Tainter(cast("KubeClient", NoCluster()), lambda: POLICY, TainterMetrics(), may_write=lambda: False)
-    nodes, healths = tainter.nodes._objects, tainter.healths._objects
+    tainter = Tainter(
+        Connections.shared(cast("KubeClient", NoCluster())),
+        lambda: POLICY,
+        Replica(may_write=lambda: False),
+        TainterMetrics(),
+    )
+    nodes, healths = tainter.fleet.node_watch._objects, tainter.fleet.health_watch._objects
     nodes["n1"] = slim_node(Node(metadata=Metadata(name="n1", uid="second", resource_version="2")))
     healths["n1"] = slim_health(owned("n1", uid))
-    assert (tainter.health_of("n1") is not None) is believed
+    assert (tainter.fleet.health_of("n1") is not None) is believed
     healths["n1"] = slim_health(NodeHealth(metadata=Metadata(name="n1", resource_version="3")))
-    assert tainter.health_of("n1") is not None  # nobody owns it: whoever made it means any node of that name
+    assert tainter.fleet.health_of("n1") is not None  # nobody owns it: whoever made it means any node of that name

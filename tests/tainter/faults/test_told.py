@@ -28,9 +28,9 @@ from muster_tainter.faults.decision_context import DecisionContext
 from muster_tainter.faults.desired_state import CONDITION, Notice, decide
 from muster_tainter.faults.event_only import event_only_notices
 from muster_tainter.faults.node_report import read_report
+from muster_tainter.fleet.projection import slim_health, slim_node
 from muster_tainter.policy.file import load_policy
 from muster_tainter.policy.recovery import MANAGER, ProofRequest
-from muster_tainter.fleet.projection import slim_health, slim_node
 from muster_tainter.settings import load
 from muster_tainter.verification.fleet_plan import node_test_state
 

@@ -26,6 +26,7 @@ from muster_tainter.explain.replay import PolicyReplay, ReplayOutcome
 from muster_tainter.faults.decision_context import DecisionContext
 from muster_tainter.faults.desired_state import Decision, decide, recall_record
 from muster_tainter.faults.node_record import ANNOTATION
+from muster_tainter.fleet.replica import Connections, Replica
 from muster_tainter.metrics import TainterMetrics
 from muster_tainter.policy.file import LivePolicy, default_policy_text, load_policy
 from muster_tainter.policy.rules import SILENT, Policy
@@ -77,7 +78,9 @@ async def test_wish_1_what_the_watch_brings_is_one_patch_away_from_the_taint(mak
     async with KubeClient(
         ClusterConfig(origin="test", server=f"http://127.0.0.1:{api.port}"), timeout_s=30.0
     ) as client:
-        tainter = Tainter(client, lambda: SHIPPED, TainterMetrics(), may_write=lambda: True)
+        tainter = Tainter(
+            Connections.shared(client), lambda: SHIPPED, Replica(may_write=lambda: True), TainterMetrics()
+        )
         running = asyncio.gather(tainter.watch(), tainter.lead())
         await Wire.until(lambda: bool(api.asked_for("PATCH", "/api/v1/nodes/n1")))
         about_it = [asked.method for asked in api.asked if "/n1" in asked.path]

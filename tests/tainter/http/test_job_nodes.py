@@ -12,6 +12,7 @@ from tests.kube.conftest import Drop, FakeApi, Reply
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
 from muster_tainter.controller import Tainter
+from muster_tainter.fleet.replica import Connections, Replica
 from muster_tainter.http.job_nodes import FRESH_S, WAITING_AT_MOST, NodeLocator, ObjectQuery, read_query
 from muster_tainter.http.routes import make_app
 from muster_tainter.http.volume_trials import HttpRefusal
@@ -150,7 +151,9 @@ def test_a_label_without_a_value_is_one() -> None:
 async def test_over_http_a_question_is_answered_once_the_nodes_are_known(api: FakeApi) -> None:
     metrics = TainterMetrics()
     async with KubeClient(ClusterConfig(origin="test", server=f"http://127.0.0.1:{api.port}")) as client:
-        tainter = Tainter(client, lambda: load_policy(None), metrics, may_write=lambda: False)
+        tainter = Tainter(
+            Connections.shared(client), lambda: load_policy(None), Replica(may_write=lambda: False), metrics
+        )
         nobody: Any = None
         app = make_app(tainter, metrics, nobody, nobody, NodeLocator(client))
         api.on("GET", NODES, listed(named("n1")))
@@ -177,10 +180,12 @@ async def test_a_list_of_many_nodes_lets_others_have_their_turn(api: FakeApi) ->
             turns += 1
 
     async with KubeClient(ClusterConfig(origin="test", server=f"http://127.0.0.1:{api.port}")) as client:
-        tainter = Tainter(client, lambda: load_policy(None), metrics, may_write=lambda: False)
+        tainter = Tainter(
+            Connections.shared(client), lambda: load_policy(None), Replica(may_write=lambda: False), metrics
+        )
         app = make_app(tainter, metrics, nobody, nobody, NodeLocator(client))
-        watching = asyncio.create_task(tainter.nodes.run())
-        await tainter.nodes.wait_synced()
+        watching = asyncio.create_task(tainter.fleet.node_watch.run())
+        await tainter.fleet.node_watch.wait_synced()
         transport = httpx2.ASGITransport(app=app)
         async with httpx2.AsyncClient(transport=transport, base_url="http://tainter") as http:
             counting = asyncio.create_task(count())

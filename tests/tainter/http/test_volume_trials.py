@@ -18,6 +18,7 @@ from muster_kube.api.config import ClusterConfig
 from muster_kube.api.reviews import ACCESS_REVIEWS, TOKEN_REVIEWS, Reviews
 from muster_kube.volume_trial import VolumeTrial
 from muster_tainter.controller import Tainter
+from muster_tainter.fleet.replica import Connections, Replica
 from muster_tainter.http.job_nodes import NodeLocator
 from muster_tainter.http.routes import make_app
 from muster_tainter.http.volume_trials import AT_ONCE, HttpRefusal, TrialAuthorizer, VolumeTrials, read_trial_request
@@ -87,7 +88,9 @@ class Bench:
         self.volumes = Volumes()
         self.trials = Counted(self.volumes)  # type: ignore[arg-type] # stands in for VolumeTrials
         metrics = TainterMetrics()
-        tainter = Tainter(client, lambda: load_policy(None), metrics, may_write=lambda: False, dry_run=False)
+        tainter = Tainter(
+            Connections.shared(client), lambda: load_policy(None), Replica(may_write=lambda: False), metrics
+        )
         doorkeeper = TrialAuthorizer(client, Reviews(client), "trials")
         self.app = make_app(tainter, metrics, doorkeeper, self.trials, NodeLocator(client))
         self.port = 0

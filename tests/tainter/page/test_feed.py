@@ -163,7 +163,7 @@ async def test_a_fault_comes_as_one_row_after_the_mark(stand: Stand, http: httpx
 async def test_a_node_that_is_gone_comes_as_its_name_alone(stand: Stand, http: httpx2.AsyncClient) -> None:
     mark = (await fleet_of(http))["mark"]
     async with reading(stand, mark) as reader:
-        stand.tainter.nodes._drop("h100-h001-03")
+        stand.tainter.fleet.node_watch._drop("h100-h001-03")
         assert (await reader.rows())[1] == [["h100-h001-03"]]
 
 

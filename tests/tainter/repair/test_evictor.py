@@ -62,7 +62,10 @@ class Bed:
     world: World
     server: Server
     evictor: Evictor
-    told: list[Notice]
+
+    @property
+    def told(self) -> list[Notice]:
+        return [notice for _, notice in self.world.told]
 
     def look(self, later: float = 0.0) -> float:
         """Seconds until the next look."""
@@ -76,22 +79,15 @@ def bed(*pods: str, version: str = "v1") -> Bed:
     world.open_fault("n1")
     world.catch_up()
     server = Server(version, dict.fromkeys(pods))
-    told: list[Notice] = []
+    fleet = world.fleet(POLICY)
     evictor = Evictor(
         server,  # type: ignore[arg-type]  # as much of a client as is called
-        lambda: POLICY,
+        fleet,
+        world.replica(),
         CollectorRegistry(),
-        node=world.seen.get,
-        names=world.seen.keys,
-        withheld=lambda: world.withheld,
-        tell=lambda _, notice: told.append(notice),
-        may_write=lambda: True,
-        idle=asyncio.Event(),
-        now=lambda: world.now,
-        clock=lambda: world.now,
     )
     evictor.look_at_all()
-    return Bed(world, server, evictor, told)
+    return Bed(world, server, evictor)
 
 
 @pytest.mark.parametrize("version", ["v1", "v1beta1"])
