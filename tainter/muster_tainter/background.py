@@ -25,7 +25,7 @@ from muster_tainter.verification.fleet_planner import FleetPlanner
 from muster_tainter.verification.verifier import Verifier
 
 
-class Task(Protocol):
+class BackgroundTask(Protocol):
     async def run(self) -> None:
         """Until cancelled."""
 
@@ -37,10 +37,10 @@ class Task(Protocol):
         """Called with a node about which something has changed."""
 
 
-class BackgroundTask(NamedTuple):
+class TriggeredTask(NamedTuple):
     """node_matters, health_matters: whether the change of a Node or NodeHealth, from old to new, concerns the task."""
 
-    task: Task
+    task: BackgroundTask
     node_matters: Callable[[Node | None, Node | None], bool]
     health_matters: Callable[[NodeHealth | None, NodeHealth | None], bool]
 
@@ -63,15 +63,15 @@ class BackgroundTasks:
         node_of_pod = PodNodeCache(plan, replica.clock)
         sources = SourceFeeds(fleet, replica, SourceMetrics(registry), node_of_pod=node_of_pod)
         self._leading = (
-            BackgroundTask(FleetPlanner(plan, fleet, replica, metrics), _plan_inputs_changed, _always),
-            BackgroundTask(Verifier(plan, fleet, replica, metrics), inputs_changed, _always),
-            BackgroundTask(evictor, inputs_changed, _idleness_changed),
-            BackgroundTask(executor, inputs_changed, _never),
-            BackgroundTask(QuarantineWriter(repair, fleet, replica, registry), inputs_changed, _never),
-            BackgroundTask(sources, _always, _never),
+            TriggeredTask(FleetPlanner(plan, fleet, replica, metrics), _plan_inputs_changed, _always),
+            TriggeredTask(Verifier(plan, fleet, replica, metrics), inputs_changed, _always),
+            TriggeredTask(evictor, inputs_changed, _idleness_changed),
+            TriggeredTask(executor, inputs_changed, _never),
+            TriggeredTask(QuarantineWriter(repair, fleet, replica, registry), inputs_changed, _never),
+            TriggeredTask(sources, _always, _never),
         )
         self._agents = None if agents is None else AgentWatch(connections.taints, fleet, replica, registry, agents)
-        always = () if self._agents is None else (BackgroundTask(self._agents, _always, _first_report),)
+        always = () if self._agents is None else (TriggeredTask(self._agents, _always, _first_report),)
         self._all = (*self._leading, *always)
 
     async def watch(self) -> None:
