@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.tainter.silent_agents import GRACE_S, START, TAINT, UNKNOWN, FleetOfAgents
+from tests.tainter.agents.fleet_of_agents import GRACE_S, START, TAINT, UNKNOWN, FleetOfAgents
 
 from muster_kube.api.objects import Metadata, Node, NodeSpec, Taint
 from muster_kube.api.times import rfc3339_whole

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
-from tests.tainter.repair_world import World
+from tests.tainter.repair.fake_cluster import World
 
 from muster_kube.api.errors import ApiError, Conflict, Forbidden, NotFound, TooManyRequests
 from muster_kube.api.list_decoder import ListPage

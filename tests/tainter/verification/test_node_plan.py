@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from tests.tainter.one_proved_node import COSTS, ProvedNode, just_tainted
+from tests.tainter.verification.proved_node import COSTS, ProvedNode, just_tainted
 
 from muster_kube.api.objects import Taint
 from muster_kube.api.times import seconds

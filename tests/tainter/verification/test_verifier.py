@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from tests.kube.conftest import Asked, Drop, FakeApi, Reply, Wire
 from tests.tainter.fake_fleet import FakeFleet
-from tests.tainter.one_proved_node import COSTS, ProvedNode
+from tests.tainter.verification.proved_node import COSTS, ProvedNode
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig

@@ -1,7 +1,7 @@
 """What closes which faults: a proof, a new boot, the driver, a person; and what is cleared with them."""
 
 import pytest
-from tests.tainter.one_proved_node import GPU, ProvedNode, just_tainted
+from tests.tainter.verification.proved_node import GPU, ProvedNode, just_tainted
 
 from muster_kube.nodehealth import ClearEntry, NodeHealthSpec
 from muster_tainter.faults.desired_state import decide

@@ -1,7 +1,7 @@
 """Which silences are believed: over restarts, outages, clocks that leap, and the loss of most agents at once."""
 
 import pytest
-from tests.tainter.silent_agents import EVENT, GRACE_S, TAINT, FleetOfAgents
+from tests.tainter.agents.fleet_of_agents import EVENT, GRACE_S, TAINT, FleetOfAgents
 
 from muster_tainter.agents.liveness import SETTLE_S
 

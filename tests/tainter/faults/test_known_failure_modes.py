@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.tainter.one_proved_node import ProvedNode
+from tests.tainter.verification.proved_node import ProvedNode
 
 from muster_cli.__main__ import main
 from muster_kube.api.objects import ManagedMetadata, ManagedNode, Node, Taint

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.kube.conftest import FakeApi, Reply, Stream, Wire
-from tests.tainter.one_proved_node import ProvedNode
+from tests.tainter.verification.proved_node import ProvedNode
 from tests.tainter.verification.test_fleet_plan import answer, asks, health, last, ours, planned
 
 from muster_cli.__main__ import main

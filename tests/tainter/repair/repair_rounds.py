@@ -1,8 +1,8 @@
-"""A node under repair, look by look: what tests of repairs do with :mod:`tests.tainter.repair_world`."""
+"""A node under repair, look by look: what tests of repairs do with :mod:`tests.tainter.repair.fake_cluster`."""
 
 import asyncio
 
-from tests.tainter.repair_world import World
+from tests.tainter.repair.fake_cluster import World
 
 from muster_tainter.policy.file import parse_policy
 from muster_tainter.policy.rules import Policy

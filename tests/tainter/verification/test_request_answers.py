@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from tests.tainter.one_proved_node import GPU, LIMIT_S, ProvedNode, just_tainted
+from tests.tainter.verification.proved_node import GPU, LIMIT_S, ProvedNode, just_tainted
 
 from muster_kube.nodehealth import CheckRequest, RequestAnswer
 from muster_tainter.faults.verification_attempts import ANNOTATION, read_attempts

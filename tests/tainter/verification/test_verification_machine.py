@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from tests.tainter.one_proved_node import COSTS, ProvedNode
+from tests.tainter.verification.proved_node import COSTS, ProvedNode
 
 from muster_kube.api.objects import Node
 from muster_kube.nodehealth import CheckRequest, ClearEntry, NodeHealth, NodeHealthSpec, RequestAnswer
