@@ -4,8 +4,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.tainter.repair.repair_rounds import RULES, attempt, go_on, one_node, with_repair
 from tests.tainter.repair.fake_cluster import World
+from tests.tainter.repair.repair_rounds import RULES, attempt, go_on, one_node, with_repair
 
 from muster_tainter.policy.file import PolicyError, load_policy
 

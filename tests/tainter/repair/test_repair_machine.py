@@ -5,8 +5,8 @@ import asyncio
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from tests.tainter.repair.repair_rounds import JOB, LABEL, RULES
 from tests.tainter.repair.fake_cluster import Died, World, unreachable
+from tests.tainter.repair.repair_rounds import JOB, LABEL, RULES
 
 from muster_kube.api.errors import ApiError
 from muster_tainter.faults.node_record import RepairAttempt

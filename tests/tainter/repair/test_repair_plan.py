@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.tainter.repair.repair_rounds import JOB, LABEL, RULES, attempt, go_on, one_node, with_repair
 from tests.tainter.repair.fake_cluster import Died, World
+from tests.tainter.repair.repair_rounds import JOB, LABEL, RULES, attempt, go_on, one_node, with_repair
 
 from muster_kube.api.times import rfc3339_whole
 from muster_tainter.faults.node_record import ANNOTATION, RepairAttempt
