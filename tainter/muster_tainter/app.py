@@ -115,9 +115,9 @@ async def run(settings: TainterSettings) -> int:
         webhook = []
         if settings.webhook_port is not None:
             # loaded only where it is asked for: its certificates cost the cryptography library
-            from muster_tainter.agents.webhook import prepared
+            from muster_tainter.agents.webhook import prepare
 
-            own_node = prepared(settings, config, namespace, agent, metrics.registry)
+            own_node = prepare(settings, config, namespace, agent, metrics.registry)
             webhook.append(await stack.enter_async_context(own_node))
         leadership = asyncio.create_task(lead() if settings.dry_run else elector.run(lead))
         parts = _started(

@@ -102,11 +102,11 @@ class Tainter:
             self._replica,
             self._metrics,
             accelerators=self._accelerators,
-            on_jobs=lambda name, jobs: self.incidents.jobs(name, jobs, self.fleet.node(name)),
+            on_jobs=lambda name, jobs: self.incidents.note_jobs(name, jobs, self.fleet.node(name)),
         )
         self._event_only.clear()
         self._logged.clear()
-        self.fleet.external_findings.begin(kept=(SILENT[0],))  # every replica watches the agents' pods all the time
+        self.fleet.external_findings.reset(kept=(SILENT[0],))  # every replica watches the agents' pods all the time
         self._urgent, self._routine, self._recorder, self._pod_notifier = urgent, routine, recorder, pod_notifier
         self.fleet.taints_idle.set()
         self._metrics.leader.set(1)
@@ -304,7 +304,7 @@ class Tainter:
             if _passes(health) and name not in self._event_only:
                 return
             report = read_report(health)
-            for notice in self._event_only.news(name, report, self.fleet.policy(), self._replica.now()):
+            for notice in self._event_only.new_notices(name, report, self.fleet.policy(), self._replica.now()):
                 recorder.record(node, notice)
 
     def _notify(self, node: Node, notice: Notice) -> None:

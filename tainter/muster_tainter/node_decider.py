@@ -60,15 +60,15 @@ class NodeDecider:
             self._metrics.put_back.inc(len(missing) - len(released))
         name = node.metadata.name
         health, now = self._fleet.health_of(name), self._replica.now()
-        outside, over = self._fleet.external_findings.of(name)
-        others, incident = self._incidents.around(node, health, outside)
+        external, over = self._fleet.external_findings.of(name)
+        others, incident = self._incidents.find_related(node, health, external)
         self.decided_under = self._fleet.withheld()
         context = DecisionContext(
-            withhold=self.decided_under, others=others, incident=incident, outside=outside, over=over
+            withhold=self.decided_under, others=others, incident=incident, external=external, over=over
         )
         decision = decide(node, health, policy, now, released, context)
         if not self._replica.dry_run:
-            shortage = self._budgets.ask(name, decision)
+            shortage = self._budgets.reserve(name, decision)
             if shortage is not None:
                 decision = decide(node, health, policy, now, released, replace(context, withhold=shortage.reason))
         return node, decision

@@ -47,13 +47,13 @@ class NodeWriter:
         name, version = node.metadata.name, node.metadata.resource_version
         path = f"{NODES_PATH}/{name}"
         if not self._replica.may_write():
-            self._budgets.not_sent(name)
+            self._budgets.release(name)
             raise NotLeading(path)
         try:
             params = {"fieldManager": FIELD_MANAGER}
             answer = await self._client.patch(path, decision.patch(version), type=Node, params=params)
         except BaseException as error:
-            self._budgets.failed(name, version, error)
+            self._budgets.handle_failure(name, version, error)
             if isinstance(error, ApiError) and not isinstance(error, Conflict):
                 self._metrics.write_errors.labels("node", error.reason).inc()
             raise
@@ -63,7 +63,7 @@ class NodeWriter:
             self.taking_in = name
         self._fleet.observe_node(answer)
         self.taking_in = ""
-        self._budgets.written(name)
+        self._budgets.confirm(name)
         self._latency.patched(name, decision, self._fleet.healths.get(name))
         audit_log.log_taints(name, decision, dry_run=False)
         return answer

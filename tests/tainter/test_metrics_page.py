@@ -5,7 +5,7 @@ from tests.metrics_page import registered, written
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
 from muster_kube.webhook.certificates import Certificates
-from muster_tainter.agents.webhook import count_reviews, tell_certificate
+from muster_tainter.agents.webhook import count_reviews, expose_certificate
 from muster_tainter.controller import Tainter
 from muster_tainter.fleet.replica import AgentPodSelector, Connections, Replica
 from muster_tainter.metrics import TainterMetrics
@@ -25,7 +25,7 @@ def test_the_page_names_exactly_the_families_of_a_replica_with_every_part_of_it(
     )
     Pause(client, "muster", on_change=lambda: None, registry=metrics.registry)
     count_reviews(metrics.registry)
-    tell_certificate(metrics.registry, Certificates(client, "n", "s", ["h"]))
+    expose_certificate(metrics.registry, Certificates(client, "n", "s", ["h"]))
     exist = registered([metrics.registry])
     assert written("The tainter's") == exist
     assert all(name.startswith("muster_tainter_") for name in exist)

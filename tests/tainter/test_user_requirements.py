@@ -202,7 +202,7 @@ def test_wish_7_a_node_without_a_fresh_verdict_is_unknown_and_by_policy_unschedu
     )
     node = settled(make.node(), make.health(), policy)
     assert node.metadata.labels["muster.dev/health"] == "pass"
-    node = settled(node, make.health(), policy, outside={SILENT: silent})
+    node = settled(node, make.health(), policy, external={SILENT: silent})
     assert (node.metadata.labels["muster.dev/health"], keys(node)) == ("unknown", taints)
     back = {SILENT: (make.cleared("source", component="host", reason="AgentSilent"),)}
     node = settled(node, make.health(), policy, T0 + 60, over=back)

@@ -61,7 +61,7 @@ class AgentOutage:
 
 
 class AgentLiveness:
-    """wake: called when :meth:`round` has something to do"""
+    """wake: called when :meth:`find_silent` has something to do"""
 
     def __init__(self, fleet: Fleet, replica: Replica, wake: Callable[[], None]) -> None:
         self._fleet = fleet
@@ -85,13 +85,13 @@ class AgentLiveness:
         """Nodes whose agent is silent beyond the grace."""
         return sum(silence.told for silence in self._silent.values())
 
-    def unseen(self) -> None:
+    def mark_unseen(self) -> None:
         """The pods were not seen up to now."""
         self._seen_at = self._replica.clock()
 
     # what is seen
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """All is listed."""
         self._warm = True
         self._seen_at = self._replica.clock()
@@ -190,11 +190,11 @@ class AgentLiveness:
             number = max(number, fault.occurrence)
         if number:
             at = rfc3339_whole(self._replica.now())
-            self._fleet.external_findings.over(name, CHECK, ClearedFault(COMPONENT, REASON, number, "source", at, why))
+            self._fleet.external_findings.close(name, CHECK, ClearedFault(COMPONENT, REASON, number, "source", at, why))
 
     # what is found
 
-    def round(self, *, sees: bool) -> float | None:
+    def find_silent(self, *, sees: bool) -> float | None:
         """Find who is silent by now. sees: the watch of the pods is up. Returns the seconds until time alone may make a
         difference; None: it does not."""
         if not self._warm:
@@ -250,7 +250,7 @@ class AgentLiveness:
         pods = self._pods_on.get(name, ())
         why = "; ".join(f"pod {_key(pod)}: {pod.state or 'not ready'}" for pod in pods) or "no pod of it is there"
         since = rfc3339_whole(silence.since)
-        self._fleet.external_findings.found(
+        self._fleet.external_findings.add(
             name,
             CHECK,
             ReportedFinding(

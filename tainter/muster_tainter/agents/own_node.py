@@ -50,7 +50,7 @@ class OwnNode:
     name: str
 
 
-def speaker(request: AdmissionRequest, account: AgentAccount) -> ReviewAnswer | OwnNode | BoundPod:
+def find_speaker(request: AdmissionRequest, account: AgentAccount) -> ReviewAnswer | OwnNode | BoundPod:
     """Whose word it is. An answer where nothing more has to be known; a pod where its node has to be looked up."""
     resource = request.resource
     if (resource.group, resource.resource, request.sub_resource) != (GROUP, PLURAL, "status"):
@@ -131,7 +131,7 @@ class OwnNodeRule:
         self._unlogged = 0
 
     async def review(self, request: AdmissionRequest) -> ReviewAnswer:
-        found = speaker(request, self._account)
+        found = find_speaker(request, self._account)
         if isinstance(found, OwnNode):
             pod = request.user_info.pod
             found = judge(request, found.name, f"pod {_shown(pod)}" if pod else "whoever holds this token")

@@ -80,10 +80,10 @@ class AgentWatch:
     async def _follow(self) -> None:
         await self._fleet.wait_synced()
         await self.pods.wait_synced()
-        self._liveness.begin()
+        self._liveness.start()
         while True:
             self._wake.clear()
-            wait_s = self._liveness.round(sees=self.pods.connected)
+            wait_s = self._liveness.find_silent(sees=self.pods.connected)
             self._looked.set()
             if await self._record_outage():
                 wait_s = TELL_AGAIN_S if wait_s is None else min(wait_s, TELL_AGAIN_S)
@@ -95,7 +95,7 @@ class AgentWatch:
     async def _pause(self, delay_s: float) -> None:
         await asyncio.sleep(delay_s)
         if not self.pods.connected:
-            self._liveness.unseen()
+            self._liveness.mark_unseen()
 
     def _may_record(self) -> bool:
         return self._replica.may_write() and not self._replica.dry_run

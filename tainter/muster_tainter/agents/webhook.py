@@ -35,7 +35,7 @@ def read_account(text: str, namespace: str) -> AgentAccount:
     return AgentAccount(before if slash else namespace, name)
 
 
-def called_by(name: str, namespace: str, host: str) -> Collection[str]:
+def server_names(name: str, namespace: str, host: str) -> Collection[str]:
     """What the certificate is for: the Service's names, and the address that is listened on, if it is one."""
     hosts = [f"{name}.{namespace}.svc", f"{name}.{namespace}.svc.cluster.local"]
     try:
@@ -46,7 +46,7 @@ def called_by(name: str, namespace: str, host: str) -> Collection[str]:
 
 
 @asynccontextmanager
-async def prepared(
+async def prepare(
     settings: TainterSettings, config: ClusterConfig, namespace: str, user_agent: str, registry: CollectorRegistry
 ) -> AsyncIterator[Coroutine[Any, Any, None]]:
     """What serves the rule until it is cancelled; settings.webhook_port is not None. Raises ConfigError, OSError."""
@@ -58,7 +58,7 @@ async def prepared(
         if settings.cert_dir is not None:
             certificates = CertificateFiles(settings.cert_dir)
         else:
-            hosts = called_by(name, namespace, settings.host)
+            hosts = server_names(name, namespace, settings.host)
             certificates = Certificates(client, namespace, name, hosts, trusting=[validating(name)])
         bound = bind(settings.host, settings.webhook_port)
         with closing(bound):
@@ -77,7 +77,7 @@ def count_reviews(registry: CollectorRegistry) -> Counter:
     return reviews
 
 
-def tell_certificate(registry: CollectorRegistry, certificates: ServerCertificates) -> None:
+def expose_certificate(registry: CollectorRegistry, certificates: ServerCertificates) -> None:
     gauge = Gauge("muster_tainter_certificate_left_seconds", "Until the webhook's certificate ends", registry=registry)
     gauge.set_function(lambda: certificates.left_s)
 
@@ -90,7 +90,7 @@ async def _serve(
     registry: CollectorRegistry,
 ) -> None:
     reviews = count_reviews(registry)
-    tell_certificate(registry, certificates)
+    expose_certificate(registry, certificates)
     nodes = TokenPodNodes(client, account.namespace)
     rule = OwnNodeRule(account, nodes, tell=lambda answer: reviews.labels(answer).inc(), clock=time.monotonic)
     host, port = bound.getsockname()[:2]

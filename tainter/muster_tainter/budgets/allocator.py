@@ -1,12 +1,12 @@
 """Who may be tainted now: places under the pools' budgets, promised before the write and kept until its fate is known.
 
 All that counts is what the store holds, and promises: a place that :meth:`BudgetAllocator.ask` gave stays taken until
-:meth:`BudgetAllocator.settled` (the write came back, the store has it) or :meth:`BudgetAllocator.gave_up` (it was not
-sent, or refused). A write that nobody answered may still be carried out: after :meth:`BudgetAllocator.uncertain` its
-place is given free only when the node is seen in a later version than the one the write was made on, or when no server
-would carry it out any more. So whatever lies between asking and writing, no budget is exceeded by a place given here.
-Others may exceed it (a budget lowered, nodes that go, a cordon): then nothing is given until it holds again, and nobody
-is untainted.
+:meth:`BudgetAllocator.confirm` (the write came back, the store has it) or :meth:`BudgetAllocator.release` (it was not
+sent, or refused). A write that nobody answered may still be carried out: after :meth:`BudgetAllocator.mark_uncertain`
+its place is given free only when the node is seen in a later version than the one the write was made on, or when no
+server would carry it out any more. So whatever lies between asking and writing, no budget is exceeded by a place given
+here. Others may exceed it (a budget lowered, nodes that go, a cordon): then nothing is given until it holds again, and
+nobody is untainted.
 
 The level is counted, and no clock can change it. The rate goes by the times that stand in the nodes' annotations: a
 clock set forward lets a window pass at once, so as many nodes again may be tainted, within the level. A clock set back
@@ -150,13 +150,13 @@ class BudgetAllocator:
         self._hold(name, standing)
         return None
 
-    def settled(self, name: str) -> bool:
+    def confirm(self, name: str) -> bool:
         """The write came back, and the store has what it made of the node."""
         if name in self._held:
             self._release(name)
         return bool(self._waiting)
 
-    def gave_up(self, name: str) -> bool:
+    def release(self, name: str) -> bool:
         """What was asked for was not written: not sent, or refused by the server. An earlier write of unknown fate
         keeps the place."""
         hold = self._held.get(name)
@@ -166,7 +166,7 @@ class BudgetAllocator:
                 self._release(name)
         return bool(self._waiting)
 
-    def uncertain(self, name: str, version: str) -> bool:
+    def mark_uncertain(self, name: str, version: str) -> bool:
         """Nobody answered the write, which was made on this resourceVersion of the node."""
         hold = self._held.get(name)
         if hold is not None:
@@ -183,7 +183,7 @@ class BudgetAllocator:
             self._leave(name)
             if self._served is not None and name in self._served:
                 self._served = None
-        return self.gave_up(name)
+        return self.release(name)
 
     def ready(self, now: float) -> list[str]:
         """Whom of those that wait there is room for, worst first, then who has waited longest: they are to ask again.

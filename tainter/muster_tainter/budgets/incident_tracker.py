@@ -56,13 +56,13 @@ class IncidentTracker:
         for other in self._index.note(name, opened, grounds):
             self._look_again(other)
 
-    def jobs(self, name: str, jobs: Iterable[str], node: Node | None) -> None:
+    def note_jobs(self, name: str, jobs: Iterable[str], node: Node | None) -> None:
         """Who has pods with accelerators on a node with a fault: where it is the same on many nodes, that is what they
         share."""
         self._jobs[name] = tuple(sorted(set(jobs)))[:_JOBS_LIMIT]
         self.note(name, node, self._health(name))
 
-    def around(
+    def find_related(
         self, node: Node, health: NodeHealth | UnusableHealth | None, outside: Iterable[FaultKey]
     ) -> tuple[dict[FaultKey, int], dict[FaultKey, str]]:
         """(others, incident) of every finding and open fault of the node that others have too."""

@@ -64,7 +64,7 @@ class BudgetReservations:
         if changed:
             self._look()
 
-    def ask(self, name: str, decision: Decision) -> Shortage | None:
+    def reserve(self, name: str, decision: Decision) -> Shortage | None:
         """A place for what ``decision`` does to the node, or why there is none now."""
         if not decision.takes_a_place:
             self._ledger.withdraw(name)
@@ -74,20 +74,20 @@ class BudgetReservations:
             self._look()
         return shortage
 
-    def written(self, name: str) -> None:
-        if self._ledger.settled(name):
+    def confirm(self, name: str) -> None:
+        if self._ledger.confirm(name):
             self._look()
 
-    def not_sent(self, name: str) -> None:
+    def release(self, name: str) -> None:
         """What was asked for is not written after all."""
-        if self._ledger.gave_up(name):
+        if self._ledger.release(name):
             self._look()
 
-    def failed(self, name: str, version: str, error: BaseException) -> None:
+    def handle_failure(self, name: str, version: str, error: BaseException) -> None:
         """``error`` came of a write that was made on this resourceVersion: refused, or nobody knows."""
         if isinstance(error, _REFUSED):
-            self.not_sent(name)
-        elif self._ledger.uncertain(name, version):
+            self.release(name)
+        elif self._ledger.mark_uncertain(name, version):
             self._look()
 
     def usage(self) -> list[BudgetUsage]:

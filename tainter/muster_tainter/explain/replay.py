@@ -175,7 +175,7 @@ class PolicyReplay:
         self._record(name, decision)
         self._plan(name, decision.again_at)
         freed = self._note(node)
-        freed = self._ledger.settled(name) or freed
+        freed = self._ledger.confirm(name) or freed
         concerned = self._incidents.note(name, self._opened(name, decision))
         if any(change.step is FaultStep.OPENED for change in decision.changes):
             self._note_incidents(name, decision)

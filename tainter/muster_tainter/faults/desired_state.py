@@ -174,7 +174,7 @@ def decide(
     policy: Policy,
     now: float,
     released: Mapping[OurTaint, str] | None = None,
-    around: DecisionContext = EMPTY_CONTEXT,
+    context: DecisionContext = EMPTY_CONTEXT,
 ) -> Decision:
     """What to do about ``node``. ``now``: seconds since the epoch; ``released``: taints that a person took off."""
     if not is_managed(node):
@@ -190,17 +190,17 @@ def decide(
         annotations = {ANNOTATION: None, UNREADABLE_ANNOTATION: aside}
         text = f"annotation {ANNOTATION} cannot be read ({error}); kept in {UNREADABLE_ANNOTATION} and rebuilt"
         notices.append(Notice("MemoryUnreadable", shorten(text, _MESSAGE_LIMIT), "memory"))
-        memory, changes = advance_faults(memory, report, policy, now, {}, around)
+        memory, changes = advance_faults(memory, report, policy, now, {}, context)
         memory = _with_lost(memory, node, report, policy, now)
     else:
-        memory, changes = advance_faults(memory, report, policy, now, released or {}, around)
+        memory, changes = advance_faults(memory, report, policy, now, released or {}, context)
     notices += [notice for change in changes for notice in _told(change, policy)]
     memory = remembered.fit_record(memory)
     wants = _wants(memory, policy, now)
     withheld, waiting = "", list[Fault]()
-    if around.withhold:
+    if context.withhold:
         new = [taint for taint in wants if not _is_set(taint, node, before)]
-        withheld = around.withhold if new else ""
+        withheld = context.withhold if new else ""
         waiting = [wants[taint][0] for taint in new]
         wants = {taint: faults for taint, faults in wants.items() if taint not in new}
         wants |= dict.fromkeys(_stand_ins(node, before, wants, waiting, changes, policy), waiting)
@@ -213,7 +213,7 @@ def decide(
         memory = remembered.fit_record(msgspec.structs.replace(memory, ours=held, tainted=tainted))
     taint_changes = _taint_changes(node, taints, before, wants, changes)
     notices += _taint_notices(taint_changes, before, policy)
-    silence = _silence(memory, around)
+    silence = _silence(memory, context)
     condition = _condition(memory, report, policy, withheld, silence)
     if withheld and not withheld_reason(node):
         text = f"{describe_fault(waiting[0])} is not acted upon: {withheld}"
@@ -301,12 +301,12 @@ def _differing(have: dict[str, str], want: Mapping[str, str | None]) -> dict[str
     return {key: value for key, value in want.items() if have.get(key) != value}
 
 
-def _silence(memory: NodeRecord, around: DecisionContext) -> str:
+def _silence(memory: NodeRecord, context: DecisionContext) -> str:
     """Since when the node's agent is silent, in words; empty: it is not. What it has reported is of the past then."""
     for fault in memory.open:
         if fault.key == SILENT and not fault.over:
             return fault.message or describe_fault(fault)
-    finding = around.outside.get(SILENT)
+    finding = context.external.get(SILENT)
     return "" if finding is None else finding.message
 
 

@@ -30,7 +30,7 @@ class EventOnlyHistory:
     def __init__(self) -> None:
         self._numbers: dict[str, dict[FaultKey, int]] = {}
 
-    def news(self, node: str, report: NodeReport, policy: Policy, now: float) -> list[Notice]:
+    def new_notices(self, node: str, report: NodeReport, policy: Policy, now: float) -> list[Notice]:
         """What is to be said now, and is taken for said from here on. now: seconds since the epoch."""
         found = event_only_notices(report, policy)
         before = self._numbers.get(node, {})

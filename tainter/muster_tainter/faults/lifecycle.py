@@ -76,11 +76,11 @@ def advance_faults(
     policy: Policy,
     now: float,
     released: Mapping[OurTaint, str],
-    around: DecisionContext = EMPTY_CONTEXT,
+    context: DecisionContext = EMPTY_CONTEXT,
 ) -> tuple[NodeRecord, tuple[FaultChange, ...]]:
     """The memory after ``report``, and what changed. ``released``: taints a person took off, and who."""
-    if around.outside:
-        report = replace(report, findings={**(report.findings or {}), **around.outside})
+    if context.external:
+        report = replace(report, findings={**(report.findings or {}), **context.external})
     changes: list[FaultChange] = []
     still_open: list[Fault] = []
     closed: list[ClosedFault] = []
@@ -89,8 +89,8 @@ def advance_faults(
     signed = max(now, report.asked)
     for fault in memory.open:
         want = match_policy(fault, policy)
-        refreshed = _refreshed(fault, report, policy, around)
-        over = _closing(fault, want, report, policy, released, now, around)
+        refreshed = _refreshed(fault, report, policy, context)
+        over = _closing(fault, want, report, policy, released, now, context)
         if over is None and refreshed.occurrence > fault.occurrence:
             if fault.over:  # it was over, and is not
                 penalty = _heavier(penalty, memory, fault.check, policy, now)
@@ -134,15 +134,15 @@ def advance_faults(
     for key, finding in sorted((report.findings or {}).items(), key=lambda item: (item[1].occurrence, item[0])):
         if key in taken or finding.occurrence <= max(rests.get(key[0], 0), rests.get(REST, 0)):
             continue
-        if _is_over(key, finding, memory, report, around):
+        if _is_over(key, finding, memory, report, context):
             continue
-        others = around.others.get(key, 0)
+        others = context.others.get(key, 0)
         rule = _rule_for(key[0], finding, policy, others)
         if rule is None or not rule.opens:
             continue
         fault = _opened(key[0], finding, rule, report.boot, signed)
         if others:
-            fault = msgspec.structs.replace(fault, others=others, incident=around.incident.get(key, ""))
+            fault = msgspec.structs.replace(fault, others=others, incident=context.incident.get(key, ""))
         still_open.append(fault)
         changes.append(FaultChange(FaultStep.OPENED, fault))
     opened = tuple(still_open)
@@ -196,7 +196,7 @@ def _guarded(report: NodeReport, memory: NodeRecord) -> frozenset[FaultKey]:
 
 
 def _is_over(
-    key: FaultKey, finding: ReportedFinding, memory: NodeRecord, report: NodeReport, around: DecisionContext
+    key: FaultKey, finding: ReportedFinding, memory: NodeRecord, report: NodeReport, context: DecisionContext
 ) -> bool:
     """This firing was closed before, here or by its agent, or a person has closed it before it was seen here."""
     if finding.occurrence <= memory.closed_up_to(key):
@@ -206,7 +206,7 @@ def _is_over(
         c.reason == REST and c.check in (key[0], REST) and finding.occurrence <= c.occurrence for c in memory.closed
     ):
         return True
-    over = (*(report.cleared or {}).get(key, ()), *around.over.get(key, ()))
+    over = (*(report.cleared or {}).get(key, ()), *context.over.get(key, ()))
     if any(each.occurrence >= finding.occurrence for each in over):
         return True
     return report.clear_for(key, finding.occurrence) is not None
@@ -219,7 +219,7 @@ def _closing(
     policy: Policy,
     released: Mapping[OurTaint, str],
     now: float,
-    around: DecisionContext,
+    context: DecisionContext,
 ) -> tuple[str, str] | None:
     """(how, by) if the fault is over."""
     if want.taint is not None and want.taint in released:
@@ -227,7 +227,7 @@ def _closing(
     clear = report.clear_for(fault.key, fault.occurrence)
     if clear is not None:
         return PERSON, clear.by or "spec.clear"
-    for over in around.over.get(fault.key, ()):
+    for over in context.over.get(fault.key, ()):
         if over.occurrence >= fault.occurrence and (CloseOn.SOURCE in want.close_on or over.how in want.close_on):
             return _unless_passing(fault, want, now, "source", over.message or over.how)
     if not report.known:
@@ -293,11 +293,11 @@ def _any_left(rest: Fault, report: NodeReport, policy: Policy) -> bool:
     return False
 
 
-def _refreshed(fault: Fault, report: NodeReport, policy: Policy, around: DecisionContext) -> Fault:
+def _refreshed(fault: Fault, report: NodeReport, policy: Policy, context: DecisionContext) -> Fault:
     """With what its finding says now, as far as it is worth a write: a new firing, another boot, a worse judgement, and
     that others have it too where another rule is for that."""
-    fault = _with_others(fault, policy, around)
-    if not report.known and fault.key not in around.outside:
+    fault = _with_others(fault, policy, context)
+    if not report.known and fault.key not in context.external:
         return fault
     boot = report.boot or fault.boot
     if fault.rest and _any_left(fault, report, policy):
@@ -322,7 +322,7 @@ def _refreshed(fault: Fault, report: NodeReport, policy: Policy, around: Decisio
             how=fault.how,
             by=fault.by,
         )
-    if fault.key in around.outside:
+    if fault.key in context.external:
         boot = fault.boot or boot  # it is told until somebody says that it is over: that is no sign of it in this boot
     same = (finding.verdict, finding.fault_class, boot) == (fault.verdict, fault.fault_class, fault.boot)
     if same:
@@ -330,12 +330,12 @@ def _refreshed(fault: Fault, report: NodeReport, policy: Policy, around: Decisio
     return msgspec.structs.replace(fault, verdict=finding.verdict, fault_class=finding.fault_class, boot=boot)
 
 
-def _with_others(fault: Fault, policy: Policy, around: DecisionContext) -> Fault:
+def _with_others(fault: Fault, policy: Policy, context: DecisionContext) -> Fault:
     """More nodes than before are told only where it makes a difference: it would be a write for each node of them."""
-    others = around.others.get(fault.key, 0)
+    others = context.others.get(fault.key, 0)
     if others <= fault.others or fault.rest or fault.check == LOST_CHECK:
         return fault
-    more = msgspec.structs.replace(fault, others=others, incident=around.incident.get(fault.key, fault.incident))
+    more = msgspec.structs.replace(fault, others=others, incident=context.incident.get(fault.key, fault.incident))
     if match_policy(more, policy).rule == match_policy(fault, policy).rule and bool(fault.incident) == bool(
         more.incident
     ):

@@ -56,7 +56,7 @@ class SourceFeeds:
         """Until cancelled; nothing is told before or after."""
         external = self._fleet.external_findings
         conditions = ConditionFeed(
-            self._sources, partial(record_of, self._fleet), external.found, external.over, self._now
+            self._sources, partial(record_of, self._fleet), external.add, external.close, self._now
         )
         self._conditions = conditions
         feed: LokiFeed | None = None  # made where there is a Loki: its catalogue of lines costs time and memory

@@ -76,7 +76,7 @@ class LokiFeed:
 
     def _tracker(self, check: str) -> FindingTracker:
         external = self._fleet.external_findings
-        return FindingTracker(check, partial(record_of, self._fleet), external.found, external.over)
+        return FindingTracker(check, partial(record_of, self._fleet), external.add, external.close)
 
     def _is_known(self, node: str) -> bool:
         return node in self._fleet.nodes

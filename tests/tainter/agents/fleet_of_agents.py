@@ -50,7 +50,7 @@ class FleetOfAgents:
         self.liveness = AgentLiveness(fleet, replica, wake=lambda: None)
         for key, pod in self.pods.items():
             self.liveness.pod_changed(key, None, pod)
-        self.liveness.begin()
+        self.liveness.start()
         self.look()
 
     def add(self, *names: str, reported: bool = True, ready: bool | None = True, **fields: Any) -> None:
@@ -90,7 +90,7 @@ class FleetOfAgents:
         self.look()
 
     def look(self) -> float | None:
-        return self.liveness.round(sees=self.sees)
+        return self.liveness.find_silent(sees=self.sees)
 
     def wait(self, seconds_: float) -> None:
         """Time passes; whatever time alone brings about happens when it is due."""
@@ -114,7 +114,7 @@ class FleetOfAgents:
     def decide(self, name: str, withhold: str = "") -> Decision:
         """Decided, written, and told."""
         outside, over = self.outside.of(name)
-        around = DecisionContext(withhold=withhold, outside=outside, over=over)
+        around = DecisionContext(withhold=withhold, external=outside, over=over)
         made = decide(self.nodes[name], self.healths[name], self.policy, self.now, None, around)
         node = made.applied(self.nodes[name])
         assert made.condition is not None

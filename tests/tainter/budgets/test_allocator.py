@@ -56,7 +56,7 @@ def taint(ledger: BudgetAllocator, name: str, *pools: Pool, rack: int = 0, now: 
     """Asked, written and seen."""
     assert reason(ledger, name, now=now) == ""
     ledger.note(name, standing(rack, *pools, blocked=True, ours=True, tainted_at=now), "2")
-    ledger.settled(name)
+    ledger.confirm(name)
 
 
 # the level
@@ -159,7 +159,7 @@ def test_a_node_that_others_made_unhealthy_leaves_less_room(fields: dict[str, bo
     ledger.note("n1", standing(0, h100, **fields), "2")
     assert reason(ledger, "n0") != ""
     assert reason(ledger, "n1") == ""  # that one is not healthy anyway
-    ledger.gave_up("n1")
+    ledger.release("n1")
     ledger.note("n1", standing(0, h100), "3")
     assert ledger.ready(NOW) == ["n0"]
 
@@ -260,7 +260,7 @@ def test_a_place_is_taken_from_the_moment_it_is_asked_for() -> None:
     ledger = fleet(2, pool(tainted=1))
     assert reason(ledger, "n0") == ""
     assert reason(ledger, "n1") != ""
-    assert ledger.gave_up("n0")
+    assert ledger.release("n0")
     assert ledger.ready(NOW) == ["n1"]
 
 
@@ -268,7 +268,7 @@ def test_a_place_stays_taken_while_nobody_knows_what_came_of_its_write() -> None
     clock = Clock()
     ledger = fleet(2, pool(tainted=1), clock=clock)
     assert reason(ledger, "n0") == ""
-    ledger.uncertain("n0", "1")
+    ledger.mark_uncertain("n0", "1")
     assert reason(ledger, "n1") != ""
     assert UNCERTAIN_S > 60.0  # as long as kube-apiserver works on a request
     clock.s += UNCERTAIN_S - 1
@@ -283,7 +283,7 @@ def test_a_later_version_of_the_node_shows_what_came_of_its_write() -> None:
     h100 = pool(tainted=1)
     ledger = fleet(2, h100)
     assert reason(ledger, "n0") == ""
-    ledger.uncertain("n0", "1")
+    ledger.mark_uncertain("n0", "1")
     assert reason(ledger, "n1") != ""
     ledger.note("n0", standing(0, h100), "1")
     assert ledger.ready(NOW) == []
@@ -294,7 +294,7 @@ def test_a_later_version_of_the_node_shows_what_came_of_its_write() -> None:
 def test_a_clock_that_jumps_does_not_void_a_promise() -> None:
     ledger = fleet(2, pool(tainted=1))
     assert reason(ledger, "n0") == ""
-    ledger.uncertain("n0", "1")
+    ledger.mark_uncertain("n0", "1")
     assert reason(ledger, "n1", now=NOW + 3600) != ""
     assert ledger.ready(NOW + 3600) == []
 
@@ -303,9 +303,9 @@ def test_another_try_keeps_the_place_of_the_one_that_nobody_answered() -> None:
     clock = Clock()
     ledger = fleet(2, pool(tainted=1), clock=clock)
     assert reason(ledger, "n0") == ""
-    ledger.uncertain("n0", "1")
+    ledger.mark_uncertain("n0", "1")
     assert reason(ledger, "n0") == ""
-    ledger.gave_up("n0")  # refused: the first one may still be carried out
+    ledger.release("n0")  # refused: the first one may still be carried out
     assert reason(ledger, "n1") != ""
     assert reason(ledger, "n0") == ""
     clock.s += UNCERTAIN_S + 1
@@ -336,9 +336,9 @@ def test_a_node_that_goes_gives_its_place_free() -> None:
     assert reason(ledger, "n1") != ""
     assert ledger.note("n0", None)
     assert ledger.ready(NOW) == ["n1"]
-    ledger.settled("n0")
-    ledger.gave_up("n0")
-    ledger.uncertain("n0", "1")
+    ledger.confirm("n0")
+    ledger.release("n0")
+    ledger.mark_uncertain("n0", "1")
     assert ledger.ready(NOW) == ["n1"]
 
 
@@ -356,14 +356,14 @@ def test_writers_that_take_turns_never_exceed_a_budget() -> None:
         for _ in range(dice.randrange(4)):
             await asyncio.sleep(0)
         if dice.random() < 0.5:
-            ledger.gave_up(name)
+            ledger.release(name)
             failing.append(name)
             return
         tainted.add(name)
         await asyncio.sleep(0)
         rack = int(name[1:]) % 6
         ledger.note(name, standing(rack, h100, ours=True, blocked=True, tainted_at=NOW), "2")
-        ledger.settled(name)
+        ledger.confirm(name)
 
     async def work() -> None:
         for _ in range(1000):
@@ -388,9 +388,9 @@ def test_when_there_is_room_the_worst_come_first_and_of_those_who_has_waited_lon
     assert reason(ledger, "n0") == reason(ledger, "n1") == ""
     for name, severity in (("n2", MILD), ("n3", SEVERE), ("n4", MILD), ("n5", SEVERE)):
         assert reason(ledger, name, severity) != ""
-    ledger.gave_up("n0")
+    ledger.release("n0")
     assert ledger.ready(NOW) == ["n3"]
-    ledger.gave_up("n1")
+    ledger.release("n1")
     assert ledger.ready(NOW) == ["n3", "n5"]
     ledger.withdraw("n3")
     ledger.withdraw("n5")
@@ -401,7 +401,7 @@ def test_a_milder_node_does_not_take_the_place_that_a_worse_one_waits_for() -> N
     ledger = fleet(3, pool(tainted=1))
     assert reason(ledger, "n0") == ""
     assert reason(ledger, "n1", SEVERE) != ""
-    ledger.gave_up("n0")
+    ledger.release("n0")
     assert reason(ledger, "n2") == "budget: what pool h100 has left (tainted 1) is for worse nodes that wait"
     assert reason(ledger, "n1", SEVERE) == ""
 
@@ -419,7 +419,7 @@ def test_a_worse_node_comes_before_milder_ones_that_wait() -> None:
     ledger = fleet(3, pool(tainted=1))
     assert reason(ledger, "n0") == ""
     assert reason(ledger, "n1", MILD) != ""
-    ledger.gave_up("n0")
+    ledger.release("n0")
     assert reason(ledger, "n2", SEVERE) == ""
     assert ledger.ready(NOW) == []
 
@@ -430,7 +430,7 @@ def test_a_node_that_has_become_worse_is_moved_up() -> None:
     assert reason(ledger, "n1", MILD) != ""
     assert reason(ledger, "n2", MILD) != ""
     assert reason(ledger, "n2", SEVERE) != ""
-    ledger.gave_up("n0")
+    ledger.release("n0")
     assert ledger.ready(NOW) == ["n2"]
 
 
@@ -439,7 +439,7 @@ def test_a_node_that_has_become_milder_is_moved_down() -> None:
     assert reason(ledger, "n0") == ""
     assert reason(ledger, "n1", (3.0,)) != ""
     assert reason(ledger, "n2", SEVERE) != ""
-    ledger.gave_up("n0")
+    ledger.release("n0")
     assert ledger.ready(NOW) == ["n1"]
     assert reason(ledger, "n1", MILD) != ""
     assert ledger.ready(NOW) == ["n2"]
@@ -539,7 +539,7 @@ def test_a_large_fleet_that_fails_at_once_gets_the_places_that_there_are() -> No
     assert ledger.waiting == 12_000
     for name in given:
         ledger.note(name, standing(int(name[1:]) % 1000, h100, ours=True, blocked=True, tainted_at=NOW), "2")
-        ledger.settled(name)
+        ledger.confirm(name)
     called = ledger.ready(NOW + 600)
     assert len(called) == 1500
     for name in reversed(called):

@@ -295,21 +295,21 @@ class Fleet(RuleBasedStateMachine):
             landed = self.carry_out(name, write)
             self.deliver(name)
             if landed:
-                self.ledger.settled(name)
+                self.ledger.confirm(name)
             else:
-                self.ledger.gave_up(name)
+                self.ledger.release(name)
 
     def writes_are_refused(self, refused: list[str]) -> None:
         for name in refused:
             if self.writing.pop(name, None) is not None:
-                self.ledger.gave_up(name)
+                self.ledger.release(name)
 
     def writes_are_not_answered(self, lost: list[str]) -> None:
         for name in lost:
             write = self.writing.pop(name, None)
             if write is not None:
                 self.unknown[name] = write
-                self.ledger.uncertain(name, str(write.version))
+                self.ledger.mark_uncertain(name, str(write.version))
 
     def some_are_carried_out_after_all(self, late: list[str]) -> None:
         for name in late:

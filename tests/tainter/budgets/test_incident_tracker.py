@@ -34,7 +34,7 @@ class Fleet:
 
     def decide(self, name: str) -> None:
         node, health = self.nodes[name], self.healths[name]
-        others, incident = self.alike.around(node, health, ())
+        others, incident = self.alike.find_related(node, health, ())
         around = DecisionContext(others=others, incident=incident)
         self.nodes[name] = decide(node, health, self.policy, NOW, {}, around).applied(node)
         self.alike.note(name, self.nodes[name], health)
@@ -71,7 +71,7 @@ def test_nodes_of_several_racks_that_run_one_job_are_that_job_s_incident(make: A
     fleet = Fleet(POOL + "rules: [{name: hw, action: taint}]")
     for number in range(4):
         fleet.report(f"n{number}", make.health(make.finding()), rack=f"r{number}")
-        fleet.alike.jobs(f"n{number}", ["Job ml/train", f"Job ml/other-{number}"], fleet.nodes[f"n{number}"])
+        fleet.alike.note_jobs(f"n{number}", ["Job ml/train", f"Job ml/other-{number}"], fleet.nodes[f"n{number}"])
     [incident] = fleet.alike.all()
     assert incident.ground == ("job", "Job ml/train")
     assert "on 4 nodes of job=Job ml/train" in incident.text
@@ -81,7 +81,7 @@ def test_jobs_of_a_node_whose_faults_are_over_are_forgotten(make: Any) -> None:
     fleet = Fleet(POOL + "rules: [{name: hw, action: taint}]")
     for number in range(3):
         fleet.report(f"n{number}", make.health(make.finding()), rack=f"r{number}")
-        fleet.alike.jobs(f"n{number}", ["Job ml/train"], fleet.nodes[f"n{number}"])
+        fleet.alike.note_jobs(f"n{number}", ["Job ml/train"], fleet.nodes[f"n{number}"])
     fleet.report("n0", make.health(cleared=(make.cleared(),)), rack="r0")
     fleet.report("n0", make.health(make.finding(occurrence=2)), rack="r0")
     [incident] = fleet.alike.all()

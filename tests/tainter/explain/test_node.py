@@ -52,7 +52,7 @@ class TestExplain:
 
     def test_what_a_budget_or_a_pause_withholds_is_said_with_its_reason(self, make: Any) -> None:
         health = make.health(make.finding())
-        decision = decide(make.node(), health, POLICY, NOW, around=DecisionContext(withhold="paused by ada: switches"))
+        decision = decide(make.node(), health, POLICY, NOW, context=DecisionContext(withhold="paused by ada: switches"))
         node = decision.applied(make.node())
         status = msgspec.structs.replace(node.status, conditions=(decision.condition,))
         node = msgspec.structs.replace(node, status=status)

@@ -58,7 +58,7 @@ def test_lost_memory_beside_forty_failures_keeps_the_taint_it_cannot_explain(mak
 def test_an_agent_that_comes_back_ends_its_silence_also_beside_forty_failures(make: Any) -> None:
     health = make.health(*many(make, 45))
     node, _ = settle(make.node(), health)
-    node, _ = settle(node, health, around=DecisionContext(outside={SILENT: SILENCE}))
+    node, _ = settle(node, health, around=DecisionContext(external={SILENT: SILENCE}))
     over = ClearedFault(component=SILENT[1], reason=SILENT[2], occurrence=SILENCE.occurrence, how="source", at="")
     node, _ = settle(node, health, around=DecisionContext(over={SILENT: (over,)}))
     node, _ = settle(node, make.health(boot="boot-2"))
@@ -96,7 +96,7 @@ LOKI = parse_policy("rules: [{name: hardware, action: taint, closeOn: [proof], p
 
 def test_what_a_log_service_still_tells_of_an_earlier_boot_was_not_seen_in_this_one(make: Any) -> None:
     finding = make.finding(fault_class="replace")
-    around = DecisionContext(outside={("loki", finding.component, finding.reason): finding})
+    around = DecisionContext(external={("loki", finding.component, finding.reason): finding})
     node, _ = settle(make.node(), make.health(), LOKI, around=around)
     assert recall_record(node).open[0].boot == "boot-1"
     node, _ = settle(node, make.health(boot="boot-2"), LOKI, around=around)
@@ -132,7 +132,7 @@ def test_a_condition_that_a_person_closed_stays_closed_while_its_source_is_not_h
     policy = parse_policy("rules: [{name: all, action: taint, holdDown: 0s}]")
     finding = make.finding(component="host", reason="Kaputt", occurrence=1_700_000_000, fault_class="")
     key = ("condition", "host", "Kaputt")
-    around = DecisionContext(outside={key: finding})
+    around = DecisionContext(external={key: finding})
     node, _ = settle(make.node(), make.health(), policy, around=around)
     clear = ClearEntry(check="condition", component="host", occurrence=finding.occurrence, by="ada")
     node, _ = settle(node, make.health(clear=(clear,)), policy, around=around)

@@ -29,8 +29,8 @@ def over(reason: str, occurrence: int = 1) -> ClearedFault:
 def test_what_one_source_says_leaves_room_for_the_others() -> None:
     outside = ExternalFindings(lambda _: None)
     for n in range(KEYS_LIMIT + 5):
-        outside.found("n1", "podlog", finding(f"Pattern{n}"))
-    outside.found("n1", "agent", finding("Silent"))
+        outside.add("n1", "podlog", finding(f"Pattern{n}"))
+    outside.add("n1", "agent", finding("Silent"))
     found, _ = outside.of("n1")
     assert ("agent", "host", "Silent") in found
     assert len(found) == KEYS_LIMIT + 1
@@ -65,9 +65,9 @@ def tainter() -> Tainter:
 async def test_who_leads_again_believes_no_source_of_its_earlier_time(tainter: Tainter) -> None:
     """Another leader has seen to it meanwhile; what it closed is forgotten after a day, and would be opened anew."""
     outside = tainter.fleet.external_findings
-    outside.found("n1", "loki", finding("Xid79"))
-    outside.found("n1", "agent", finding("Silent"))
-    outside.over("n1", "condition", over("KernelDeadlock"))
+    outside.add("n1", "loki", finding("Xid79"))
+    outside.add("n1", "agent", finding("Silent"))
+    outside.close("n1", "condition", over("KernelDeadlock"))
     leading = asyncio.create_task(tainter.lead())
     deadline = time.monotonic() + WAIT_S
     try:

@@ -277,15 +277,15 @@ class Fleet(RuleBasedStateMachine):
         if not pending.decision.writes:
             return
         if fate == "refused" or version != self.nodes[name].metadata.resource_version:
-            self.ledger.gave_up(name)
+            self.ledger.release(name)
         elif fate == "lost":
-            self.ledger.uncertain(name, version)
+            self.ledger.mark_uncertain(name, version)
         else:
             self.land(name, pending.decision)
             if fate == "answered":
-                self.ledger.settled(name)
+                self.ledger.confirm(name)
             else:
-                self.ledger.uncertain(name, version)
+                self.ledger.mark_uncertain(name, version)
 
     @rule()
     def leader_dies(self) -> None:
@@ -344,7 +344,7 @@ class Fleet(RuleBasedStateMachine):
                 if decision.writes:
                     wrote = True
                     self.land(name, decision)
-                    self.ledger.settled(name)
+                    self.ledger.confirm(name)
             if not wrote:
                 break
         else:

@@ -68,7 +68,7 @@ class TestNotClearing:
     def test_215_a_condition_of_another_agent_that_is_over_leaves_no_taint(self, make: Any) -> None:
         found = make.finding("KernelDeadlock", component="host", fault_class="reboot")
         key = ("condition", "host", "KernelDeadlock")
-        node = settled(make.node(), make.health(), outside={key: found})
+        node = settled(make.node(), make.health(), external={key: found})
         assert keys(node) == ["muster.dev/faulty"]
         over = make.cleared("source", component="host", reason="KernelDeadlock")
         assert keys(settled(node, make.health(), now=T0 + 60, over={key: (over,)})) == []

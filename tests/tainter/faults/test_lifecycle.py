@@ -362,24 +362,24 @@ class TestOutside:
     KEY = ("condition", "host", "KernelDeadlock")
 
     def test_what_a_source_finds_taints_without_any_agent(self, make: Any) -> None:
-        around = DecisionContext(outside={self.KEY: self.FINDING})
+        around = DecisionContext(external={self.KEY: self.FINDING})
         node = settled(make.node(), None, policy(), NOW, around)
         assert (tainted(node), recall_record(node).open[0].check) == (True, "condition")
 
     def test_its_word_that_it_is_over_closes_it(self, make: Any) -> None:
-        node = settled(make.node(), make.health(), policy(), NOW, DecisionContext(outside={self.KEY: self.FINDING}))
+        node = settled(make.node(), make.health(), policy(), NOW, DecisionContext(external={self.KEY: self.FINDING}))
         over = ClearedFault(component="host", reason="KernelDeadlock", occurrence=1_800_000_000, how="source", at="")
         around = DecisionContext(over={self.KEY: (over,)})
         node = settled(node, make.health(), policy(), NOW + 60, around)
         assert (tainted(node), recall_record(node).closed[0].how) == (False, "source")
 
     def test_the_same_firing_told_again_by_a_new_leader_opens_nothing(self, make: Any) -> None:
-        around = DecisionContext(outside={self.KEY: self.FINDING})
+        around = DecisionContext(external={self.KEY: self.FINDING})
         node = settled(make.node(), make.health(), policy(), NOW, around)
         over = ClearedFault(component="host", reason="KernelDeadlock", occurrence=1_800_000_000, how="source", at="")
         node = settled(node, make.health(), policy(), NOW + 60, DecisionContext(over={self.KEY: (over,)}))
         assert not tainted(settled(node, make.health(), policy(), NOW + 90, around))
 
     def test_silence_of_the_source_closes_nothing(self, make: Any) -> None:
-        node = settled(make.node(), make.health(), policy(), NOW, DecisionContext(outside={self.KEY: self.FINDING}))
+        node = settled(make.node(), make.health(), policy(), NOW, DecisionContext(external={self.KEY: self.FINDING}))
         assert tainted(settled(node, make.health(boot="b2"), policy(), NOW + 60))

@@ -240,9 +240,9 @@ pools: [{name: all, selector: {}, drain: {when: now}}]
     from muster_tainter.faults.decision_context import DecisionContext
 
     finding = make.finding("AgentSilent", component="host", fault_class="")
-    around = DecisionContext(outside={("agent", "host", "AgentSilent"): finding})
+    around = DecisionContext(external={("agent", "host", "AgentSilent"): finding})
     node = make.node()
-    node = decide(node, make.health(), taints, NOW, around=around).applied(node)
+    node = decide(node, make.health(), taints, NOW, context=around).applied(node)
     assert [taint.key for taint in node.spec.taints] == ["muster.dev/unknown"]
     assert find_drain_order(node, taints, NOW) is None
 

@@ -37,10 +37,10 @@ class Handed:
         self._found = found
         self._over = over
 
-    def found(self, *one: Any) -> None:
+    def add(self, *one: Any) -> None:
         self._found.append(one)
 
-    def over(self, *one: Any) -> None:
+    def close(self, *one: Any) -> None:
         self._over.append(one)
 
 
