@@ -22,21 +22,19 @@ from muster_kube.api.times import rfc3339, rfc3339_whole
 from muster_kube.nodehealth import CLEAR_LIMIT, PATH, ClearEntry, NodeHealth
 from muster_tainter.events.recorder import condition_patch
 from muster_tainter.faults.desired_state import (
-    CONDITION,
     FAULTY_LABEL,
     MANAGED_LABEL,
     OUR_ANNOTATIONS,
     OUR_LABELS,
     Decision,
     decide,
-    describe_fault,
-    format_taint,
     is_managed,
     is_ours,
 )
 from muster_tainter.faults.manual_clear import clear_entries
 from muster_tainter.faults.node_record import LOST_CHECK, NodeRecord, as_our_taint, read_record
 from muster_tainter.faults.node_report import read_report
+from muster_tainter.faults.wording import CONDITION, describe_fault, format_taint
 from muster_tainter.policy.rules import OUR_PREFIX, STARTUP_KEY, Policy
 
 NODES = "/api/v1/nodes"

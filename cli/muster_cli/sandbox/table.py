@@ -7,7 +7,7 @@ import msgspec
 
 from muster_kube.api.objects import Node
 from muster_kube.nodehealth import NodeHealth
-from muster_tainter.faults.desired_state import withheld_reason
+from muster_tainter.faults.wording import withheld_reason
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -12,7 +12,7 @@ from muster_checks.base.vocabulary import shorten
 from muster_kube.api.objects import Node
 from muster_kube.api.times import rfc3339_whole, seconds
 from muster_kube.nodehealth import NodeHealth, ReportedFinding, ReportedMeasurement
-from muster_tainter.faults.desired_state import CONDITION, FAULTY_LABEL, MANAGED_LABEL, format_taint, is_managed
+from muster_tainter.faults.desired_state import FAULTY_LABEL, MANAGED_LABEL, is_managed
 from muster_tainter.faults.node_record import (
     ANNOTATION,
     LOST_CHECK,
@@ -25,6 +25,7 @@ from muster_tainter.faults.node_record import (
 )
 from muster_tainter.faults.node_report import NodeReport, read_report
 from muster_tainter.faults.policy_match import FaultPolicy, confirmed_at, current_penalty, held_until, match_policy
+from muster_tainter.faults.wording import CONDITION, format_taint
 from muster_tainter.policy.recovery import read_proof_request
 from muster_tainter.policy.rules import STARTUP_KEY, CloseOn, Policy
 from muster_tainter.verification.text import format_proof

@@ -3,7 +3,7 @@
 ``decide`` of a Node that a decision was applied to decides nothing: the Node's own annotation is the only memory.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,42 +28,29 @@ from muster_tainter.faults.node_record import (
 )
 from muster_tainter.faults.node_report import NodeReport, UnusableHealth, read_report
 from muster_tainter.faults.policy_match import confirmed_at, held_until, match_policy
+from muster_tainter.faults.wording import (
+    MESSAGE_LIMIT,
+    Notice,
+    TaintChange,
+    describe_fault,
+    fault_notices,
+    node_condition,
+    taint_notices,
+    withheld_reason,
+)
 from muster_tainter.policy.repair import LABEL as REPAIR_LABEL
 from muster_tainter.policy.rules import OUR_PREFIX, SILENT, STARTUP_KEY, Policy
 
 FAULTY_LABEL = "muster.dev/faulty"
 HEALTH_LABEL = "muster.dev/health"
 MANAGED_LABEL = "muster.dev/managed"
-CONDITION = "muster.dev/Healthy"
 READY = "Ready"  # the kubelet's
 OUR_LABELS = (FAULTY_LABEL, HEALTH_LABEL, MANAGED_LABEL, TESTING_LABEL, REPAIR_LABEL)
 OUR_ANNOTATIONS = (ANNOTATION, UNREADABLE_ANNOTATION)
 
 _ASIDE_LIMIT = 16 << 10  # characters of an unreadable annotation that are kept
-_MESSAGE_LIMIT = 800  # bytes of an event's or condition's message; the API takes 1024 of an event's
 
 _HEALTH = {Verdict.PASS: "pass", Verdict.SKIP: "pass", Verdict.WARN: "warn", Verdict.FAIL: "fail"}
-
-
-@dataclass(frozen=True)
-class Notice:
-    """An Event on the Node. ``about``: what it is counted together with (fault or taint)."""
-
-    reason: str
-    message: str
-    about: str
-    warning: bool = True
-
-
-@dataclass(frozen=True)
-class TaintChange:
-    """One line of the log. rule: the rules that want the taint, or wanted it; first: the node had none of ours."""
-
-    taint: Taint
-    added: bool
-    rule: str
-    why: str
-    first: bool = False
 
 
 @dataclass(frozen=True)
@@ -189,12 +176,12 @@ def decide(
         aside = node.metadata.annotations[ANNOTATION][:_ASIDE_LIMIT]
         annotations = {ANNOTATION: None, UNREADABLE_ANNOTATION: aside}
         text = f"annotation {ANNOTATION} cannot be read ({error}); kept in {UNREADABLE_ANNOTATION} and rebuilt"
-        notices.append(Notice("MemoryUnreadable", shorten(text, _MESSAGE_LIMIT), "memory"))
+        notices.append(Notice("MemoryUnreadable", shorten(text, MESSAGE_LIMIT), "memory"))
         memory, changes = advance_faults(memory, report, policy, now, {}, context)
         memory = _with_lost(memory, node, report, policy, now)
     else:
         memory, changes = advance_faults(memory, report, policy, now, released or {}, context)
-    notices += [notice for change in changes for notice in _told(change, policy)]
+    notices += [notice for change in changes for notice in fault_notices(change, policy)]
     memory = remembered.fit_record(memory)
     wants = _wants(memory, policy, now)
     withheld, waiting = "", list[Fault]()
@@ -212,12 +199,12 @@ def decide(
         tainted = rfc3339_whole(now) if held and not memory.ours else memory.tainted
         memory = remembered.fit_record(msgspec.structs.replace(memory, ours=held, tainted=tainted))
     taint_changes = _taint_changes(node, taints, before, wants, changes)
-    notices += _taint_notices(taint_changes, before, policy)
+    notices += taint_notices(taint_changes, before, policy)
     silence = _silence(memory, context)
-    condition = _condition(memory, report, policy, withheld, silence)
+    condition = node_condition(memory, report, policy, withheld, silence)
     if withheld and not withheld_reason(node):
         text = f"{describe_fault(waiting[0])} is not acted upon: {withheld}"
-        notices.append(Notice("TaintWithheld", shorten(text, _MESSAGE_LIMIT), "withheld"))
+        notices.append(Notice("TaintWithheld", shorten(text, MESSAGE_LIMIT), "withheld"))
     labels = {FAULTY_LABEL: "true" if held else None, HEALTH_LABEL: _health(report, silence), TESTING_LABEL: None}
     if isinstance(health, NodeHealth):
         labels[TESTING_LABEL] = check_under_test(health)
@@ -292,7 +279,7 @@ def _hands_off(node: Node) -> Decision:
             node.metadata.labels, dict.fromkeys((FAULTY_LABEL, HEALTH_LABEL, TESTING_LABEL, REPAIR_LABEL))
         ),
         annotations=_differing(node.metadata.annotations, dict.fromkeys(OUR_ANNOTATIONS)),
-        notices=tuple(_taint_notices(gone, memory, None)),
+        notices=tuple(taint_notices(gone, memory, None)),
         taint_changes=gone,
     )
 
@@ -407,111 +394,3 @@ def _taint_changes(
 
 def _keys(faults: tuple[Fault, ...]) -> set[tuple[str, str, str]]:
     return {fault.key for fault in faults}
-
-
-def format_taint(taint: Taint | OurTaint) -> str:
-    """As kubectl takes it: ``key=value:effect``."""
-    return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
-
-
-def describe_fault(fault: Fault) -> str:
-    """One line: which fault, and the evidence."""
-    if fault.rest:
-        return f"{fault.rest} more faults of {fault.check}"
-    text = f"{fault.check} {fault.component} {fault.reason}"
-    return f"{text}: {fault.message}" if fault.message else text
-
-
-def _told(change: FaultChange, policy: Policy) -> list[Notice]:
-    fault = change.fault
-    about = "/".join(fault.key)
-    if change.step is FaultStep.CLOSED:
-        text = shorten(f"closed ({change.how}, {change.by}): {describe_fault(fault)}", _MESSAGE_LIMIT)
-        return [Notice("FaultClosed", text, about, warning=False)]
-    if change.step is FaultStep.OVER:
-        text = shorten(
-            f"over ({change.how}, {change.by}), held as it comes and goes: {describe_fault(fault)}", _MESSAGE_LIMIT
-        )
-        return [Notice("FaultHeld", text, about, warning=False)]
-    if fault.key == SILENT:
-        text = f"{fault.message} [rule {match_policy(fault, policy).rule}]"
-        return [Notice(fault.reason, shorten(text, _MESSAGE_LIMIT), about)]
-    again = " again" if change.step is FaultStep.RAISED else ""
-    asks = f" [{fault.fault_class}, rule {match_policy(fault, policy).rule}]"
-    return [
-        Notice("NodeFaultOpened", shorten(describe_fault(fault), _MESSAGE_LIMIT - len(asks) - 8) + again + asks, about)
-    ]
-
-
-def _taint_notices(changes: tuple[TaintChange, ...], before: NodeRecord, policy: Policy | None) -> list[Notice]:
-    notices = []
-    for change in changes:
-        text = format_taint(change.taint)
-        if not change.added:
-            message = shorten(f"{text}: {change.why}", _MESSAGE_LIMIT)
-            notices.append(Notice("NodeUntainted", message, text, warning=False))
-        elif as_our_taint(change.taint) in before.ours and policy is not None and change.why == "put back":
-            message = f"{text} was removed without a word that its fault is over; muster clear NODE releases the node"
-            notices.append(Notice("TaintPutBack", message, text))
-        else:
-            notices.append(Notice("NodeTainted", shorten(f"{text}: {change.why}", _MESSAGE_LIMIT), text))
-    return notices
-
-
-_WITHHELD = "; no taint: "
-
-
-def withheld_reason(node: Node) -> str:
-    """Why a taint that is wanted is not set, as the condition says; empty: none is wanted, or all are set."""
-    return next((c.message.partition(_WITHHELD)[2] for c in node.status.conditions if c.type == CONDITION), "")
-
-
-def _first(faults: Iterable[Fault]) -> Fault:
-    """The one to show: what is open before what is only held."""
-    return min(faults, key=lambda fault: bool(fault.over))
-
-
-def _condition(memory: NodeRecord, report: NodeReport, policy: Policy, withheld: str, silence: str) -> NodeCondition:
-    faults = [fault for fault in memory.open if fault.key != SILENT]
-    if silence and not faults:
-        tail = f"{_WITHHELD}{withheld}" if withheld else ""
-        return NodeCondition(
-            type=CONDITION, status="Unknown", reason=SILENT[2], message=shorten(silence, _MESSAGE_LIMIT) + tail
-        )
-    if memory.open:
-        fault = _first(faults or memory.open)
-        want = match_policy(fault, policy)
-        more = f"; {len(memory.open) - 1} more" if len(memory.open) > 1 else ""
-        over = f"; over since {fault.over} ({fault.how}), held" if fault.over else ""
-        tail = f" (class {fault.fault_class or 'none'}, rule {want.rule or 'none'}, since {fault.since}{over}{more})"
-        tail += f"{_WITHHELD}{withheld}" if withheld else ""
-        return NodeCondition(
-            type=CONDITION,
-            status="False",
-            reason="Faults" if fault.rest else fault.reason,
-            message=shorten(describe_fault(fault), _MESSAGE_LIMIT) + tail,
-        )
-    if not report.known:
-        reason = "ReportUnreadable" if report.error else "NoReport"
-        return NodeCondition(
-            type=CONDITION,
-            status="Unknown",
-            reason=reason,
-            message=shorten(report.error or "no agent has reported yet"),
-        )
-    match report.verdict:
-        case Verdict.UNKNOWN:
-            return NodeCondition(
-                type=CONDITION, status="Unknown", reason="NotMeasured", message="a check could not measure"
-            )
-        case Verdict.FAIL | Verdict.WARN:
-            failing = sorted(
-                (f for f in (report.findings or {}).items() if f[1].verdict == report.verdict), key=lambda item: item[0]
-            )
-            key, finding = failing[0] if failing else (("", "", ""), None)
-            message = f"{key[0]} {key[1]} {key[2]}: {finding.message}" if finding else f"verdict {report.verdict}"
-            reason = "Failures" if report.verdict == Verdict.FAIL else "Warnings"
-            status = "False" if report.verdict == Verdict.FAIL else "True"
-            return NodeCondition(type=CONDITION, status=status, reason=reason, message=shorten(message, _MESSAGE_LIMIT))
-        case _:
-            return NodeCondition(type=CONDITION, status="True", reason="Passed", message="every check passed")

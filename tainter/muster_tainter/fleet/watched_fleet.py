@@ -10,9 +10,9 @@ from muster_kube.api.client import KubeClient
 from muster_kube.api.objects import ManagedNode, Node
 from muster_kube.controller.reflector import Reflector
 from muster_kube.nodehealth import NodeHealth
-from muster_tainter.faults.desired_state import Notice
 from muster_tainter.faults.external_findings import ExternalFindings
 from muster_tainter.faults.node_report import UnusableHealth
+from muster_tainter.faults.wording import Notice
 from muster_tainter.fleet.interface import NODES_PATH
 from muster_tainter.fleet.projection import slim_health, slim_node
 from muster_tainter.policy.label_backfill import LabelBackfill

@@ -18,8 +18,9 @@ from muster_kube.api.objects import Node
 from muster_kube.nodehealth import NodeHealth, NodeHealthStatus
 from muster_tainter.controller import Tainter
 from muster_tainter.faults.check_history import check_under_test
-from muster_tainter.faults.desired_state import HEALTH_LABEL, format_taint, is_managed
+from muster_tainter.faults.desired_state import HEALTH_LABEL, is_managed
 from muster_tainter.faults.node_record import read_record
+from muster_tainter.faults.wording import format_taint
 from muster_tainter.fleet.watched_fleet import WatchedFleet
 from muster_tainter.http.job_nodes import NodeLocator, read_query
 from muster_tainter.http.responses import json_response, read_bearer_token, read_body, refusal_response

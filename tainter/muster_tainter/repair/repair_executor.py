@@ -22,7 +22,6 @@ from muster_kube.api.errors import (
 )
 from muster_kube.api.objects import Node
 from muster_kube.controller.backoff import Backoff
-from muster_tainter.faults.desired_state import Notice, describe_fault
 from muster_tainter.faults.node_record import (
     ANNOTATION,
     NodeRecord,
@@ -31,6 +30,7 @@ from muster_tainter.faults.node_record import (
     fit_record,
     read_record,
 )
+from muster_tainter.faults.wording import Notice, describe_fault
 from muster_tainter.fleet.interface import FIELD_MANAGER, NODES_PATH, Fleet
 from muster_tainter.fleet.replica import Replica
 from muster_tainter.periodic import Rounds, finish_write

@@ -32,8 +32,8 @@ from muster_kube.nodehealth import (
     ReportedMeasurement,
     RequestAnswer,
 )
-from muster_tainter.faults.desired_state import CONDITION
 from muster_tainter.faults.node_record import ClosedFault, Fault, NodeRecord
+from muster_tainter.faults.wording import CONDITION
 
 NOW = 1_800_000_000.0
 NOTHING_ASKED = NodeHealthSpec()
