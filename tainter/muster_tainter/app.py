@@ -71,7 +71,7 @@ async def run(settings: TainterSettings) -> int:
         repairing = await stack.enter_async_context(leads(max_connections=12))
         locating = await stack.enter_async_context(KubeClient(config, user_agent=agent, max_connections=LISTS_AT_ONCE))
         trials_in = settings.trials_namespace or config.namespace
-        doorkeeper = TrialAuthorizer(reviewing, Reviews(reviewing), trials_in)
+        authorizer = TrialAuthorizer(reviewing, Reviews(reviewing), trials_in)
         trials = VolumeTrials(VolumeTrialRunner(trying, trials_in))
         replica = Replica(
             leading, settings.dry_run, namespace, led_until=lambda: seconds(elector.led_until or "") or None
@@ -84,8 +84,8 @@ async def run(settings: TainterSettings) -> int:
             agents=AgentPodSelector(settings.agent_namespace or namespace, settings.agent_selector),
             accelerators=settings.accelerators,
         )
-        braked = asyncio.Event()
-        pause = Pause(client, namespace, on_change=braked.set, registry=metrics.registry)
+        pause_changed = asyncio.Event()
+        pause = Pause(client, namespace, on_change=pause_changed.set, registry=metrics.registry)
         tainter.fleet.withheld = lambda: pause.reason
         tainter.blind = lambda: pause.not_ready
 
@@ -95,17 +95,17 @@ async def run(settings: TainterSettings) -> int:
                     await pause.wait_synced()
             await tainter.lead()
 
-        around = FleetStatus(
+        status = FleetStatus(
             leading, tainter.budgets.usage, tainter.incidents.all, lambda: pause.reason, dry_run=settings.dry_run
         )
-        feed = FleetFeed(tainter, around)
+        feed = FleetFeed(tainter, status)
         tainter.on_news = feed.changed
         page = page_routes(tainter.fleet, feed, ClearHandler(reviewing, Reviews(reviewing)))
         listener = listen(settings.host, settings.port)
         stack.callback(listener.close)
         server = QuietServer(
             uvicorn.Config(
-                make_app(tainter, metrics, doorkeeper, trials, NodeLocator(locating), page),
+                make_app(tainter, metrics, authorizer, trials, NodeLocator(locating), page),
                 log_config=None,
                 access_log=False,
                 lifespan="off",
@@ -123,7 +123,7 @@ async def run(settings: TainterSettings) -> int:
         parts = _started(
             tainter.watch(),
             pause.run(),
-            follow_pause(pause, braked, tainter, client, replica),
+            follow_pause(pause, pause_changed, tainter, client, replica),
             follow_policy(policy, tainter, client, metrics, replica),
             *webhook,
         )
@@ -148,7 +148,7 @@ def _started(*jobs: Coroutine[Any, Any, None]) -> list[asyncio.Task[None]]:
 
 async def follow_pause(
     pause: Pause,
-    braked: asyncio.Event,
+    pause_changed: asyncio.Event,
     tainter: Tainter,
     client: KubeClient,
     replica: Replica,
@@ -156,8 +156,8 @@ async def follow_pause(
     """Decide anew when somebody pauses or resumes, for ever; the leader tells of it by an Event."""
     told = ""
     while True:
-        await braked.wait()
-        braked.clear()
+        await pause_changed.wait()
+        pause_changed.clear()
         tainter.pause_changed()
         if pause.reason != told and replica.may_write():
             await record_pause_event(client, pause.reason, namespace=replica.namespace, now=time.time())

@@ -69,7 +69,7 @@ class Rounds:
         """Something that is no node's own has changed."""
         self._wake.set()
 
-    async def see(
+    async def list_marked(
         self, client: KubeClient, path: str, kind: type[_Seen], label: str, observe: Callable[[_Seen], None]
     ) -> None:
         """Before the first round: what the leader before us wrote last (each object of it bears ``label``) may not have

@@ -47,7 +47,7 @@ class Server:
 async def test_nobody_is_asked_what_is_under_way_while_a_taint_waits() -> None:
     idle, server, seen = asyncio.Event(), Server(), list[str]()
     seeing = asyncio.create_task(
-        made(idle).see(server, "/nodes", Node, "a-label", lambda node: seen.append(node.metadata.name))  # type: ignore[arg-type]  # as much of a client as is called
+        made(idle).list_marked(server, "/nodes", Node, "a-label", lambda node: seen.append(node.metadata.name))  # type: ignore[arg-type]  # as much of a client as is called
     )
     for _ in range(20):
         await asyncio.sleep(0)
@@ -64,7 +64,7 @@ async def test_taints_that_never_end_hold_it_up_for_a_while_only() -> None:
 
 async def test_a_server_that_is_away_is_asked_until_it_answers() -> None:
     server, seen = Server(failures=3), list[Node]()
-    await asyncio.wait_for(made().see(server, "/nodes", Node, "a-label", seen.append), GUARD_S)  # type: ignore[arg-type]  # as much of a client as is called
+    await asyncio.wait_for(made().list_marked(server, "/nodes", Node, "a-label", seen.append), GUARD_S)  # type: ignore[arg-type]  # as much of a client as is called
     assert (len(server.asked), len(seen)) == (4, 2)
 
 

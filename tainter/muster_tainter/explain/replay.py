@@ -80,7 +80,7 @@ class PolicyReplay:
         self._now = 0.0
         self._nodes: dict[str, Node] = {}
         self._healths: dict[str, NodeHealth] = {}
-        self._ledger = BudgetAllocator(lambda: self._now, policy.pools)
+        self._allocator = BudgetAllocator(lambda: self._now, policy.pools)
         marks = [rule.match.correlated + 1 for rule in policy.rules if rule.match.correlated is not None]
         self._incidents = IncidentIndex(policy.incidents, marks)
         self._seen: dict[str, dict[FaultKey, tuple[int, float]]] = {}  # findings: their number, and since when
@@ -127,7 +127,7 @@ class PolicyReplay:
     def _run_until(self, end: float) -> None:
         """Everything that time alone brings, until ``end``."""
         while True:
-            at = min(self._due[0][0] if self._due else _NEVER, self._ledger.next_room_at(self._now))
+            at = min(self._due[0][0] if self._due else _NEVER, self._allocator.next_room_at(self._now))
             if at > end:
                 return
             self._now = max(at, self._now)
@@ -137,7 +137,7 @@ class PolicyReplay:
                 if self._again.get(name) == due:
                     del self._again[name]
                     names.append(name)
-            ready = self._ledger.ready(self._now)
+            ready = self._allocator.ready(self._now)
             if not names and not ready and at == self._now:
                 self._now += 1.0  # room was promised and did not come: look again a second later
                 if self._now > end:
@@ -167,20 +167,20 @@ class PolicyReplay:
         around = self._around(node)
         decision = decide(node, health, policy, self._now, {}, around)
         if decision.takes_a_place:
-            shortage = self._ledger.ask(name, severity(decision), self._now)
+            shortage = self._allocator.ask(name, severity(decision), self._now)
             if shortage is not None:
                 decision = decide(node, health, policy, self._now, {}, replace(around, withhold=shortage.reason))
         else:
-            self._ledger.withdraw(name)
+            self._allocator.withdraw(name)
         self._nodes[name] = node = decision.applied(node)
         self._record(name, decision)
         self._plan(name, decision.again_at)
         freed = self._note(node)
-        freed = self._ledger.confirm(name) or freed
+        freed = self._allocator.confirm(name) or freed
         concerned = self._incidents.note(name, self._opened(name, decision))
         if any(change.step is FaultStep.OPENED for change in decision.changes):
             self._note_incidents(name, decision)
-        return [*sorted(concerned), *(self._ledger.ready(self._now) if freed else ())]
+        return [*sorted(concerned), *(self._allocator.ready(self._now) if freed else ())]
 
     def _plan(self, name: str, at: float) -> None:
         if at == _NEVER:
@@ -199,7 +199,7 @@ class PolicyReplay:
         memory = read_record(node)
         tainted_at = seconds(memory.tainted) if memory.tainted else 0.0
         standing = budgeted_node(node, self._policy.pools, ours=bool(memory.ours), tainted_at=tainted_at)
-        return self._ledger.note(node.metadata.name, standing, node.metadata.resource_version)
+        return self._allocator.note(node.metadata.name, standing, node.metadata.resource_version)
 
     def _see(self, name: str, health: NodeHealth) -> None:
         before, seen = self._seen.get(name, {}), {}

@@ -34,7 +34,7 @@ _SLICE = 200  # rows made at once
 def make_app(
     tainter: Tainter,
     metrics: TainterMetrics,
-    doorkeeper: TrialAuthorizer,
+    authorizer: TrialAuthorizer,
     trials: VolumeTrials,
     locator: NodeLocator,
     page: Sequence[Route] = (),
@@ -86,7 +86,7 @@ def make_app(
         try:
             token = read_bearer_token(request)
             asked = read_trial_request(await read_body(request))
-            user = await doorkeeper.admit(token, asked.node)
+            user = await authorizer.admit(token, asked.node)
             return await _unless_gone(request, trials.run(asked, user))
         except HttpRefusal as refusal:
             return refusal_response(refusal)

@@ -61,14 +61,14 @@ class FleetFeed:
     def __init__(
         self,
         tainter: Tainter,
-        around: FleetStatus,
+        status: FleetStatus,
         *,
         now: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._tainter = tainter
         self._fleet = tainter.fleet
-        self._around = around
+        self._status = status
         self._now = now
         self._clock = clock
         self._log: dict[str, int] | None = None  # node: number of its last change, oldest first; None: nobody looks
@@ -178,16 +178,16 @@ class FleetFeed:
         """Made anew once in a tick, however many ask."""
         at, made = self._state
         if self._clock() - at >= TICK_S:
-            around = self._around
+            status = self._status
             made = _encode(
                 {
-                    "leading": around.leading(),
+                    "leading": status.leading(),
                     "synced": self._fleet.synced,
                     "behind": self._tainter.not_ready(),
-                    "paused": around.paused(),
-                    "dryRun": around.dry_run,
-                    "budgets": [row._asdict() for row in islice(filter(is_worth_a_row, around.budgets()), _ROWS)],
-                    "incidents": [_incident(each) for each in islice(around.incidents(), _ROWS)],
+                    "paused": status.paused(),
+                    "dryRun": status.dry_run,
+                    "budgets": [row._asdict() for row in islice(filter(is_worth_a_row, status.budgets()), _ROWS)],
+                    "incidents": [_incident(each) for each in islice(status.incidents(), _ROWS)],
                 }
             )
             self._state = (self._clock(), made)

@@ -1,4 +1,4 @@
-"""The fleet page over HTTP: its files, the fleet, the stream, one node, and clearing.
+"""The fleet page over HTTP: its files, the fleet, the stream, one node, and clear_handler.
 
 The page loads nothing from anywhere else and runs no script but its own: Content-Security-Policy tells browsers so.
 Its addresses are relative, so it works behind ``kubectl proxy`` and any ingress path.
@@ -46,7 +46,7 @@ _SAFE = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 _TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
-_SCRIPTS = ("page", "model", "live", "layout", "map", "glyphs", "lists", "panel", "clearing", "words")
+_SCRIPTS = ("page", "model", "live", "layout", "map", "glyphs", "lists", "panel", "clear_handler", "words")
 FILES = frozenset({"page.css", "icon.svg", *(f"{name}.js" for name in _SCRIPTS)})
 _NEVER = {"Cache-Control": "no-store"}
 
@@ -107,7 +107,7 @@ async def _hung_up(receive: Receive) -> None:
 
 
 def page_routes(
-    fleet: Fleet, feed: FleetFeed, clearing: ClearHandler, *, now: Callable[[], float] = time.time
+    fleet: Fleet, feed: FleetFeed, clear_handler: ClearHandler, *, now: Callable[[], float] = time.time
 ) -> list[Route]:
     async def page(request: Request) -> Response:
         """The fleet page."""
@@ -148,7 +148,7 @@ def page_routes(
         """As `muster clear`, in the name of the token that comes along."""
         try:
             token = read_bearer_token(request)
-            return json_response(await clearing.clear(token, read_clear_request(await read_body(request))), _NEVER)
+            return json_response(await clear_handler.clear(token, read_clear_request(await read_body(request))), _NEVER)
         except HttpRefusal as refusal:
             return refusal_response(refusal)
         except ClientDisconnect:

@@ -22,7 +22,7 @@ from muster_tainter.policy.pools import Pool, Selector
 from muster_tainter.policy.recovery import HoldDown, Proof
 from muster_tainter.policy.repair import REPAIRED, Create, Drain, Job, Quarantine, Remedy, Repair
 from muster_tainter.policy.rules import DeadMan, Match, Policy, Rule, SilentTaint, TaintSpec
-from muster_tainter.policy.sources import MODELS as SOURCES
+from muster_tainter.policy.sources import SOURCE_MODELS as SOURCES
 from muster_tainter.policy.sources import Sources
 
 SIZE_LIMIT = 1 << 20  # bytes; a ConfigMap holds no more

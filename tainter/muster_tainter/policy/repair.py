@@ -76,14 +76,14 @@ def variables(template: JsonValue) -> frozenset[str]:
     return frozenset(name for text in _texts(template) for name in _VARIABLE.findall(text))
 
 
-def filled(template: JsonValue, values: Mapping[str, str]) -> JsonValue:
+def fill_template(template: JsonValue, values: Mapping[str, str]) -> JsonValue:
     """A copy with every variable replaced. Raises KeyError for one without a value."""
     if isinstance(template, str):
         return _VARIABLE.sub(lambda match: values[match[1]], template)
     if isinstance(template, list):
-        return [filled(item, values) for item in template]
+        return [fill_template(item, values) for item in template]
     if isinstance(template, dict):
-        return {key: filled(item, values) for key, item in template.items()}
+        return {key: fill_template(item, values) for key, item in template.items()}
     return template
 
 

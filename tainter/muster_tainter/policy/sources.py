@@ -268,7 +268,7 @@ class Sources(StrictModel):
 
 
 # which model stands under a key of another one, for errors that list what may stand there
-MODELS: dict[tuple[type[BaseModel], str], type[BaseModel]] = {
+SOURCE_MODELS: dict[tuple[type[BaseModel], str], type[BaseModel]] = {
     (Sources, "conditions"): ConditionRule,
     (Sources, "loki"): LokiSource,
     (LokiSource, "kernel"): KernelLines,

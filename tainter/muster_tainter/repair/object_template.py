@@ -11,7 +11,7 @@ from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import NotFound
 from muster_kube.api.objects import Node
 from muster_tainter.faults.node_record import REF_LIMIT, Fault
-from muster_tainter.policy.repair import JOB_KEPT_S, LABEL, Remedy, filled, safe_values, variables
+from muster_tainter.policy.repair import JOB_KEPT_S, LABEL, Remedy, fill_template, safe_values, variables
 from muster_tainter.repair.repair_plan import attempt_id
 
 # annotations of what is made
@@ -87,9 +87,9 @@ async def render_object(
     ApiError."""
     values = await _values(client, node, fault, fault_class, remedy, n)
     if remedy.annotate is not None:
-        annotations = cast("dict[str, str]", filled({**remedy.annotate}, values))
+        annotations = cast("dict[str, str]", fill_template({**remedy.annotate}, values))
         return RenderedObject("annotate " + " ".join(annotations), "by annotation", annotations=annotations)
-    body = cast("dict[str, Any]", filled(remedy.template, values))
+    body = cast("dict[str, Any]", fill_template(remedy.template, values))
     metadata = body["metadata"] = {**body.get("metadata", {})}
     identity = attempt_id(node.metadata.uid, fault_class, fault, n)
     metadata.setdefault("name", f"muster-{fault_class}-{identity}")

@@ -116,7 +116,7 @@ class RepairExecutor:
 
     async def begin(self) -> None:
         """To be called first."""
-        await self.rounds.see(self._client, NODES_PATH, Node, REPAIR_LABEL, self._fleet.observe_node)
+        await self.rounds.list_marked(self._client, NODES_PATH, Node, REPAIR_LABEL, self._fleet.observe_node)
         self.look_at_all()
 
     async def _once(self) -> float:

@@ -81,7 +81,9 @@ class FleetPlanner:
     async def run(self) -> None:
         """Until cancelled; a write under way is waited for, so that the next leader finds it."""
         try:
-            await self.rounds.see(self._client, nodehealth.PATH, NodeHealth, TESTING_LABEL, self._fleet.observe_health)
+            await self.rounds.list_marked(
+                self._client, nodehealth.PATH, NodeHealth, TESTING_LABEL, self._fleet.observe_health
+            )
             self._planned_by = None
             await self.rounds.run(self._once)
         finally:

@@ -109,7 +109,7 @@ class Verifier:
         if self._replica.dry_run:
             return  # nothing is noted at the Nodes either
         try:
-            await self.rounds.see(self._client, nodehealth.PATH, NodeHealth, LABEL, self._fleet.observe_health)
+            await self.rounds.list_marked(self._client, nodehealth.PATH, NodeHealth, LABEL, self._fleet.observe_health)
             self._decided_by = None
             await self.rounds.run(self._once)
         finally:

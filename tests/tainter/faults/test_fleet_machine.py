@@ -1,6 +1,6 @@
 """Random sequences of everything that can happen to a fleet: findings, budgets, pauses, crashes, other writers, clocks.
 
-The agents, other writers and people are modelled; the decisions, the ledger and what ties them together are the real
+The agents, other writers and people are modelled; the decisions, the allocator and what ties them together are the real
 ones. A leader decides and writes later; between the two anything may happen, the leader's death among it. A write on an
 old version of the Node is refused, one that nobody answers was carried out or was not.
 """
@@ -110,7 +110,7 @@ class Fleet(RuleBasedStateMachine):
 
     def lead(self) -> None:
         """A new leader knows what the cluster holds, and nothing else."""
-        self.ledger = BudgetAllocator(lambda: self.monotonic, self.policy.pools)
+        self.allocator = BudgetAllocator(lambda: self.monotonic, self.policy.pools)
         self.pending.clear()
         self.removed.clear()
         for name in NAMES:
@@ -124,7 +124,7 @@ class Fleet(RuleBasedStateMachine):
             ours=bool(memory.ours),
             tainted_at=seconds(memory.tainted) if memory.tainted else 0.0,
         )
-        self.ledger.note(name, standing, node.metadata.resource_version)
+        self.allocator.note(name, standing, node.metadata.resource_version)
 
     def health(self, name: str) -> NodeHealth:
         findings = tuple(self.findings[name].values())
@@ -256,9 +256,9 @@ class Fleet(RuleBasedStateMachine):
         released = self.removed.get(name, {})
         made = decide(node, health, self.policy, self.now, released, around)
         if not made.takes_a_place:
-            self.ledger.withdraw(name)
+            self.allocator.withdraw(name)
             return made
-        shortage = self.ledger.ask(name, severity(made), self.now)
+        shortage = self.allocator.ask(name, severity(made), self.now)
         if shortage is not None:
             made = decide(node, health, self.policy, self.now, released, DecisionContext(withhold=shortage.reason))
         return made
@@ -277,15 +277,15 @@ class Fleet(RuleBasedStateMachine):
         if not pending.decision.writes:
             return
         if fate == "refused" or version != self.nodes[name].metadata.resource_version:
-            self.ledger.release(name)
+            self.allocator.release(name)
         elif fate == "lost":
-            self.ledger.mark_uncertain(name, version)
+            self.allocator.mark_uncertain(name, version)
         else:
             self.land(name, pending.decision)
             if fate == "answered":
-                self.ledger.confirm(name)
+                self.allocator.confirm(name)
             else:
-                self.ledger.mark_uncertain(name, version)
+                self.allocator.mark_uncertain(name, version)
 
     @rule()
     def leader_dies(self) -> None:
@@ -337,14 +337,14 @@ class Fleet(RuleBasedStateMachine):
             self.leader_writes(name, "answered")
         self.monotonic += 120.0  # writes of unknown fate are known by then
         for _ in range(4 * len(NAMES)):
-            order = [*self.ledger.ready(self.now), *NAMES]
+            order = [*self.allocator.ready(self.now), *NAMES]
             wrote = False
             for name in order:
                 decision = self.decision(name)
                 if decision.writes:
                     wrote = True
                     self.land(name, decision)
-                    self.ledger.confirm(name)
+                    self.allocator.confirm(name)
             if not wrote:
                 break
         else:

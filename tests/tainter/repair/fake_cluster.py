@@ -54,7 +54,7 @@ class Died(BaseException):
 
 
 @dataclass
-class World:
+class FakeCluster:
     """nodes: as the server has them; seen: as the leader's watch has; objects: by path; made: paths in the order of
     their making; fail: asked before and after each write, may raise."""
 

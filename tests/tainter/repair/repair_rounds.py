@@ -2,7 +2,7 @@
 
 import asyncio
 
-from tests.tainter.repair.fake_cluster import World
+from tests.tainter.repair.fake_cluster import FakeCluster
 
 from muster_tainter.policy.file import parse_policy
 from muster_tainter.policy.rules import Policy
@@ -28,8 +28,8 @@ def with_repair(text: str) -> Policy:
     return parse_policy(f"{RULES}  - name: all\n    selector: {{}}\n    repair: {text}")
 
 
-def one_node(*classes: str) -> World:
-    world = World()
+def one_node(*classes: str) -> FakeCluster:
+    world = FakeCluster()
     world.add("n1")
     for fault_class in classes:
         world.open_fault("n1", fault_class)
@@ -37,7 +37,7 @@ def one_node(*classes: str) -> World:
 
 
 def go_on(
-    world: World, policy: Policy = POLICY, leader: RepairExecutor | None = None, rounds: int = 6
+    world: FakeCluster, policy: Policy = POLICY, leader: RepairExecutor | None = None, rounds: int = 6
 ) -> RepairExecutor:
     """Looks until nothing changes any more."""
 
@@ -55,6 +55,6 @@ def go_on(
     return asyncio.run(run())
 
 
-def attempt(world: World, fault_class: str = "reset", name: str = "n1") -> tuple[int, str]:
+def attempt(world: FakeCluster, fault_class: str = "reset", name: str = "n1") -> tuple[int, str]:
     known = world.memory(name).attempts[fault_class]
     return known.n, known.stage

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
-from tests.tainter.repair.fake_cluster import World
+from tests.tainter.repair.fake_cluster import FakeCluster
 
 from muster_kube.api.errors import ApiError, Conflict, Forbidden, NotFound, TooManyRequests
 from muster_kube.api.list_decoder import ListPage
@@ -59,7 +59,7 @@ class Server:
 
 @dataclass
 class Bed:
-    world: World
+    world: FakeCluster
     server: Server
     evictor: Evictor
 
@@ -74,7 +74,7 @@ class Bed:
 
 
 def bed(*pods: str, version: str = "v1") -> Bed:
-    world = World()
+    world = FakeCluster()
     world.add("n1")
     world.open_fault("n1")
     world.catch_up()

@@ -5,7 +5,7 @@ import asyncio
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from tests.tainter.repair.fake_cluster import Died, World, unreachable
+from tests.tainter.repair.fake_cluster import Died, FakeCluster, unreachable
 from tests.tainter.repair.repair_rounds import JOB, LABEL, RULES
 
 from muster_kube.api.errors import ApiError
@@ -31,7 +31,7 @@ class Repairs(RuleBasedStateMachine):
 
     @initialize()
     def start(self) -> None:
-        self.world = World()
+        self.world = FakeCluster()
         for number in range(3):
             self.world.add(f"n{number}")
         self.leader: RepairExecutor | None = None

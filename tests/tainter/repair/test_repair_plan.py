@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.tainter.repair.fake_cluster import Died, World
+from tests.tainter.repair.fake_cluster import Died, FakeCluster
 from tests.tainter.repair.repair_rounds import JOB, LABEL, RULES, attempt, go_on, one_node, with_repair
 
 from muster_kube.api.times import rfc3339_whole
@@ -13,7 +13,7 @@ from muster_tainter.policy.file import parse_policy
 from muster_tainter.repair.repair_plan import FORGET_S, GAVE_UP_LABEL, RepairStage
 
 
-def reasons(world: World) -> list[str]:
+def reasons(world: FakeCluster) -> list[str]:
     return [notice.reason for _, notice in world.told]
 
 
@@ -292,7 +292,7 @@ def test_values_are_not_templates_themselves() -> None:
 
 
 def test_at_most_so_many_nodes_of_a_pool_at_once() -> None:
-    world = World()
+    world = FakeCluster()
     for number in range(10):
         world.add(f"n{number}")
         world.open_fault(f"n{number}")
