@@ -62,6 +62,7 @@ class BackgroundTasks:
         evictor.on_empty = executor.note
         node_of_pod = PodNodeCache(plan, replica.clock)
         sources = SourceFeeds(fleet, replica, SourceMetrics(registry), node_of_pod=node_of_pod)
+        # each task, the changes of a Node that concern it, and those of a NodeHealth
         self._leading = (
             TriggeredTask(FleetPlanner(plan, fleet, replica, metrics), _plan_inputs_changed, _always),
             TriggeredTask(Verifier(plan, fleet, replica, metrics), inputs_changed, _always),
