@@ -89,7 +89,7 @@ def _of_check(old: ReportedCheck | None, new: ReportedCheck) -> Iterator[dict[st
     had = {(f.component, f.reason): f for f in old.findings} if old is not None else {}
     for finding in new.findings:
         known = had.pop((finding.component, finding.reason), None)
-        if known is None or _told(known) != _told(finding):
+        if known is None or _state_of(known) != _state_of(finding):
             came = {"from": known.verdict if known is not None else None, "to": finding.verdict}
             yield {"event": "finding", "check": new.name, **came, **msgspec.to_builtins(finding)}
     for finding in had.values():
@@ -114,7 +114,7 @@ def _closing(word: ClearEntry | ClearedFault) -> dict[str, Any]:
     return {"closedAt" if name == "at" else name: value for name, value in fields.items()}
 
 
-def _told(finding: ReportedFinding) -> tuple[str, str, int]:
+def _state_of(finding: ReportedFinding) -> tuple[str, str, int]:
     return finding.verdict, finding.fault_class, finding.occurrence
 
 

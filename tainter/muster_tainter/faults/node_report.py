@@ -96,19 +96,19 @@ def read_report(health: NodeHealth | UnusableHealth | None) -> NodeReport:
         findings=findings,
         cleared=cleared,
         looked=frozenset(looked),
-        proved=_proved(health) if health.spec.requests else (),
-        asked=_asked(health) if health.spec.requests else 0.0,
+        proved=_passed_requests(health) if health.spec.requests else (),
+        asked=_latest_request_at(health) if health.spec.requests else 0.0,
         clears=clears,
     )
 
 
-def _proved(health: NodeHealth) -> tuple[ProofRequest, ...]:
+def _passed_requests(health: NodeHealth) -> tuple[ProofRequest, ...]:
     passed = {answer.id for answer in health.status.answers if answer.finished and answer.verdict == Verdict.PASS}
     asked = [read_proof_request(request) for request in health.spec.requests if request.id in passed]
     return tuple(each for each in asked if each is not None)
 
 
-def _asked(health: NodeHealth) -> float:
+def _latest_request_at(health: NodeHealth) -> float:
     return max(
         (asked.at for request in health.spec.requests if (asked := read_proof_request(request)) is not None),
         default=0.0,

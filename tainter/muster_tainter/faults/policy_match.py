@@ -42,11 +42,11 @@ def match_policy(fault: Fault, policy: Policy) -> FaultPolicy:
     if fault.rest:
         return _by_rule(policy.rule_named(fault.rule), policy, fault.check, fault.fault_class, rest=True)
     others = policy.mark_of(fault.others)
-    return _made(policy, fault.check, fault.component, fault.reason, fault.verdict, fault.fault_class, others)
+    return _match_rule(policy, fault.check, fault.component, fault.reason, fault.verdict, fault.fault_class, others)
 
 
 @lru_cache(maxsize=1024)  # each decision asks some ten times, and a fleet's faults are few kinds
-def _made(
+def _match_rule(
     policy: Policy, check: str, component: str, reason: str, verdict: str, fault_class: str, others: int
 ) -> FaultPolicy:
     rule = policy.rule_for(check, component, reason, verdict, fault_class, others)

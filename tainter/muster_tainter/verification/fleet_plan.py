@@ -139,7 +139,7 @@ def node_test_state(node: Node | None, health: NodeHealth, policy: Policy) -> No
         answer=answer,
         extra=len(requests) > 1,
         wants=() if out else _wants(node, health, pool),
-        taken=_taken(health) if len(health.spec.requests) > len(requests) else 0.0,
+        taken=_taken_until(health) if len(health.spec.requests) > len(requests) else 0.0,
     )
 
 
@@ -185,7 +185,7 @@ def _wants(node: Node, health: NodeHealth, pool: Pool | None) -> tuple[DueCheck,
     return tuple(wants.values())
 
 
-def _taken(health: NodeHealth) -> float:
+def _taken_until(health: NodeHealth) -> float:
     """Until when somebody else's requests may run here; 0: none is under way."""
     until = 0.0
     for request in health.spec.requests:
