@@ -1,4 +1,4 @@
-"""The fleet page over HTTP: its files, the fleet, the stream, one node, and clear_handler.
+"""The fleet page over HTTP: its files, the fleet, the stream, one node, and clearing.
 
 The page loads nothing from anywhere else and runs no script but its own: Content-Security-Policy tells browsers so.
 Its addresses are relative, so it works behind ``kubectl proxy`` and any ingress path.
@@ -46,7 +46,7 @@ _SAFE = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 _TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
-_SCRIPTS = ("page", "model", "live", "layout", "map", "glyphs", "lists", "panel", "clear_handler", "words")
+_SCRIPTS = ("page", "model", "live", "layout", "map", "glyphs", "lists", "panel", "clearing", "words")
 FILES = frozenset({"page.css", "icon.svg", *(f"{name}.js" for name in _SCRIPTS)})
 _NEVER = {"Cache-Control": "no-store"}
 
