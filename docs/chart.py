@@ -15,7 +15,7 @@ from muster_checks.base.declaration import Check
 from muster_checks.registry import load_registry
 from muster_operator.proxy.settings import ProxySettings
 from muster_operator.settings import OperatorSettings
-from muster_tainter.settings import Settings as TainterSettings
+from muster_tainter.settings import TainterSettings as TainterSettings
 
 HERE = Path(__file__).parent
 CHART = HERE.parent / "helm" / "muster"

@@ -13,7 +13,7 @@ from muster_agent.settings import AgentSettings
 from muster_operator.job import crd
 from muster_operator.proxy.settings import ProxySettings
 from muster_operator.settings import OperatorSettings
-from muster_tainter.settings import Settings as TainterSettings
+from muster_tainter.settings import TainterSettings as TainterSettings
 
 HERE = Path(__file__).parent
 NOTE = "<!-- made by `make generate` from the code; edits are overwritten -->"

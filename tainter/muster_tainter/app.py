@@ -7,7 +7,7 @@ import logging
 import socket
 import time
 import uuid
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from functools import partial
 from typing import Any
 
@@ -30,17 +30,18 @@ from muster_kube.process.lifetime import (
 )
 from muster_kube.volume_trial import VolumeTrialRunner
 from muster_tainter.controller import Tainter
-from muster_tainter.events.recorder import tell_policy
-from muster_tainter.http.job_nodes import LISTS_AT_ONCE, Locator
+from muster_tainter.events.recorder import record_policy_event
+from muster_tainter.fleet.replica import AgentPodSelector, Connections, Replica
+from muster_tainter.http.job_nodes import LISTS_AT_ONCE, NodeLocator
 from muster_tainter.http.routes import make_app
-from muster_tainter.http.volume_trials import AT_ONCE, Doorkeeper, Trials
-from muster_tainter.metrics import Metrics
-from muster_tainter.page.clear import Clearing
-from muster_tainter.page.feed import Around, Feed
+from muster_tainter.http.volume_trials import AT_ONCE, TrialAuthorizer, VolumeTrials
+from muster_tainter.metrics import TainterMetrics
+from muster_tainter.page.clear import ClearHandler
+from muster_tainter.page.feed import FleetFeed, FleetStatus
 from muster_tainter.page.routes import page_routes
-from muster_tainter.pause import Pause, tell_pause
+from muster_tainter.pause import Pause, record_pause_event
 from muster_tainter.policy.file import FileWatch, LivePolicy
-from muster_tainter.settings import Settings
+from muster_tainter.settings import TainterSettings
 from muster_tainter.verification.fleet_planner import WRITERS
 
 log = logging.getLogger(__name__)
@@ -53,13 +54,13 @@ PAUSE_KNOWN_S = 3.0
 TAKES_NOTHING_MS = 30_000
 
 
-async def run(settings: Settings) -> int:
+async def run(settings: TainterSettings) -> int:
     """Until SIGTERM or SIGINT: 0; EXIT_FAILED when a part ends by itself. Raises ConfigError, PolicyError, OSError."""
     stop = stop_on_signals()
     config = load_config(settings.kubeconfig)
     log.info("cluster %s, from %s", config.server, config.origin)
     policy = LivePolicy(settings.policy)
-    metrics = Metrics()
+    metrics = TainterMetrics()
     agent = f"muster-tainter/{package_version()}"
     namespace = settings.namespace or config.namespace
     async with contextlib.AsyncExitStack() as stack:
@@ -77,24 +78,22 @@ async def run(settings: Settings) -> int:
         repairing = await stack.enter_async_context(leads(max_connections=12))
         locating = await stack.enter_async_context(KubeClient(config, user_agent=agent, max_connections=LISTS_AT_ONCE))
         trials_in = settings.trials_namespace or config.namespace
-        doorkeeper = Doorkeeper(reviewing, Reviews(reviewing), trials_in)
-        trials = Trials(VolumeTrialRunner(trying, trials_in))
-        tainter = Tainter(
-            client,
-            lambda: policy.current,
-            metrics,
-            may_write=leading,
-            dry_run=settings.dry_run,
-            planning=planning,
-            agents=(settings.agent_namespace or namespace, settings.agent_selector),
-            namespace=namespace,
-            repairing=repairing,
-            accelerators=settings.accelerators,
-            led_until=lambda: seconds(elector.led_until or "") or None,
+        authorizer = TrialAuthorizer(reviewing, Reviews(reviewing), trials_in)
+        trials = VolumeTrials(VolumeTrialRunner(trying, trials_in))
+        replica = Replica(
+            leading, settings.dry_run, namespace, led_until=lambda: seconds(elector.led_until or "") or None
         )
-        braked = asyncio.Event()
-        pause = Pause(client, namespace, on_change=braked.set, registry=metrics.registry)
-        tainter.withholding = lambda: pause.reason
+        tainter = Tainter(
+            Connections(client, planning, repairing),
+            lambda: policy.current,
+            replica,
+            metrics,
+            agents=AgentPodSelector(settings.agent_namespace or namespace, settings.agent_selector),
+            accelerators=settings.accelerators,
+        )
+        pause_changed = asyncio.Event()
+        pause = Pause(client, namespace, on_change=pause_changed.set, registry=metrics.registry)
+        tainter.fleet.withheld = lambda: pause.reason
         tainter.blind = lambda: pause.not_ready
 
         async def lead() -> None:
@@ -103,17 +102,17 @@ async def run(settings: Settings) -> int:
                     await pause.wait_synced()
             await tainter.lead()
 
-        around = Around(
-            leading, tainter.places.usage, tainter.alike.all, lambda: pause.reason, dry_run=settings.dry_run
+        status = FleetStatus(
+            leading, tainter.budgets.usage, tainter.incidents.all, lambda: pause.reason, dry_run=settings.dry_run
         )
-        feed = Feed(tainter, around)
+        feed = FleetFeed(tainter, status)
         tainter.on_news = feed.changed
-        page = page_routes(tainter, feed, Clearing(reviewing, Reviews(reviewing)))
+        page = page_routes(tainter.fleet, feed, ClearHandler(reviewing, Reviews(reviewing)))
         listener = listen(settings.host, settings.port)
         stack.callback(listener.close)
         server = QuietServer(
             uvicorn.Config(
-                make_app(tainter, metrics, doorkeeper, trials, Locator(locating), page),
+                make_app(tainter, metrics, authorizer, trials, NodeLocator(locating), page),
                 log_config=None,
                 access_log=False,
                 lifespan="off",
@@ -123,16 +122,16 @@ async def run(settings: Settings) -> int:
         webhook = []
         if settings.webhook_port is not None:
             # loaded only where it is asked for: its certificates cost the cryptography library
-            from muster_tainter.agents.webhook import prepared
+            from muster_tainter.agents.webhook import prepare
 
-            own_node = prepared(settings, config, namespace, agent, metrics.registry)
+            own_node = prepare(settings, config, namespace, agent, metrics.registry)
             webhook.append(await stack.enter_async_context(own_node))
         leadership = asyncio.create_task(lead() if settings.dry_run else elector.run(lead))
         parts = _started(
             tainter.watch(),
             pause.run(),
-            follow_pause(pause, braked, tainter, client, leading, namespace),
-            follow_policy(policy, tainter, client, metrics, leading, namespace),
+            follow_pause(pause, pause_changed, tainter, client, replica),
+            follow_policy(policy, tainter, client, metrics, replica),
             *webhook,
         )
         http = asyncio.create_task(server.serve(sockets=[listener]))
@@ -156,21 +155,19 @@ def _started(*jobs: Coroutine[Any, Any, None]) -> list[asyncio.Task[None]]:
 
 async def follow_pause(
     pause: Pause,
-    braked: asyncio.Event,
+    pause_changed: asyncio.Event,
     tainter: Tainter,
     client: KubeClient,
-    leading: Callable[[], bool],
-    namespace: str,
+    replica: Replica,
 ) -> None:
     """Decide anew when somebody pauses or resumes, for ever; the leader tells of it by an Event."""
     told = ""
     while True:
-        await braked.wait()
-        braked.clear()
-        if pause.reason != tainter.decided_under:
-            tainter.look_at_all()
-        if pause.reason != told and leading():
-            await tell_pause(client, pause.reason, namespace=namespace, now=time.time())
+        await pause_changed.wait()
+        pause_changed.clear()
+        tainter.pause_changed()
+        if pause.reason != told and replica.may_write():
+            await record_pause_event(client, pause.reason, namespace=replica.namespace, now=time.time())
         told = pause.reason
 
 
@@ -178,9 +175,8 @@ async def follow_policy(
     policy: LivePolicy,
     tainter: Tainter,
     client: KubeClient,
-    metrics: Metrics,
-    leading: Callable[[], bool],
-    namespace: str,
+    metrics: TainterMetrics,
+    replica: Replica,
 ) -> None:
     """Reload on change, for ever; a bad edit is told by log, metric and Event, and the last good policy stays."""
     if policy.path is None:
@@ -206,8 +202,10 @@ async def follow_policy(
                     log.error("the policy is left as it was: %s", error)
                 else:
                     log.info("policy %s is in force", policy.path)
-                if leading():
-                    await tell_policy(client, str(policy.path), error, namespace=namespace, now=time.time())
+                if replica.may_write():
+                    await record_policy_event(
+                        client, str(policy.path), error, namespace=replica.namespace, now=time.time()
+                    )
             pending.clear()
     finally:
         loop.remove_reader(watch.fileno())

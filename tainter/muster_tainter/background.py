@@ -1,160 +1,84 @@
-"""What runs behind the taints: the plan of heavy checks, proof, drains and repairs, silent agents, sources of others.
+"""What runs behind the taints: heavy checks, verification, drains, repairs, the quarantine of IPUs, sources of others,
+and the watch of the agents.
 
-Each is told of every Node and NodeHealth that changes, and works when nothing is about a taint.
+Each task is told of the Nodes and NodeHealths that concern it, and works when nothing is about a taint.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import Protocol
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
 
-from muster_kube.api.client import KubeClient
 from muster_kube.api.objects import Node
 from muster_kube.nodehealth import NodeHealth
 from muster_tainter.agents.watcher import AgentWatch
-from muster_tainter.faults.desired_state import Notice
-from muster_tainter.faults.external_findings import Outside
-from muster_tainter.faults.node_record import ANNOTATION, Memory, read_memory
-from muster_tainter.faults.node_report import Unusable
-from muster_tainter.metrics import Metrics
-from muster_tainter.policy.rules import Policy
-from muster_tainter.remediation import Aftercare
-from muster_tainter.sources.feeds import Feeds
-from muster_tainter.sources.loki_feed import SourceMetrics, World
-from muster_tainter.sources.pod_nodes import PodNodes
-from muster_tainter.verification.fleet_planner import Planner
-from muster_tainter.verification.verifier import Prover
-
-_NO_MEMORY = Memory()
+from muster_tainter.fleet.interface import Fleet
+from muster_tainter.fleet.replica import AgentPodSelector, Connections, Replica
+from muster_tainter.metrics import TainterMetrics
+from muster_tainter.node_decider import inputs_changed
+from muster_tainter.repair.evictor import Evictor
+from muster_tainter.repair.quarantine_writer import QuarantineWriter
+from muster_tainter.repair.repair_executor import RepairExecutor
+from muster_tainter.sources.feeds import SourceFeeds
+from muster_tainter.sources.loki_feed import SourceMetrics
+from muster_tainter.sources.pod_nodes import PodNodeCache
+from muster_tainter.verification.fleet_planner import FleetPlanner
+from muster_tainter.verification.verifier import Verifier
 
 
-class Fleet(Protocol):
-    """What the controller knows and takes. tell: an Event on the Node; idle: nothing is about a taint now."""
+class BackgroundTask(Protocol):
+    async def run(self) -> None:
+        """Until cancelled."""
 
-    @property
-    def nodes_known(self) -> Mapping[str, Node]: ...
-
-    @property
-    def healths_known(self) -> Mapping[str, NodeHealth]: ...
+    def look_at_all(self) -> None:
+        """The policy, or whether anything may begin, may be another one, or this replica leads now."""
 
     @property
-    def outside(self) -> Outside: ...
-
-    @property
-    def idle(self) -> asyncio.Event: ...
-
-    def policy(self) -> Policy: ...
-
-    def node(self, name: str) -> Node | None: ...
-
-    def health_of(self, name: str) -> NodeHealth | Unusable | None: ...
-
-    def withheld(self) -> str: ...
-
-    def observe_node(self, node: Node) -> None: ...
-
-    def observe_health(self, health: NodeHealth) -> None: ...
-
-    def tell(self, node: Node, notice: Notice) -> None: ...
-
-    def all_nodes(self) -> AsyncIterator[Node]: ...
+    def note(self) -> Callable[[str], None]:
+        """Called with a node about which something has changed."""
 
 
-class Behind:
-    """planning: connections of the plan and of proof; repairing: of drains, repairs and the quarantine of IPUs
-    agents: namespace and label selector of the agents' pods; None: nobody looks whether they are silent
-    namespace: the tainter's own; led_until: see :class:`muster_tainter.controller.Tainter`
-    """
+class TriggeredTask(NamedTuple):
+    """node_matters, health_matters: whether the change of a Node or NodeHealth, from old to new, concerns the task."""
+
+    task: BackgroundTask
+    node_matters: Callable[[Node | None, Node | None], bool]
+    health_matters: Callable[[NodeHealth | None, NodeHealth | None], bool]
+
+
+class BackgroundTasks:
+    """agents: None: nobody looks whether they are silent"""
 
     def __init__(
         self,
         fleet: Fleet,
-        client: KubeClient,
-        metrics: Metrics,
-        *,
-        may_write: Callable[[], bool],
-        dry_run: bool,
-        planning: KubeClient,
-        repairing: KubeClient,
-        agents: tuple[str, str] | None,
-        namespace: str,
-        led_until: Callable[[], float | None],
-        now: Callable[[], float],
-        clock: Callable[[], float],
+        replica: Replica,
+        connections: Connections,
+        metrics: TainterMetrics,
+        agents: AgentPodSelector | None,
     ) -> None:
-        self._fleet = fleet
-        self._planner = Planner(
-            planning,
-            fleet.policy,
-            metrics,
-            node=fleet.node,
-            healths=lambda: fleet.healths_known,
-            observe=fleet.observe_health,
-            tell=fleet.tell,
-            may_write=may_write,
-            idle=fleet.idle,
-            dry_run=dry_run,
-            now=now,
+        registry, plan, repair = metrics.registry, connections.plan, connections.repair
+        evictor = Evictor(repair, fleet, replica, registry)
+        executor = RepairExecutor(repair, fleet, replica, registry, evictor=evictor)
+        evictor.on_empty = executor.note
+        node_of_pod = PodNodeCache(plan, replica.clock)
+        sources = SourceFeeds(fleet, replica, SourceMetrics(registry), node_of_pod=node_of_pod)
+        # each task, the changes of a Node that concern it, and those of a NodeHealth
+        self._leading = (
+            TriggeredTask(FleetPlanner(plan, fleet, replica, metrics), _plan_inputs_changed, _always),
+            TriggeredTask(Verifier(plan, fleet, replica, metrics), inputs_changed, _always),
+            TriggeredTask(evictor, inputs_changed, _idleness_changed),
+            TriggeredTask(executor, inputs_changed, _never),
+            TriggeredTask(QuarantineWriter(repair, fleet, replica, registry), inputs_changed, _never),
+            TriggeredTask(sources, _always, _never),
         )
-        self._agents = agents and AgentWatch(
-            client,
-            *agents,
-            fleet.policy,
-            metrics.registry,
-            node=fleet.node,
-            nodes=lambda: fleet.nodes_known,
-            health=fleet.health_of,
-            found=fleet.outside.found,
-            over=fleet.outside.over,
-            may_tell=lambda: may_write() and not dry_run,
-            now=now,
-            clock=clock,
-        )
-        self._prover = Prover(
-            planning,
-            fleet.policy,
-            metrics,
-            node=fleet.node,
-            health=fleet.health_of,
-            names=fleet.healths_known.keys,
-            observe=fleet.observe_health,
-            tell=fleet.tell,
-            may_write=may_write,
-            idle=fleet.idle,
-            dry_run=dry_run,
-            now=now,
-        )
-        self._aftercare = Aftercare(
-            repairing,
-            fleet.policy,
-            metrics.registry,
-            namespace=namespace,
-            node=fleet.node,
-            names=fleet.nodes_known.keys,
-            withheld=fleet.withheld,
-            observe=fleet.observe_node,
-            tell=fleet.tell,
-            may_write=may_write,
-            idle=fleet.idle,
-            dry_run=dry_run,
-            now=now,
-            clock=clock,
-        )
-        world = World(
-            memory=self._memory_of,
-            known=lambda name: name in fleet.nodes_known,
-            found=fleet.outside.found,
-            over=fleet.outside.over,
-            node_of_pod=PodNodes(planning, clock),
-            nodes=fleet.all_nodes,
-            led_until=led_until,
-            now=now,
-        )
-        self._feeds = Feeds(lambda: fleet.policy().sources, world, SourceMetrics(metrics.registry))
+        self._agents = None if agents is None else AgentWatch(connections.taints, fleet, replica, registry, agents)
+        always = () if self._agents is None else (TriggeredTask(self._agents, _always, _first_report),)
+        self._all = (*self._leading, *always)
 
-    async def watch(self, synced: Callable[[], Awaitable[object]]) -> None:
+    async def watch(self) -> None:
         """Leading or not, for ever."""
         if self._agents is not None:
-            await self._agents.run(synced)
+            await self._agents.run()
 
     async def wait_looked(self) -> None:
         """What a leader has to know before it decides."""
@@ -164,53 +88,49 @@ class Behind:
     async def lead(self) -> None:
         """Until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._planner.run())
-            group.create_task(self._prover.run())
-            group.create_task(self._aftercare.run())
-            group.create_task(self._feeds.run(lambda: self._fleet.nodes_known))
+            for each in self._leading:
+                group.create_task(each.task.run())
 
     def look_at_all(self) -> None:
-        self._planner.look()
-        self._prover.policy_changed()
-        self._aftercare.look_at_all()
-        if self._agents is not None:
-            self._agents.look_at_all()
-
-    def policy_changed(self) -> None:
-        self._feeds.policy_changed()
+        for each in self._all:
+            each.task.look_at_all()
 
     def node_changed(self, name: str, old: Node | None, new: Node | None) -> None:
-        self._feeds.node_changed(name, new)
-        if old is None or new is None or _planned_by(old) != _planned_by(new):
-            self._planner.note(name)
-        if old is None or new is None or carries(old) != carries(new):
-            self._prover.note(name)
-            self._aftercare.note(name)
-        if self._agents is not None:
-            self._agents.look(name)
+        for each in self._all:
+            if each.node_matters(old, new):
+                each.task.note(name)
 
     def health_changed(self, name: str, old: NodeHealth | None, new: NodeHealth | None) -> None:
-        self._planner.note(name)
-        self._prover.note(name)
-        if old is not None and new is not None and old.status.idle_since != new.status.idle_since:
-            self._aftercare.note_pods(name)
-        if self._agents is not None and _has_reported(old) != _has_reported(new):
-            self._agents.look(name)
-
-    def _memory_of(self, name: str) -> Memory:
-        node = self._fleet.nodes_known.get(name)
-        return _NO_MEMORY if node is None or ANNOTATION not in node.metadata.annotations else read_memory(node)
+        for each in self._all:
+            if each.health_matters(old, new):
+                each.task.note(name)
 
 
-def _has_reported(health: NodeHealth | None) -> bool | None:
-    return None if health is None else bool(health.status.verdict)
+def _always(_old: Any, _new: Any) -> bool:
+    return True
 
 
-def _planned_by(node: Node) -> tuple[object, ...]:
+def _never(_old: Any, _new: Any) -> bool:
+    return False
+
+
+def _plan_inputs_changed(old: Node | None, new: Node | None) -> bool:
+    return old is None or new is None or _plan_inputs(old) != _plan_inputs(new)
+
+
+def _plan_inputs(node: Node) -> tuple[object, ...]:
     """What the plan of heavy checks looks at."""
     return node.spec.taints, node.metadata.labels, node.metadata.deletion_timestamp
 
 
-def carries(node: Node) -> tuple[object, ...]:
-    """What a decision looks at; all else may change without one."""
-    return node.spec.taints, node.metadata.labels, node.metadata.annotations, node.status.conditions
+def _idleness_changed(old: NodeHealth | None, new: NodeHealth | None) -> bool:
+    """Perhaps what runs there has changed."""
+    return old is not None and new is not None and old.status.idle_since != new.status.idle_since
+
+
+def _first_report(old: NodeHealth | None, new: NodeHealth | None) -> bool:
+    return _has_reported(old) != _has_reported(new)
+
+
+def _has_reported(health: NodeHealth | None) -> bool | None:
+    return None if health is None else bool(health.status.verdict)

@@ -10,9 +10,9 @@ from prometheus_client.registry import Collector
 
 from muster_kube.api.objects import Node
 from muster_tainter.budgets.incidents import Incident
-from muster_tainter.budgets.pool_usage import Usage
-from muster_tainter.faults.desired_state import show, withheld_of
-from muster_tainter.faults.node_record import read_memory
+from muster_tainter.budgets.pool_usage import BudgetUsage
+from muster_tainter.faults.node_record import read_record
+from muster_tainter.faults.wording import format_taint, withheld_reason
 
 _CHECKS_LIMIT = 64
 _BUDGETS_LIMIT = 200  # rows
@@ -35,7 +35,7 @@ class PlanFigures:
     short: int = 0
 
 
-class Metrics:
+class TainterMetrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         r = self.registry
@@ -113,7 +113,9 @@ class Metrics:
     def watch_store(self, nodes: Callable[[], Iterable[Node]], depths: Callable[[], dict[str, int]]) -> None:
         self.registry.register(_Store(nodes, depths))
 
-    def watch_budgets(self, usage: Callable[[], Iterable[Usage]], incidents: Callable[[], Iterable[Incident]]) -> None:
+    def watch_budgets(
+        self, usage: Callable[[], Iterable[BudgetUsage]], incidents: Callable[[], Iterable[Incident]]
+    ) -> None:
         self.registry.register(_Budgets(usage, incidents))
 
 
@@ -131,12 +133,12 @@ class _Store(Collector):
             health[node.metadata.labels.get("muster.dev/health", "none")] += 1
             if not node.metadata.annotations:
                 continue
-            memory = read_memory(node)
+            memory = read_record(node)
             for fault in memory.open:
                 faults[fault.rule, fault.fault_class] += fault.rest or 1
             for taint in memory.ours:
-                taints[show(taint)] += 1
-            why = withheld_of(node) if memory.open else ""
+                taints[format_taint(taint)] += 1
+            why = withheld_reason(node) if memory.open else ""
             if why:
                 held["budget" if why.startswith("budget") else "paused"] += 1
         yield _family("muster_tainter_faults_open", "Open faults", ("rule", "class"), faults.items())
@@ -154,7 +156,7 @@ class _Store(Collector):
 class _Budgets(Collector):
     """A failure domain has series of its own only while it is full or somebody waits there: a fleet has a thousand."""
 
-    def __init__(self, usage: Callable[[], Iterable[Usage]], incidents: Callable[[], Iterable[Incident]]) -> None:
+    def __init__(self, usage: Callable[[], Iterable[BudgetUsage]], incidents: Callable[[], Iterable[Incident]]) -> None:
         self._usage = usage
         self._incidents = incidents
 

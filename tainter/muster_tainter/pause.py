@@ -50,7 +50,7 @@ def config_maps(namespace: str) -> str:
     return f"/api/v1/namespaces/{namespace}/configmaps"
 
 
-def describe(pause: PauseMap) -> str:
+def describe_pause(pause: PauseMap) -> str:
     """``paused by ada since 2026-01-01T03:00:00Z: switch maintenance``."""
     since = f" since {rfc3339_whole(pause.since)}" if pause.since else ""
     return f"paused by {pause.by}{since}{f': {pause.text}' if pause.text else ''}"
@@ -111,7 +111,7 @@ class Pause:
         return self._said
 
     def _changed(self, _key: str, _old: PauseMap | None, new: PauseMap | None) -> None:
-        self._say("" if new is None else describe(new))
+        self._say("" if new is None else describe_pause(new))
 
     def _undecodable(self, _key: str | None, _raw: bytes, error: str) -> None:
         log.warning("ConfigMap %s cannot be read, and pauses all the same: %s", NAME, error)
@@ -126,7 +126,7 @@ class Pause:
         self._on_change()
 
 
-async def tell_pause(client: KubeClient, reason: str, *, namespace: str, now: float) -> None:
+async def record_pause_event(client: KubeClient, reason: str, *, namespace: str, now: float) -> None:
     """An Event about a pause (empty ``reason``: about its end), on the namespace the tainter runs in."""
     event = Event(
         metadata=EventMetadata(generate_name="muster-pause.", namespace=namespace),

@@ -24,14 +24,14 @@ LOOK_AGAIN_S = 3600.0
 _Seen = TypeVar("_Seen", bound=Object)
 
 
-async def taints_first(idle: asyncio.Event, at_most_s: float = WAIT_AT_MOST_S) -> None:
+async def yield_to_taints(idle: asyncio.Event, at_most_s: float = WAIT_AT_MOST_S) -> None:
     """Until no taint waits to be written, but not for ever."""
     with suppress(TimeoutError):
         async with asyncio.timeout(at_most_s):
             await idle.wait()
 
 
-async def to_the_end(write: Coroutine[Any, Any, None]) -> None:
+async def finish_write(write: Coroutine[Any, Any, None]) -> None:
     """Raises what it raises. It is not given up in the middle, so that the next leader finds what became of it; each
     call is bounded by its client's own limit."""
     writing = asyncio.create_task(write)
@@ -69,12 +69,12 @@ class Rounds:
         """Something that is no node's own has changed."""
         self._wake.set()
 
-    async def see(
+    async def list_marked(
         self, client: KubeClient, path: str, kind: type[_Seen], label: str, observe: Callable[[_Seen], None]
     ) -> None:
         """Before the first round: what the leader before us wrote last (each object of it bears ``label``) may not have
         come by our watch yet, so what the server says counts."""
-        await taints_first(self._idle)
+        await yield_to_taints(self._idle)
         failures = 0
         while True:
             try:
@@ -95,7 +95,7 @@ class Rounds:
             await self._round(once)
 
     async def _round(self, once: Callable[[], Awaitable[float]]) -> None:
-        await taints_first(self._idle)
+        await yield_to_taints(self._idle)
         self._wake.clear()
         loop = asyncio.get_running_loop()
         try:

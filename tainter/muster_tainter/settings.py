@@ -41,7 +41,7 @@ Prefixes = Annotated[
 ]
 
 
-class Settings(BaseModel):
+class TainterSettings(BaseModel):
     """policy: None is the built-in one; namespace: of the lease, trials_namespace: of the claims and pods that are made
     to try a volume; None is the pod's or context's own.
 
@@ -71,6 +71,6 @@ class Settings(BaseModel):
     log_format: Literal["text", "json"] = "text"
 
 
-def load(file: Path | None, flags: Mapping[str, object], environ: Mapping[str, str] = os.environ) -> Settings:
+def load(file: Path | None, flags: Mapping[str, object], environ: Mapping[str, str] = os.environ) -> TainterSettings:
     """``flags``: by settings name, None for those not given. Raises SettingsError."""
-    return load_settings(Settings, PREFIX, file, flags, environ)
+    return load_settings(TainterSettings, PREFIX, file, flags, environ)

@@ -18,13 +18,15 @@ from muster_kube.api.config import ClusterConfig
 from muster_kube.api.reviews import ACCESS_REVIEWS, TOKEN_REVIEWS, Reviews
 from muster_kube.nodehealth import PATH
 from muster_tainter.budgets.incidents import Incident
-from muster_tainter.budgets.pool_usage import Usage
-from muster_tainter.controller import NODES_PATH, Tainter
-from muster_tainter.http.job_nodes import Locator
+from muster_tainter.budgets.pool_usage import BudgetUsage
+from muster_tainter.controller import Tainter
+from muster_tainter.fleet.interface import NODES_PATH
+from muster_tainter.fleet.replica import Connections, Replica
+from muster_tainter.http.job_nodes import NodeLocator
 from muster_tainter.http.routes import make_app
-from muster_tainter.metrics import Metrics
-from muster_tainter.page.clear import Clearing
-from muster_tainter.page.feed import Around, Feed
+from muster_tainter.metrics import TainterMetrics
+from muster_tainter.page.clear import ClearHandler
+from muster_tainter.page.feed import FleetFeed, FleetStatus
 from muster_tainter.page.routes import page_routes
 
 GUARD_S = 120.0  # what hangs fails, what is slow does not
@@ -45,12 +47,12 @@ class FleetServer:
         self.api = FakeApi()
         self.leading = True
         self.paused = ""
-        self.usage: list[Usage] = []
+        self.usage: list[BudgetUsage] = []
         self.incidents: list[Incident] = []
         self.clock = 1000.0  # the feed's, seconds
         self.port = 0
         self.tainter: Tainter
-        self.feed: Feed
+        self.feed: FleetFeed
         self.server: uvicorn.Server
         self.app: Any
 
@@ -68,8 +70,8 @@ class FleetServer:
 
     def change(self, name: str) -> None:
         """The watch brings the node, and its NodeHealth, as the fleet has them now."""
-        self.tainter.healths.observe(self.fleet.healths[name])
-        self.tainter.nodes.observe(self.fleet.nodes[name])
+        self.tainter.fleet.health_watch.observe(self.fleet.healths[name])
+        self.tainter.fleet.node_watch.observe(self.fleet.nodes[name])
 
     def _listed(self, kind: str, objects: Any) -> Reply:
         items = [msgspec.to_builtins(each) for each in objects.values()]
@@ -115,13 +117,15 @@ class FleetServer:
         config = ClusterConfig(origin="test", server=f"http://127.0.0.1:{self.api.port}")
         nobody: Any = None
         async with KubeClient(config, timeout_s=GUARD_S) as client:
-            metrics = Metrics()
-            self.tainter = Tainter(client, lambda: self.fleet.policy, metrics, may_write=lambda: False)
-            around = Around(lambda: self.leading, lambda: self.usage, lambda: self.incidents, lambda: self.paused)
-            self.feed = Feed(self.tainter, around, clock=(lambda: self.clock) if self._steady else time.monotonic)
+            metrics = TainterMetrics()
+            self.tainter = Tainter(
+                Connections.shared(client), lambda: self.fleet.policy, Replica(may_write=lambda: False), metrics
+            )
+            around = FleetStatus(lambda: self.leading, lambda: self.usage, lambda: self.incidents, lambda: self.paused)
+            self.feed = FleetFeed(self.tainter, around, clock=(lambda: self.clock) if self._steady else time.monotonic)
             self.tainter.on_news = self.feed.changed
-            page = page_routes(self.tainter, self.feed, Clearing(client, Reviews(client)))
-            self.app = make_app(self.tainter, metrics, nobody, nobody, Locator(client), page)
+            page = page_routes(self.tainter.fleet, self.feed, ClearHandler(client, Reviews(client)))
+            self.app = make_app(self.tainter, metrics, nobody, nobody, NodeLocator(client), page)
             self._script()
             listener = self._listener or socket.create_server(("127.0.0.1", 0))
             self.port = listener.getsockname()[1]
@@ -132,8 +136,8 @@ class FleetServer:
             watching = asyncio.create_task(self.tainter.watch())
             try:
                 async with asyncio.timeout(GUARD_S):
-                    await self.tainter.nodes.wait_synced()
-                    await self.tainter.healths.wait_synced()
+                    await self.tainter.fleet.node_watch.wait_synced()
+                    await self.tainter.fleet.health_watch.wait_synced()
                 yield self
             finally:
                 self.feed.close()

@@ -22,7 +22,7 @@ from muster_kube.nodehealth import (
     ReportedMeasurement,
 )
 from muster_tainter.faults.check_history import MANAGER
-from muster_tainter.faults.decision_context import Surroundings
+from muster_tainter.faults.decision_context import DecisionContext
 from muster_tainter.faults.desired_state import decide
 from muster_tainter.policy.file import parse_policy
 from muster_tainter.policy.rules import STARTUP_KEY, Policy
@@ -112,7 +112,7 @@ class SampleFleet:
     def settle(self, name: str, withhold: str = "", at: float = 0.0) -> None:
         """What the leader writes about the node: taints, labels, annotation and condition."""
         node = self.nodes[name]
-        decision = decide(node, self.healths[name], self.policy, at or self.now, {}, Surroundings(withhold=withhold))
+        decision = decide(node, self.healths[name], self.policy, at or self.now, {}, DecisionContext(withhold=withhold))
         written = decision.applied(node)
         conditions: tuple[NodeCondition, ...] = () if decision.condition is None else (decision.condition,)
         self.nodes[name] = msgspec.structs.replace(written, status=NodeStatus(conditions=conditions))

@@ -17,7 +17,7 @@ from tests.browser.fleet_server import served  # noqa: E402
 from tests.browser.sample_fleet import bad_night, make_fleet  # noqa: E402
 
 from muster_tainter.budgets.incidents import Incident  # noqa: E402
-from muster_tainter.budgets.pool_usage import Usage  # noqa: E402
+from muster_tainter.budgets.pool_usage import BudgetUsage  # noqa: E402
 
 NODES = 10_000
 SHOWN = "h100-h087-04"  # tainted, and has a past
@@ -29,11 +29,11 @@ def main() -> int:
     with served(bad_night(make_fleet(NODES, now))) as server, started() as browser:
         stand = server.stand
         stand.usage = [
-            Usage("h100", "", "tainted", 21, 144, 123, 11),
-            Usage("h100", "", "rate", 8, 96, 88, 0),
-            Usage("h100", "h087", "perDomain", 8, 8, 0, 11),
-            Usage("a100", "", "tainted", 8, 180, 172, 0),
-            Usage("ipu", "", "tainted", 3, 160, 157, 0),
+            BudgetUsage("h100", "", "tainted", 21, 144, 123, 11),
+            BudgetUsage("h100", "", "rate", 8, 96, 88, 0),
+            BudgetUsage("h100", "h087", "perDomain", 8, 8, 0, 11),
+            BudgetUsage("a100", "", "tainted", 8, 180, 172, 0),
+            BudgetUsage("ipu", "", "tainted", 3, 160, 157, 0),
         ]
         stand.incidents = [Incident("i1", "nic", "LinkDown", ("topology.kubernetes.io/rack", "h087"), now - 260, 19)]
         browser.window(1720, 1010)

@@ -17,7 +17,7 @@ from tests.browser.sample_fleet import bad_night, make_fleet, xid79
 from tests.kube.conftest import Reply
 
 from muster_tainter.budgets.incidents import Incident
-from muster_tainter.budgets.pool_usage import Usage
+from muster_tainter.budgets.pool_usage import BudgetUsage
 
 NODES = 10_000
 BROKEN = "h100-h087-19"  # waits for room
@@ -28,7 +28,7 @@ QUIET = "h100-h003-05"  # passes
 def server() -> Iterator[ThreadedFleetServer]:
     now = time.time()
     with served(bad_night(make_fleet(NODES, now))) as running:
-        running.stand.usage = [Usage("h100", "", "tainted", 34, 144, 110, 11)]
+        running.stand.usage = [BudgetUsage("h100", "", "tainted", 34, 144, 110, 11)]
         ground = ("topology.kubernetes.io/rack", "h087")
         running.stand.incidents = [Incident("i1", "nic", "LinkDown", ground, now - 260, 19)]
         yield running

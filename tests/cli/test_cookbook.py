@@ -16,8 +16,8 @@ from muster_checks.registry import load_registry
 from muster_cli.__main__ import main
 from muster_cli.report.policy_rows import policy_rows
 from muster_cli.report.policy_warnings import find_warnings
-from muster_tainter.faults.desired_state import show
-from muster_tainter.faults.node_record import ours
+from muster_tainter.faults.node_record import as_our_taint
+from muster_tainter.faults.wording import format_taint
 from muster_tainter.policy.file import default_policy_text, parse_policy
 from muster_tainter.policy.rules import Policy
 
@@ -88,7 +88,7 @@ def test_a_recipe_does_to_findings_what_is_said(recipe: Recipe) -> None:
         rule = policy.rule_for(check, "host", reason, Verdict(verdict), fault_class)
         assert row is not None or reason == "*", f"{check} has no {reason} {verdict}"
         assert rule is not None
-        taint = f" {show(ours(rule.node_taint))}" if rule.node_taint is not None else ""
+        taint = f" {format_taint(as_our_taint(rule.node_taint))}" if rule.node_taint is not None else ""
         assert f"{rule.action}{taint}" == said
 
 

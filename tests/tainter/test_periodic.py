@@ -10,7 +10,7 @@ from muster_kube.api.errors import Unreachable
 from muster_kube.api.list_decoder import ListPage
 from muster_kube.api.objects import Metadata, Node
 from muster_kube.controller.backoff import Backoff
-from muster_tainter.periodic import Rounds, taints_first, to_the_end
+from muster_tainter.periodic import Rounds, finish_write, yield_to_taints
 
 GUARD_S = 60.0  # what hangs fails, what is slow does not
 SOON = Backoff(0.001, 0.001)
@@ -47,7 +47,7 @@ class Server:
 async def test_nobody_is_asked_what_is_under_way_while_a_taint_waits() -> None:
     idle, server, seen = asyncio.Event(), Server(), list[str]()
     seeing = asyncio.create_task(
-        made(idle).see(server, "/nodes", Node, "a-label", lambda node: seen.append(node.metadata.name))  # type: ignore[arg-type]  # as much of a client as is called
+        made(idle).list_marked(server, "/nodes", Node, "a-label", lambda node: seen.append(node.metadata.name))  # type: ignore[arg-type]  # as much of a client as is called
     )
     for _ in range(20):
         await asyncio.sleep(0)
@@ -59,12 +59,12 @@ async def test_nobody_is_asked_what_is_under_way_while_a_taint_waits() -> None:
 
 
 async def test_taints_that_never_end_hold_it_up_for_a_while_only() -> None:
-    await asyncio.wait_for(taints_first(asyncio.Event(), at_most_s=0.01), GUARD_S)
+    await asyncio.wait_for(yield_to_taints(asyncio.Event(), at_most_s=0.01), GUARD_S)
 
 
 async def test_a_server_that_is_away_is_asked_until_it_answers() -> None:
     server, seen = Server(failures=3), list[Node]()
-    await asyncio.wait_for(made().see(server, "/nodes", Node, "a-label", seen.append), GUARD_S)  # type: ignore[arg-type]  # as much of a client as is called
+    await asyncio.wait_for(made().list_marked(server, "/nodes", Node, "a-label", seen.append), GUARD_S)  # type: ignore[arg-type]  # as much of a client as is called
     assert (len(server.asked), len(seen)) == (4, 2)
 
 
@@ -125,7 +125,7 @@ async def test_a_write_goes_on_to_its_end_when_its_leader_is_stopped() -> None:
         await answered.wait()
         done.append("written")
 
-    leading = asyncio.create_task(to_the_end(write()))
+    leading = asyncio.create_task(finish_write(write()))
     await begun.wait()
     leading.cancel()
     await asyncio.sleep(0)
@@ -141,4 +141,4 @@ async def test_what_a_write_raises_is_raised() -> None:
         raise Unreachable("no answer", "/nodes/n1")
 
     with pytest.raises(Unreachable):
-        await to_the_end(write())
+        await finish_write(write())

@@ -6,7 +6,7 @@ from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import NotFound
 from muster_kube.api.objects import Node
 from muster_kube.nodehealth import PATH, NodeHealth
-from muster_tainter.faults.node_record import Memory, read_memory
+from muster_tainter.faults.node_record import NodeRecord, read_record
 
 EXIT_CODES = {"PASS": 0, "SKIP": 0, "WARN": 1, "FAIL": 2}  # as monitoring plug-ins; anything else is UNKNOWN: 3
 
@@ -19,7 +19,7 @@ def exit_code(verdict: str) -> int:
 class NodeState:
     node: Node
     health: NodeHealth | None
-    memory: Memory
+    memory: NodeRecord
 
 
 async def read_node_state(client: KubeClient, name: str) -> NodeState:
@@ -29,4 +29,4 @@ async def read_node_state(client: KubeClient, name: str) -> NodeState:
         health = await client.get(f"{PATH}/{name}", type=NodeHealth)
     except NotFound:
         health = None
-    return NodeState(node, health, read_memory(node))
+    return NodeState(node, health, read_record(node))

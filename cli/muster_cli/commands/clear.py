@@ -13,7 +13,7 @@ from muster_kube.api.config import ClusterConfig
 from muster_kube.api.errors import Conflict
 from muster_kube.nodehealth import CLEAR_LIMIT, PATH, ClearEntry, NodeHealth
 from muster_kube.process.command_line import EXIT_UNKNOWN
-from muster_tainter.faults.manual_clear import clears, merged
+from muster_tainter.faults.manual_clear import clear_entries, merge_clears
 
 TRIES = 5  # another writer of the same NodeHealth between reading and writing
 
@@ -33,11 +33,11 @@ def main(arguments: argparse.Namespace) -> int:
                 print(f"muster: node {arguments.node} has no NodeHealth: no tainter watches it", file=sys.stderr)
                 return EXIT_UNKNOWN
             at = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-            new = clears(state.health, state.memory, arguments.check, arguments.component, config.user, at)
+            new = clear_entries(state.health, state.memory, arguments.check, arguments.component, config.user, at)
             new, late = new[:CLEAR_LIMIT], len(new[CLEAR_LIMIT:])
             if not new:
                 of = " ".join(part for part in (arguments.check, arguments.component) if part)
-                others = clears(state.health, state.memory, None, None, config.user, at) if of else ()
+                others = clear_entries(state.health, state.memory, None, None, config.user, at) if of else ()
                 there = ", ".join(f"{entry.check} {entry.component}" for entry in others)
                 print(
                     f"{arguments.node}: no open fault and no finding{f' of {of}' if of else ''} to clear"
@@ -65,6 +65,6 @@ async def write_clear(client: KubeClient, health: NodeHealth, new: tuple[ClearEn
         f"{PATH}/{health.metadata.name}",
         {
             "metadata": {"resourceVersion": health.metadata.resource_version},
-            "spec": {"clear": msgspec.to_builtins(merged(health.spec.clear, new))},
+            "spec": {"clear": msgspec.to_builtins(merge_clears(health.spec.clear, new))},
         },
     )

@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     from muster_cli.cluster.node_snapshot import exit_code, read_node_state
-    from muster_tainter.explain.node import lines, story
+    from muster_tainter.explain.node import explain_node, format_explanation
     from muster_tainter.policy.file import PolicyError, load_policy, parse_policy
 
     if (arguments.job is not None) != (arguments.node == KIND):
@@ -61,14 +61,14 @@ def main(arguments: argparse.Namespace) -> int:
         if policy is None:
             policy = load_policy(None)
             notes.append("rules are told by the built-in policy: the one in force may differ (--policy FILE)")
-        told = story(state.node, state.health, policy, time.time(), paused=maps.paused)
+        told = explain_node(state.node, state.health, policy, time.time(), paused=maps.paused)
         told = msgspec.structs.replace(
             told, notes=(*told.notes, *notes, *await read_jobs_of_node(client, arguments.node))
         )
         if arguments.json:
             print(msgspec.json.format(msgspec.json.encode(told)).decode())
         else:
-            print("\n".join(fold_lines(lines(told))))
+            print("\n".join(fold_lines(format_explanation(told))))
         return exit_code(state.health.status.verdict if state.health else "")
 
     return run_with_client(arguments, work)
@@ -84,12 +84,12 @@ class _Maps(msgspec.Struct):
 async def _maps(client: KubeClient, config: ClusterConfig, given: str | None) -> _Maps:
     """Whoever may not read ConfigMaps still gets the rest told."""
     from muster_cli.commands.pause import read_pause
-    from muster_tainter.pause import PauseMap, config_maps, describe
+    from muster_tainter.pause import PauseMap, config_maps, describe_pause
 
     try:
         namespace = await find_namespace(client, config, given)
         pause = await read_pause(client, namespace)
-        paused = describe(pause) if pause is not None else ""
+        paused = describe_pause(pause) if pause is not None else ""
     except (NamespaceUnknown, ApiError):
         return _Maps()
     try:

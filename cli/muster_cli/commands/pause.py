@@ -13,7 +13,7 @@ from muster_kube.api.errors import AlreadyExists, NotFound
 from muster_kube.api.objects import Metadata
 from muster_kube.api.times import rfc3339_whole
 from muster_kube.process.command_line import EXIT_UNKNOWN
-from muster_tainter.pause import NAME, PauseMap, config_maps, describe
+from muster_tainter.pause import NAME, PauseMap, config_maps, describe_pause
 
 REASON_LIMIT = 200
 
@@ -56,9 +56,9 @@ def main(arguments: argparse.Namespace) -> int:
             if known is None:
                 print("muster: somebody resumed at this very moment: look, and try again", file=sys.stderr)
                 return EXIT_UNKNOWN
-            print(f"already {describe_pause(known, now)}")
+            print(f"already {describe_pause_with_age(known, now)}")
             return 0
-        print(describe_pause(made, now))
+        print(describe_pause_with_age(made, now))
         print("no new taint, drain or repair begins; recovery goes on; `muster resume` ends it")
         return 0
 
@@ -70,9 +70,9 @@ def current_user(config: ClusterConfig) -> str:
     return config.user or config.origin
 
 
-def describe_pause(pause: PauseMap, now: float) -> str:
+def describe_pause_with_age(pause: PauseMap, now: float) -> str:
     ago = f" ({age(now - pause.since)} ago)" if pause.since and now - pause.since >= 1.0 else ""
-    return f"{describe(pause)}{ago}"
+    return f"{describe_pause(pause)}{ago}"
 
 
 async def read_pause(client: KubeClient, namespace: str) -> PauseMap | None:

@@ -15,7 +15,7 @@ from muster_cli.report.quantities import plural
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
 from muster_kube.process.command_line import EXIT_UNKNOWN, EXIT_USAGE
-from muster_tainter.pause import describe
+from muster_tainter.pause import describe_pause
 
 EXIT_DECLINED = 1
 HEAD = ("NODE", "CARRIED", "FAULTS", "RESULT")
@@ -69,7 +69,7 @@ async def _state(client: KubeClient, config: ClusterConfig, given: str | None) -
     except NamespaceUnknown:
         return "", ""  # where no tainter has ever led, nobody is waited for
     pause = await read_pause(client, namespace)
-    return await find_leader(client, namespace), describe(pause) if pause is not None else ""
+    return await find_leader(client, namespace), describe_pause(pause) if pause is not None else ""
 
 
 def _question(targets: list[ReleaseTarget], leader: str, paused: str) -> str:

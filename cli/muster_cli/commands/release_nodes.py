@@ -22,21 +22,19 @@ from muster_kube.api.times import rfc3339, rfc3339_whole
 from muster_kube.nodehealth import CLEAR_LIMIT, PATH, ClearEntry, NodeHealth
 from muster_tainter.events.recorder import condition_patch
 from muster_tainter.faults.desired_state import (
-    CONDITION,
     FAULTY_LABEL,
     MANAGED_LABEL,
     OUR_ANNOTATIONS,
     OUR_LABELS,
     Decision,
     decide,
-    describe,
     is_managed,
     is_ours,
-    show,
 )
-from muster_tainter.faults.manual_clear import clears
-from muster_tainter.faults.node_record import LOST_CHECK, Memory, ours, read_memory
-from muster_tainter.faults.node_report import read
+from muster_tainter.faults.manual_clear import clear_entries
+from muster_tainter.faults.node_record import LOST_CHECK, NodeRecord, as_our_taint, read_record
+from muster_tainter.faults.node_report import read_report
+from muster_tainter.faults.wording import CONDITION, describe_fault, format_taint
 from muster_tainter.policy.rules import OUR_PREFIX, STARTUP_KEY, Policy
 
 NODES = "/api/v1/nodes"
@@ -73,8 +71,8 @@ class ReleaseTarget:
 
 def make_target(node: Node, failing: int) -> ReleaseTarget | None:
     """None: there is nothing of ours on it. failing: FAIL findings in its NodeHealth."""
-    memory = read_memory(node)
-    taints = tuple(show(taint) for taint in node.spec.taints if is_ours(taint, memory))
+    memory = read_record(node)
+    taints = tuple(format_taint(taint) for taint in node.spec.taints if is_ours(taint, memory))
     notes = any(key in node.metadata.labels for key in OUR_LABELS if key != MANAGED_LABEL) or any(
         key in node.metadata.annotations for key in OUR_ANNOTATIONS
     )
@@ -116,7 +114,7 @@ def _fails(health: NodeHealth | None) -> int:
     """FAIL findings that no person's word has closed."""
     if health is None:
         return 0
-    report = read(health)
+    report = read_report(health)
     findings = (report.findings or {}).items()
     return sum(f.verdict == Verdict.FAIL and report.clear_for(key, f.occurrence) is None for key, f in findings)
 
@@ -235,13 +233,13 @@ class NodeRelease:
             node = await self._client.get(f"{NODES}/{target.name}", type=Node)
         except NotFound:
             return replace(target, done=True)
-        memory = read_memory(node)
-        report = read(await _health(self._client, target.name))
+        memory = read_record(node)
+        report = read_report(await _health(self._client, target.name))
         if any(report.clear_for(fault.key, fault.occurrence) for fault in memory.open):
             return target  # the tainter has not come to it yet
         if not any(is_ours(taint, memory) for taint in node.spec.taints):
             return replace(target, done=True)
-        return replace(target, why=f"fired anew: {describe(memory.open[0])}") if memory.open else target
+        return replace(target, why=f"fired anew: {describe_fault(memory.open[0])}") if memory.open else target
 
     async def _strip(self, target: ReleaseTarget) -> ReleaseTarget:
         closed = target.closed
@@ -273,7 +271,7 @@ class NodeRelease:
         """Entries written. Raises Conflict."""
         if health is None:
             return 0
-        new = clear_entries(node, health, self._by, rfc3339(self._now()))
+        new = clear_everything(node, health, self._by, rfc3339(self._now()))
         if not new:
             return 0
         try:
@@ -293,24 +291,24 @@ class NodeRelease:
         return await self._client.patch(path, body, type=Node, params={"fieldManager": MANAGER})
 
 
-def clear_entries(node: Node, health: NodeHealth, by: str, at: str) -> tuple[ClearEntry, ...]:
+def clear_everything(node: Node, health: NodeHealth, by: str, at: str) -> tuple[ClearEntry, ...]:
     """What closes every open fault and every FAIL finding of the node. Warnings stay: they taint nothing."""
     checks = tuple(
         msgspec.structs.replace(check, findings=tuple(f for f in check.findings if f.verdict == Verdict.FAIL))
         for check in health.status.checks
     )
     failing = msgspec.structs.replace(health, status=msgspec.structs.replace(health.status, checks=checks))
-    memory = read_memory(node)
-    found = clears(failing, memory, None, None, by, at)
+    memory = read_record(node)
+    found = clear_entries(failing, memory, None, None, by, at)
     if _has_lost(node, memory):
         found = (*found, ClearEntry(check=LOST_CHECK, component="*", occurrence=1, by=by, at=at))
     return found[:CLEAR_LIMIT]
 
 
-def _has_lost(node: Node, memory: Memory) -> bool:
+def _has_lost(node: Node, memory: NodeRecord) -> bool:
     """A taint of ours by name that no memory knows: a tainter would keep it, as its reason is lost."""
     return any(
-        taint.key.startswith(OUR_PREFIX) and taint.key != STARTUP_KEY and ours(taint) not in memory.ours
+        taint.key.startswith(OUR_PREFIX) and taint.key != STARTUP_KEY and as_our_taint(taint) not in memory.ours
         for taint in node.spec.taints
     )
 

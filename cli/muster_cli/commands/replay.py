@@ -22,8 +22,8 @@ from muster_cli.usage import UsageError
 from muster_kube.api.objects import Metadata, Node
 from muster_kube.nodehealth import NodeHealth
 from muster_kube.process.command_line import EXIT_USAGE
-from muster_tainter.explain.audit_log_reader import BadLine, Retelling, transition_in
-from muster_tainter.explain.replay import Outcome, Replay
+from muster_tainter.explain.audit_log_reader import AuditLogReader, BadLine, read_transition
+from muster_tainter.explain.replay import PolicyReplay, ReplayOutcome
 from muster_tainter.policy.file import PolicyError, load_policy
 from muster_tainter.policy.rules import Policy
 
@@ -156,7 +156,7 @@ def is_tainter_log(path: Path) -> bool:
         head = file.read(_LOOK_BYTES)
     for raw in head.split(b"\n"):
         try:
-            if transition_in(raw) is not None:
+            if read_transition(raw) is not None:
                 return True
         except BadLine:
             continue
@@ -177,11 +177,11 @@ def _nodes(path: Path) -> list[Node]:
 
 def replay_logs(
     policy: Policy, sources: list[LogSource], nodes: list[Node], catalogue: Catalogue, *, year: int
-) -> tuple[Outcome, LogStatistics]:
+) -> tuple[ReplayOutcome, LogStatistics]:
     """Raises NoKernelLog, OSError."""
     known = {node.metadata.name for node in nodes}
     logged = [source.node for source in sources if source.node is not None and source.node not in known]
-    simulated = Replay(policy, [*nodes, *(Node(metadata=Metadata(name=name)) for name in logged)])
+    simulated = PolicyReplay(policy, [*nodes, *(Node(metadata=Metadata(name=name)) for name in logged)])
     kernel = [SavedKernelLog(each.node, each.path, catalogue, year=year) for each in sources if each.node is not None]
     tainters = [_TainterLog(each.path) for each in sources if each.node is None]
     reports = merge(
@@ -211,7 +211,7 @@ class _TainterLog:
     def transitions(self) -> Iterator[dict[str, object]]:
         for raw in self.lines:
             try:
-                fields = transition_in(raw)
+                fields = read_transition(raw)
             except BadLine:
                 self.malformed += 1
                 continue
@@ -221,7 +221,7 @@ class _TainterLog:
 
 def _read_transitions(tainters: list[_TainterLog]) -> Iterator[tuple[float, NodeHealth]]:
     """Two replicas' logs are one story."""
-    retelling = Retelling()
+    retelling = AuditLogReader()
     for fields in merge(
         *(log.transitions() for log in tainters), key=lambda fields: (str(fields["at"]), str(fields["node"]))
     ):

@@ -6,7 +6,7 @@ import time
 
 from muster_cli.cluster.client import add_kubeconfig, run_with_client
 from muster_cli.cluster.tainter import NamespaceUnknown, add_namespace, find_namespace
-from muster_cli.commands.pause import describe_pause, resume
+from muster_cli.commands.pause import describe_pause_with_age, resume
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
 from muster_kube.process.command_line import EXIT_UNKNOWN
@@ -29,7 +29,7 @@ def main(arguments: argparse.Namespace) -> int:
             print(f"muster: {error}", file=sys.stderr)
             return EXIT_UNKNOWN
         known = await resume(client, namespace)
-        print("it was not paused" if known is None else f"resumed; was {describe_pause(known, time.time())}")
+        print("it was not paused" if known is None else f"resumed; was {describe_pause_with_age(known, time.time())}")
         return 0
 
     return run_with_client(arguments, work)

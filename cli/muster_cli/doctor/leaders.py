@@ -9,7 +9,7 @@ from muster_cli.doctor.parts import OPERATOR, TAINTER, InstalledPart
 from muster_cli.report.quantities import age
 from muster_kube.api.times import seconds
 from muster_kube.controller.lease import Lease
-from muster_tainter.pause import PauseMap, describe
+from muster_tainter.pause import PauseMap, describe_pause
 
 LEADERS, PAUSE = "leaders", "pause"
 LEASES = {TAINTER: "muster-tainter", OPERATOR: "muster-operator"}
@@ -72,5 +72,5 @@ def judge_pause(pause: PauseMap | ReadFailure | None, now: float) -> list[Doctor
     if pause is None:
         return [DoctorFinding(PAUSE, Verdict.PASS, "not paused")]
     ago = f" ({age(now - pause.since)} ago)" if pause.since else ""
-    what = f"{describe(pause)}{ago}: nothing new is tainted, drained or repaired"
+    what = f"{describe_pause(pause)}{ago}: nothing new is tainted, drained or repaired"
     return [DoctorFinding(PAUSE, Verdict.WARN, what, "muster resume")]

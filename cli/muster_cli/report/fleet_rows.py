@@ -12,7 +12,8 @@ from muster_kube.api.objects import Node
 from muster_kube.api.times import seconds
 from muster_kube.nodehealth import NodeHealth
 from muster_tainter.faults.check_history import TESTING_LABEL
-from muster_tainter.faults.desired_state import HEALTH_LABEL, MANAGED_LABEL, is_managed, show, withheld_of
+from muster_tainter.faults.desired_state import HEALTH_LABEL, MANAGED_LABEL, is_managed
+from muster_tainter.faults.wording import format_taint, withheld_reason
 
 HEAD = ("NODE", "VERDICT", "FAILING", "STATE", "TAINTS", "FOR", "MESSAGE")
 NOT_SHOWN = "node.kubernetes.io/"  # taints of Kubernetes itself
@@ -88,7 +89,7 @@ def node_row(name: str, node: Node | None, health: NodeHealth | None, now: float
         due=status.due,
         testing=testing,
         since=_since(health),
-        withheld=withheld_of(node) if node is not None else "",
+        withheld=withheld_reason(node) if node is not None else "",
     )
 
 
@@ -136,7 +137,7 @@ def _taints(node: Node) -> Iterable[str]:
         yield "cordoned"
     for taint in node.spec.taints:
         if not taint.key.startswith(NOT_SHOWN):
-            yield show(taint)
+            yield format_taint(taint)
 
 
 def _state(testing: str, idle_since: str, due: Sequence[str], now: float) -> str:

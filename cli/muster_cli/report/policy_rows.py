@@ -10,8 +10,8 @@ from muster_checks.base.declaration import Check
 from muster_checks.base.vocabulary import FaultClass, Verdict
 from muster_checks.dmesg import DMESG
 from muster_checks.dmesg.catalogue.types import SXID_REASON, XID_REASON, Catalogue
-from muster_tainter.faults.desired_state import show
-from muster_tainter.faults.node_record import ours
+from muster_tainter.faults.node_record import as_our_taint
+from muster_tainter.faults.wording import format_taint
 from muster_tainter.policy.rules import CloseOn, Policy, Rule
 
 ANY = "(any other)"  # a reason that is declared nowhere
@@ -54,7 +54,7 @@ def rule_outcome(rule: Rule, row: PolicyRow, policy: Policy) -> dict[str, Any]:
     base = policy.hold_down.base if rule.hold_down is None else rule.hold_down
     closes = [way.value for way in rule.closes_on(row.fault_class) if way is not CloseOn.PROOF or proof is not None]
     return {
-        "taint": "" if rule.node_taint is None else show(ours(rule.node_taint)),
+        "taint": "" if rule.node_taint is None else format_taint(as_our_taint(rule.node_taint)),
         "for": policy.wait_of(rule),
         "closedBy": [*closes, "person"],
         "proof": {

@@ -8,7 +8,7 @@ from muster_cli.report.columns import print_table
 from muster_cli.report.quantities import format_duration, plural
 from muster_kube.api.times import rfc3339_whole
 from muster_tainter.budgets.incidents import FLEET
-from muster_tainter.explain.replay import Outcome, Spell
+from muster_tainter.explain.replay import ReplayOutcome, TaintPeriod
 from muster_tainter.policy.rules import Policy
 
 ROWS_LIMIT = 200  # of a table for people; --json has all that are kept
@@ -28,7 +28,7 @@ class LogStatistics:
     labelled: bool
 
 
-def print_outcome(outcome: Outcome, read: LogStatistics, policy: Policy) -> None:
+def print_outcome(outcome: ReplayOutcome, read: LogStatistics, policy: Policy) -> None:
     _table(HEAD, outcome.spells, "taints")
     if outcome.withheld_spells:
         if outcome.spells:
@@ -40,14 +40,14 @@ def print_outcome(outcome: Outcome, read: LogStatistics, policy: Policy) -> None
         print(line)
 
 
-def _table(head: tuple[str, ...], spells: list[Spell], what: str) -> None:
+def _table(head: tuple[str, ...], spells: list[TaintPeriod], what: str) -> None:
     if spells:
         print_table(head, [_row(spell) for spell in spells[:ROWS_LIMIT]])
     if len(spells) > ROWS_LIMIT:
         print(f"and {len(spells) - ROWS_LIMIT} {what} more: --json has them")
 
 
-def _row(spell: Spell) -> tuple[str, ...]:
+def _row(spell: TaintPeriod) -> tuple[str, ...]:
     since = rfc3339_whole(spell.since).replace("T", " ").rstrip("Z")
     return (
         since,
@@ -63,7 +63,7 @@ def hours(seconds: float) -> float:
     return round(seconds / 3600, 2)
 
 
-def summary(outcome: Outcome, read: LogStatistics, policy: Policy) -> Iterable[str]:
+def summary(outcome: ReplayOutcome, read: LogStatistics, policy: Policy) -> Iterable[str]:
     most = f", at most {outcome.at_once} at a time (first {rfc3339_whole(outcome.at_once_at)})"
     total = f"{hours(outcome.tainted_s):g} node-hours in all{most if outcome.at_once else ''}"
     yield f"{len(outcome.tainted)} of {plural(outcome.nodes, 'node')} tainted, {total}"
@@ -91,7 +91,7 @@ def _read(read: LogStatistics) -> str:
     return f"{plural(read.lines, 'line')} of {plural(read.files, 'file')}{said}"
 
 
-def notes(outcome: Outcome, read: LogStatistics, policy: Policy) -> Iterable[str]:
+def notes(outcome: ReplayOutcome, read: LogStatistics, policy: Policy) -> Iterable[str]:
     if read.undated:
         some = ", ".join(read.undated[:5]) + (" …" if len(read.undated) > 5 else "")
         yield (
@@ -106,7 +106,7 @@ def notes(outcome: Outcome, read: LogStatistics, policy: Policy) -> Iterable[str
         yield "note: nothing is proved, and nobody clears, in a replay: what only they close stays to the end"
 
 
-def as_document(outcome: Outcome, read: LogStatistics, policy: Policy) -> dict[str, Any]:
+def as_document(outcome: ReplayOutcome, read: LogStatistics, policy: Policy) -> dict[str, Any]:
     return {
         "from": rfc3339_whole(outcome.begin) if outcome.end else "",
         "to": rfc3339_whole(outcome.end) if outcome.end else "",
@@ -140,7 +140,7 @@ def as_document(outcome: Outcome, read: LogStatistics, policy: Policy) -> dict[s
     }
 
 
-def _spell(spell: Spell) -> dict[str, Any]:
+def _spell(spell: TaintPeriod) -> dict[str, Any]:
     return {
         "node": spell.node,
         "since": rfc3339_whole(spell.since),

@@ -8,7 +8,7 @@ import msgspec
 from muster_cli.report.colours import VERDICT_STYLES
 from muster_kube.api.objects import Node
 from muster_kube.nodehealth import NodeHealth
-from muster_tainter.faults.desired_state import withheld_of
+from muster_tainter.faults.wording import withheld_reason
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -38,7 +38,7 @@ def sandbox_row(node: Node, health: NodeHealth | None) -> SandboxRow:
         for taint in node.spec.taints
         if not taint.key.startswith(NOT_OURS)
     )
-    withheld = withheld_of(node)
+    withheld = withheld_reason(node)
     if health is None or not health.status.verdict:
         return SandboxRow(node.metadata.name, "UNKNOWN", "no word from its agent yet", taints, withheld)
     findings = [finding for check in health.status.checks for finding in check.findings]

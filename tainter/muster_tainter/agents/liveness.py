@@ -7,7 +7,7 @@ seen, nor right after they are seen again: then it was the API server that was s
 
 import logging
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from muster_checks.base.vocabulary import shorten
@@ -15,10 +15,13 @@ from muster_kube.api.objects import Node
 from muster_kube.api.times import rfc3339_whole, seconds
 from muster_kube.nodehealth import ClearedFault, NodeHealth, ReportedFinding
 from muster_tainter.agents.pods import AgentPod
-from muster_tainter.faults.desired_state import CONDITION, is_managed
+from muster_tainter.faults.desired_state import is_managed
 from muster_tainter.faults.lifecycle import PERSON
-from muster_tainter.faults.node_record import ANNOTATION, Fault, read_memory
-from muster_tainter.faults.node_report import Unusable
+from muster_tainter.faults.node_record import ANNOTATION, Fault, read_record
+from muster_tainter.faults.node_report import UnusableHealth
+from muster_tainter.faults.wording import CONDITION
+from muster_tainter.fleet.interface import Fleet
+from muster_tainter.fleet.replica import Replica
 from muster_tainter.policy.rules import SILENT, STARTUP_KEY, Policy
 
 log = logging.getLogger(__name__)
@@ -50,7 +53,7 @@ class _Silence:
 
 
 @dataclass(slots=True)
-class Incident:
+class AgentOutage:
     """began: seconds since the epoch. calm_at: since when fewer are silent, on the monotonic clock."""
 
     began: float
@@ -58,38 +61,17 @@ class Incident:
     calm_at: float | None = None
 
 
-class Silences:
-    """node: as it is known, with the labels that pools look at; found, over: as
-    :class:`muster_tainter.faults.external_findings.Outside` has them; wake: :meth:`round` has something to do; now:
-    seconds since the epoch; clock: monotonic seconds
-    """
+class AgentLiveness:
+    """wake: called when :meth:`find_silent` has something to do"""
 
-    def __init__(
-        self,
-        policy: Callable[[], Policy],
-        *,
-        node: Callable[[str], Node | None],
-        nodes: Callable[[], Iterable[str]],
-        health: Callable[[str], NodeHealth | Unusable | None],
-        found: Callable[[str, str, ReportedFinding], None],
-        over: Callable[[str, str, ClearedFault], None],
-        wake: Callable[[], None],
-        now: Callable[[], float],
-        clock: Callable[[], float],
-    ) -> None:
-        self._policy = policy
-        self._node = node
-        self._nodes = nodes
-        self._health = health
-        self._found = found
-        self._over = over
+    def __init__(self, fleet: Fleet, replica: Replica, wake: Callable[[], None]) -> None:
+        self._fleet = fleet
+        self._replica = replica
         self._wake = wake
-        self._now = now
-        self._clock = clock
         self._pods_on: dict[str, tuple[AgentPod, ...]] = {}
         self._ready: set[str] = set()  # nodes of ours with a ready agent
         self._silent: dict[str, _Silence] = {}
-        self.incident: Incident | None = None
+        self.outage: AgentOutage | None = None
         """Most of the agents are silent at once."""
         self._warm = False
         self._seen_at = float("-inf")  # since when the pods are seen, on the monotonic clock
@@ -104,21 +86,21 @@ class Silences:
         """Nodes whose agent is silent beyond the grace."""
         return sum(silence.told for silence in self._silent.values())
 
-    def unseen(self) -> None:
+    def mark_unseen(self) -> None:
         """The pods were not seen up to now."""
-        self._seen_at = self._clock()
+        self._seen_at = self._replica.clock()
 
     # what is seen
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """All is listed."""
         self._warm = True
-        self._seen_at = self._clock()
+        self._seen_at = self._replica.clock()
         self.look_at_all()
 
     def look_at_all(self) -> None:
         """Another policy, or this replica leads now."""
-        for name in list(self._nodes()):
+        for name in list(self._fleet.nodes):
             self.look(name)
         self._wake()
 
@@ -139,7 +121,7 @@ class Silences:
         """Something about the node, its NodeHealth or its agent may be another than before."""
         if not self._warm:
             return
-        node = self._node(name)
+        node = self._fleet.node(name)
         if node is None:
             self._ready.discard(name)
             self._silent.pop(name, None)
@@ -154,7 +136,7 @@ class Silences:
         if ready is not None:
             self._ready.add(name)
             self._is_over(name, fault, f"pod {_key(ready)} is ready")
-        elif self._policy().dead_man.action == "ignore":
+        elif self._fleet.policy().dead_man.action == "ignore":
             self._ready.discard(name)
             self._is_over(name, fault, "deadMan.action is ignore")
         elif fault is None and not self._is_expected(node, pods):
@@ -170,18 +152,18 @@ class Silences:
     def _is_expected(self, node: Node, pods: tuple[AgentPod, ...]) -> bool:
         """An agent is or was there, or the node waits for one, or a pool names nodes like it by their labels. Other
         nodes may be of no concern to the agents' DaemonSet."""
-        health = self._health(node.metadata.name)
+        health = self._fleet.health_of(node.metadata.name)
         return (
             bool(pods)
-            or isinstance(health, Unusable)
+            or isinstance(health, UnusableHealth)
             or (health is not None and bool(health.status.verdict))
             or any(taint.key == STARTUP_KEY for taint in node.spec.taints)
-            or any(pool.selector.match_labels for pool in self._policy().pools_of(node.metadata.labels))
+            or any(pool.selector.match_labels for pool in self._fleet.policy().pools_of(node.metadata.labels))
             or _said_since(node) is not None
         )
 
     def _begun(self, node: Node, pods: tuple[AgentPod, ...], fault: Fault | None, *, was_ready: bool) -> _Silence:
-        now, clock = self._now(), self._clock()
+        now, clock = self._replica.now(), self._replica.clock()
         if fault is not None and not fault.over:
             return _Silence(clock, float(fault.occurrence), fault.occurrence, known=True, fault=True)
         said = _said_since(node)
@@ -195,30 +177,30 @@ class Silences:
         """Since when the cluster says that there is no ready agent, seconds since the epoch; 0: it does not say."""
         if pods:
             return max(pod.silent_since for pod in pods)
-        health = self._health(node.metadata.name)
+        health = self._fleet.health_of(node.metadata.name)
         if isinstance(health, NodeHealth) and not health.status.verdict:
             return seconds(health.metadata.creation_timestamp)  # made when its Node came
         return 0.0
 
     def _is_over(self, name: str, fault: Fault | None, why: str) -> None:
         silence = self._silent.pop(name, None)
-        if silence is not None and self.incident is not None:
+        if silence is not None and self.outage is not None:
             self._wake()
         number = silence.number if silence is not None and silence.told else 0
         if fault is not None and not fault.over:
             number = max(number, fault.occurrence)
         if number:
-            at = rfc3339_whole(self._now())
-            self._over(name, CHECK, ClearedFault(COMPONENT, REASON, number, "source", at, why))
+            at = rfc3339_whole(self._replica.now())
+            self._fleet.external_findings.close(name, CHECK, ClearedFault(COMPONENT, REASON, number, "source", at, why))
 
     # what is found
 
-    def round(self, *, sees: bool) -> float | None:
+    def find_silent(self, *, sees: bool) -> float | None:
         """Find who is silent by now. sees: the watch of the pods is up. Returns the seconds until time alone may make a
         difference; None: it does not."""
         if not self._warm:
             return None
-        clock, policy = self._clock(), self._policy()
+        clock, policy = self._replica.clock(), self._fleet.policy()
         grace_s = policy.dead_man.grace
         if not sees:
             self._seen_at = clock
@@ -229,7 +211,7 @@ class Silences:
             for name, silence in waiting.items()
             if silence.known or clock >= max(settled_at, silence.begin + grace_s)
         }
-        ends_at = self._judge_incident(policy, due, clock)
+        ends_at = self._judge_outage(policy, due, clock)
         for name, silence in due.items():
             self._find(name, silence)
         if not sees:
@@ -238,25 +220,25 @@ class Silences:
         times += [] if ends_at is None else [ends_at]
         return max(min(times) - clock, 0.0) if times else None
 
-    def _judge_incident(self, policy: Policy, due: dict[str, _Silence], clock: float) -> float | None:
+    def _judge_outage(self, policy: Policy, due: dict[str, _Silence], clock: float) -> float | None:
         """Whether most agents are silent at once. Returns when, on the monotonic clock, that may be over by time."""
         silent = len(self._silent)
         most = silent >= policy.incidents.nodes and silent > len(self._ready)
-        incident = self.incident
-        if incident is None:
+        outage = self.outage
+        if outage is None:
             if not most or not due:
                 return None
-            incident = self.incident = Incident(min(silence.since for silence in self._silent.values()))
-            log.error("%s", self.incident_text(incident))
+            outage = self.outage = AgentOutage(min(silence.since for silence in self._silent.values()))
+            log.error("%s", self.outage_text(outage))
         if most:
-            incident.calm_at = None
+            outage.calm_at = None
             return None
-        if incident.calm_at is None:
-            incident.calm_at = clock  # agents come back one by one: those that follow are no news of their own
-        ends_at = incident.calm_at + policy.dead_man.grace
+        if outage.calm_at is None:
+            outage.calm_at = clock  # agents come back one by one: those that follow are no news of their own
+        ends_at = outage.calm_at + policy.dead_man.grace
         if silent and clock < ends_at:
             return ends_at
-        self.incident = None
+        self.outage = None
         log.warning("the agents are back: %d of %d are still silent", silent, silent + len(self._ready))
         for name, silence in self._silent.items():
             if silence.shared:
@@ -265,17 +247,17 @@ class Silences:
 
     def _find(self, name: str, silence: _Silence) -> None:
         silence.told = True
-        silence.shared = self.incident is not None and not silence.fault
+        silence.shared = self.outage is not None and not silence.fault
         pods = self._pods_on.get(name, ())
         why = "; ".join(f"pod {_key(pod)}: {pod.state or 'not ready'}" for pod in pods) or "no pod of it is there"
         since = rfc3339_whole(silence.since)
-        self._found(
+        self._fleet.external_findings.add(
             name,
             CHECK,
             ReportedFinding(
                 component=COMPONENT,
                 reason=REASON,
-                # of an incident nothing is said, nor done, node by node
+                # of an outage nothing is said, nor done, node by node
                 verdict="UNKNOWN" if silence.shared else "FAIL",
                 message=shorten(f"no ready agent since {since}: {why}"),
                 first_seen=since,
@@ -283,14 +265,14 @@ class Silences:
             ),
         )
 
-    def incident_text(self, incident: Incident) -> str:
+    def outage_text(self, outage: AgentOutage) -> str:
         silent = len(self._silent)
         hint = (
             "" if self._pods_on else "; no pod of an agent is there at all (settings agent_namespace, agent_selector)"
         )
         return (
             f"{silent} of {silent + len(self._ready)} agents are silent, the first since"
-            f" {rfc3339_whole(incident.began)}: one incident; the health of their nodes is unknown, none is tainted for"
+            f" {rfc3339_whole(outage.began)}: one incident; the health of their nodes is unknown, none is tainted for"
             f" that, nor told of by itself{hint}"
         )
 
@@ -302,7 +284,7 @@ def _key(pod: AgentPod) -> str:
 def _open_fault(node: Node) -> Fault | None:
     if ANNOTATION not in node.metadata.annotations:
         return None
-    return next((fault for fault in read_memory(node).open if fault.key == SILENT), None)
+    return next((fault for fault in read_record(node).open if fault.key == SILENT), None)
 
 
 def _number(node: Node, since: float, held: Fault | None, *, new: bool) -> int:
@@ -310,7 +292,7 @@ def _number(node: Node, since: float, held: Fault | None, *, new: bool) -> int:
     stays closed unless this is a ``new`` silence."""
     ended = 0 if held is None else held.occurrence
     if ANNOTATION in node.metadata.annotations:
-        closed = (each for each in read_memory(node).closed if each.key == SILENT and (new or each.how != PERSON))
+        closed = (each for each in read_record(node).closed if each.key == SILENT and (new or each.how != PERSON))
         ended = max(ended, *(each.occurrence for each in closed), 0)
     return max(int(since), ended + 1)
 

@@ -25,7 +25,7 @@ LOG_EVERY_S = 1.0
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", re.ASCII)
 
 
-class Account(NamedTuple):
+class AgentAccount(NamedTuple):
     """A service account."""
 
     namespace: str
@@ -50,7 +50,7 @@ class OwnNode:
     name: str
 
 
-def speaker(request: AdmissionRequest, account: Account) -> ReviewAnswer | OwnNode | BoundPod:
+def find_speaker(request: AdmissionRequest, account: AgentAccount) -> ReviewAnswer | OwnNode | BoundPod:
     """Whose word it is. An answer where nothing more has to be known; a pod where its node has to be looked up."""
     resource = request.resource
     if (resource.group, resource.resource, request.sub_resource) != (GROUP, PLURAL, "status"):
@@ -86,7 +86,7 @@ def judge(request: AdmissionRequest, node: str, pod: str) -> ReviewAnswer:
     return ALLOWED
 
 
-class PodNodes:
+class TokenPodNodes:
     """On which nodes the pods of ``namespace`` are. Each is read once."""
 
     def __init__(self, client: KubeClient, namespace: str, *, limit: int = PODS_LIMIT) -> None:
@@ -121,7 +121,7 @@ class OwnNodeRule:
     """
 
     def __init__(
-        self, account: Account, nodes: PodNodes, *, tell: Callable[[str], None], clock: Callable[[], float]
+        self, account: AgentAccount, nodes: TokenPodNodes, *, tell: Callable[[str], None], clock: Callable[[], float]
     ) -> None:
         self._account = account
         self._nodes = nodes
@@ -131,7 +131,7 @@ class OwnNodeRule:
         self._unlogged = 0
 
     async def review(self, request: AdmissionRequest) -> ReviewAnswer:
-        found = speaker(request, self._account)
+        found = find_speaker(request, self._account)
         if isinstance(found, OwnNode):
             pod = request.user_info.pod
             found = judge(request, found.name, f"pod {_shown(pod)}" if pod else "whoever holds this token")

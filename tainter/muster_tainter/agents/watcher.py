@@ -5,24 +5,22 @@ Only the agents' pods are watched, by every replica: one that takes over knows s
 
 import asyncio
 import logging
-import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 
 from prometheus_client import CollectorRegistry, Gauge
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import AlreadyExists, ApiError, ConfigError
-from muster_kube.api.objects import Event, EventMetadata, EventSource, Node, ObjectReference
+from muster_kube.api.objects import Event, EventMetadata, EventSource, ObjectReference
 from muster_kube.api.times import rfc3339_whole
 from muster_kube.controller.clock import Clock
 from muster_kube.controller.reflector import Reflector
-from muster_kube.nodehealth import ClearedFault, NodeHealth, ReportedFinding
-from muster_tainter.agents.liveness import Silences
+from muster_tainter.agents.liveness import AgentLiveness
 from muster_tainter.agents.pods import AgentPod, slim_agent_pod
 from muster_tainter.events.recorder import COMPONENT
-from muster_tainter.faults.node_report import Unusable
-from muster_tainter.policy.rules import Policy
+from muster_tainter.fleet.interface import Fleet
+from muster_tainter.fleet.replica import AgentPodSelector, Replica
 
 log = logging.getLogger(__name__)
 
@@ -32,67 +30,47 @@ LIST_S = 3.0
 
 
 class AgentWatch:
-    """namespace, selector (of labels): of the agents' pods. may_tell: this replica leads. The rest is as
-    :class:`Silences` has it."""
+    """Runs on every replica; only the leader tells of an outage."""
 
     def __init__(
         self,
         client: KubeClient,
-        namespace: str,
-        selector: str,
-        policy: Callable[[], Policy],
+        fleet: Fleet,
+        replica: Replica,
         registry: CollectorRegistry,
-        *,
-        node: Callable[[str], Node | None],
-        nodes: Callable[[], Iterable[str]],
-        health: Callable[[str], NodeHealth | Unusable | None],
-        found: Callable[[str, str, ReportedFinding], None],
-        over: Callable[[str, str, ClearedFault], None],
-        may_tell: Callable[[], bool],
-        now: Callable[[], float] = time.time,
-        clock: Callable[[], float] = time.monotonic,
+        agents: AgentPodSelector,
     ) -> None:
         self._client = client
-        self._namespace = namespace
-        self._may_tell = may_tell
-        self._now = now
+        self._fleet = fleet
+        self._replica = replica
+        self._namespace = agents.namespace
         self._wake = asyncio.Event()
         self._looked = asyncio.Event()
-        silences = self._silences = Silences(
-            policy,
-            node=node,
-            nodes=nodes,
-            health=health,
-            found=found,
-            over=over,
-            wake=self._wake.set,
-            now=now,
-            clock=clock,
-        )
-        self.look = silences.look
-        self.look_at_all = silences.look_at_all
+        liveness = self._liveness = AgentLiveness(fleet, replica, self._wake.set)
+        self.note = liveness.look
+        self.look_at_all = liveness.look_at_all
         self.pods: Reflector[AgentPod] = Reflector(
             client,
-            f"/api/v1/namespaces/{namespace}/pods",
+            f"/api/v1/namespaces/{agents.namespace}/pods",
             AgentPod,
-            on_change=silences.pod_changed,
-            params={"labelSelector": selector},
+            on_change=liveness.pod_changed,
+            params={"labelSelector": agents.labels},
             transform=slim_agent_pod,
             clock=Clock(sleep=self._pause),
         )
         gauges: dict[str, tuple[str, Callable[[], float]]] = {
-            "ready": ("Nodes with a ready agent", lambda: silences.ready),
-            "silent": ("Nodes whose agent is silent beyond the grace", lambda: silences.silent),
-            "incident": ("1 while most of the agents are silent at once", lambda: silences.incident is not None),
+            "ready": ("Nodes with a ready agent", lambda: liveness.ready),
+            "silent": ("Nodes whose agent is silent beyond the grace", lambda: liveness.silent),
+            "incident": ("1 while most of the agents are silent at once", lambda: liveness.outage is not None),
         }
         for name, (text, value) in gauges.items():
             Gauge(f"muster_tainter_agents_{name}", text, registry=registry).set_function(value)
 
-    async def run(self, synced: Callable[[], Awaitable[object]]) -> None:
-        """For ever. synced: waits for the Nodes and NodeHealths."""
+    async def run(self) -> None:
+        """For ever."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.pods.run())
-            group.create_task(self._follow(synced))
+            group.create_task(self._follow())
 
     async def wait_looked(self) -> None:
         """Until it is known who is silent, or for a moment: no taint waits long for pods that cannot be listed."""
@@ -100,15 +78,15 @@ class AgentWatch:
             async with asyncio.timeout(LIST_S):
                 await self._looked.wait()
 
-    async def _follow(self, synced: Callable[[], Awaitable[object]]) -> None:
-        await synced()
+    async def _follow(self) -> None:
+        await self._fleet.wait_synced()
         await self.pods.wait_synced()
-        self._silences.begin()
+        self._liveness.start()
         while True:
             self._wake.clear()
-            wait_s = self._silences.round(sees=self.pods.connected)
+            wait_s = self._liveness.find_silent(sees=self.pods.connected)
             self._looked.set()
-            if await self._tell_incident():
+            if await self._record_outage():
                 wait_s = TELL_AGAIN_S if wait_s is None else min(wait_s, TELL_AGAIN_S)
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
@@ -118,23 +96,26 @@ class AgentWatch:
     async def _pause(self, delay_s: float) -> None:
         await asyncio.sleep(delay_s)
         if not self.pods.connected:
-            self._silences.unseen()
+            self._liveness.mark_unseen()
 
-    async def _tell_incident(self) -> bool:
+    def _may_record(self) -> bool:
+        return self._replica.may_write() and not self._replica.dry_run
+
+    async def _record_outage(self) -> bool:
         """Once, by whoever leads; True: it is to be tried again."""
-        incident = self._silences.incident
-        if incident is None or incident.told or not self._may_tell():
-            return incident is not None and not incident.told
-        # the same name for the same incident: the next leader finds it told
-        name = f"muster-agents-silent.{int(incident.began)}"
-        now = rfc3339_whole(self._now())
+        outage = self._liveness.outage
+        if outage is None or outage.told or not self._may_record():
+            return outage is not None and not outage.told
+        # the same name for the same outage: the next leader finds it told
+        name = f"muster-agents-silent.{int(outage.began)}"
+        now = rfc3339_whole(self._replica.now())
         event = Event(
             metadata=EventMetadata(name=name, namespace=self._namespace),
             involved_object=ObjectReference(
                 kind="Namespace", name=self._namespace, namespace=self._namespace, api_version="v1"
             ),
             reason="AgentsSilent",
-            message=self._silences.incident_text(incident),
+            message=self._liveness.outage_text(outage),
             type="Warning",
             source=EventSource(component=COMPONENT),
             first_timestamp=now,
@@ -148,5 +129,5 @@ class AgentWatch:
         except (ApiError, ConfigError) as error:
             log.warning("no Event about the silent agents yet: %s", error)
             return True
-        incident.told = True
+        outage.told = True
         return False

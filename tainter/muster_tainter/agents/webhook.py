@@ -21,8 +21,8 @@ from muster_kube.webhook.certificate_files import CertificateFiles
 from muster_kube.webhook.certificate_secret import CertificateSecret, validating_webhook_path
 from muster_kube.webhook.served_certificate import CertificateSource
 from muster_kube.webhook.server import WebhookApp, serve_webhooks
-from muster_tainter.agents.own_node import Account, OwnNodeRule, PodNodes
-from muster_tainter.settings import Settings
+from muster_tainter.agents.own_node import AgentAccount, OwnNodeRule, TokenPodNodes
+from muster_tainter.settings import TainterSettings
 
 log = logging.getLogger(__name__)
 
@@ -31,13 +31,13 @@ PATH = "/validate-muster-dev-v1alpha1-nodehealth-status"
 CONNECTIONS = 10
 
 
-def read_account(text: str, namespace: str) -> Account:
+def read_account(text: str, namespace: str) -> AgentAccount:
     """``NAMESPACE/NAME``, or ``NAME`` alone in ``namespace``."""
     before, slash, name = text.rpartition("/")
-    return Account(before if slash else namespace, name)
+    return AgentAccount(before if slash else namespace, name)
 
 
-def called_by(name: str, namespace: str, host: str) -> Collection[str]:
+def server_names(name: str, namespace: str, host: str) -> Collection[str]:
     """What the certificate is for: the Service's names, and the address that is listened on, if it is one."""
     hosts = [f"{name}.{namespace}.svc", f"{name}.{namespace}.svc.cluster.local"]
     try:
@@ -48,8 +48,8 @@ def called_by(name: str, namespace: str, host: str) -> Collection[str]:
 
 
 @asynccontextmanager
-async def prepared(
-    settings: Settings, config: ClusterConfig, namespace: str, user_agent: str, registry: CollectorRegistry
+async def prepare(
+    settings: TainterSettings, config: ClusterConfig, namespace: str, user_agent: str, registry: CollectorRegistry
 ) -> AsyncIterator[Coroutine[Any, Any, None]]:
     """What serves the rule until it is cancelled; settings.webhook_port is not None. Raises ConfigError, OSError."""
     assert settings.webhook_port is not None  # noqa: S101 - asked by the caller
@@ -60,7 +60,7 @@ async def prepared(
         if settings.cert_dir is not None:
             certificates = CertificateFiles(settings.cert_dir)
         else:
-            hosts = called_by(name, namespace, settings.host)
+            hosts = server_names(name, namespace, settings.host)
             certificates = CertificateSecret(client, namespace, name, hosts, trusting=[validating_webhook_path(name)])
         bound = bind_socket(settings.host, settings.webhook_port)
         with closing(bound):
@@ -79,21 +79,21 @@ def count_reviews(registry: CollectorRegistry) -> Counter:
     return reviews
 
 
-def tell_certificate(registry: CollectorRegistry, certificates: CertificateSource) -> None:
+def expose_certificate(registry: CollectorRegistry, certificates: CertificateSource) -> None:
     gauge = Gauge("muster_tainter_certificate_left_seconds", "Until the webhook's certificate ends", registry=registry)
     gauge.set_function(lambda: certificates.left_s)
 
 
 async def _serve(
     client: KubeClient,
-    account: Account,
+    account: AgentAccount,
     certificates: CertificateSource,
     bound: socket.socket,
     registry: CollectorRegistry,
 ) -> None:
     reviews = count_reviews(registry)
-    tell_certificate(registry, certificates)
-    nodes = PodNodes(client, account.namespace)
+    expose_certificate(registry, certificates)
+    nodes = TokenPodNodes(client, account.namespace)
     rule = OwnNodeRule(account, nodes, tell=lambda answer: reviews.labels(answer).inc(), clock=time.monotonic)
     host, port = bound.getsockname()[:2]
     print(f"webhook listening on {host}:{port}", flush=True)

@@ -1,11 +1,12 @@
 """Who may be tainted now: places under the pools' budgets, promised before the write and kept until its fate is known.
 
-All that counts is what the store holds, and promises: a place that :meth:`Ledger.ask` gave stays taken until
-:meth:`Ledger.settled` (the write came back, the store has it) or :meth:`Ledger.gave_up` (it was not sent, or refused).
-A write that nobody answered may still be carried out: after :meth:`Ledger.uncertain` its place is given free only when
-the node is seen in a later version than the one the write was made on, or when no server would carry it out any more.
-So whatever lies between asking and writing, no budget is exceeded by a place given here. Others may exceed it (a budget
-lowered, nodes that go, a cordon): then nothing is given until it holds again, and nobody is untainted.
+All that counts is what the store holds, and promises: a place that :meth:`BudgetAllocator.ask` gave stays taken until
+:meth:`BudgetAllocator.confirm` (the write came back, the store has it) or :meth:`BudgetAllocator.release` (it was not
+sent, or refused). A write that nobody answered may still be carried out: after :meth:`BudgetAllocator.mark_uncertain`
+its place is given free only when the node is seen in a later version than the one the write was made on, or when no
+server would carry it out any more. So whatever lies between asking and writing, no budget is exceeded by a place given
+here. Others may exceed it (a budget lowered, nodes that go, a cordon): then nothing is given until it holds again, and
+nobody is untainted.
 
 The level is counted, and no clock can change it. The rate goes by the times that stand in the nodes' annotations: a
 clock set forward lets a window pass at once, so as many nodes again may be tainted, within the level. A clock set back
@@ -20,7 +21,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from muster_tainter.budgets.pool_usage import PoolCount, Shortage, Standing, Usage
+from muster_tainter.budgets.pool_usage import BudgetedNode, BudgetUsage, PoolUsage, Shortage
 from muster_tainter.policy.budgets import Budget
 from muster_tainter.policy.heavy_checks import AtOnce
 from muster_tainter.policy.pools import Pool
@@ -52,7 +53,7 @@ class _Wait(NamedTuple):
 _UNKNOWN = Shortage("", "unknown", 0, 0, AtOnce(0), 0)
 
 
-class Ledger:
+class BudgetAllocator:
     """The places of a fleet. clock: monotonic seconds; every other time is a parameter, in seconds since the epoch.
 
     Methods that return a bool say whether :meth:`ready` and :meth:`next_room_at` may say something new.
@@ -60,9 +61,9 @@ class Ledger:
 
     def __init__(self, clock: Callable[[], float], pools: Iterable[Pool] = ()) -> None:
         self._clock = clock
-        self._pools: dict[str, PoolCount] = {}
+        self._pools: dict[str, PoolUsage] = {}
         self._limited: frozenset[str] = frozenset()
-        self._nodes: dict[str, Standing] = {}
+        self._nodes: dict[str, BudgetedNode] = {}
         self._held: dict[str, _Hold] = {}
         self._doubted: set[str] = set()
         self._waiting: dict[str, _Wait] = {}
@@ -79,7 +80,7 @@ class Ledger:
         limits = {pool.name: pool for pool in pools}
         self._limited = frozenset(limits)
         for name in [*self._pools, *limits]:
-            count = self._pools.setdefault(name, PoolCount(name))
+            count = self._pools.setdefault(name, PoolUsage(name))
             pool = limits.get(name)
             count.budget = Budget() if pool is None else pool.budget
             count.label = "" if pool is None else pool.domain or ""
@@ -87,7 +88,7 @@ class Ledger:
         self._served = None
         return bool(self._waiting)
 
-    def note(self, name: str, standing: Standing | None, version: str = "") -> bool:
+    def note(self, name: str, standing: BudgetedNode | None, version: str = "") -> bool:
         """The node is so now; None: it is gone. version: its resourceVersion."""
         old = self._nodes.get(name)
         freed = False
@@ -149,13 +150,13 @@ class Ledger:
         self._hold(name, standing)
         return None
 
-    def settled(self, name: str) -> bool:
+    def confirm(self, name: str) -> bool:
         """The write came back, and the store has what it made of the node."""
         if name in self._held:
             self._release(name)
         return bool(self._waiting)
 
-    def gave_up(self, name: str) -> bool:
+    def release(self, name: str) -> bool:
         """What was asked for was not written: not sent, or refused by the server. An earlier write of unknown fate
         keeps the place."""
         hold = self._held.get(name)
@@ -165,7 +166,7 @@ class Ledger:
                 self._release(name)
         return bool(self._waiting)
 
-    def uncertain(self, name: str, version: str) -> bool:
+    def mark_uncertain(self, name: str, version: str) -> bool:
         """Nobody answered the write, which was made on this resourceVersion of the node."""
         hold = self._held.get(name)
         if hold is not None:
@@ -182,7 +183,7 @@ class Ledger:
             self._leave(name)
             if self._served is not None and name in self._served:
                 self._served = None
-        return self.gave_up(name)
+        return self.release(name)
 
     def ready(self, now: float) -> list[str]:
         """Whom of those that wait there is room for, worst first, then who has waited longest: they are to ask again.
@@ -202,7 +203,7 @@ class Ledger:
             at = min(at, now + max(until - self._clock(), 0.0))
         return at
 
-    def usage(self, now: float) -> list[Usage]:
+    def usage(self, now: float) -> list[BudgetUsage]:
         """How much of what is taken, pool by pool; a few rows a pool, and one or two for each of its domains."""
         return [row for _, pool in sorted(self._pools.items()) for row in pool.usage(math.floor(now))]
 
@@ -217,24 +218,24 @@ class Ledger:
 
     # counting
 
-    def _count(self, standing: Standing, held: bool) -> None:
+    def _count(self, standing: BudgetedNode, held: bool) -> None:
         for name, domain in standing.pools:
             pool = self._pools.get(name)
             if pool is None:
-                pool = self._pools[name] = PoolCount(name)
+                pool = self._pools[name] = PoolUsage(name)
             pool.add(domain, standing, held)
 
-    def _uncount(self, standing: Standing, held: bool) -> None:
+    def _uncount(self, standing: BudgetedNode, held: bool) -> None:
         for name, domain in standing.pools:
             pool = self._pools[name]
             pool.remove(domain, standing, held)
             self._drop_empty(pool)
 
-    def _figures(self, standing: Standing) -> list[object]:
+    def _figures(self, standing: BudgetedNode) -> list[object]:
         """All that room in the node's pools depends on."""
         return [self._pools[pool].figures(domain, self._second) for pool, domain in standing.pools]
 
-    def _drop_empty(self, pool: PoolCount) -> None:
+    def _drop_empty(self, pool: PoolUsage) -> None:
         if not pool.nodes and pool.name not in self._limited:
             del self._pools[pool.name]
 
@@ -243,7 +244,7 @@ class Ledger:
         for pool_name, domain in standing.pools:
             self._pools[pool_name].change(domain, standing, held)
 
-    def _hold(self, name: str, standing: Standing) -> None:
+    def _hold(self, name: str, standing: BudgetedNode) -> None:
         hold = self._held.get(name)
         if hold is not None:
             hold.asked = True
@@ -285,14 +286,14 @@ class Ledger:
 
     # room
 
-    def _shortage(self, standing: Standing, now: int) -> Shortage | None:
+    def _shortage(self, standing: BudgetedNode, now: int) -> Shortage | None:
         for name, domain in standing.pools:
             shortage = self._pools[name].shortage(domain, standing, now)
             if shortage is not None:
                 return shortage
         return None
 
-    def _left_for_worse(self, name: str, standing: Standing, turn: _Turn, second: int) -> Shortage | None:
+    def _left_for_worse(self, name: str, standing: BudgetedNode, turn: _Turn, second: int) -> Shortage | None:
         """The shortage once all that wait and are worse have what they can use."""
         if not self._waiting:
             return None
@@ -349,7 +350,7 @@ class Ledger:
         for name in served:
             self._recount(name, held=False)
 
-    def _enter(self, name: str, standing: Standing, turn: _Turn) -> None:
+    def _enter(self, name: str, standing: BudgetedNode, turn: _Turn) -> None:
         kind = standing.pools, standing.healthy, standing.tainted_at
         self._waiting[name] = _Wait(turn, kind)
         insort(self._kinds.setdefault(kind, []), (turn, name))

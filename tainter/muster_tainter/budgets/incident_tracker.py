@@ -10,21 +10,21 @@ from muster_checks.base.vocabulary import Verdict
 from muster_kube.api.objects import Node
 from muster_kube.api.times import seconds
 from muster_kube.nodehealth import NodeHealth
-from muster_tainter.budgets.incidents import Ground, Incident, IncidentIndex, Opened
-from muster_tainter.faults.node_record import LOST_CHECK, Fault, Memory, read_memory
-from muster_tainter.faults.node_report import FaultKey, Unusable, read
+from muster_tainter.budgets.incidents import FaultOpening, Ground, Incident, IncidentIndex
+from muster_tainter.faults.node_record import LOST_CHECK, Fault, NodeRecord, read_record
+from muster_tainter.faults.node_report import FaultKey, UnusableHealth, read_report
 from muster_tainter.policy.rules import Policy
 
 _JOBS_LIMIT = 8  # of one node
 
 
-class Alike:
+class IncidentTracker:
     """look_again: called with nodes for which something is new. now: seconds since the epoch."""
 
     def __init__(
         self,
         policy: Callable[[], Policy],
-        health: Callable[[str], NodeHealth | Unusable | None],
+        health: Callable[[str], NodeHealth | UnusableHealth | None],
         look_again: Callable[[str], None],
         *,
         now: Callable[[], float],
@@ -46,9 +46,9 @@ class Alike:
             for node in nodes():
                 self.note(node.metadata.name, node, self._health(node.metadata.name))
 
-    def note(self, name: str, node: Node | None, health: NodeHealth | Unusable | None) -> None:
+    def note(self, name: str, node: Node | None, health: NodeHealth | UnusableHealth | None) -> None:
         """The stores have them so now."""
-        opened = [] if node is None else _opened(read_memory(node), health)
+        opened = [] if node is None else _opened(read_record(node), health)
         if not opened:
             self._jobs.pop(name, None)
         jobs = [("job", job) for job in self._jobs.get(name, ())]
@@ -56,22 +56,22 @@ class Alike:
         for other in self._index.note(name, opened, grounds):
             self._look_again(other)
 
-    def jobs(self, name: str, jobs: Iterable[str], node: Node | None) -> None:
+    def note_jobs(self, name: str, jobs: Iterable[str], node: Node | None) -> None:
         """Who has pods with accelerators on a node with a fault: where it is the same on many nodes, that is what they
         share."""
         self._jobs[name] = tuple(sorted(set(jobs)))[:_JOBS_LIMIT]
         self.note(name, node, self._health(name))
 
-    def around(
-        self, node: Node, health: NodeHealth | Unusable | None, outside: Iterable[FaultKey]
+    def find_related(
+        self, node: Node, health: NodeHealth | UnusableHealth | None, outside: Iterable[FaultKey]
     ) -> tuple[dict[FaultKey, int], dict[FaultKey, str]]:
         """(others, incident) of every finding and open fault of the node that others have too."""
         others: dict[FaultKey, int] = {}
         incidents: dict[FaultKey, str] = {}
         name, now = node.metadata.name, self._now()
-        known = {fault.key: seconds(fault.since) for fault in read_memory(node).open if _counts(fault)}
+        known = {fault.key: seconds(fault.since) for fault in read_record(node).open if _counts(fault)}
         quiet = isinstance(health, NodeHealth) and health.status.verdict == Verdict.PASS
-        findings = {} if quiet else read(health).findings or {}
+        findings = {} if quiet else read_report(health).findings or {}
         for key, finding in findings.items():
             known.setdefault(key, seconds(finding.first_seen) or now)
         for key in {*known, *outside}:
@@ -91,10 +91,10 @@ class Alike:
         return self._index.nodes_of(incident)
 
 
-def _opened(memory: Memory, health: NodeHealth | Unusable | None) -> list[Opened]:
+def _opened(memory: NodeRecord, health: NodeHealth | UnusableHealth | None) -> list[FaultOpening]:
     """Faults since they opened, other failures that nobody closed since the agent saw them."""
     faults = {fault.key: fault for fault in memory.open if _counts(fault)}
-    opened = [Opened(f.check, f.reason, f.component, seconds(f.since), f.incident) for f in faults.values()]
+    opened = [FaultOpening(f.check, f.reason, f.component, seconds(f.since), f.incident) for f in faults.values()]
     if isinstance(health, NodeHealth) and health.status.verdict == Verdict.FAIL:
         for check in health.status.checks:
             for finding in check.findings:
@@ -106,7 +106,7 @@ def _opened(memory: Memory, health: NodeHealth | Unusable | None) -> list[Opened
                     and key not in faults
                     and finding.occurrence > memory.closed_up_to(key)
                 ):
-                    opened.append(Opened(check.name, finding.reason, finding.component, since))
+                    opened.append(FaultOpening(check.name, finding.reason, finding.component, since))
     return opened
 
 

@@ -24,7 +24,7 @@ _Kind = tuple[str, str]  # check, reason
 _Opening = tuple[float, str]  # since, node
 
 
-class Opened(NamedTuple):
+class FaultOpening(NamedTuple):
     """A fault. since: seconds since the epoch, when it opened; incident: the id that it was given then, if any: so a
     new leader goes on with the old one's."""
 
@@ -105,7 +105,7 @@ class IncidentIndex:
             for (kind, since), first in known.firsts.items():
                 self._open(kind, (since, node), first)
 
-    def note(self, node: str, faults: Iterable[Opened], grounds: Iterable[Ground] = ()) -> set[str]:
+    def note(self, node: str, faults: Iterable[FaultOpening], grounds: Iterable[Ground] = ()) -> set[str]:
         """These faults are open on the node now, and none else. grounds: what it shares with others, smallest first.
 
         Returns other nodes to look at again: those whose ``others`` passed a mark, or whose incident came, went or has
@@ -288,7 +288,7 @@ def _id(check: str, reason: str, first: float) -> str:
     return f"{check}/{reason}@{rfc3339(first)}"
 
 
-def _first(fault: Opened) -> float:
+def _first(fault: FaultOpening) -> float:
     """When the incident began that the fault was said to be of; for what is no id of ours, the fault's own time."""
     said = seconds(fault.incident.rpartition("@")[2])
     is_id = fault.incident and fault.incident == _id(fault.check, fault.reason, said)

@@ -19,7 +19,7 @@ What = Literal["tainted", "perDomain", "healthyPerDomain", "rate", "unknown"]
 _KEEPS_WORK_OFF = ("NoSchedule", "NoExecute")
 
 
-class Standing(NamedTuple):
+class BudgetedNode(NamedTuple):
     """A node as budgets see it.
 
     pools:      (pool, value of the pool's domain label or "") of every pool that chooses it
@@ -40,10 +40,10 @@ class Standing(NamedTuple):
         return self.ready and self.schedulable and not self.blocked
 
 
-def standing_of(node: Node, pools: Iterable[Pool], *, ours: bool, tainted_at: float) -> Standing:
+def budgeted_node(node: Node, pools: Iterable[Pool], *, ours: bool, tainted_at: float) -> BudgetedNode:
     """ours, tainted_at: as the tainter's memory of the node says. A node that never said it is Ready is not."""
     labels = node.metadata.labels
-    return Standing(
+    return BudgetedNode(
         pools=tuple((pool.name, pool.domain_of(labels)) for pool in pools if pool.selector.chooses(labels)),
         ready=any(condition.type == "Ready" and condition.status == "True" for condition in node.status.conditions),
         schedulable=not node.spec.unschedulable,
@@ -99,7 +99,7 @@ class Shortage(NamedTuple):
         return f"without {self.label}" if self.label else "in all"
 
 
-class Usage(NamedTuple):
+class BudgetUsage(NamedTuple):
     """A row for people. limit: None: no limit; left: how many more may be taken; waiting: nodes that are withheld."""
 
     pool: str
@@ -118,7 +118,7 @@ class _Domain:
         self.nodes = self.taken = self.healthy = self.waiting = 0
 
 
-class PoolCount:
+class PoolUsage:
     """The counters of one pool. stamps: when its nodes that hold no promise were last tainted, sorted."""
 
     __slots__ = ("budget", "domains", "label", "name", "nodes", "promised", "stamps", "taken", "waiting")
@@ -131,19 +131,19 @@ class PoolCount:
         self.stamps: list[float] = []
         self.domains: dict[str, _Domain] = {}
 
-    def add(self, domain: str, standing: Standing, held: bool) -> None:
+    def add(self, domain: str, standing: BudgetedNode, held: bool) -> None:
         """held: a place is promised to the node, whatever comes of it."""
         if domain not in self.domains:
             self.domains[domain] = _Domain()
         self._count(domain, standing, held, 1)
 
-    def remove(self, domain: str, standing: Standing, held: bool) -> None:
+    def remove(self, domain: str, standing: BudgetedNode, held: bool) -> None:
         """What was added with the same values."""
         self._count(domain, standing, held, -1)
         if not self.domains[domain].nodes:
             del self.domains[domain]
 
-    def change(self, domain: str, standing: Standing, held: bool) -> None:
+    def change(self, domain: str, standing: BudgetedNode, held: bool) -> None:
         """The place of a node that is counted is promised from here on, or no longer."""
         self._count(domain, standing, not held, -1)
         self._count(domain, standing, held, 1)
@@ -152,7 +152,7 @@ class PoolCount:
         self.waiting += sign
         self.domains[domain].waiting += sign
 
-    def _count(self, domain: str, standing: Standing, held: bool, sign: int) -> None:
+    def _count(self, domain: str, standing: BudgetedNode, held: bool, sign: int) -> None:
         part = self.domains[domain]
         self.nodes += sign
         part.nodes += sign
@@ -188,7 +188,7 @@ class PoolCount:
         part = self.domains[domain]
         return self.name, domain, self.nodes, self.taken, self._newly(now), part.nodes, part.taken, part.healthy
 
-    def shortage(self, domain: str, standing: Standing, now: float) -> Shortage | None:
+    def shortage(self, domain: str, standing: BudgetedNode, now: float) -> Shortage | None:
         """What keeps the node, which is counted here and takes no place yet, from taking one."""
         budget, part = self.budget, self.domains[domain]
         if budget.tainted is not None:
@@ -228,7 +228,7 @@ class PoolCount:
         place = first + too_many
         return self.stamps[place] + rate.within if too_many >= 0 and place < end else float("inf")
 
-    def usage(self, now: float) -> Iterator[Usage]:
+    def usage(self, now: float) -> Iterator[BudgetUsage]:
         """A row for ``tainted``, and one for each limit and domain."""
         budget = self.budget
         yield self._row("", "tainted", self.taken, budget.tainted, self.nodes, self.waiting)
@@ -240,9 +240,9 @@ class PoolCount:
             if budget.healthy_per_domain is not None:
                 fewest = budget.healthy_per_domain.of(part.nodes)
                 left = max(part.healthy - fewest, 0)
-                yield Usage(self.name, domain, "healthyPerDomain", part.healthy, fewest, left, part.waiting)
+                yield BudgetUsage(self.name, domain, "healthyPerDomain", part.healthy, fewest, left, part.waiting)
 
-    def _row(self, domain: str, what: What, used: int, share: AtOnce | None, nodes: int, waiting: int) -> Usage:
+    def _row(self, domain: str, what: What, used: int, share: AtOnce | None, nodes: int, waiting: int) -> BudgetUsage:
         limit = None if share is None else share.of(nodes)
         left = None if limit is None else max(limit - used, 0)
-        return Usage(self.name, domain, what, used, limit, left, waiting)
+        return BudgetUsage(self.name, domain, what, used, limit, left, waiting)

@@ -10,10 +10,10 @@ from muster_kube.api.errors import Conflict, Forbidden, Invalid, NotFound, TooMa
 from muster_kube.api.objects import Node
 from muster_kube.api.times import seconds
 from muster_kube.controller.fencing import NotLeading
-from muster_tainter.budgets.allocator import Ledger, Severity
-from muster_tainter.budgets.pool_usage import Shortage, Usage, standing_of
+from muster_tainter.budgets.allocator import BudgetAllocator, Severity
+from muster_tainter.budgets.pool_usage import BudgetUsage, Shortage, budgeted_node
 from muster_tainter.faults.desired_state import Decision
-from muster_tainter.faults.node_record import read_memory
+from muster_tainter.faults.node_record import read_record
 from muster_tainter.policy.rules import Policy
 
 _EFFECTS = {"NoExecute": 2.0, "NoSchedule": 1.0}
@@ -22,7 +22,7 @@ _CLASSES = {"replace": 4.0, "contact": 3.0, "reboot": 2.0, "reset": 1.0}
 _REFUSED = (Conflict, Forbidden, Invalid, NotFound, NotLeading, TooManyRequests)
 
 
-class Places:
+class BudgetReservations:
     """wake: called with nodes that may ask again, worst first. now: seconds since the epoch; clock: monotonic."""
 
     def __init__(
@@ -36,7 +36,7 @@ class Places:
         self._policy = policy
         self._wake = wake
         self._now = now
-        self._ledger = Ledger(clock, policy().pools)
+        self._allocator = BudgetAllocator(clock, policy().pools)
         self._pools = policy().pools
         self._timer: asyncio.TimerHandle | None = None
         self._soon = False
@@ -46,7 +46,7 @@ class Places:
         if pools == self._pools:
             return
         self._pools = pools
-        self._ledger.policy(pools)
+        self._allocator.policy(pools)
         for node in nodes():
             self.note(node.metadata.name, node)
         self._look()
@@ -54,48 +54,48 @@ class Places:
     def note(self, name: str, node: Node | None) -> None:
         """The store has the node so now."""
         if node is None:
-            changed = self._ledger.note(name, None)
+            changed = self._allocator.note(name, None)
         else:
-            memory = read_memory(node)
-            standing = standing_of(
+            memory = read_record(node)
+            standing = budgeted_node(
                 node, self._pools, ours=bool(memory.ours), tainted_at=seconds(memory.tainted) if memory.tainted else 0.0
             )
-            changed = self._ledger.note(name, standing, node.metadata.resource_version)
+            changed = self._allocator.note(name, standing, node.metadata.resource_version)
         if changed:
             self._look()
 
-    def ask(self, name: str, decision: Decision) -> Shortage | None:
+    def reserve(self, name: str, decision: Decision) -> Shortage | None:
         """A place for what ``decision`` does to the node, or why there is none now."""
         if not decision.takes_a_place:
-            self._ledger.withdraw(name)
+            self._allocator.withdraw(name)
             return None
-        shortage = self._ledger.ask(name, severity(decision), self._now())
+        shortage = self._allocator.ask(name, severity(decision), self._now())
         if shortage is not None:
             self._look()
         return shortage
 
-    def written(self, name: str) -> None:
-        if self._ledger.settled(name):
+    def confirm(self, name: str) -> None:
+        if self._allocator.confirm(name):
             self._look()
 
-    def not_sent(self, name: str) -> None:
+    def release(self, name: str) -> None:
         """What was asked for is not written after all."""
-        if self._ledger.gave_up(name):
+        if self._allocator.release(name):
             self._look()
 
-    def failed(self, name: str, version: str, error: BaseException) -> None:
+    def handle_failure(self, name: str, version: str, error: BaseException) -> None:
         """``error`` came of a write that was made on this resourceVersion: refused, or nobody knows."""
         if isinstance(error, _REFUSED):
-            self.not_sent(name)
-        elif self._ledger.uncertain(name, version):
+            self.release(name)
+        elif self._allocator.mark_uncertain(name, version):
             self._look()
 
-    def usage(self) -> list[Usage]:
-        return self._ledger.usage(self._now())
+    def usage(self) -> list[BudgetUsage]:
+        return self._allocator.usage(self._now())
 
     @property
     def waiting(self) -> int:
-        return self._ledger.waiting
+        return self._allocator.waiting
 
     def stop(self) -> None:
         if self._timer is not None:
@@ -112,9 +112,9 @@ class Places:
         self._soon = False
         self.stop()
         now = self._now()
-        for name in self._ledger.ready(now):
+        for name in self._allocator.ready(now):
             self._wake(name)
-        at = self._ledger.next_room_at(now)
+        at = self._allocator.next_room_at(now)
         if at != float("inf"):
             delay_s = min(max(at - now, 0.05), 3600.0)
             self._timer = asyncio.get_running_loop().call_later(delay_s, self._serve)

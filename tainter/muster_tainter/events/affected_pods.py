@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 from muster_checks.base.vocabulary import shorten
 from muster_kube.api.objects import Api, Container, Metadata, ObjectReference, OwnerReference
-from muster_tainter.faults.desired_state import Decision, describe, show
+from muster_tainter.faults.desired_state import Decision
 from muster_tainter.faults.node_record import Fault, OurTaint
-from muster_tainter.faults.policy_match import confirmed_at, wanted
+from muster_tainter.faults.policy_match import confirmed_at, match_policy
+from muster_tainter.faults.wording import describe_fault, format_taint
 from muster_tainter.policy.rules import Policy
 
 REASON = "NodeFaulty"
@@ -33,7 +34,7 @@ _VERSION = re.compile(r"v[0-9][0-9a-z]{0,30}")
 _OWNER_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 
-class Claim(Api, frozen=True):
+class WorkClaim(Api, frozen=True):
     """Of dynamic resource allocation."""
 
     name: str = ""
@@ -42,7 +43,7 @@ class Claim(Api, frozen=True):
 class WorkSpec(Api, frozen=True):
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
-    resource_claims: tuple[Claim, ...] = ()
+    resource_claims: tuple[WorkClaim, ...] = ()
 
 
 class WorkStatus(Api, frozen=True):
@@ -73,11 +74,11 @@ class Concern:
         return (*self.fault.key, self.fault.since, "withheld" if self.withheld else "tainted")
 
 
-def concerns_of(decision: Decision, policy: Policy, now: float) -> list[Concern]:
+def find_concerns(decision: Decision, policy: Policy, now: float) -> list[Concern]:
     """The open faults of the node that is decided on which somebody has to hear of, the oldest first."""
     found = []
     for fault in decision.memory.open:
-        want = wanted(fault, policy)
+        want = match_policy(fault, policy)
         if want.taint is None or fault.over or confirmed_at(fault, want, now) > now:
             continue
         withheld = "" if want.taint in decision.memory.ours else decision.withheld
@@ -97,7 +98,7 @@ def holds_accelerator(pod: WorkPod, prefixes: tuple[str, ...]) -> bool:
     return any(owner.api_version.startswith(_OWNER_GROUPS) for owner in pod.metadata.owner_references)
 
 
-def affected(pods: Iterable[WorkPod], prefixes: tuple[str, ...]) -> list[WorkPod]:
+def find_affected_pods(pods: Iterable[WorkPod], prefixes: tuple[str, ...]) -> list[WorkPod]:
     """Those of a node's pods that are told, in a fixed order."""
     chosen = [
         pod
@@ -127,7 +128,7 @@ def is_middleman(owner: OwnerReference) -> bool:
     )
 
 
-def reference(pod: WorkPod) -> ObjectReference:
+def pod_reference(pod: WorkPod) -> ObjectReference:
     meta = pod.metadata
     return ObjectReference(kind="Pod", name=meta.name, namespace=meta.namespace, uid=meta.uid, api_version="v1")
 
@@ -145,18 +146,20 @@ def event_name(about: ObjectReference, node: str, concern: Concern) -> str:
     return f"{about.name[:_NAME_LIMIT].rstrip('-.')}.{digest}"
 
 
-def message(node: str, concerns: list[Concern], who: str) -> str:
+def format_message(node: str, concerns: list[Concern], who: str) -> str:
     """``node n7 is tainted …: dmesg gpu/0000:3b:00.0 Xid79: …; this pod runs there, …``. concerns: at least one."""
     first = concerns[0]
     others = [" ".join(each.fault.key) for each in concerns[1:NAMED_FAULTS]]
     if len(concerns) > NAMED_FAULTS:
         others.append(f"{len(concerns) - NAMED_FAULTS} more")
-    what = shorten(describe(first.fault), _MESSAGE_LIMIT // 2) + (f" (also {', '.join(others)})" if others else "")
+    what = shorten(describe_fault(first.fault), _MESSAGE_LIMIT // 2) + (
+        f" (also {', '.join(others)})" if others else ""
+    )
     if first.withheld:
         state = f"node {node} is faulty (rule {first.rule})"
         after = f"it is not tainted now ({shorten(first.withheld)}), so more pods may come there"
     else:
-        state = f"node {node} is tainted {show(first.taint)} (rule {first.rule})"
+        state = f"node {node} is tainted {format_taint(first.taint)} (rule {first.rule})"
         after = _next(first)
     return shorten(f"{state}: {what}; {who} there; {after}", _MESSAGE_LIMIT)
 

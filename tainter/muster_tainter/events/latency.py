@@ -5,13 +5,13 @@ from collections.abc import Callable
 from muster_kube.api.times import seconds
 from muster_kube.nodehealth import NodeHealth
 from muster_tainter.faults.desired_state import Decision
-from muster_tainter.metrics import Metrics
+from muster_tainter.metrics import TainterMetrics
 
 
-class Hops:
+class HopLatency:
     """now: seconds since the epoch."""
 
-    def __init__(self, metrics: Metrics, now: Callable[[], float]) -> None:
+    def __init__(self, metrics: TainterMetrics, now: Callable[[], float]) -> None:
         self._metrics = metrics
         self._now = now
         self._delivered: dict[str, float] = {}  # when the watch brought what may become a taint

@@ -3,7 +3,6 @@
 A node's pods are listed once for all the faults that wait to be told there. What is over by then is not told.
 """
 
-import asyncio
 import logging
 from collections.abc import Callable
 
@@ -15,7 +14,6 @@ from muster_kube.api.objects import (
     EventMetadata,
     EventSource,
     Metadata,
-    Node,
     ObjectReference,
     OwnerReference,
 )
@@ -26,22 +24,24 @@ from muster_tainter.events.affected_pods import (
     REASON,
     Concern,
     WorkPod,
-    affected,
-    concerns_of,
     controller_of,
     event_name,
+    find_affected_pods,
+    find_concerns,
+    format_message,
     is_middleman,
-    message,
     owner_reference,
+    pod_reference,
     pods_run,
-    reference,
 )
 from muster_tainter.events.recorder import COMPONENT
 from muster_tainter.faults.desired_state import Decision
-from muster_tainter.faults.node_record import ours, read_memory
-from muster_tainter.faults.policy_match import confirmed_at, wanted
-from muster_tainter.metrics import Metrics
-from muster_tainter.periodic import taints_first
+from muster_tainter.faults.node_record import as_our_taint, read_record
+from muster_tainter.faults.policy_match import confirmed_at, match_policy
+from muster_tainter.fleet.interface import Fleet
+from muster_tainter.fleet.replica import Replica
+from muster_tainter.metrics import TainterMetrics
+from muster_tainter.periodic import yield_to_taints
 from muster_tainter.policy.rules import Policy
 
 log = logging.getLogger(__name__)
@@ -57,34 +57,25 @@ class _Owned(Api, frozen=True):
     metadata: Metadata
 
 
-class Telling:
-    """accelerators: prefixes of the names of resources. idle: set while no taint waits to be written.
-
-    node: as it is known now; now: seconds since the epoch
-    """
+class PodNotifier:
+    """accelerators: prefixes of the names of resources; on_jobs: called with a node and the owners of its pods"""
 
     def __init__(
         self,
         client: KubeClient,
-        policy: Callable[[], Policy],
-        metrics: Metrics,
+        fleet: Fleet,
+        replica: Replica,
+        metrics: TainterMetrics,
         *,
         accelerators: tuple[str, ...],
-        node: Callable[[str], Node | None],
-        may_write: Callable[[], bool],
-        idle: asyncio.Event,
-        now: Callable[[], float],
         on_jobs: Callable[[str, list[str]], None] = lambda _node, _jobs: None,
     ) -> None:
         self._client = client
-        self._on_jobs = on_jobs
-        self._policy = policy
+        self._fleet = fleet
+        self._replica = replica
         self._metrics = metrics
         self._accelerators = accelerators
-        self._node = node
-        self._may_write = may_write
-        self._idle = idle
-        self._now = now
+        self._on_jobs = on_jobs
         self._told: dict[str, frozenset[tuple[str, ...]]] = {}  # by node, what is told or waits for it
         self._waiting: dict[str, dict[tuple[str, ...], Concern]] = {}
         self._queue: WorkQueue[str] = WorkQueue()
@@ -95,13 +86,13 @@ class Telling:
 
     def note(self, node: str, decision: Decision) -> None:
         """``decision`` stands on the Node now."""
-        policy, now = self._policy(), self._now()
-        concerns = concerns_of(decision, policy, now) if decision.memory.open else []
+        policy, now = self._fleet.policy(), self._replica.now()
+        concerns = find_concerns(decision, policy, now) if decision.memory.open else []
         told = self._told.pop(node, frozenset())
         if not concerns:
             return
         self._told[node] = frozenset(concern.id for concern in concerns)
-        set_now = {ours(each.taint) for each in decision.taint_changes if each.added and each.why != "put back"}
+        set_now = {as_our_taint(each.taint) for each in decision.taint_changes if each.added and each.why != "put back"}
         news = {
             concern.id: concern
             for concern in concerns
@@ -113,17 +104,17 @@ class Telling:
 
     @staticmethod
     def _is_fresh(concern: Concern, policy: Policy, now: float) -> bool:
-        return now - confirmed_at(concern.fault, wanted(concern.fault, policy), now) < FRESH_S
+        return now - confirmed_at(concern.fault, match_policy(concern.fault, policy), now) < FRESH_S
 
     async def run(self) -> None:
         """For ever."""
         await run_workers(self._queue, self._handle, workers=WORKERS)
 
     async def _handle(self, node: str) -> None:
-        await taints_first(self._idle)
+        await yield_to_taints(self._fleet.taints_idle)
         waiting = self._waiting.pop(node, {})
         concerns = self._still_open(node, waiting)
-        if not concerns or not self._may_write():
+        if not concerns or not self._replica.may_write():
             return
         try:
             await self._tell(node, concerns)
@@ -134,10 +125,10 @@ class Telling:
             raise
 
     def _still_open(self, name: str, waiting: dict[tuple[str, ...], Concern]) -> list[Concern]:
-        node = self._node(name)
+        node = self._fleet.nodes.get(name)
         if node is None:
             return []
-        left = {(fault.key, fault.since) for fault in read_memory(node).open if not fault.over}
+        left = {(fault.key, fault.since) for fault in read_record(node).open if not fault.over}
         concerns = [each for each in waiting.values() if (each.fault.key, each.fault.since) in left]
         tainted = {(each.fault.key, each.fault.since) for each in concerns if not each.withheld}
         # that it was withheld is old news where the taint has come meanwhile
@@ -148,13 +139,13 @@ class Telling:
         # from the server's cache, which keeps pods by node; without a version it would read all pods from etcd
         params = {"fieldSelector": f"spec.nodeName={node}", "resourceVersion": "0"}
         page = await self._client.list_page("/api/v1/pods", WorkPod, params=params)
-        pods = affected(page.items, self._accelerators)
+        pods = find_affected_pods(page.items, self._accelerators)
         if len(pods) > PODS_LIMIT:
             log.warning("node %s: %d pods hold accelerators; %d of them are told", node, len(pods), PODS_LIMIT)
         owners: dict[str, tuple[ObjectReference, list[str]]] = {}
         grand: dict[str, OwnerReference | None] = {}
         for pod in pods[:PODS_LIMIT]:
-            await self._write(reference(pod), node, concerns, "this pod runs")
+            await self._write(pod_reference(pod), node, concerns, "this pod runs")
             owner = controller_of(pod.metadata)
             namespace = pod.metadata.namespace
             while owner is not None and len(owners) <= OWNERS_LIMIT:
@@ -176,19 +167,19 @@ class Telling:
             return None
 
     async def _write(self, about: ObjectReference, node: str, concerns: list[Concern], who: str) -> None:
-        now = rfc3339_whole(self._now())
+        now = rfc3339_whole(self._replica.now())
         event = Event(
             metadata=EventMetadata(name=event_name(about, node, concerns[0]), namespace=about.namespace),
             involved_object=about,
             reason=REASON,
-            message=message(node, concerns, who),
+            message=format_message(node, concerns, who),
             type="Warning",
             source=EventSource(component=COMPONENT),
             first_timestamp=now,
             last_timestamp=now,
             reporting_component=COMPONENT,
         )
-        if not self._may_write():
+        if not self._replica.may_write():
             return
         try:
             await self._client.create(f"/api/v1/namespaces/{about.namespace}/events", event, type=Event)

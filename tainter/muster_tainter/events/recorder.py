@@ -4,7 +4,6 @@ Events of one (node, reason, fault) are one object with a count, written at most
 numbers, not a storm.
 """
 
-import asyncio
 import hashlib
 import logging
 from collections import OrderedDict
@@ -17,9 +16,11 @@ from muster_kube.api.errors import AlreadyExists, ApiError, ConfigError, Conflic
 from muster_kube.api.objects import Event, EventMetadata, EventSource, Node, NodeCondition, ObjectReference
 from muster_kube.api.times import rfc3339_whole
 from muster_kube.controller.workqueue import WorkQueue, run_workers
-from muster_tainter.faults.desired_state import CONDITION, Notice
-from muster_tainter.metrics import Metrics
-from muster_tainter.periodic import taints_first
+from muster_tainter.faults.wording import CONDITION, Notice
+from muster_tainter.fleet.interface import Fleet
+from muster_tainter.fleet.replica import Replica
+from muster_tainter.metrics import TainterMetrics
+from muster_tainter.periodic import yield_to_taints
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +35,7 @@ _NAME_LIMIT = 253 - 17
 
 
 @dataclass
-class _Told:
+class _EventState:
     """One Event object. count: what the server has; pending: what it has not."""
 
     node: str
@@ -46,52 +47,44 @@ class _Told:
     sent_at: float = float("-inf")
 
 
-class Announcer:
-    """observe: takes in what a write returned. look_again(node): a condition was decided on an old version of the Node.
-
-    idle: set while no taint waits to be written
-    """
+class EventRecorder:
+    """look_again: called with a node whose condition was decided on an old version of it"""
 
     def __init__(
         self,
         client: KubeClient,
-        metrics: Metrics,
+        fleet: Fleet,
+        replica: Replica,
+        metrics: TainterMetrics,
         *,
-        may_write: Callable[[], bool],
-        observe: Callable[[Node], None],
         look_again: Callable[[str], None],
-        idle: asyncio.Event,
-        now: Callable[[], float],
-        clock: Callable[[], float],
     ) -> None:
         self._client = client
+        self._fleet = fleet
+        self._replica = replica
         self._metrics = metrics
-        self._may_write = may_write
-        self._observe = observe
         self._look_again = look_again
-        self._idle = idle
-        self._now = now
-        self._clock = clock
-        self._told: OrderedDict[str, _Told] = OrderedDict()
+        self._events: OrderedDict[str, _EventState] = OrderedDict()
         self._conditions: dict[str, tuple[Node, NodeCondition | None]] = {}
         self._queue: WorkQueue[tuple[str, str]] = WorkQueue()
 
     def __len__(self) -> int:
         return len(self._queue)
 
-    def tell(self, node: Node, notice: Notice) -> None:
+    def record(self, node: Node, notice: Notice) -> None:
         name = event_name(node.metadata.name, notice)
-        told = self._told.get(name)
-        if told is None or told.uid != node.metadata.uid:
-            told = self._told[name] = _Told(node.metadata.name, node.metadata.uid, notice, first=self._now())
-        told.notice = notice
-        told.pending += 1
-        self._told.move_to_end(name)
-        while len(self._told) > KNOWN_LIMIT:
-            self._told.popitem(last=False)
+        event = self._events.get(name)
+        if event is None or event.uid != node.metadata.uid:
+            first = self._replica.now()
+            event = self._events[name] = _EventState(node.metadata.name, node.metadata.uid, notice, first=first)
+        event.notice = notice
+        event.pending += 1
+        self._events.move_to_end(name)
+        while len(self._events) > KNOWN_LIMIT:
+            self._events.popitem(last=False)
         self._queue.add(("event", name))
 
-    def show(self, node: Node, condition: NodeCondition | None) -> None:
+    def set_condition(self, node: Node, condition: NodeCondition | None) -> None:
         """Have the Node's condition read so; None: have none."""
         if _shown(node) == _essence(condition):
             self._conditions.pop(node.metadata.name, None)
@@ -103,8 +96,8 @@ class Announcer:
         await run_workers(self._queue, self._write, workers=WORKERS)
 
     async def _write(self, key: tuple[str, str]) -> None:
-        await taints_first(self._idle)
-        if not self._may_write():
+        await yield_to_taints(self._fleet.taints_idle)
+        if not self._replica.may_write():
             return
         kind, name = key
         try:
@@ -126,75 +119,75 @@ class Announcer:
         if wanted is None:
             return
         node, condition = wanted
-        body = condition_patch(node, condition, rfc3339_whole(self._now()))
+        body = condition_patch(node, condition, rfc3339_whole(self._replica.now()))
         try:
             answer = await self._client.patch(f"/api/v1/nodes/{name}/status", body, kind="strategic", type=Node)
         except Conflict:
             self._drop(name, wanted)
-            self._observe(await self._client.get(f"/api/v1/nodes/{name}", type=Node))
+            self._fleet.observe_node(await self._client.get(f"/api/v1/nodes/{name}", type=Node))
             self._look_again(name)
             return
         self._drop(name, wanted)
         self._metrics.writes.labels("condition").inc()
-        self._observe(answer)
+        self._fleet.observe_node(answer)
 
     def _drop(self, name: str, wanted: tuple[Node, NodeCondition | None]) -> None:
         if self._conditions.get(name) is wanted:
             del self._conditions[name]
 
     async def _write_event(self, name: str) -> None:
-        told = self._told.get(name)
-        if told is None or not told.pending:
+        event = self._events.get(name)
+        if event is None or not event.pending:
             return
-        wait_s = told.sent_at + MIN_INTERVAL_S - self._clock()
+        wait_s = event.sent_at + MIN_INTERVAL_S - self._replica.clock()
         if wait_s > 0:
             self._queue.add_after(("event", name), wait_s)
             return
-        told.sent_at = self._clock()
-        adding, told.pending = told.pending, 0
+        event.sent_at = self._replica.clock()
+        adding, event.pending = event.pending, 0
         try:
-            await self._write_count(name, told, adding)
+            await self._write_count(name, event, adding)
         except ApiError:
-            told.pending += adding
-            told.sent_at = float("-inf")
+            event.pending += adding
+            event.sent_at = float("-inf")
             raise
         self._metrics.writes.labels("event").inc()
 
-    async def _write_count(self, name: str, told: _Told, adding: int) -> None:
-        if not told.count:
+    async def _write_count(self, name: str, event: _EventState, adding: int) -> None:
+        if not event.count:
             try:
-                await self._client.create(EVENTS_PATH, self._event(name, told, adding), type=Event)
+                await self._client.create(EVENTS_PATH, self._event(name, event, adding), type=Event)
             except AlreadyExists:
                 # an earlier process made it: its count is in the answer
-                told.count = (await self._patch(name, told, None)).count
+                event.count = (await self._patch(name, event, None)).count
             else:
-                told.count = adding
+                event.count = adding
                 return
         try:
-            await self._patch(name, told, told.count + adding)
+            await self._patch(name, event, event.count + adding)
         except NotFound:  # Events live for an hour
-            told.first = self._now()
-            await self._client.create(EVENTS_PATH, self._event(name, told, adding), type=Event)
-            told.count = adding
+            event.first = self._replica.now()
+            await self._client.create(EVENTS_PATH, self._event(name, event, adding), type=Event)
+            event.count = adding
         else:
-            told.count += adding
+            event.count += adding
 
-    async def _patch(self, name: str, told: _Told, count: int | None) -> Event:
-        body: dict[str, object] = {"message": told.notice.message, "lastTimestamp": rfc3339_whole(self._now())}
+    async def _patch(self, name: str, event: _EventState, count: int | None) -> Event:
+        body: dict[str, object] = {"message": event.notice.message, "lastTimestamp": rfc3339_whole(self._replica.now())}
         if count is not None:
             body["count"] = count
         return await self._client.patch(f"{EVENTS_PATH}/{name}", body, type=Event)
 
-    def _event(self, name: str, told: _Told, count: int) -> Event:
+    def _event(self, name: str, event: _EventState, count: int) -> Event:
         return Event(
             metadata=EventMetadata(name=name, namespace=NAMESPACE),
-            involved_object=ObjectReference(kind="Node", name=told.node, uid=told.uid, api_version="v1"),
-            reason=told.notice.reason,
-            message=told.notice.message,
-            type="Warning" if told.notice.warning else "Normal",
+            involved_object=ObjectReference(kind="Node", name=event.node, uid=event.uid, api_version="v1"),
+            reason=event.notice.reason,
+            message=event.notice.message,
+            type="Warning" if event.notice.warning else "Normal",
             source=EventSource(component=COMPONENT),
-            first_timestamp=rfc3339_whole(told.first),
-            last_timestamp=rfc3339_whole(self._now()),
+            first_timestamp=rfc3339_whole(event.first),
+            last_timestamp=rfc3339_whole(self._replica.now()),
             count=count,
             reporting_component=COMPONENT,
         )
@@ -232,7 +225,7 @@ def condition_patch(node: Node, condition: NodeCondition | None, now: str) -> di
     return {"metadata": metadata, "status": {"conditions": [entry]}}
 
 
-async def tell_policy(client: KubeClient, path: str, error: str | None, *, namespace: str, now: float) -> None:
+async def record_policy_event(client: KubeClient, path: str, error: str | None, *, namespace: str, now: float) -> None:
     """An Event about the policy file. It belongs to no node, so it hangs on the namespace the tainter runs in."""
     event = Event(
         metadata=EventMetadata(generate_name="muster-policy.", namespace=namespace),

@@ -35,7 +35,7 @@ class BadLine(ValueError):
     """It looks like a transition and is none."""
 
 
-def transition_in(raw: bytes) -> dict[str, Any] | None:
+def read_transition(raw: bytes) -> dict[str, Any] | None:
     """The transition in a line of a tainter's log, whatever a container's runtime put before it; None: another line.
 
     Raises BadLine.
@@ -55,12 +55,12 @@ def transition_in(raw: bytes) -> dict[str, Any] | None:
     return fields
 
 
-class Retelling:
+class AuditLogReader:
     """NodeHealths from transitions in the order of their times. ``bad``: those that say nothing that can be."""
 
     def __init__(self) -> None:
         self.bad = 0
-        self._nodes: dict[str, _NodeSaid] = {}
+        self._nodes: dict[str, _NodeTranscript] = {}
         self._open: tuple[str, str] | None = None
 
     def take(self, fields: dict[str, Any]) -> Iterator[tuple[float, NodeHealth]]:
@@ -69,7 +69,7 @@ class Retelling:
         if key != self._open:
             yield from self.finish()
             self._open = key
-        said = self._nodes.setdefault(fields["node"], _NodeSaid(fields["node"]))
+        said = self._nodes.setdefault(fields["node"], _NodeTranscript(fields["node"]))
         try:
             said.take(fields)
         except (msgspec.ValidationError, KeyError, BadLine):
@@ -82,7 +82,7 @@ class Retelling:
             yield seconds(at), self._nodes[node].health()
 
 
-class _NodeSaid:
+class _NodeTranscript:
     def __init__(self, name: str) -> None:
         self._name = name
         self._boot = ""

@@ -12,13 +12,23 @@ from muster_checks.base.vocabulary import shorten
 from muster_kube.api.objects import Node
 from muster_kube.api.times import rfc3339_whole, seconds
 from muster_kube.nodehealth import NodeHealth, ReportedFinding, ReportedMeasurement
-from muster_tainter.faults.desired_state import CONDITION, FAULTY_LABEL, MANAGED_LABEL, is_managed, show
-from muster_tainter.faults.node_record import ANNOTATION, LOST_CHECK, Closed, Fault, Memory, Unreadable, decode, ours
-from muster_tainter.faults.node_report import Report, read
-from muster_tainter.faults.policy_match import Wanted, confirmed_at, held_until, penalty_of, wanted
-from muster_tainter.policy.recovery import asked_by
+from muster_tainter.faults.desired_state import FAULTY_LABEL, MANAGED_LABEL, is_managed
+from muster_tainter.faults.node_record import (
+    ANNOTATION,
+    LOST_CHECK,
+    ClosedFault,
+    Fault,
+    NodeRecord,
+    UnreadableRecord,
+    as_our_taint,
+    decode_record,
+)
+from muster_tainter.faults.node_report import NodeReport, read_report
+from muster_tainter.faults.policy_match import FaultPolicy, confirmed_at, current_penalty, held_until, match_policy
+from muster_tainter.faults.wording import CONDITION, format_taint
+from muster_tainter.policy.recovery import read_proof_request
 from muster_tainter.policy.rules import STARTUP_KEY, CloseOn, Policy
-from muster_tainter.verification.text import proof_lines
+from muster_tainter.verification.text import format_proof
 
 WITHHELD = "; no taint: "  # as faults/desired_state.py writes it into the condition
 _LABEL_WIDTH = 8
@@ -38,22 +48,22 @@ _WORDS = {
 }
 
 
-class Link(NamedTuple):
+class ChainLink(NamedTuple):
     """One link of a chain: ``saw``, ``limit``, ``rule``, ``budget``, ``since``, ``proof``, ``held``, ``ends`` …"""
 
     label: str
     text: str
 
 
-class Chain(msgspec.Struct, frozen=True):
+class FaultChain(msgspec.Struct, frozen=True):
     """One fault. state: tainted, withheld, waiting, held, quarantined, open, or closed and by what."""
 
     fault: str
     state: str
-    links: tuple[Link, ...] = ()
+    links: tuple[ChainLink, ...] = ()
 
 
-class Story(msgspec.Struct, frozen=True, rename="camel"):
+class NodeExplanation(msgspec.Struct, frozen=True, rename="camel"):
     """state: TAINTED, WITHHELD, FAULTY (nothing is done about it), HELD, FREE, UNMANAGED.
 
     why: in one line; paused: who paused, why; chains: of open faults, the worst state first; closed: the newest first;
@@ -66,40 +76,42 @@ class Story(msgspec.Struct, frozen=True, rename="camel"):
     paused: str = ""
     taints: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
-    chains: tuple[Chain, ...] = ()
-    closed: tuple[Chain, ...] = ()
-    findings: tuple[Chain, ...] = ()
+    chains: tuple[FaultChain, ...] = ()
+    closed: tuple[FaultChain, ...] = ()
+    findings: tuple[FaultChain, ...] = ()
     notes: tuple[str, ...] = ()
     do: tuple[str, ...] = ()
 
 
-def story(node: Node, health: NodeHealth | None, policy: Policy, now: float, *, paused: str = "") -> Story:
+def explain_node(
+    node: Node, health: NodeHealth | None, policy: Policy, now: float, *, paused: str = ""
+) -> NodeExplanation:
     """now: seconds since the epoch; paused: why nothing new is tainted, as `muster pause` left it."""
     name = node.metadata.name
     if not is_managed(node):
-        return Story(name, "UNMANAGED", f"label {MANAGED_LABEL}=false: muster leaves it alone", paused=paused)
+        return NodeExplanation(name, "UNMANAGED", f"label {MANAGED_LABEL}=false: muster leaves it alone", paused=paused)
     notes = []
     try:
-        memory = decode(node.metadata.annotations.get(ANNOTATION))
-    except Unreadable as error:
-        memory = Memory()
+        memory = decode_record(node.metadata.annotations.get(ANNOTATION))
+    except UnreadableRecord as error:
+        memory = NodeRecord()
         notes.append(f"annotation {ANNOTATION} cannot be read ({error}): the tainter rebuilds it")
-    report = read(health)
+    report = read_report(health)
     one = _Node(node, health, memory, report, policy, now)
     chains = sorted((one.chain(fault) for fault in memory.open), key=lambda chain: _STATES.index(chain.state))
-    taints = [taint for taint in node.spec.taints if ours(taint) in memory.ours or taint.key == STARTUP_KEY]
+    taints = [taint for taint in node.spec.taints if as_our_taint(taint) in memory.ours or taint.key == STARTUP_KEY]
     open_keys = {fault.key for fault in memory.open}
     closed = [one.closed(entry) for entry in memory.closed if entry.key not in open_keys]
     if not memory.open and node.metadata.labels.get(FAULTY_LABEL):
         notes.append(f"label {FAULTY_LABEL} without an open fault: the tainter takes it off")
-    state, why = _headline(chains, [show(taint) for taint in taints], one)
-    return Story(
+    state, why = _headline(chains, [format_taint(taint) for taint in taints], one)
+    return NodeExplanation(
         node=name,
         state=state,
         why=why,
         paused=paused,
-        taints=tuple(map(show, taints)),
-        others=tuple(show(taint) for taint in node.spec.taints if taint not in taints),
+        taints=tuple(map(format_taint, taints)),
+        others=tuple(format_taint(taint) for taint in node.spec.taints if taint not in taints),
         chains=tuple(chains),
         closed=tuple(closed),
         findings=tuple(one.findings(open_keys)),
@@ -112,7 +124,7 @@ _STATES = ("tainted", "withheld", "quarantined", "waiting", "open", "held")
 _HEADS = {"withheld": "WITHHELD", "held": "HELD"}
 
 
-def _headline(chains: list[Chain], taints: list[str], one: "_Node") -> tuple[str, str]:
+def _headline(chains: list[FaultChain], taints: list[str], one: "_Node") -> tuple[str, str]:
     if chains:
         worst = chains[0]
         more = f" (and {len(chains) - 1} more)" if len(chains) > 1 else ""
@@ -136,7 +148,7 @@ def _headline(chains: list[Chain], taints: list[str], one: "_Node") -> tuple[str
 
 class _Node:
     def __init__(
-        self, node: Node, health: NodeHealth | None, memory: Memory, report: Report, policy: Policy, now: float
+        self, node: Node, health: NodeHealth | None, memory: NodeRecord, report: NodeReport, policy: Policy, now: float
     ) -> None:
         self.name = node.metadata.name
         self.memory = memory
@@ -174,27 +186,29 @@ class _Node:
 
     # faults
 
-    def chain(self, fault: Fault) -> Chain:
-        want = wanted(fault, self._policy)
+    def chain(self, fault: Fault) -> FaultChain:
+        want = match_policy(fault, self._policy)
         if fault.rest:
-            links = (Link("saw", f"{fault.rest} faults more than there is room for"), *self._ends(fault, want))
-            return Chain(f"{fault.check} *", self._state(fault, want), links)
+            links = (ChainLink("saw", f"{fault.rest} faults more than there is room for"), *self._ends(fault, want))
+            return FaultChain(f"{fault.check} *", self._state(fault, want), links)
         if fault.check == LOST_CHECK:
             saw = "its reason is lost with the annotation"
-            return Chain(fault.component, self._state(fault, want), (Link("saw", saw), *self._ends(fault, want)))
+            return FaultChain(
+                fault.component, self._state(fault, want), (ChainLink("saw", saw), *self._ends(fault, want))
+            )
         finding = self._report.finding(fault.key)
         links = (
             *_evidence(fault.message if finding is None else finding.message, fault.origin, finding),
-            Link("rule", self._rule(fault, want)),
+            ChainLink("rule", self._rule(fault, want)),
             *self._budget(fault, want),
-            Link("since", self._since(fault, finding)),
+            ChainLink("since", self._since(fault, finding)),
             *self._proof(fault, want),
             *self._held(fault, want),
             *self._ends(fault, want),
         )
-        return Chain(" ".join(fault.key), self._state(fault, want), links)
+        return FaultChain(" ".join(fault.key), self._state(fault, want), links)
 
-    def _state(self, fault: Fault, want: Wanted) -> str:
+    def _state(self, fault: Fault, want: FaultPolicy) -> str:
         if fault.over:
             return "held"
         if want.taint is None:
@@ -203,27 +217,27 @@ class _Node:
             return "waiting"
         return "tainted" if (want.taint.key, want.taint.effect) in self._there else "withheld"
 
-    def _rule(self, fault: Fault, want: Wanted) -> str:
+    def _rule(self, fault: Fault, want: FaultPolicy) -> str:
         name = want.rule or fault.rule or "none"
         was = f" (opened by {fault.rule})" if fault.rule and fault.rule != name else ""
         asks = f" of class {fault.fault_class}" if fault.fault_class else ""
-        does = f"taint {show(want.taint)}" if want.taint is not None else ""
+        does = f"taint {format_taint(want.taint)}" if want.taint is not None else ""
         if want.drain:
             does += ", and drain"
         elif want.quarantine:
             does = "keep the component out of use"
         return f"{name}{was}: {fault.verdict}{asks} -> {does or 'nothing'}"
 
-    def _budget(self, fault: Fault, want: Wanted) -> Iterator[Link]:
+    def _budget(self, fault: Fault, want: FaultPolicy) -> Iterator[ChainLink]:
         state = self._state(fault, want)
         if state == "withheld":
-            yield Link("withheld", self.withheld or "the tainter has not come to it yet")
+            yield ChainLink("withheld", self.withheld or "the tainter has not come to it yet")
         if fault.incident:
             others = f"on {fault.others} other nodes too" if fault.others else ""
-            yield Link("incident", " ".join(part for part in (fault.incident, others) if part))
+            yield ChainLink("incident", " ".join(part for part in (fault.incident, others) if part))
         if state == "waiting":
             until = confirmed_at(fault, want, self._now)
-            yield Link("waits", f"for {want.wait_s:g} s, as its rule says, until {rfc3339_whole(until)}")
+            yield ChainLink("waits", f"for {want.wait_s:g} s, as its rule says, until {rfc3339_whole(until)}")
 
     def _since(self, fault: Fault, finding: ReportedFinding | None) -> str:
         text = f"{self.ago(fault.since)}, occurrence {fault.occurrence}, boot {fault.boot or 'unknown'}"
@@ -233,13 +247,13 @@ class _Node:
             text += "; no longer reported, which alone closes nothing"
         return text
 
-    def _proof(self, fault: Fault, want: Wanted) -> Iterator[Link]:
+    def _proof(self, fault: Fault, want: FaultPolicy) -> Iterator[ChainLink]:
         if want.proof is None or fault.over:
             return
-        for line in proof_lines(fault, want, self._health, self._now, hold_s=self._policy.hold_down.base):
-            yield Link("proof", line)
+        for line in format_proof(fault, want, self._health, self._now, hold_s=self._policy.hold_down.base):
+            yield ChainLink("proof", line)
         for request in self._health.spec.requests if self._health is not None else ():
-            asked = asked_by(request)
+            asked = read_proof_request(request)
             if asked is None or asked.digest != want.proof.digest:
                 continue
             answer = (
@@ -252,22 +266,22 @@ class _Node:
             else:
                 why = f" ({shorten(f'{answer.reason} {answer.message}'.strip())})" if answer.reason else ""
                 said = f"{answer.verdict}, {answer.passes} of {answer.runs} passed{why}"
-            yield Link("proof", f"{', '.join(request.checks)}, asked {_lasted(self._now - asked.at)} ago: {said}")
+            yield ChainLink("proof", f"{', '.join(request.checks)}, asked {_lasted(self._now - asked.at)} ago: {said}")
 
-    def _held(self, fault: Fault, want: Wanted) -> Iterator[Link]:
+    def _held(self, fault: Fault, want: FaultPolicy) -> Iterator[ChainLink]:
         if not fault.over:
             return
         until = held_until(fault, want, self.memory, self._policy)
         there = want.taint is not None and (want.taint.key, want.taint.effect) in self._there
         what = "the taint stays" if there else "it stays a fault, without a taint,"
-        times = penalty_of(self.memory, fault.check, self._now, self._policy)
-        yield Link(
+        times = current_penalty(self.memory, fault.check, self._now, self._policy)
+        yield ChainLink(
             "held",
             f"over {self.ago(fault.over)} by {_by(fault.how, fault.by)}; comes and goes (penalty {times:.1f}), so "
             f"{what} until {rfc3339_whole(until)}, in {_lasted(until - self._now)}",
         )
 
-    def _ends(self, fault: Fault, want: Wanted) -> Iterator[Link]:
+    def _ends(self, fault: Fault, want: FaultPolicy) -> Iterator[ChainLink]:
         if fault.over:
             return
         possible = [way for way in want.close_on if way is not CloseOn.SOURCE or fault.check in _OTHERS]
@@ -277,21 +291,21 @@ class _Node:
             passes = want.proof.proof.passes
             ways.insert(0, f"{', '.join(want.proof.checks)} passing {passes} times on request{after}")
         check = "" if fault.check == LOST_CHECK or fault.rest else f" {fault.check}"
-        yield Link("ends by", "; or ".join([*ways, f"a person: muster clear {self.name}{check}"]))
+        yield ChainLink("ends by", "; or ".join([*ways, f"a person: muster clear {self.name}{check}"]))
 
     # what is over, and what is no fault
 
-    def closed(self, entry: Closed) -> Chain:
+    def closed(self, entry: ClosedFault) -> FaultChain:
         lasted = ""
         if entry.since and entry.closed_at:
             lasted = f", after {_lasted(seconds(entry.closed_at) - seconds(entry.since))}"
-        links = [Link("saw", shorten(entry.message, 256))] if entry.message else []
-        links += [Link("rule", entry.rule)] if entry.rule else []
-        links.append(Link("closed", f"{self.ago(entry.closed_at)}{lasted}, occurrence {entry.occurrence}"))
-        links.append(Link("who", _by(entry.how, entry.by)))
-        return Chain(" ".join(entry.key), "closed", tuple(links))
+        links = [ChainLink("saw", shorten(entry.message, 256))] if entry.message else []
+        links += [ChainLink("rule", entry.rule)] if entry.rule else []
+        links.append(ChainLink("closed", f"{self.ago(entry.closed_at)}{lasted}, occurrence {entry.occurrence}"))
+        links.append(ChainLink("who", _by(entry.how, entry.by)))
+        return FaultChain(" ".join(entry.key), "closed", tuple(links))
 
-    def findings(self, open_keys: set[tuple[str, str, str]]) -> Iterator[Chain]:
+    def findings(self, open_keys: set[tuple[str, str, str]]) -> Iterator[FaultChain]:
         closed = {entry.key: entry for entry in self.memory.closed}
         for key, finding in sorted((self._report.findings or {}).items()):
             if key in open_keys:
@@ -306,16 +320,16 @@ class _Node:
                 asks = finding.fault_class
                 rule = self._policy.rule_for(*key, finding.verdict, asks)
                 why = f"{rule.name}: {rule.action}" if rule is not None else "none is for it: nothing"
-            links = (*_evidence(finding.message, finding.origin, finding), Link("rule", why))
-            yield Chain(" ".join(key), finding.verdict, links)
+            links = (*_evidence(finding.message, finding.origin, finding), ChainLink("rule", why))
+            yield FaultChain(" ".join(key), finding.verdict, links)
 
 
-def _evidence(message: str, origin: str, finding: ReportedFinding | None) -> Iterator[Link]:
+def _evidence(message: str, origin: str, finding: ReportedFinding | None) -> Iterator[ChainLink]:
     who = {"user": " [written from user space]", "kernel": " [the kernel's own]"}.get(origin, "")
     times = f", {finding.count} times" if finding is not None and finding.count > 1 else ""
-    yield Link("saw", f"{message}{who}{times}")
+    yield ChainLink("saw", f"{message}{who}{times}")
     for measured in finding.measurements if finding is not None else ():
-        yield Link("measured", _measured(measured))
+        yield ChainLink("measured", _measured(measured))
 
 
 def _measured(measured: ReportedMeasurement) -> str:
@@ -330,7 +344,7 @@ def _by(how: str, by: str) -> str:
     return f"{how} ({by})" if by else how or "nobody knows whom"
 
 
-def _do(one: _Node, chains: list[Chain]) -> Iterator[str]:
+def _do(one: _Node, chains: list[FaultChain]) -> Iterator[str]:
     if chains:
         yield f"muster clear {one.name}    its faults are over, by your word"
         yield f"muster release {one.name}  the same, and everything of muster's comes off"
@@ -347,7 +361,7 @@ def _lasted(passed_s: float) -> str:
     return f"{hours}h {minutes}m" if hours < 48 else f"{hours // 24}d {hours % 24}h"
 
 
-def lines(told: Story) -> Iterator[str]:
+def format_explanation(told: NodeExplanation) -> Iterator[str]:
     """For people. What is open first, then what is only said, then what is over."""
     if told.paused:
         yield f"PAUSED{told.paused.removeprefix('paused')}; nothing new is tainted, recovery goes on"
@@ -373,5 +387,5 @@ def lines(told: Story) -> Iterator[str]:
     yield from (f"  {line}" for line in told.do)
 
 
-def _links(chain: Chain) -> Iterator[str]:
+def _links(chain: FaultChain) -> Iterator[str]:
     return (f"  {link.label:<{_LABEL_WIDTH}} {link.text}" for link in chain.links)

@@ -15,15 +15,16 @@ from muster_checks.base.vocabulary import Verdict
 from muster_kube.api.objects import Metadata, Node, NodeCondition, NodeStatus
 from muster_kube.api.times import seconds
 from muster_kube.nodehealth import NodeHealth
-from muster_tainter.budgets.allocator import Ledger
-from muster_tainter.budgets.incidents import Incident, IncidentIndex, Opened
-from muster_tainter.budgets.pool_usage import standing_of
+from muster_tainter.budgets.allocator import BudgetAllocator
+from muster_tainter.budgets.incidents import FaultOpening, Incident, IncidentIndex
+from muster_tainter.budgets.pool_usage import budgeted_node
 from muster_tainter.budgets.reservations import severity
-from muster_tainter.faults.decision_context import Surroundings
-from muster_tainter.faults.desired_state import READY, Decision, decide, describe, is_managed, show
-from muster_tainter.faults.lifecycle import Step
-from muster_tainter.faults.node_record import Memory, read_memory
-from muster_tainter.faults.node_report import FaultKey, read
+from muster_tainter.faults.decision_context import DecisionContext
+from muster_tainter.faults.desired_state import READY, Decision, decide, is_managed
+from muster_tainter.faults.lifecycle import FaultStep
+from muster_tainter.faults.node_record import NodeRecord, read_record
+from muster_tainter.faults.node_report import FaultKey, read_report
+from muster_tainter.faults.wording import describe_fault, format_taint
 from muster_tainter.policy.rules import Policy
 
 SPELLS_LIMIT = 20_000  # kept for showing; all are counted
@@ -33,7 +34,7 @@ _NEVER = float("inf")
 
 
 @dataclass(frozen=True)
-class Spell:
+class TaintPeriod:
     """A time, in seconds since the epoch, in which a node had a taint, or was not given one. ended: why; empty: it had
     not, at the end of what was told. rules, why: who asked for it, and the fault; of a withheld one why is the budget.
     """
@@ -48,7 +49,7 @@ class Spell:
 
 
 @dataclass
-class Outcome:
+class ReplayOutcome:
     """tainted_s: of all nodes together, with any taint of ours; at_once, at_once_at: the most at a time, and when first
     opened, closed: faults, by rule; left_out: spells that are counted and not kept"""
 
@@ -61,32 +62,32 @@ class Outcome:
     withheld_s: float = 0.0
     at_once: int = 0
     at_once_at: float = 0.0
-    spells: list[Spell] = field(default_factory=list)
-    withheld_spells: list[Spell] = field(default_factory=list)
+    spells: list[TaintPeriod] = field(default_factory=list)
+    withheld_spells: list[TaintPeriod] = field(default_factory=list)
     left_out: int = 0
     opened: Counter[str] = field(default_factory=Counter)
     closed: Counter[str] = field(default_factory=Counter)
     incidents: dict[str, Incident] = field(default_factory=dict)
 
 
-class Replay:
+class PolicyReplay:
     """nodes: the fleet's Nodes, where they are known: their labels and their number are what budgets go by. Taints that
     they carry are left out: the policy starts with a clean fleet."""
 
     def __init__(self, policy: Policy, nodes: Iterable[Node] = ()) -> None:
-        self.outcome = Outcome()
+        self.outcome = ReplayOutcome()
         self._policy = policy
         self._now = 0.0
         self._nodes: dict[str, Node] = {}
         self._healths: dict[str, NodeHealth] = {}
-        self._ledger = Ledger(lambda: self._now, policy.pools)
+        self._allocator = BudgetAllocator(lambda: self._now, policy.pools)
         marks = [rule.match.correlated + 1 for rule in policy.rules if rule.match.correlated is not None]
         self._incidents = IncidentIndex(policy.incidents, marks)
         self._seen: dict[str, dict[FaultKey, tuple[int, float]]] = {}  # findings: their number, and since when
         self._due: list[tuple[float, str]] = []
         self._again: dict[str, float] = {}
-        self._taints: dict[tuple[str, str], Spell] = {}
-        self._waits: dict[str, Spell] = {}
+        self._taints: dict[tuple[str, str], TaintPeriod] = {}
+        self._waits: dict[str, TaintPeriod] = {}
         self._tainted_since: dict[str, float] = {}
         for node in nodes:
             self._add(_clean(node))
@@ -105,7 +106,7 @@ class Replay:
         self._see(name, health)
         self._settle([name])
 
-    def finish(self, at: float = 0.0) -> Outcome:
+    def finish(self, at: float = 0.0) -> ReplayOutcome:
         """Nothing more is told. at: until when the logs reach, if that is after the last report."""
         end = max(at, self._now)
         self._run_until(end)
@@ -126,7 +127,7 @@ class Replay:
     def _run_until(self, end: float) -> None:
         """Everything that time alone brings, until ``end``."""
         while True:
-            at = min(self._due[0][0] if self._due else _NEVER, self._ledger.next_room_at(self._now))
+            at = min(self._due[0][0] if self._due else _NEVER, self._allocator.next_room_at(self._now))
             if at > end:
                 return
             self._now = max(at, self._now)
@@ -136,7 +137,7 @@ class Replay:
                 if self._again.get(name) == due:
                     del self._again[name]
                     names.append(name)
-            ready = self._ledger.ready(self._now)
+            ready = self._allocator.ready(self._now)
             if not names and not ready and at == self._now:
                 self._now += 1.0  # room was promised and did not come: look again a second later
                 if self._now > end:
@@ -166,20 +167,20 @@ class Replay:
         around = self._around(node)
         decision = decide(node, health, policy, self._now, {}, around)
         if decision.takes_a_place:
-            shortage = self._ledger.ask(name, severity(decision), self._now)
+            shortage = self._allocator.ask(name, severity(decision), self._now)
             if shortage is not None:
                 decision = decide(node, health, policy, self._now, {}, replace(around, withhold=shortage.reason))
         else:
-            self._ledger.withdraw(name)
+            self._allocator.withdraw(name)
         self._nodes[name] = node = decision.applied(node)
         self._record(name, decision)
         self._plan(name, decision.again_at)
         freed = self._note(node)
-        freed = self._ledger.settled(name) or freed
+        freed = self._allocator.confirm(name) or freed
         concerned = self._incidents.note(name, self._opened(name, decision))
-        if any(change.step is Step.OPENED for change in decision.changes):
+        if any(change.step is FaultStep.OPENED for change in decision.changes):
             self._note_incidents(name, decision)
-        return [*sorted(concerned), *(self._ledger.ready(self._now) if freed else ())]
+        return [*sorted(concerned), *(self._allocator.ready(self._now) if freed else ())]
 
     def _plan(self, name: str, at: float) -> None:
         if at == _NEVER:
@@ -195,64 +196,64 @@ class Replay:
         self._note(node)
 
     def _note(self, node: Node) -> bool:
-        memory = read_memory(node)
+        memory = read_record(node)
         tainted_at = seconds(memory.tainted) if memory.tainted else 0.0
-        standing = standing_of(node, self._policy.pools, ours=bool(memory.ours), tainted_at=tainted_at)
-        return self._ledger.note(node.metadata.name, standing, node.metadata.resource_version)
+        standing = budgeted_node(node, self._policy.pools, ours=bool(memory.ours), tainted_at=tainted_at)
+        return self._allocator.note(node.metadata.name, standing, node.metadata.resource_version)
 
     def _see(self, name: str, health: NodeHealth) -> None:
         before, seen = self._seen.get(name, {}), {}
-        for key, finding in (read(health).findings or {}).items():
+        for key, finding in (read_report(health).findings or {}).items():
             if finding.verdict in (Verdict.WARN, Verdict.FAIL):
                 known = before.get(key)
                 is_same = known is not None and known[0] == finding.occurrence
                 seen[key] = known if known is not None and is_same else (finding.occurrence, float(int(self._now)))
         self._seen[name] = seen
 
-    def _since(self, name: str, memory: Memory) -> dict[FaultKey, float]:
+    def _since(self, name: str, memory: NodeRecord) -> dict[FaultKey, float]:
         """What is wrong with the node, whether it opens a fault or not, and since when."""
         since = {key: at for key, (_, at) in self._seen.get(name, {}).items()}
         return since | {fault.key: seconds(fault.since) for fault in memory.open if not fault.rest}
 
-    def _opened(self, name: str, decision: Decision) -> list[Opened]:
+    def _opened(self, name: str, decision: Decision) -> list[FaultOpening]:
         incidents = {fault.key: fault.incident for fault in decision.memory.open}
         return [
-            Opened(check, reason, component, since, incidents.get((check, component, reason), ""))
+            FaultOpening(check, reason, component, since, incidents.get((check, component, reason), ""))
             for (check, component, reason), since in self._since(name, decision.memory).items()
         ]
 
-    def _around(self, node: Node) -> Surroundings:
+    def _around(self, node: Node) -> DecisionContext:
         name = node.metadata.name
         others: dict[FaultKey, int] = {}
         incident: dict[FaultKey, str] = {}
-        for key, since in self._since(name, read_memory(node)).items():
+        for key, since in self._since(name, read_record(node)).items():
             check, _, reason = key
             others[key] = self._incidents.others(name, check, reason, since)
             known = self._incidents.of(name, check, reason, since)
             if known is not None:
                 incident[key] = known.id
-        return Surroundings(others=others, incident=incident)
+        return DecisionContext(others=others, incident=incident)
 
     # what becomes of it
 
     def _record(self, name: str, decision: Decision) -> None:
         outcome, now = self.outcome, self._now
         for change in decision.changes:
-            if change.step is Step.OPENED:
+            if change.step is FaultStep.OPENED:
                 outcome.opened[change.fault.rule] += 1
-            elif change.step is Step.CLOSED:
+            elif change.step is FaultStep.CLOSED:
                 outcome.closed[change.fault.rule] += 1
         for taint_change in decision.taint_changes:
-            taint = show(taint_change.taint)
+            taint = format_taint(taint_change.taint)
             if taint_change.added:
-                self._taints[name, taint] = Spell(name, now, now, taint, taint_change.rule, taint_change.why)
+                self._taints[name, taint] = TaintPeriod(name, now, now, taint, taint_change.rule, taint_change.why)
             else:
                 spell = self._taints.pop((name, taint))
                 self._keep(outcome.spells, replace(spell, until=now, ended=taint_change.why))
         if decision.withheld and name not in self._waits:
             outcome.withheld.add(name)
             fault = decision.memory.open[0]
-            self._waits[name] = Spell(name, now, now, describe(fault), fault.rule, decision.withheld)
+            self._waits[name] = TaintPeriod(name, now, now, describe_fault(fault), fault.rule, decision.withheld)
         elif not decision.withheld and name in self._waits:
             wait = self._waits.pop(name)
             outcome.withheld_s += now - wait.since
@@ -267,7 +268,7 @@ class Replay:
         elif not tainted and name in self._tainted_since:
             outcome.tainted_s += now - self._tainted_since.pop(name)
 
-    def _keep(self, spells: list[Spell], spell: Spell) -> None:
+    def _keep(self, spells: list[TaintPeriod], spell: TaintPeriod) -> None:
         if len(spells) < SPELLS_LIMIT:
             spells.append(spell)
         else:

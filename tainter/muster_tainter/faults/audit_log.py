@@ -14,7 +14,8 @@ import msgspec
 from muster_kube.api.times import rfc3339_micro
 from muster_kube.nodehealth import ClearedFault, ClearEntry, NodeHealth, ReportedCheck, ReportedFinding
 from muster_kube.process.logs import configure_logging
-from muster_tainter.faults.desired_state import Decision, show
+from muster_tainter.faults.desired_state import Decision
+from muster_tainter.faults.wording import format_taint
 
 log = logging.getLogger("muster_tainter.taints")
 findings_log = logging.getLogger("muster_tainter.findings")
@@ -36,7 +37,7 @@ def configure(log_format: str) -> None:
     findings_log.propagate = False
 
 
-def tell_taints(node: str, decision: Decision, *, dry_run: bool) -> None:
+def log_taints(node: str, decision: Decision, *, dry_run: bool) -> None:
     """Konduktor's words for a node that was tainted, so that a search for them still finds it."""
     would = "would be " if dry_run else ""
     for change in decision.taint_changes:
@@ -48,14 +49,14 @@ def tell_taints(node: str, decision: Decision, *, dry_run: bool) -> None:
             node,
             would,
             what,
-            show(change.taint),
+            format_taint(change.taint),
             rule,
             change.why,
             extra={
                 "json_fields": {
                     "event": what,
                     "node": node,
-                    "taint": show(change.taint),
+                    "taint": format_taint(change.taint),
                     "rule": change.rule,
                     "why": change.why,
                     "dryRun": dry_run,
@@ -88,7 +89,7 @@ def _of_check(old: ReportedCheck | None, new: ReportedCheck) -> Iterator[dict[st
     had = {(f.component, f.reason): f for f in old.findings} if old is not None else {}
     for finding in new.findings:
         known = had.pop((finding.component, finding.reason), None)
-        if known is None or _told(known) != _told(finding):
+        if known is None or _state_of(known) != _state_of(finding):
             came = {"from": known.verdict if known is not None else None, "to": finding.verdict}
             yield {"event": "finding", "check": new.name, **came, **msgspec.to_builtins(finding)}
     for finding in had.values():
@@ -113,10 +114,10 @@ def _closing(word: ClearEntry | ClearedFault) -> dict[str, Any]:
     return {"closedAt" if name == "at" else name: value for name, value in fields.items()}
 
 
-def _told(finding: ReportedFinding) -> tuple[str, str, int]:
+def _state_of(finding: ReportedFinding) -> tuple[str, str, int]:
     return finding.verdict, finding.fault_class, finding.occurrence
 
 
-def tell_transitions(old: NodeHealth | None, new: NodeHealth, at: float) -> None:
+def log_transitions(old: NodeHealth | None, new: NodeHealth, at: float) -> None:
     for change in transitions(old, new):
         findings_log.info("%s", json.dumps({"at": rfc3339_micro(at), **change}, ensure_ascii=False))

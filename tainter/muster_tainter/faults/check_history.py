@@ -19,14 +19,14 @@ ANNOTATION = OUR_PREFIX + "tests"  # of the NodeHealth
 TESTING_LABEL = OUR_PREFIX + "testing"  # of the Node; on the NodeHealth it is how a new leader finds what is asked
 MANAGER = "muster-tainter-plan"
 ID_PREFIX = "plan-"
-BUSY = "busy"  # PastTests.while_idle: of a node that was not idle
+BUSY = "busy"  # CheckHistory.while_idle: of a node that was not idle
 
 _CHECKS_LIMIT = 32  # a node has a dozen heavy checks
 _MEASURED = (Verdict.PASS, Verdict.WARN, Verdict.FAIL, Verdict.SKIP)
 _DOUBLINGS = 16
 
 
-class PastTest(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
+class CheckRecord(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
     """One check on one node.
 
     at:       when it last measured something
@@ -41,7 +41,7 @@ class PastTest(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, 
     failures: int = 0
 
 
-class PastTests(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
+class CheckHistory(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
     """One node.
 
     after, while_idle: nothing is asked before that, as long as ``idleSince`` is the same (empty: whatever it is)
@@ -49,7 +49,7 @@ class PastTests(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True,
     boot, passed:      checks that a new node has passed in that boot, before it may have jobs
     """
 
-    checks: dict[str, PastTest] = {}
+    checks: dict[str, CheckRecord] = {}
     after: str = ""
     while_idle: str = ""
     silent: int = 0
@@ -57,11 +57,11 @@ class PastTests(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True,
     passed: tuple[str, ...] = ()
 
 
-_EMPTY = PastTests()
-_decoder = msgspec.json.Decoder(PastTests)
+_EMPTY = CheckHistory()
+_decoder = msgspec.json.Decoder(CheckHistory)
 
 
-def past_of(health: NodeHealth) -> PastTests:
+def read_history(health: NodeHealth) -> CheckHistory:
     """What the annotation says; nothing where it makes no sense (then the tests are due, that is all)."""
     text = health.metadata.annotations.get(ANNOTATION)
     if not text:
@@ -72,7 +72,7 @@ def past_of(health: NodeHealth) -> PastTests:
         return _EMPTY
 
 
-def encode(past: PastTests) -> str:
+def encode_history(past: CheckHistory) -> str:
     return msgspec.json.encode(past).decode()
 
 
@@ -80,7 +80,7 @@ def is_ours(request: CheckRequest) -> bool:
     return request.id.startswith(ID_PREFIX) and request.by == MANAGER and len(request.checks) == 1
 
 
-def finished(health: NodeHealth, request: CheckRequest) -> RequestAnswer | None:
+def final_answer(health: NodeHealth, request: CheckRequest) -> RequestAnswer | None:
     """The answer, once it is there for good."""
     for answer in health.status.answers:
         if answer.id == request.id and answer.finished:
@@ -88,17 +88,17 @@ def finished(health: NodeHealth, request: CheckRequest) -> RequestAnswer | None:
     return None
 
 
-def asked(health: NodeHealth) -> CheckRequest | None:
+def pending_request(health: NodeHealth) -> CheckRequest | None:
     """The plan's request that this node has not answered."""
     for request in health.spec.requests:
-        if is_ours(request) and finished(health, request) is None:
+        if is_ours(request) and final_answer(health, request) is None:
             return request
     return None
 
 
-def under_test(health: NodeHealth) -> str | None:
+def check_under_test(health: NodeHealth) -> str | None:
     """The check that the plan has the node run; the value of the label ``muster.dev/testing``."""
-    request = asked(health) if health.spec.requests else None
+    request = pending_request(health) if health.spec.requests else None
     return None if request is None else request.checks[0]
 
 
@@ -106,17 +106,17 @@ def pre_flight_left(health: NodeHealth, checks: tuple[str, ...]) -> tuple[str, .
     """Those of ``checks`` that the node has not passed in this boot."""
     if not checks:
         return ()
-    past = past_of(health)
+    past = read_history(health)
     passed = past.passed if past.boot and past.boot == health.status.boot_id else ()
     return tuple(check for check in checks if check not in passed)
 
 
-def measured(answer: RequestAnswer) -> bool:
+def has_measured(answer: RequestAnswer) -> bool:
     return answer.verdict in _MEASURED
 
 
 def note_answer(
-    past: PastTests,
+    past: CheckHistory,
     health: NodeHealth,
     request: CheckRequest,
     answer: RequestAnswer | None,
@@ -124,11 +124,11 @@ def note_answer(
     pause_s: float,
     now: float,
     new: bool,
-) -> PastTests:
+) -> CheckHistory:
     """``past`` with what came of ``request``. answer None: nothing, and it is no longer waited for. new: the node
     waits for its first job, and only a PASS brings it nearer to that."""
     check = request.checks[0]
-    known = past.checks.get(check, PastTest())
+    known = past.checks.get(check, CheckRecord())
     idle = health.status.idle_since
     if answer is None:
         after = rfc3339_whole(now + backoff_s(pause_s, past.silent))
@@ -137,23 +137,23 @@ def note_answer(
     if answer.verdict == Verdict.UNKNOWN and answer.reason == "Busy":
         return msgspec.structs.replace(past, after=rfc3339_whole(now + pause_s), while_idle=idle or BUSY)
     again = rfc3339_whole(now + backoff_s(pause_s, known.failures))
-    if not measured(answer):
-        test = PastTest(at=known.at, idle=known.idle, after=again, failures=known.failures + 1)
+    if not has_measured(answer):
+        test = CheckRecord(at=known.at, idle=known.idle, after=again, failures=known.failures + 1)
     elif new and answer.verdict != Verdict.PASS:
-        test = PastTest(at=rfc3339_whole(now), idle=idle, after=again, failures=known.failures + 1)
+        test = CheckRecord(at=rfc3339_whole(now), idle=idle, after=again, failures=known.failures + 1)
     else:
-        test = PastTest(at=rfc3339_whole(now), idle=idle)
+        test = CheckRecord(at=rfc3339_whole(now), idle=idle)
         if new:
             past = _passed(past, check, health.status.boot_id)
     return msgspec.structs.replace(past, checks=_bounded({**past.checks, check: test}))
 
 
-def _passed(past: PastTests, check: str, boot: str) -> PastTests:
+def _passed(past: CheckHistory, check: str, boot: str) -> CheckHistory:
     before = past.passed if past.boot == boot else ()
     return msgspec.structs.replace(past, boot=boot, passed=tuple(dict.fromkeys((*before, check))))
 
 
-def _bounded(checks: Mapping[str, PastTest]) -> dict[str, PastTest]:
+def _bounded(checks: Mapping[str, CheckRecord]) -> dict[str, CheckRecord]:
     """The latest ones: agents name the checks, and an annotation has its limit."""
     if len(checks) <= _CHECKS_LIMIT:
         return dict(checks)
@@ -166,7 +166,7 @@ def backoff_s(pause_s: float, failures: int) -> float:
     return float(min(pause_s * 2 ** min(max(failures, 0), _DOUBLINGS), max(DAY_S, pause_s)))
 
 
-def held_until(past: PastTests, idle_since: str) -> float:
+def paused_until(past: CheckHistory, idle_since: str) -> float:
     """Seconds since the epoch before which the node is asked for nothing; 0: now."""
     if not past.after or (past.while_idle and past.while_idle != idle_since):
         return 0.0

@@ -8,18 +8,18 @@ from muster_tainter.faults.node_report import FaultKey
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class DecisionContext:
     """withhold: why no new taint may be set now; empty: it may. Its first word is the kind: budget, paused
     others:   on how many other nodes the same check and reason opened at the same time; incident: what that is called
-    outside:  findings of sources other than the agent, such as a Node's condition
+    external: findings of sources other than the agent, such as a Node's condition
     over:     such a source's word that one is over (how: ``source``)
     """
 
     withhold: str = ""
     others: Mapping[FaultKey, int] = field(default_factory=dict)
     incident: Mapping[FaultKey, str] = field(default_factory=dict)
-    outside: Mapping[FaultKey, ReportedFinding] = field(default_factory=dict)
+    external: Mapping[FaultKey, ReportedFinding] = field(default_factory=dict)
     over: Mapping[FaultKey, tuple[ClearedFault, ...]] = field(default_factory=dict)
 
 
-ALONE = Surroundings()
+EMPTY_CONTEXT = DecisionContext()

@@ -3,7 +3,7 @@
 ``decide`` of a Node that a decision was applied to decides nothing: the Node's own annotation is the only memory.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,56 +14,43 @@ from muster_kube.api.objects import Node, NodeCondition, Taint
 from muster_kube.api.times import rfc3339_whole
 from muster_kube.nodehealth import NodeHealth
 from muster_tainter.faults import node_record as remembered
-from muster_tainter.faults.check_history import TESTING_LABEL, pre_flight_left, under_test
-from muster_tainter.faults.decision_context import ALONE, Surroundings
-from muster_tainter.faults.lifecycle import Change, Step, lost_fault, step
+from muster_tainter.faults.check_history import TESTING_LABEL, check_under_test, pre_flight_left
+from muster_tainter.faults.decision_context import EMPTY_CONTEXT, DecisionContext
+from muster_tainter.faults.lifecycle import FaultChange, FaultStep, advance_faults, lost_fault
 from muster_tainter.faults.node_record import (
     ANNOTATION,
     UNREADABLE_ANNOTATION,
     Fault,
-    Memory,
+    NodeRecord,
     OurTaint,
-    Unreadable,
-    ours,
+    UnreadableRecord,
+    as_our_taint,
 )
-from muster_tainter.faults.node_report import Report, Unusable, read
-from muster_tainter.faults.policy_match import confirmed_at, held_until, wanted
+from muster_tainter.faults.node_report import NodeReport, UnusableHealth, read_report
+from muster_tainter.faults.policy_match import confirmed_at, held_until, match_policy
+from muster_tainter.faults.wording import (
+    MESSAGE_LIMIT,
+    Notice,
+    TaintChange,
+    describe_fault,
+    fault_notices,
+    node_condition,
+    taint_notices,
+    withheld_reason,
+)
 from muster_tainter.policy.repair import LABEL as REPAIR_LABEL
 from muster_tainter.policy.rules import OUR_PREFIX, SILENT, STARTUP_KEY, Policy
 
 FAULTY_LABEL = "muster.dev/faulty"
 HEALTH_LABEL = "muster.dev/health"
 MANAGED_LABEL = "muster.dev/managed"
-CONDITION = "muster.dev/Healthy"
 READY = "Ready"  # the kubelet's
 OUR_LABELS = (FAULTY_LABEL, HEALTH_LABEL, MANAGED_LABEL, TESTING_LABEL, REPAIR_LABEL)
 OUR_ANNOTATIONS = (ANNOTATION, UNREADABLE_ANNOTATION)
 
 _ASIDE_LIMIT = 16 << 10  # characters of an unreadable annotation that are kept
-_MESSAGE_LIMIT = 800  # bytes of an event's or condition's message; the API takes 1024 of an event's
 
 _HEALTH = {Verdict.PASS: "pass", Verdict.SKIP: "pass", Verdict.WARN: "warn", Verdict.FAIL: "fail"}
-
-
-@dataclass(frozen=True)
-class Notice:
-    """An Event on the Node. ``about``: what it is counted together with (fault or taint)."""
-
-    reason: str
-    message: str
-    about: str
-    warning: bool = True
-
-
-@dataclass(frozen=True)
-class TaintChange:
-    """One line of the log. rule: the rules that want the taint, or wanted it; first: the node had none of ours."""
-
-    taint: Taint
-    added: bool
-    rule: str
-    why: str
-    first: bool = False
 
 
 @dataclass(frozen=True)
@@ -82,9 +69,9 @@ class Decision:
     annotations: dict[str, str | None] = field(default_factory=dict)
     notices: tuple[Notice, ...] = ()
     condition: NodeCondition | None = None
-    changes: tuple[Change, ...] = ()
+    changes: tuple[FaultChange, ...] = ()
     taint_changes: tuple[TaintChange, ...] = ()
-    memory: Memory = field(default_factory=Memory)
+    memory: NodeRecord = field(default_factory=NodeRecord)
     withheld: str = ""
     again_at: float = float("inf")
 
@@ -142,21 +129,21 @@ def may_carry_ours(node: Node) -> bool:
     return ANNOTATION in node.metadata.annotations or any(t.key.startswith(OUR_PREFIX) for t in node.spec.taints)
 
 
-def recall(node: Node) -> Memory:
-    """The Node's memory. Raises Unreadable."""
-    return remembered.decode(node.metadata.annotations.get(ANNOTATION))
+def recall_record(node: Node) -> NodeRecord:
+    """The Node's memory. Raises UnreadableRecord."""
+    return remembered.decode_record(node.metadata.annotations.get(ANNOTATION))
 
 
-def is_ours(taint: Taint, memory: Memory) -> bool:
+def is_ours(taint: Taint, memory: NodeRecord) -> bool:
     """By memory, or by name."""
-    return taint.key.startswith(OUR_PREFIX) or ours(taint) in memory.ours
+    return taint.key.startswith(OUR_PREFIX) or as_our_taint(taint) in memory.ours
 
 
-def vanished(node: Node, policy: Policy) -> tuple[OurTaint, ...]:
+def missing_taints(node: Node, policy: Policy) -> tuple[OurTaint, ...]:
     """Taints that we set, that an open fault still wants, and that are not there."""
     try:
-        memory = recall(node)
-    except Unreadable:
+        memory = recall_record(node)
+    except UnreadableRecord:
         return ()
     if not memory.ours or not is_managed(node):
         return ()
@@ -164,65 +151,67 @@ def vanished(node: Node, policy: Policy) -> tuple[OurTaint, ...]:
     missing = [taint for taint in memory.ours if (taint.key, taint.effect) not in there]
     if not missing:
         return ()
-    wants = {wanted(fault, policy).taint for fault in memory.open}
+    wants = {match_policy(fault, policy).taint for fault in memory.open}
     return tuple(taint for taint in missing if taint in wants)
 
 
 def decide(
     node: Node,
-    health: NodeHealth | Unusable | None,
+    health: NodeHealth | UnusableHealth | None,
     policy: Policy,
     now: float,
     released: Mapping[OurTaint, str] | None = None,
-    around: Surroundings = ALONE,
+    context: DecisionContext = EMPTY_CONTEXT,
 ) -> Decision:
     """What to do about ``node``. ``now``: seconds since the epoch; ``released``: taints that a person took off."""
     if not is_managed(node):
         return _hands_off(node)
-    report = read(health)
+    report = read_report(health)
     notices: list[Notice] = []
     annotations: dict[str, str | None] = {}
     try:
-        memory = before = recall(node)
-    except Unreadable as error:
-        memory = before = Memory()
+        memory = before = recall_record(node)
+    except UnreadableRecord as error:
+        memory = before = NodeRecord()
         aside = node.metadata.annotations[ANNOTATION][:_ASIDE_LIMIT]
         annotations = {ANNOTATION: None, UNREADABLE_ANNOTATION: aside}
         text = f"annotation {ANNOTATION} cannot be read ({error}); kept in {UNREADABLE_ANNOTATION} and rebuilt"
-        notices.append(Notice("MemoryUnreadable", shorten(text, _MESSAGE_LIMIT), "memory"))
-        memory, changes = step(memory, report, policy, now, {}, around)
+        notices.append(Notice("MemoryUnreadable", shorten(text, MESSAGE_LIMIT), "memory"))
+        memory, changes = advance_faults(memory, report, policy, now, {}, context)
         memory = _with_lost(memory, node, report, policy, now)
     else:
-        memory, changes = step(memory, report, policy, now, released or {}, around)
-    notices += [notice for change in changes for notice in _told(change, policy)]
-    memory = remembered.fit(memory)
+        memory, changes = advance_faults(memory, report, policy, now, released or {}, context)
+    notices += [notice for change in changes for notice in fault_notices(change, policy)]
+    memory = remembered.fit_record(memory)
     wants = _wants(memory, policy, now)
     withheld, waiting = "", list[Fault]()
-    if around.withhold:
+    if context.withhold:
         new = [taint for taint in wants if not _is_set(taint, node, before)]
-        withheld = around.withhold if new else ""
+        withheld = context.withhold if new else ""
         waiting = [wants[taint][0] for taint in new]
         wants = {taint: faults for taint, faults in wants.items() if taint not in new}
         wants |= dict.fromkeys(_stand_ins(node, before, wants, waiting, changes, policy), waiting)
     taints = _taints(node, before, wants, passed=report.known and _may_begin(node, health, policy))
-    held = tuple(ours(taint) for taint in taints if ours(taint) in wants and _may_hold(taint, node, before))
+    held = tuple(
+        as_our_taint(taint) for taint in taints if as_our_taint(taint) in wants and _may_hold(taint, node, before)
+    )
     if held != memory.ours:
         tainted = rfc3339_whole(now) if held and not memory.ours else memory.tainted
-        memory = remembered.fit(msgspec.structs.replace(memory, ours=held, tainted=tainted))
+        memory = remembered.fit_record(msgspec.structs.replace(memory, ours=held, tainted=tainted))
     taint_changes = _taint_changes(node, taints, before, wants, changes)
-    notices += _taint_notices(taint_changes, before, policy)
-    silence = _silence(memory, around)
-    condition = _condition(memory, report, policy, withheld, silence)
-    if withheld and not withheld_of(node):
-        text = f"{describe(waiting[0])} is not acted upon: {withheld}"
-        notices.append(Notice("TaintWithheld", shorten(text, _MESSAGE_LIMIT), "withheld"))
+    notices += taint_notices(taint_changes, before, policy)
+    silence = _silence(memory, context)
+    condition = node_condition(memory, report, policy, withheld, silence)
+    if withheld and not withheld_reason(node):
+        text = f"{describe_fault(waiting[0])} is not acted upon: {withheld}"
+        notices.append(Notice("TaintWithheld", shorten(text, MESSAGE_LIMIT), "withheld"))
     labels = {FAULTY_LABEL: "true" if held else None, HEALTH_LABEL: _health(report, silence), TESTING_LABEL: None}
     if isinstance(health, NodeHealth):
-        labels[TESTING_LABEL] = under_test(health)
+        labels[TESTING_LABEL] = check_under_test(health)
     if report.error and node.metadata.labels.get(HEALTH_LABEL) != "unknown":
         notices.append(Notice("HealthUnreadable", f"the NodeHealth makes no sense: {report.error}", "health"))
     if memory != before or annotations:
-        annotations[ANNOTATION] = remembered.encode(memory)
+        annotations[ANNOTATION] = remembered.encode_record(memory)
     return Decision(
         taints=None if taints == node.spec.taints else taints,
         labels=_differing(node.metadata.labels, labels),
@@ -237,16 +226,16 @@ def decide(
     )
 
 
-def _again_at(memory: Memory, policy: Policy, now: float) -> float:
+def _again_at(memory: NodeRecord, policy: Policy, now: float) -> float:
     """When a fault has been open, or over, for long enough."""
     times = []
     for fault in memory.open:
-        want = wanted(fault, policy)
+        want = match_policy(fault, policy)
         times.append(held_until(fault, want, memory, policy) if fault.over else confirmed_at(fault, want, now))
     return min((at for at in times if at > now), default=float("inf"))
 
 
-def _is_set(taint: OurTaint, node: Node, before: Memory) -> bool:
+def _is_set(taint: OurTaint, node: Node, before: NodeRecord) -> bool:
     """There already, or to be put back: neither is a new taint."""
     slot = (taint.key, taint.effect)
     return any((t.key, t.effect) == slot for t in node.spec.taints) or any(
@@ -256,10 +245,10 @@ def _is_set(taint: OurTaint, node: Node, before: Memory) -> bool:
 
 def _stand_ins(
     node: Node,
-    before: Memory,
+    before: NodeRecord,
     wants: Mapping[OurTaint, object],
     waiting: list[Fault],
-    changes: tuple[Change, ...],
+    changes: tuple[FaultChange, ...],
     policy: Policy,
 ) -> list[OurTaint]:
     """Taints of ours that nobody asks for, as the policy names others for the same faults, which may not be set now.
@@ -270,16 +259,16 @@ def _stand_ins(
     if not any(fault.key in earlier for fault in waiting):
         return []
     slots = {(taint.key, taint.effect) for taint in wants}
-    over = {wanted(change.fault, policy).taint for change in changes if change.step is Step.CLOSED}
-    there = {ours(taint) for taint in node.spec.taints}
+    over = {match_policy(change.fault, policy).taint for change in changes if change.step is FaultStep.CLOSED}
+    there = {as_our_taint(taint) for taint in node.spec.taints}
     return [t for t in before.ours if t in there and t not in over and (t.key, t.effect) not in slots]
 
 
 def _hands_off(node: Node) -> Decision:
     try:
-        memory = recall(node)
-    except Unreadable:
-        memory = Memory()
+        memory = recall_record(node)
+    except UnreadableRecord:
+        memory = NodeRecord()
     kept = tuple(taint for taint in node.spec.taints if not is_ours(taint, memory))
     gone = tuple(
         TaintChange(taint, False, "", f"label {MANAGED_LABEL}=false") for taint in node.spec.taints if taint not in kept
@@ -290,7 +279,7 @@ def _hands_off(node: Node) -> Decision:
             node.metadata.labels, dict.fromkeys((FAULTY_LABEL, HEALTH_LABEL, TESTING_LABEL, REPAIR_LABEL))
         ),
         annotations=_differing(node.metadata.annotations, dict.fromkeys(OUR_ANNOTATIONS)),
-        notices=tuple(_taint_notices(gone, memory, None)),
+        notices=tuple(taint_notices(gone, memory, None)),
         taint_changes=gone,
     )
 
@@ -299,38 +288,38 @@ def _differing(have: dict[str, str], want: Mapping[str, str | None]) -> dict[str
     return {key: value for key, value in want.items() if have.get(key) != value}
 
 
-def _silence(memory: Memory, around: Surroundings) -> str:
+def _silence(memory: NodeRecord, context: DecisionContext) -> str:
     """Since when the node's agent is silent, in words; empty: it is not. What it has reported is of the past then."""
     for fault in memory.open:
         if fault.key == SILENT and not fault.over:
-            return fault.message or describe(fault)
-    finding = around.outside.get(SILENT)
+            return fault.message or describe_fault(fault)
+    finding = context.external.get(SILENT)
     return "" if finding is None else finding.message
 
 
-def _health(report: Report, silence: str) -> str:
+def _health(report: NodeReport, silence: str) -> str:
     if silence:
         return "unknown"
     return _HEALTH.get(Verdict(report.verdict), "unknown") if report.known else "unknown"
 
 
-def _with_lost(memory: Memory, node: Node, report: Report, policy: Policy, now: float) -> Memory:
+def _with_lost(memory: NodeRecord, node: Node, report: NodeReport, policy: Policy, now: float) -> NodeRecord:
     """A taint under our prefix had a reason: without memory it stays until that is over too."""
     wants = _wants(memory, policy, now)
     lost = [
-        lost_fault(ours(taint), report.boot, now)
+        lost_fault(as_our_taint(taint), report.boot, now)
         for taint in node.spec.taints
-        if taint.key.startswith(OUR_PREFIX) and taint.key != STARTUP_KEY and ours(taint) not in wants
+        if taint.key.startswith(OUR_PREFIX) and taint.key != STARTUP_KEY and as_our_taint(taint) not in wants
     ]
     return msgspec.structs.replace(memory, open=(*memory.open, *lost))
 
 
-def _wants(memory: Memory, policy: Policy, now: float) -> dict[OurTaint, list[Fault]]:
+def _wants(memory: NodeRecord, policy: Policy, now: float) -> dict[OurTaint, list[Fault]]:
     """Each wanted taint with the faults that want it. Of one key and effect only the first value."""
     wants: dict[OurTaint, list[Fault]] = {}
     slots: dict[tuple[str, str], OurTaint] = {}
     for fault in memory.open:
-        want = wanted(fault, policy)
+        want = match_policy(fault, policy)
         taint = want.taint
         if taint is not None and confirmed_at(fault, want, now) <= now:
             taint = slots.setdefault((taint.key, taint.effect), taint)
@@ -338,12 +327,12 @@ def _wants(memory: Memory, policy: Policy, now: float) -> dict[OurTaint, list[Fa
     return wants
 
 
-def _may_hold(taint: Taint, node: Node, before: Memory) -> bool:
+def _may_hold(taint: Taint, node: Node, before: NodeRecord) -> bool:
     """Ours already, or not there before: the same taint set by somebody else stays theirs."""
     return is_ours(taint, before) or taint not in node.spec.taints
 
 
-def _may_begin(node: Node, health: NodeHealth | Unusable | None, policy: Policy) -> bool:
+def _may_begin(node: Node, health: NodeHealth | UnusableHealth | None, policy: Policy) -> bool:
     """The first full pass of this boot is done, and what the node's pool asks of a new one is passed."""
     if not isinstance(health, NodeHealth) or not health.status.boot_id:
         return False
@@ -351,7 +340,7 @@ def _may_begin(node: Node, health: NodeHealth | Unusable | None, policy: Policy)
     return pool is None or not pre_flight_left(health, pool.testing.pre_flight)
 
 
-def _taints(node: Node, before: Memory, wants: Mapping[OurTaint, object], *, passed: bool) -> tuple[Taint, ...]:
+def _taints(node: Node, before: NodeRecord, wants: Mapping[OurTaint, object], *, passed: bool) -> tuple[Taint, ...]:
     """Others' as they are, ours as wanted. passed: a new node may have jobs."""
     left = {(taint.key, taint.effect): taint for taint in wants}
     result: list[Taint] = []
@@ -377,26 +366,26 @@ def _taint(want: OurTaint) -> Taint:
 def _taint_changes(
     node: Node,
     taints: tuple[Taint, ...],
-    before: Memory,
+    before: NodeRecord,
     wants: Mapping[OurTaint, list[Fault]],
-    changes: tuple[Change, ...],
+    changes: tuple[FaultChange, ...],
 ) -> tuple[TaintChange, ...]:
     result = []
     for taint in taints:
         if taint not in node.spec.taints:
-            faults = wants[ours(taint)]
-            put_back = ours(taint) in before.ours and all(fault.key in _keys(before.open) for fault in faults)
-            why = "put back" if put_back else describe(faults[0])
+            faults = wants[as_our_taint(taint)]
+            put_back = as_our_taint(taint) in before.ours and all(fault.key in _keys(before.open) for fault in faults)
+            why = "put back" if put_back else describe_fault(faults[0])
             rules = ", ".join(sorted({f.rule for f in faults if f.rule}))
             result.append(TaintChange(taint, True, rules, why, first=not before.ours))
-    closed = [change for change in changes if change.step is Step.CLOSED]
+    closed = [change for change in changes if change.step is FaultStep.CLOSED]
     for taint in node.spec.taints:
         if taint not in taints:
             rules = ", ".join(sorted({change.fault.rule for change in closed if change.fault.rule}))
             if taint.key == STARTUP_KEY:
                 why = "the first full pass is done"
             elif closed:
-                why = f"closed ({closed[-1].how}): {describe(closed[-1].fault)}"
+                why = f"closed ({closed[-1].how}): {describe_fault(closed[-1].fault)}"
             else:
                 why = "no open fault asks for it"
             result.append(TaintChange(taint, False, rules, why))
@@ -405,109 +394,3 @@ def _taint_changes(
 
 def _keys(faults: tuple[Fault, ...]) -> set[tuple[str, str, str]]:
     return {fault.key for fault in faults}
-
-
-def show(taint: Taint | OurTaint) -> str:
-    """As kubectl takes it: ``key=value:effect``."""
-    return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
-
-
-def describe(fault: Fault) -> str:
-    """One line: which fault, and the evidence."""
-    if fault.rest:
-        return f"{fault.rest} more faults of {fault.check}"
-    text = f"{fault.check} {fault.component} {fault.reason}"
-    return f"{text}: {fault.message}" if fault.message else text
-
-
-def _told(change: Change, policy: Policy) -> list[Notice]:
-    fault = change.fault
-    about = "/".join(fault.key)
-    if change.step is Step.CLOSED:
-        text = shorten(f"closed ({change.how}, {change.by}): {describe(fault)}", _MESSAGE_LIMIT)
-        return [Notice("FaultClosed", text, about, warning=False)]
-    if change.step is Step.OVER:
-        text = shorten(
-            f"over ({change.how}, {change.by}), held as it comes and goes: {describe(fault)}", _MESSAGE_LIMIT
-        )
-        return [Notice("FaultHeld", text, about, warning=False)]
-    if fault.key == SILENT:
-        text = f"{fault.message} [rule {wanted(fault, policy).rule}]"
-        return [Notice(fault.reason, shorten(text, _MESSAGE_LIMIT), about)]
-    again = " again" if change.step is Step.RAISED else ""
-    asks = f" [{fault.fault_class}, rule {wanted(fault, policy).rule}]"
-    return [Notice("NodeFaultOpened", shorten(describe(fault), _MESSAGE_LIMIT - len(asks) - 8) + again + asks, about)]
-
-
-def _taint_notices(changes: tuple[TaintChange, ...], before: Memory, policy: Policy | None) -> list[Notice]:
-    notices = []
-    for change in changes:
-        text = show(change.taint)
-        if not change.added:
-            message = shorten(f"{text}: {change.why}", _MESSAGE_LIMIT)
-            notices.append(Notice("NodeUntainted", message, text, warning=False))
-        elif ours(change.taint) in before.ours and policy is not None and change.why == "put back":
-            message = f"{text} was removed without a word that its fault is over; muster clear NODE releases the node"
-            notices.append(Notice("TaintPutBack", message, text))
-        else:
-            notices.append(Notice("NodeTainted", shorten(f"{text}: {change.why}", _MESSAGE_LIMIT), text))
-    return notices
-
-
-_WITHHELD = "; no taint: "
-
-
-def withheld_of(node: Node) -> str:
-    """Why a taint that is wanted is not set, as the condition says; empty: none is wanted, or all are set."""
-    return next((c.message.partition(_WITHHELD)[2] for c in node.status.conditions if c.type == CONDITION), "")
-
-
-def _first(faults: Iterable[Fault]) -> Fault:
-    """The one to show: what is open before what is only held."""
-    return min(faults, key=lambda fault: bool(fault.over))
-
-
-def _condition(memory: Memory, report: Report, policy: Policy, withheld: str, silence: str) -> NodeCondition:
-    faults = [fault for fault in memory.open if fault.key != SILENT]
-    if silence and not faults:
-        tail = f"{_WITHHELD}{withheld}" if withheld else ""
-        return NodeCondition(
-            type=CONDITION, status="Unknown", reason=SILENT[2], message=shorten(silence, _MESSAGE_LIMIT) + tail
-        )
-    if memory.open:
-        fault = _first(faults or memory.open)
-        want = wanted(fault, policy)
-        more = f"; {len(memory.open) - 1} more" if len(memory.open) > 1 else ""
-        over = f"; over since {fault.over} ({fault.how}), held" if fault.over else ""
-        tail = f" (class {fault.fault_class or 'none'}, rule {want.rule or 'none'}, since {fault.since}{over}{more})"
-        tail += f"{_WITHHELD}{withheld}" if withheld else ""
-        return NodeCondition(
-            type=CONDITION,
-            status="False",
-            reason="Faults" if fault.rest else fault.reason,
-            message=shorten(describe(fault), _MESSAGE_LIMIT) + tail,
-        )
-    if not report.known:
-        reason = "ReportUnreadable" if report.error else "NoReport"
-        return NodeCondition(
-            type=CONDITION,
-            status="Unknown",
-            reason=reason,
-            message=shorten(report.error or "no agent has reported yet"),
-        )
-    match report.verdict:
-        case Verdict.UNKNOWN:
-            return NodeCondition(
-                type=CONDITION, status="Unknown", reason="NotMeasured", message="a check could not measure"
-            )
-        case Verdict.FAIL | Verdict.WARN:
-            failing = sorted(
-                (f for f in (report.findings or {}).items() if f[1].verdict == report.verdict), key=lambda item: item[0]
-            )
-            key, finding = failing[0] if failing else (("", "", ""), None)
-            message = f"{key[0]} {key[1]} {key[2]}: {finding.message}" if finding else f"verdict {report.verdict}"
-            reason = "Failures" if report.verdict == Verdict.FAIL else "Warnings"
-            status = "False" if report.verdict == Verdict.FAIL else "True"
-            return NodeCondition(type=CONDITION, status=status, reason=reason, message=shorten(message, _MESSAGE_LIMIT))
-        case _:
-            return NodeCondition(type=CONDITION, status="True", reason="Passed", message="every check passed")

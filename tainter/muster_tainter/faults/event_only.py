@@ -2,15 +2,15 @@
 
 from muster_checks.base.vocabulary import Verdict, shorten
 from muster_kube.api.times import seconds
-from muster_tainter.faults.desired_state import Notice
-from muster_tainter.faults.node_report import FaultKey, Report
+from muster_tainter.faults.node_report import FaultKey, NodeReport
+from muster_tainter.faults.wording import Notice
 from muster_tainter.policy.rules import Policy
 
 _MESSAGE_LIMIT = 900
 OLD_NEWS_S = 3600.0  # a warning older than an Event's life is not told by a process that has just started
 
 
-def said(report: Report, policy: Policy) -> dict[FaultKey, tuple[int, Notice]]:
+def event_only_notices(report: NodeReport, policy: Policy) -> dict[FaultKey, tuple[int, Notice]]:
     """(occurrence, notice) of each finding that the policy only speaks of."""
     result: dict[FaultKey, tuple[int, Notice]] = {}
     for key, finding in (report.findings or {}).items():
@@ -24,15 +24,15 @@ def said(report: Report, policy: Policy) -> dict[FaultKey, tuple[int, Notice]]:
     return result
 
 
-class Said:
+class EventOnlyHistory:
     """What this process has said of each node."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, dict[FaultKey, int]] = {}
 
-    def news(self, node: str, report: Report, policy: Policy, now: float) -> list[Notice]:
+    def new_notices(self, node: str, report: NodeReport, policy: Policy, now: float) -> list[Notice]:
         """What is to be said now, and is taken for said from here on. now: seconds since the epoch."""
-        found = said(report, policy)
+        found = event_only_notices(report, policy)
         before = self._numbers.get(node, {})
         notices = []
         for key, (occurrence, notice) in found.items():

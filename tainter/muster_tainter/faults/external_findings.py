@@ -15,7 +15,7 @@ _Findings = dict[FaultKey, ReportedFinding]
 _Over = dict[FaultKey, tuple[ClearedFault, ...]]
 
 
-class Outside:
+class ExternalFindings:
     """on_change: called with the node's name when there is something new about it."""
 
     def __init__(self, on_change: Callable[[str], None]) -> None:
@@ -24,7 +24,7 @@ class Outside:
         self._over: dict[str, _Over] = {}
         self.dropped = 0
 
-    def found(self, node: str, check: str, finding: ReportedFinding) -> None:
+    def add(self, node: str, check: str, finding: ReportedFinding) -> None:
         """``finding.occurrence`` rises with each new firing, and is the same when the same firing is read again."""
         key = (check, finding.component, finding.reason)
         known = self._findings.setdefault(node, {})
@@ -38,7 +38,7 @@ class Outside:
         known[key] = finding
         self._on_change(node)
 
-    def over(self, node: str, check: str, cleared: ClearedFault) -> None:
+    def close(self, node: str, check: str, cleared: ClearedFault) -> None:
         """What was found is over, up to this occurrence."""
         key = (check, cleared.component, cleared.reason)
         finding = self._findings.get(node, {}).get(key)
@@ -60,7 +60,7 @@ class Outside:
     def nodes(self) -> set[str]:
         return {*self._findings, *self._over}
 
-    def begin(self, kept: Collection[str]) -> None:
+    def reset(self, kept: Collection[str]) -> None:
         """This process leads (again). Sources whose check is not in ``kept`` spoke only while it led before: whether
         that still holds nobody knows, and they tell it anew."""
         findings = {node: {k: v for k, v in known.items() if k[0] in kept} for node, known in self._findings.items()}

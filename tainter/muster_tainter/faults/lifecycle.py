@@ -15,21 +15,21 @@ import msgspec
 from muster_checks.base.vocabulary import Verdict
 from muster_kube.api.times import rfc3339_whole, seconds
 from muster_kube.nodehealth import ReportedFinding
-from muster_tainter.faults.decision_context import ALONE, Surroundings
+from muster_tainter.faults.decision_context import EMPTY_CONTEXT, DecisionContext
 from muster_tainter.faults.node_record import (
     LOST_CHECK,
     LOST_REASON,
     PENALTY_LIMIT,
     REST,
-    Closed,
+    ClosedFault,
     Fault,
-    Memory,
+    FlapPenalty,
+    NodeRecord,
     OurTaint,
-    Penalty,
-    prune,
+    prune_closed,
 )
-from muster_tainter.faults.node_report import FaultKey, Report
-from muster_tainter.faults.policy_match import Wanted, confirmed_at, held_until, penalty_of, wanted
+from muster_tainter.faults.node_report import FaultKey, NodeReport
+from muster_tainter.faults.policy_match import FaultPolicy, confirmed_at, current_penalty, held_until, match_policy
 from muster_tainter.policy.recovery import FOREIGN_CHECKS, ProofCheck
 from muster_tainter.policy.rules import CloseOn, Policy, Rule
 
@@ -39,7 +39,7 @@ _PENALTY_LEAST = 0.05  # of a hold-down that is no longer worth a byte
 _REQUEST = "request"  # NodeHealth's word for a clear that the agent carried out
 
 
-class Step(StrEnum):
+class FaultStep(StrEnum):
     OPENED = "opened"
     RAISED = "raised"  # fired anew while open
     OVER = "over"  # and held
@@ -47,10 +47,10 @@ class Step(StrEnum):
 
 
 @dataclass(frozen=True)
-class Change:
-    """What became of one fault. how, by: of a closing, or of what ended it (see :class:`Closed`)."""
+class FaultChange:
+    """What became of one fault. how, by: of a closing, or of what ended it (see :class:`ClosedFault`)."""
 
-    step: Step
+    step: FaultStep
     fault: Fault
     how: str = ""
     by: str = ""
@@ -70,33 +70,33 @@ def lost_fault(taint: OurTaint, boot: str, now: float) -> Fault:
     )
 
 
-def step(
-    memory: Memory,
-    report: Report,
+def advance_faults(
+    memory: NodeRecord,
+    report: NodeReport,
     policy: Policy,
     now: float,
     released: Mapping[OurTaint, str],
-    around: Surroundings = ALONE,
-) -> tuple[Memory, tuple[Change, ...]]:
+    context: DecisionContext = EMPTY_CONTEXT,
+) -> tuple[NodeRecord, tuple[FaultChange, ...]]:
     """The memory after ``report``, and what changed. ``released``: taints a person took off, and who."""
-    if around.outside:
-        report = replace(report, findings={**(report.findings or {}), **around.outside})
-    changes: list[Change] = []
+    if context.external:
+        report = replace(report, findings={**(report.findings or {}), **context.external})
+    changes: list[FaultChange] = []
     still_open: list[Fault] = []
-    closed: list[Closed] = []
+    closed: list[ClosedFault] = []
     penalty = memory.penalty
     # later than every proof that stands asked for, also where the clock was set back since: none of them is for it
     signed = max(now, report.asked)
     for fault in memory.open:
-        want = wanted(fault, policy)
-        refreshed = _refreshed(fault, report, policy, around)
-        over = _closing(fault, want, report, policy, released, now, around)
+        want = match_policy(fault, policy)
+        refreshed = _refreshed(fault, report, policy, context)
+        over = _closing(fault, want, report, policy, released, now, context)
         if over is None and refreshed.occurrence > fault.occurrence:
             if fault.over:  # it was over, and is not
                 penalty = _heavier(penalty, memory, fault.check, policy, now)
                 refreshed = msgspec.structs.replace(refreshed, over="", how="", by="")
             refreshed = msgspec.structs.replace(refreshed, raised=rfc3339_whole(signed))
-            changes.append(Change(Step.RAISED, refreshed))
+            changes.append(FaultChange(FaultStep.RAISED, refreshed))
             still_open.append(refreshed)
             continue
         how, by = over or (fault.how, fault.by)
@@ -105,7 +105,7 @@ def step(
             refreshed = msgspec.structs.replace(refreshed, over=rfc3339_whole(now), how=how, by=by)
             held_s = held_until(refreshed, want, memory, policy) - seconds(refreshed.over)
             if held_s >= 1.0 and not fires_anew:
-                changes.append(Change(Step.OVER, refreshed, how, by))
+                changes.append(FaultChange(FaultStep.OVER, refreshed, how, by))
                 still_open.append(refreshed)
                 continue
         elif fault.over and how not in (PERSON, PASSING):
@@ -118,13 +118,15 @@ def step(
             still_open.append(refreshed)
             continue
         closed.append(_closed(fault, how, by, want, now))
-        changes.append(Change(Step.CLOSED, fault, how, by))
+        changes.append(FaultChange(FaultStep.CLOSED, fault, how, by))
     for check in {each.check for each in closed if each.how not in (PERSON, PASSING)}:
         if not any(fault.check == check for fault in still_open):  # it is back: if it goes again, that was a flap
             penalty = _heavier(penalty, memory, check, policy, now)
     if closed:
         # only with another change: growing old alone is not worth a write
-        memory = msgspec.structs.replace(memory, closed=prune((*closed, *memory.closed), now, _guarded(report, memory)))
+        memory = msgspec.structs.replace(
+            memory, closed=prune_closed((*closed, *memory.closed), now, _guarded(report, memory))
+        )
     if penalty is not memory.penalty:
         memory = msgspec.structs.replace(memory, penalty=penalty)
     taken = {fault.key for fault in still_open}
@@ -132,17 +134,17 @@ def step(
     for key, finding in sorted((report.findings or {}).items(), key=lambda item: (item[1].occurrence, item[0])):
         if key in taken or finding.occurrence <= max(rests.get(key[0], 0), rests.get(REST, 0)):
             continue
-        if _is_over(key, finding, memory, report, around):
+        if _is_over(key, finding, memory, report, context):
             continue
-        others = around.others.get(key, 0)
+        others = context.others.get(key, 0)
         rule = _rule_for(key[0], finding, policy, others)
         if rule is None or not rule.opens:
             continue
         fault = _opened(key[0], finding, rule, report.boot, signed)
         if others:
-            fault = msgspec.structs.replace(fault, others=others, incident=around.incident.get(key, ""))
+            fault = msgspec.structs.replace(fault, others=others, incident=context.incident.get(key, ""))
         still_open.append(fault)
-        changes.append(Change(Step.OPENED, fault))
+        changes.append(FaultChange(FaultStep.OPENED, fault))
     opened = tuple(still_open)
     if opened != memory.open:
         memory = msgspec.structs.replace(memory, open=opened)
@@ -153,8 +155,8 @@ def _rule_for(check: str, finding: ReportedFinding, policy: Policy, others: int)
     return policy.rule_for(check, finding.component, finding.reason, finding.verdict, finding.fault_class, others)
 
 
-def _closed(fault: Fault, how: str, by: str, want: Wanted, now: float) -> Closed:
-    return Closed(
+def _closed(fault: Fault, how: str, by: str, want: FaultPolicy, now: float) -> ClosedFault:
+    return ClosedFault(
         check=fault.check,
         component=fault.component,
         reason=fault.reason,
@@ -169,20 +171,20 @@ def _closed(fault: Fault, how: str, by: str, want: Wanted, now: float) -> Closed
 
 
 def _heavier(
-    penalty: Mapping[str, Penalty], memory: Memory, check: str, policy: Policy, now: float
-) -> dict[str, Penalty]:
+    penalty: Mapping[str, FlapPenalty], memory: NodeRecord, check: str, policy: Policy, now: float
+) -> dict[str, FlapPenalty]:
     """``penalty`` with one more end of a fault of ``check``, once in a step; what has decayed to nothing goes."""
     result = {
         name: known
         for name, known in penalty.items()
         if name != check and policy.hold_down.decayed(known.n, now - seconds(known.at)) >= _PENALTY_LEAST
     }
-    n = min(penalty_of(memory, check, now, policy) + 1.0, PENALTY_LIMIT)
-    result[check] = Penalty(n=round(n, 3), at=rfc3339_whole(now))
+    n = min(current_penalty(memory, check, now, policy) + 1.0, PENALTY_LIMIT)
+    result[check] = FlapPenalty(n=round(n, 3), at=rfc3339_whole(now))
     return result
 
 
-def _guarded(report: Report, memory: Memory) -> frozenset[FaultKey]:
+def _guarded(report: NodeReport, memory: NodeRecord) -> frozenset[FaultKey]:
     """Closed faults whose finding may still be reported: their numbers must not be forgotten.
 
     What others say of a node is read anew by each leader, which may not have done so yet.
@@ -193,7 +195,9 @@ def _guarded(report: Report, memory: Memory) -> frozenset[FaultKey]:
     return frozenset(report.findings).union(foreign)
 
 
-def _is_over(key: FaultKey, finding: ReportedFinding, memory: Memory, report: Report, around: Surroundings) -> bool:
+def _is_over(
+    key: FaultKey, finding: ReportedFinding, memory: NodeRecord, report: NodeReport, context: DecisionContext
+) -> bool:
     """This firing was closed before, here or by its agent, or a person has closed it before it was seen here."""
     if finding.occurrence <= memory.closed_up_to(key):
         return True
@@ -202,7 +206,7 @@ def _is_over(key: FaultKey, finding: ReportedFinding, memory: Memory, report: Re
         c.reason == REST and c.check in (key[0], REST) and finding.occurrence <= c.occurrence for c in memory.closed
     ):
         return True
-    over = (*(report.cleared or {}).get(key, ()), *around.over.get(key, ()))
+    over = (*(report.cleared or {}).get(key, ()), *context.over.get(key, ()))
     if any(each.occurrence >= finding.occurrence for each in over):
         return True
     return report.clear_for(key, finding.occurrence) is not None
@@ -210,12 +214,12 @@ def _is_over(key: FaultKey, finding: ReportedFinding, memory: Memory, report: Re
 
 def _closing(
     fault: Fault,
-    want: Wanted,
-    report: Report,
+    want: FaultPolicy,
+    report: NodeReport,
     policy: Policy,
     released: Mapping[OurTaint, str],
     now: float,
-    around: Surroundings,
+    context: DecisionContext,
 ) -> tuple[str, str] | None:
     """(how, by) if the fault is over."""
     if want.taint is not None and want.taint in released:
@@ -223,7 +227,7 @@ def _closing(
     clear = report.clear_for(fault.key, fault.occurrence)
     if clear is not None:
         return PERSON, clear.by or "spec.clear"
-    for over in around.over.get(fault.key, ()):
+    for over in context.over.get(fault.key, ()):
         if over.occurrence >= fault.occurrence and (CloseOn.SOURCE in want.close_on or over.how in want.close_on):
             return _unless_passing(fault, want, now, "source", over.message or over.how)
     if not report.known:
@@ -247,11 +251,11 @@ def _closing(
     return None
 
 
-def _unless_passing(fault: Fault, want: Wanted, now: float, how: str, by: str) -> tuple[str, str]:
+def _unless_passing(fault: Fault, want: FaultPolicy, now: float, how: str, by: str) -> tuple[str, str]:
     return (how, by) if now >= confirmed_at(fault, want, now) else (PASSING, by)
 
 
-def proof_for(fault: Fault, proof: ProofCheck, report: Report) -> str | None:
+def proof_for(fault: Fault, proof: ProofCheck, report: NodeReport) -> str | None:
     """The id of a request that was made after the fault's last sign, asked for this proof, and was answered PASS."""
     if proof.new_boot and not _booted_anew(fault, report):
         return None
@@ -262,11 +266,11 @@ def proof_for(fault: Fault, proof: ProofCheck, report: Report) -> str | None:
     return None
 
 
-def _booted_anew(fault: Fault, report: Report) -> bool:
+def _booted_anew(fault: Fault, report: NodeReport) -> bool:
     return bool(report.boot and fault.boot and report.boot != fault.boot)
 
 
-def _gone_after_boot(fault: Fault, report: Report, policy: Policy) -> bool:
+def _gone_after_boot(fault: Fault, report: NodeReport, policy: Policy) -> bool:
     """Another boot was looked through as a whole, by a check that could measure, and the finding is not there."""
     if not _booted_anew(fault, report):
         return False
@@ -279,7 +283,7 @@ def _gone_after_boot(fault: Fault, report: Report, policy: Policy) -> bool:
     return report.finding(fault.key) is None
 
 
-def _any_left(rest: Fault, report: Report, policy: Policy) -> bool:
+def _any_left(rest: Fault, report: NodeReport, policy: Policy) -> bool:
     """The check still reports something that opens faults: it may be one of those that ``rest`` counts."""
     for (check, *_), finding in (report.findings or {}).items():
         if check == rest.check:
@@ -289,11 +293,11 @@ def _any_left(rest: Fault, report: Report, policy: Policy) -> bool:
     return False
 
 
-def _refreshed(fault: Fault, report: Report, policy: Policy, around: Surroundings) -> Fault:
+def _refreshed(fault: Fault, report: NodeReport, policy: Policy, context: DecisionContext) -> Fault:
     """With what its finding says now, as far as it is worth a write: a new firing, another boot, a worse judgement, and
     that others have it too where another rule is for that."""
-    fault = _with_others(fault, policy, around)
-    if not report.known and fault.key not in around.outside:
+    fault = _with_others(fault, policy, context)
+    if not report.known and fault.key not in context.external:
         return fault
     boot = report.boot or fault.boot
     if fault.rest and _any_left(fault, report, policy):
@@ -318,7 +322,7 @@ def _refreshed(fault: Fault, report: Report, policy: Policy, around: Surrounding
             how=fault.how,
             by=fault.by,
         )
-    if fault.key in around.outside:
+    if fault.key in context.external:
         boot = fault.boot or boot  # it is told until somebody says that it is over: that is no sign of it in this boot
     same = (finding.verdict, finding.fault_class, boot) == (fault.verdict, fault.fault_class, fault.boot)
     if same:
@@ -326,13 +330,15 @@ def _refreshed(fault: Fault, report: Report, policy: Policy, around: Surrounding
     return msgspec.structs.replace(fault, verdict=finding.verdict, fault_class=finding.fault_class, boot=boot)
 
 
-def _with_others(fault: Fault, policy: Policy, around: Surroundings) -> Fault:
+def _with_others(fault: Fault, policy: Policy, context: DecisionContext) -> Fault:
     """More nodes than before are told only where it makes a difference: it would be a write for each node of them."""
-    others = around.others.get(fault.key, 0)
+    others = context.others.get(fault.key, 0)
     if others <= fault.others or fault.rest or fault.check == LOST_CHECK:
         return fault
-    more = msgspec.structs.replace(fault, others=others, incident=around.incident.get(fault.key, fault.incident))
-    if wanted(more, policy).rule == wanted(fault, policy).rule and bool(fault.incident) == bool(more.incident):
+    more = msgspec.structs.replace(fault, others=others, incident=context.incident.get(fault.key, fault.incident))
+    if match_policy(more, policy).rule == match_policy(fault, policy).rule and bool(fault.incident) == bool(
+        more.incident
+    ):
         return fault
     return more
 

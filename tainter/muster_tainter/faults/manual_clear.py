@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 
 from muster_kube.nodehealth import CLEAR_LIMIT, ClearEntry, NodeHealth
-from muster_tainter.faults.node_record import Memory
+from muster_tainter.faults.node_record import NodeRecord
 
 
-def clears(
-    health: NodeHealth, memory: Memory, check: str | None, component: str | None, by: str, at: str
+def clear_entries(
+    health: NodeHealth, memory: NodeRecord, check: str | None, component: str | None, by: str, at: str
 ) -> tuple[ClearEntry, ...]:
     """What closes every open fault and finding of the node that the person named: one entry a component of a check,
     or one for all components of a check where there is no room for so many. at: RFC 3339"""
@@ -26,7 +26,7 @@ def clears(
     )
 
 
-def merged(known: tuple[ClearEntry, ...], new: tuple[ClearEntry, ...]) -> tuple[ClearEntry, ...]:
+def merge_clears(known: tuple[ClearEntry, ...], new: tuple[ClearEntry, ...]) -> tuple[ClearEntry, ...]:
     """``known`` with ``new`` in place of those for the same component; the oldest go where there are too many."""
     replaced = {(entry.check, entry.component) for entry in new}
     kept = [entry for entry in known if (entry.check, entry.component) not in replaced]
@@ -39,6 +39,6 @@ def _findings(health: NodeHealth) -> Iterable[tuple[str, str, int]]:
             yield check.name, finding.component, finding.occurrence
 
 
-def _faults(memory: Memory) -> Iterable[tuple[str, str, int]]:
+def _faults(memory: NodeRecord) -> Iterable[tuple[str, str, int]]:
     for fault in memory.open:
         yield fault.check, fault.component, fault.occurrence

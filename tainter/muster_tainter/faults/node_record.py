@@ -81,7 +81,7 @@ class Fault(_Stored, frozen=True):
         return self.check, self.component, self.reason
 
 
-class Closed(_Stored, frozen=True):
+class ClosedFault(_Stored, frozen=True):
     """A fault that is over: how (boot, driver, quiet, clear, proof, source, person; ``passing`` for one that went
     before anything was done about it), on whose word (``by``), and when. rule, since, message: the fault's, for people.
     """
@@ -102,14 +102,14 @@ class Closed(_Stored, frozen=True):
         return self.check, self.component, self.reason
 
 
-class Penalty(_Stored, frozen=True):
+class FlapPenalty(_Stored, frozen=True):
     """How often faults of a check were over on this node, decayed: ``n`` at the time ``at`` (RFC 3339)."""
 
     n: float
     at: str
 
 
-class Attempt(_Stored, frozen=True):
+class RepairAttempt(_Stored, frozen=True):
     """Repairs of this node for faults of one class (:mod:`muster_tainter.repair.repair_plan`).
 
     n: how many were begun; at: RFC 3339, when the last one was begun, or ended; stage: of the last one
@@ -128,19 +128,19 @@ class OurTaint(_Stored, frozen=True):
     value: str = ""
 
 
-def ours(taint: Taint) -> OurTaint:
+def as_our_taint(taint: Taint) -> OurTaint:
     return OurTaint(key=taint.key, effect=taint.effect, value=taint.value)
 
 
-class Memory(msgspec.Struct, frozen=True, kw_only=True):
+class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
     """penalty: by check; attempts: repairs, by class; tainted: RFC 3339, when the node last got its first taint of ours
     others: keys of the annotation that this version does not know, as they were."""
 
     open: tuple[Fault, ...] = ()
-    closed: tuple[Closed, ...] = ()
+    closed: tuple[ClosedFault, ...] = ()
     ours: tuple[OurTaint, ...] = ()
-    penalty: dict[str, Penalty] = {}
-    attempts: dict[str, Attempt] = {}
+    penalty: dict[str, FlapPenalty] = {}
+    attempts: dict[str, RepairAttempt] = {}
     tainted: str = ""
     others: tuple[tuple[str, bytes], ...] = ()
 
@@ -153,37 +153,37 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
         return max((closed.occurrence for closed in self.closed if closed.key == key), default=0)
 
 
-class Unreadable(Exception):
+class UnreadableRecord(Exception):
     """The annotation is not what this or an earlier version wrote."""
 
 
 _KNOWN = ("open", "closed", "ours", "penalty", "attempts", "tainted")
 _raw = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _open = msgspec.json.Decoder(tuple[Fault, ...])
-_closed = msgspec.json.Decoder(tuple[Closed, ...])
+_closed = msgspec.json.Decoder(tuple[ClosedFault, ...])
 _ours = msgspec.json.Decoder(tuple[OurTaint, ...])
-_penalty = msgspec.json.Decoder(dict[str, Penalty])
-_attempts = msgspec.json.Decoder(dict[str, Attempt])
+_penalty = msgspec.json.Decoder(dict[str, FlapPenalty])
+_attempts = msgspec.json.Decoder(dict[str, RepairAttempt])
 _text = msgspec.json.Decoder(str)
 _any = msgspec.json.Decoder(object)
 
 
-def decode(text: str | None) -> Memory:
-    """The memory in an annotation; an empty one for none. Raises Unreadable.
+def decode_record(text: str | None) -> NodeRecord:
+    """The memory in an annotation; an empty one for none. Raises UnreadableRecord.
 
     Of one text it is one object: nobody changes the dictionaries in it.
     """
     return _decoded(text) if text else _EMPTY
 
 
-_EMPTY = Memory()
+_EMPTY = NodeRecord()
 
 
 @lru_cache(maxsize=_DECODED_LIMIT)
-def _decoded(text: str) -> Memory:
+def _decoded(text: str) -> NodeRecord:
     try:
         fields = _raw.decode(text)
-        memory = Memory(
+        memory = NodeRecord(
             open=_open.decode(fields.get("open", b"[]")),
             closed=_closed.decode(fields.get("closed", b"[]")),
             ours=_ours.decode(fields.get("ours", b"[]")),
@@ -193,20 +193,20 @@ def _decoded(text: str) -> Memory:
             others=tuple((key, _checked(raw)) for key, raw in fields.items() if key not in _KNOWN),
         )
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise Unreadable(str(error)) from error
+        raise UnreadableRecord(str(error)) from error
     if len({fault.key for fault in memory.open}) != len(memory.open):
-        raise Unreadable("a fault is open twice")
+        raise UnreadableRecord("a fault is open twice")
     if any(not all(fault.key) for fault in memory.open):
-        raise Unreadable("a fault has no name")
+        raise UnreadableRecord("a fault has no name")
     numbers = [fault.occurrence for fault in memory.open] + [closed.occurrence for closed in memory.closed]
     if any(not 0 <= number <= OCCURRENCE_LIMIT for number in numbers):
-        raise Unreadable("an occurrence is out of range")
+        raise UnreadableRecord("an occurrence is out of range")
     if any(not 0 <= penalty.n <= PENALTY_LIMIT for penalty in memory.penalty.values()):
-        raise Unreadable("a penalty is out of range")
+        raise UnreadableRecord("a penalty is out of range")
     if len(memory.attempts) > ATTEMPTS_LIMIT or any(
         not 0 <= attempt.n <= OCCURRENCE_LIMIT or len(attempt.ref) > REF_LIMIT for attempt in memory.attempts.values()
     ):
-        raise Unreadable("an attempt to repair is out of range")
+        raise UnreadableRecord("an attempt to repair is out of range")
     for fault in memory.open:
         if fault.check == LOST_CHECK:
             _require_possible(lost_taint(fault))
@@ -224,28 +224,28 @@ def _require_possible(taint: OurTaint) -> None:
     try:
         TaintSpec.model_validate({"key": taint.key, "value": taint.value, "effect": taint.effect})
     except ValueError as error:
-        raise Unreadable(
+        raise UnreadableRecord(
             f"a fault stands for a taint that cannot be: {taint.key}={taint.value}:{taint.effect}"
         ) from error
     if not taint.key.startswith(OUR_PREFIX) or taint.key == STARTUP_KEY:
-        raise Unreadable(f"a fault stands for a taint that is not ours: {taint.key}")
+        raise UnreadableRecord(f"a fault stands for a taint that is not ours: {taint.key}")
 
 
-def read_memory(node: Node) -> Memory:
+def read_record(node: Node) -> NodeRecord:
     """The memory on a Node, for showing it; an unreadable one shows as none."""
     try:
-        return decode(node.metadata.annotations.get(ANNOTATION))
-    except Unreadable:
-        return Memory()
+        return decode_record(node.metadata.annotations.get(ANNOTATION))
+    except UnreadableRecord:
+        return NodeRecord()
 
 
-def highest_closed(memory: Memory) -> tuple[ClearEntry, ...]:
+def highest_closed(memory: NodeRecord) -> tuple[ClearEntry, ...]:
     """For each check the closed fault with the highest number, as entries of a new NodeHealth's spec.clear.
 
     An agent that lost its state together with the NodeHealth numbers its findings above these, so that what fires next
     is not taken for what was closed.
     """
-    highest: dict[str, Closed] = {}
+    highest: dict[str, ClosedFault] = {}
     for closed in memory.closed:
         known = highest.get(closed.check)
         if closed.reason != REST and (known is None or closed.occurrence > known.occurrence):
@@ -261,7 +261,7 @@ def _checked(raw: msgspec.Raw) -> bytes:
     return bytes(raw)
 
 
-def encode(memory: Memory) -> str | None:
+def encode_record(memory: NodeRecord) -> str | None:
     """The annotation's text; None when there is nothing to remember."""
     if memory.empty:
         return None
@@ -274,17 +274,19 @@ def encode(memory: Memory) -> str | None:
     return msgspec.json.encode(fields).decode()
 
 
-def size(memory: Memory) -> int:
+def record_size(memory: NodeRecord) -> int:
     """Bytes of the annotation."""
-    return len((encode(memory) or "").encode())
+    return len((encode_record(memory) or "").encode())
 
 
-def prune(closed: Iterable[Closed], now: float, guarded: frozenset[tuple[str, str, str]]) -> tuple[Closed, ...]:
+def prune_closed(
+    closed: Iterable[ClosedFault], now: float, guarded: frozenset[tuple[str, str, str]]
+) -> tuple[ClosedFault, ...]:
     """The newest 8 of the last 24 h, and all that keep a finding of ``guarded`` (still there) from counting anew.
 
     Of one fault only the highest closing is kept. Newest first.
     """
-    highest: dict[tuple[str, str, str], Closed] = {}
+    highest: dict[tuple[str, str, str], ClosedFault] = {}
     for entry in closed:
         known = highest.get(entry.key)
         if known is None or entry.occurrence > known.occurrence:
@@ -295,10 +297,10 @@ def prune(closed: Iterable[Closed], now: float, guarded: frozenset[tuple[str, st
     return tuple(c for c in ordered if c.key in kept)
 
 
-def fit(memory: Memory, limit: int = SIZE_LIMIT) -> Memory:
+def fit_record(memory: NodeRecord, limit: int = SIZE_LIMIT) -> NodeRecord:
     """``memory`` so that its annotation has at most ``limit`` bytes. Fitting what fits changes nothing."""
     memory = _folded(_bounded(memory), OPEN_LIMIT)
-    if size(memory) <= limit:
+    if record_size(memory) <= limit:
         return memory
     for message_bytes in _MESSAGE_STEPS:
         memory = msgspec.structs.replace(
@@ -306,33 +308,33 @@ def fit(memory: Memory, limit: int = SIZE_LIMIT) -> Memory:
             open=tuple(_with_message(f, message_bytes) for f in memory.open),
             closed=tuple(_with_message(c, message_bytes) for c in memory.closed),
         )
-        if size(memory) <= limit:
+        if record_size(memory) <= limit:
             return memory
     memory = msgspec.structs.replace(
         memory,
         open=tuple(msgspec.structs.replace(f, first_seen="", origin="", incident="") for f in memory.open),
         closed=tuple(msgspec.structs.replace(c, rule="", since="", message="") for c in memory.closed),
     )
-    if size(memory) <= limit:
+    if record_size(memory) <= limit:
         return memory
     # what closed faults say of who and when; their numbers go last, as they keep what was released released
     memory = msgspec.structs.replace(
         memory, closed=tuple(msgspec.structs.replace(c, by="", how="", closed_at="") for c in memory.closed), penalty={}
     )
     for keep in (30, 20, 12, 6, 0):
-        if size(memory) <= limit:
+        if record_size(memory) <= limit:
             return memory
         memory = _folded(memory, keep)
-    while size(memory) > limit and memory.closed:
+    while record_size(memory) > limit and memory.closed:
         memory = msgspec.structs.replace(memory, closed=memory.closed[: len(memory.closed) * 3 // 4])
-    if size(memory) > limit:
+    if record_size(memory) > limit:
         memory = msgspec.structs.replace(memory, others=())
-    if size(memory) > limit:
+    if record_size(memory) > limit:
         memory = msgspec.structs.replace(memory, open=_one(memory.open))
     return memory
 
 
-def _bounded(memory: Memory) -> Memory:
+def _bounded(memory: NodeRecord) -> NodeRecord:
     if len(memory.penalty) > PENALTIES_LIMIT:
         worst = sorted(memory.penalty.items(), key=lambda item: item[1].n, reverse=True)[:PENALTIES_LIMIT]
         memory = msgspec.structs.replace(memory, penalty=dict(worst))
@@ -343,7 +345,7 @@ def _bounded(memory: Memory) -> Memory:
     )
 
 
-_Told = TypeVar("_Told", Fault, Closed)
+_Told = TypeVar("_Told", Fault, ClosedFault)
 
 
 def _with_message(fault: _Told, limit_bytes: int) -> _Told:
@@ -353,7 +355,7 @@ def _with_message(fault: _Told, limit_bytes: int) -> _Told:
     return fault if message == fault.message else msgspec.structs.replace(fault, message=message)
 
 
-def _folded(memory: Memory, keep: int) -> Memory:
+def _folded(memory: NodeRecord, keep: int) -> NodeRecord:
     """At most ``keep`` faults with an identity; the others counted, one fault a check.
 
     The oldest keep theirs; before them the first of each rule, as a count has the rule of one only. What tells of a

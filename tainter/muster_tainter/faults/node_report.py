@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from muster_checks.base.vocabulary import FaultClass, Verdict
 from muster_kube.nodehealth import ClearedFault, ClearEntry, NodeHealth, ReportedCheck, ReportedFinding
 from muster_tainter.faults.node_record import LOST_CHECK, OCCURRENCE_LIMIT, REST
-from muster_tainter.policy.recovery import Asked, asked_by
+from muster_tainter.policy.recovery import ProofRequest, read_proof_request
 
 _VERDICTS = frozenset(Verdict)
 _CLASSES = frozenset(FaultClass)
@@ -20,14 +20,14 @@ FaultKey = tuple[str, str, str]  # check, component, reason
 
 
 @dataclass(frozen=True)
-class Unusable:
+class UnusableHealth:
     """An object whose fields are not what NodeHealth's types say (the store holds no such object)."""
 
     error: str
 
 
 @dataclass(frozen=True)
-class Report:
+class NodeReport:
     """A NodeHealth as rules see it.
 
     known:    False: nothing is reported (yet), or it cannot be believed; then only ``clears`` counts
@@ -45,7 +45,7 @@ class Report:
     findings: dict[FaultKey, ReportedFinding] | None = None
     cleared: dict[FaultKey, tuple[ClearedFault, ...]] | None = None
     looked: frozenset[str] = frozenset()
-    proved: tuple[Asked, ...] = ()
+    proved: tuple[ProofRequest, ...] = ()
     asked: float = 0.0
     clears: tuple[ClearEntry, ...] = ()
 
@@ -61,18 +61,18 @@ class Report:
         return None
 
 
-def read(health: NodeHealth | Unusable | None) -> Report:
+def read_report(health: NodeHealth | UnusableHealth | None) -> NodeReport:
     if health is None:
-        return Report(known=False)
-    if isinstance(health, Unusable):
-        return Report(known=False, error=health.error)
+        return NodeReport(known=False)
+    if isinstance(health, UnusableHealth):
+        return NodeReport(known=False, error=health.error)
     clears = health.spec.clear
     status = health.status
     if not status.verdict:
-        return Report(known=False, clears=clears)
-    error = nonsense(health)
+        return NodeReport(known=False, clears=clears)
+    error = find_nonsense(health)
     if error:
-        return Report(known=False, error=error, clears=clears)
+        return NodeReport(known=False, error=error, clears=clears)
     findings: dict[FaultKey, ReportedFinding] = {}
     cleared: dict[FaultKey, tuple[ClearedFault, ...]] = {}
     looked = set()
@@ -89,30 +89,33 @@ def read(health: NodeHealth | Unusable | None) -> Report:
                 continue
             key = (check.name, over.component, over.reason)
             cleared[key] = (*cleared.get(key, ()), over)
-    return Report(
+    return NodeReport(
         known=True,
         verdict=status.verdict,
         boot=status.boot_id,
         findings=findings,
         cleared=cleared,
         looked=frozenset(looked),
-        proved=_proved(health) if health.spec.requests else (),
-        asked=_asked(health) if health.spec.requests else 0.0,
+        proved=_passed_requests(health) if health.spec.requests else (),
+        asked=_latest_request_at(health) if health.spec.requests else 0.0,
         clears=clears,
     )
 
 
-def _proved(health: NodeHealth) -> tuple[Asked, ...]:
+def _passed_requests(health: NodeHealth) -> tuple[ProofRequest, ...]:
     passed = {answer.id for answer in health.status.answers if answer.finished and answer.verdict == Verdict.PASS}
-    asked = [asked_by(request) for request in health.spec.requests if request.id in passed]
+    asked = [read_proof_request(request) for request in health.spec.requests if request.id in passed]
     return tuple(each for each in asked if each is not None)
 
 
-def _asked(health: NodeHealth) -> float:
-    return max((asked.at for request in health.spec.requests if (asked := asked_by(request)) is not None), default=0.0)
+def _latest_request_at(health: NodeHealth) -> float:
+    return max(
+        (asked.at for request in health.spec.requests if (asked := read_proof_request(request)) is not None),
+        default=0.0,
+    )
 
 
-def nonsense(health: NodeHealth) -> str:
+def find_nonsense(health: NodeHealth) -> str:
     """Why the status makes no sense; empty if it does."""
     status = health.status
     if status.verdict not in _VERDICTS:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import msgspec
 
 from muster_kube.api.objects import ManagedNode, Taint
-from muster_tainter.faults.node_record import OurTaint, ours
+from muster_tainter.faults.node_record import OurTaint, as_our_taint
 from muster_tainter.policy.rules import Policy
 
 SETTLED_S = 2.0  # informers of controllers lag by less
@@ -23,7 +23,7 @@ NOBODY = "unknown (the list of taints is empty and has no manager)"
 
 
 @dataclass(frozen=True)
-class Removal:
+class TaintRemoval:
     """One change of a Node's taints as the watch showed it.
 
     before, after:  the whole lists
@@ -35,8 +35,8 @@ class Removal:
     settled_s: float
 
 
-def removed_by(
-    missing: Iterable[OurTaint], seen: Removal | None, node: ManagedNode, policy: Policy, our_manager: str
+def find_removers(
+    missing: Iterable[OurTaint], seen: TaintRemoval | None, node: ManagedNode, policy: Policy, our_manager: str
 ) -> dict[OurTaint, str]:
     """Of ``missing``, the taints that a person took off, each with that person's field manager.
 
@@ -46,7 +46,9 @@ def removed_by(
         return {}
     missing = tuple(missing)
     gone = [taint for taint in seen.before if taint not in seen.after]
-    if any(taint not in seen.before for taint in seen.after) or not {ours(taint) for taint in gone} <= set(missing):
+    if any(taint not in seen.before for taint in seen.after) or not {as_our_taint(taint) for taint in gone} <= set(
+        missing
+    ):
         return {}  # something else changed in the same write: its author had another list in mind
     managers = [entry.manager for entry in node.metadata.managed_fields if _owns_taints(entry.fields)]
     if not managers:
@@ -57,12 +59,12 @@ def removed_by(
         by = managers[-1]
     if not by:
         return {}
-    went = {ours(taint) for taint in gone}
+    went = {as_our_taint(taint) for taint in gone}
     return {taint: by for taint in missing if taint in went}
 
 
 def _same(one: tuple[Taint, ...], other: tuple[Taint, ...]) -> bool:
-    return {ours(taint) for taint in one} == {ours(taint) for taint in other}
+    return {as_our_taint(taint) for taint in one} == {as_our_taint(taint) for taint in other}
 
 
 class _Fields(msgspec.Struct):

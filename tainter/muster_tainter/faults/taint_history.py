@@ -7,19 +7,19 @@ from collections.abc import Callable
 
 from muster_kube.api.objects import Node, Taint
 from muster_tainter.faults.desired_state import is_ours
-from muster_tainter.faults.node_record import read_memory
-from muster_tainter.faults.taint_drift import Removal
+from muster_tainter.faults.node_record import read_record
+from muster_tainter.faults.taint_drift import TaintRemoval
 
 _FOREIGN_FOR_S = 600.0
 
 
-class TaintsSeen:
+class TaintHistory:
     """``note`` every change of a Node; ``removal`` tells how a taint of ours went. ``clock``: monotonic seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._foreign: dict[str, float] = {}  # when another's taint last came or went
-        self._removals: dict[str, Removal] = {}
+        self._removals: dict[str, TaintRemoval] = {}
 
     def note(self, name: str, old: Node | None, new: Node | None) -> None:
         if new is None:
@@ -29,7 +29,7 @@ class TaintsSeen:
         if old is None or old.spec.taints == new.spec.taints:
             return
         now = self._clock()
-        memory = read_memory(new)
+        memory = read_record(new)
         changed = set(old.spec.taints) ^ set(new.spec.taints)
         last = self._foreign.get(name)
         settled_s = float("inf") if last is None else now - last
@@ -38,12 +38,12 @@ class TaintsSeen:
             self._forget_old(now)
         gone = [taint for taint in old.spec.taints if is_ours(taint, memory) and not _has_slot(taint, new)]
         if gone:
-            self._removals[name] = Removal(before=old.spec.taints, after=new.spec.taints, settled_s=settled_s)
+            self._removals[name] = TaintRemoval(before=old.spec.taints, after=new.spec.taints, settled_s=settled_s)
         elif name in self._removals:
             # a later change of the list: what it was at the removal no longer tells who removed
             del self._removals[name]
 
-    def removal(self, name: str) -> Removal | None:
+    def removal(self, name: str) -> TaintRemoval | None:
         return self._removals.get(name)
 
     def _forget_old(self, now: float) -> None:

@@ -15,7 +15,7 @@ ANNOTATION = OUR_PREFIX + "proofs"
 _LIMIT = OPEN_LIMIT  # digests: of one that is forgotten nobody would know that it failed, and ask again at once
 
 
-class Tried(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
+class VerificationAttempts(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
     """What came of one proof on one node.
 
     tries: in the boot ``boot``, that were not passed; said: how the last one ended
@@ -30,10 +30,10 @@ class Tried(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=
     said: str = ""
 
 
-_tried = msgspec.json.Decoder(dict[str, Tried])
+_tried = msgspec.json.Decoder(dict[str, VerificationAttempts])
 
 
-def tried_of(health: NodeHealth) -> dict[str, Tried]:
+def read_attempts(health: NodeHealth) -> dict[str, VerificationAttempts]:
     """By digest; nothing where the annotation makes no sense (then it is asked at once, that is all)."""
     text = health.metadata.annotations.get(ANNOTATION)
     if not text:
@@ -44,12 +44,12 @@ def tried_of(health: NodeHealth) -> dict[str, Tried]:
         return {}
 
 
-def encode(tried: Mapping[str, Tried]) -> str:
+def encode_attempts(tried: Mapping[str, VerificationAttempts]) -> str:
     """The annotation's text; empty when there is nothing to remember."""
     return msgspec.json.encode(tried).decode() if tried else ""
 
 
-def bounded(tried: dict[str, Tried]) -> dict[str, Tried]:
+def limit_attempts(tried: dict[str, VerificationAttempts]) -> dict[str, VerificationAttempts]:
     """The latest ones: an annotation has its limit."""
     if len(tried) <= _LIMIT:
         return tried

@@ -14,7 +14,7 @@ import msgspec
 from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import ApiError, ConfigError
 from muster_kube.api.objects import Metadata
-from muster_tainter.http.volume_trials import Refusal
+from muster_tainter.http.volume_trials import HttpRefusal
 from muster_tainter.policy import label_syntax
 
 PARAMETERS = ("job", "nodelabel")
@@ -41,15 +41,15 @@ class _Placed(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class Asked:
+class ObjectQuery:
     """One list of the API server's. namespace: of pods; empty: of Nodes."""
 
     selector: str
     namespace: str = ""
 
 
-def read_query(query: Mapping[str, str]) -> tuple[Asked, ...]:
-    """Raises Refusal (400) with parameter, value and what is allowed."""
+def read_query(query: Mapping[str, str]) -> tuple[ObjectQuery, ...]:
+    """Raises HttpRefusal (400) with parameter, value and what is allowed."""
     asked = []
     for name, value in query.items():
         if name not in PARAMETERS:
@@ -57,12 +57,12 @@ def read_query(query: Mapping[str, str]) -> tuple[Asked, ...]:
         if len(value) > TEXT_LIMIT:
             raise _bad(f"{name}: expected at most {TEXT_LIMIT} characters")
         if name == "nodelabel":
-            asked.append(Asked(_selector(name, value, value)))
+            asked.append(ObjectQuery(_selector(name, value, value)))
         else:
             namespace, colon, rest = value.partition(":")
             if not colon or not _is_namespace(namespace):
                 raise _bad(f"job: {value[:80]!r}: expected NAMESPACE:key=value[,key=value]")
-            asked.append(Asked(_selector(name, value, rest), namespace))
+            asked.append(ObjectQuery(_selector(name, value, rest), namespace))
     return tuple(asked)
 
 
@@ -91,8 +91,8 @@ def _is_namespace(text: str) -> bool:
     )
 
 
-def _bad(message: str) -> Refusal:
-    return Refusal(400, "BadRequest", message)
+def _bad(message: str) -> HttpRefusal:
+    return HttpRefusal(400, "BadRequest", message)
 
 
 @dataclass
@@ -101,41 +101,41 @@ class _Known:
     at: float
 
 
-class Locator:
+class NodeLocator:
     """clock: monotonic seconds."""
 
     def __init__(self, client: KubeClient, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._client = client
         self._clock = clock
-        self._known: OrderedDict[Asked, _Known] = OrderedDict()
-        self._under_way: dict[Asked, asyncio.Task[frozenset[str]]] = {}
+        self._known: OrderedDict[ObjectQuery, _Known] = OrderedDict()
+        self._under_way: dict[ObjectQuery, asyncio.Task[frozenset[str]]] = {}
         self._lists = asyncio.Semaphore(LISTS_AT_ONCE)
 
-    async def names(self, asked: tuple[Asked, ...]) -> frozenset[str] | None:
-        """Nodes that all of ``asked`` name; None where nothing is asked. Raises Refusal (429, 503)."""
+    async def names(self, asked: tuple[ObjectQuery, ...]) -> frozenset[str] | None:
+        """Nodes that all of ``asked`` name; None where nothing is asked. Raises HttpRefusal (429, 503)."""
         found: frozenset[str] | None = None
         for each in asked:
             names = await self._names(each)
             found = names if found is None else found & names
         return found
 
-    async def _names(self, asked: Asked) -> frozenset[str]:
+    async def _names(self, asked: ObjectQuery) -> frozenset[str]:
         known = self._known.get(asked)
         if known is not None and self._clock() - known.at < FRESH_S:
             return known.names
         task = self._under_way.get(asked)
         if task is None:
             if len(self._under_way) >= WAITING_AT_MOST:
-                raise Refusal(429, "TooManyRequests", f"{WAITING_AT_MOST} questions wait", {"Retry-After": "2"})
+                raise HttpRefusal(429, "TooManyRequests", f"{WAITING_AT_MOST} questions wait", {"Retry-After": "2"})
             task = self._under_way[asked] = asyncio.create_task(self._ask(asked))
             task.add_done_callback(lambda _: self._under_way.pop(asked, None))
         try:
             return await asyncio.shield(task)  # others may wait for it, too
         except (ApiError, ConfigError, TimeoutError) as error:
             text = str(error) or f"no answer within {_LIST_S:g} s"
-            raise Refusal(503, "ServiceUnavailable", f"the API server cannot be asked: {text}") from error
+            raise HttpRefusal(503, "ServiceUnavailable", f"the API server cannot be asked: {text}") from error
 
-    async def _ask(self, asked: Asked) -> frozenset[str]:
+    async def _ask(self, asked: ObjectQuery) -> frozenset[str]:
         names: set[str] = set()
         params: dict[str, str | int | bool] = {"labelSelector": asked.selector}
         path = "/api/v1/nodes"

@@ -17,13 +17,15 @@ from starlette.routing import Route
 from muster_kube.api.objects import Node
 from muster_kube.nodehealth import NodeHealth, NodeHealthStatus
 from muster_tainter.controller import Tainter
-from muster_tainter.faults.check_history import under_test
-from muster_tainter.faults.desired_state import HEALTH_LABEL, is_managed, show
-from muster_tainter.faults.node_record import read_memory
-from muster_tainter.http.job_nodes import Locator, read_query
-from muster_tainter.http.responses import bearer, body, json, refused
-from muster_tainter.http.volume_trials import Doorkeeper, Refusal, Trials, read_asked
-from muster_tainter.metrics import Metrics
+from muster_tainter.faults.check_history import check_under_test
+from muster_tainter.faults.desired_state import HEALTH_LABEL, is_managed
+from muster_tainter.faults.node_record import read_record
+from muster_tainter.faults.wording import format_taint
+from muster_tainter.fleet.watched_fleet import WatchedFleet
+from muster_tainter.http.job_nodes import NodeLocator, read_query
+from muster_tainter.http.responses import json_response, read_bearer_token, read_body, refusal_response
+from muster_tainter.http.volume_trials import HttpRefusal, TrialAuthorizer, VolumeTrials, read_trial_request
+from muster_tainter.metrics import TainterMetrics
 
 _ORDER = {"fail": 0, "unknown": 1, "warn": 2, "pass": 3}
 _SLICE = 200  # rows made at once
@@ -31,10 +33,10 @@ _SLICE = 200  # rows made at once
 
 def make_app(
     tainter: Tainter,
-    metrics: Metrics,
-    doorkeeper: Doorkeeper,
-    trials: Trials,
-    locator: Locator,
+    metrics: TainterMetrics,
+    authorizer: TrialAuthorizer,
+    trials: VolumeTrials,
+    locator: NodeLocator,
     page: Sequence[Route] = (),
 ) -> Starlette:
     """page: what :func:`muster_tainter.page.routes.page_routes` makes."""
@@ -42,24 +44,24 @@ def make_app(
     async def nodes(request: Request) -> Response:
         """Every node with health, taints, faults, tests, and since when it is idle; ?nodelabel= and ?job= choose."""
         try:
-            names = await _located(tainter, locator, request)
-        except Refusal as refusal:
-            return refused(refusal)
-        chosen = [node for node in _sorted(tainter) if names is None or node.metadata.name in names]
+            names = await _located(tainter.fleet, locator, request)
+        except HttpRefusal as refusal:
+            return refusal_response(refusal)
+        chosen = [node for node in _sorted(tainter.fleet) if names is None or node.metadata.name in names]
         rows = []
         for number, node in enumerate(chosen, 1):
-            rows.append(_node(tainter, node))
+            rows.append(_node(tainter.fleet, node))
             if number % _SLICE == 0:
                 await asyncio.sleep(0)  # a taint does not wait for it
-        return json(rows)
+        return json_response(rows)
 
     async def faults(_: Request) -> Response:
         """Every fault that is open, with its node."""
-        return json(
+        return json_response(
             [
                 {"node": node.metadata.name} | msgspec.to_builtins(fault)
-                for node in _sorted(tainter)
-                for fault in read_memory(node).open
+                for node in _sorted(tainter.fleet)
+                for fault in read_record(node).open
             ]
         )
 
@@ -82,12 +84,12 @@ def make_app(
     async def pvc(request: Request) -> Response:
         """For agents: a claim of a storage class is made, written to, read and removed. Takes a token."""
         try:
-            token = bearer(request)
-            asked = read_asked(await body(request))
-            user = await doorkeeper.admit(token, asked.node)
+            token = read_bearer_token(request)
+            asked = read_trial_request(await read_body(request))
+            user = await authorizer.admit(token, asked.node)
             return await _unless_gone(request, trials.run(asked, user))
-        except Refusal as refusal:
-            return refused(refusal)
+        except HttpRefusal as refusal:
+            return refusal_response(refusal)
         except ClientDisconnect:
             return Response(status_code=400)  # for nobody
 
@@ -104,11 +106,11 @@ def make_app(
     )
 
 
-async def _located(tainter: Tainter, locator: Locator, request: Request) -> frozenset[str] | None:
-    """The nodes that are asked for; None: all. Raises Refusal."""
+async def _located(fleet: WatchedFleet, locator: NodeLocator, request: Request) -> frozenset[str] | None:
+    """The nodes that are asked for; None: all. Raises HttpRefusal."""
     names = await locator.names(read_query(_single_values(request)))
-    if names is not None and not tainter.nodes.synced:
-        raise Refusal(503, "ServiceUnavailable", "the nodes are not listed yet", {"Retry-After": "1"})
+    if names is not None and not fleet.node_watch.synced:
+        raise HttpRefusal(503, "ServiceUnavailable", "the nodes are not listed yet", {"Retry-After": "1"})
     return names
 
 
@@ -116,7 +118,7 @@ def _single_values(request: Request) -> dict[str, str]:
     values: dict[str, str] = {}
     for name, value in request.query_params.multi_items():
         if name in values:
-            raise Refusal(400, "BadRequest", f"{name[:40]}: stands twice: expected it once")
+            raise HttpRefusal(400, "BadRequest", f"{name[:40]}: stands twice: expected it once")
         values[name] = value
     return values
 
@@ -128,7 +130,7 @@ async def _unless_gone(request: Request, work: Coroutine[Any, Any, object]) -> R
         await asyncio.wait([working, gone], return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
             raise ClientDisconnect
-        return json(working.result())
+        return json_response(working.result())
     finally:
         for task in (working, gone):
             task.cancel()
@@ -140,28 +142,28 @@ async def _gone(request: Request) -> None:
         pass
 
 
-def _sorted(tainter: Tainter) -> list[Node]:
+def _sorted(fleet: WatchedFleet) -> list[Node]:
     """The worst first."""
-    return sorted(tainter.nodes.store.values(), key=lambda node: (_ORDER.get(_health(node), 1), node.metadata.name))
+    return sorted(fleet.nodes.values(), key=lambda node: (_ORDER.get(_health(node), 1), node.metadata.name))
 
 
 def _health(node: Node) -> str:
     return node.metadata.labels.get(HEALTH_LABEL, "unknown")
 
 
-def _node(tainter: Tainter, node: Node) -> dict[str, Any]:
-    memory = read_memory(node)
-    health = tainter.health_of(node.metadata.name)
+def _node(fleet: WatchedFleet, node: Node) -> dict[str, Any]:
+    memory = read_record(node)
+    health = fleet.health_of(node.metadata.name)
     status = health.status if isinstance(health, NodeHealth) else NodeHealthStatus()
     return {
         "node": node.metadata.name,
         "health": _health(node),
         "managed": is_managed(node),
-        "taints": [show(taint) for taint in memory.ours],
+        "taints": [format_taint(taint) for taint in memory.ours],
         "faults": sum(fault.rest or 1 for fault in memory.open),
         "message": memory.open[0].message if memory.open else "",
         "observedAt": status.observed_at,
-        "testing": (under_test(health) or "") if isinstance(health, NodeHealth) else "",
+        "testing": (check_under_test(health) or "") if isinstance(health, NodeHealth) else "",
         "idleSince": status.idle_since,
         "due": status.due,
     }

@@ -34,14 +34,14 @@ def _on_the_wire(name: str) -> str:
     return to_camel(name.removesuffix("_s") + "_seconds" if name.endswith("_s") else name)
 
 
-class Asked(PvcParameters):
+class TrialRequest(PvcParameters):
     """One request: the check's own parameters and bounds, named as in JSON (``bindTimeoutSeconds``)."""
 
     model_config = ConfigDict(strict=True, alias_generator=_on_the_wire)
     node: str = Field(max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")
 
 
-class Refusal(Exception):
+class HttpRefusal(Exception):
     """status: of HTTP; reason: the API's word for it."""
 
     def __init__(
@@ -53,15 +53,15 @@ class Refusal(Exception):
         self.headers = headers
 
 
-def read_asked(raw: bytes) -> Asked:
-    """Raises Refusal with each mistake's field, value and what is allowed."""
+def read_trial_request(raw: bytes) -> TrialRequest:
+    """Raises HttpRefusal with each mistake's field, value and what is allowed."""
     try:
-        return Asked.model_validate_json(raw)
+        return TrialRequest.model_validate_json(raw)
     except ValidationError as error:
-        raise Refusal(400, "BadRequest", explain_briefly(error, "body", Asked)) from error
+        raise HttpRefusal(400, "BadRequest", explain_briefly(error, "body", TrialRequest)) from error
 
 
-class Doorkeeper:
+class TrialAuthorizer:
     """Who may ask for a trial on a node: that node's agent, and whoever could make the pod themselves.
 
     ``namespace``: where trials are made. ``client``: reads pods.
@@ -73,7 +73,7 @@ class Doorkeeper:
         self._namespace = namespace
 
     async def admit(self, token: str, node: str) -> str:
-        """The user's name. Raises Refusal."""
+        """The user's name. Raises HttpRefusal."""
         try:
             identity = await self._reviews.who(token, AUDIENCE)
             if identity is not None and await self._is_agent_of(identity, node):
@@ -84,8 +84,8 @@ class Doorkeeper:
             if await self._reviews.may(identity, "create", "", "pods", namespace=self._namespace):
                 return identity.user
         except (ApiError, ConfigError) as error:
-            raise Refusal(503, "ServiceUnavailable", f"who asks cannot be found out: {error}") from error
-        raise Refusal(
+            raise HttpRefusal(503, "ServiceUnavailable", f"who asks cannot be found out: {error}") from error
+        raise HttpRefusal(
             403,
             "Forbidden",
             f"{identity.user} is not the agent of node {node} (a token for audience {AUDIENCE}, bound to a pod there), "
@@ -111,18 +111,18 @@ class Doorkeeper:
         return pod.spec.node_name if pod.metadata.uid == identity.pod_uid else ""
 
 
-def unauthorized(message: str) -> Refusal:
-    return Refusal(401, "Unauthorized", message, {"WWW-Authenticate": "Bearer"})
+def unauthorized(message: str) -> HttpRefusal:
+    return HttpRefusal(401, "Unauthorized", message, {"WWW-Authenticate": "Bearer"})
 
 
 @dataclass
 class _Run:
-    asked: Asked
+    asked: TrialRequest
     task: "asyncio.Task[VolumeTrial]"
     waiting: int = 0
 
 
-class Trials:
+class VolumeTrials:
     """One at a time on a node, AT_ONCE in all. Callers who ask the same share a run; when the last of them is gone it
     is called off, and its objects are deleted."""
 
@@ -131,8 +131,8 @@ class Trials:
         self._runs: dict[str, _Run] = {}
         self._stopping = False
 
-    async def run(self, asked: Asked, user: str) -> VolumeTrial:
-        """Raises Refusal."""
+    async def run(self, asked: TrialRequest, user: str) -> VolumeTrial:
+        """Raises HttpRefusal."""
         run = self._runs.get(asked.node) or self._begin(asked, user)
         if run.asked != asked or run.task.cancelling():
             raise _busy(f"node {asked.node} is being tried for somebody else")
@@ -147,7 +147,7 @@ class Trials:
             raise _stopping()
         return run.task.result()
 
-    def _begin(self, asked: Asked, user: str) -> _Run:
+    def _begin(self, asked: TrialRequest, user: str) -> _Run:
         if self._stopping:
             raise _stopping()
         if len(self._runs) >= AT_ONCE:
@@ -157,7 +157,7 @@ class Trials:
         task.add_done_callback(lambda _: self._runs.pop(asked.node))
         return run
 
-    async def _try(self, asked: Asked, user: str) -> VolumeTrial:
+    async def _try(self, asked: TrialRequest, user: str) -> VolumeTrial:
         log.info("node %s: a claim of class %s is tried for %s", asked.node, asked.storage_class or "default", user)
         trial = await self._volumes.try_claim(
             asked.node,
@@ -180,9 +180,9 @@ class Trials:
             await asyncio.wait(tasks, timeout=STOP_S)
 
 
-def _busy(message: str) -> Refusal:
-    return Refusal(429, "TooManyRequests", message, {"Retry-After": str(RETRY_AFTER_S)})
+def _busy(message: str) -> HttpRefusal:
+    return HttpRefusal(429, "TooManyRequests", message, {"Retry-After": str(RETRY_AFTER_S)})
 
 
-def _stopping() -> Refusal:
-    return Refusal(503, "ServiceUnavailable", "this replica stops", {"Retry-After": "1"})
+def _stopping() -> HttpRefusal:
+    return HttpRefusal(503, "ServiceUnavailable", "this replica stops", {"Retry-After": "1"})

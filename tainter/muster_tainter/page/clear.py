@@ -19,16 +19,16 @@ from muster_kube.api.reviews import Identity, Reviews
 from muster_kube.api.times import rfc3339
 from muster_kube.nodehealth import CLEAR_LIMIT, GROUP, PATH, PLURAL, ClearEntry, NodeHealth
 from muster_kube.process.settings import explain_briefly
-from muster_tainter.faults.manual_clear import clears, merged
-from muster_tainter.faults.node_record import read_memory
-from muster_tainter.http.volume_trials import Refusal, unauthorized
+from muster_tainter.faults.manual_clear import clear_entries, merge_clears
+from muster_tainter.faults.node_record import read_record
+from muster_tainter.http.volume_trials import HttpRefusal, unauthorized
 
 log = logging.getLogger(__name__)
 
 TRIES = 5  # another writer of the same NodeHealth between reading and writing
 
 
-class Asked(BaseModel):
+class ClearRequest(BaseModel):
     """check, component: None: all of them."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -37,15 +37,15 @@ class Asked(BaseModel):
     component: Annotated[str, Field(min_length=1, max_length=253)] | None = None
 
 
-def read_asked(raw: bytes) -> Asked:
-    """Raises Refusal with each mistake's field, value and what is allowed."""
+def read_clear_request(raw: bytes) -> ClearRequest:
+    """Raises HttpRefusal with each mistake's field, value and what is allowed."""
     try:
-        return Asked.model_validate_json(raw)
+        return ClearRequest.model_validate_json(raw)
     except ValidationError as error:
-        raise Refusal(400, "BadRequest", explain_briefly(error, "body", Asked)) from error
+        raise HttpRefusal(400, "BadRequest", explain_briefly(error, "body", ClearRequest)) from error
 
 
-class Clearing:
+class ClearHandler:
     """client: writes NodeHealths with the tainter's rights. now: seconds since the epoch."""
 
     def __init__(self, client: KubeClient, reviews: Reviews, *, now: Callable[[], float] = time.time) -> None:
@@ -53,15 +53,15 @@ class Clearing:
         self._reviews = reviews
         self._now = now
 
-    async def clear(self, token: str, asked: Asked) -> dict[str, Any]:
-        """What was cleared, and by whom. Raises Refusal."""
+    async def clear(self, token: str, asked: ClearRequest) -> dict[str, Any]:
+        """What was cleared, and by whom. Raises HttpRefusal."""
         try:
             identity = await self._admitted(token, asked.node)
             cleared, late = await self._write(asked, identity.user)
         except NotFound as error:
-            raise Refusal(404, "NotFound", f"node {asked.node}: there is no Node or no NodeHealth of it") from error
+            raise HttpRefusal(404, "NotFound", f"node {asked.node}: there is no Node or no NodeHealth of it") from error
         except (ApiError, ConfigError) as error:
-            raise Refusal(503, "ServiceUnavailable", f"the API server cannot be asked: {error}") from error
+            raise HttpRefusal(503, "ServiceUnavailable", f"the API server cannot be asked: {error}") from error
         for entry in cleared:
             log.info(
                 "node %s: %s %s cleared up to occurrence %d by %s from the page",
@@ -74,25 +74,27 @@ class Clearing:
         if identity is None:
             raise unauthorized("the API server does not know this token")
         if not await self._reviews.may(identity, "patch", GROUP, PLURAL, name=node):
-            raise Refusal(403, "Forbidden", f"{identity.user} may not patch {PLURAL}.{GROUP} {node}")
+            raise HttpRefusal(403, "Forbidden", f"{identity.user} may not patch {PLURAL}.{GROUP} {node}")
         return identity
 
-    async def _write(self, asked: Asked, user: str) -> tuple[tuple[ClearEntry, ...], int]:
+    async def _write(self, asked: ClearRequest, user: str) -> tuple[tuple[ClearEntry, ...], int]:
         """What was written; how many more there was no room for."""
         for _ in range(TRIES):
             node = await self._client.get(f"/api/v1/nodes/{asked.node}", type=Node)
             health = await self._client.get(f"{PATH}/{asked.node}", type=NodeHealth)
-            found = clears(health, read_memory(node), asked.check, asked.component, user, rfc3339(self._now()))
+            found = clear_entries(health, read_record(node), asked.check, asked.component, user, rfc3339(self._now()))
             new, late = found[:CLEAR_LIMIT], len(found[CLEAR_LIMIT:])
             if not new:
                 return (), 0
             body = {
                 "metadata": {"resourceVersion": health.metadata.resource_version},
-                "spec": {"clear": msgspec.to_builtins(merged(health.spec.clear, new))},
+                "spec": {"clear": msgspec.to_builtins(merge_clears(health.spec.clear, new))},
             }
             try:
                 await self._client.patch(f"{PATH}/{asked.node}", body)
             except Conflict:
                 continue
             return new, late
-        raise Refusal(409, "Conflict", f"node {asked.node} was written by others {TRIES} times meanwhile: try again")
+        raise HttpRefusal(
+            409, "Conflict", f"node {asked.node} was written by others {TRIES} times meanwhile: try again"
+        )

@@ -7,12 +7,22 @@ import msgspec
 from muster_kube.api.objects import Node
 from muster_kube.api.times import seconds
 from muster_kube.nodehealth import NodeHealth, ReportedFinding
-from muster_tainter.faults.check_history import under_test
-from muster_tainter.faults.desired_state import is_managed, show
-from muster_tainter.faults.node_record import ANNOTATION, LOST_CHECK, Fault, Memory, OurTaint, Unreadable, decode, ours
-from muster_tainter.faults.node_report import Report, Unusable, read
-from muster_tainter.faults.policy_match import Wanted, confirmed_at, held_until, wanted
-from muster_tainter.page.rows import held_taints, is_proving, silence, state_of, what_was_done
+from muster_tainter.faults.check_history import check_under_test
+from muster_tainter.faults.desired_state import is_managed
+from muster_tainter.faults.node_record import (
+    ANNOTATION,
+    LOST_CHECK,
+    Fault,
+    NodeRecord,
+    OurTaint,
+    UnreadableRecord,
+    as_our_taint,
+    decode_record,
+)
+from muster_tainter.faults.node_report import NodeReport, UnusableHealth, read_report
+from muster_tainter.faults.policy_match import FaultPolicy, confirmed_at, held_until, match_policy
+from muster_tainter.faults.wording import format_taint
+from muster_tainter.page.rows import held_taints, is_proving, silence_condition, state_of, what_was_done
 from muster_tainter.policy.rules import CloseOn, Policy
 
 _ENDS = {
@@ -25,18 +35,18 @@ _OUTSIDE = ("agent", "condition", "loki", "podlog")  # checks that are no agent'
 _PERSON = "a person: muster clear, or the button below"
 
 
-def detail(node: Node, health: NodeHealth | Unusable | None, policy: Policy, now: float) -> dict[str, Any]:
+def describe_node(node: Node, health: NodeHealth | UnusableHealth | None, policy: Policy, now: float) -> dict[str, Any]:
     """For JSON. Times are as the objects have them, RFC 3339, or empty."""
     error = ""
     try:
-        memory = decode(node.metadata.annotations.get(ANNOTATION))
-    except Unreadable as unreadable:
-        memory, error = Memory(), f"the annotation {ANNOTATION} cannot be read: {unreadable}"
-    report = read(health)
+        memory = decode_record(node.metadata.annotations.get(ANNOTATION))
+    except UnreadableRecord as unreadable:
+        memory, error = NodeRecord(), f"the annotation {ANNOTATION} cannot be read: {unreadable}"
+    report = read_report(health)
     state = state_of(node, health, memory, report, policy, now)
     pool = policy.pool_of(node.metadata.labels)
     status = health.status if isinstance(health, NodeHealth) else None
-    silent = silence(node)
+    silent = silence_condition(node)
     held = held_taints(node, memory)
     open_keys = {fault.key for fault in memory.open}
     return {
@@ -53,10 +63,12 @@ def detail(node: Node, health: NodeHealth | Unusable | None, policy: Policy, now
         "boot": report.boot,
         "observedAt": status.observed_at if status else "",
         "idleSince": status.idle_since if status else "",
-        "testing": (under_test(health) or "") if isinstance(health, NodeHealth) else "",
+        "testing": (check_under_test(health) or "") if isinstance(health, NodeHealth) else "",
         "proving": is_proving(health),
         "tainted": memory.tainted if memory.ours else "",
-        "taints": [{"text": show(taint), "ours": ours(taint) in memory.ours} for taint in node.spec.taints],
+        "taints": [
+            {"text": format_taint(taint), "ours": as_our_taint(taint) in memory.ours} for taint in node.spec.taints
+        ],
         "faults": [_fault(fault, report, memory, policy, now, held) for fault in memory.open],
         "findings": [_finding(key, finding, policy) for key, finding in _ordered(report) if key not in open_keys],
         "closed": [msgspec.to_builtins(closed) for closed in memory.closed],
@@ -68,7 +80,7 @@ def detail(node: Node, health: NodeHealth | Unusable | None, policy: Policy, now
 _ORDER = ("FAIL", "WARN", "UNKNOWN")
 
 
-def _ordered(report: Report) -> list[tuple[tuple[str, str, str], ReportedFinding]]:
+def _ordered(report: NodeReport) -> list[tuple[tuple[str, str, str], ReportedFinding]]:
     """Findings, the worst first."""
 
     def rank(item: tuple[tuple[str, str, str], ReportedFinding]) -> tuple[int, tuple[str, str, str]]:
@@ -79,9 +91,9 @@ def _ordered(report: Report) -> list[tuple[tuple[str, str, str], ReportedFinding
 
 
 def _fault(
-    fault: Fault, report: Report, memory: Memory, policy: Policy, now: float, there: list[OurTaint]
+    fault: Fault, report: NodeReport, memory: NodeRecord, policy: Policy, now: float, there: list[OurTaint]
 ) -> dict[str, Any]:
-    want = wanted(fault, policy)
+    want = match_policy(fault, policy)
     finding = report.finding(fault.key)
     held = held_until(fault, want, memory, policy) if fault.over else 0.0
     confirmed = confirmed_at(fault, want, now)
@@ -90,7 +102,7 @@ def _fault(
         "message": finding.message if finding else fault.message,
         "reported": finding is not None,
         "rule": want.rule,
-        "taint": show(want.taint) if want.taint else "",
+        "taint": format_taint(want.taint) if want.taint else "",
         "isSet": want.taint in there,
         "quarantine": want.quarantine,
         "confirmedAt": int(confirmed) if confirmed > now else 0,
@@ -100,7 +112,7 @@ def _fault(
     }
 
 
-def _ends(fault: Fault, want: Wanted) -> list[str]:
+def _ends(fault: Fault, want: FaultPolicy) -> list[str]:
     """What would end it, each in words."""
     if fault.over:
         return ["nothing more: it is over, and held for a while as this node comes and goes", _PERSON]

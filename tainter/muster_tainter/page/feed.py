@@ -17,7 +17,7 @@ from itertools import islice
 import msgspec
 
 from muster_tainter.budgets.incidents import Incident
-from muster_tainter.budgets.pool_usage import Usage
+from muster_tainter.budgets.pool_usage import BudgetUsage
 from muster_tainter.controller import Tainter
 from muster_tainter.page.rows import row
 from muster_tainter.policy.rules import Policy
@@ -38,11 +38,11 @@ _encode = msgspec.json.encode
 
 
 @dataclass(frozen=True)
-class Around:
+class FleetStatus:
     """What is told beside the nodes. paused: why nothing new is tainted, empty where it is."""
 
     leading: Callable[[], bool]
-    budgets: Callable[[], Iterable[Usage]] = tuple
+    budgets: Callable[[], Iterable[BudgetUsage]] = tuple
     incidents: Callable[[], Iterable[Incident]] = tuple
     paused: Callable[[], str] = str
     dry_run: bool = False
@@ -55,19 +55,20 @@ class _Snapshot:
     packed: bytes
 
 
-class Feed:
+class FleetFeed:
     """now: seconds since the epoch; clock: monotonic seconds."""
 
     def __init__(
         self,
         tainter: Tainter,
-        around: Around,
+        status: FleetStatus,
         *,
         now: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._tainter = tainter
-        self._around = around
+        self._fleet = tainter.fleet
+        self._status = status
         self._now = now
         self._clock = clock
         self._log: dict[str, int] | None = None  # node: number of its last change, oldest first; None: nobody looks
@@ -114,7 +115,7 @@ class Feed:
 
     def _wake(self) -> None:
         """Note changes from now on; anew, where the rows were by another policy."""
-        policy = self._tainter.policy()
+        policy = self._fleet.policy()
         if self._log is None or self._shown is not policy:
             self._log, self._shown = {}, policy
             self._epoch, self._seq, self._floor = secrets.token_hex(4), 0, 0
@@ -142,9 +143,9 @@ class Feed:
 
     async def _make(self) -> _Snapshot:
         mark, made_at = self._mark(self._seq), self._clock()  # what changes meanwhile is sent again
-        policy, now = self._tainter.policy(), self._now()
+        policy, now = self._fleet.policy(), self._now()
         pools: dict[str, dict[str, list[object]]] = {}
-        for number, name in enumerate(list(self._tainter.nodes.store), 1):
+        for number, name in enumerate(list(self._fleet.nodes), 1):
             made = self._row(name, policy, now)
             if len(made) > 1:
                 _, pool, domain, *rest = made
@@ -163,12 +164,12 @@ class Feed:
 
     def _row(self, name: str, policy: Policy, now: float) -> list[object]:
         """[name, pool, domain, *row]; of a node that is gone the name alone."""
-        node = self._tainter.node(name)
+        node = self._fleet.node(name)
         if node is None:
             return [name]
         pool = policy.pool_of(node.metadata.labels)
         place = (pool.name, pool.domain_of(node.metadata.labels)) if pool else ("", "")
-        return [name, *place, *row(node, self._tainter.health_of(name), policy, now)]
+        return [name, *place, *row(node, self._fleet.health_of(name), policy, now)]
 
     def _mark(self, seq: int) -> str:
         return f"{self._epoch}-{seq}"
@@ -177,16 +178,16 @@ class Feed:
         """Made anew once in a tick, however many ask."""
         at, made = self._state
         if self._clock() - at >= TICK_S:
-            around = self._around
+            status = self._status
             made = _encode(
                 {
-                    "leading": around.leading(),
-                    "synced": self._tainter.nodes.synced and self._tainter.healths.synced,
+                    "leading": status.leading(),
+                    "synced": self._fleet.synced,
                     "behind": self._tainter.not_ready(),
-                    "paused": around.paused(),
-                    "dryRun": around.dry_run,
-                    "budgets": [row._asdict() for row in islice(filter(is_worth_a_row, around.budgets()), _ROWS)],
-                    "incidents": [_incident(each) for each in islice(around.incidents(), _ROWS)],
+                    "paused": status.paused(),
+                    "dryRun": status.dry_run,
+                    "budgets": [row._asdict() for row in islice(filter(is_worth_a_row, status.budgets()), _ROWS)],
+                    "incidents": [_incident(each) for each in islice(status.incidents(), _ROWS)],
                 }
             )
             self._state = (self._clock(), made)
@@ -243,7 +244,7 @@ class Feed:
 
     def _lost(self, epoch: str, seq: int) -> bool:
         """Between that place and now something is not known."""
-        if self._shown is not self._tainter.policy():
+        if self._shown is not self._fleet.policy():
             self._wake()
         return epoch != self._epoch or not self._floor <= seq <= self._seq
 
@@ -260,14 +261,14 @@ class Feed:
         names.reverse()
         names = names[:BATCH_ROWS]
         end = names[-1][1] if names else self._seq
-        policy, now = self._tainter.policy(), self._now()
+        policy, now = self._fleet.policy(), self._now()
         data = _encode({"now": now, "rows": [self._row(name, policy, now) for name, _ in names]})
         made = _event("rows", data, self._mark(end))
         self._batch = (self._epoch, seq, end, made)
         return end, made
 
 
-def is_worth_a_row(usage: Usage) -> bool:
+def is_worth_a_row(usage: BudgetUsage) -> bool:
     """A fleet has hundreds of domains: only those count where something is taken, waits or is used up."""
     if not usage.domain:
         return True

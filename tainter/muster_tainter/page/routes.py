@@ -18,12 +18,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from muster_tainter.controller import Tainter
-from muster_tainter.http.responses import bearer, body, json, refused
-from muster_tainter.http.volume_trials import Refusal
-from muster_tainter.page.clear import Clearing, read_asked
-from muster_tainter.page.detail import detail
-from muster_tainter.page.feed import LISTENERS, Feed
+from muster_tainter.fleet.interface import Fleet
+from muster_tainter.http.responses import json_response, read_bearer_token, read_body, refusal_response
+from muster_tainter.http.volume_trials import HttpRefusal
+from muster_tainter.page.clear import ClearHandler, read_clear_request
+from muster_tainter.page.detail import describe_node
+from muster_tainter.page.feed import LISTENERS, FleetFeed
 
 POLICY = "; ".join(
     (
@@ -75,7 +75,7 @@ def _answered(request: Request, file: _File) -> Response:
 class EventStream(Response):
     """Ends when the client hangs up, or its events do."""
 
-    def __init__(self, feed: Feed, events: AsyncIterator[bytes]) -> None:
+    def __init__(self, feed: FleetFeed, events: AsyncIterator[bytes]) -> None:
         super().__init__(media_type="text/event-stream", headers={**_SAFE, **_NEVER, "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self._feed = feed
@@ -107,7 +107,7 @@ async def _hung_up(receive: Receive) -> None:
 
 
 def page_routes(
-    tainter: Tainter, feed: Feed, clearing: Clearing, *, now: Callable[[], float] = time.time
+    fleet: Fleet, feed: FleetFeed, clear_handler: ClearHandler, *, now: Callable[[], float] = time.time
 ) -> list[Route]:
     async def page(request: Request) -> Response:
         """The fleet page."""
@@ -117,10 +117,10 @@ def page_routes(
         """What the page is made of."""
         name = request.path_params["name"]
         if name not in FILES:
-            return refused(Refusal(404, "NotFound", f"{name[:40]!r}: expected {', '.join(sorted(FILES))}"))
+            return refusal_response(HttpRefusal(404, "NotFound", f"{name[:40]!r}: expected {', '.join(sorted(FILES))}"))
         return _answered(request, _file(name))
 
-    async def fleet(request: Request) -> Response:
+    async def whole_fleet(request: Request) -> Response:
         """All nodes by pool and domain, and the rest of the state, as the page shows them."""
         packed = await feed.fleet()
         headers = {**_NEVER, "Vary": "Accept-Encoding"}
@@ -132,32 +132,32 @@ def page_routes(
         """Server-sent events: what has changed since ?after=MARK, of /api/fleet's `mark`."""
         if feed.listeners >= LISTENERS:
             reason = f"{LISTENERS} pages are open, which is the most: this one asks every few seconds"
-            return refused(Refusal(503, "ServiceUnavailable", reason, {"Retry-After": "10"}))
+            return refusal_response(HttpRefusal(503, "ServiceUnavailable", reason, {"Retry-After": "10"}))
         last = request.headers.get("last-event-id") or request.query_params.get("after", "")
         return EventStream(feed, feed.events(last))
 
     async def node(request: Request) -> Response:
         """What the page's panel shows of a node; 404: it is not known."""
         name = request.path_params["name"]
-        known = tainter.node(name)
+        known = fleet.node(name)
         if known is None:
-            return refused(Refusal(404, "NotFound", f"{name[:80]!r}: no node of that name is known"))
-        return json(detail(known, tainter.health_of(name), tainter.policy(), now()), _NEVER)
+            return refusal_response(HttpRefusal(404, "NotFound", f"{name[:80]!r}: no node of that name is known"))
+        return json_response(describe_node(known, fleet.health_of(name), fleet.policy(), now()), _NEVER)
 
     async def clear(request: Request) -> Response:
         """As `muster clear`, in the name of the token that comes along."""
         try:
-            token = bearer(request)
-            return json(await clearing.clear(token, read_asked(await body(request))), _NEVER)
-        except Refusal as refusal:
-            return refused(refusal)
+            token = read_bearer_token(request)
+            return json_response(await clear_handler.clear(token, read_clear_request(await read_body(request))), _NEVER)
+        except HttpRefusal as refusal:
+            return refusal_response(refusal)
         except ClientDisconnect:
             return Response(status_code=400)  # for nobody
 
     return [
         Route("/", page),
         Route("/page/{name}", file),
-        Route("/api/fleet", fleet),
+        Route("/api/fleet", whole_fleet),
         Route("/api/stream", stream),
         Route("/api/nodes/{name}", node),
         Route("/api/clear", clear, methods=["POST"]),

@@ -9,12 +9,13 @@ from muster_checks.base.vocabulary import Verdict, shorten
 from muster_kube.api.objects import Node, NodeCondition
 from muster_kube.api.times import seconds
 from muster_kube.nodehealth import NodeHealth
-from muster_tainter.faults.check_history import finished, under_test
-from muster_tainter.faults.desired_state import CONDITION, HEALTH_LABEL, is_managed, withheld_of
-from muster_tainter.faults.node_record import ANNOTATION, Fault, Memory, OurTaint, ours, read_memory
-from muster_tainter.faults.node_report import Report, Unusable, read
-from muster_tainter.faults.policy_match import confirmed_at, held_until, wanted
-from muster_tainter.policy.recovery import asked_by
+from muster_tainter.faults.check_history import check_under_test, final_answer
+from muster_tainter.faults.desired_state import HEALTH_LABEL, is_managed
+from muster_tainter.faults.node_record import ANNOTATION, Fault, NodeRecord, OurTaint, as_our_taint, read_record
+from muster_tainter.faults.node_report import NodeReport, UnusableHealth, read_report
+from muster_tainter.faults.policy_match import confirmed_at, held_until, match_policy
+from muster_tainter.faults.wording import CONDITION, withheld_reason
+from muster_tainter.policy.recovery import read_proof_request
 from muster_tainter.policy.rules import SILENT, STARTUP_KEY, Policy
 
 MESSAGE_LIMIT = 200  # bytes of evidence in a row; a node's own page has all
@@ -24,7 +25,7 @@ _QUIET: Row = (".",)
 What = tuple[int, str, str, str, str, str]  # since, check, component, reason, class, message
 
 
-class State(StrEnum):
+class RowState(StrEnum):
     """What a node is shown as, the worst first. The letters are what the browser gets (page/model.js)."""
 
     WAITING = "W"  # a fault asks for a taint, and there is no room for it, or none may be set now
@@ -39,7 +40,7 @@ class State(StrEnum):
     PASSING = "."
 
 
-def row(node: Node, health: NodeHealth | Unusable | None, policy: Policy, now: float) -> Row:
+def row(node: Node, health: NodeHealth | UnusableHealth | None, policy: Policy, now: float) -> Row:
     """(state, faults, since, check, component, reason, class, message, done, testing); of one that passes its state.
 
     faults: open ones, or findings as bad as the verdict. since: seconds since the epoch, 0 where that is not known.
@@ -47,22 +48,22 @@ def row(node: Node, health: NodeHealth | Unusable | None, policy: Policy, now: f
     """
     if _is_quiet(node, health):
         return _QUIET
-    memory, report = read_memory(node), read(health)
+    memory, report = read_record(node), read_report(health)
     state = state_of(node, health, memory, report, policy, now)
-    if state is State.PASSING:
+    if state is RowState.PASSING:
         return _QUIET
-    testing = (under_test(health) or "") if isinstance(health, NodeHealth) else ""
+    testing = (check_under_test(health) or "") if isinstance(health, NodeHealth) else ""
     if memory.open:
         count = sum(fault.rest or 1 for fault in memory.open)
-        what = _of_fault(worst(memory, policy, now))
+        what = _of_fault(worst_fault(memory, policy, now))
     else:
-        silent = silence(node)
+        silent = silence_condition(node)
         count, what = _of_report(report, health) if silent is None else (0, _of_silence(silent))
     done = what_was_done(state, node, health, memory, policy, now)
     return (state.value, count, *what, done, testing)
 
 
-def _is_quiet(node: Node, health: NodeHealth | Unusable | None) -> bool:
+def _is_quiet(node: Node, health: NodeHealth | UnusableHealth | None) -> bool:
     """It passes, and nothing else is to be said of it; most nodes of a fleet are found so without reading them through.
 
     The label is the leader's word after it has read the NodeHealth: it makes sense, and its agent is not silent.
@@ -79,55 +80,62 @@ def _is_quiet(node: Node, health: NodeHealth | Unusable | None) -> bool:
 
 
 def state_of(
-    node: Node, health: NodeHealth | Unusable | None, memory: Memory, report: Report, policy: Policy, now: float
-) -> State:
+    node: Node,
+    health: NodeHealth | UnusableHealth | None,
+    memory: NodeRecord,
+    report: NodeReport,
+    policy: Policy,
+    now: float,
+) -> RowState:
     if not is_managed(node):
-        return State.UNMANAGED
+        return RowState.UNMANAGED
     faults = [fault for fault in memory.open if _asks(fault, policy, now)]
     if held_taints(node, memory):
-        return State.PROVING if is_proving(health) or all(fault.over for fault in faults) else State.TAINTED
+        return RowState.PROVING if is_proving(health) or all(fault.over for fault in faults) else RowState.TAINTED
     if any(not fault.over for fault in faults):
-        return State.WAITING
+        return RowState.WAITING
     if memory.open:
-        return State.FAILING
+        return RowState.FAILING
     if any(taint.key == STARTUP_KEY for taint in node.spec.taints):
-        return State.NEW
-    if not report.known or silence(node) is not None:
-        return State.UNKNOWN
+        return RowState.NEW
+    if not report.known or silence_condition(node) is not None:
+        return RowState.UNKNOWN
     match report.verdict:
         case Verdict.FAIL:
-            return State.FAILING
+            return RowState.FAILING
         case Verdict.UNKNOWN:
-            return State.UNKNOWN
+            return RowState.UNKNOWN
         case Verdict.WARN:
-            return State.WARNING
-    return State.TESTING if isinstance(health, NodeHealth) and under_test(health) else State.PASSING
+            return RowState.WARNING
+    return RowState.TESTING if isinstance(health, NodeHealth) and check_under_test(health) else RowState.PASSING
 
 
 def _asks(fault: Fault, policy: Policy, now: float) -> bool:
     """The policy in force has a taint for it, and it has been open for long enough."""
-    want = wanted(fault, policy)
+    want = match_policy(fault, policy)
     return want.taint is not None and confirmed_at(fault, want, now) <= now
 
 
-def held_taints(node: Node, memory: Memory) -> list[OurTaint]:
+def held_taints(node: Node, memory: NodeRecord) -> list[OurTaint]:
     """Taints of ours that are on the node."""
-    return [taint for taint in map(ours, node.spec.taints) if taint in memory.ours]
+    return [taint for taint in map(as_our_taint, node.spec.taints) if taint in memory.ours]
 
 
-def is_proving(health: NodeHealth | Unusable | None) -> bool:
+def is_proving(health: NodeHealth | UnusableHealth | None) -> bool:
     """A request for proof stands there without its answer."""
     if not isinstance(health, NodeHealth):
         return False
-    return any(asked_by(request) and finished(health, request) is None for request in health.spec.requests)
+    return any(
+        read_proof_request(request) and final_answer(health, request) is None for request in health.spec.requests
+    )
 
 
-def worst(memory: Memory, policy: Policy, now: float) -> Fault:
+def worst_fault(memory: NodeRecord, policy: Policy, now: float) -> Fault:
     """The open fault to show: one that asks for a taint before the others, and what is not over first of all."""
     return min(memory.open, key=lambda fault: (bool(fault.over), not _asks(fault, policy, now)))
 
 
-def silence(node: Node) -> NodeCondition | None:
+def silence_condition(node: Node) -> NodeCondition | None:
     """The condition that says that the node's agent is silent: what it has reported is of the past."""
     return next((c for c in node.status.conditions if c.type == CONDITION and c.reason == SILENT[2]), None)
 
@@ -142,7 +150,7 @@ def _of_fault(fault: Fault) -> What:
     return int(seconds(fault.since)), fault.check, fault.component, fault.reason, fault.fault_class, message
 
 
-def _of_report(report: Report, health: NodeHealth | Unusable | None) -> tuple[int, What]:
+def _of_report(report: NodeReport, health: NodeHealth | UnusableHealth | None) -> tuple[int, What]:
     """Number of findings as bad as the verdict, and the first of them."""
     if not report.known:
         seen = int(seconds(health.status.observed_at)) if isinstance(health, NodeHealth) else 0
@@ -159,39 +167,41 @@ def _of_report(report: Report, health: NodeHealth | Unusable | None) -> tuple[in
 
 
 def what_was_done(
-    state: State,
+    state: RowState,
     node: Node,
-    health: NodeHealth | Unusable | None,
-    memory: Memory,
+    health: NodeHealth | UnusableHealth | None,
+    memory: NodeRecord,
     policy: Policy,
     now: float,
 ) -> str:
     """In words, for the line below a node's fault. Times are left to the browser: ``{1700000000}`` is one."""
     match state:
-        case State.WAITING:
-            return f"no taint: {withheld_of(node) or 'it is being decided'}"
-        case State.TAINTED:
-            return f"tainted by rule {wanted(worst(memory, policy, now), policy).rule or 'none'}"
-        case State.PROVING if is_proving(health):
+        case RowState.WAITING:
+            return f"no taint: {withheld_reason(node) or 'it is being decided'}"
+        case RowState.TAINTED:
+            return f"tainted by rule {match_policy(worst_fault(memory, policy, now), policy).rule or 'none'}"
+        case RowState.PROVING if is_proving(health):
             return "still tainted, proof is under way"
-        case State.PROVING:
-            until = max((held_until(f, wanted(f, policy), memory, policy) for f in memory.open if f.over), default=0.0)
+        case RowState.PROVING:
+            until = max(
+                (held_until(f, match_policy(f, policy), memory, policy) for f in memory.open if f.over), default=0.0
+            )
             return f"over, held until {{{int(until)}}}" if until else "still tainted"
-        case State.FAILING if memory.open:
-            return _not_tainted(worst(memory, policy, now), policy, now)
-        case State.FAILING | State.WARNING:
+        case RowState.FAILING if memory.open:
+            return _not_tainted(worst_fault(memory, policy, now), policy, now)
+        case RowState.FAILING | RowState.WARNING:
             return "told by an Event, no taint"
-        case State.UNKNOWN:
+        case RowState.UNKNOWN:
             return "not measured, no taint"
-        case State.NEW:
+        case RowState.NEW:
             return "takes no jobs before its first full pass"
-        case State.UNMANAGED:
+        case RowState.UNMANAGED:
             return "left alone: muster.dev/managed=false"
     return ""
 
 
 def _not_tainted(fault: Fault, policy: Policy, now: float) -> str:
-    want = wanted(fault, policy)
+    want = match_policy(fault, policy)
     if want.quarantine:
         return f"{fault.component} is kept out of use, rule {want.rule}"
     if want.taint is None:

@@ -4,24 +4,20 @@
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
-from pydantic.alias_generators import to_camel
+from pydantic import Field
 
 from muster_tainter.policy.heavy_checks import Duration, Nodes, NodesIfAny
+from muster_tainter.policy.strict_model import StrictModel
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=False)
-
-
-class Rate(_Strict):
+class TaintRate(StrictModel):
     """At most ``nodes`` of the pool are newly tainted in any ``within`` seconds."""
 
     nodes: Nodes
     within: Duration
 
 
-class Budget(_Strict):
+class Budget(StrictModel):
     """How many nodes of a pool the tainter may take away; what is left out is not limited. Shares are of the nodes that
     the pool (or its part in the domain) has, and are rounded up.
 
@@ -35,10 +31,10 @@ class Budget(_Strict):
     tainted: NodesIfAny = None
     per_domain: NodesIfAny = None
     healthy_per_domain: NodesIfAny = None
-    rate: Rate | None = None
+    rate: TaintRate | None = None
 
 
-class Incidents(_Strict):
+class Incidents(StrictModel):
     """One check's reason that opens on so many nodes, each within so many seconds of the next, is one incident."""
 
     nodes: Annotated[int, Field(ge=2, le=100_000)] = 3

@@ -16,14 +16,14 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from muster_checks.base.user_yaml import field_path
-from muster_tainter.policy.budgets import Budget, Incidents, Rate
+from muster_tainter.policy.budgets import Budget, Incidents, TaintRate
 from muster_tainter.policy.heavy_checks import HeavyTesting, PoolTesting
-from muster_tainter.policy.manifest_files import BadFile, with_files
+from muster_tainter.policy.manifest_files import BadFile, insert_files
 from muster_tainter.policy.pools import Pool, Selector
 from muster_tainter.policy.recovery import HoldDown, Proof
 from muster_tainter.policy.repair import REPAIRED, Create, Drain, Job, Quarantine, Remedy, Repair
 from muster_tainter.policy.rules import DeadMan, Match, Policy, Rule, SilentTaint, TaintSpec
-from muster_tainter.policy.sources import MODELS as SOURCES
+from muster_tainter.policy.sources import SOURCE_MODELS as SOURCES
 from muster_tainter.policy.sources import Sources
 
 SIZE_LIMIT = 1 << 20  # bytes; a ConfigMap holds no more
@@ -86,7 +86,7 @@ def parse_policy(text: str, name: str = "policy.yaml", folder: Path | None = Non
         raise PolicyError(f"{name}: expected a mapping with the key rules")
     try:
         if folder is not None:
-            with_files(data, lambda file: _yaml(_read(folder / file)))
+            insert_files(data, lambda file: _yaml(_read(folder / file)))
     except BadFile as error:
         raise PolicyError(f"{name}: {error}") from error
     try:
@@ -151,7 +151,7 @@ _MODELS: dict[tuple[type[BaseModel], str], type[BaseModel]] = {
     (Pool, "selector"): Selector,
     (Pool, "testing"): PoolTesting,
     (Pool, "budget"): Budget,
-    (Budget, "rate"): Rate,
+    (Budget, "rate"): TaintRate,
     (Policy, "testing"): HeavyTesting,
     (Policy, "holdDown"): HoldDown,
     (Policy, "incidents"): Incidents,

@@ -9,8 +9,9 @@ import re
 from dataclasses import dataclass
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
-from pydantic.alias_generators import to_camel
+from pydantic import BeforeValidator, Field, field_validator
+
+from muster_tainter.policy.strict_model import StrictModel
 
 DAY_S = 86_400.0
 _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": DAY_S}
@@ -46,7 +47,7 @@ def _at_once(value: object) -> object:
     return AtOnce(percent=int(match[1]))
 
 
-def time_of(value: object, *, least_s: float = 1.0) -> float:
+def parse_duration(value: object, *, least_s: float = 1.0) -> float:
     """``value`` in seconds. Raises ValueError."""
     match = _TIME.fullmatch(value) if isinstance(value, str) else None
     seconds = float(match[1]) * _UNITS_S[match[2]] if match else -1.0
@@ -70,17 +71,13 @@ def check_names(names: tuple[str, ...]) -> tuple[str, ...]:
 
 Nodes = Annotated[AtOnce, BeforeValidator(_at_once)]
 NodesIfAny = Annotated[AtOnce | None, BeforeValidator(_at_once)]
-Duration = Annotated[float, BeforeValidator(time_of)]
-AnyDuration = Annotated[float, BeforeValidator(lambda value: time_of(value, least_s=0.0))]
+Duration = Annotated[float, BeforeValidator(parse_duration)]
+AnyDuration = Annotated[float, BeforeValidator(lambda value: parse_duration(value, least_s=0.0))]
 """In seconds; 0s is allowed."""
 Checks = Annotated[tuple[str, ...], BeforeValidator(_listed), Field(max_length=16)]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=False)
-
-
-class PoolTesting(_Strict):
+class PoolTesting(StrictModel):
     """at_once: None: only the whole fleet's cap counts. post_flight: asked for when a job's end leaves a node idle;
     pre_flight: what a node has to pass before it loses the taint ``muster.dev/startup``."""
 
@@ -91,7 +88,7 @@ class PoolTesting(_Strict):
     _names = field_validator("post_flight", "pre_flight")(check_names)
 
 
-class HeavyTesting(_Strict):
+class HeavyTesting(StrictModel):
     """at_once:  over the whole fleet. By default 5 %: a round of pciebw, gpumem and dcgm takes about three minutes, so
                  an idle fleet is through in an hour, which is how often heavy checks are due by default; and at any
                  moment nineteen nodes of twenty are as free for jobs as they look

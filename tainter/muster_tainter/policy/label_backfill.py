@@ -25,7 +25,7 @@ class _Labelled(msgspec.Struct, frozen=True):
     metadata: Metadata
 
 
-class LateLabels:
+class LabelBackfill:
     """path: of Nodes. policy: the one in force. on_labels: called when what it looks at is there."""
 
     def __init__(

@@ -13,7 +13,7 @@ class BadFile(Exception):
     """Where in the policy, what was found, what is allowed."""
 
 
-def with_files(data: dict[Any, Any], read: Callable[[str], object]) -> None:
+def insert_files(data: dict[Any, Any], read: Callable[[str], object]) -> None:
     """Puts what the files hold where their names stand, in ``data`` itself. read: the parsed file of that name; raises
     ValueError, OSError. Raises BadFile. What is not shaped as a policy is left for others to complain of."""
     for where, way, named in _named(data):

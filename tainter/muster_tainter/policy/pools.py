@@ -7,20 +7,16 @@ the first of them.
 from collections.abc import Mapping
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
-from pydantic.alias_generators import to_camel
+from pydantic import Field, field_validator
 
 from muster_tainter.policy import label_syntax as kubernetes_labels
 from muster_tainter.policy.budgets import Budget
 from muster_tainter.policy.heavy_checks import PoolTesting
 from muster_tainter.policy.repair import Drain, Repair
+from muster_tainter.policy.strict_model import StrictModel
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=False)
-
-
-class Selector(_Strict):
+class Selector(StrictModel):
     """A node is chosen that has all these labels; no label chooses every node."""
 
     match_labels: dict[str, str] = Field(default_factory=dict, max_length=16)
@@ -39,7 +35,7 @@ class Selector(_Strict):
         return all(labels.get(key) == value for key, value in self.match_labels.items())
 
 
-class Pool(_Strict):
+class Pool(StrictModel):
     """domain: label of Nodes; those with one value of it fail together (a rack, a switch, a power feed)
     drain, repair: None: its tainted nodes are not drained, not repaired
     """

@@ -9,11 +9,11 @@ import re
 from dataclasses import dataclass
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
-from pydantic.alias_generators import to_camel
+from pydantic import Field, field_validator, model_validator
 
 from muster_kube.nodehealth import CheckRequest
 from muster_tainter.policy.heavy_checks import AnyDuration, Checks, Duration, check_names
+from muster_tainter.policy.strict_model import StrictModel
 
 MANAGER = "muster-tainter-proof"
 ID_PREFIX = "proof-"
@@ -26,11 +26,7 @@ KERNEL_LOG_CHECKS = frozenset({"dmesg", "loki", "podlog"})
 FOREIGN_CHECKS = frozenset({"agent", "condition"})
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=False)
-
-
-class Proof(_Strict):
+class Proof(StrictModel):
     """checks:   beside the failed check itself
     passes:   runs in a row that have to pass, ``interval`` seconds after one another. By default three, as one pass
               of a part that fails now and then is luck: one that fails every second time passes three in one of eight
@@ -63,7 +59,7 @@ class ProofCheck:
 
 
 @dataclass(frozen=True)
-class Asked:
+class ProofRequest:
     """A request for proof, by its id. at: seconds since the epoch; what happened since then it does not prove over."""
 
     digest: str
@@ -74,13 +70,13 @@ class Asked:
         return f"{ID_PREFIX}{self.digest}-{int(self.at)}"
 
 
-def asked_by(request: CheckRequest) -> Asked | None:
+def read_proof_request(request: CheckRequest) -> ProofRequest | None:
     """None: no request for proof of ours."""
     match = _ID.fullmatch(request.id)
-    return Asked(match[1], float(match[2])) if match and request.by == MANAGER else None
+    return ProofRequest(match[1], float(match[2])) if match and request.by == MANAGER else None
 
 
-class HoldDown(_Strict):
+class HoldDown(StrictModel):
     """A fault that is over keeps its taint for ``base * (2 ** p - 1)`` seconds, at most ``longest``, where p is the
     penalty of that node and check: how often such a fault was over before, halved every ``half_life``.
 

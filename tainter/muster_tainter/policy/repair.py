@@ -10,12 +10,12 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator, model_validator
-from pydantic.alias_generators import to_camel
+from pydantic import Field, JsonValue, field_validator, model_validator
 
 from muster_checks.base.vocabulary import FaultClass
 from muster_tainter.policy import label_syntax
 from muster_tainter.policy.heavy_checks import AtOnce, Duration, Nodes
+from muster_tainter.policy.strict_model import StrictModel
 
 # mildest first: what a later one does, cures what an earlier one would have
 REPAIRED: tuple[FaultClass, ...] = (FaultClass.RESET, FaultClass.REBOOT, FaultClass.REPLACE, FaultClass.CONTACT)
@@ -37,11 +37,7 @@ _WORDS = {
 Manifest = dict[str, JsonValue]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=False)
-
-
-class Drain(_Strict):
+class Drain(StrictModel):
     """What becomes of the pods on a node that is tainted.
 
     when:  completion: nothing is evicted; after: what is still there ``after`` seconds after the taint is; now: at once
@@ -80,14 +76,14 @@ def variables(template: JsonValue) -> frozenset[str]:
     return frozenset(name for text in _texts(template) for name in _VARIABLE.findall(text))
 
 
-def filled(template: JsonValue, values: Mapping[str, str]) -> JsonValue:
+def fill_template(template: JsonValue, values: Mapping[str, str]) -> JsonValue:
     """A copy with every variable replaced. Raises KeyError for one without a value."""
     if isinstance(template, str):
         return _VARIABLE.sub(lambda match: values[match[1]], template)
     if isinstance(template, list):
-        return [filled(item, values) for item in template]
+        return [fill_template(item, values) for item in template]
     if isinstance(template, dict):
-        return {key: filled(item, values) for key, item in template.items()}
+        return {key: fill_template(item, values) for key, item in template.items()}
     return template
 
 
@@ -108,7 +104,7 @@ def _mapping(value: JsonValue, where: str) -> dict[str, JsonValue]:
     return value
 
 
-class Job(_Strict):
+class Job(StrictModel):
     """A Job (batch/v1) is made. template: its manifest; apiVersion, kind and metadata.name need not be said."""
 
     template: Manifest
@@ -136,7 +132,7 @@ class Job(_Strict):
         return template
 
 
-class Create(_Strict):
+class Create(StrictModel):
     """An object of any kind is made, and deleted when the attempt is over. A metadata.name that is not said is the
     tainter's own for each attempt."""
 
@@ -157,7 +153,7 @@ class Create(_Strict):
         return manifest
 
 
-class Remedy(_Strict):
+class Remedy(StrictModel):
     """How faults of one class are repaired: by exactly one of job, annotate (the Node) and create.
 
     attempts: so many; wait: one of them has so many seconds to prove itself, before the next begins
@@ -197,7 +193,7 @@ class Remedy(_Strict):
         return self.create.manifest if self.create is not None else {**(self.annotate or {})}
 
 
-class Repair(_Strict):
+class Repair(StrictModel):
     """By class of fault; what is left out is not repaired. at_once: nodes of the pool under repair at a time."""
 
     at_once: Nodes = AtOnce(1)
@@ -222,7 +218,7 @@ class Repair(_Strict):
         return getattr(self, fault_class) if fault_class in REPAIRED else None
 
 
-class Quarantine(_Strict):
+class Quarantine(StrictModel):
     """ipus: so many IPUs at most are kept out of use at a time. By default 16, an IPU-POD16: four IPU-Machines.
 
     share: nor more than this share of ``fleet``, which is how many IPUs there are: nobody here can count them

@@ -12,8 +12,7 @@ from fnmatch import translate
 from functools import cached_property
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
-from pydantic.alias_generators import to_camel
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from muster_checks.base.vocabulary import FaultClass
 from muster_kube.api.objects import Taint
@@ -24,6 +23,7 @@ from muster_tainter.policy.pools import Pool
 from muster_tainter.policy.recovery import FOREIGN_CHECKS, KERNEL_LOG_CHECKS, HoldDown, Proof, ProofCheck
 from muster_tainter.policy.repair import Quarantine
 from muster_tainter.policy.sources import Sources
+from muster_tainter.policy.strict_model import StrictModel
 
 Effect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
 
@@ -74,14 +74,10 @@ def _checked_patterns(patterns: tuple[str, ...]) -> tuple[str, ...]:
     return patterns
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=False)
-
-
 Globs = Annotated[tuple[str, ...], BeforeValidator(_listed), Field(min_length=1)]
 
 
-class Match(_Strict):
+class Match(StrictModel):
     """Which findings a rule is for; a field that is left out matches all. Patterns: ``*``, ``?`` and ``[...]``.
 
     correlated: only where at least so many other nodes found the same at the same time (policy's ``incidents.within``)
@@ -129,7 +125,7 @@ class Match(_Strict):
         return True
 
 
-class TaintSpec(_Strict):
+class TaintSpec(StrictModel):
     key: str = DEFAULT_KEY
     value: str = "true"
     effect: Effect = "NoSchedule"
@@ -159,7 +155,7 @@ Action = Literal["taint", "drain", "quarantine", "event", "ignore"]
 _TAINTING = ("taint", "drain")
 
 
-class Rule(_Strict):
+class Rule(StrictModel):
     """What is done about findings that ``match``, and what ends it.
 
     wait (``for``): a fault is acted upon once it has been open for so long, in seconds; what goes before leaves nothing
@@ -234,7 +230,7 @@ class SilentTaint(TaintSpec):
     key: str = OUR_PREFIX + "unknown"
 
 
-class DeadMan(_Strict):
+class DeadMan(StrictModel):
     """What a node is whose agent is silent: no pod of it has been ready there for ``grace`` seconds.
 
     action: event: it is said, on the Node and by its label; taint: the node is tainted, too, under its budgets;
@@ -265,7 +261,7 @@ class DeadMan(_Strict):
 ALWAYS_LISTED = ("kube-controller-manager", "kubelet")
 
 
-class Policy(_Strict):
+class Policy(StrictModel):
     rules: tuple[Rule, ...]
     pools: Annotated[tuple[Pool, ...], Field(max_length=64)] = ()
     incidents: Incidents = Incidents()

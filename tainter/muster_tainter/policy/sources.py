@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
-from pydantic.alias_generators import to_camel
+from pydantic import BaseModel, BeforeValidator, Field, field_validator, model_validator
 
 from muster_checks.base.vocabulary import FaultClass, Verdict
 from muster_checks.dmesg.catalogue.match import Pattern
 from muster_tainter.policy.heavy_checks import Duration
+from muster_tainter.policy.strict_model import StrictModel
 
 QUERY_LIMIT = 5120  # characters: Loki's own default for a query
 PATTERN_LIMIT = 1024  # characters
@@ -46,11 +46,7 @@ def _statuses(value: object) -> object:
     return (str(value),) if isinstance(value, bool) else _listed(value)
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=False)
-
-
-class LinePattern(_Strict):
+class LinePattern(StrictModel):
     """A line that ``pattern`` (RE2) stands in is the finding ``name`` on its node.
 
     verdict: WARN unless said otherwise: anybody can write anything into the log of a pod
@@ -86,7 +82,7 @@ class LinePattern(_Strict):
         return Verdict(self.verdict)
 
 
-class _Lines(_Strict):
+class _Lines(StrictModel):
     """query: a LogQL log query; its answer must be lines, not numbers. node_label: holds the node's name."""
 
     query: Annotated[str, Field(max_length=QUERY_LIMIT)]
@@ -144,7 +140,7 @@ class PodLines(_Lines):
         return self
 
 
-class Loki(_Strict):
+class LokiSource(StrictModel):
     """Where Loki answers, and what it is asked.
 
     tenant:     X-Scope-OrgID; several with | between
@@ -208,7 +204,7 @@ class Loki(_Strict):
         return self
 
 
-class ConditionRule(_Strict):
+class ConditionRule(StrictModel):
     """A Node condition that somebody else sets (node-problem-detector, a cloud's agent, a device plug-in).
 
     While it has one of ``status`` and its reason is covered, the node has the finding (``condition``, ``host``,
@@ -247,11 +243,11 @@ class ConditionRule(_Strict):
         return status in self.status and ("*" in self.reason or self._compiled.match(reason) is not None)
 
 
-class Sources(_Strict):
+class Sources(StrictModel):
     """Beside NodeHealth, which needs no word."""
 
     conditions: Annotated[tuple[ConditionRule, ...], Field(max_length=64)] = ()
-    loki: Loki | None = None
+    loki: LokiSource | None = None
 
     @model_validator(mode="after")
     def _types_once(self) -> Self:
@@ -272,11 +268,11 @@ class Sources(_Strict):
 
 
 # which model stands under a key of another one, for errors that list what may stand there
-MODELS: dict[tuple[type[BaseModel], str], type[BaseModel]] = {
+SOURCE_MODELS: dict[tuple[type[BaseModel], str], type[BaseModel]] = {
     (Sources, "conditions"): ConditionRule,
-    (Sources, "loki"): Loki,
-    (Loki, "kernel"): KernelLines,
-    (Loki, "pods"): PodLines,
+    (Sources, "loki"): LokiSource,
+    (LokiSource, "kernel"): KernelLines,
+    (LokiSource, "pods"): PodLines,
     (KernelLines, "patterns"): LinePattern,
     (PodLines, "patterns"): LinePattern,
 }

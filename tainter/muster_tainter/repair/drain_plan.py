@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from muster_kube.api.objects import Api, Container, Metadata, Node, Taint
 from muster_kube.api.times import seconds
 from muster_tainter.faults.desired_state import is_managed
-from muster_tainter.faults.node_record import LOST_CHECK, Fault, Memory, ours, read_memory
-from muster_tainter.faults.policy_match import confirmed_at, wanted
+from muster_tainter.faults.node_record import LOST_CHECK, Fault, NodeRecord, as_our_taint, read_record
+from muster_tainter.faults.policy_match import confirmed_at, match_policy
 from muster_tainter.policy.repair import AT_ONCE, LABEL, Drain
 from muster_tainter.policy.rules import SILENT, Policy
 
@@ -22,14 +22,14 @@ _KUBERNETES_OWN = "kubernetes.io"
 _IPU_JOB = ("graphcore.ai/", "IPUJob")  # its pods hold IPUs without any resource of the node's
 
 
-class Toleration(Api, frozen=True):
+class DrainToleration(Api, frozen=True):
     key: str = ""
     operator: str = ""
     value: str = ""
     effect: str = ""
 
 
-class Claim(Api, frozen=True):
+class DrainClaim(Api, frozen=True):
     name: str = ""
 
 
@@ -37,8 +37,8 @@ class DrainPodSpec(Api, frozen=True):
     node_name: str = ""
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
-    tolerations: tuple[Toleration, ...] = ()
-    resource_claims: tuple[Claim, ...] = ()
+    tolerations: tuple[DrainToleration, ...] = ()
+    resource_claims: tuple[DrainClaim, ...] = ()
 
 
 class DrainPodStatus(Api, frozen=True):
@@ -58,7 +58,7 @@ class DrainPod(Api, frozen=True):
 
 
 @dataclass(frozen=True)
-class Order:
+class DrainOrder:
     """A node that is to be empty of pods. since: of what is to be done about it, in seconds since the epoch; taints:
     ours on it; faults: why; asked: by the policy, not only for a repair's sake."""
 
@@ -76,7 +76,7 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Pods:
+class SortedPods:
     """evict: go now; left: are waited for before the node is empty enough for a repair (those among them that go, or
     are going); look_at: time alone changes this then."""
 
@@ -85,7 +85,7 @@ class Pods:
     look_at: float = _NEVER
 
 
-def acted_on(node: Node, memory: Memory, policy: Policy, now: float) -> tuple[Fault, ...]:
+def faults_to_act_on(node: Node, memory: NodeRecord, policy: Policy, now: float) -> tuple[Fault, ...]:
     """Open faults whose taint of ours is on the node, that are not over and known for what they are.
 
     What is over and only held is as good as gone, a silent agent says nothing of its node, and of a taint whose memory
@@ -93,27 +93,27 @@ def acted_on(node: Node, memory: Memory, policy: Policy, now: float) -> tuple[Fa
     """
     if not is_managed(node) or node.metadata.deletion_timestamp:
         return ()
-    there = {ours(taint) for taint in node.spec.taints} & set(memory.ours)
+    there = {as_our_taint(taint) for taint in node.spec.taints} & set(memory.ours)
     result = []
     for fault in memory.open:
         if fault.over or fault.check == LOST_CHECK or fault.key == SILENT:
             continue
-        want = wanted(fault, policy)
+        want = match_policy(fault, policy)
         if want.taint is not None and want.taint in there and confirmed_at(fault, want, now) <= now:
             result.append(fault)
     return tuple(result)
 
 
-def order_for(node: Node, policy: Policy, now: float) -> Order | None:
+def find_drain_order(node: Node, policy: Policy, now: float) -> DrainOrder | None:
     """None: its pods are nobody's business."""
-    memory = read_memory(node)
+    memory = read_record(node)
     if not memory.ours:
         return None
-    faults = acted_on(node, memory, policy, now)
+    faults = faults_to_act_on(node, memory, policy, now)
     if not faults:
         return None
     pool = policy.pool_of(node.metadata.labels)
-    asking = tuple(fault for fault in faults if wanted(fault, policy).drain)
+    asking = tuple(fault for fault in faults if match_policy(fault, policy).drain)
     if pool is not None and pool.drain is not None:
         drain, asking = pool.drain, faults
     elif asking:
@@ -123,11 +123,11 @@ def order_for(node: Node, policy: Policy, now: float) -> Order | None:
     else:
         return None
     since = max(seconds(memory.tainted), min(seconds(fault.since) for fault in asking or faults))
-    taints = tuple(taint for taint in node.spec.taints if ours(taint) in memory.ours)
-    return Order(drain, since, taints, asking or faults, asked=bool(asking))
+    taints = tuple(taint for taint in node.spec.taints if as_our_taint(taint) in memory.ours)
+    return DrainOrder(drain, since, taints, asking or faults, asked=bool(asking))
 
 
-def sort_pods(pods: Iterable[DrainPod], order: Order, now: float) -> Pods:
+def sort_pods(pods: Iterable[DrainPod], order: DrainOrder, now: float) -> SortedPods:
     """What becomes of each of a node's ``pods``."""
     evict, left = [], []
     waits = False
@@ -143,7 +143,7 @@ def sort_pods(pods: Iterable[DrainPod], order: Order, now: float) -> Pods:
                 evict.append(pod)
             else:
                 waits = True
-    return Pods(tuple(evict), tuple(left), order.evict_at if waits else _NEVER)
+    return SortedPods(tuple(evict), tuple(left), order.evict_at if waits else _NEVER)
 
 
 def is_left_alone(pod: DrainPod) -> bool:
@@ -178,7 +178,7 @@ def _tolerates(pod: DrainPod, taints: tuple[Taint, ...]) -> bool:
     return all(any(_covers(toleration, taint) for toleration in pod.spec.tolerations) for taint in taints)
 
 
-def _covers(toleration: Toleration, taint: Taint) -> bool:
+def _covers(toleration: DrainToleration, taint: Taint) -> bool:
     """As k8s.io/api/core/v1, Toleration.ToleratesTaint."""
     if toleration.effect and toleration.effect != taint.effect:
         return False

@@ -9,8 +9,7 @@ end. No watch over all pods of a fleet is held for the few nodes that are draine
 import asyncio
 import logging
 import random
-import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
@@ -19,13 +18,13 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from muster_checks.base.vocabulary import shorten
 from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import ApiError, ConfigError, Conflict, NotFound, TooManyRequests
-from muster_kube.api.objects import Node
 from muster_kube.controller.backoff import Backoff
-from muster_tainter.faults.desired_state import Notice, describe
 from muster_tainter.faults.node_record import ANNOTATION
+from muster_tainter.faults.wording import Notice, describe_fault
+from muster_tainter.fleet.interface import Fleet
+from muster_tainter.fleet.replica import Replica
 from muster_tainter.periodic import Rounds
-from muster_tainter.policy.rules import Policy
-from muster_tainter.repair.drain_plan import DrainPod, Order, Pods, order_for, sort_pods
+from muster_tainter.repair.drain_plan import DrainOrder, DrainPod, SortedPods, find_drain_order, sort_pods
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +51,7 @@ class _Draining:
     """One node. look_at: on the monotonic clock; blocked: looks in a row in which an eviction was refused; said: the
     last Event; empty: no pod that is waited for was there at the last look."""
 
-    order: Order
+    order: DrainOrder
     look_at: float = 0.0
     blocked: int = 0
     waiting: bool = False
@@ -61,42 +60,15 @@ class _Draining:
 
 
 class Evictor:
-    """node, names: what is known now of one, and of which there are; withheld: why nothing may begin now
-    tell: an Event on a node; on_empty: called when the last pod that is waited for has gone
-    idle: set while no taint waits to be written
+    """on_empty: called when the last pod that is waited for has gone from a node"""
 
-    now: seconds since the epoch; clock: monotonic
-    """
-
-    def __init__(
-        self,
-        client: KubeClient,
-        policy: Callable[[], Policy],
-        registry: CollectorRegistry,
-        *,
-        node: Callable[[str], Node | None],
-        names: Callable[[], Collection[str]],
-        withheld: Callable[[], str],
-        tell: Callable[[Node, Notice], None],
-        may_write: Callable[[], bool],
-        idle: asyncio.Event,
-        dry_run: bool = False,
-        now: Callable[[], float] = time.time,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, client: KubeClient, fleet: Fleet, replica: Replica, registry: CollectorRegistry) -> None:
         self._client = client
-        self._policy = policy
-        self._node = node
-        self._names = names
-        self._withheld = withheld
-        self._tell = tell
-        self._may_write = may_write
+        self._fleet = fleet
+        self._replica = replica
         self.on_empty: Callable[[str], None] = lambda _: None
-        self._dry_run = dry_run
-        self._now = now
-        self._clock = clock
         self._rng = random.Random()  # noqa: S311 - spreads load, guards nothing
-        self.rounds = Rounds("drains", idle, least_s=LEAST_S, backoff=_BLOCKED)
+        self.rounds = Rounds("drains", fleet.taints_idle, least_s=LEAST_S, backoff=_BLOCKED)
         self._nodes: dict[str, _Draining] = {}
         self._version = ""  # of the Evictions that this API server takes
         self._evictions = Counter(
@@ -112,7 +84,7 @@ class Evictor:
 
     def look_at_all(self) -> None:
         """The policy may be another one, or what withholds has changed."""
-        self.rounds.changed.update(self._names())
+        self.rounds.changed.update(self._fleet.nodes)
         self.rounds.wake()
 
     def is_empty(self, name: str) -> bool:
@@ -125,7 +97,7 @@ class Evictor:
         known = self._nodes.get(name)
         if known is None:
             return False
-        pods = sort_pods(await self._pods_of(name, fresh=True), known.order, self._now())
+        pods = sort_pods(await self._pods_of(name, fresh=True), known.order, self._replica.now())
         if pods.left:
             known.empty = False
             self.note(name)
@@ -133,7 +105,7 @@ class Evictor:
 
     async def run(self) -> None:
         """Until cancelled."""
-        if self._dry_run:
+        if self._replica.dry_run:
             return
         self.look_at_all()
         try:
@@ -142,13 +114,13 @@ class Evictor:
             self._nodes.clear()
 
     async def _once(self) -> float:
-        return await self.look() - self._clock()
+        return await self.look() - self._replica.clock()
 
     async def look(self) -> float:
         """Once at every node whose turn it is. Returns when the next one's is, on the monotonic clock."""
         while self.rounds.changed:
             self._look_at(self.rounds.changed.pop())
-        for name in [name for name, each in self._nodes.items() if each.look_at <= self._clock()]:
+        for name in [name for name, each in self._nodes.items() if each.look_at <= self._replica.clock()]:
             try:
                 await self._visit(name)
             except (ApiError, ConfigError) as error:
@@ -160,10 +132,10 @@ class Evictor:
         return min((each.look_at for each in self._nodes.values()), default=float("inf"))
 
     def _look_at(self, name: str) -> None:
-        node = self._node(name)
+        node = self._fleet.node(name)
         order = None
         if node is not None and ANNOTATION in node.metadata.annotations:
-            order = order_for(node, self._policy(), self._now())
+            order = find_drain_order(node, self._fleet.policy(), self._replica.now())
         if order is None:
             self._nodes.pop(name, None)
             return
@@ -172,24 +144,24 @@ class Evictor:
             self._nodes[name] = _Draining(order)
         else:
             known.order = order
-            known.look_at = min(known.look_at, self._clock() + (AFTER_EVICTION_S if known.blocked else 0.0))
+            known.look_at = min(known.look_at, self._replica.clock() + (AFTER_EVICTION_S if known.blocked else 0.0))
 
     async def _visit(self, name: str) -> None:
         known = self._nodes[name]
-        pods = sort_pods(await self._pods_of(name), known.order, self._now())
+        pods = sort_pods(await self._pods_of(name), known.order, self._replica.now())
         refused = ""
-        if pods.evict and not self._withheld():
+        if pods.evict and not self._fleet.withheld():
             refused = await self._evict(name, known, pods)
         self._plan_next(known, pods, refused)
         self._say(name, known, pods, refused)
 
-    def _plan_next(self, known: _Draining, pods: Pods, refused: str) -> None:
-        at = self._clock()
+    def _plan_next(self, known: _Draining, pods: SortedPods, refused: str) -> None:
+        at = self._replica.clock()
         known.blocked = known.blocked + 1 if refused else 0
         known.waiting = bool(pods.left) and not pods.evict
         if refused:
             known.look_at = at + _BLOCKED.delay_s(known.blocked, self._rng)
-        elif pods.evict and not self._withheld():
+        elif pods.evict and not self._fleet.withheld():
             known.look_at = at + AFTER_EVICTION_S
         elif pods.left:
             waiting = sum(each.waiting for each in self._nodes.values())
@@ -199,14 +171,14 @@ class Evictor:
         else:
             known.look_at = float("inf")
         if pods.look_at != float("inf"):
-            known.look_at = min(known.look_at, at + max(0.0, pods.look_at - self._now()))
+            known.look_at = min(known.look_at, at + max(0.0, pods.look_at - self._replica.now()))
 
     def _failed(self, name: str, error: Exception) -> None:
         log.warning("the pods of node %s cannot be looked at or evicted now: %s", name, error)
         known = self._nodes.get(name)
         if known is not None:
             known.blocked += 1
-            known.look_at = self._clock() + _BLOCKED.delay_s(known.blocked, self._rng)
+            known.look_at = self._replica.clock() + _BLOCKED.delay_s(known.blocked, self._rng)
 
     async def _pods_of(self, name: str, *, fresh: bool = False) -> list[DrainPod]:
         """From the server's cache, or (fresh) as it is now."""
@@ -216,11 +188,11 @@ class Evictor:
         page = await self._client.list_page("/api/v1/pods", DrainPod, params=params)
         return page.items
 
-    async def _evict(self, name: str, known: _Draining, pods: Pods) -> str:
+    async def _evict(self, name: str, known: _Draining, pods: SortedPods) -> str:
         """What refused, in words; empty: nothing did."""
         version = await self._eviction_version()
         if known.order.asked and not known.said:
-            text = f"evicting {_count(pods.evict)}: {describe(known.order.faults[0])}"
+            text = f"evicting {_count(pods.evict)}: {describe_fault(known.order.faults[0])}"
             self._tell_once(name, known, Notice("NodeDraining", shorten(text, 800), "drain", warning=False))
         places = asyncio.Semaphore(AT_ONCE)
         refusals: list[str] = []
@@ -241,11 +213,11 @@ class Evictor:
 
     def _still(self, name: str) -> bool:
         """Between two evictions the fault may have closed, somebody may have paused, another may lead."""
-        node = self._node(name)
-        if node is None or self._withheld() or not self._may_write():
+        node = self._fleet.node(name)
+        if node is None or self._fleet.withheld() or not self._replica.may_write():
             return False
-        order = order_for(node, self._policy(), self._now())
-        return order is not None and order.evict_at <= self._now()
+        order = find_drain_order(node, self._fleet.policy(), self._replica.now())
+        return order is not None and order.evict_at <= self._replica.now()
 
     async def _evict_one(self, pod: DrainPod, version: str) -> str:
         meta = pod.metadata
@@ -280,7 +252,7 @@ class Evictor:
             self._version = f"policy/{version or 'v1beta1'}"
         return self._version
 
-    def _say(self, name: str, known: _Draining, pods: Pods, refused: str) -> None:
+    def _say(self, name: str, known: _Draining, pods: SortedPods, refused: str) -> None:
         if refused:
             text = shorten(f"a drain waits: {refused}", 800)
             self._tell_once(name, known, Notice("DrainBlocked", text, "drain"))
@@ -294,10 +266,10 @@ class Evictor:
             self.on_empty(name)
 
     def _tell_once(self, name: str, known: _Draining, notice: Notice) -> None:
-        node = self._node(name)
+        node = self._fleet.node(name)
         if known.said != notice.reason and node is not None:
             known.said = notice.reason
-            self._tell(node, notice)
+            self._fleet.notify(node, notice)
 
 
 def _count(pods: tuple[DrainPod, ...]) -> str:

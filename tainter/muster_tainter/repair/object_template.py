@@ -11,7 +11,7 @@ from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import NotFound
 from muster_kube.api.objects import Node
 from muster_tainter.faults.node_record import REF_LIMIT, Fault
-from muster_tainter.policy.repair import JOB_KEPT_S, LABEL, Remedy, filled, safe_values, variables
+from muster_tainter.policy.repair import JOB_KEPT_S, LABEL, Remedy, fill_template, safe_values, variables
 from muster_tainter.repair.repair_plan import attempt_id
 
 # annotations of what is made
@@ -28,7 +28,7 @@ _JOBS = "/apis/batch/v1"
 
 
 @dataclass(frozen=True)
-class Made:
+class RenderedObject:
     """ref: how the Node's annotation names it; words: for people; path, collection, body: of an object (empty: the Node
     itself is annotated, with annotations)."""
 
@@ -50,7 +50,7 @@ class _Kinds(msgspec.Struct, frozen=True):
     resources: tuple[_Kind, ...] = ()
 
 
-class Kinds:
+class ObjectKinds:
     """Where in the API objects of a kind are, as the server says."""
 
     def __init__(self, client: KubeClient) -> None:
@@ -73,23 +73,23 @@ class Kinds:
         return known[0].format(f"namespaces/{namespace}/" if known[1] else "")
 
 
-async def rendered(
+async def render_object(
     client: KubeClient,
-    kinds: Kinds,
+    kinds: ObjectKinds,
     node: Node,
     fault: Fault,
     fault_class: str,
     remedy: Remedy,
     n: int,
     namespace: str,
-) -> Made:
+) -> RenderedObject:
     """What attempt ``n`` makes. namespace: where the template says none. Raises ValueError: it cannot be made of these;
     ApiError."""
     values = await _values(client, node, fault, fault_class, remedy, n)
     if remedy.annotate is not None:
-        annotations = cast("dict[str, str]", filled({**remedy.annotate}, values))
-        return Made("annotate " + " ".join(annotations), "by annotation", annotations=annotations)
-    body = cast("dict[str, Any]", filled(remedy.template, values))
+        annotations = cast("dict[str, str]", fill_template({**remedy.annotate}, values))
+        return RenderedObject("annotate " + " ".join(annotations), "by annotation", annotations=annotations)
+    body = cast("dict[str, Any]", fill_template(remedy.template, values))
     metadata = body["metadata"] = {**body.get("metadata", {})}
     identity = attempt_id(node.metadata.uid, fault_class, fault, n)
     metadata.setdefault("name", f"muster-{fault_class}-{identity}")
@@ -108,7 +108,7 @@ async def rendered(
     path = f"{collection}/{metadata['name']}"
     if len(path) > REF_LIMIT:
         raise ValueError(f"{path[:80]}…: expected at most {REF_LIMIT} characters")
-    return Made(path, f"{body['kind']} {metadata['name']}", path, collection, body)
+    return RenderedObject(path, f"{body['kind']} {metadata['name']}", path, collection, body)
 
 
 async def _values(
@@ -155,7 +155,7 @@ def _mapping(value: JsonValue) -> dict[str, JsonValue]:
     return value if isinstance(value, dict) else {}
 
 
-def annotations_of(made: Made) -> dict[str, str]:
+def annotations_of(made: RenderedObject) -> dict[str, str]:
     """Those that tell it from another attempt's, and from other people's."""
     return {key: made.body["metadata"]["annotations"][key] for key in (REPAIR_OF, ATTEMPT)}
 

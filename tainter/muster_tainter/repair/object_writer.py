@@ -13,12 +13,19 @@ from muster_kube.api.errors import AlreadyExists, Conflict, Forbidden, Invalid, 
 from muster_kube.api.objects import Api, Metadata, Node
 from muster_tainter.faults.node_record import Fault
 from muster_tainter.policy.repair import Remedy
-from muster_tainter.repair.object_template import REPAIR_OF, Kinds, Made, annotations_of, is_our_path, rendered
+from muster_tainter.repair.object_template import (
+    REPAIR_OF,
+    ObjectKinds,
+    RenderedObject,
+    annotations_of,
+    is_our_path,
+    render_object,
+)
 
 _JOBS = "/apis/batch/v1/"
 
 
-class NotMade(Exception):
+class ObjectNotMade(Exception):
     """It cannot be made now: for people."""
 
 
@@ -47,25 +54,25 @@ class _Object(Api, frozen=True):
             return _JobStatus()
 
 
-class Making:
+class ObjectWriter:
     """namespace: where a template says none. All but ``rendered`` raise ApiError only where the server cannot be
     reached."""
 
     def __init__(self, client: KubeClient, namespace: str) -> None:
         self._client = client
         self._namespace = namespace
-        self._kinds = Kinds(client)
+        self._kinds = ObjectKinds(client)
 
-    async def rendered(self, node: Node, fault: Fault, fault_class: str, remedy: Remedy, n: int) -> Made:
-        """Raises NotMade, ApiError."""
+    async def rendered(self, node: Node, fault: Fault, fault_class: str, remedy: Remedy, n: int) -> RenderedObject:
+        """Raises ObjectNotMade, ApiError."""
         try:
-            return await rendered(self._client, self._kinds, node, fault, fault_class, remedy, n, self._namespace)
+            return await render_object(self._client, self._kinds, node, fault, fault_class, remedy, n, self._namespace)
         except ValueError as error:
-            raise NotMade(f"{fault_class}: {error}") from error
+            raise ObjectNotMade(f"{fault_class}: {error}") from error
 
-    async def make(self, made: Made, node: Node) -> bool:
+    async def make(self, made: RenderedObject, node: Node) -> bool:
         """True: it is there now, made by this attempt, whoever carried it out. False: what an earlier attempt has made
-        is to go first. Raises NotMade."""
+        is to go first. Raises ObjectNotMade."""
         try:
             await self._client.create(made.collection, made.body, type=msgspec.Raw)
         except AlreadyExists as error:
@@ -77,11 +84,11 @@ class Making:
             if all(marks.get(key) == value for key, value in annotations_of(made).items()):
                 return True
             if marks.get(REPAIR_OF) != node.metadata.uid:
-                raise NotMade(f"{made.path} is there already, and not for this repair") from error
+                raise ObjectNotMade(f"{made.path} is there already, and not for this repair") from error
             await self.delete(made.path, node, finished=True)
             return False
         except (Forbidden, Invalid, NotFound) as error:
-            raise NotMade(f"{made.path}: {error.reason}: {error.message}") from error
+            raise ObjectNotMade(f"{made.path}: {error.reason}: {error.message}") from error
         return True
 
     async def delete(self, path: str, node: Node, *, finished: bool = False) -> None:

@@ -23,8 +23,8 @@ from muster_checks.base.vocabulary import shorten
 from muster_kube.api.objects import Node
 from muster_kube.api.times import rfc3339_whole, seconds
 from muster_tainter.faults.desired_state import is_managed
-from muster_tainter.faults.node_record import read_memory
-from muster_tainter.faults.policy_match import confirmed_at, wanted
+from muster_tainter.faults.node_record import read_record
+from muster_tainter.faults.policy_match import confirmed_at, match_policy
 from muster_tainter.policy.rules import Policy
 
 NAME = "muster-ipu-quarantine"
@@ -37,7 +37,7 @@ _NO_KEY = re.compile(r"[^A-Za-z0-9.-]")
 
 
 @dataclass(frozen=True, order=True)
-class Reason:
+class QuarantineReason:
     """An open fault that wants its IPU out of use. at: from when on, in seconds since the epoch."""
 
     at: float
@@ -50,48 +50,48 @@ class Reason:
 
 
 @dataclass(frozen=True)
-class OfNode:
+class NodeQuarantine:
     """What one node says. unaddressed: components that name no IPU of an IPU-Machine; look_at: then time alone changes
     it."""
 
-    reasons: tuple[Reason, ...] = ()
+    reasons: tuple[QuarantineReason, ...] = ()
     unaddressed: tuple[str, ...] = ()
     look_at: float = _NEVER
 
 
 @dataclass(frozen=True)
-class Quarantined:
+class QuarantinePlan:
     """data: of the ConfigMap; withheld: components for which there is no room, the earliest first."""
 
     data: Mapping[str, str]
     withheld: tuple[str, ...] = ()
 
 
-class _Told(msgspec.Struct, frozen=True):
+class _EntryFault(msgspec.Struct, frozen=True):
     node: str
     check: str
     reason: str
     message: str
 
 
-class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
+class QuarantineEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     """A value of the ConfigMap, for whoever reads it."""
 
     ipu: str
     machine: str
     index: int
     since: str = ""
-    faults: tuple[_Told, ...] = ()
+    faults: tuple[_EntryFault, ...] = ()
     more: int = 0
 
 
-def of_node(node: Node, policy: Policy, now: float) -> OfNode:
+def read_quarantine(node: Node, policy: Policy, now: float) -> NodeQuarantine:
     """What is over and only held counts: it stays where it is, as a taint does."""
     if not is_managed(node):
-        return OfNode()
+        return NodeQuarantine()
     reasons, unaddressed, look_at = [], [], _NEVER
-    for fault in read_memory(node).open:
-        want = wanted(fault, policy)
+    for fault in read_record(node).open:
+        want = match_policy(fault, policy)
         if not want.quarantine:
             continue
         if not _IPU.fullmatch(fault.component):
@@ -104,16 +104,20 @@ def of_node(node: Node, policy: Policy, now: float) -> OfNode:
         # a clock that was set back must not put it behind those that came later
         at = seconds(fault.since) + want.wait_s
         name = node.metadata.name
-        reasons.append(Reason(at, name, fault.check, fault.component, fault.reason, fault.since, fault.message))
-    return OfNode(tuple(reasons), tuple(sorted(set(unaddressed))), look_at)
+        reasons.append(
+            QuarantineReason(at, name, fault.check, fault.component, fault.reason, fault.since, fault.message)
+        )
+    return NodeQuarantine(tuple(reasons), tuple(sorted(set(unaddressed))), look_at)
 
 
-def quarantined(reasons: Iterable[Reason], policy: Policy, *, kept: Collection[str] | None = None) -> Quarantined:
+def plan_quarantine(
+    reasons: Iterable[QuarantineReason], policy: Policy, *, kept: Collection[str] | None = None
+) -> QuarantinePlan:
     """Those that fit the budget, the earliest first: so nothing is let go to make room for what comes later.
 
     kept: keys of the ConfigMap now, while nothing new may be done (paused): only they stay
     """
-    by_ipu: dict[str, list[Reason]] = {}
+    by_ipu: dict[str, list[QuarantineReason]] = {}
     for reason in sorted(reasons):
         by_ipu.setdefault(reason.component, []).append(reason)
     data: dict[str, str] = {}
@@ -124,19 +128,19 @@ def quarantined(reasons: Iterable[Reason], policy: Policy, *, kept: Collection[s
             withheld.append(component)
         else:
             data[key] = msgspec.json.encode(_entry(component, told)).decode()
-    return Quarantined(data, tuple(withheld))
+    return QuarantinePlan(data, tuple(withheld))
 
 
-def _entry(component: str, told: list[Reason]) -> Entry:
+def _entry(component: str, told: list[QuarantineReason]) -> QuarantineEntry:
     match = _IPU.fullmatch(component)
     assert match is not None  # noqa: S101 - only such components become reasons
-    return Entry(
+    return QuarantineEntry(
         ipu=component,
         machine=match[1],
         index=int(match[2]),
         since=rfc3339_whole(min(seconds(each.since) for each in told)),
         faults=tuple(
-            _Told(each.node, each.check, each.reason, shorten(each.message, _MESSAGE_LIMIT))
+            _EntryFault(each.node, each.check, each.reason, shorten(each.message, _MESSAGE_LIMIT))
             for each in told[:FAULTS_SHOWN]
         ),
         more=max(0, len(told) - FAULTS_SHOWN),
@@ -152,7 +156,7 @@ def key_of(component: str) -> str:
     return f"{key}_{index}"
 
 
-def changes(now: Mapping[str, str], wanted_data: Mapping[str, str]) -> dict[str, str | None]:
+def data_patch(now: Mapping[str, str], wanted_data: Mapping[str, str]) -> dict[str, str | None]:
     """What a merge patch of ``data`` has to say; empty: nothing. Others' entries go."""
     patch: dict[str, str | None] = {key: None for key in now if key not in wanted_data}
     return patch | {key: value for key, value in wanted_data.items() if now.get(key) != value}

@@ -6,8 +6,6 @@ none.
 
 import asyncio
 import logging
-import time
-from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import partial
 
@@ -16,64 +14,48 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import AlreadyExists, Conflict, NotFound
-from muster_kube.api.objects import Api, Metadata, Node
+from muster_kube.api.objects import Api, Metadata
 from muster_kube.controller.backoff import Backoff
 from muster_kube.controller.reflector import Reflector
-from muster_tainter.faults.desired_state import Notice
 from muster_tainter.faults.node_record import ANNOTATION
+from muster_tainter.faults.wording import Notice
+from muster_tainter.fleet.interface import FIELD_MANAGER, Fleet
+from muster_tainter.fleet.replica import Replica
 from muster_tainter.pause import config_maps
 from muster_tainter.periodic import Rounds
-from muster_tainter.policy.rules import Policy
-from muster_tainter.repair.quarantine_plan import NAME, OfNode, Quarantined, changes, of_node, quarantined
+from muster_tainter.repair.quarantine_plan import (
+    NAME,
+    NodeQuarantine,
+    QuarantinePlan,
+    data_patch,
+    plan_quarantine,
+    read_quarantine,
+)
 
 log = logging.getLogger(__name__)
 
-FIELD_MANAGER = "muster-tainter"
 LEAST_S = 0.2  # what comes together is written together
 
 
-class QuarantineMap(Api, frozen=True):
+class QuarantineConfigMap(Api, frozen=True):
     """The ConfigMap; anybody may have made it."""
 
     metadata: Metadata
     data: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-class Quarantining:
-    """node, names: what is known now of one, and of which there are; withheld: why nothing new may be done now
-    tell: an Event on a node; idle: set while no taint waits to be written; now: seconds since the epoch
-    """
+class QuarantineWriter:
+    """The ConfigMap stands in the replica's namespace."""
 
-    def __init__(
-        self,
-        client: KubeClient,
-        policy: Callable[[], Policy],
-        registry: CollectorRegistry,
-        *,
-        namespace: str,
-        node: Callable[[str], Node | None],
-        names: Callable[[], Collection[str]],
-        withheld: Callable[[], str],
-        tell: Callable[[Node, Notice], None],
-        may_write: Callable[[], bool],
-        idle: asyncio.Event,
-        dry_run: bool = False,
-        now: Callable[[], float] = time.time,
-    ) -> None:
+    def __init__(self, client: KubeClient, fleet: Fleet, replica: Replica, registry: CollectorRegistry) -> None:
         self._client = client
-        self._policy = policy
-        self._namespace = namespace
-        self._node = node
-        self._names = names
-        self._withheld = withheld
-        self._tell = tell
-        self._may_write = may_write
-        self._dry_run = dry_run
-        self._now = now
-        self.rounds = Rounds("quarantine of IPUs", idle, least_s=0.0, backoff=Backoff(1.0, 60.0))
-        self._nodes: dict[str, OfNode] = {}
+        self._fleet = fleet
+        self._replica = replica
+        self._path = config_maps(replica.namespace)
+        self.rounds = Rounds("quarantine of IPUs", fleet.taints_idle, least_s=0.0, backoff=Backoff(1.0, 60.0))
+        self._nodes: dict[str, NodeQuarantine] = {}
         self._told: dict[str, str] = {}  # by node: what was said of IPUs that are not quarantined
-        self._result = Quarantined({})
+        self._result = QuarantinePlan({})
         words = "IPUs that open faults want kept out of new partitions"
         gauge = Gauge("muster_tainter_ipus_quarantined", words, ["state"], registry=registry)
         gauge.labels("held").set_function(lambda: len(self._result.data))
@@ -85,18 +67,18 @@ class Quarantining:
 
     def look_at_all(self) -> None:
         """The policy may be another one, or what withholds has changed."""
-        self.rounds.changed.update(self._names())
+        self.rounds.changed.update(self._fleet.nodes)
         self.rounds.changed.update(self._nodes)
         self.rounds.wake()
 
     async def run(self) -> None:
         """Until cancelled."""
-        if self._dry_run:
+        if self._replica.dry_run:
             return
-        there: Reflector[QuarantineMap] = Reflector(
+        there: Reflector[QuarantineConfigMap] = Reflector(
             self._client,
-            config_maps(self._namespace),
-            QuarantineMap,
+            self._path,
+            QuarantineConfigMap,
             on_change=lambda *_: self.rounds.wake(),
             on_undecodable=lambda *_: self.rounds.wake(),
             params={"fieldSelector": f"metadata.name={NAME}"},
@@ -109,64 +91,66 @@ class Quarantining:
         finally:
             self._nodes.clear()
             self._told.clear()
-            self._result = Quarantined({})
+            self._result = QuarantinePlan({})
 
-    async def _follow(self, there: "Reflector[QuarantineMap]") -> None:
+    async def _follow(self, there: "Reflector[QuarantineConfigMap]") -> None:
         await there.wait_synced()
         await self.rounds.run(partial(self._once, there))
 
-    async def _once(self, there: "Reflector[QuarantineMap]") -> float:
+    async def _once(self, there: "Reflector[QuarantineConfigMap]") -> float:
         await asyncio.sleep(LEAST_S)
         look_at = self._look()
         await self._write(there)
-        return look_at - self._now()
+        return look_at - self._replica.now()
 
     def _look(self) -> float:
         """At what has changed, and what time has changed. When time changes something next."""
-        policy, now = self._policy(), self._now()
+        policy, now = self._fleet.policy(), self._replica.now()
         changed = set(self.rounds.changed)
         self.rounds.changed.clear()
         changed.update(name for name, each in self._nodes.items() if each.look_at <= now)
         for name in changed:
-            node = self._node(name)
+            node = self._fleet.node(name)
             # cheap enough for every change of every node: few have an IPU that has failed
             about = node is not None and '"ipu/' in node.metadata.annotations.get(ANNOTATION, "")
-            found = of_node(node, policy, now) if node is not None and about else OfNode()
-            if found == OfNode():
+            found = read_quarantine(node, policy, now) if node is not None and about else NodeQuarantine()
+            if found == NodeQuarantine():
                 self._nodes.pop(name, None)
                 self._told.pop(name, None)
             else:
                 self._nodes[name] = found
         return min((each.look_at for each in self._nodes.values()), default=float("inf"))
 
-    async def _write(self, there: "Reflector[QuarantineMap]") -> None:
-        known = there.store.get(f"{self._namespace}/{NAME}")
-        kept = (known.data if known is not None else {}) if self._withheld() else None
+    async def _write(self, there: "Reflector[QuarantineConfigMap]") -> None:
+        known = there.store.get(f"{self._replica.namespace}/{NAME}")
+        kept = (known.data if known is not None else {}) if self._fleet.withheld() else None
         reasons = [reason for each in self._nodes.values() for reason in each.reasons]
-        result = self._result = quarantined(reasons, self._policy(), kept=kept)
+        result = self._result = plan_quarantine(reasons, self._fleet.policy(), kept=kept)
         self._tell_withheld(result)
         if known is None:
             if result.data:
                 await self._create(there, result)
             return
-        patch = changes(known.data, result.data)
-        if not patch or not self._may_write():
+        patch = data_patch(known.data, result.data)
+        if not patch or not self._replica.may_write():
             return
         body = {"metadata": {"resourceVersion": known.metadata.resource_version}, "data": patch}
         try:
-            path = f"{config_maps(self._namespace)}/{NAME}"
-            answer = await self._client.patch(path, body, type=QuarantineMap, params={"fieldManager": FIELD_MANAGER})
+            path = f"{self._path}/{NAME}"
+            answer = await self._client.patch(
+                path, body, type=QuarantineConfigMap, params={"fieldManager": FIELD_MANAGER}
+            )
         except (Conflict, NotFound):
             return  # the watch brings what is there now
         there.observe(answer)
         self._log(patch)
 
-    async def _create(self, there: "Reflector[QuarantineMap]", result: Quarantined) -> None:
-        if not self._may_write():
+    async def _create(self, there: "Reflector[QuarantineConfigMap]", result: QuarantinePlan) -> None:
+        if not self._replica.may_write():
             return
         body = {"metadata": {"name": NAME}, "data": dict(result.data)}
         with suppress(AlreadyExists):  # the watch brings it
-            there.observe(await self._client.create(config_maps(self._namespace), body, type=QuarantineMap))
+            there.observe(await self._client.create(self._path, body, type=QuarantineConfigMap))
             self._log({**result.data})
 
     def _log(self, patch: dict[str, str | None]) -> None:
@@ -176,18 +160,18 @@ class Quarantining:
             else:
                 log.warning("IPU %s is quarantined: %s", key, value)
 
-    def _tell_withheld(self, result: Quarantined) -> None:
+    def _tell_withheld(self, result: QuarantinePlan) -> None:
         for name, each in self._nodes.items():
             texts = []
             without_room = sorted({reason.component for reason in each.reasons} & set(result.withheld))
             if without_room:
-                why = self._withheld() or f"budget: {self._policy().quarantine.limit} IPUs are quarantined"
+                why = self._fleet.withheld() or f"budget: {self._fleet.policy().quarantine.limit} IPUs are quarantined"
                 texts.append(f"{', '.join(without_room[:8])}: {why}")
             if each.unaddressed:
                 texts.append(f"{', '.join(each.unaddressed[:8])}: names no IPU of an IPU-Machine")
             text = "; ".join(texts)
             if text and self._told.get(name) != text:
-                node = self._node(name)
+                node = self._fleet.node(name)
                 if node is not None:
-                    self._tell(node, Notice("QuarantineWithheld", f"not quarantined: {text}", "quarantine"))
+                    self._fleet.notify(node, Notice("QuarantineWithheld", f"not quarantined: {text}", "quarantine"))
             self._told[name] = text

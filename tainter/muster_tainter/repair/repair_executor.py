@@ -4,10 +4,8 @@ decides.
 One write at a time, each bound to the version of the Node that it was decided on.
 """
 
-import asyncio
 import logging
-import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 import msgspec
@@ -24,69 +22,63 @@ from muster_kube.api.errors import (
 )
 from muster_kube.api.objects import Node
 from muster_kube.controller.backoff import Backoff
-from muster_tainter.faults.desired_state import Notice, describe
-from muster_tainter.faults.node_record import ANNOTATION, Attempt, Memory, encode, fit, read_memory
-from muster_tainter.periodic import Rounds, to_the_end
+from muster_tainter.faults.node_record import (
+    ANNOTATION,
+    NodeRecord,
+    RepairAttempt,
+    encode_record,
+    fit_record,
+    read_record,
+)
+from muster_tainter.faults.wording import Notice, describe_fault
+from muster_tainter.fleet.interface import FIELD_MANAGER, NODES_PATH, Fleet
+from muster_tainter.fleet.replica import Replica
+from muster_tainter.periodic import Rounds, finish_write
 from muster_tainter.policy.repair import LABEL as REPAIR_LABEL
 from muster_tainter.policy.repair import REPAIRED, Remedy
 from muster_tainter.policy.rules import Policy
 from muster_tainter.repair.evictor import Evictor
-from muster_tainter.repair.object_template import Made
-from muster_tainter.repair.object_writer import Making, NotMade, is_job
-from muster_tainter.repair.repair_plan import Kind, Stage, Step, active, has_place, label_of, next_step
+from muster_tainter.repair.object_template import RenderedObject
+from muster_tainter.repair.object_writer import ObjectNotMade, ObjectWriter, is_job
+from muster_tainter.repair.repair_plan import (
+    RepairAction,
+    RepairStage,
+    RepairStep,
+    active_attempt,
+    has_place,
+    label_of,
+    next_step,
+)
 
 log = logging.getLogger(__name__)
 
 INTERVAL_S = 1.0
 POLL_JOB_S = 10.0
 LEFT_ALONE_S = 60.0  # a node for which nothing could be made, or that perhaps took a write we were not told of
-FIELD_MANAGER = "muster-tainter"
-NODES_PATH = "/api/v1/nodes"
 _REFUSED = (Conflict, Forbidden, Invalid, NotFound, TooManyRequests)  # the server did not carry it out
 
 
-class Repairer:
-    """node, names: what is known now of one, and of which there are; empty: who knows which nodes have no pods left
-    withheld: why nothing may begin now; observe: takes in what a write returned; tell: an Event on a node
-    namespace: of Jobs whose template names none; now: seconds since the epoch; clock: monotonic
-    """
+class RepairExecutor:
+    """evictor: knows which nodes have no pods left that a repair waits for; interval_s: between two rounds"""
 
     def __init__(
         self,
         client: KubeClient,
-        policy: Callable[[], Policy],
+        fleet: Fleet,
+        replica: Replica,
         registry: CollectorRegistry,
         *,
-        namespace: str,
-        node: Callable[[str], Node | None],
-        names: Callable[[], Collection[str]],
-        empty: Evictor,
-        withheld: Callable[[], str],
-        observe: Callable[[Node], None],
-        tell: Callable[[Node, Notice], None],
-        may_write: Callable[[], bool],
-        idle: asyncio.Event,
-        dry_run: bool = False,
-        now: Callable[[], float] = time.time,
-        clock: Callable[[], float] = time.monotonic,
+        evictor: Evictor,
         interval_s: float = INTERVAL_S,
     ) -> None:
         self._client = client
-        self._making = Making(client, namespace)
-        self._policy = policy
-        self._node = node
-        self._names = names
-        self._empty = empty
-        self._withheld = withheld
-        self._observe = observe
-        self._tell = tell
-        self._may_write = may_write
-        self._dry_run = dry_run
-        self._now = now
-        self._clock = clock
+        self._fleet = fleet
+        self._replica = replica
+        self._objects = ObjectWriter(client, replica.namespace)
+        self._evictor = evictor
         self._interval_s = interval_s
-        self.rounds = Rounds("repairs", idle, least_s=interval_s, backoff=Backoff(interval_s, 60.0))
-        self._steps: dict[str, Step] = {}
+        self.rounds = Rounds("repairs", fleet.taints_idle, least_s=interval_s, backoff=Backoff(interval_s, 60.0))
+        self._steps: dict[str, RepairStep] = {}
         self._under_way: dict[str, str] = {}  # nodes under repair, and what was made for them
         self._unsure: dict[str, float] = {}  # begun perhaps: they keep their place, until then (monotonic)
         self._left_alone: dict[str, float] = {}
@@ -108,12 +100,12 @@ class Repairer:
     def look_at_all(self) -> None:
         """The policy may be another one, or what withholds has changed."""
         self._left_alone.clear()
-        self.rounds.changed.update(self._names())
+        self.rounds.changed.update(self._fleet.nodes)
         self.rounds.wake()
 
     async def run(self) -> None:
         """Until cancelled; a write under way is waited for, so that the next leader finds it."""
-        if self._dry_run:
+        if self._replica.dry_run:
             return
         try:
             await self.begin()
@@ -124,7 +116,7 @@ class Repairer:
 
     async def begin(self) -> None:
         """To be called first."""
-        await self.rounds.see(self._client, NODES_PATH, Node, REPAIR_LABEL, self._observe)
+        await self.rounds.list_marked(self._client, NODES_PATH, Node, REPAIR_LABEL, self._fleet.observe_node)
         self.look_at_all()
 
     async def _once(self) -> float:
@@ -133,7 +125,7 @@ class Repairer:
         except Exception:
             self.rounds.changed.update(self._steps)
             raise
-        return min(look_at - self._now(), self._next_look_s())
+        return min(look_at - self._replica.now(), self._next_look_s())
 
     async def look(self) -> float:
         """Once at all that has changed: each node goes one step on. Returns when time changes something next, in
@@ -145,7 +137,7 @@ class Repairer:
         return look_at
 
     def _next_look_s(self) -> float:
-        at = self._clock()
+        at = self._replica.clock()
         times = [*self._left_alone.values(), *self._unsure.values()]
         if self._jobs():
             times.append(self._poll_at)
@@ -153,7 +145,7 @@ class Repairer:
 
     def _note_steps(self) -> float:
         """At what has changed, and what time has changed. When time changes something next."""
-        policy, now, at = self._policy(), self._now(), self._clock()
+        policy, now, at = self._fleet.policy(), self._replica.now(), self._replica.clock()
         self.rounds.changed.update(name for name, step in self._steps.items() if step.look_at <= now)
         self.rounds.changed.update(name for name, until in self._left_alone.items() if until <= at)
         self._left_alone = {name: until for name, until in self._left_alone.items() if at < until}
@@ -164,18 +156,20 @@ class Repairer:
 
     def _look_at(self, name: str, policy: Policy, now: float) -> None:
         self._steps.pop(name, None)
-        node = self._node(name)
+        node = self._fleet.node(name)
         if node is None:
             self._under_way.pop(name, None)
             return
         meta = node.metadata
         if ANNOTATION not in meta.annotations and REPAIR_LABEL not in meta.labels and name not in self._under_way:
             return
-        memory = read_memory(node)
-        under_way = active(memory)
+        memory = read_record(node)
+        under_way = active_attempt(memory)
         if under_way is None and name in self._under_way:
             # somebody took off everything of ours, or wrote over it: what was made for it must not go on, either
-            self._steps[name] = Step(Kind.END, attempts=memory.attempts, why="nothing of it is known any more")
+            self._steps[name] = RepairStep(
+                RepairAction.END, attempts=memory.attempts, why="nothing of it is known any more"
+            )
             return
         if under_way is not None:
             self._unsure.pop(name, None)
@@ -183,67 +177,67 @@ class Repairer:
             if self._failed_jobs.get(name) != under_way[1].ref:
                 self._failed_jobs.pop(name, None)
         step = next_step(node, policy, now, job_failed=name in self._failed_jobs)
-        if step.kind is not Kind.NOTHING or step.look_at != float("inf"):
+        if step.kind is not RepairAction.NOTHING or step.look_at != float("inf"):
             self._steps[name] = step
 
     def _urgency(self, name: str) -> tuple[int, str]:
         """What ends something first; of those that may begin the first by name."""
-        return (0 if self._steps[name].kind is not Kind.BEGIN else 1), name
+        return (0 if self._steps[name].kind is not RepairAction.BEGIN else 1), name
 
     def _jobs(self) -> list[str]:
         return [name for name, ref in self._under_way.items() if is_job(ref) and name not in self._failed_jobs]
 
     async def _poll_jobs(self) -> None:
         """Whether a Job has failed: its end alone proves nothing, but there is no use in waiting on."""
-        if self._clock() < self._poll_at:
+        if self._replica.clock() < self._poll_at:
             return
-        self._poll_at = self._clock() + POLL_JOB_S
+        self._poll_at = self._replica.clock() + POLL_JOB_S
         for name in self._jobs():
             ref = self._under_way[name]
-            if await self._making.has_failed(ref):
+            if await self._objects.has_failed(ref):
                 self._failed_jobs[name] = ref
-                self._look_at(name, self._policy(), self._now())
+                self._look_at(name, self._fleet.policy(), self._replica.now())
 
     async def _carry_out(self, name: str) -> None:
         """Raises ApiError where the server cannot be reached, or does not let us."""
         step = self._steps.get(name)
-        if step is None or step.kind is Kind.NOTHING or name in self._left_alone:
+        if step is None or step.kind is RepairAction.NOTHING or name in self._left_alone:
             return
         try:
-            await to_the_end(self._write(name, step))
+            await finish_write(self._write(name, step))
         except (Conflict, NotFound):
             self.rounds.note(name)  # the watch brings what is there now
         except Exception:
-            self._left_alone[name] = self._clock() + LEFT_ALONE_S / 6
+            self._left_alone[name] = self._replica.clock() + LEFT_ALONE_S / 6
             raise
 
-    async def _write(self, name: str, step: Step) -> None:
-        node = self._node(name)
-        if node is None or not self._may_write():
+    async def _write(self, name: str, step: RepairStep) -> None:
+        node = self._fleet.node(name)
+        if node is None or not self._replica.may_write():
             return
-        if step.kind is Kind.BEGIN:
+        if step.kind is RepairAction.BEGIN:
             await self._begin(node, step)
-        elif step.kind is Kind.MAKE:
+        elif step.kind is RepairAction.MAKE:
             await self._make(node, step)
         else:
             await self._end(node, step)
 
     # an attempt begins
 
-    async def _begin(self, node: Node, step: Step) -> None:
+    async def _begin(self, node: Node, step: RepairStep) -> None:
         name = node.metadata.name
-        if self._withheld() or not self._empty.is_empty(name) or not self._has_place(name):
+        if self._fleet.withheld() or not self._evictor.is_empty(name) or not self._has_place(name):
             return
         remedy = self._remedy(node, step.fault_class)
         if remedy is None or step.attempts is None:
             return
         made = await self._rendered(node, step, remedy, step.attempts[step.fault_class])
-        if made is None or not await self._empty.look_anew(name):
+        if made is None or not await self._evictor.look_anew(name):
             return
         attempt = msgspec.structs.replace(step.attempts[step.fault_class], ref=made.ref)
         if not made.path:
-            attempt = msgspec.structs.replace(attempt, stage=Stage.RUNNING)
-        self._unsure[name] = self._clock() + LEFT_ALONE_S
+            attempt = msgspec.structs.replace(attempt, stage=RepairStage.RUNNING)
+        self._unsure[name] = self._replica.clock() + LEFT_ALONE_S
         try:
             after = {**step.attempts, step.fault_class: attempt}
             await self._remember(node, after, made.annotations)
@@ -254,66 +248,68 @@ class Repairer:
         self._under_way[name] = made.ref
         self._attempts.labels(step.fault_class, "begun").inc()
         what = f"{step.fault_class}, attempt {attempt.n} of {remedy.attempts}, {made.words}"
-        fault = f": {describe(step.fault)}" if step.fault is not None else ""
+        fault = f": {describe_fault(step.fault)}" if step.fault is not None else ""
         log.warning("node %s is under repair: %s%s", name, what, fault)
         self._say(node, "RepairBegun", f"{what}{fault}", warning=False)
 
     def _has_place(self, name: str) -> bool:
         taken = {*self._under_way, *self._unsure} - {name}
-        return has_place(name, taken, self._names(), self._node, self._policy())
+        return has_place(name, taken, self._fleet.nodes, self._fleet.node, self._fleet.policy())
 
     def _remedy(self, node: Node, fault_class: str) -> Remedy | None:
-        pool = self._policy().pool_of(node.metadata.labels)
+        pool = self._fleet.policy().pool_of(node.metadata.labels)
         return pool.repair.of(fault_class) if pool is not None and pool.repair is not None else None
 
-    async def _rendered(self, node: Node, step: Step, remedy: Remedy, attempt: Attempt) -> Made | None:
+    async def _rendered(
+        self, node: Node, step: RepairStep, remedy: Remedy, attempt: RepairAttempt
+    ) -> RenderedObject | None:
         """None: it cannot be, which is told."""
         if step.fault is None:
             return None
         try:
-            return await self._making.rendered(node, step.fault, step.fault_class, remedy, attempt.n)
-        except NotMade as error:
+            return await self._objects.rendered(node, step.fault, step.fault_class, remedy, attempt.n)
+        except ObjectNotMade as error:
             self._refuse(node, "RepairNotPossible", str(error))
             return None
 
     # what it asks for is made
 
-    async def _make(self, node: Node, step: Step) -> None:
+    async def _make(self, node: Node, step: RepairStep) -> None:
         remedy = self._remedy(node, step.fault_class)
         attempt = (step.attempts or {}).get(step.fault_class)
-        if remedy is None or attempt is None or self._withheld():
+        if remedy is None or attempt is None or self._fleet.withheld():
             return
         for fault in step.faults:
             made = await self._rendered(node, replace(step, fault=fault), remedy, attempt)
             if made is None or made.ref != attempt.ref:
                 continue  # it was begun for another one, or the policy says something else by now
             try:
-                there = await self._making.make(made, node)
-            except NotMade as error:
+                there = await self._objects.make(made, node)
+            except ObjectNotMade as error:
                 self._refuse(node, "RepairNotMade", str(error))
                 return
             if there:
                 await self._remember(node, step.attempts or {}, {})
             else:
-                self._left_alone[node.metadata.name] = self._clock() + self._interval_s
+                self._left_alone[node.metadata.name] = self._replica.clock() + self._interval_s
             return
 
     # an attempt ends
 
-    async def _end(self, node: Node, step: Step) -> None:
+    async def _end(self, node: Node, step: RepairStep) -> None:
         name = node.metadata.name
-        before = active(read_memory(node))
+        before = active_attempt(read_record(node))
         ref = before[1].ref if before is not None else self._under_way.get(name, "")
         gone = await self._clean_up(ref, node)
         await self._remember(node, step.attempts or {}, gone)
         self._failed_jobs.pop(name, None)
         self._under_way.pop(name, None)
-        if step.kind is Kind.GIVE_UP:
+        if step.kind is RepairAction.GIVE_UP:
             self._attempts.labels(step.fault_class, "gave-up").inc()
-            fault = f": {describe(step.fault)}" if step.fault is not None else ""
+            fault = f": {describe_fault(step.fault)}" if step.fault is not None else ""
             log.error("node %s is given up: %s%s", name, step.why, fault)
             self._say(node, "RepairGaveUp", f"{step.why}; a person is needed{fault}")
-        elif step.kind is Kind.END:
+        elif step.kind is RepairAction.END:
             failed = step.fault is not None
             self._attempts.labels(step.fault_class or "none", "failed" if failed else "done").inc()
             log.info("node %s: the %s has ended: %s", name, step.fault_class or "repair", step.why)
@@ -326,31 +322,31 @@ class Repairer:
         if ref.startswith("annotate "):
             return dict.fromkeys(ref.split()[1:])
         if ref:
-            await self._making.delete(ref, node)
+            await self._objects.delete(ref, node)
         return {}
 
     async def _remember(
-        self, node: Node, attempts: Mapping[str, Attempt], annotations: Mapping[str, str | None]
+        self, node: Node, attempts: Mapping[str, RepairAttempt], annotations: Mapping[str, str | None]
     ) -> None:
         """One PATCH of the Node. Raises ApiError; Conflict where it is no longer what this was decided on."""
-        memory: Memory = msgspec.structs.replace(read_memory(node), attempts=dict(attempts))
+        memory: NodeRecord = msgspec.structs.replace(read_record(node), attempts=dict(attempts))
         body = {
             "metadata": {
                 "resourceVersion": node.metadata.resource_version,
                 "labels": {REPAIR_LABEL: label_of(attempts)},
-                "annotations": {**annotations, ANNOTATION: encode(fit(memory))},
+                "annotations": {**annotations, ANNOTATION: encode_record(fit_record(memory))},
             }
         }
         path = f"{NODES_PATH}/{node.metadata.name}"
         answer = await self._client.patch(path, body, type=Node, params={"fieldManager": FIELD_MANAGER})
-        self._observe(answer)
+        self._fleet.observe_node(answer)
         self.rounds.note(node.metadata.name)
 
     def _refuse(self, node: Node, reason: str, text: str) -> None:
         name = node.metadata.name
         log.warning("node %s is not repaired now: %s", name, text)
         self._say(node, reason, text)
-        self._left_alone[name] = self._clock() + LEFT_ALONE_S
+        self._left_alone[name] = self._replica.clock() + LEFT_ALONE_S
 
     def _say(self, node: Node, reason: str, text: str, *, warning: bool = True) -> None:
-        self._tell(node, Notice(reason, shorten(text, 800), "repair", warning=warning))
+        self._fleet.notify(node, Notice(reason, shorten(text, 800), "repair", warning=warning))

@@ -17,12 +17,12 @@ from muster_checks.base.vocabulary import FaultClass
 from muster_kube.api.objects import Node
 from muster_kube.api.times import rfc3339_whole, seconds
 from muster_tainter.faults.lifecycle import PERSON
-from muster_tainter.faults.node_record import Attempt, Fault, Memory, read_memory
+from muster_tainter.faults.node_record import Fault, NodeRecord, RepairAttempt, read_record
 from muster_tainter.policy.pools import Pool
 from muster_tainter.policy.repair import LABEL as REPAIR_LABEL
 from muster_tainter.policy.repair import REPAIRED, Remedy, Repair
 from muster_tainter.policy.rules import Policy
-from muster_tainter.repair.drain_plan import acted_on
+from muster_tainter.repair.drain_plan import faults_to_act_on
 
 GAVE_UP_LABEL = "gave-up"
 FORGET_S = 7 * 86_400.0  # quiet for so long, a class's attempts count from one again: a week without a repair
@@ -30,7 +30,7 @@ _NEVER = float("inf")
 _ORDER: dict[str, int] = {name: place for place, name in enumerate(REPAIRED)}
 
 
-class Stage(StrEnum):
+class RepairStage(StrEnum):
     """Of an attempt. BEGUN: written down, perhaps made; RUNNING: made; DONE: its faults were over; FAILED: they were
     not, in time; GAVE_UP: the last one, and nothing is left to try."""
 
@@ -41,7 +41,7 @@ class Stage(StrEnum):
     GAVE_UP = "gave-up"
 
 
-class Kind(StrEnum):
+class RepairAction(StrEnum):
     NOTHING = "nothing"
     BEGIN = "begin"
     MAKE = "make"
@@ -51,38 +51,38 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True)
-class Step:
+class RepairStep:
     """attempts: as they are to be remembered after it (MAKE: once it is made; BEGIN: its ``ref`` is the edge's to say)
     fault_class, fault: of the attempt that it is about; faults: all that the attempt may be for
     why: how an attempt ended; look_at: time alone changes the step then
     """
 
-    kind: Kind = Kind.NOTHING
+    kind: RepairAction = RepairAction.NOTHING
     fault_class: str = ""
     fault: Fault | None = None
     faults: tuple[Fault, ...] = ()
-    attempts: Mapping[str, Attempt] | None = None
+    attempts: Mapping[str, RepairAttempt] | None = None
     why: str = ""
     look_at: float = _NEVER
 
 
-def is_active(attempt: Attempt) -> bool:
-    return attempt.stage in (Stage.BEGUN, Stage.RUNNING)
+def is_active(attempt: RepairAttempt) -> bool:
+    return attempt.stage in (RepairStage.BEGUN, RepairStage.RUNNING)
 
 
-def active(memory: Memory) -> tuple[str, Attempt] | None:
+def active_attempt(memory: NodeRecord) -> tuple[str, RepairAttempt] | None:
     """The attempt under way, with its class; the heaviest one, should somebody have written two down."""
     under_way = [(name, attempt) for name, attempt in memory.attempts.items() if is_active(attempt)]
     under_way.sort(key=lambda item: _ORDER.get(item[0], -1))
     return under_way[-1] if under_way else None
 
 
-def label_of(attempts: Mapping[str, Attempt]) -> str | None:
+def label_of(attempts: Mapping[str, RepairAttempt]) -> str | None:
     """The value of ``muster.dev/repair`` beside these: the class under repair, ``gave-up``, or no label."""
     for name, attempt in attempts.items():
         if is_active(attempt):
             return name
-    return GAVE_UP_LABEL if any(a.stage == Stage.GAVE_UP for a in attempts.values()) else None
+    return GAVE_UP_LABEL if any(a.stage == RepairStage.GAVE_UP for a in attempts.values()) else None
 
 
 def attempt_id(node_uid: str, fault_class: str, fault: Fault, n: int) -> str:
@@ -91,16 +91,16 @@ def attempt_id(node_uid: str, fault_class: str, fault: Fault, n: int) -> str:
     return hashlib.sha256(what.encode()).hexdigest()[:20]
 
 
-def next_step(node: Node, policy: Policy, now: float, *, job_failed: bool = False) -> Step:
+def next_step(node: Node, policy: Policy, now: float, *, job_failed: bool = False) -> RepairStep:
     """What to do next about ``node``. job_failed: the Job of the attempt under way has failed.
 
     Whether a BEGIN may be carried out (the node empty, nothing withheld, a place in its pool) is the caller's to know.
     """
-    memory = read_memory(node)
+    memory = read_record(node)
     pool = policy.pool_of(node.metadata.labels)
     repair = pool.repair if pool is not None else None
-    faults = _repaired(acted_on(node, memory, policy, now), repair)
-    under_way = active(memory)
+    faults = _repaired(faults_to_act_on(node, memory, policy, now), repair)
+    under_way = active_attempt(memory)
     if under_way is not None:
         return _go_on(memory, *under_way, faults, repair, now, job_failed=job_failed)
     if not faults or repair is None:
@@ -151,15 +151,15 @@ def _chain(fault_class: str, repair: Repair) -> tuple[tuple[str, Remedy], ...]:
 
 
 def _go_on(
-    memory: Memory,
+    memory: NodeRecord,
     name: str,
-    attempt: Attempt,
+    attempt: RepairAttempt,
     faults: tuple[Fault, ...],
     repair: Repair | None,
     now: float,
     *,
     job_failed: bool,
-) -> Step:
+) -> RepairStep:
     begun = seconds(attempt.at)
     remedy = repair.of(name) if repair is not None else None
     # what opened since is not what it was begun for
@@ -171,7 +171,12 @@ def _go_on(
         and int(seconds(fault.since)) <= begun
     )
     if not own or remedy is None:
-        return Step(Kind.END, name, attempts=_ended(memory, name, attempt, Stage.DONE, now), why=_how_closed(memory))
+        return RepairStep(
+            RepairAction.END,
+            name,
+            attempts=_ended(memory, name, attempt, RepairStage.DONE, now),
+            why=_how_closed(memory),
+        )
     ends = begun + remedy.wait
     failed = ""
     if job_failed and name == FaultClass.RESET:  # what reboots its own node may well end so
@@ -179,21 +184,23 @@ def _go_on(
     elif now >= ends or begun > now + remedy.wait:  # or the clock was set back beyond all waiting
         failed = f"not proved within {remedy.wait:g} s"
     if failed:
-        after = _ended(memory, name, attempt, Stage.FAILED, now)
-        return Step(Kind.END, name, own[0], own, after, failed)
-    if attempt.stage == Stage.BEGUN:
-        made = Attempt(n=attempt.n, at=attempt.at, stage=Stage.RUNNING, ref=attempt.ref)
-        return Step(Kind.MAKE, name, own[0], own, {**memory.attempts, name: made}, look_at=ends)
-    return Step(Kind.NOTHING, name, own[0], own, look_at=ends)
+        after = _ended(memory, name, attempt, RepairStage.FAILED, now)
+        return RepairStep(RepairAction.END, name, own[0], own, after, failed)
+    if attempt.stage == RepairStage.BEGUN:
+        made = RepairAttempt(n=attempt.n, at=attempt.at, stage=RepairStage.RUNNING, ref=attempt.ref)
+        return RepairStep(RepairAction.MAKE, name, own[0], own, {**memory.attempts, name: made}, look_at=ends)
+    return RepairStep(RepairAction.NOTHING, name, own[0], own, look_at=ends)
 
 
-def _ended(memory: Memory, name: str, attempt: Attempt, stage: Stage, now: float) -> dict[str, Attempt]:
-    if stage is Stage.DONE and _cleared_by_person(memory):
+def _ended(
+    memory: NodeRecord, name: str, attempt: RepairAttempt, stage: RepairStage, now: float
+) -> dict[str, RepairAttempt]:
+    if stage is RepairStage.DONE and _cleared_by_person(memory):
         return {}
-    return {**memory.attempts, name: Attempt(n=attempt.n, at=rfc3339_whole(now), stage=stage)}
+    return {**memory.attempts, name: RepairAttempt(n=attempt.n, at=rfc3339_whole(now), stage=stage)}
 
 
-def _begin(memory: Memory, faults: tuple[Fault, ...], repair: Repair, now: float) -> Step:
+def _begin(memory: NodeRecord, faults: tuple[Fault, ...], repair: Repair, now: float) -> RepairStep:
     due: list[tuple[str, Fault]] = []
     used_up: list[tuple[str, Fault]] = []
     for fault in faults:
@@ -211,49 +218,53 @@ def _begin(memory: Memory, faults: tuple[Fault, ...], repair: Repair, now: float
         return _give_up(memory, faults, *max(used_up, key=lambda item: _ORDER[item[0]]), repair, now)
     # from the fault's own time on, where the clock was set back since it opened
     at = max(now, *(seconds(each.since) for each in faults))
-    attempt = Attempt(n=_used(memory.attempts.get(name), faults, now) + 1, at=rfc3339_whole(at), stage=Stage.BEGUN)
-    return Step(Kind.BEGIN, name, fault, faults, {**memory.attempts, name: attempt})
+    attempt = RepairAttempt(
+        n=_used(memory.attempts.get(name), faults, now) + 1, at=rfc3339_whole(at), stage=RepairStage.BEGUN
+    )
+    return RepairStep(RepairAction.BEGIN, name, fault, faults, {**memory.attempts, name: attempt})
 
 
-def _give_up(memory: Memory, faults: tuple[Fault, ...], name: str, fault: Fault, repair: Repair, now: float) -> Step:
-    known = memory.attempts.get(name, Attempt(n=0))
-    if known.stage == Stage.GAVE_UP:
-        return Step(Kind.NOTHING, name, fault, faults)
-    given_up = Attempt(n=known.n, at=rfc3339_whole(now), stage=Stage.GAVE_UP)
+def _give_up(
+    memory: NodeRecord, faults: tuple[Fault, ...], name: str, fault: Fault, repair: Repair, now: float
+) -> RepairStep:
+    known = memory.attempts.get(name, RepairAttempt(n=0))
+    if known.stage == RepairStage.GAVE_UP:
+        return RepairStep(RepairAction.NOTHING, name, fault, faults)
+    given_up = RepairAttempt(n=known.n, at=rfc3339_whole(now), stage=RepairStage.GAVE_UP)
     tried = ", ".join(f"{each} {remedy.attempts} times" for each, remedy in _chain(fault.fault_class, repair))
-    return Step(Kind.GIVE_UP, name, fault, faults, {**memory.attempts, name: given_up}, f"tried {tried}")
+    return RepairStep(RepairAction.GIVE_UP, name, fault, faults, {**memory.attempts, name: given_up}, f"tried {tried}")
 
 
-def _used(attempt: Attempt | None, faults: tuple[Fault, ...], now: float) -> int:
+def _used(attempt: RepairAttempt | None, faults: tuple[Fault, ...], now: float) -> int:
     """How many attempts count. Of a fault that is still open none is forgotten: the next one would have its name."""
     if attempt is None:
         return 0
     ended = seconds(attempt.at)
     quiet = now - ended >= FORGET_S and all(seconds(fault.since) > ended for fault in faults)
-    return 0 if quiet and attempt.stage != Stage.GAVE_UP else attempt.n
+    return 0 if quiet and attempt.stage != RepairStage.GAVE_UP else attempt.n
 
 
-def _tidy(node: Node, memory: Memory) -> Step:
+def _tidy(node: Node, memory: NodeRecord) -> RepairStep:
     """Nothing is to be repaired (any more): nobody need be told that it was given up; a person's word that the node is
     well lets its attempts count from one again."""
     if memory.attempts and _cleared_by_person(memory):
-        return Step(Kind.TIDY, attempts={})
-    given_up = [name for name, attempt in memory.attempts.items() if attempt.stage == Stage.GAVE_UP]
+        return RepairStep(RepairAction.TIDY, attempts={})
+    given_up = [name for name, attempt in memory.attempts.items() if attempt.stage == RepairStage.GAVE_UP]
     if given_up:
         after = dict(memory.attempts)
         for name in given_up:
-            after[name] = Attempt(n=after[name].n, at=after[name].at, stage=Stage.DONE)
-        return Step(Kind.TIDY, attempts=after)
+            after[name] = RepairAttempt(n=after[name].n, at=after[name].at, stage=RepairStage.DONE)
+        return RepairStep(RepairAction.TIDY, attempts=after)
     if REPAIR_LABEL in node.metadata.labels:
-        return Step(Kind.TIDY, attempts=memory.attempts)
-    return Step()
+        return RepairStep(RepairAction.TIDY, attempts=memory.attempts)
+    return RepairStep()
 
 
-def _cleared_by_person(memory: Memory) -> bool:
+def _cleared_by_person(memory: NodeRecord) -> bool:
     latest = max(memory.closed, key=lambda closed: seconds(closed.closed_at), default=None)
     return not memory.open and latest is not None and latest.how == PERSON
 
 
-def _how_closed(memory: Memory) -> str:
+def _how_closed(memory: NodeRecord) -> str:
     latest = max(memory.closed, key=lambda closed: seconds(closed.closed_at), default=None)
     return f"closed ({latest.how})" if latest is not None else "its faults are not open any more"

@@ -13,10 +13,10 @@ from muster_checks.base.vocabulary import shorten
 from muster_kube.api.objects import Node, NodeCondition
 from muster_kube.api.times import seconds
 from muster_kube.nodehealth import ClearedFault, ReportedFinding
-from muster_tainter.faults.node_record import Memory
+from muster_tainter.faults.node_record import NodeRecord
 from muster_tainter.policy.sources import Sources
 from muster_tainter.sources.finding_tracker import Found, Over
-from muster_tainter.sources.occurrences import ended
+from muster_tainter.sources.occurrences import last_ended
 
 CHECK = "condition"
 COMPONENT = "host"
@@ -73,7 +73,7 @@ class ConditionFeed:
     """
 
     sources: Callable[[], Sources]
-    memory: Callable[[str], Memory]
+    memory: Callable[[str], NodeRecord]
     found: Found
     over: Over
     now: Callable[[], str]
@@ -125,7 +125,7 @@ class ConditionFeed:
     def _numbered(self, name: str, finding: ReportedFinding) -> ReportedFinding:
         """As the condition says; a clock that was set back must not make a new firing look like an ended one."""
         before = self.turned.get(name, {}).pop(finding.reason, 0)
-        number, ended_ms = ended((CHECK, COMPONENT, finding.reason), self.memory(name))
+        number, ended_ms = last_ended((CHECK, COMPONENT, finding.reason), self.memory(name))
         if not before and (finding.occurrence > number or finding.occurrence * 1000 <= ended_ms):
             return finding
         return msgspec.structs.replace(finding, occurrence=max(finding.occurrence, number + 1, before + 1))

@@ -3,52 +3,71 @@
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable
+from functools import partial
 
 from muster_kube.api.errors import ApiError, ConfigError
-from muster_kube.api.objects import Node
 from muster_kube.api.times import rfc3339_whole
 from muster_kube.controller.backoff import Backoff
-from muster_tainter.policy.sources import Loki, Sources
+from muster_tainter.fleet.interface import Fleet, record_of
+from muster_tainter.fleet.replica import Replica
+from muster_tainter.policy.rules import Policy
+from muster_tainter.policy.sources import LokiSource, Sources
 from muster_tainter.sources.conditions import ConditionFeed
-from muster_tainter.sources.loki_feed import LokiFeed, SourceMetrics, World
+from muster_tainter.sources.loki_feed import BACKOFF, LokiFeed, SourceMetrics
 
 log = logging.getLogger(__name__)
 
 
-class Feeds:
-    """sources: of the policy in force."""
+class SourceFeeds:
+    """node_of_pod: asked of the API server"""
 
-    def __init__(self, sources: Callable[[], Sources], world: World, metrics: SourceMetrics) -> None:
-        self._sources = sources
-        self._world = world
-        self._metrics = metrics
+    def __init__(
+        self,
+        fleet: Fleet,
+        replica: Replica,
+        metrics: SourceMetrics,
+        *,
+        node_of_pod: Callable[[str], Awaitable[str]],
+        backoff: Backoff = BACKOFF,
+    ) -> None:
+        self._fleet = fleet
+        self._make_loki = partial(LokiFeed, fleet, replica, metrics, node_of_pod=node_of_pod, backoff=backoff)
+        self._now = lambda: rfc3339_whole(replica.now())
         self._changed = asyncio.Event()
+        self._read_by: Policy | None = None
         self._conditions: ConditionFeed | None = None  # there while leading
-        self._kept = sources().condition_types  # what a cached Node has of conditions
+        self._kept = self._sources().condition_types  # what a cached Node has of conditions
 
-    def node_changed(self, name: str, node: Node | None) -> None:
+    def _sources(self) -> Sources:
+        return self._fleet.policy().sources
+
+    def note(self, name: str) -> None:
+        """Something about this node has changed."""
         if self._conditions is not None:
-            self._conditions.look(name, node)
+            self._conditions.look(name, self._fleet.nodes.get(name))
 
-    def policy_changed(self) -> None:
-        self._changed.set()
+    def look_at_all(self) -> None:
+        """The policy may be another one; only then is anything read anew."""
+        if self._fleet.policy() is not self._read_by:
+            self._changed.set()
 
-    async def run(self, nodes: Callable[[], Mapping[str, Node]]) -> None:
-        """Until cancelled; nothing is told before or after. nodes: all that are cached."""
-        world = self._world
+    async def run(self) -> None:
+        """Until cancelled; nothing is told before or after."""
+        external = self._fleet.external_findings
         conditions = ConditionFeed(
-            self._sources, world.memory, world.found, world.over, lambda: rfc3339_whole(world.now())
+            self._sources, partial(record_of, self._fleet), external.add, external.close, self._now
         )
         self._conditions = conditions
         feed: LokiFeed | None = None  # made where there is a Loki: its catalogue of lines costs time and memory
-        following: Loki | None = None
+        following: LokiSource | None = None
         loki: asyncio.Task[None] | None = None
         late: asyncio.Task[None] | None = None
         try:
             while True:
                 self._changed.clear()
-                for name, node in list(nodes().items()):
+                self._read_by = self._fleet.policy()
+                for name, node in list(self._fleet.nodes.items()):
                     conditions.look(name, node)
                 if not self._sources().condition_types <= self._kept and (late is None or late.done()):
                     late = asyncio.create_task(self._look_late(conditions))
@@ -57,7 +76,7 @@ class Feeds:
                     await _ended(loki)
                     loki, following = None, wanted
                     if wanted is not None:
-                        feed = feed or LokiFeed(world, self._metrics, lambda: list(nodes()))
+                        feed = feed or self._make_loki()
                         loki = asyncio.create_task(feed.follow(wanted))
                 await self._until_changed(loki, late)
         finally:
@@ -72,7 +91,7 @@ class Feeds:
         while True:
             types = self._sources().condition_types
             try:
-                async for node in self._world.nodes():
+                async for node in self._fleet.list_nodes():
                     conditions.look(node.metadata.name, node)
             except (ApiError, ConfigError) as error:
                 delay_s = Backoff().delay_s(failures, rng)

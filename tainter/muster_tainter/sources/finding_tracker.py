@@ -14,8 +14,8 @@ from muster_checks.base.vocabulary import FaultClass, Origin, Verdict, severity,
 from muster_kube.api.times import rfc3339, rfc3339_micro, seconds
 from muster_kube.nodehealth import FINDINGS_LIMIT, ClearedFault, ReportedFinding
 from muster_tainter.faults.audit_log import findings_log
-from muster_tainter.faults.node_record import REST, Memory
-from muster_tainter.sources.occurrences import ended, firing
+from muster_tainter.faults.node_record import REST, NodeRecord
+from muster_tainter.sources.occurrences import firing_number, last_ended
 
 NAME_LIMIT = 128  # characters of a component and of a reason, as NodeHealth's schema has it
 COUNTS_EVERY_S = 60.0  # counts alone are told again after so long
@@ -36,11 +36,11 @@ class _Open:
 
 
 @dataclass
-class Firings:
+class FindingTracker:
     """Findings of one check. memory: what is remembered of a node; found, over: where they go."""
 
     check: str
-    memory: Callable[[str], Memory]
+    memory: Callable[[str], NodeRecord]
     found: Found
     over: Over
     forgotten: int = 0
@@ -53,7 +53,7 @@ class Firings:
         memory = self.memory(node)
         opened = self.nodes.get(node, {})
         known = opened.get(key)
-        number = firing(fault, int(sign.at * 1000), known.finding.occurrence if known else 0, memory)
+        number = firing_number(fault, int(sign.at * 1000), known.finding.occurrence if known else 0, memory)
         if not number:
             return False
         if known is not None and known.finding.occurrence != number:
@@ -140,7 +140,7 @@ class Firings:
         for node, opened in list(self.nodes.items()):
             memory = self.memory(node)
             for key, one in list(opened.items()):
-                number, at_ms = ended((self.check, *key), memory)
+                number, at_ms = last_ended((self.check, *key), memory)
                 if number >= one.finding.occurrence:
                     self._end(node, key, "source", at_ms / 1000, "ended by another's word")
                     forget(node, key)

@@ -17,9 +17,9 @@ from muster_checks.dmesg.judge import STATE_VERSION, JudgeState, KernelLogJudge
 from muster_checks.dmesg.sources.records import KernelLine
 from muster_checks.dmesg.sources.text_formats import USER_FACILITY, TextReader
 from muster_checks.dmesg.sources.timeline import KernelClocks, Timeline
-from muster_tainter.sources.log_formats import unwrapped, written_by_kernel
+from muster_tainter.sources.log_formats import unwrap_line, written_by_kernel
 from muster_tainter.sources.loki_client import NS
-from muster_tainter.sources.loki_response import Entry
+from muster_tainter.sources.loki_response import LogEntry
 
 LINES_LIMIT = 64  # physical lines of one entry
 STATE_LIMIT = 256  # findings, and counts, that are remembered of a node
@@ -62,11 +62,11 @@ class NodeJudges:
         self._at = ""  # whose memory the judge holds
         self._told: OrderedDict[tuple[str, str, str], None] = OrderedDict()
 
-    def lines(self, entry: Entry, interesting: Callable[[bytes], bool] = lambda _text: False) -> list[KernelLine]:
+    def lines(self, entry: LogEntry, interesting: Callable[[bytes], bool] = lambda _text: False) -> list[KernelLine]:
         """Those of ``entry`` of which the catalogue, or whoever is ``interesting``, may make something."""
         kernel = written_by_kernel(entry.line)
         found: list[KernelLine] = []
-        for raw in unwrapped(entry.line).split("\n")[:LINES_LIMIT]:
+        for raw in unwrap_line(entry.line).split("\n")[:LINES_LIMIT]:
             self._time.begin(entry.at_ns / NS)
             self._reader.forget()  # the entry before it is another node's
             line = self._reader.take(raw.encode("utf-8", "replace"))

@@ -21,7 +21,7 @@ _object = msgspec.json.Decoder(dict[str, object])
 _DEPTH = 3  # a journal in a container's log in a collector's body
 
 
-def unwrapped(line: str) -> str:
+def unwrap_line(line: str) -> str:
     text = line
     for _ in range(_DEPTH):
         inner = _within(text)

@@ -19,8 +19,8 @@ import httpcore2
 import httpx2
 
 from muster_kube.api.transport import Transport
-from muster_tainter.policy.sources import Loki
-from muster_tainter.sources.loki_response import BadAnswer, Entry, decode
+from muster_tainter.policy.sources import LokiSource
+from muster_tainter.sources.loki_response import BadLokiAnswer, LogEntry, decode_response
 
 PATH = "/loki/api/v1/query_range"
 NS = 1_000_000_000
@@ -46,11 +46,11 @@ class LokiError(Exception):
         self.retry_after_s = retry_after_s
 
 
-class Refused(LokiError):
+class LokiRefused(LokiError):
     """The same question will be refused again until somebody changes something: the query, the token, the address."""
 
 
-class TooMuch(LokiError):
+class LokiAnswerTooLarge(LokiError):
     """The answer would be, or is, too large. most: how many lines may be asked for; 0: fewer than were."""
 
     def __init__(self, message: str, most: int = 0) -> None:
@@ -59,10 +59,10 @@ class TooMuch(LokiError):
 
 
 @dataclass(frozen=True)
-class Page:
+class LokiPage:
     """entries: oldest first; malformed: values that made no sense; asked_ns: Loki's time when it was asked."""
 
-    entries: list[Entry]
+    entries: list[LogEntry]
     malformed: int
     asked_ns: int
 
@@ -76,7 +76,7 @@ class LokiClient:
 
     def __init__(
         self,
-        where: Loki,
+        where: LokiSource,
         *,
         now: Callable[[], float] = time.time,
         timeout_s: float = TIMEOUT_S,
@@ -90,13 +90,13 @@ class LokiClient:
         self._transport: Transport | None = None
 
     async def __aenter__(self) -> Self:
-        """Raises Refused for a caFile that cannot be used."""
+        """Raises LokiRefused for a caFile that cannot be used."""
         tls = None
         if self.where.url.startswith("https://"):
             try:
                 tls = ssl.create_default_context(cafile=self.where.ca_file)
             except (OSError, ValueError) as error:
-                raise Refused(f"caFile: {self.where.ca_file}: {error}") from error
+                raise LokiRefused(f"caFile: {self.where.ca_file}: {error}") from error
         limits = httpx2.Limits(max_connections=CONNECTIONS, max_keepalive_connections=CONNECTIONS)
         self._transport = Transport(tls=tls, limits=limits, socket_options=())
         return self
@@ -110,15 +110,15 @@ class LokiClient:
         """Loki's time."""
         return int((self._now() + self._ahead_s) * NS)
 
-    async def ask(self, query: str, start_ns: int, end_ns: int, limit: int) -> Page:
+    async def ask(self, query: str, start_ns: int, end_ns: int, limit: int) -> LokiPage:
         """Lines with start <= time < end, ``limit`` at most, in Loki's order. Raises LokiError."""
         parameters = {"query": query, "start": start_ns, "end": end_ns, "limit": limit, "direction": "forward"}
         body, asked_ns = await self._get(f"{self.where.url}{PATH}?{urlencode(parameters)}")
         try:
-            entries, malformed = decode(body)
-        except BadAnswer as error:
+            entries, malformed = decode_response(body)
+        except BadLokiAnswer as error:
             raise LokiError(f"{self.where.url}: {error}") from error
-        return Page(entries, malformed, asked_ns)
+        return LokiPage(entries, malformed, asked_ns)
 
     async def _get(self, url: str) -> tuple[bytearray, int]:
         if self._transport is None:
@@ -147,7 +147,7 @@ class LokiClient:
         if response.status_code != 200:
             raise self._failure(response, bytes(body[:ERROR_LIMIT]))
         if len(body) > self._body_limit:
-            raise TooMuch(f"{self.where.url}: an answer of more than {self._body_limit} bytes")
+            raise LokiAnswerTooLarge(f"{self.where.url}: an answer of more than {self._body_limit} bytes")
         return body, asked_ns
 
     def _headers(self) -> dict[str, str]:
@@ -160,9 +160,11 @@ class LokiClient:
             with self.where.token_file.open("rb") as file:
                 token = file.read(TOKEN_LIMIT).strip()
         except OSError as error:
-            raise Refused(f"tokenFile: {self.where.token_file}: {error.strerror or error}") from error
+            raise LokiRefused(f"tokenFile: {self.where.token_file}: {error.strerror or error}") from error
         if not token or not all(0x21 <= byte < 0x7F for byte in token):
-            raise Refused(f"tokenFile: {self.where.token_file}: expected one line of printable ASCII without blanks")
+            raise LokiRefused(
+                f"tokenFile: {self.where.token_file}: expected one line of printable ASCII without blanks"
+            )
         if self.where.user is None:
             headers["Authorization"] = f"Bearer {token.decode('ascii')}"
         else:
@@ -188,14 +190,14 @@ class LokiClient:
         told = f"{self.where.url}: {status}: {text[:300] or 'no reason given'}"
         most = _MOST_ENTRIES.search(text)
         if status == 400 and most:
-            return TooMuch(told, int(most[2]))
+            return LokiAnswerTooLarge(told, int(most[2]))
         if _TOO_LARGE.search(text):
-            return TooMuch(told)
+            return LokiAnswerTooLarge(told)
         if status == 429 or status >= 500:
             return LokiError(told, _seconds(response.headers.get("retry-after")))
         if 300 <= status < 400:
-            return Refused(f"{told} (redirects are not followed: the token is for this address only)")
-        return Refused(told)
+            return LokiRefused(f"{told} (redirects are not followed: the token is for this address only)")
+        return LokiRefused(told)
 
 
 def _seconds(retry_after: str | None) -> float:

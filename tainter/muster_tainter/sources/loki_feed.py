@@ -7,45 +7,28 @@ twice keeps its number (:mod:`muster_tainter.sources.occurrences`).
 import asyncio
 import logging
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from muster_kube.api.errors import ApiError, ConfigError
-from muster_kube.api.objects import Node
 from muster_kube.controller.backoff import Backoff
-from muster_tainter.faults.node_record import Memory
-from muster_tainter.policy.sources import KernelLines, Loki, PodLines
+from muster_tainter.fleet.interface import Fleet, record_of
+from muster_tainter.fleet.replica import Replica
+from muster_tainter.policy.sources import KernelLines, LokiSource, PodLines
 from muster_tainter.sources import pod_nodes
-from muster_tainter.sources.finding_tracker import Firings, Found, Over
+from muster_tainter.sources.finding_tracker import FindingTracker
 from muster_tainter.sources.kernel_lines import NodeJudges
-from muster_tainter.sources.loki_client import NS, LokiClient, LokiError, Refused
-from muster_tainter.sources.query_reader import Counts, Reading, Window
-from muster_tainter.sources.streams import KernelStream, PodStream, Stream, forgetting, pass_on
+from muster_tainter.sources.loki_client import NS, LokiClient, LokiError, LokiRefused
+from muster_tainter.sources.query_reader import LineCounts, QueryReader, ReadWindow
+from muster_tainter.sources.streams import KernelStream, LineStream, PodStream, apply_events, forget_in
 
 log = logging.getLogger(__name__)
 
 CHECK = "loki"
 BACKOFF = Backoff(base_s=1.0, cap_s=30.0)
-
-
-@dataclass(frozen=True)
-class World:
-    """memory: what is remembered of a node; known: is there such a node? led_until: when a leader last lived before
-    this one, seconds since the epoch; None: there was none. nodes: all of them, asked of the API server. now: seconds
-    since the epoch."""
-
-    memory: Callable[[str], Memory]
-    known: Callable[[str], bool]
-    found: Found
-    over: Over
-    node_of_pod: Callable[[str], Awaitable[str]]
-    nodes: Callable[[], AsyncIterator[Node]]
-    led_until: Callable[[], float | None]
-    now: Callable[[], float]
-    backoff: Backoff = BACKOFF
 
 
 class SourceMetrics:
@@ -68,29 +51,45 @@ class SourceMetrics:
 class LokiFeed:
     """One leadership's memory of Loki. ``follow`` may be called again, with other settings, after it has ended."""
 
-    def __init__(self, world: World, metrics: SourceMetrics, names: Callable[[], Iterable[str]]) -> None:
-        """names: of all nodes that are known."""
-        self._world = world
+    def __init__(
+        self,
+        fleet: Fleet,
+        replica: Replica,
+        metrics: SourceMetrics,
+        *,
+        node_of_pod: Callable[[str], Awaitable[str]],
+        backoff: Backoff = BACKOFF,
+    ) -> None:
+        self._fleet = fleet
+        self._replica = replica
         self._metrics = metrics
-        self._names = names
+        self._node_of_pod = node_of_pod
+        self._backoff = backoff
         self._adopted = False
         self._loki: LokiClient | None = None
         self._judges = NodeJudges(self._loki_now)
-        self._kernel = Firings(CHECK, world.memory, world.found, world.over)
-        self._pods = Firings(pod_nodes.CHECK, world.memory, world.found, world.over)
-        self._readings: dict[str, Reading] = {}
+        self._kernel = self._tracker(CHECK)
+        self._pods = self._tracker(pod_nodes.CHECK)
+        self._readings: dict[str, QueryReader] = {}
         self._troubles: dict[str, str] = {}
         self._rng = random.Random()  # noqa: S311 - spreads load, guards nothing
 
-    def _loki_now(self) -> float:
-        return self._world.now() if self._loki is None else self._loki.now_ns() / NS
+    def _tracker(self, check: str) -> FindingTracker:
+        external = self._fleet.external_findings
+        return FindingTracker(check, partial(record_of, self._fleet), external.add, external.close)
 
-    async def follow(self, where: Loki) -> None:
+    def _is_known(self, node: str) -> bool:
+        return node in self._fleet.nodes
+
+    def _loki_now(self) -> float:
+        return self._replica.now() if self._loki is None else self._loki.now_ns() / NS
+
+    async def follow(self, where: LokiSource) -> None:
         """Until cancelled."""
         failures = 0
         while True:
             try:
-                async with LokiClient(where, now=self._world.now) as loki:
+                async with LokiClient(where, now=self._replica.now) as loki:
                     await self._learn_time(loki, where)
                     self._loki = loki
                     self._adopt()
@@ -99,7 +98,7 @@ class LokiFeed:
                 await self._wait(where.url, error, failures)
                 failures += 1
 
-    async def _learn_time(self, loki: LokiClient, where: Loki) -> None:
+    async def _learn_time(self, loki: LokiClient, where: LokiSource) -> None:
         """The first answer says how far Loki's clock is from ours; what has been read is said in its time.
 
         Any query will do: one that Loki refuses must not keep the others waiting.
@@ -109,7 +108,7 @@ class LokiFeed:
             now = loki.now_ns()
             try:
                 await loki.ask(query, now - NS, now, 1)
-            except Refused:
+            except LokiRefused:
                 if query is queries[-1]:
                     raise
             else:
@@ -118,12 +117,12 @@ class LokiFeed:
     def _adopt(self) -> None:
         if not self._adopted:
             self._adopted = True
-            for name in self._names():
+            for name in list(self._fleet.nodes):
                 self._kernel.adopt(name, self._loki_now())
                 self._pods.adopt(name, self._loki_now())
 
-    async def _follow(self, loki: LokiClient, where: Loki) -> None:
-        kernel: list[Reading] = []
+    async def _follow(self, loki: LokiClient, where: LokiSource) -> None:
+        kernel: list[QueryReader] = []
         async with asyncio.TaskGroup() as group:
             rules: tuple[KernelLines | PodLines, ...] = (*where.kernel, *where.pods)
             for i, rule in enumerate(rules):
@@ -133,34 +132,34 @@ class LokiFeed:
                     kernel.append(reading)
                 group.create_task(self._read_on(loki, stream, reading, kernel, where.every))
 
-    def _stream(self, i: int, rule: KernelLines | PodLines, where: Loki) -> Stream:
+    def _stream(self, i: int, rule: KernelLines | PodLines, where: LokiSource) -> LineStream:
         if isinstance(rule, KernelLines):
-            return KernelStream(f"loki.kernel[{i}]", rule, self._judges, self._kernel, self._world.known)
+            return KernelStream(f"loki.kernel[{i}]", rule, self._judges, self._kernel, self._is_known)
         name = f"loki.pods[{i - len(where.kernel)}]"
-        return PodStream(name, rule, self._pods, self._world.known, self._world.node_of_pod)
+        return PodStream(name, rule, self._pods, self._is_known, self._node_of_pod)
 
-    def _reading(self, name: str, rule: KernelLines | PodLines, loki: LokiClient, where: Loki) -> Reading:
+    def _reading(self, name: str, rule: KernelLines | PodLines, loki: LokiClient, where: LokiSource) -> QueryReader:
         key = f"{name} {rule.node_label} {rule.query}"
         overlap = int(where.overlap * NS)
         reading = self._readings.get(key)
         if reading is None:
-            led_until = self._world.led_until()
+            led_until = self._replica.led_until()
             now = loki.now_ns()
-            lived = None if led_until is None else now - int((self._world.now() - led_until) * NS)
-            window = Window.begin(now, overlap, int(where.lookback * NS), lived)
-            reading = self._readings[key] = Reading(rule.query, window, overlap, apart=rule.node_label)
+            lived = None if led_until is None else now - int((self._replica.now() - led_until) * NS)
+            window = ReadWindow.begin(now, overlap, int(where.lookback * NS), lived)
+            reading = self._readings[key] = QueryReader(rule.query, window, overlap, apart=rule.node_label)
             log.info("%s: read from %.0f s ago on", name, (now - window.start(overlap)) / NS)
         reading.overlap_ns = overlap
         return reading
 
     async def _read_on(
-        self, loki: LokiClient, stream: Stream, reading: Reading, kernel: list[Reading], every_s: float
+        self, loki: LokiClient, stream: LineStream, reading: QueryReader, kernel: list[QueryReader], every_s: float
     ) -> None:
         failures = 0
         self._metrics.up.labels(stream.name).set(0)
         try:
             while True:
-                self._kernel.settle(forgetting(self._judges))
+                self._kernel.settle(forget_in(self._judges))
                 self._pods.settle(lambda _node, _key: None)
                 try:
                     await reading.turn(loki, stream.matters, stream.take)
@@ -187,35 +186,35 @@ class LokiFeed:
             with suppress(KeyError):
                 self._metrics.up.remove(stream.name)
 
-    def _tick(self, reading: Reading, kernel: list[Reading]) -> None:
+    def _tick(self, reading: QueryReader, kernel: list[QueryReader]) -> None:
         """Silence counts only as far as everything has been read."""
         if reading in kernel:
             read_to = min(one.window.read_to for one in kernel) / NS
             for node, events in self._judges.tick(read_to):
-                pass_on(node, events, self._judges, self._kernel)
+                apply_events(node, events, self._judges, self._kernel)
             self._kernel.tick(read_to)
             for node in self._judges.nodes:
-                if not self._world.known(node):
+                if not self._is_known(node):
                     self._judges.drop(node)
         else:
             self._pods.tick(reading.window.read_to / NS)
         for firings in (self._kernel, self._pods):
             for node in list(firings.nodes):
-                if not self._world.known(node):
+                if not self._is_known(node):
                     firings.drop(node)
 
-    def _count(self, stream: Stream, reading: Reading) -> None:
+    def _count(self, stream: LineStream, reading: QueryReader) -> None:
         for what, number in {**vars(reading.counts), "homeless": stream.homeless}.items():
             self._metrics.lines.labels(stream.name, what).inc(number)
-        reading.counts, stream.homeless = Counts(), 0
+        reading.counts, stream.homeless = LineCounts(), 0
 
     async def _wait(self, name: str, error: Exception, failures: int) -> None:
         text = str(error)
         if self._troubles.get(name) != text:  # once for each new reason, not for each try
             self._troubles[name] = text
-            log.log(logging.ERROR if isinstance(error, Refused) else logging.WARNING, "%s: %s", name, text)
+            log.log(logging.ERROR if isinstance(error, LokiRefused) else logging.WARNING, "%s: %s", name, text)
         retry_after_s = error.retry_after_s if isinstance(error, LokiError) else 0.0
-        await asyncio.sleep(max(retry_after_s, self._world.backoff.delay_s(failures, self._rng)))
+        await asyncio.sleep(max(retry_after_s, self._backoff.delay_s(failures, self._rng)))
 
     def _answered(self, name: str) -> None:
         self._metrics.up.labels(name).set(1)

@@ -18,11 +18,11 @@ LINE_LIMIT = 64 << 10  # characters; of a longer line the rest is dropped
 _STAMP_DIGITS = 19  # nanoseconds until the year 2286
 
 
-class BadAnswer(Exception):
+class BadLokiAnswer(Exception):
     """An answer of success that is no list of log lines: what was found instead."""
 
 
-class Entry(msgspec.Struct, frozen=True):
+class LogEntry(msgspec.Struct, frozen=True):
     """One log line. at_ns: Loki's time stamp, nanoseconds since the epoch; labels: with structured metadata."""
 
     at_ns: int
@@ -49,22 +49,22 @@ _answer = msgspec.json.Decoder(_Answer)
 _streams = msgspec.json.Decoder(list[_Stream] | None)
 
 
-def decode(body: bytes | bytearray) -> tuple[list[Entry], int]:
+def decode_response(body: bytes | bytearray) -> tuple[list[LogEntry], int]:
     """The lines, oldest first, those of one time in the answer's order; and how many values made no sense.
 
-    Raises BadAnswer.
+    Raises BadLokiAnswer.
     """
     try:
         answer = _answer.decode(body)
         if answer.status != "success":
-            raise BadAnswer(f"status {answer.status[:40]!r}; expected success")
+            raise BadLokiAnswer(f"status {answer.status[:40]!r}; expected success")
         if answer.data.result_type != "streams":
-            raise BadAnswer(f"{answer.data.result_type[:40]!r}; expected streams: the query must ask for lines")
+            raise BadLokiAnswer(f"{answer.data.result_type[:40]!r}; expected streams: the query must ask for lines")
         streams = _streams.decode(answer.data.result) or []
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         shown = bytes(body[:80]).decode("utf-8", "replace")
-        raise BadAnswer(f"{error}; the answer begins {shown!r}") from error
-    entries: list[Entry] = []
+        raise BadLokiAnswer(f"{error}; the answer begins {shown!r}") from error
+    entries: list[LogEntry] = []
     malformed = 0
     for stream in streams:
         labels = _bounded(stream.stream)
@@ -78,7 +78,7 @@ def decode(body: bytes | bytearray) -> tuple[list[Entry], int]:
     return entries, malformed
 
 
-def _entry(labels: dict[str, str], value: tuple[str | dict[str, object], ...]) -> Entry | None:
+def _entry(labels: dict[str, str], value: tuple[str | dict[str, object], ...]) -> LogEntry | None:
     if not 2 <= len(value) <= 3:
         return None
     stamp, line = value[0], value[1]
@@ -91,7 +91,7 @@ def _entry(labels: dict[str, str], value: tuple[str | dict[str, object], ...]) -
         if not isinstance(more, dict):
             return None
         labels = _bounded({**_metadata(more), **labels})  # what Loki indexes by was said by whoever ships the logs
-    return Entry(int(stamp), labels, line[:LINE_LIMIT])
+    return LogEntry(int(stamp), labels, line[:LINE_LIMIT])
 
 
 def _metadata(third: dict[str, object]) -> dict[str, str]:

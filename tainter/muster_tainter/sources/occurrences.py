@@ -6,11 +6,11 @@ fault belongs to that fault, whenever it is read.
 """
 
 from muster_kube.api.times import seconds
-from muster_tainter.faults.node_record import Memory
+from muster_tainter.faults.node_record import NodeRecord
 from muster_tainter.faults.node_report import FaultKey
 
 
-def ended(key: FaultKey, memory: Memory) -> tuple[int, int]:
+def last_ended(key: FaultKey, memory: NodeRecord) -> tuple[int, int]:
     """(highest number, time in milliseconds) of the endings of ``key`` that are remembered; (0, 0) for none.
 
     A fault that is over and only waits for its hold-down has ended.
@@ -25,12 +25,12 @@ def ended(key: FaultKey, memory: Memory) -> tuple[int, int]:
     return number, at_ms
 
 
-def firing(key: FaultKey, at_ms: int, known: int, memory: Memory) -> int:
+def firing_number(key: FaultKey, at_ms: int, known: int, memory: NodeRecord) -> int:
     """The number of the firing that a sign at ``at_ms`` belongs to; 0: to one that has ended.
 
     known: the number that this process has told for ``key`` last; 0: none
     """
-    number, ended_ms = ended(key, memory)
+    number, ended_ms = last_ended(key, memory)
     if known > number:
         return known
     for fault in memory.open:

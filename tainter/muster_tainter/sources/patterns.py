@@ -15,7 +15,7 @@ from muster_tainter.policy.sources import LinePattern
 POPLAR = "poplar"
 
 
-class Hit(msgspec.Struct, frozen=True):
+class PatternHit(msgspec.Struct, frozen=True):
     """What a line means. told: in front of the line, for people; empty: the line says it all."""
 
     reason: str
@@ -37,14 +37,14 @@ class Patterns:
     def interesting(self, raw: bytes) -> bool:
         return bool(self._patterns) and bool(self._matcher.which(raw))
 
-    def hits(self, text: str) -> list[Hit]:
+    def hits(self, text: str) -> list[PatternHit]:
         raw = text.encode("utf-8", "replace")
         found = [self._patterns[index] for index in self._matcher.which(raw)] if self._patterns else []
-        hits = {one.name: Hit(one.name, one.judged, one.fault_class) for one in reversed(found)}
+        hits = {one.name: PatternHit(one.name, one.judged, one.fault_class) for one in reversed(found)}
         if self._poplar:
             for error in poplar.parse(raw):
                 said = poplar.judge(error, "host")
-                hits.setdefault(said.reason, Hit(said.reason, Verdict.WARN, said.fault_class, said.message))
+                hits.setdefault(said.reason, PatternHit(said.reason, Verdict.WARN, said.fault_class, said.message))
         return list(reversed(hits.values()))
 
 

@@ -14,8 +14,8 @@ from muster_kube.api.errors import Forbidden, Invalid, NotFound
 from muster_kube.api.objects import Pod
 from muster_tainter.policy.sources import PodLines
 from muster_tainter.sources.loki_client import NS
-from muster_tainter.sources.loki_response import Entry
-from muster_tainter.sources.patterns import Hit
+from muster_tainter.sources.loki_response import LogEntry
+from muster_tainter.sources.patterns import PatternHit
 
 CHECK = "podlog"
 COMPONENT = "host"
@@ -26,13 +26,13 @@ PODS_LIMIT = 4096
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 
-def pod_of(entry: Entry, rule: PodLines) -> str:
+def pod_of(entry: LogEntry, rule: PodLines) -> str:
     """``namespace/name``; empty where the labels do not say it."""
     namespace, name = entry.labels.get(rule.namespace_label, ""), entry.labels.get(rule.pod_label, "")
     return f"{namespace}/{name}" if _NAME.fullmatch(namespace) and _NAME.fullmatch(name) else ""
 
 
-def sign_of(entry: Entry, hit: Hit, text: str, pod: str) -> Sign:
+def sign_of(entry: LogEntry, hit: PatternHit, text: str, pod: str) -> Sign:
     told = f"{hit.told}: {text}" if hit.told else text
     return Sign(
         component=COMPONENT,
@@ -46,7 +46,7 @@ def sign_of(entry: Entry, hit: Hit, text: str, pod: str) -> Sign:
     )
 
 
-class PodNodes:
+class PodNodeCache:
     """Asks for the node of a pod; clock: monotonic seconds."""
 
     def __init__(self, client: KubeClient, clock: Callable[[], float]) -> None:

@@ -14,8 +14,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from muster_tainter.sources.loki_client import NS, Page, TooMuch
-from muster_tainter.sources.loki_response import Entry
+from muster_tainter.sources.loki_client import NS, LokiAnswerTooLarge, LokiPage
+from muster_tainter.sources.loki_response import LogEntry
 
 log = logging.getLogger(__name__)
 
@@ -27,14 +27,14 @@ AHEAD_NS = 600 * NS  # lines of nodes whose clocks are ahead; Loki takes them up
 SILENT_NS = 600 * NS  # a stream that has said nothing for so long is not asked about further back than this
 
 
-class Loki(Protocol):
+class QueryClient(Protocol):
     def now_ns(self) -> int: ...
 
-    async def ask(self, query: str, start_ns: int, end_ns: int, limit: int) -> Page: ...
+    async def ask(self, query: str, start_ns: int, end_ns: int, limit: int) -> LokiPage: ...
 
 
 @dataclass
-class Counts:
+class LineCounts:
     """read: lines answered, again or not; taken: those that mattered and were new; lost: times when some lines of
     one nanosecond could not be read."""
 
@@ -45,7 +45,7 @@ class Counts:
 
 
 @dataclass
-class Window:
+class ReadWindow:
     """What of a query has been read, in Loki's time (nanoseconds).
 
     read_to: when the last whole turn began
@@ -58,7 +58,7 @@ class Window:
     floor: int
 
     @classmethod
-    def begin(cls, now_ns: int, overlap_ns: int, lookback_ns: int, led_until_ns: int | None) -> "Window":
+    def begin(cls, now_ns: int, overlap_ns: int, lookback_ns: int, led_until_ns: int | None) -> "ReadWindow":
         """For a new leader. led_until_ns: when a leader last lived; None: there was none."""
         floor = now_ns - lookback_ns
         read_to = floor if led_until_ns is None else max(floor, min(led_until_ns, now_ns))
@@ -69,18 +69,18 @@ class Window:
         return max(min(self.newest, self.read_to) - overlap_ns, reach, self.floor, 0)
 
 
-Matters = Callable[[Entry], bool]
-Take = Callable[[Sequence[Entry]], Awaitable[None]]
+Matters = Callable[[LogEntry], bool]
+Take = Callable[[Sequence[LogEntry]], Awaitable[None]]
 
 
-class Reading:
+class QueryReader:
     """One query. ``turn`` reads all there is: ``take`` gets what ``matters`` and was not taken before, oldest first in
     each page. What ``take`` has returned from is not given to it again."""
 
     def __init__(
         self,
         query: str,
-        window: Window,
+        window: ReadWindow,
         overlap_ns: int,
         *,
         apart: str,
@@ -90,7 +90,7 @@ class Reading:
         """apart: the label that tells lines of one time apart."""
         self.query = query
         self.window = window
-        self.counts = Counts()
+        self.counts = LineCounts()
         self.overlap_ns = overlap_ns
         self._apart = apart
         self._seen_limit = seen_limit
@@ -99,7 +99,7 @@ class Reading:
         self._lost: set[int] = set()
         self._under_way: tuple[int, int] | None = None  # a turn cut short: where it came to, and when it began
 
-    async def turn(self, loki: Loki, matters: Matters, take: Take) -> None:
+    async def turn(self, loki: QueryClient, matters: Matters, take: Take) -> None:
         """Raises LokiError, and what ``take`` raises; then the next turn goes on from there."""
         at, begun = self._under_way or (self.window.start(self.overlap_ns), -1)
         while True:
@@ -121,11 +121,11 @@ class Reading:
         self._forget()
         self._limit = min(self._most, self._limit * 2)
 
-    async def _ask(self, loki: Loki, query: str, start: int, end: int) -> Page:
+    async def _ask(self, loki: QueryClient, query: str, start: int, end: int) -> LokiPage:
         while True:
             try:
                 page = await loki.ask(query, start, end, self._limit)
-            except TooMuch as error:
+            except LokiAnswerTooLarge as error:
                 if error.most:
                     self._most = min(self._most, error.most)
                 fewer = min(self._most, self._limit // 2)
@@ -138,8 +138,8 @@ class Reading:
             self.counts.malformed += page.malformed
             return page
 
-    async def _give(self, page: Page, matters: Matters, take: Take) -> None:
-        fresh: dict[bytes, Entry] = {}
+    async def _give(self, page: LokiPage, matters: Matters, take: Take) -> None:
+        fresh: dict[bytes, LogEntry] = {}
         for i, entry in enumerate(page.entries):
             if i % SLICE == SLICE - 1:
                 await asyncio.sleep(0)  # taints are decided in this loop as well
@@ -155,7 +155,7 @@ class Reading:
         if page.entries:
             self.window.newest = max(self.window.newest, page.entries[-1].at_ns)
 
-    async def _crowd(self, loki: Loki, at: int, page: Page, matters: Matters, take: Take) -> None:
+    async def _crowd(self, loki: QueryClient, at: int, page: LokiPage, matters: Matters, take: Take) -> None:
         """More lines of one nanosecond than a page holds. Times tell them apart no more, so their label does: each
         value on the page is asked for by itself, then all others, until a page is not full."""
         done: set[str] = set()
@@ -197,7 +197,7 @@ class Reading:
             log.warning("%s: a flood of lines; those that come late are not looked for any more", self.query)
 
 
-def _name(entry: Entry) -> bytes:
+def _name(entry: LogEntry) -> bytes:
     """Of this line in its stream."""
     digest = hashlib.blake2b(digest_size=16)
     for name in sorted(entry.labels):

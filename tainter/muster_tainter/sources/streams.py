@@ -8,10 +8,10 @@ from muster_checks.base.declaration import AllClear, Sign
 from muster_checks.base.vocabulary import shorten
 from muster_checks.dmesg.sources.records import KernelLine
 from muster_tainter.policy.sources import KernelLines, PodLines
-from muster_tainter.sources.finding_tracker import QUIET_S, Firings, Key
+from muster_tainter.sources.finding_tracker import QUIET_S, FindingTracker, Key
 from muster_tainter.sources.kernel_lines import Event, NodeJudges
-from muster_tainter.sources.log_formats import unwrapped
-from muster_tainter.sources.loki_response import Entry
+from muster_tainter.sources.log_formats import unwrap_line
+from muster_tainter.sources.loki_response import LogEntry
 from muster_tainter.sources.patterns import Patterns
 from muster_tainter.sources.pod_nodes import pod_of, sign_of
 
@@ -23,19 +23,19 @@ SHOWN_BYTES = 4096  # of a line in the log
 Known = Callable[[str], bool]  # is there such a node?
 
 
-class Stream(Protocol):
+class LineStream(Protocol):
     """homeless: lines that are no known node's."""
 
     name: str
     homeless: int
 
-    def matters(self, entry: Entry) -> bool: ...
+    def matters(self, entry: LogEntry) -> bool: ...
 
-    async def take(self, entries: Sequence[Entry]) -> None: ...
+    async def take(self, entries: Sequence[LogEntry]) -> None: ...
 
 
 class KernelStream:
-    def __init__(self, name: str, rule: KernelLines, judges: NodeJudges, firings: Firings, known: Known) -> None:
+    def __init__(self, name: str, rule: KernelLines, judges: NodeJudges, firings: FindingTracker, known: Known) -> None:
         self.name = name
         self.homeless = 0
         self.unjudged = 0
@@ -46,14 +46,14 @@ class KernelStream:
         self._patterns = Patterns(rule.patterns)
         self._told = False
 
-    def matters(self, entry: Entry) -> bool:
+    def matters(self, entry: LogEntry) -> bool:
         node = entry.labels.get(self._rule.node_label, "")
         if not self._known(node):
             self._tell_homeless(entry, node)
             return False
         return bool(self._judges.lines(entry, self._patterns.interesting))
 
-    def _tell_homeless(self, entry: Entry, node: str) -> None:
+    def _tell_homeless(self, entry: LogEntry, node: str) -> None:
         self.homeless += 1
         if node or self._told:
             return
@@ -65,7 +65,7 @@ class KernelStream:
             ", ".join(sorted(entry.labels)) or "none",
         )
 
-    async def take(self, entries: Sequence[Entry]) -> None:
+    async def take(self, entries: Sequence[LogEntry]) -> None:
         by_node: dict[str, list[KernelLine]] = {}
         for entry in entries:
             node = entry.labels.get(self._rule.node_label, "")
@@ -84,11 +84,11 @@ class KernelStream:
     def _take_line(self, node: str, line: KernelLine) -> None:
         events = self._judges.take(node, line)
         if events is not None:
-            tell_line(node, line.whole)
-            pass_on(node, events, self._judges, self._firings)
+            log_line(node, line.whole)
+            apply_events(node, events, self._judges, self._firings)
             return
         for hit in self._patterns.hits(line.text):
-            tell_line(node, line.whole)
+            log_line(node, line.whole)
             sign = Sign(
                 component=HOST,
                 reason=hit.reason,
@@ -106,7 +106,7 @@ class PodStream:
     """node_of: the node of a pod, asked of the API server."""
 
     def __init__(
-        self, name: str, rule: PodLines, firings: Firings, known: Known, node_of: Callable[[str], Awaitable[str]]
+        self, name: str, rule: PodLines, firings: FindingTracker, known: Known, node_of: Callable[[str], Awaitable[str]]
     ) -> None:
         self.name = name
         self.homeless = 0
@@ -116,11 +116,11 @@ class PodStream:
         self._node_of = node_of
         self._patterns = Patterns(rule.patterns, rule.known)
 
-    def matters(self, entry: Entry) -> bool:
-        return bool(self._patterns.hits(unwrapped(entry.line)))
+    def matters(self, entry: LogEntry) -> bool:
+        return bool(self._patterns.hits(unwrap_line(entry.line)))
 
-    async def take(self, entries: Sequence[Entry]) -> None:
-        placed: list[tuple[Entry, str, str]] = []
+    async def take(self, entries: Sequence[LogEntry]) -> None:
+        placed: list[tuple[LogEntry, str, str]] = []
         for entry in entries:  # all of them first: what is counted already would be given again after an error
             pod = pod_of(entry, self._rule)
             node = entry.labels.get(self._rule.node_label, "")
@@ -131,18 +131,18 @@ class PodStream:
             if not self._known(node):
                 self.homeless += 1
                 continue
-            text = unwrapped(entry.line)
+            text = unwrap_line(entry.line)
             log.info("node `%s` has pod log error: pod %s: %s", node, pod or "unknown", shorten(text, SHOWN_BYTES))
             for hit in self._patterns.hits(text):
                 self._firings.take(node, sign_of(entry, hit, text, pod), quiet_s=QUIET_S)
 
 
-def tell_line(node: str, line: str) -> None:
+def log_line(node: str, line: str) -> None:
     """The founding controller's words, so that a search for them still finds it."""
     log.info("node `%s` has dmesg error: %s", node, shorten(line, SHOWN_BYTES))
 
 
-def pass_on(node: str, events: Sequence[Event], judges: NodeJudges, firings: Firings) -> None:
+def apply_events(node: str, events: Sequence[Event], judges: NodeJudges, firings: FindingTracker) -> None:
     for event in events:
         if isinstance(event, AllClear):
             firings.clear(node, event)
@@ -151,5 +151,5 @@ def pass_on(node: str, events: Sequence[Event], judges: NodeJudges, firings: Fir
             judges.forget(node, event.component, event.reason)
 
 
-def forgetting(judges: NodeJudges) -> Callable[[str, Key], None]:
+def forget_in(judges: NodeJudges) -> Callable[[str, Key], None]:
     return lambda node, key: judges.forget(node, *key)

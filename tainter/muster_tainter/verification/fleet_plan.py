@@ -18,13 +18,13 @@ from muster_kube.nodehealth import CheckRequest, NodeHealth, RequestAnswer
 from muster_tainter.faults.check_history import (
     ID_PREFIX,
     MANAGER,
-    PastTest,
-    asked,
-    finished,
-    held_until,
+    CheckRecord,
+    final_answer,
     is_ours,
-    past_of,
+    paused_until,
+    pending_request,
     pre_flight_left,
+    read_history,
 )
 from muster_tainter.faults.desired_state import FAULTY_LABEL, is_managed
 from muster_tainter.policy.heavy_checks import CHECK_NAME, DAY_S
@@ -43,7 +43,7 @@ _SILENT_TAINTS = frozenset({"node.kubernetes.io/unreachable", "node.kubernetes.i
 Candidate = tuple[int, float, str, str]  # turn, since, node, check: the least comes first
 
 
-class Turn(IntEnum):
+class TestTurn(IntEnum):
     """Who comes before whom. NEW: to be passed before a node's first job. OVERDUE: the coverage promise is broken.
     AFTER_JOB: a job's end left the node idle."""
 
@@ -54,11 +54,11 @@ class Turn(IntEnum):
 
 
 # plain numbers where a fleet is gone through: they compare several times as fast
-OVERDUE = int(Turn.OVERDUE)
-_NO_TURN = len(Turn)
+OVERDUE = int(TestTurn.OVERDUE)
+_NO_TURN = len(TestTurn)
 
 
-class Want(NamedTuple):
+class DueCheck(NamedTuple):
     """A check that is to run on a node. since: seconds since the epoch when it measured something last, or the node
     came; after: not before then."""
 
@@ -69,7 +69,7 @@ class Want(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class NodeTestState:
     """One node as the plan sees it.
 
     out:     why it is asked for nothing; empty: it may be
@@ -87,12 +87,12 @@ class Standing:
     request: CheckRequest | None = None
     answer: RequestAnswer | None = None
     extra: bool = False
-    wants: tuple[Want, ...] = ()
+    wants: tuple[DueCheck, ...] = ()
     taken: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PlanStep:
     """One write. check: ask for this one. Else ``end`` is over and deleted, with ``answer`` (None: there is none);
     noted: remember what came of it."""
 
@@ -104,14 +104,14 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Plan:
+class FleetPlan:
     """steps: by node, each at most once. running, waiting: nodes by check, oldest: the longest wait, since when.
 
     beyond: nodes whose promise is broken; short: those of them that are idle and find no place
     cap:    of the whole fleet; look_again_at: seconds since the epoch
     """
 
-    steps: tuple[Step, ...] = ()
+    steps: tuple[PlanStep, ...] = ()
     running: Mapping[str, int] = field(default_factory=dict)
     waiting: Mapping[str, int] = field(default_factory=dict)
     oldest: Mapping[str, float] = field(default_factory=dict)
@@ -121,16 +121,16 @@ class Plan:
     look_again_at: float = _NEVER
 
 
-def standing_of(node: Node | None, health: NodeHealth, policy: Policy) -> Standing:
+def node_test_state(node: Node | None, health: NodeHealth, policy: Policy) -> NodeTestState:
     name = health.metadata.name
     requests = [request for request in health.spec.requests if is_ours(request)] if health.spec.requests else []
-    request = (asked(health) or requests[0]) if requests else None
-    answer = None if request is None else finished(health, request)
+    request = (pending_request(health) or requests[0]) if requests else None
+    answer = None if request is None else final_answer(health, request)
     if node is None:
-        return Standing(name, out="deleted", request=request, answer=answer, extra=len(requests) > 1)
+        return NodeTestState(name, out="deleted", request=request, answer=answer, extra=len(requests) > 1)
     pool = policy.pool_of(node.metadata.labels) if policy.pools else None
     out = _out(node, health)
-    return Standing(
+    return NodeTestState(
         name,
         pool=pool.name if pool is not None else "",
         out=out,
@@ -139,7 +139,7 @@ def standing_of(node: Node | None, health: NodeHealth, policy: Policy) -> Standi
         answer=answer,
         extra=len(requests) > 1,
         wants=() if out else _wants(node, health, pool),
-        taken=_taken(health) if len(health.spec.requests) > len(requests) else 0.0,
+        taken=_taken_until(health) if len(health.spec.requests) > len(requests) else 0.0,
     )
 
 
@@ -159,7 +159,7 @@ def _out(node: Node, health: NodeHealth) -> str:
     return ""
 
 
-def _wants(node: Node, health: NodeHealth, pool: Pool | None) -> tuple[Want, ...]:
+def _wants(node: Node, health: NodeHealth, pool: Pool | None) -> tuple[DueCheck, ...]:
     status = health.status
     post_flight = pool.testing.post_flight if pool is not None and status.idle_since else ()
     new: tuple[str, ...] = ()
@@ -167,52 +167,52 @@ def _wants(node: Node, health: NodeHealth, pool: Pool | None) -> tuple[Want, ...
         new = pre_flight_left(health, pool.testing.pre_flight)
     if not status.due and not post_flight and not new:
         return ()
-    past = past_of(health)
+    past = read_history(health)
     came = seconds(health.metadata.creation_timestamp)
-    held = held_until(past, status.idle_since)
-    unknown = PastTest()
-    wants: dict[str, Want] = {}
-    for checks, turn in ((new, Turn.NEW), (post_flight, Turn.AFTER_JOB), (status.due, Turn.PERIODIC)):
+    held = paused_until(past, status.idle_since)
+    unknown = CheckRecord()
+    wants: dict[str, DueCheck] = {}
+    for checks, turn in ((new, TestTurn.NEW), (post_flight, TestTurn.AFTER_JOB), (status.due, TestTurn.PERIODIC)):
         for check in checks:
             if check in wants or not CHECK_NAME.fullmatch(check):
                 continue
             test = past.checks.get(check, unknown)
-            if turn is Turn.AFTER_JOB and test.idle == status.idle_since:
+            if turn is TestTurn.AFTER_JOB and test.idle == status.idle_since:
                 continue
             since = (seconds(test.at) if test.at else 0.0) or came
             after = seconds(test.after) if test.after else 0.0
-            wants[check] = Want(check, int(turn), since, max(held, after))
+            wants[check] = DueCheck(check, int(turn), since, max(held, after))
     return tuple(wants.values())
 
 
-def _taken(health: NodeHealth) -> float:
+def _taken_until(health: NodeHealth) -> float:
     """Until when somebody else's requests may run here; 0: none is under way."""
     until = 0.0
     for request in health.spec.requests:
-        if not is_ours(request) and finished(health, request) is None:
+        if not is_ours(request) and final_answer(health, request) is None:
             begun = any(answer.id == request.id for answer in health.status.answers)
             until = max(until, _NEVER if begun or not request.expires else seconds(request.expires))
     return until
 
 
-def plan(
-    fleet: Iterable[Standing], policy: Policy, now: float, limit_s: Callable[[str], float] = lambda _: 3600.0
-) -> Plan:
+def plan_fleet(
+    fleet: Iterable[NodeTestState], policy: Policy, now: float, limit_s: Callable[[str], float] = lambda _: 3600.0
+) -> FleetPlan:
     """``now``: seconds since the epoch. ``limit_s``: how long a check may take, once it has begun."""
     planning = plan_by_slices(fleet, policy, now, limit_s)
     while True:
         try:
             next(planning)
         except StopIteration as end:
-            made: Plan = end.value
+            made: FleetPlan = end.value
             return made
 
 
 def plan_by_slices(
-    fleet: Iterable[Standing], policy: Policy, now: float, limit_s: Callable[[str], float]
-) -> Generator[None, None, Plan]:
+    fleet: Iterable[NodeTestState], policy: Policy, now: float, limit_s: Callable[[str], float]
+) -> Generator[None, None, FleetPlan]:
     """The same, with a halt after each SLICE nodes: a large fleet takes a tenth of a second."""
-    steps: list[Step] = []
+    steps: list[PlanStep] = []
     running: Counter[str] = Counter()
     places: Counter[str] = Counter()  # taken, by pool
     sizes: Counter[str] = Counter()
@@ -268,9 +268,9 @@ def plan_by_slices(
     cap = testing.at_once.of(sum(sizes.values()))
     chosen = _chosen(candidates, policy, cap - taken, places, sizes)
     for turn, _, name, check in chosen:
-        steps.append(Step(name, check))
+        steps.append(PlanStep(name, check))
         overdue -= turn == OVERDUE
-    return Plan(
+    return FleetPlan(
         steps=tuple(steps),
         running=running + Counter(check for _, _, _, check in chosen),
         waiting=Counter(due) - Counter(check for _, _, _, check in chosen),
@@ -282,15 +282,15 @@ def plan_by_slices(
     )
 
 
-def _ended(node: Standing, request: CheckRequest, now: float, limit_s: Callable[[str], float]) -> Step | None:
+def _ended(node: NodeTestState, request: CheckRequest, now: float, limit_s: Callable[[str], float]) -> PlanStep | None:
     """What is to be done about a request that stands there; None: wait on."""
     if node.answer is not None:
-        return Step(node.name, end=request, answer=node.answer)
+        return PlanStep(node.name, end=request, answer=node.answer)
     if node.out == "unmanaged" or node.extra:
-        return Step(node.name, end=request, noted=False)
+        return PlanStep(node.name, end=request, noted=False)
     expires, limit = seconds(request.expires), limit_s(request.checks[0])
     ran_ahead = expires - now > EXPIRES_S + limit  # the clock of who asked: it would keep its place for ever
-    return Step(node.name, end=request) if now > expires + limit or ran_ahead else None
+    return PlanStep(node.name, end=request) if now > expires + limit or ran_ahead else None
 
 
 def _chosen(

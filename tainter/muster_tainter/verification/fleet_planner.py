@@ -5,9 +5,7 @@ On connections of its own and behind the faults: no taint waits for it. It remem
 
 import asyncio
 import logging
-import time
 from collections import deque
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from importlib import import_module
@@ -17,15 +15,24 @@ from muster_checks.registry import SHIPPED
 from muster_kube import nodehealth
 from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import ApiError, Conflict, Forbidden, Invalid, NotFound, TooManyRequests
-from muster_kube.api.objects import Node
 from muster_kube.controller.backoff import Backoff
 from muster_kube.nodehealth import CheckRequest, NodeHealth
-from muster_tainter.faults.check_history import TESTING_LABEL, note_answer, past_of
-from muster_tainter.faults.desired_state import Notice
-from muster_tainter.metrics import Metrics, PlanFigures
+from muster_tainter.faults.check_history import TESTING_LABEL, note_answer, read_history
+from muster_tainter.faults.wording import Notice
+from muster_tainter.fleet.interface import Fleet
+from muster_tainter.fleet.replica import Replica
+from muster_tainter.metrics import PlanFigures, TainterMetrics
 from muster_tainter.periodic import Rounds
 from muster_tainter.policy.rules import STARTUP_KEY, Policy
-from muster_tainter.verification.fleet_plan import EXPIRES_S, SLICE, Plan, Standing, Step, plan_by_slices, standing_of
+from muster_tainter.verification.fleet_plan import (
+    EXPIRES_S,
+    SLICE,
+    FleetPlan,
+    NodeTestState,
+    PlanStep,
+    node_test_state,
+    plan_by_slices,
+)
 from muster_tainter.verification.plan_requests import PlanRequests
 
 log = logging.getLogger(__name__)
@@ -38,41 +45,25 @@ _REFUSED_S = 60.0
 _UNKNOWN_CHECK_S = 3600.0
 
 
-class Planner:
-    """node, healths: what is known now. observe: takes in what a write returned. tell: an Event on a node.
-
-    idle: set while no taint waits to be written; now: seconds since the epoch; interval_s: between two plans
-    """
+class FleetPlanner:
+    """interval_s: between two plans"""
 
     def __init__(
         self,
         client: KubeClient,
-        policy: Callable[[], Policy],
-        metrics: Metrics,
+        fleet: Fleet,
+        replica: Replica,
+        metrics: TainterMetrics,
         *,
-        node: Callable[[str], Node | None],
-        healths: Callable[[], Mapping[str, NodeHealth]],
-        observe: Callable[[NodeHealth], None],
-        tell: Callable[[Node, Notice], None],
-        may_write: Callable[[], bool],
-        idle: asyncio.Event,
-        dry_run: bool = False,
-        now: Callable[[], float] = time.time,
         interval_s: float = INTERVAL_S,
     ) -> None:
         self._client = client
-        self._policy = policy
+        self._fleet = fleet
+        self._replica = replica
         self._metrics = metrics
-        self._node = node
-        self._healths = healths
-        self._observe = observe
-        self._requests = PlanRequests(client, observe)
-        self._tell = tell
-        self._may_write = may_write
-        self._dry_run = dry_run
-        self._now = now
-        self.rounds = Rounds("heavy checks", idle, least_s=interval_s, backoff=Backoff(interval_s, 60.0))
-        self._standings: dict[str, Standing] = {}
+        self._requests = PlanRequests(client, fleet.observe_health)
+        self.rounds = Rounds("heavy checks", fleet.taints_idle, least_s=interval_s, backoff=Backoff(interval_s, 60.0))
+        self._states: dict[str, NodeTestState] = {}
         self._unsure: dict[str, tuple[CheckRequest, float]] = {}  # asked perhaps: until when the watch may tell
         self._refused: dict[str, float] = {}  # NodeHealths that take no write of ours: left out until then
         self._planned_by: Policy | None = None
@@ -83,18 +74,20 @@ class Planner:
         """Something about this node has changed."""
         self.rounds.note(name)
 
-    def look(self) -> None:
+    def look_at_all(self) -> None:
         """The policy may be another one."""
         self.rounds.wake()
 
     async def run(self) -> None:
         """Until cancelled; a write under way is waited for, so that the next leader finds it."""
         try:
-            await self.rounds.see(self._client, nodehealth.PATH, NodeHealth, TESTING_LABEL, self._observe)
+            await self.rounds.list_marked(
+                self._client, nodehealth.PATH, NodeHealth, TESTING_LABEL, self._fleet.observe_health
+            )
             self._planned_by = None
             await self.rounds.run(self._once)
         finally:
-            self._standings.clear()
+            self._states.clear()
             self.rounds.changed.clear()
             self._unsure.clear()
             self._refused.clear()
@@ -103,14 +96,14 @@ class Planner:
     async def _once(self) -> float:
         made = await self._make()
         await self._carry_out(made)
-        return made.look_again_at - self._now()
+        return made.look_again_at - self._replica.now()
 
-    async def _make(self) -> Plan:
-        policy = self._policy()
+    async def _make(self) -> FleetPlan:
+        policy = self._fleet.policy()
         if policy is not self._planned_by:
             self._planned_by = policy
-            self.rounds.changed.update(self._standings)
-            self.rounds.changed.update(self._healths())
+            self.rounds.changed.update(self._states)
+            self.rounds.changed.update(self._fleet.healths)
         self._forget_unsure()
         looked_at = 0
         while self.rounds.changed:
@@ -118,13 +111,13 @@ class Planner:
             looked_at += 1
             if looked_at % SLICE == 0:
                 await asyncio.sleep(0)
-        now = self._now()
-        planning = plan_by_slices(self._standings.values(), policy, now, limit_s)
+        now = self._replica.now()
+        planning = plan_by_slices(self._states.values(), policy, now, time_limit_s)
         while True:
             try:
                 next(planning)
             except StopIteration as end:
-                made: Plan = end.value
+                made: FleetPlan = end.value
                 break
             await asyncio.sleep(0)  # a taint does not wait for it
         self._metrics.set_plan(
@@ -141,11 +134,11 @@ class Planner:
         return made
 
     def _look_at(self, name: str, policy: Policy) -> None:
-        health = self._healths().get(name)
+        health = self._fleet.healths.get(name)
         if health is None:
-            self._standings.pop(name, None)
+            self._states.pop(name, None)
             return
-        standing = standing_of(self._node(name), health, policy)
+        standing = node_test_state(self._fleet.node(name), health, policy)
         if name in self._unsure:
             if standing.request is None:
                 standing = replace(standing, request=self._unsure[name][0])
@@ -153,10 +146,10 @@ class Planner:
                 del self._unsure[name]
         if name in self._refused:
             standing = replace(standing, taken=max(standing.taken, self._refused[name]))
-        self._standings[name] = standing
+        self._states[name] = standing
 
     def _forget_unsure(self) -> None:
-        now = self._now()
+        now = self._replica.now()
         for name in [name for name, (_, until) in self._unsure.items() if until < now]:
             del self._unsure[name]
             self.rounds.changed.add(name)
@@ -164,7 +157,7 @@ class Planner:
             del self._refused[name]
             self.rounds.changed.add(name)
 
-    def _tell_short(self, made: Plan, policy: Policy) -> None:
+    def _tell_short(self, made: FleetPlan, policy: Policy) -> None:
         if bool(made.short) != self._was_short:
             self._was_short = bool(made.short)
             if made.short:
@@ -178,9 +171,9 @@ class Planner:
             else:
                 log.info("every idle node is tested within testing.coverage again")
 
-    async def _carry_out(self, made: Plan) -> None:
+    async def _carry_out(self, made: FleetPlan) -> None:
         """Raises ApiError: the server cannot be reached, or does not let us."""
-        if self._dry_run:
+        if self._replica.dry_run:
             self._tell_dry_run(made)
             return
         waiting = deque(made.steps)
@@ -188,7 +181,7 @@ class Planner:
         stop = asyncio.Event()
 
         async def writer() -> None:
-            while waiting and not stop.is_set() and not failed and self._may_write():
+            while waiting and not stop.is_set() and not failed and self._replica.may_write():
                 try:
                     await self._write(waiting.popleft())
                 except Exception as error:
@@ -205,9 +198,9 @@ class Planner:
         if failed:
             raise failed[0]
 
-    async def _write(self, step: Step) -> None:
+    async def _write(self, step: PlanStep) -> None:
         """Raises ApiError; what was decided on something older is decided again."""
-        health = self._healths().get(step.node)
+        health = self._fleet.healths.get(step.node)
         if health is None:
             return
         try:
@@ -221,7 +214,7 @@ class Planner:
         except Invalid as error:  # this object's own trouble, such as 16 requests of others: the fleet goes on
             self._metrics.write_errors.labels("request", error.reason).inc()
             log.warning("node %s is left out of the plan for %g s: %s", step.node, _REFUSED_S, error)
-            self._refused[step.node] = self._now() + _REFUSED_S
+            self._refused[step.node] = self._replica.now() + _REFUSED_S
             self.rounds.changed.add(step.node)
         except ApiError as error:
             self._metrics.write_errors.labels("request", error.reason).inc()
@@ -231,9 +224,9 @@ class Planner:
 
     async def _ask(self, health: NodeHealth, check: str) -> None:
         name = health.metadata.name
-        request = self._requests.make(check, self._now())
+        request = self._requests.make(check, self._replica.now())
         # from here on it may have been asked; an error that says it was not takes that back
-        self._unsure[name] = (request, self._now() + _UNSURE_S)
+        self._unsure[name] = (request, self._replica.now() + _UNSURE_S)
         self.rounds.changed.add(name)
         try:
             await self._requests.ask(health, request)
@@ -244,8 +237,8 @@ class Planner:
         self._metrics.tests_asked.labels(self._metrics.bounded(check)).inc()
         log.debug("node %s is asked for %s: %s", name, check, request.id)
 
-    async def _end(self, health: NodeHealth, step: Step, request: CheckRequest) -> None:
-        policy, node = self._policy(), self._node(step.node)
+    async def _end(self, health: NodeHealth, step: PlanStep, request: CheckRequest) -> None:
+        policy, node = self._fleet.policy(), self._fleet.node(step.node)
         check, answer = request.checks[0], step.answer
         pool = policy.pool_of(node.metadata.labels) if node is not None else None
         new = (
@@ -254,9 +247,10 @@ class Planner:
             and check in pool.testing.pre_flight
             and any(taint.key == STARTUP_KEY for taint in node.spec.taints)
         )
-        past = past_of(health)
+        past = read_history(health)
         if step.noted:
-            past = note_answer(past, health, request, answer, pause_s=policy.testing.pause, now=self._now(), new=new)
+            now = self._replica.now()
+            past = note_answer(past, health, request, answer, pause_s=policy.testing.pause, now=now, new=new)
         await self._requests.delete(health, past)
         if not step.noted:
             return
@@ -266,12 +260,13 @@ class Planner:
             said = f"{answer.reason} {answer.message}".strip() if answer is not None else "its agent has not answered"
             log.info("node %s: the plan's %s: %s %s", step.node, check, verdict, said)
         if node is not None and answer is None:
-            self._tell(node, Notice("TestUnanswered", f"{check} was asked for, and the agent has not answered", check))
+            text = f"{check} was asked for, and the agent has not answered"
+            self._fleet.notify(node, Notice("TestUnanswered", text, check))
         elif node is not None and new and verdict != "PASS" and answer is not None:
             text = f"{check} is to be passed before the first job: {verdict} {answer.reason}".rstrip()
-            self._tell(node, Notice("PreFlightNotPassed", text, check))
+            self._fleet.notify(node, Notice("PreFlightNotPassed", text, check))
 
-    def _tell_dry_run(self, made: Plan) -> None:
+    def _tell_dry_run(self, made: FleetPlan) -> None:
         asks = [f"{step.node} {step.check}" for step in made.steps if step.check]
         if asks and not self._told_dry:
             self._told_dry = True
@@ -280,7 +275,7 @@ class Planner:
 
 
 @lru_cache(maxsize=256)
-def limit_s(check: str) -> float:
+def time_limit_s(check: str) -> float:
     """How long a run may take, by the check's declaration; an hour for what others have added."""
     place = SHIPPED.get(check)
     if place is None:

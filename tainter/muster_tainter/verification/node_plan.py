@@ -15,16 +15,16 @@ from muster_checks.base.vocabulary import Verdict
 from muster_kube.api.objects import Node
 from muster_kube.api.times import rfc3339_whole, seconds
 from muster_kube.nodehealth import CLEAR_LIMIT, REQUESTS_LIMIT, CheckRequest, ClearEntry, NodeHealth, RequestAnswer
-from muster_tainter.faults.check_history import backoff_s, finished
+from muster_tainter.faults.check_history import backoff_s, final_answer
 from muster_tainter.faults.desired_state import is_managed
 from muster_tainter.faults.lifecycle import PERSON, proof_for
-from muster_tainter.faults.manual_clear import merged
-from muster_tainter.faults.node_record import Closed, Fault, Memory, read_memory
-from muster_tainter.faults.node_report import Report, Unusable, read
-from muster_tainter.faults.policy_match import Wanted, confirmed_at, wanted
-from muster_tainter.faults.verification_attempts import Tried, bounded, tried_of
+from muster_tainter.faults.manual_clear import merge_clears
+from muster_tainter.faults.node_record import ClosedFault, Fault, NodeRecord, read_record
+from muster_tainter.faults.node_report import NodeReport, UnusableHealth, read_report
+from muster_tainter.faults.policy_match import FaultPolicy, confirmed_at, match_policy
+from muster_tainter.faults.verification_attempts import VerificationAttempts, limit_attempts, read_attempts
 from muster_tainter.policy.heavy_checks import DAY_S
-from muster_tainter.policy.recovery import KERNEL_LOG_CHECKS, MANAGER, Asked, ProofCheck, asked_by
+from muster_tainter.policy.recovery import KERNEL_LOG_CHECKS, MANAGER, ProofCheck, ProofRequest, read_proof_request
 from muster_tainter.policy.rules import OUR_PREFIX, Policy
 
 LABEL = OUR_PREFIX + "proving"  # of the NodeHealth
@@ -45,7 +45,7 @@ def is_ours(request: CheckRequest) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Costs:
+class CheckCosts:
     """What the checks say of themselves. limit_s: how long one may take; heavy: not beside a job."""
 
     limit_s: Callable[[str], float]
@@ -53,7 +53,7 @@ class Costs:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class ProofToRequest:
     """A proof to be asked for. stamp: the least that its id may say; since: when it could have been asked for first,
     in seconds since the epoch; faults: how many wait for it."""
 
@@ -71,7 +71,7 @@ class Ask:
         if self.proof.component:
             params["sees"] = self.proof.component
         return CheckRequest(
-            id=Asked(self.proof.digest, max(int(now), self.stamp)).id,
+            id=ProofRequest(self.proof.digest, max(int(now), self.stamp)).id,
             checks=self.proof.checks,
             params=params,
             by=MANAGER,
@@ -80,7 +80,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EndedRequest:
     """A request that is deleted. said: how it ended; empty: it passed, or is not wanted any more. failed: it counts,
     as not passed; again_at: it is not asked for before that, in seconds since the epoch."""
 
@@ -91,7 +91,7 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
-class Proving:
+class NodePlan:
     """One node. ended, keep: its requests of ours; clear: all of spec.clear, None: as it is; tried: to be remembered.
 
     asks:    what could be asked for now; first there is nothing else left to write
@@ -100,12 +100,12 @@ class Proving:
     """
 
     name: str
-    ended: tuple[Ended, ...] = ()
+    ended: tuple[EndedRequest, ...] = ()
     keep: tuple[CheckRequest, ...] = ()
     clear: tuple[ClearEntry, ...] | None = None
-    tried: Mapping[str, Tried] = field(default_factory=dict)
+    tried: Mapping[str, VerificationAttempts] = field(default_factory=dict)
     forgets: bool = False
-    asks: tuple[Ask, ...] = ()
+    asks: tuple[ProofToRequest, ...] = ()
     heavy: bool = False
     look_at: float = _NEVER
 
@@ -136,7 +136,7 @@ def last_sign(fault: Fault) -> float:
     return max(seconds(fault.since), seconds(fault.raised))
 
 
-def first_at(fault: Fault, want: Wanted, hold_s: float, now: float) -> float:
+def first_at(fault: Fault, want: FaultPolicy, hold_s: float, now: float) -> float:
     """When a fault's proof is asked for first. hold_s: the policy's own hold-down.
 
     Not before its hold-down is over: what lasted for a moment is gone in the next one, and three passes in the half
@@ -147,53 +147,55 @@ def first_at(fault: Fault, want: Wanted, hold_s: float, now: float) -> float:
     return max(now if last > now + 1.0 else held, confirmed_at(fault, want, now))
 
 
-def prove(node: Node | None, health: NodeHealth | Unusable | None, policy: Policy, now: float, costs: Costs) -> Proving:
+def plan_node(
+    node: Node | None, health: NodeHealth | UnusableHealth | None, policy: Policy, now: float, costs: CheckCosts
+) -> NodePlan:
     """``now``: seconds since the epoch."""
     if not isinstance(health, NodeHealth):
-        return Proving("" if node is None else node.metadata.name)
+        return NodePlan("" if node is None else node.metadata.name)
     name = health.metadata.name
-    report = read(health)
+    report = read_report(health)
     requests = [request for request in health.spec.requests if is_ours(request)]
-    stored = tried_of(health)
+    stored = read_attempts(health)
     if report.error:  # it opens and closes nothing until it makes sense again
-        return Proving(name, keep=tuple(requests), tried=stored, heavy=_any_heavy(requests, costs))
-    memory = read_memory(node) if node is not None and is_managed(node) else Memory()
+        return NodePlan(name, keep=tuple(requests), tried=stored, heavy=_any_heavy(requests, costs))
+    memory = read_record(node) if node is not None and is_managed(node) else NodeRecord()
     groups, waiting = _groups(memory, report, policy, now)
     tried = {digest: each for digest, each in stored.items() if digest in groups or digest in waiting}
-    ended: list[Ended] = []
+    ended: list[EndedRequest] = []
     keep: list[CheckRequest] = []
     times = [group.at for group in groups.values()]
     for request in requests:
-        over = _over(request, finished(health, request), groups, tried, report, now, costs)
+        over = _over(request, final_answer(health, request), groups, tried, report, now, costs)
         if over is None:
             keep.append(request)
             times.append(_deadline(request, costs))
         else:
             ended.append(over)
-    tried = bounded(tried)
+    tried = limit_attempts(tried)
     clear = _clear_owed(health, memory, report, now)
     heavy = _any_heavy(keep, costs)
-    made = Proving(name, tuple(ended), tuple(keep), clear, tried, tried != stored, heavy=heavy)
-    asks: list[Ask] = []
+    made = NodePlan(name, tuple(ended), tuple(keep), clear, tried, tried != stored, heavy=heavy)
+    asks: list[ProofToRequest] = []
     if not made.writes and node is not None and _answers(node, health):
-        standing = {asked.digest for asked in map(asked_by, keep) if asked is not None}
+        standing = {asked.digest for asked in map(read_proof_request, keep) if asked is not None}
         for digest, group in groups.items():
             if digest not in standing:
-                ask = _ask(group, tried.get(digest, Tried()), report.boot, costs, now, times)
+                ask = _ask(group, tried.get(digest, VerificationAttempts()), report.boot, costs, now, times)
                 if ask is not None and (health.status.idle_since or not ask.heavy):
                     asks.append(ask)
     room = min(AT_ONCE - len(keep), REQUESTS_LIMIT - len(health.spec.requests))
     asks = sorted(asks, key=lambda ask: ask.since)[: max(0, room)]
     look_at = min((at for at in times if at > now), default=_NEVER)
-    return Proving(name, made.ended, made.keep, clear, tried, made.forgets, tuple(asks), heavy, look_at)
+    return NodePlan(name, made.ended, made.keep, clear, tried, made.forgets, tuple(asks), heavy, look_at)
 
 
-def chosen(provings: Iterable[Proving], cap: int) -> dict[str, tuple[Ask, ...]]:
+def choose_nodes(provings: Iterable[NodePlan], cap: int) -> dict[str, tuple[ProofToRequest, ...]]:
     """What is asked for now, by node: light checks at once, heavy ones where a place is left, who has waited longest
     first. cap: of nodes that run a heavy proof at the same time."""
     free = cap
-    result: dict[str, tuple[Ask, ...]] = {}
-    heavy: list[tuple[float, Proving]] = []
+    result: dict[str, tuple[ProofToRequest, ...]] = {}
+    heavy: list[tuple[float, NodePlan]] = []
     for each in provings:
         free -= each.heavy
         needs = [ask.since for ask in each.asks if ask.heavy]
@@ -207,13 +209,15 @@ def chosen(provings: Iterable[Proving], cap: int) -> dict[str, tuple[Ask, ...]]:
     return result
 
 
-def _groups(memory: Memory, report: Report, policy: Policy, now: float) -> tuple[dict[str, _Group], frozenset[str]]:
+def _groups(
+    memory: NodeRecord, report: NodeReport, policy: Policy, now: float
+) -> tuple[dict[str, _Group], frozenset[str]]:
     """What may be asked for, by digest, and the digests that may come to be asked for: not confirmed yet, only held,
     not booted anew."""
     groups: dict[str, _Group] = {}
     waiting = set()
     for fault in memory.open:
-        want = wanted(fault, policy)
+        want = match_policy(fault, policy)
         if want.proof is None:
             continue
         digest = want.proof.digest
@@ -232,27 +236,27 @@ def _over(
     request: CheckRequest,
     answer: RequestAnswer | None,
     groups: Mapping[str, _Group],
-    tried: dict[str, Tried],
-    report: Report,
+    tried: dict[str, VerificationAttempts],
+    report: NodeReport,
     now: float,
-    costs: Costs,
-) -> Ended | None:
+    costs: CheckCosts,
+) -> EndedRequest | None:
     """None: it stands. Else ``tried`` has what came of it."""
-    asked = asked_by(request)
+    asked = read_proof_request(request)
     if asked is None:
-        return Ended(request)
+        return EndedRequest(request)
     group = groups.get(asked.digest)
-    known = tried.get(asked.digest, Tried())
+    known = tried.get(asked.digest, VerificationAttempts())
     if group is None:
         if asked.digest in tried:
             tried[asked.digest] = msgspec.structs.replace(known, asked=int(asked.at))
-        return Ended(request)
+        return EndedRequest(request)
     passed = answer is not None and answer.verdict == Verdict.PASS
     if passed and any(proof_for(fault, group.proof, report) for fault in group.faults):
         return None  # until it is noted at the Node
     if passed or all(last_sign(fault) >= asked.at for fault in group.faults) or _ran_ahead(request, now):
         tried[asked.digest] = msgspec.structs.replace(known, asked=int(asked.at))
-        return Ended(request)  # it would prove nothing of what is open now
+        return EndedRequest(request)  # it would prove nothing of what is open now
     if answer is None:
         if now <= _deadline(request, costs):
             return None
@@ -262,17 +266,19 @@ def _over(
     earlier = known.tries if known.boot == report.boot else 0
     busy = answer is not None and answer.verdict == Verdict.UNKNOWN and answer.reason == "Busy"
     pause_s = BUSY_PAUSE_S if busy else backoff_s(group.proof.proof.retry, earlier)
-    tried[asked.digest] = Tried(
+    tried[asked.digest] = VerificationAttempts(
         tries=earlier if busy else earlier + 1,
         boot=report.boot,
         after=rfc3339_whole(now + pause_s),
         asked=int(asked.at),
         said=said,
     )
-    return Ended(request, said, not busy, now + pause_s)
+    return EndedRequest(request, said, not busy, now + pause_s)
 
 
-def _ask(group: _Group, known: Tried, boot: str, costs: Costs, now: float, times: list[float]) -> Ask | None:
+def _ask(
+    group: _Group, known: VerificationAttempts, boot: str, costs: CheckCosts, now: float, times: list[float]
+) -> ProofToRequest | None:
     at = max(group.at, not_before(known, group.proof, boot, now))
     times.append(at)
     if at > now:
@@ -281,10 +287,10 @@ def _ask(group: _Group, known: Tried, boot: str, costs: Costs, now: float, times
     # not the time alone: clocks are set back, and what is asked now is later than every sign all the same
     stamp = max(int(group.last_sign), last_asked) + 1
     heavy = any(map(costs.heavy, group.proof.checks))
-    return Ask(group.proof, stamp, at, heavy, len(group.faults))
+    return ProofToRequest(group.proof, stamp, at, heavy, len(group.faults))
 
 
-def not_before(known: Tried, proof: ProofCheck, boot: str, now: float) -> float:
+def not_before(known: VerificationAttempts, proof: ProofCheck, boot: str, now: float) -> float:
     """A boot starts the count anew: whoever repairs a node reboots it, and nobody waits a day to see what came of it.
     Nobody is told to wait for longer than the longest pause but by a clock that ran ahead."""
     after = seconds(known.after)
@@ -301,12 +307,12 @@ def _answers(node: Node, health: NodeHealth) -> bool:
     return not any(taint.key in _SILENT_TAINTS for taint in node.spec.taints)
 
 
-def _deadline(request: CheckRequest, costs: Costs) -> float:
+def _deadline(request: CheckRequest, costs: CheckCosts) -> float:
     """When it will not be answered any more, in seconds since the epoch."""
     return seconds(request.expires) + _series_s(request, costs)
 
 
-def _series_s(request: CheckRequest, costs: Costs) -> float:
+def _series_s(request: CheckRequest, costs: CheckCosts) -> float:
     """How long all of its runs may take."""
     runs, interval_s = _number(request.params.get("runs", "1")), _number(request.params.get("interval_s", "0"))
     return runs * (sum(map(costs.limit_s, request.checks)) + interval_s)
@@ -322,17 +328,19 @@ def _ran_ahead(request: CheckRequest, now: float) -> bool:
     return seconds(request.expires) > now + EXPIRES_S + _SLACK_S
 
 
-def _any_heavy(requests: Iterable[CheckRequest], costs: Costs) -> bool:
+def _any_heavy(requests: Iterable[CheckRequest], costs: CheckCosts) -> bool:
     return any(costs.heavy(check) for request in requests for check in request.checks)
 
 
-def _is_to_go(closed: Closed) -> bool:
+def _is_to_go(closed: ClosedFault) -> bool:
     """What a proof has closed; and what a person has by taking off the taint, where it is the kernel's line: to its
     agent the same line would be no other one, and open nothing. What is measured stays: the next run would fire it."""
     return closed.how == "proof" or (closed.how == PERSON and closed.check in KERNEL_LOG_CHECKS)
 
 
-def _clear_owed(health: NodeHealth, memory: Memory, report: Report, now: float) -> tuple[ClearEntry, ...] | None:
+def _clear_owed(
+    health: NodeHealth, memory: NodeRecord, report: NodeReport, now: float
+) -> tuple[ClearEntry, ...] | None:
     """All of spec.clear, where a finding is still reported whose fault is over: its agent is to let go of it. Left out
     where it would let go of anything else with it: an entry takes all of a component up to its number."""
     owed: dict[tuple[str, str], ClearEntry] = {}
@@ -361,4 +369,4 @@ def _clear_owed(health: NodeHealth, memory: Memory, report: Report, now: float) 
             del owed[key[:2]]
     if not owed or len(owed) > CLEAR_LIMIT:
         return None
-    return merged(health.spec.clear, tuple(owed.values()))
+    return merge_clears(health.spec.clear, tuple(owed.values()))

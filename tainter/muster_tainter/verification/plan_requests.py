@@ -6,7 +6,14 @@ from collections.abc import Callable
 from muster_kube.api.client import KubeClient
 from muster_kube.nodehealth import CheckRequest, NodeHealth
 from muster_kube.nodehealth_requests import Requester, RequestWriter
-from muster_tainter.faults.check_history import ANNOTATION, MANAGER, TESTING_LABEL, PastTests, encode, is_ours
+from muster_tainter.faults.check_history import (
+    ANNOTATION,
+    MANAGER,
+    TESTING_LABEL,
+    CheckHistory,
+    encode_history,
+    is_ours,
+)
 from muster_tainter.verification.fleet_plan import request_for
 
 PLAN = Requester(MANAGER, TESTING_LABEL, is_ours, ANNOTATION)
@@ -32,6 +39,6 @@ class PlanRequests:
         """Raises ApiError; Conflict where ``health`` is no longer what the server has."""
         await self._asking.ask(health, [request], request.checks[0])
 
-    async def delete(self, health: NodeHealth, past: PastTests) -> None:
+    async def delete(self, health: NodeHealth, past: CheckHistory) -> None:
         """All requests of ours, remembering ``past`` in the same write. Raises ApiError."""
-        await self._asking.delete(health, encode(past))
+        await self._asking.delete(health, encode_history(past))

@@ -3,17 +3,17 @@
 from muster_kube.api.times import rfc3339_whole
 from muster_kube.nodehealth import NodeHealth
 from muster_tainter.faults.node_record import Fault
-from muster_tainter.faults.node_report import Unusable
-from muster_tainter.faults.policy_match import Wanted
-from muster_tainter.faults.verification_attempts import Tried, tried_of
-from muster_tainter.policy.recovery import HoldDown, asked_by
+from muster_tainter.faults.node_report import UnusableHealth
+from muster_tainter.faults.policy_match import FaultPolicy
+from muster_tainter.faults.verification_attempts import VerificationAttempts, read_attempts
+from muster_tainter.policy.recovery import HoldDown, read_proof_request
 from muster_tainter.verification.node_plan import first_at, not_before
 
 
-def proof_lines(
+def format_proof(
     fault: Fault,
-    want: Wanted,
-    health: NodeHealth | Unusable | None,
+    want: FaultPolicy,
+    health: NodeHealth | UnusableHealth | None,
     now: float,
     *,
     hold_s: float = HoldDown().base,
@@ -24,7 +24,7 @@ def proof_lines(
     if proof is None or fault.over or not isinstance(health, NodeHealth):
         return []
     lines = []
-    known = tried_of(health).get(proof.digest, Tried())
+    known = read_attempts(health).get(proof.digest, VerificationAttempts())
     boot = health.status.boot_id
     if known.said:
         again = "this boot" if known.boot == boot else "an earlier boot"
@@ -32,7 +32,7 @@ def proof_lines(
     if proof.new_boot and not (boot and fault.boot and boot != fault.boot):
         return [*lines, "not asked for before the node has booted anew"]
     for request in health.spec.requests:
-        asked = asked_by(request)
+        asked = read_proof_request(request)
         if asked is not None and asked.digest == proof.digest:
             return lines
     at = max(first_at(fault, want, hold_s, now), not_before(known, proof, boot, now))

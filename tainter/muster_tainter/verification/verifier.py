@@ -6,8 +6,7 @@ asked for runs for minutes.
 
 import asyncio
 import logging
-import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from functools import lru_cache
 from importlib import import_module
@@ -23,20 +22,29 @@ from muster_kube.api.times import rfc3339_whole
 from muster_kube.controller.backoff import Backoff
 from muster_kube.nodehealth import CheckRequest, NodeHealth
 from muster_kube.nodehealth_requests import Requester, RequestWriter
-from muster_tainter.faults.desired_state import Notice
 from muster_tainter.faults.node_record import ANNOTATION as FAULTS
-from muster_tainter.faults.node_report import Unusable
-from muster_tainter.faults.verification_attempts import ANNOTATION, encode
-from muster_tainter.metrics import Metrics
-from muster_tainter.periodic import Rounds, to_the_end
+from muster_tainter.faults.verification_attempts import ANNOTATION, encode_attempts
+from muster_tainter.faults.wording import Notice
+from muster_tainter.fleet.interface import Fleet
+from muster_tainter.fleet.replica import Replica
+from muster_tainter.metrics import TainterMetrics
+from muster_tainter.periodic import Rounds, finish_write
 from muster_tainter.policy.recovery import MANAGER
 from muster_tainter.policy.rules import Policy
-from muster_tainter.verification.fleet_planner import limit_s
-from muster_tainter.verification.node_plan import LABEL, Ask, Costs, Proving, chosen, is_ours, prove
+from muster_tainter.verification.fleet_planner import time_limit_s
+from muster_tainter.verification.node_plan import (
+    LABEL,
+    CheckCosts,
+    NodePlan,
+    ProofToRequest,
+    choose_nodes,
+    is_ours,
+    plan_node,
+)
 
 log = logging.getLogger(__name__)
 
-PROVER = Requester(MANAGER, LABEL, is_ours, ANNOTATION)
+VERIFIER = Requester(MANAGER, LABEL, is_ours, ANNOTATION)
 INTERVAL_S = 1.0
 _SLICE = 100  # nodes
 _LEFT_ALONE_S = 60.0  # a NodeHealth that takes no write of ours, or perhaps took one that we were not told of
@@ -53,7 +61,7 @@ def is_heavy(check: str) -> bool:
     return declared.cost is Cost.HEAVY
 
 
-COSTS = Costs(limit_s, is_heavy)
+COSTS = CheckCosts(time_limit_s, is_heavy)
 
 
 class _Unsure(NamedTuple):
@@ -63,45 +71,27 @@ class _Unsure(NamedTuple):
     version: str
 
 
-class Prover:
-    """node, health, names: what is known now of one, and of which there are. observe: takes in what a write returned.
-
-    tell: an Event on a node; idle: set while no taint waits to be written; now: seconds since the epoch
-    """
+class Verifier:
+    """costs: of the checks that prove; interval_s: between two rounds"""
 
     def __init__(
         self,
         client: KubeClient,
-        policy: Callable[[], Policy],
-        metrics: Metrics,
+        fleet: Fleet,
+        replica: Replica,
+        metrics: TainterMetrics,
         *,
-        node: Callable[[str], Node | None],
-        health: Callable[[str], NodeHealth | Unusable | None],
-        names: Callable[[], Collection[str]],
-        observe: Callable[[NodeHealth], None],
-        tell: Callable[[Node, Notice], None],
-        may_write: Callable[[], bool],
-        idle: asyncio.Event,
-        dry_run: bool = False,
-        costs: Costs = COSTS,
-        now: Callable[[], float] = time.time,
+        costs: CheckCosts = COSTS,
         interval_s: float = INTERVAL_S,
     ) -> None:
         self._client = client
-        self._asking = RequestWriter(client, PROVER, observe)
-        self._policy = policy
+        self._fleet = fleet
+        self._replica = replica
         self._metrics = metrics
-        self._node = node
-        self._health = health
-        self._names = names
-        self._observe = observe
-        self._tell = tell
-        self._may_write = may_write
-        self._dry_run = dry_run
+        self._requests = RequestWriter(client, VERIFIER, fleet.observe_health)
         self._costs = costs
-        self._now = now
-        self.rounds = Rounds("proofs", idle, least_s=interval_s, backoff=Backoff(interval_s, 60.0))
-        self._provings: dict[str, Proving] = {}
+        self.rounds = Rounds("proofs", fleet.taints_idle, least_s=interval_s, backoff=Backoff(interval_s, 60.0))
+        self._plans: dict[str, NodePlan] = {}
         self._unsure: dict[str, _Unsure] = {}  # asked perhaps: they keep their place
         self._refused: dict[str, float] = {}  # NodeHealths that take no write of ours: left alone until then
         self._decided_by: Policy | None = None
@@ -110,34 +100,34 @@ class Prover:
         """Something about this node has changed."""
         self.rounds.note(name)
 
-    def policy_changed(self) -> None:
+    def look_at_all(self) -> None:
         """The policy may be another one."""
         self.rounds.wake()
 
     async def run(self) -> None:
         """Until cancelled; a write under way is waited for, so that the next leader finds it."""
-        if self._dry_run:
+        if self._replica.dry_run:
             return  # nothing is noted at the Nodes either
         try:
-            await self.rounds.see(self._client, nodehealth.PATH, NodeHealth, LABEL, self._observe)
+            await self.rounds.list_marked(self._client, nodehealth.PATH, NodeHealth, LABEL, self._fleet.observe_health)
             self._decided_by = None
             await self.rounds.run(self._once)
         finally:
-            for known in (self._provings, self.rounds.changed, self._unsure, self._refused):
+            for known in (self._plans, self.rounds.changed, self._unsure, self._refused):
                 known.clear()
 
     async def _once(self) -> float:
         look_at = await self._look()
         await self._write_all()
-        return look_at - self._now()
+        return look_at - self._replica.now()
 
     async def _look(self) -> float:
         """At what has changed, and what time has changed. When time changes something next."""
-        policy, now = self._policy(), self._now()
+        policy, now = self._fleet.policy(), self._replica.now()
         if policy is not self._decided_by:
             self._decided_by = policy
-            self.rounds.changed.update(self._names())
-        self.rounds.changed.update(name for name, each in self._provings.items() if each.look_at <= now)
+            self.rounds.changed.update(self._fleet.healths)
+        self.rounds.changed.update(name for name, each in self._plans.items() if each.look_at <= now)
         latest = now + _LEFT_ALONE_S  # a clock that was set back keeps nobody out for longer
         self._refused = {name: until for name, until in self._refused.items() if now < until <= latest}
         self._unsure = {name: each for name, each in self._unsure.items() if now < each.until <= latest}
@@ -147,53 +137,53 @@ class Prover:
             looked_at += 1
             if looked_at % _SLICE == 0:
                 await asyncio.sleep(0)  # a taint does not wait for it
-        times = [each.look_at for each in self._provings.values()]
+        times = [each.look_at for each in self._plans.values()]
         times += [*self._refused.values(), *(each.until for each in self._unsure.values())]
         return min(times, default=float("inf"))
 
     def _look_at(self, name: str, policy: Policy, now: float) -> None:
-        node, health = self._node(name), self._health(name)
+        node, health = self._fleet.node(name), self._fleet.health_of(name)
         unsure = self._unsure.get(name)
         if unsure is not None and isinstance(health, NodeHealth) and health.metadata.resource_version != unsure.version:
             del self._unsure[name]
         faulty = node is not None and FAULTS in node.metadata.annotations
         if not faulty and not (isinstance(health, NodeHealth) and _is_marked(health)):
-            self._provings.pop(name, None)
+            self._plans.pop(name, None)
             return
-        made = prove(node, health, policy, now, self._costs)
+        made = plan_node(node, health, policy, now, self._costs)
         if made.matters:
-            self._provings[name] = made
+            self._plans[name] = made
         else:
-            self._provings.pop(name, None)
+            self._plans.pop(name, None)
 
     async def _write_all(self) -> None:
         """Raises ApiError: the server cannot be reached, or does not let us."""
         left_alone = self._unsure.keys() | self._refused.keys()
         waiting: list[tuple[str, frozenset[str]]] = []
-        able: list[Proving] = []
-        for name, each in self._provings.items():
+        able: list[NodePlan] = []
+        for name, each in self._plans.items():
             if each.writes and name not in self._refused:
                 waiting.append((name, frozenset()))
             able.append(replace(each, asks=()) if name in left_alone else each)
         # the plan's figure: what a rack of idle nodes draws when all of it is tested at once is the same for both
-        cap = max(1, self._policy().testing.at_once.of(len(self._names())))
-        for name, asks in chosen(able, cap - len(self._unsure)).items():
+        cap = max(1, self._fleet.policy().testing.at_once.of(len(self._fleet.healths)))
+        for name, asks in choose_nodes(able, cap - len(self._unsure)).items():
             waiting.append((name, frozenset(ask.proof.digest for ask in asks)))
         for name, digests in waiting:
-            if not self._may_write():
+            if not self._replica.may_write():
                 return
-            await to_the_end(self._write(name, digests))
+            await finish_write(self._write(name, digests))
 
     async def _write(self, name: str, digests: Collection[str]) -> None:
         """Raises ApiError. Decided once more, on what is known now: the write is bound to that."""
-        node, health = self._node(name), self._health(name)
+        node, health = self._fleet.node(name), self._fleet.health_of(name)
         if not isinstance(health, NodeHealth):
             return
-        now = self._now()
-        made = prove(node, health, self._policy(), now, self._costs)
+        now = self._replica.now()
+        made = plan_node(node, health, self._fleet.policy(), now, self._costs)
         try:
             if made.writes:
-                await self._asking.delete(health, encode(made.tried), keep=made.keep, clear=made.clear)
+                await self._requests.delete(health, encode_attempts(made.tried), keep=made.keep, clear=made.clear)
                 self._say(node, made)
             else:
                 asks = [ask for ask in made.asks if ask.proof.digest in digests]
@@ -213,13 +203,17 @@ class Prover:
             self._metrics.writes.labels("proof").inc()
 
     async def _ask(
-        self, health: NodeHealth, standing: Iterable[CheckRequest], requests: list[CheckRequest], asks: Iterable[Ask]
+        self,
+        health: NodeHealth,
+        standing: Iterable[CheckRequest],
+        requests: list[CheckRequest],
+        asks: Iterable[ProofToRequest],
     ) -> None:
         name = health.metadata.name
         # from here on it may have been asked; an error that says it was not takes that back
-        self._unsure[name] = _Unsure(self._now() + _LEFT_ALONE_S, health.metadata.resource_version)
+        self._unsure[name] = _Unsure(self._replica.now() + _LEFT_ALONE_S, health.metadata.resource_version)
         try:
-            await self._asking.ask(health, [*standing, *requests])
+            await self._requests.ask(health, [*standing, *requests])
         except (Conflict, NotFound, Forbidden, Invalid, TooManyRequests):
             self._unsure.pop(name, None)
             raise
@@ -230,7 +224,7 @@ class Prover:
                 name, ask.faults, "" if ask.faults == 1 else "s", ", ".join(request.checks), request.id,
             )  # fmt: skip
 
-    def _say(self, node: Node | None, made: Proving) -> None:
+    def _say(self, node: Node | None, made: NodePlan) -> None:
         for ended in made.ended:
             if not ended.said:
                 continue
@@ -238,7 +232,7 @@ class Prover:
             again = f"asked for again from {rfc3339_whole(ended.again_at)} on"
             log.info("node %s has not proved itself well: %s: %s; %s", made.name, what, ended.said, again)
             if node is not None and ended.failed:
-                self._tell(node, Notice("ProofNotPassed", f"{what}: {ended.said}; {again}", f"proof {what}"))
+                self._fleet.notify(node, Notice("ProofNotPassed", f"{what}: {ended.said}; {again}", f"proof {what}"))
 
 
 def _is_marked(health: NodeHealth) -> bool:

@@ -9,14 +9,14 @@ from tests.cli.commands.test_status import HEALTHS, XID, check, cluster, health,
 from muster_cli.__main__ import main
 from muster_kube.api.objects import Metadata
 from muster_kube.nodehealth import CLEAR_LIMIT, ClearEntry, NodeHealth
-from muster_tainter.faults.manual_clear import clears, merged
-from muster_tainter.faults.node_record import Fault, Memory
+from muster_tainter.faults.manual_clear import clear_entries, merge_clears
+from muster_tainter.faults.node_record import Fault, NodeRecord
 
 
 def asked(*faults: tuple[str, str, int], component: str | None = None) -> list[tuple[str, str, int]]:
-    memory = Memory(open=tuple(Fault(check=c, component=d, reason="Xid79", occurrence=n) for c, d, n in faults))
+    memory = NodeRecord(open=tuple(Fault(check=c, component=d, reason="Xid79", occurrence=n) for c, d, n in faults))
     health = NodeHealth(metadata=Metadata(name="n1"))
-    return [(e.check, e.component, e.occurrence) for e in clears(health, memory, None, component, "me", "now")]
+    return [(e.check, e.component, e.occurrence) for e in clear_entries(health, memory, None, component, "me", "now")]
 
 
 def test_each_component_is_cleared_up_to_its_highest_number() -> None:
@@ -39,7 +39,7 @@ def test_one_component_of_many_is_cleared_alone() -> None:
 def test_the_oldest_entries_make_room() -> None:
     known = tuple(ClearEntry(check="dmesg", component=f"gpu/{n}", occurrence=n) for n in range(CLEAR_LIMIT))
     entry = ClearEntry(check="ping", component="nic/0", occurrence=1)
-    assert merged(known, (entry,)) == (*known[1:], entry)
+    assert merge_clears(known, (entry,)) == (*known[1:], entry)
 
 
 def test_where_nothing_of_that_name_is_open_what_is_open_is_told(tmp_path: Path, capsys: Any) -> None:

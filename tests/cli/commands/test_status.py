@@ -32,8 +32,8 @@ from muster_kube.nodehealth import (
     ReportedMeasurement,
     RequestAnswer,
 )
-from muster_tainter.faults.desired_state import CONDITION
-from muster_tainter.faults.node_record import Closed, Fault, Memory
+from muster_tainter.faults.node_record import ClosedFault, Fault, NodeRecord
+from muster_tainter.faults.wording import CONDITION
 
 NOW = 1_800_000_000.0
 NOTHING_ASKED = NodeHealthSpec()
@@ -138,7 +138,7 @@ def test_a_taint_that_is_withheld_is_told_with_why():
     row = one(made, said)
     cells = dict(zip(HEAD, row.cells(NOW), strict=True))
     assert (cells["TAINTS"], cells["MESSAGE"]) == ("withheld", why)
-    assert f"withheld  {why}" in format_node(NodeState(made, said, Memory()), row, NOW)
+    assert f"withheld  {why}" in format_node(NodeState(made, said, NodeRecord()), row, NOW)
     sound = [node_row(str(n), node(str(n)), health(str(n)), NOW) for n in range(100)]
     assert select_rows([row, *sound], every=False)[0] == [row], "not hidden among those that are well"
 
@@ -205,8 +205,10 @@ def test_one_node_in_full():
     fault = Fault(
         check="dmesg", component="gpu/0000:3b:00.0", reason="Xid79", occurrence=5, rule="fatal", since=ago(60)
     )
-    closed = Closed(check="ping", component="host", reason="PeersSilent", occurrence=1, closed_at=ago(90), how="boot")
-    state = NodeState(node("a", OURS), said, Memory(open=(fault,), closed=(closed,)))
+    closed = ClosedFault(
+        check="ping", component="host", reason="PeersSilent", occurrence=1, closed_at=ago(90), how="boot"
+    )
+    state = NodeState(node("a", OURS), said, NodeRecord(open=(fault,), closed=(closed,)))
     text = "\n".join(format_node(state, node_row("a", state.node, said, NOW), NOW))
     for words in (
         "a  FAIL for 2h",
@@ -231,7 +233,7 @@ def test_one_node_in_full():
 
 def test_control_characters_in_objects_never_reach_the_terminal():
     said = health("a", "FAIL", check("x\x1b[2J", "FAIL", 60, reason="\x1b", message="\x07"), message="\x1b]0;x\x07")
-    state = NodeState(node("a"), said, Memory())
+    state = NodeState(node("a"), said, NodeRecord())
     row = node_row("a", state.node, said, NOW)
     assert "\x1b" not in "\n".join(format_node(state, row, NOW)) + as_page(HEAD, [row.cells(NOW)], 80)
 

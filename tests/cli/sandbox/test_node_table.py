@@ -5,7 +5,7 @@ from rich.console import Console
 from muster_cli.sandbox.node_table import SandboxRow, describe_changes, render_table, sandbox_rows
 from muster_kube.api.objects import Metadata, Node, NodeCondition, NodeSpec, NodeStatus, Taint
 from muster_kube.nodehealth import NodeHealth, NodeHealthStatus, ReportedCheck, ReportedFinding
-from muster_tainter.faults.desired_state import CONDITION
+from muster_tainter.faults.wording import CONDITION
 
 OURS = Taint(key="muster.dev/faulty", value="true", effect="NoSchedule")
 

@@ -20,7 +20,8 @@ from muster_kube.api.errors import Invalid
 from muster_sandbox.simulation.nodes import NodeShape, SimulatedNodes
 from muster_tainter.controller import Tainter
 from muster_tainter.faults.node_record import ANNOTATION, SIZE_LIMIT, UNREADABLE_ANNOTATION
-from muster_tainter.metrics import Metrics
+from muster_tainter.fleet.replica import Connections, Replica
+from muster_tainter.metrics import TainterMetrics
 from muster_tainter.policy.file import parse_policy
 
 cluster, tainters = end_to_end.cluster, end_to_end.tainters  # fixtures
@@ -166,7 +167,9 @@ async def running(control_plane: Any, text: str, now: Callable[[], float]) -> As
     rules = parse_policy(text)
     config = load_config(control_plane.kubeconfig_for("muster-tainter", "muster"))
     async with KubeClient(config, timeout_s=30.0, max_connections=28) as client:
-        tainter = Tainter(client, lambda: rules, Metrics(), may_write=lambda: True, now=now)
+        tainter = Tainter(
+            Connections.shared(client), lambda: rules, Replica(may_write=lambda: True, now=now), TainterMetrics()
+        )
         tasks = asyncio.gather(tainter.watch(), tainter.lead())
         try:
             yield tainter

@@ -22,11 +22,11 @@ from muster_kube.api.reviews import Identity
 from muster_kube.process.settings import SettingsError
 from muster_kube.webhook.key_pairs import make_key_pair
 from muster_kube.webhook.review import AdmissionRequest, Resource
-from muster_tainter.agents.own_node import Account, OwnNodeRule, PodNodes
-from muster_tainter.agents.webhook import called_by, prepared, read_account
+from muster_tainter.agents.own_node import AgentAccount, OwnNodeRule, TokenPodNodes
+from muster_tainter.agents.webhook import prepare, read_account, server_names
 from muster_tainter.settings import load
 
-AGENTS = Account("muster", "muster-agent")
+AGENTS = AgentAccount("muster", "muster-agent")
 CLAIM = "authentication.kubernetes.io/"
 
 
@@ -64,7 +64,7 @@ class Judge:
     def __init__(self, pods: Pods, limit: int) -> None:
         self.now = 100.0
         self.told: list[str] = []
-        nodes = PodNodes(cast("KubeClient", pods), AGENTS.namespace, limit=limit)
+        nodes = TokenPodNodes(cast("KubeClient", pods), AGENTS.namespace, limit=limit)
         self.rule = OwnNodeRule(AGENTS, nodes, tell=self.told.append, clock=lambda: self.now)
 
     def of(self, request: AdmissionRequest) -> tuple[bool, int, str]:
@@ -237,9 +237,9 @@ def test_refusals_are_logged_with_the_reason_and_at_most_once_a_second(
 
 @pytest.mark.parametrize(
     ("text", "account"),
-    [("muster-agent", AGENTS), ("gpu/agents.v2", Account("gpu", "agents.v2"))],
+    [("muster-agent", AGENTS), ("gpu/agents.v2", AgentAccount("gpu", "agents.v2"))],
 )
-def test_the_agents_account_is_in_the_tainters_namespace_unless_it_says_so(text: str, account: Account) -> None:
+def test_the_agents_account_is_in_the_tainters_namespace_unless_it_says_so(text: str, account: AgentAccount) -> None:
     settings = load(None, {"agent_account": text}, {})
     assert read_account(settings.agent_account, "muster") == account
 
@@ -256,14 +256,14 @@ def test_what_is_no_account_stops_the_start(text: str) -> None:
 )
 def test_the_certificate_is_for_the_service_and_for_an_address_of_its_own(host: str, more: list[str]) -> None:
     names = ["muster-own-node.muster.svc", "muster-own-node.muster.svc.cluster.local"]
-    assert called_by("muster-own-node", "muster", host) == [*names, *more]
+    assert server_names("muster-own-node", "muster", host) == [*names, *more]
 
 
 async def test_a_certificate_folder_that_holds_none_stops_the_start(tmp_path: Path) -> None:
     settings = load(None, {"webhook_port": 0, "host": "127.0.0.1", "cert_dir": str(tmp_path)}, {})
     config = ClusterConfig("test", "http://127.0.0.1:9")
     with pytest.raises(ConfigError, match=r"tls\.crt: cannot be read: No such file"):
-        async with prepared(settings, config, "muster", "test", CollectorRegistry()):
+        async with prepare(settings, config, "muster", "test", CollectorRegistry()):
             pass
 
 
@@ -275,7 +275,7 @@ async def test_files_of_others_are_served_and_no_secret_is_asked_for(tmp_path: P
     settings = load(None, {"webhook_port": 0, "host": "127.0.0.1", "cert_dir": str(tmp_path)}, {})
     nobody = ClusterConfig("test", "http://127.0.0.1:9")  # an API server that is away
     printed = io.StringIO()
-    async with prepared(settings, nobody, "muster", "test", CollectorRegistry()) as serving:
+    async with prepare(settings, nobody, "muster", "test", CollectorRegistry()) as serving:
         with contextlib.redirect_stdout(printed):
             running = asyncio.create_task(serving)
             async with asyncio.timeout(60):

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.tainter.silent_agents import GRACE_S, START, TAINT, UNKNOWN, Fleet
+from tests.tainter.agents.fleet_of_agents import GRACE_S, START, TAINT, UNKNOWN, FleetOfAgents
 
 from muster_kube.api.objects import Metadata, Node, NodeSpec, Taint
 from muster_kube.api.times import rfc3339_whole
@@ -14,16 +14,16 @@ from muster_tainter.policy.file import PolicyError, parse_policy
 
 
 @pytest.fixture
-def fleet() -> Fleet:
-    return Fleet()
+def fleet() -> FleetOfAgents:
+    return FleetOfAgents()
 
 
 @pytest.fixture
-def tainting() -> Fleet:
-    return Fleet(TAINT)
+def tainting() -> FleetOfAgents:
+    return FleetOfAgents(TAINT)
 
 
-def test_a_silent_agent_is_found_after_the_grace_and_not_before(fleet: Fleet) -> None:
+def test_a_silent_agent_is_found_after_the_grace_and_not_before(fleet: FleetOfAgents) -> None:
     fleet.add("n1", "n2")
     fleet.wait(1000)
     fleet.pod("n1", ready=False)
@@ -40,7 +40,7 @@ def test_a_silent_agent_is_found_after_the_grace_and_not_before(fleet: Fleet) ->
     assert fleet.finding("n2") is None
 
 
-def test_its_node_is_unknown_and_it_is_said_once(fleet: Fleet) -> None:
+def test_its_node_is_unknown_and_it_is_said_once(fleet: FleetOfAgents) -> None:
     fleet.add("n1", "n2")
     fleet.decide_all()
     assert fleet.label("n1") == "pass"
@@ -57,7 +57,7 @@ def test_its_node_is_unknown_and_it_is_said_once(fleet: Fleet) -> None:
     assert fleet.taints("n1") == []
 
 
-def test_by_policy_the_node_is_tainted_with_a_key_of_its_own_until_the_agent_is_back(tainting: Fleet) -> None:
+def test_by_policy_the_node_is_tainted_with_a_key_of_its_own_until_the_agent_is_back(tainting: FleetOfAgents) -> None:
     fleet = tainting
     fleet.add("n1", "n2", "n3", "n4", "n5")
     fleet.pod("n1", ready=False)
@@ -73,7 +73,7 @@ def test_by_policy_the_node_is_tainted_with_a_key_of_its_own_until_the_agent_is_
     assert not fleet.decide("n1").writes
 
 
-def test_a_silence_that_the_budget_withholds_is_unknown_all_the_same_and_said_once(tainting: Fleet) -> None:
+def test_a_silence_that_the_budget_withholds_is_unknown_all_the_same_and_said_once(tainting: FleetOfAgents) -> None:
     fleet = tainting
     fleet.add("n1", "n2", "n3", "n4", "n5")
     fleet.pod("n1", ready=False)
@@ -90,7 +90,7 @@ def test_a_silence_that_the_budget_withholds_is_unknown_all_the_same_and_said_on
     assert fleet.taints("n1") == [UNKNOWN]
 
 
-def test_a_second_silence_is_a_firing_of_its_own_even_if_the_clock_was_set_back(fleet: Fleet) -> None:
+def test_a_second_silence_is_a_firing_of_its_own_even_if_the_clock_was_set_back(fleet: FleetOfAgents) -> None:
     fleet.add("n1", "n2")
     for _ in range(2):
         fleet.pod("n1", ready=False)
@@ -104,7 +104,7 @@ def test_a_second_silence_is_a_firing_of_its_own_even_if_the_clock_was_set_back(
     assert fleet.told() == ["n1", "n1"]
 
 
-def test_a_pod_that_is_deleted_and_never_comes_again_is_silent_from_its_end_on(fleet: Fleet) -> None:
+def test_a_pod_that_is_deleted_and_never_comes_again_is_silent_from_its_end_on(fleet: FleetOfAgents) -> None:
     fleet.add("n1", "n2")
     fleet.wait(5000)
     fleet.delete_pod("n1")
@@ -116,7 +116,7 @@ def test_a_pod_that_is_deleted_and_never_comes_again_is_silent_from_its_end_on(f
     assert found.message.endswith("no pod of it is there")
 
 
-def test_pods_that_are_replaced_again_and_again_without_becoming_ready_are_one_silence(fleet: Fleet) -> None:
+def test_pods_that_are_replaced_again_and_again_without_becoming_ready_are_one_silence(fleet: FleetOfAgents) -> None:
     fleet.add("n1", "n2")
     for _ in range(20):
         fleet.delete_pod("n1")
@@ -125,7 +125,7 @@ def test_pods_that_are_replaced_again_and_again_without_becoming_ready_are_one_s
     assert fleet.finding("n1") is not None
 
 
-def test_an_update_of_the_agent_is_no_silence(fleet: Fleet) -> None:
+def test_an_update_of_the_agent_is_no_silence(fleet: FleetOfAgents) -> None:
     fleet.add("n1", "n2")
     for _ in range(20):
         fleet.delete_pod("n1")
@@ -137,7 +137,7 @@ def test_an_update_of_the_agent_is_no_silence(fleet: Fleet) -> None:
     assert fleet.finding("n1") is None
 
 
-def test_a_node_that_waits_for_its_first_agent_is_unknown_after_the_grace_since_it_came(fleet: Fleet) -> None:
+def test_a_node_that_waits_for_its_first_agent_is_unknown_after_the_grace_since_it_came(fleet: FleetOfAgents) -> None:
     startup = NodeSpec(taints=(Taint(key="muster.dev/startup", effect="NoSchedule"),))
     fleet.add("n1", "n2")
     fleet.add("new", reported=False, ready=None, spec=startup)
@@ -152,18 +152,20 @@ def test_a_node_that_waits_for_its_first_agent_is_unknown_after_the_grace_since_
 
 
 def test_a_node_of_a_pool_that_names_labels_waits_for_an_agent_too() -> None:
-    fleet = Fleet("{rules: [], pools: [{name: p, selector: {matchLabels: {gpu: h100}}}, {name: all, selector: {}}]}")
+    fleet = FleetOfAgents(
+        "{rules: [], pools: [{name: p, selector: {matchLabels: {gpu: h100}}}, {name: all, selector: {}}]}"
+    )
     fleet.add("cpu", "gpu", reported=False, ready=None)
     labels = {"gpu": "h100"}
     fleet.nodes["gpu"] = Node(metadata=Metadata(name="gpu", labels=labels))
-    fleet.silences.look("gpu")
+    fleet.liveness.look("gpu")
     fleet.wait(GRACE_S)
     assert fleet.finding("gpu") is not None
     # the agents' DaemonSet may leave it out
     assert fleet.finding("cpu") is None
 
 
-def test_a_pod_that_no_node_has_room_for_counts_for_the_node_it_is_meant_for(fleet: Fleet) -> None:
+def test_a_pod_that_no_node_has_room_for_counts_for_the_node_it_is_meant_for(fleet: FleetOfAgents) -> None:
     fleet.add("n1", reported=False, ready=None)
     term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
@@ -173,7 +175,7 @@ def test_a_pod_that_no_node_has_room_for_counts_for_the_node_it_is_meant_for(fle
         "status": {"phase": "Pending"},
     }
     pod = slim_agent_pod(msgspec.convert(raw, AgentPod))
-    fleet.silences.pod_changed("muster/agent-x", None, pod)
+    fleet.liveness.pod_changed("muster/agent-x", None, pod)
     fleet.wait(GRACE_S)
     found = fleet.finding("n1")
     assert found is not None
@@ -181,7 +183,7 @@ def test_a_pod_that_no_node_has_room_for_counts_for_the_node_it_is_meant_for(fle
 
 
 def test_a_fault_is_shown_before_the_silence_and_stays_when_the_agent_is_back(make: Any) -> None:
-    fleet = Fleet("rules: [{name: all, action: taint}]\ndeadMan: {action: taint}\n")
+    fleet = FleetOfAgents("rules: [{name: all, action: taint}]\ndeadMan: {action: taint}\n")
     fleet.add("n1", "n2", "n3")
     fleet.healths["n1"] = make.health(make.finding())
     fleet.decide("n1")
@@ -196,7 +198,7 @@ def test_a_fault_is_shown_before_the_silence_and_stays_when_the_agent_is_back(ma
     assert fleet.label("n1") == "fail"
 
 
-def test_a_person_may_release_the_node_and_it_stays_released_for_this_silence(tainting: Fleet) -> None:
+def test_a_person_may_release_the_node_and_it_stays_released_for_this_silence(tainting: FleetOfAgents) -> None:
     fleet = tainting
     fleet.add("n1", "n2", "n3")
     fleet.pod("n1", ready=False)
@@ -221,26 +223,26 @@ def test_a_person_may_release_the_node_and_it_stays_released_for_this_silence(ta
     assert fleet.taints("n1") == [UNKNOWN]
 
 
-def test_a_policy_that_ignores_agents_takes_back_what_was_said(tainting: Fleet) -> None:
+def test_a_policy_that_ignores_agents_takes_back_what_was_said(tainting: FleetOfAgents) -> None:
     fleet = tainting
     fleet.add("n1", "n2", "n3")
     fleet.pod("n1", ready=False)
     fleet.wait(GRACE_S)
     fleet.decide("n1")
     fleet.policy = parse_policy("rules: []\ndeadMan: {action: ignore}\n")
-    fleet.silences.look_at_all()
+    fleet.liveness.look_at_all()
     fleet.wait(2 * GRACE_S)
     fleet.decide("n1")
     assert fleet.taints("n1") == []
     assert fleet.label("n1") == "pass"
     fleet.policy = parse_policy(TAINT)
-    fleet.silences.look_at_all()
+    fleet.liveness.look_at_all()
     fleet.wait(GRACE_S)
     fleet.decide("n1")
     assert fleet.taints("n1") == [UNKNOWN]
 
 
-def test_a_node_that_people_look_after_is_left_alone(tainting: Fleet) -> None:
+def test_a_node_that_people_look_after_is_left_alone(tainting: FleetOfAgents) -> None:
     fleet = tainting
     fleet.add("n1", "n2", "n3")
     fleet.pod("n1", ready=False)
@@ -249,24 +251,24 @@ def test_a_node_that_people_look_after_is_left_alone(tainting: Fleet) -> None:
     labels = {**fleet.nodes["n1"].metadata.labels, "muster.dev/managed": "false"}
     metadata = msgspec.structs.replace(fleet.nodes["n1"].metadata, labels=labels)
     fleet.nodes["n1"] = msgspec.structs.replace(fleet.nodes["n1"], metadata=metadata)
-    fleet.silences.look("n1")
+    fleet.liveness.look("n1")
     assert fleet.finding("n1") is None
     assert fleet.over("n1")
     fleet.wait(2 * GRACE_S)
     assert fleet.finding("n1") is None
 
 
-def test_a_node_that_is_gone_is_forgotten(fleet: Fleet) -> None:
+def test_a_node_that_is_gone_is_forgotten(fleet: FleetOfAgents) -> None:
     fleet.add("n1", "n2")
     fleet.pod("n1", ready=False)
     del fleet.nodes["n1"]
-    fleet.silences.look("n1")
+    fleet.liveness.look("n1")
     assert fleet.look() is None
     fleet.wait(GRACE_S)
-    assert (fleet.finding("n1"), fleet.silences.silent, fleet.silences.ready) == (None, 0, 1)
+    assert (fleet.finding("n1"), fleet.liveness.silent, fleet.liveness.ready) == (None, 0, 1)
 
 
-def test_a_shorter_grace_counts_at_once(fleet: Fleet) -> None:
+def test_a_shorter_grace_counts_at_once(fleet: FleetOfAgents) -> None:
     fleet.add("n1", "n2")
     fleet.wait(1000)
     fleet.pod("n1", ready=False)

@@ -8,8 +8,8 @@ import pytest
 from pydantic import ValidationError
 
 from muster_kube.api.objects import Metadata, Node, NodeCondition, NodeSpec, NodeStatus, Taint
-from muster_tainter.budgets.allocator import UNCERTAIN_S, Ledger
-from muster_tainter.budgets.pool_usage import Shortage, Standing, standing_of
+from muster_tainter.budgets.allocator import UNCERTAIN_S, BudgetAllocator
+from muster_tainter.budgets.pool_usage import BudgetedNode, Shortage, budgeted_node
 from muster_tainter.policy.budgets import Budget
 from muster_tainter.policy.pools import Pool
 
@@ -34,57 +34,57 @@ def pool(name: str = "h100", **budget: Any) -> Pool:
     )
 
 
-def fleet(count: int, *pools: Pool, racks: int = 1, clock: Clock | None = None) -> Ledger:
+def fleet(count: int, *pools: Pool, racks: int = 1, clock: Clock | None = None) -> BudgetAllocator:
     """Nodes n0, n1 … in all of the pools, dealt out to racks r0, r1 …"""
-    ledger = Ledger(clock or Clock(), pools)
+    allocator = BudgetAllocator(clock or Clock(), pools)
     for number in range(count):
-        ledger.note(f"n{number}", standing(number % racks, *pools), "1")
-    return ledger
+        allocator.note(f"n{number}", standing(number % racks, *pools), "1")
+    return allocator
 
 
-def standing(rack: int | str, *pools: Pool, **fields: Any) -> Standing:
+def standing(rack: int | str, *pools: Pool, **fields: Any) -> BudgetedNode:
     domain = f"r{rack}" if isinstance(rack, int) else rack
-    return Standing(tuple((pool.name, domain) for pool in pools), **fields)
+    return BudgetedNode(tuple((pool.name, domain) for pool in pools), **fields)
 
 
-def reason(ledger: Ledger, name: str, severity: tuple[float, ...] = MILD, now: float = NOW) -> str:
-    shortage = ledger.ask(name, severity, now)
+def reason(allocator: BudgetAllocator, name: str, severity: tuple[float, ...] = MILD, now: float = NOW) -> str:
+    shortage = allocator.ask(name, severity, now)
     return "" if shortage is None else shortage.reason
 
 
-def taint(ledger: Ledger, name: str, *pools: Pool, rack: int = 0, now: float = NOW) -> None:
+def taint(allocator: BudgetAllocator, name: str, *pools: Pool, rack: int = 0, now: float = NOW) -> None:
     """Asked, written and seen."""
-    assert reason(ledger, name, now=now) == ""
-    ledger.note(name, standing(rack, *pools, blocked=True, ours=True, tainted_at=now), "2")
-    ledger.settled(name)
+    assert reason(allocator, name, now=now) == ""
+    allocator.note(name, standing(rack, *pools, blocked=True, ours=True, tainted_at=now), "2")
+    allocator.confirm(name)
 
 
 # the level
 
 
 def test_no_more_nodes_of_a_pool_are_tainted_than_its_budget_says() -> None:
-    ledger = fleet(10, pool(tainted="30%"))
-    assert [reason(ledger, f"n{i}") for i in range(3)] == ["", "", ""]
-    assert reason(ledger, "n3") == "budget: pool h100 has 3 of 3 nodes tainted (30% of 10)"
+    allocator = fleet(10, pool(tainted="30%"))
+    assert [reason(allocator, f"n{i}") for i in range(3)] == ["", "", ""]
+    assert reason(allocator, "n3") == "budget: pool h100 has 3 of 3 nodes tainted (30% of 10)"
 
 
 def test_a_share_is_rounded_up() -> None:
-    ledger = fleet(10, pool(tainted="21%"))
-    assert [reason(ledger, f"n{i}") == "" for i in range(4)] == [True, True, True, False]
+    allocator = fleet(10, pool(tainted="21%"))
+    assert [reason(allocator, f"n{i}") == "" for i in range(4)] == [True, True, True, False]
 
 
 def test_a_budget_of_nothing_taints_nothing_ever() -> None:
     for nothing in (0, "0%"):
-        ledger = fleet(3, pool(tainted=nothing))
-        assert reason(ledger, "n0", SEVERE).startswith("budget: pool h100 has 0 of 0 nodes tainted")
-        assert ledger.ready(NOW + 1e6) == []
-        assert ledger.next_room_at(NOW) == float("inf")
+        allocator = fleet(3, pool(tainted=nothing))
+        assert reason(allocator, "n0", SEVERE).startswith("budget: pool h100 has 0 of 0 nodes tainted")
+        assert allocator.ready(NOW + 1e6) == []
+        assert allocator.next_room_at(NOW) == float("inf")
 
 
 def test_a_rate_of_nothing_taints_nothing_ever() -> None:
-    ledger = fleet(3, pool(rate={"nodes": 0, "within": "10m"}))
-    assert reason(ledger, "n0") == "budget: pool h100 had 0 of 0 nodes newly tainted within 600 s"
-    assert ledger.next_room_at(NOW) == float("inf")
+    allocator = fleet(3, pool(rate={"nodes": 0, "within": "10m"}))
+    assert reason(allocator, "n0") == "budget: pool h100 had 0 of 0 nodes newly tainted within 600 s"
+    assert allocator.next_room_at(NOW) == float("inf")
 
 
 def test_a_budget_of_200_percent_is_refused_with_its_path() -> None:
@@ -105,14 +105,14 @@ def test_a_budget_that_says_nothing_sensible_is_refused(budget: dict[str, Any]) 
 
 
 def test_without_a_budget_every_node_may_be_tainted() -> None:
-    ledger = fleet(50, pool())
-    assert {reason(ledger, f"n{i}") for i in range(50)} == {""}
+    allocator = fleet(50, pool())
+    assert {reason(allocator, f"n{i}") for i in range(50)} == {""}
 
 
 def test_a_node_of_no_pool_has_no_budget() -> None:
-    ledger = fleet(0, pool(tainted=0))
-    ledger.note("lone", Standing())
-    assert reason(ledger, "lone") == ""
+    allocator = fleet(0, pool(tainted=0))
+    allocator.note("lone", BudgetedNode())
+    assert reason(allocator, "lone") == ""
 
 
 def test_a_node_that_is_not_known_may_not_be_tainted() -> None:
@@ -121,65 +121,65 @@ def test_a_node_that_is_not_known_may_not_be_tainted() -> None:
 
 def test_asking_again_is_free() -> None:
     h100 = pool(tainted=1)
-    ledger = fleet(3, h100)
-    assert reason(ledger, "n0") == reason(ledger, "n0") == ""
-    taint(ledger, "n0", h100)
-    assert reason(ledger, "n0") == ""
+    allocator = fleet(3, h100)
+    assert reason(allocator, "n0") == reason(allocator, "n0") == ""
+    taint(allocator, "n0", h100)
+    assert reason(allocator, "n0") == ""
 
 
 def test_a_taint_whose_node_forgot_it_for_a_moment_keeps_its_place() -> None:
     """Another controller wrote a stale copy of the taints; the memory knows better."""
     h100 = pool(tainted=1)
-    ledger = fleet(2, h100)
-    taint(ledger, "n0", h100)
-    ledger.note("n0", standing(0, h100, blocked=False, ours=True, tainted_at=NOW), "3")
-    assert reason(ledger, "n1") != ""
-    assert reason(ledger, "n0") == ""
+    allocator = fleet(2, h100)
+    taint(allocator, "n0", h100)
+    allocator.note("n0", standing(0, h100, blocked=False, ours=True, tainted_at=NOW), "3")
+    assert reason(allocator, "n1") != ""
+    assert reason(allocator, "n0") == ""
 
 
 # domains
 
 
 def test_no_more_nodes_of_one_domain_are_tainted_than_its_budget_says() -> None:
-    ledger = fleet(8, pool(perDomain="50%"), racks=2)
-    assert [reason(ledger, name) for name in ("n0", "n2", "n1")] == ["", "", ""]
-    assert reason(ledger, "n4") == f"budget: pool h100 has 2 of 2 nodes in {RACK}=r0 tainted (50% of 4)"
+    allocator = fleet(8, pool(perDomain="50%"), racks=2)
+    assert [reason(allocator, name) for name in ("n0", "n2", "n1")] == ["", "", ""]
+    assert reason(allocator, "n4") == f"budget: pool h100 has 2 of 2 nodes in {RACK}=r0 tainted (50% of 4)"
 
 
 def test_so_many_nodes_of_each_domain_stay_healthy() -> None:
-    ledger = fleet(6, pool(healthyPerDomain=2), racks=2)
-    assert [reason(ledger, name) for name in ("n0", "n1")] == ["", ""]
-    assert reason(ledger, "n2") == f"budget: pool h100 has 2 healthy in {RACK}=r0, 2 must stay"
+    allocator = fleet(6, pool(healthyPerDomain=2), racks=2)
+    assert [reason(allocator, name) for name in ("n0", "n1")] == ["", ""]
+    assert reason(allocator, "n2") == f"budget: pool h100 has 2 healthy in {RACK}=r0, 2 must stay"
 
 
 @pytest.mark.parametrize("fields", [{"ready": False}, {"schedulable": False}, {"blocked": True}])
 def test_a_node_that_others_made_unhealthy_leaves_less_room(fields: dict[str, bool]) -> None:
     h100 = pool(healthyPerDomain=1)
-    ledger = fleet(2, h100)
-    ledger.note("n1", standing(0, h100, **fields), "2")
-    assert reason(ledger, "n0") != ""
-    assert reason(ledger, "n1") == ""  # that one is not healthy anyway
-    ledger.gave_up("n1")
-    ledger.note("n1", standing(0, h100), "3")
-    assert ledger.ready(NOW) == ["n0"]
+    allocator = fleet(2, h100)
+    allocator.note("n1", standing(0, h100, **fields), "2")
+    assert reason(allocator, "n0") != ""
+    assert reason(allocator, "n1") == ""  # that one is not healthy anyway
+    allocator.release("n1")
+    allocator.note("n1", standing(0, h100), "3")
+    assert allocator.ready(NOW) == ["n0"]
 
 
 def test_a_domain_that_falls_below_its_floor_is_left_alone() -> None:
     h100 = pool(healthyPerDomain=2)
-    ledger = fleet(4, h100)
-    taint(ledger, "n0", h100)
-    ledger.note("n1", standing(0, h100, ready=False), "2")
-    ledger.note("n2", standing(0, h100, ready=False), "2")
-    assert reason(ledger, "n3") == f"budget: pool h100 has 1 healthy in {RACK}=r0, 2 must stay"
+    allocator = fleet(4, h100)
+    taint(allocator, "n0", h100)
+    allocator.note("n1", standing(0, h100, ready=False), "2")
+    allocator.note("n2", standing(0, h100, ready=False), "2")
+    assert reason(allocator, "n3") == f"budget: pool h100 has 1 healthy in {RACK}=r0, 2 must stay"
 
 
 def test_nodes_without_the_label_are_a_domain_too() -> None:
     h100 = pool(perDomain=1, healthyPerDomain=1)
-    ledger = Ledger(Clock(), [h100])
+    allocator = BudgetAllocator(Clock(), [h100])
     for name in ("a", "b", "c"):
-        ledger.note(name, standing("", h100))
-    assert reason(ledger, "a") == ""
-    assert reason(ledger, "b") == f"budget: pool h100 has 1 of 1 nodes without {RACK} tainted"
+        allocator.note(name, standing("", h100))
+    assert reason(allocator, "a") == ""
+    assert reason(allocator, "b") == f"budget: pool h100 has 1 of 1 nodes without {RACK} tainted"
 
 
 # the rate
@@ -187,33 +187,33 @@ def test_nodes_without_the_label_are_a_domain_too() -> None:
 
 def test_no_more_nodes_are_newly_tainted_within_a_time_than_the_rate_says() -> None:
     h100 = pool(rate={"nodes": "20%", "within": "10m"})
-    ledger = fleet(10, h100)
-    taint(ledger, "n0", h100)
-    taint(ledger, "n1", h100, now=NOW + 60)
-    assert reason(ledger, "n2", now=NOW + 100) == (
+    allocator = fleet(10, h100)
+    taint(allocator, "n0", h100)
+    taint(allocator, "n1", h100, now=NOW + 60)
+    assert reason(allocator, "n2", now=NOW + 100) == (
         "budget: pool h100 had 2 of 2 nodes newly tainted within 600 s (20% of 10)"
     )
-    assert ledger.next_room_at(NOW + 100) == NOW + 600
-    assert ledger.ready(NOW + 599) == []
-    assert ledger.ready(NOW + 600) == ["n2"]
+    assert allocator.next_room_at(NOW + 100) == NOW + 600
+    assert allocator.ready(NOW + 599) == []
+    assert allocator.ready(NOW + 600) == ["n2"]
 
 
 def test_a_node_that_was_released_counts_for_the_rate_until_its_time_is_over() -> None:
     h100 = pool(rate={"nodes": 1, "within": "10m"})
-    ledger = fleet(2, h100)
-    taint(ledger, "n0", h100)
-    ledger.note("n0", standing(0, h100, tainted_at=NOW), "3")
-    assert reason(ledger, "n1", now=NOW + 10) != ""
-    assert reason(ledger, "n0", now=NOW + 10) == ""  # one node counts once
+    allocator = fleet(2, h100)
+    taint(allocator, "n0", h100)
+    allocator.note("n0", standing(0, h100, tainted_at=NOW), "3")
+    assert reason(allocator, "n1", now=NOW + 10) != ""
+    assert reason(allocator, "n0", now=NOW + 10) == ""  # one node counts once
 
 
 def test_a_clock_set_forward_lets_the_rate_pass_and_never_the_level() -> None:
     h100 = pool(tainted=2, rate={"nodes": 1, "within": "10m"})
-    ledger = fleet(5, h100)
-    taint(ledger, "n0", h100)
-    assert reason(ledger, "n1") != ""
-    taint(ledger, "n1", h100, now=NOW + 3600)
-    assert reason(ledger, "n2", now=NOW + 7200) == "budget: pool h100 has 2 of 2 nodes tainted"
+    allocator = fleet(5, h100)
+    taint(allocator, "n0", h100)
+    assert reason(allocator, "n1") != ""
+    taint(allocator, "n1", h100, now=NOW + 3600)
+    assert reason(allocator, "n2", now=NOW + 7200) == "budget: pool h100 has 2 of 2 nodes tainted"
 
 
 @pytest.mark.parametrize(("within", "at_once"), [("10m", True), ("2h", False)])
@@ -221,20 +221,20 @@ def test_a_clock_set_back_an_hour_holds_up_a_rate_no_longer_than_its_window_and_
     within: str, at_once: bool
 ) -> None:
     h100 = pool(rate={"nodes": 1, "within": within})
-    ledger = fleet(2, h100)
-    taint(ledger, "n0", h100)
+    allocator = fleet(2, h100)
+    taint(allocator, "n0", h100)
     back = NOW - 3600
-    assert (reason(ledger, "n1", now=back) == "") == at_once
+    assert (reason(allocator, "n1", now=back) == "") == at_once
     if not at_once:
-        assert ledger.next_room_at(back) == NOW + 7200
-        assert ledger.ready(NOW + 7200) == ["n1"]
+        assert allocator.next_room_at(back) == NOW + 7200
+        assert allocator.ready(NOW + 7200) == ["n1"]
 
 
 def test_a_time_from_a_memory_edited_by_hand_blocks_nothing() -> None:
     h100 = pool(rate={"nodes": 1, "within": "10m"})
-    ledger = fleet(1, h100)
-    ledger.note("odd", standing(0, h100, tainted_at=2.5e11))
-    assert reason(ledger, "n0") == ""
+    allocator = fleet(1, h100)
+    allocator.note("odd", standing(0, h100, tainted_at=2.5e11))
+    assert reason(allocator, "n0") == ""
 
 
 # overlapping pools
@@ -242,134 +242,134 @@ def test_a_time_from_a_memory_edited_by_hand_blocks_nothing() -> None:
 
 def test_the_budgets_of_all_pools_of_a_node_apply() -> None:
     every, h100 = pool("every", tainted=2), pool(tainted=1)
-    ledger = Ledger(Clock(), [every, h100])
+    allocator = BudgetAllocator(Clock(), [every, h100])
     for name in ("a", "b"):
-        ledger.note(name, standing(0, every, h100))
+        allocator.note(name, standing(0, every, h100))
     for name in ("c", "d"):
-        ledger.note(name, standing(0, every))
-    assert reason(ledger, "a") == ""
-    assert reason(ledger, "b") == "budget: pool h100 has 1 of 1 nodes tainted"
-    assert reason(ledger, "c") == ""
-    assert reason(ledger, "d") == "budget: pool every has 2 of 2 nodes tainted"
+        allocator.note(name, standing(0, every))
+    assert reason(allocator, "a") == ""
+    assert reason(allocator, "b") == "budget: pool h100 has 1 of 1 nodes tainted"
+    assert reason(allocator, "c") == ""
+    assert reason(allocator, "d") == "budget: pool every has 2 of 2 nodes tainted"
 
 
 # promises
 
 
 def test_a_place_is_taken_from_the_moment_it_is_asked_for() -> None:
-    ledger = fleet(2, pool(tainted=1))
-    assert reason(ledger, "n0") == ""
-    assert reason(ledger, "n1") != ""
-    assert ledger.gave_up("n0")
-    assert ledger.ready(NOW) == ["n1"]
+    allocator = fleet(2, pool(tainted=1))
+    assert reason(allocator, "n0") == ""
+    assert reason(allocator, "n1") != ""
+    assert allocator.release("n0")
+    assert allocator.ready(NOW) == ["n1"]
 
 
 def test_a_place_stays_taken_while_nobody_knows_what_came_of_its_write() -> None:
     clock = Clock()
-    ledger = fleet(2, pool(tainted=1), clock=clock)
-    assert reason(ledger, "n0") == ""
-    ledger.uncertain("n0", "1")
-    assert reason(ledger, "n1") != ""
+    allocator = fleet(2, pool(tainted=1), clock=clock)
+    assert reason(allocator, "n0") == ""
+    allocator.mark_uncertain("n0", "1")
+    assert reason(allocator, "n1") != ""
     assert UNCERTAIN_S > 60.0  # as long as kube-apiserver works on a request
     clock.s += UNCERTAIN_S - 1
-    ledger.withdraw("n0")  # the finding went meanwhile
-    assert ledger.ready(NOW) == []
-    assert ledger.next_room_at(NOW) == NOW + 1
+    allocator.withdraw("n0")  # the finding went meanwhile
+    assert allocator.ready(NOW) == []
+    assert allocator.next_room_at(NOW) == NOW + 1
     clock.s += 1
-    assert ledger.ready(NOW) == ["n1"]
+    assert allocator.ready(NOW) == ["n1"]
 
 
 def test_a_later_version_of_the_node_shows_what_came_of_its_write() -> None:
     h100 = pool(tainted=1)
-    ledger = fleet(2, h100)
-    assert reason(ledger, "n0") == ""
-    ledger.uncertain("n0", "1")
-    assert reason(ledger, "n1") != ""
-    ledger.note("n0", standing(0, h100), "1")
-    assert ledger.ready(NOW) == []
-    assert ledger.note("n0", standing(0, h100), "2")
-    assert ledger.ready(NOW) == ["n1"]
+    allocator = fleet(2, h100)
+    assert reason(allocator, "n0") == ""
+    allocator.mark_uncertain("n0", "1")
+    assert reason(allocator, "n1") != ""
+    allocator.note("n0", standing(0, h100), "1")
+    assert allocator.ready(NOW) == []
+    assert allocator.note("n0", standing(0, h100), "2")
+    assert allocator.ready(NOW) == ["n1"]
 
 
 def test_a_clock_that_jumps_does_not_void_a_promise() -> None:
-    ledger = fleet(2, pool(tainted=1))
-    assert reason(ledger, "n0") == ""
-    ledger.uncertain("n0", "1")
-    assert reason(ledger, "n1", now=NOW + 3600) != ""
-    assert ledger.ready(NOW + 3600) == []
+    allocator = fleet(2, pool(tainted=1))
+    assert reason(allocator, "n0") == ""
+    allocator.mark_uncertain("n0", "1")
+    assert reason(allocator, "n1", now=NOW + 3600) != ""
+    assert allocator.ready(NOW + 3600) == []
 
 
 def test_another_try_keeps_the_place_of_the_one_that_nobody_answered() -> None:
     clock = Clock()
-    ledger = fleet(2, pool(tainted=1), clock=clock)
-    assert reason(ledger, "n0") == ""
-    ledger.uncertain("n0", "1")
-    assert reason(ledger, "n0") == ""
-    ledger.gave_up("n0")  # refused: the first one may still be carried out
-    assert reason(ledger, "n1") != ""
-    assert reason(ledger, "n0") == ""
+    allocator = fleet(2, pool(tainted=1), clock=clock)
+    assert reason(allocator, "n0") == ""
+    allocator.mark_uncertain("n0", "1")
+    assert reason(allocator, "n0") == ""
+    allocator.release("n0")  # refused: the first one may still be carried out
+    assert reason(allocator, "n1") != ""
+    assert reason(allocator, "n0") == ""
     clock.s += UNCERTAIN_S + 1
-    assert reason(ledger, "n1") != ""  # this try is under way
+    assert reason(allocator, "n1") != ""  # this try is under way
 
 
 def test_a_node_that_is_released_gives_its_place_free() -> None:
     h100 = pool(tainted=1)
-    ledger = fleet(2, h100)
-    taint(ledger, "n0", h100)
-    assert reason(ledger, "n1") != ""
-    assert ledger.note("n0", standing(0, h100), "3")
-    assert ledger.ready(NOW) == ["n1"]
+    allocator = fleet(2, h100)
+    taint(allocator, "n0", h100)
+    assert reason(allocator, "n1") != ""
+    assert allocator.note("n0", standing(0, h100), "3")
+    assert allocator.ready(NOW) == ["n1"]
 
 
 def test_a_node_that_another_leader_tainted_waits_no_longer() -> None:
     h100 = pool(tainted=1)
-    ledger = fleet(2, h100)
-    assert reason(ledger, "n0") == ""
-    assert reason(ledger, "n1") != ""
-    ledger.note("n1", standing(0, h100, ours=True, blocked=True), "2")
-    assert ledger.waiting == 0
+    allocator = fleet(2, h100)
+    assert reason(allocator, "n0") == ""
+    assert reason(allocator, "n1") != ""
+    allocator.note("n1", standing(0, h100, ours=True, blocked=True), "2")
+    assert allocator.waiting == 0
 
 
 def test_a_node_that_goes_gives_its_place_free() -> None:
-    ledger = fleet(3, pool(tainted=1))
-    assert reason(ledger, "n0") == ""
-    assert reason(ledger, "n1") != ""
-    assert ledger.note("n0", None)
-    assert ledger.ready(NOW) == ["n1"]
-    ledger.settled("n0")
-    ledger.gave_up("n0")
-    ledger.uncertain("n0", "1")
-    assert ledger.ready(NOW) == ["n1"]
+    allocator = fleet(3, pool(tainted=1))
+    assert reason(allocator, "n0") == ""
+    assert reason(allocator, "n1") != ""
+    assert allocator.note("n0", None)
+    assert allocator.ready(NOW) == ["n1"]
+    allocator.confirm("n0")
+    allocator.release("n0")
+    allocator.mark_uncertain("n0", "1")
+    assert allocator.ready(NOW) == ["n1"]
 
 
 def test_writers_that_take_turns_never_exceed_a_budget() -> None:
     """24 of one loop, each asking and writing between the others' awaits."""
     h100 = pool(tainted=5, perDomain=2, rate={"nodes": 4, "within": "10m"})
     dice = random.Random(7)
-    ledger = fleet(120, h100, racks=6)
+    allocator = fleet(120, h100, racks=6)
     failing = [f"n{number}" for number in range(120)]
     tainted: set[str] = set()
 
     async def write(name: str) -> None:
-        if reason(ledger, name) != "":
+        if reason(allocator, name) != "":
             return
         for _ in range(dice.randrange(4)):
             await asyncio.sleep(0)
         if dice.random() < 0.5:
-            ledger.gave_up(name)
+            allocator.release(name)
             failing.append(name)
             return
         tainted.add(name)
         await asyncio.sleep(0)
         rack = int(name[1:]) % 6
-        ledger.note(name, standing(rack, h100, ours=True, blocked=True, tainted_at=NOW), "2")
-        ledger.settled(name)
+        allocator.note(name, standing(rack, h100, ours=True, blocked=True, tainted_at=NOW), "2")
+        allocator.confirm(name)
 
     async def work() -> None:
         for _ in range(1000):
             if failing:
                 await write(failing.pop(0))
-                failing.extend(ledger.ready(NOW))
+                failing.extend(allocator.ready(NOW))
 
     async def main() -> None:
         async with asyncio.TaskGroup() as group:
@@ -384,99 +384,99 @@ def test_writers_that_take_turns_never_exceed_a_budget() -> None:
 
 
 def test_when_there_is_room_the_worst_come_first_and_of_those_who_has_waited_longest() -> None:
-    ledger = fleet(6, pool(tainted=2))
-    assert reason(ledger, "n0") == reason(ledger, "n1") == ""
+    allocator = fleet(6, pool(tainted=2))
+    assert reason(allocator, "n0") == reason(allocator, "n1") == ""
     for name, severity in (("n2", MILD), ("n3", SEVERE), ("n4", MILD), ("n5", SEVERE)):
-        assert reason(ledger, name, severity) != ""
-    ledger.gave_up("n0")
-    assert ledger.ready(NOW) == ["n3"]
-    ledger.gave_up("n1")
-    assert ledger.ready(NOW) == ["n3", "n5"]
-    ledger.withdraw("n3")
-    ledger.withdraw("n5")
-    assert ledger.ready(NOW) == ["n2", "n4"]
+        assert reason(allocator, name, severity) != ""
+    allocator.release("n0")
+    assert allocator.ready(NOW) == ["n3"]
+    allocator.release("n1")
+    assert allocator.ready(NOW) == ["n3", "n5"]
+    allocator.withdraw("n3")
+    allocator.withdraw("n5")
+    assert allocator.ready(NOW) == ["n2", "n4"]
 
 
 def test_a_milder_node_does_not_take_the_place_that_a_worse_one_waits_for() -> None:
-    ledger = fleet(3, pool(tainted=1))
-    assert reason(ledger, "n0") == ""
-    assert reason(ledger, "n1", SEVERE) != ""
-    ledger.gave_up("n0")
-    assert reason(ledger, "n2") == "budget: what pool h100 has left (tainted 1) is for worse nodes that wait"
-    assert reason(ledger, "n1", SEVERE) == ""
+    allocator = fleet(3, pool(tainted=1))
+    assert reason(allocator, "n0") == ""
+    assert reason(allocator, "n1", SEVERE) != ""
+    allocator.release("n0")
+    assert reason(allocator, "n2") == "budget: what pool h100 has left (tainted 1) is for worse nodes that wait"
+    assert reason(allocator, "n1", SEVERE) == ""
 
 
 def test_a_milder_node_takes_the_place_that_no_worse_one_can_use() -> None:
     """The worse one's own rack has no room."""
     h100 = pool(tainted=3, perDomain=1)
-    ledger = fleet(4, h100, racks=2)
-    assert reason(ledger, "n0") == ""
-    assert reason(ledger, "n2", SEVERE) != ""
-    assert reason(ledger, "n1", MILD) == ""
+    allocator = fleet(4, h100, racks=2)
+    assert reason(allocator, "n0") == ""
+    assert reason(allocator, "n2", SEVERE) != ""
+    assert reason(allocator, "n1", MILD) == ""
 
 
 def test_a_worse_node_comes_before_milder_ones_that_wait() -> None:
-    ledger = fleet(3, pool(tainted=1))
-    assert reason(ledger, "n0") == ""
-    assert reason(ledger, "n1", MILD) != ""
-    ledger.gave_up("n0")
-    assert reason(ledger, "n2", SEVERE) == ""
-    assert ledger.ready(NOW) == []
+    allocator = fleet(3, pool(tainted=1))
+    assert reason(allocator, "n0") == ""
+    assert reason(allocator, "n1", MILD) != ""
+    allocator.release("n0")
+    assert reason(allocator, "n2", SEVERE) == ""
+    assert allocator.ready(NOW) == []
 
 
 def test_a_node_that_has_become_worse_is_moved_up() -> None:
-    ledger = fleet(3, pool(tainted=1))
-    assert reason(ledger, "n0") == ""
-    assert reason(ledger, "n1", MILD) != ""
-    assert reason(ledger, "n2", MILD) != ""
-    assert reason(ledger, "n2", SEVERE) != ""
-    ledger.gave_up("n0")
-    assert ledger.ready(NOW) == ["n2"]
+    allocator = fleet(3, pool(tainted=1))
+    assert reason(allocator, "n0") == ""
+    assert reason(allocator, "n1", MILD) != ""
+    assert reason(allocator, "n2", MILD) != ""
+    assert reason(allocator, "n2", SEVERE) != ""
+    allocator.release("n0")
+    assert allocator.ready(NOW) == ["n2"]
 
 
 def test_a_node_that_has_become_milder_is_moved_down() -> None:
-    ledger = fleet(3, pool(tainted=1))
-    assert reason(ledger, "n0") == ""
-    assert reason(ledger, "n1", (3.0,)) != ""
-    assert reason(ledger, "n2", SEVERE) != ""
-    ledger.gave_up("n0")
-    assert ledger.ready(NOW) == ["n1"]
-    assert reason(ledger, "n1", MILD) != ""
-    assert ledger.ready(NOW) == ["n2"]
+    allocator = fleet(3, pool(tainted=1))
+    assert reason(allocator, "n0") == ""
+    assert reason(allocator, "n1", (3.0,)) != ""
+    assert reason(allocator, "n2", SEVERE) != ""
+    allocator.release("n0")
+    assert allocator.ready(NOW) == ["n1"]
+    assert reason(allocator, "n1", MILD) != ""
+    assert allocator.ready(NOW) == ["n2"]
 
 
 # the policy
 
 
 def test_a_budget_that_is_raised_makes_room() -> None:
-    ledger = fleet(4, pool(tainted=1))
-    assert reason(ledger, "n0") == ""
-    assert reason(ledger, "n1") != ""
-    assert ledger.ready(NOW) == []
-    assert ledger.policy([pool(tainted=2)])
-    assert ledger.ready(NOW) == ["n1"]
+    allocator = fleet(4, pool(tainted=1))
+    assert reason(allocator, "n0") == ""
+    assert reason(allocator, "n1") != ""
+    assert allocator.ready(NOW) == []
+    assert allocator.policy([pool(tainted=2)])
+    assert allocator.ready(NOW) == ["n1"]
 
 
 def test_a_budget_lowered_below_what_is_tainted_untaints_nobody_and_gives_nothing() -> None:
     h100 = pool(tainted=3)
-    ledger = fleet(4, h100)
+    allocator = fleet(4, h100)
     for name in ("n0", "n1", "n2"):
-        taint(ledger, name, h100)
-    ledger.policy([pool(tainted=1)])
-    assert reason(ledger, "n3") == "budget: pool h100 has 3 of 1 nodes tainted"
-    assert reason(ledger, "n0") == ""
-    row = ledger.usage(NOW)[0]
+        taint(allocator, name, h100)
+    allocator.policy([pool(tainted=1)])
+    assert reason(allocator, "n3") == "budget: pool h100 has 3 of 1 nodes tainted"
+    assert reason(allocator, "n0") == ""
+    row = allocator.usage(NOW)[0]
     assert (row.used, row.limit, row.left) == (3, 1, 0)
 
 
 def test_a_pool_that_the_policy_drops_limits_nothing_and_is_forgotten_with_its_nodes() -> None:
-    ledger = fleet(2, pool(tainted=0))
-    assert reason(ledger, "n0") != ""
-    ledger.policy([])
-    assert ledger.ready(NOW) == ["n0"]
+    allocator = fleet(2, pool(tainted=0))
+    assert reason(allocator, "n0") != ""
+    allocator.policy([])
+    assert allocator.ready(NOW) == ["n0"]
     for name in ("n0", "n1"):
-        ledger.note(name, Standing())
-    assert ledger.usage(NOW) == []
+        allocator.note(name, BudgetedNode())
+    assert allocator.usage(NOW) == []
 
 
 # what people see
@@ -484,10 +484,10 @@ def test_a_pool_that_the_policy_drops_limits_nothing_and_is_forgotten_with_its_n
 
 def test_usage_says_how_much_is_taken_and_left_of_what_and_how_many_wait() -> None:
     h100 = pool(tainted="50%", perDomain=1, healthyPerDomain=1, rate={"nodes": 3, "within": "10m"})
-    ledger = fleet(4, h100, racks=2)
-    taint(ledger, "n0", h100)
-    assert reason(ledger, "n2") != ""
-    assert [(row.domain, row.what, row.used, row.limit, row.left, row.waiting) for row in ledger.usage(NOW)] == [
+    allocator = fleet(4, h100, racks=2)
+    taint(allocator, "n0", h100)
+    assert reason(allocator, "n2") != ""
+    assert [(row.domain, row.what, row.used, row.limit, row.left, row.waiting) for row in allocator.usage(NOW)] == [
         ("", "tainted", 1, 2, 1, 1),
         ("", "rate", 1, 3, 2, 1),
         ("r0", "perDomain", 1, 1, 0, 1),
@@ -500,12 +500,12 @@ def test_usage_says_how_much_is_taken_and_left_of_what_and_how_many_wait() -> No
 def test_the_reason_stays_the_same_while_the_figures_do() -> None:
     """It stands in a condition: another text would be a write for each node that waits."""
     h100 = pool(tainted=1, rate={"nodes": 1, "within": "10m"})
-    ledger = fleet(5, h100)
-    taint(ledger, "n0", h100)
-    first = ledger.ask("n1", MILD, NOW)
-    reason(ledger, "n2")
+    allocator = fleet(5, h100)
+    taint(allocator, "n0", h100)
+    first = allocator.ask("n1", MILD, NOW)
+    reason(allocator, "n2")
     assert isinstance(first, Shortage)
-    assert reason(ledger, "n1", now=NOW + 5) == first.reason
+    assert reason(allocator, "n1", now=NOW + 5) == first.reason
 
 
 # a node
@@ -518,7 +518,7 @@ def test_a_nodes_standing_is_read_from_its_labels_conditions_and_taints() -> Non
         spec=NodeSpec(taints=(Taint(key="a", effect="PreferNoSchedule"),)),
         status=NodeStatus(conditions=(NodeCondition(type="Ready", status="True"),)),
     )
-    assert standing_of(node, [h100, other], ours=False, tainted_at=5.0) == Standing(
+    assert budgeted_node(node, [h100, other], ours=False, tainted_at=5.0) == BudgetedNode(
         (("h100", "r7"), ("all", "")), ready=True, schedulable=True, blocked=False, ours=False, tainted_at=5.0
     )
 
@@ -526,22 +526,22 @@ def test_a_nodes_standing_is_read_from_its_labels_conditions_and_taints() -> Non
 @pytest.mark.parametrize("effect", ["NoSchedule", "NoExecute"])
 def test_a_node_with_anybodys_taint_is_not_healthy(effect: str) -> None:
     node = Node(metadata=Metadata(name="n"), spec=NodeSpec(taints=(Taint(key="a", effect=effect),), unschedulable=True))
-    read = standing_of(node, [pool()], ours=True, tainted_at=0.0)
+    read = budgeted_node(node, [pool()], ours=True, tainted_at=0.0)
     assert (read.pools, read.ready, read.schedulable, read.blocked, read.ours) == ((), False, False, True, True)
 
 
 def test_a_large_fleet_that_fails_at_once_gets_the_places_that_there_are() -> None:
     """15,000 nodes fail at once, and only the places that the budget leaves are given."""
     h100 = pool(tainted="30%", perDomain="50%", healthyPerDomain=1, rate={"nodes": "20%", "within": "10m"})
-    ledger = fleet(15_000, h100, racks=1000)
-    given = [name for name in (f"n{i}" for i in range(15_000)) if ledger.ask(name, MILD, NOW) is None]
+    allocator = fleet(15_000, h100, racks=1000)
+    given = [name for name in (f"n{i}" for i in range(15_000)) if allocator.ask(name, MILD, NOW) is None]
     assert len(given) == 3000
-    assert ledger.waiting == 12_000
+    assert allocator.waiting == 12_000
     for name in given:
-        ledger.note(name, standing(int(name[1:]) % 1000, h100, ours=True, blocked=True, tainted_at=NOW), "2")
-        ledger.settled(name)
-    called = ledger.ready(NOW + 600)
+        allocator.note(name, standing(int(name[1:]) % 1000, h100, ours=True, blocked=True, tainted_at=NOW), "2")
+        allocator.confirm(name)
+    called = allocator.ready(NOW + 600)
     assert len(called) == 1500
     for name in reversed(called):
-        assert ledger.ask(name, MILD, NOW + 600) is None
-    assert ledger.ready(NOW + 600) == []
+        assert allocator.ask(name, MILD, NOW + 600) is None
+    assert allocator.ready(NOW + 600) == []

@@ -1,6 +1,6 @@
 """Random fleets under budgets: writes land, fail, or nobody knows; the watch lags; other hands taint, cordon, remove
-and relabel; budgets are lowered, clocks jump, leaders die. The ledger is the real one; what it may do is counted here
-anew, from all the nodes, each time.
+and relabel; budgets are lowered, clocks jump, leaders die. The allocator is the real one; what it may do is counted
+here anew, from all the nodes, each time.
 """
 
 import math
@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from muster_tainter.budgets.allocator import Ledger, Severity
-from muster_tainter.budgets.pool_usage import Standing
+from muster_tainter.budgets.allocator import BudgetAllocator, Severity
+from muster_tainter.budgets.pool_usage import BudgetedNode
 from muster_tainter.policy.pools import Pool
 
 NAMES = [f"n{number}" for number in range(6)]
@@ -77,9 +77,9 @@ class Real:
     tainted_at: float = 0.0
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> BudgetedNode:
         pools = (("all", self.rack), *((("gpu", self.rack),) if self.gpu else ()))
-        return Standing(pools, self.ready, not self.cordoned, self.foreign or self.ours, self.ours, self.tainted_at)
+        return BudgetedNode(pools, self.ready, not self.cordoned, self.foreign or self.ours, self.ours, self.tainted_at)
 
 
 @dataclass(frozen=True)
@@ -140,11 +140,11 @@ class Fleet(RuleBasedStateMachine):
         getattr(self, name)(**arguments)
 
     def a_leader_begins(self) -> None:
-        self.ledger = Ledger(lambda: self.monotonic, self.pools.values())
+        self.allocator = BudgetAllocator(lambda: self.monotonic, self.pools.values())
         self.seen = dict(self.server)
         self.wants: dict[str, tuple[Severity, int]] = {}
         for name, real in self.server.items():
-            self.ledger.note(name, real.standing, str(real.version))
+            self.allocator.note(name, real.standing, str(real.version))
 
     # what is counted here
 
@@ -182,7 +182,7 @@ class Fleet(RuleBasedStateMachine):
         return True
 
     def held(self) -> list[str]:
-        return [name for name in NAMES if self.ledger.holds(name)]
+        return [name for name in NAMES if self.allocator.holds(name)]
 
     def worst_first(self) -> list[str]:
         return sorted(self.wants, key=lambda name: (tuple(-x for x in self.wants[name][0]), self.wants[name][1]))
@@ -249,19 +249,19 @@ class Fleet(RuleBasedStateMachine):
                 self.findings_go(names)
 
     def who_is_called_asks(self, fate: str) -> None:
-        called = self.ledger.ready(self.wall)
+        called = self.allocator.ready(self.wall)
         for name in called:
             self.ask(name, self.wants[name][0])
         self.comes_of_it(called, fate)
 
     def ask(self, name: str, severity: Severity) -> None:
-        free = self.seen[name].ours or self.ledger.holds(name)
+        free = self.seen[name].ours or self.allocator.holds(name)
         others = [other for other in self.worst_first() if other != name]
         since = self.wants[name][1] if name in self.wants else self.serial
         mine = tuple(-x for x in severity), since
         worse = [other for other in others if (tuple(-x for x in self.wants[other][0]), self.wants[other][1]) < mine]
         expected = free or self.fits(name, [*self.held(), *self.served(worse, self.wall)], self.wall)
-        shortage = self.ledger.ask(name, severity, self.wall)
+        shortage = self.allocator.ask(name, severity, self.wall)
         assert (shortage is None) == expected
         if shortage is not None:
             assert shortage.reason.startswith("budget: ")
@@ -276,7 +276,7 @@ class Fleet(RuleBasedStateMachine):
     def findings_go(self, going: list[str]) -> None:
         for name in going:
             if name not in self.writing:
-                self.ledger.withdraw(name)
+                self.allocator.withdraw(name)
                 self.wants.pop(name, None)
 
     def carry_out(self, name: str, write: Write) -> bool:
@@ -295,21 +295,21 @@ class Fleet(RuleBasedStateMachine):
             landed = self.carry_out(name, write)
             self.deliver(name)
             if landed:
-                self.ledger.settled(name)
+                self.allocator.confirm(name)
             else:
-                self.ledger.gave_up(name)
+                self.allocator.release(name)
 
     def writes_are_refused(self, refused: list[str]) -> None:
         for name in refused:
             if self.writing.pop(name, None) is not None:
-                self.ledger.gave_up(name)
+                self.allocator.release(name)
 
     def writes_are_not_answered(self, lost: list[str]) -> None:
         for name in lost:
             write = self.writing.pop(name, None)
             if write is not None:
                 self.unknown[name] = write
-                self.ledger.uncertain(name, str(write.version))
+                self.allocator.mark_uncertain(name, str(write.version))
 
     def some_are_carried_out_after_all(self, late: list[str]) -> None:
         for name in late:
@@ -346,10 +346,10 @@ class Fleet(RuleBasedStateMachine):
         if real is None:
             self.seen.pop(name, None)
             self.wants.pop(name, None)
-            self.ledger.note(name, None)
+            self.allocator.note(name, None)
             return
         self.seen[name] = real
-        self.ledger.note(name, real.standing, str(real.version))
+        self.allocator.note(name, real.standing, str(real.version))
         if real.ours:
             self.wants.pop(name, None)
 
@@ -367,7 +367,7 @@ class Fleet(RuleBasedStateMachine):
 
     def the_policy_is_edited(self, which: str, budget: dict[str, Any]) -> None:
         self.pools[which] = pool(which, budget)
-        self.ledger.policy(self.pools.values())
+        self.allocator.policy(self.pools.values())
 
     def time_passes(self, seconds: float, jump: int) -> None:
         self.wall += seconds + jump
@@ -377,15 +377,15 @@ class Fleet(RuleBasedStateMachine):
 
     @invariant()
     def who_has_room_is_called_worst_first(self) -> None:
-        called = self.ledger.ready(self.wall)
+        called = self.allocator.ready(self.wall)
         assert called == self.served(self.worst_first(), self.wall)
-        assert self.ledger.waiting == len(self.wants)
+        assert self.allocator.waiting == len(self.wants)
 
     @invariant()
     def time_makes_no_room_before_it_was_said(self) -> None:
-        if self.ledger.ready(self.wall) or self.held():
+        if self.allocator.ready(self.wall) or self.held():
             return
-        at = self.ledger.next_room_at(self.wall)
+        at = self.allocator.next_room_at(self.wall)
         assert at > self.wall
         for later in (self.wall + 1.0, (self.wall + min(at, self.wall + 9e3)) / 2, min(at, self.wall + 9e3) - 1.0):
             if self.wall < later < at:
@@ -394,7 +394,7 @@ class Fleet(RuleBasedStateMachine):
     @invariant()
     def what_is_shown_is_what_is_there(self) -> None:
         held = set(self.held())
-        shown = {(row.pool, row.domain, row.what): row for row in self.ledger.usage(self.wall)}
+        shown = {(row.pool, row.domain, row.what): row for row in self.allocator.usage(self.wall)}
         for name in self.pools:
             everyone = self.members(name)
             row = shown[name, "", "tainted"]
@@ -404,14 +404,14 @@ class Fleet(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """When nothing is under way any more, every promise is void or kept, and nobody waits who has room."""
-        if not hasattr(self, "ledger"):
+        if not hasattr(self, "allocator"):
             return
         self.writes_are_answered(NAMES)
         self.unknown = {}
         self.monotonic += 100.0
         for _ in NAMES:
             self.who_is_called_asks("answered")
-        assert not self.ledger.ready(self.wall)
+        assert not self.allocator.ready(self.wall)
         assert not self.held()
 
 

@@ -7,22 +7,22 @@ from prometheus_client import generate_latest
 
 from muster_kube.api.objects import Node
 from muster_tainter.budgets.incidents import Incident
-from muster_tainter.budgets.pool_usage import Usage
-from muster_tainter.faults.decision_context import Surroundings
+from muster_tainter.budgets.pool_usage import BudgetUsage
+from muster_tainter.faults.decision_context import DecisionContext
 from muster_tainter.faults.desired_state import decide
-from muster_tainter.metrics import Metrics
+from muster_tainter.metrics import TainterMetrics
 from muster_tainter.policy.file import parse_policy
 
 NOW = 1_800_000_000.0
 POLICY = parse_policy("{rules: [{name: hw, action: taint}]}")
 
 
-def text(metrics: Metrics) -> str:
+def text(metrics: TainterMetrics) -> str:
     return generate_latest(metrics.registry).decode()
 
 
 def withheld(make: Any, why: str) -> Node:
-    decision = decide(make.node(), make.health(make.finding()), POLICY, NOW, {}, Surroundings(withhold=why))
+    decision = decide(make.node(), make.health(make.finding()), POLICY, NOW, {}, DecisionContext(withhold=why))
     node: Node = decision.applied(make.node())
     return msgspec.structs.replace(node, status=msgspec.structs.replace(node.status, conditions=(decision.condition,)))
 
@@ -34,7 +34,7 @@ def test_nodes_that_are_withheld_are_counted_by_what_holds_them_back(make: Any) 
         withheld(make, "paused by ada"),
         decide(make.node(), make.health(make.finding()), POLICY, NOW).applied(make.node()),
     ]
-    metrics = Metrics()
+    metrics = TainterMetrics()
     metrics.watch_store(lambda: nodes, dict)
     told = text(metrics)
     assert 'muster_tainter_nodes_withheld{why="budget"} 1.0' in told
@@ -42,14 +42,14 @@ def test_nodes_that_are_withheld_are_counted_by_what_holds_them_back(make: Any) 
 
 
 def test_while_nothing_is_withheld_the_series_stand_at_zero() -> None:
-    metrics = Metrics()
+    metrics = TainterMetrics()
     metrics.watch_store(list, dict)
     assert 'muster_tainter_nodes_withheld{why="budget"} 0.0' in text(metrics)
 
 
 def test_a_budget_says_what_is_used_allowed_and_left() -> None:
-    rows = [Usage("h100", "", "tainted", 3, 8, 5, 0), Usage("h100", "", "perDomain", 0, None, None, 0)]
-    metrics = Metrics()
+    rows = [BudgetUsage("h100", "", "tainted", 3, 8, 5, 0), BudgetUsage("h100", "", "perDomain", 0, None, None, 0)]
+    metrics = TainterMetrics()
     metrics.watch_budgets(lambda: rows, list)
     told = text(metrics)
     for what, value in (("used", 3.0), ("limit", 8.0), ("left", 5.0)):
@@ -58,14 +58,14 @@ def test_a_budget_says_what_is_used_allowed_and_left() -> None:
 
 
 def test_of_a_thousand_domains_only_those_that_are_full_have_series() -> None:
-    rows = [Usage("p", f"rack-{n}", "perDomain", int(n < 3), 1, 1 - int(n < 3), 0) for n in range(1000)]
-    metrics = Metrics()
+    rows = [BudgetUsage("p", f"rack-{n}", "perDomain", int(n < 3), 1, 1 - int(n < 3), 0) for n in range(1000)]
+    metrics = TainterMetrics()
     metrics.watch_budgets(lambda: rows, list)
     assert text(metrics).count("muster_tainter_budget_used{") == 3
 
 
 def test_incidents_are_counted_by_check() -> None:
     made = [Incident(f"nic/LinkDown@{n}", "nic", "LinkDown", ("rack", "a"), NOW, 5) for n in range(2)]
-    metrics = Metrics()
+    metrics = TainterMetrics()
     metrics.watch_budgets(list, lambda: made)
     assert 'muster_tainter_incidents{check="nic"} 2.0' in text(metrics)

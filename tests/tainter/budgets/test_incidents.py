@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from muster_kube.api.times import seconds
-from muster_tainter.budgets.incidents import FLEET, Ground, Incident, IncidentIndex, Opened
+from muster_tainter.budgets.incidents import FLEET, FaultOpening, Ground, Incident, IncidentIndex
 from muster_tainter.policy.budgets import Incidents
 
 NOON = seconds("2026-03-01T12:00:00Z")
@@ -16,8 +16,8 @@ RACK = "topology.kubernetes.io/rack"
 RULES = Incidents.model_validate({"nodes": 3, "within": "60s"})
 
 
-def opened(at: float, reason: str = "LinkDown", **fields: Any) -> Opened:
-    return Opened("dmesg", reason, "nic/mlx5_0", NOON + at, **fields)
+def opened(at: float, reason: str = "LinkDown", **fields: Any) -> FaultOpening:
+    return FaultOpening("dmesg", reason, "nic/mlx5_0", NOON + at, **fields)
 
 
 def index_of(times: dict[str, float], grounds: dict[str, tuple[Ground, ...]] | None = None) -> IncidentIndex:

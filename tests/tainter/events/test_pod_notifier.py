@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.kube.conftest import Asked, FakeApi, Reply
+from tests.tainter.fake_fleet import FakeFleet
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
@@ -16,18 +17,19 @@ from muster_tainter.events.affected_pods import (
     FRESH_S,
     Concern,
     WorkPod,
-    affected,
-    concerns_of,
     controller_of,
     event_name,
-    message,
+    find_affected_pods,
+    find_concerns,
+    format_message,
     pods_run,
 )
-from muster_tainter.events.pod_notifier import Telling
-from muster_tainter.faults.decision_context import Surroundings
+from muster_tainter.events.pod_notifier import PodNotifier
+from muster_tainter.faults.decision_context import DecisionContext
 from muster_tainter.faults.desired_state import Decision, decide
 from muster_tainter.faults.node_record import Fault, OurTaint
-from muster_tainter.metrics import Metrics
+from muster_tainter.fleet.replica import Replica
+from muster_tainter.metrics import TainterMetrics
 from muster_tainter.policy.file import parse_policy
 from muster_tainter.settings import ACCELERATORS, load
 
@@ -68,17 +70,17 @@ def owner(kind: str, name: str, group: str = "batch/v1", *, controller: bool = T
     ],
 )
 def test_pods_that_hold_accelerators_are_told(spec: dict[str, Any], holds: bool) -> None:
-    assert bool(affected([pod(spec=spec)], ACCELERATORS)) == holds
+    assert bool(find_affected_pods([pod(spec=spec)], ACCELERATORS)) == holds
 
 
 def test_pods_of_ipu_jobs_hold_ipus_that_no_resource_names() -> None:
     job = owner("IPUJob", "bert", "graphcore.ai/v1alpha1")
-    assert affected([pod(spec={"containers": [container()]}, owners=[job])], ACCELERATORS)
+    assert find_affected_pods([pod(spec={"containers": [container()]}, owners=[job])], ACCELERATORS)
 
 
 def test_pods_that_have_ended_or_are_leaving_are_not_told() -> None:
     pods = [pod(phase="Succeeded"), pod(phase="Failed"), pod(deletionTimestamp="2026-01-01T00:00:00Z")]
-    assert affected(pods, ACCELERATORS) == []
+    assert find_affected_pods(pods, ACCELERATORS) == []
 
 
 def test_the_node_of_a_static_pod_is_not_its_owner() -> None:
@@ -96,25 +98,27 @@ def concern(**changes: Any) -> Concern:
 
 
 def test_the_message_names_node_taint_rule_fault_and_what_comes_next() -> None:
-    text = message("n7", [concern()], "this pod runs")
+    text = format_message("n7", [concern()], "this pod runs")
     assert text == (
         "node n7 is tainted muster.dev/faulty=true:NoSchedule (rule hardware): dmesg gpu/0000:3b:00.0 Xid79: fell off "
         "the bus; this pod runs there; what runs there is left alone, new pods go elsewhere until the node is proven "
         "good"
     )
     evicting = OurTaint(key="k", value="", effect="NoExecute")
-    assert message("n7", [concern(taint=evicting)], "this pod runs").endswith("not tolerate the taint are evicted")
-    assert message("n7", [concern(drain=True)], "this pod runs").endswith("evicted as its pool's drain says")
-    withheld = message("n7", [concern(withheld="budget: 3 of 3")], "this pod runs")
+    assert format_message("n7", [concern(taint=evicting)], "this pod runs").endswith(
+        "not tolerate the taint are evicted"
+    )
+    assert format_message("n7", [concern(drain=True)], "this pod runs").endswith("evicted as its pool's drain says")
+    withheld = format_message("n7", [concern(withheld="budget: 3 of 3")], "this pod runs")
     assert withheld.startswith("node n7 is faulty (rule hardware): ")
     assert withheld.endswith("it is not tainted now (budget: 3 of 3), so more pods may come there")
 
 
 def test_many_faults_are_one_message_that_stays_short() -> None:
     many = [concern(fault={"reason": f"Xid{n}", "message": "m" * 2000}) for n in range(20)]
-    text = message("n" * 253, many, pods_run([f"{n}" + "p" * 200 for n in range(40)]))
+    text = format_message("n" * 253, many, pods_run([f"{n}" + "p" * 200 for n in range(40)]))
     assert len(text.encode()) <= 1000
-    text = message("n7", [concern(fault={"reason": f"Xid{n}"}) for n in range(6)], pods_run(["a", "b"]))
+    text = format_message("n7", [concern(fault={"reason": f"Xid{n}"}) for n in range(6)], pods_run(["a", "b"]))
     assert (
         "(also dmesg gpu/0000:3b:00.0 Xid1, dmesg gpu/0000:3b:00.0 Xid2, dmesg gpu/0000:3b:00.0 Xid3, 2 more)" in text
     )
@@ -138,21 +142,21 @@ def test_the_same_news_has_the_same_name_and_other_news_another() -> None:
 def decided(
     make: Any, policy: str = POLICY, withhold: str = "", now: float = NOW, node: Node | None = None
 ) -> Decision:
-    around = Surroundings(withhold=withhold)
+    around = DecisionContext(withhold=withhold)
     return decide(node or make.node(), make.health(make.finding()), parse_policy(policy), now, None, around)
 
 
 def test_faults_that_nothing_is_done_about_concern_nobody(make: Any) -> None:
     for policy in ("rules: [{name: q, action: quarantine}]", "rules: [{name: e, action: event}]"):
-        assert concerns_of(decided(make, policy), parse_policy(policy), NOW) == []
+        assert find_concerns(decided(make, policy), parse_policy(policy), NOW) == []
     waiting = POLICY.replace("action", "for: 30s, action")
     decision = decided(make, waiting)
-    assert concerns_of(decision, parse_policy(waiting), NOW + 29) == []
-    assert len(concerns_of(decision, parse_policy(waiting), NOW + 30)) == 1
+    assert find_concerns(decision, parse_policy(waiting), NOW + 29) == []
+    assert len(find_concerns(decision, parse_policy(waiting), NOW + 30)) == 1
 
 
 class Bench:
-    """A Telling, the API server that it asks, and the node as it stands."""
+    """A PodNotifier, the API server that it asks, and the node as it stands."""
 
     def __init__(self, api: FakeApi, client: KubeClient, make: Any) -> None:
         self.api = api
@@ -160,25 +164,37 @@ class Bench:
         self.client = client
         self.now = NOW
         self.leads = True
-        self.node = make.node()
+        self.nodes = {"n1": make.node()}
         self.pods: list[WorkPod] = [pod()]
         self.events: list[dict[str, Any]] = []
-        self.metrics = Metrics()
+        self.metrics = TainterMetrics()
         self.idle = asyncio.Event()
         self.idle.set()
+        self.fleet = FakeFleet(parse_policy(POLICY), self.nodes, taints_idle=self.idle)
         self.lists = 0
         self.jobs: list[tuple[str, list[str]]] = []  # what is told to whoever looks for incidents
         api.on("GET", "/api/v1/pods", self.listed)
         api.on("POST", "/api/v1/namespaces/team/events", self.take)
-        self.telling = self.another()
+        self.notifier = self.another()
 
-    def another(self) -> Telling:
-        return Telling(
-            self.client, lambda: parse_policy(POLICY), self.metrics, accelerators=ACCELERATORS,
-            node=lambda name: self.node if name == "n1" else None,
-            may_write=lambda: self.leads, idle=self.idle, now=lambda: self.now,
+    @property
+    def node(self) -> Node:
+        return self.nodes["n1"]
+
+    @node.setter
+    def node(self, node: Node) -> None:
+        self.nodes["n1"] = node
+
+    def another(self) -> PodNotifier:
+        replica = Replica(may_write=lambda: self.leads, now=lambda: self.now)
+        return PodNotifier(
+            self.client,
+            self.fleet,
+            replica,
+            self.metrics,
+            accelerators=ACCELERATORS,
             on_jobs=lambda node, jobs: self.jobs.append((node, jobs)),
-        )  # fmt: skip
+        )
 
     def listed(self, asked: Asked) -> Reply:
         assert asked.query == {"fieldSelector": "spec.nodeName=n1", "resourceVersion": "0"}
@@ -197,9 +213,9 @@ class Bench:
         """Decided and written: what stands on the node."""
         findings = [self.make.finding(reason) for reason in reasons]
         health, policy = self.make.health(*findings), parse_policy(POLICY)
-        made = decide(self.node, health, policy, self.now, None, Surroundings(withhold=withhold))
+        made = decide(self.node, health, policy, self.now, None, DecisionContext(withhold=withhold))
         self.node = made.applied(self.node)
-        self.telling.note("n1", made)
+        self.notifier.note("n1", made)
         return made
 
     @property
@@ -208,10 +224,10 @@ class Bench:
 
     async def settle(self) -> None:
         """Until nothing waits and nothing is under way."""
-        task = asyncio.create_task(self.telling.run())
+        task = asyncio.create_task(self.notifier.run())
         try:
             for _ in range(60_000):
-                if not len(self.telling):
+                if not len(self.notifier):
                     return
                 await asyncio.sleep(0.001)
             raise AssertionError("it tells for ever")
@@ -329,18 +345,18 @@ async def test_a_new_leader_repeats_nothing_and_tells_what_the_last_one_left(ben
     made = bench.decide("Xid79")
     await bench.settle()
     bench.pods.append(pod("train-1"))  # as if the leader had died before it came to this one
-    bench.telling = bench.another()
-    bench.telling.note("n1", bench.decide("Xid79"))
+    bench.notifier = bench.another()
+    bench.notifier.note("n1", bench.decide("Xid79"))
     await bench.settle()
     assert bench.told == ["Pod/train-0", "Pod/train-1"]
     bench.now += FRESH_S + 1
     lists = bench.lists
-    bench.telling = bench.another()
-    bench.telling.note("n1", made)
+    bench.notifier = bench.another()
+    bench.notifier.note("n1", made)
     bench.decide("Xid79")
     await bench.settle()
     assert bench.lists > lists  # ``made`` sets the taint: that is news however old the fault is
-    bench.telling = bench.another()
+    bench.notifier = bench.another()
     lists = bench.lists
     bench.decide("Xid79")
     await bench.settle()
@@ -376,7 +392,7 @@ async def test_a_taint_that_is_put_back_is_no_news(bench: Bench) -> None:
     bench.now += 2 * FRESH_S
     dropped = msgspec.structs.replace(bench.node.spec, taints=())
     bench.node = msgspec.structs.replace(bench.node, spec=dropped)
-    bench.telling = bench.another()
+    bench.notifier = bench.another()
     made = bench.decide("Xid79")
     await bench.settle()
     assert made.taint_changes

@@ -9,8 +9,8 @@ import pytest
 
 from muster_kube.api.objects import Metadata, Node
 from muster_kube.nodehealth import NodeHealth
-from muster_tainter.explain.audit_log_reader import Retelling
-from muster_tainter.explain.replay import Outcome, Replay
+from muster_tainter.explain.audit_log_reader import AuditLogReader
+from muster_tainter.explain.replay import PolicyReplay, ReplayOutcome
 from muster_tainter.faults.audit_log import transitions
 
 T0 = 1_767_225_600.0  # 2026-01-01T00:00:00Z
@@ -21,15 +21,15 @@ def of(name: str, health: NodeHealth) -> NodeHealth:
     return msgspec.structs.replace(health, metadata=Metadata(name=name))
 
 
-def spells(outcome: Outcome) -> list[tuple[str, float, float]]:
+def spells(outcome: ReplayOutcome) -> list[tuple[str, float, float]]:
     return [(spell.node, spell.since - T0, spell.until - T0) for spell in outcome.spells]
 
 
 @pytest.fixture
-def replay(policy_of: Callable[[str], Any]) -> Callable[..., Replay]:
-    def made(more: str = "", pools: str = "", nodes: int = 0) -> Replay:
+def replay(policy_of: Callable[[str], Any]) -> Callable[..., PolicyReplay]:
+    def made(more: str = "", pools: str = "", nodes: int = 0) -> PolicyReplay:
         fleet = [Node(metadata=Metadata(name=f"n{number}")) for number in range(nodes)]
-        return Replay(policy_of(RULES % more + pools), fleet)
+        return PolicyReplay(policy_of(RULES % more + pools), fleet)
 
     return made
 
@@ -45,7 +45,7 @@ def test_a_fault_that_passes_before_its_time_taints_nobody(make: Any, replay: An
 
 def test_what_comes_and_goes_is_held(make: Any, policy_of: Any) -> None:
     policy = policy_of("holdDown: {base: 10m}\n" + RULES.replace(", holdDown: 0s", "") % "")
-    replay = Replay(policy)
+    replay = PolicyReplay(policy)
     for number in (1, 2):
         at = T0 + number * 1000
         replay.take(at, of("n1", make.health(make.finding(occurrence=number))))
@@ -78,7 +78,7 @@ def test_a_rule_for_faults_that_many_share_sees_the_others(make: Any, policy_of:
         "  - {name: switch, match: {correlated: 3}, action: event}\n"
         "  - {name: hw, match: {}, action: taint, for: 2m}\n"
     )
-    replay = Replay(policy)
+    replay = PolicyReplay(policy)
     for number in range(5):
         replay.take(T0 + number, of(f"n{number}", make.health(make.finding())))
     replay.take(T0 + 1000, of("n9", make.health(make.finding())))
@@ -91,7 +91,7 @@ def test_node_hours_count_a_node_once_however_many_taints_it_has(make: Any, poli
         "  - {name: a, match: {reason: Xid79}, action: taint}\n"
         "  - {name: b, match: {}, action: taint, taint: {key: example.com/b}}\n"
     )
-    replay = Replay(policy)
+    replay = PolicyReplay(policy)
     replay.take(T0, of("n1", make.health(make.finding(), make.finding("Xid95", 2))))
     outcome = replay.finish(T0 + 3600)
     assert (len(outcome.spells), outcome.tainted_s, len(outcome.tainted), outcome.at_once) == (2, 3600.0, 1, 1)
@@ -105,7 +105,7 @@ def test_what_the_journal_wrote_is_read_back_as_it_was(make: Any) -> None:
         make.health(make.finding("Xid31", 3, verdict="WARN"), cleared=(make.cleared(occurrence=2),)),
         make.health(boot="boot-2"),
     ]
-    retelling = Retelling()
+    retelling = AuditLogReader()
     back: list[tuple[float, NodeHealth]] = []
     for number, (old, new) in enumerate(pairwise(told)):
         for change in transitions(old, new):

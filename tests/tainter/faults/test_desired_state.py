@@ -8,10 +8,11 @@ import pytest
 from muster_kube.api.objects import Node, Taint
 from muster_kube.nodehealth import ClearEntry, NodeHealth, NodeHealthSpec, RequestAnswer
 from muster_tainter.faults.check_history import ANNOTATION as TESTS
-from muster_tainter.faults.check_history import PastTests, encode
-from muster_tainter.faults.desired_state import CONDITION, Decision, decide, recall, vanished
-from muster_tainter.faults.node_record import ANNOTATION, UNREADABLE_ANNOTATION, ours
-from muster_tainter.faults.node_report import Unusable
+from muster_tainter.faults.check_history import CheckHistory, encode_history
+from muster_tainter.faults.desired_state import Decision, decide, missing_taints, recall_record
+from muster_tainter.faults.node_record import ANNOTATION, UNREADABLE_ANNOTATION, as_our_taint
+from muster_tainter.faults.node_report import UnusableHealth
+from muster_tainter.faults.wording import CONDITION
 from muster_tainter.policy.file import load_policy, parse_policy
 from muster_tainter.policy.rules import Policy
 from muster_tainter.verification.fleet_plan import request_for
@@ -88,7 +89,7 @@ def test_a_reboot_closes_once_its_first_pass_no_longer_finds_it(make: Any) -> No
     assert node.spec.taints == (OTHER,)
     assert node.metadata.labels == {"muster.dev/health": "pass"}
     assert reasons(decision) == ["FaultClosed", "NodeUntainted"]
-    [closed] = recall(node).closed
+    [closed] = recall_record(node).closed
     assert (closed.how, closed.occurrence) == ("boot", 1)
 
 
@@ -111,7 +112,7 @@ def test_a_check_that_did_not_measure_in_the_new_boot_closes_nothing(make: Any, 
 def test_findings_left_out_of_the_report_close_nothing(make: Any) -> None:
     tainted, _ = settle(make.node(), make.health(make.finding()))
     node, _ = settle(tainted, make.health(make.finding("Xid1"), boot="boot-2", more=3))
-    assert "Xid79" in [fault.reason for fault in recall(node).open]
+    assert "Xid79" in [fault.reason for fault in recall_record(node).open]
 
 
 def test_the_first_boot_id_of_an_agent_is_no_reboot(make: Any) -> None:
@@ -153,7 +154,7 @@ def test_a_persons_clear_closes_at_once_and_names_the_person(make: Any, componen
     clear = ClearEntry(check="dmesg", component=component, occurrence=5, by="ada")
     node, _ = settle(tainted, make.health(finding, clear=(clear,)))
     assert node.spec.taints == ()
-    assert recall(node).closed[0].by == "ada"
+    assert recall_record(node).closed[0].by == "ada"
     # the agent goes on saying it, the request is gone: closed stays closed
     node, _ = settle(node, make.health(finding))
     assert node.spec.taints == ()
@@ -245,12 +246,12 @@ def test_the_startup_taint_waits_for_what_the_pool_asks_of_a_new_node(make: Any)
     startup = Taint(key="muster.dev/startup", effect="NoSchedule")
 
     def passed(boot: str, *checks: str) -> NodeHealth:
-        past = encode(PastTests(boot=boot, passed=checks))
+        past = encode_history(CheckHistory(boot=boot, passed=checks))
         health: NodeHealth = make.health(boot="boot-1")
         metadata = msgspec.structs.replace(health.metadata, annotations={TESTS: past})
         return msgspec.structs.replace(health, metadata=metadata)
 
-    for health in (make.health(), passed("boot-1", "pciebw"), passed("boot-0", "pciebw", "dcgm"), Unusable("x")):
+    for health in (make.health(), passed("boot-1", "pciebw"), passed("boot-0", "pciebw", "dcgm"), UnusableHealth("x")):
         node, _ = settle(make.node(startup), health, policy)
         assert node.spec.taints == (startup,)
     node, _ = settle(make.node(startup), passed("boot-1", "dcgm", "pciebw"), policy)
@@ -265,7 +266,7 @@ def test_a_node_that_tests_is_labelled_until_it_has_answered_or_is_given_up(make
     assert not decision.urgent
     answer = RequestAnswer(id=request.id, verdict="PASS", finished="2026-01-01T00:00:00Z")
     status = msgspec.structs.replace(health.status, answers=(answer,))
-    for after in (make.health(), msgspec.structs.replace(health, status=status), None, Unusable("x")):
+    for after in (make.health(), msgspec.structs.replace(health, status=status), None, UnusableHealth("x")):
         free, _ = settle(node, after)
         assert "muster.dev/testing" not in free.metadata.labels
     left = msgspec.structs.replace(
@@ -280,7 +281,7 @@ def test_a_vanished_taint_is_put_back_with_an_event(make: Any) -> None:
     health = make.health(make.finding())
     tainted, _ = settle(make.node(), health)
     bare = msgspec.structs.replace(tainted, spec=make.node(OTHER).spec)
-    assert vanished(bare, POLICY) == (ours(make.faulty),)
+    assert missing_taints(bare, POLICY) == (as_our_taint(make.faulty),)
     node, decision = settle(bare, health)
     assert node.spec.taints == (OTHER, make.faulty)
     assert reasons(decision) == ["TaintPutBack"]
@@ -290,11 +291,11 @@ def test_a_taint_taken_off_by_a_person_counts_as_cleared(make: Any) -> None:
     health = make.health(make.finding(), make.finding("Xid95", 2))
     tainted, _ = settle(make.node(), health)
     bare = msgspec.structs.replace(tainted, spec=make.node().spec)
-    decision = decide(bare, health, POLICY, NOW, {ours(make.faulty): "kubectl-taint"})
+    decision = decide(bare, health, POLICY, NOW, {as_our_taint(make.faulty): "kubectl-taint"})
     node, _ = settle(decision.applied(bare), health)
     assert node.spec.taints == ()
     assert node.metadata.labels == {"muster.dev/health": "fail"}
-    assert {(c.how, c.by) for c in recall(node).closed} == {("person", "kubectl-taint")}
+    assert {(c.how, c.by) for c in recall_record(node).closed} == {("person", "kubectl-taint")}
 
 
 def test_unmanaged_takes_off_everything_of_ours_and_nothing_else(make: Any) -> None:
@@ -313,7 +314,7 @@ def test_without_a_usable_report_faults_stay_and_none_open(make: Any, how: str) 
     broken: Any = {
         "missing": None,
         "empty": NodeHealth(metadata=make.health().metadata),
-        "undecodable": Unusable("Expected `str`, got `int`"),
+        "undecodable": UnusableHealth("Expected `str`, got `int`"),
         "nonsense": make.health(make.finding("Xid95", -3), boot="boot-2", cleared=(make.cleared(),)),
     }[how]
     fresh, decision = settle(make.node(), broken)
@@ -356,7 +357,7 @@ def test_unreadable_memory_is_kept_aside_and_rebuilt(make: Any, text: str) -> No
     assert node.spec.taints == (make.faulty, OTHER)
     assert node.metadata.annotations[UNREADABLE_ANNOTATION] == text
     assert "MemoryUnreadable" in reasons(decision)
-    assert [fault.reason for fault in recall(node).open] == ["Xid79"]
+    assert [fault.reason for fault in recall_record(node).open] == ["Xid79"]
 
 
 def test_a_taint_whose_reason_was_lost_stays_until_a_good_boot(make: Any) -> None:
@@ -377,7 +378,7 @@ def test_closed_numbers_are_kept_while_their_findings_are_reported(make: Any) ->
     node, _ = settle(node, make.health(*findings), now=NOW + 10 * 86400)
     assert node.spec.taints == ()
     node, _ = settle(node, make.health(*findings, make.finding("Xid95", 31)), now=NOW + 10 * 86400)
-    assert [fault.reason for fault in recall(node).open] == ["Xid95"]
+    assert [fault.reason for fault in recall_record(node).open] == ["Xid95"]
 
 
 def test_many_faults_are_counted_and_closed_by_a_clear_of_all(make: Any) -> None:

@@ -10,8 +10,9 @@ from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import ConfigError
 from muster_kube.nodehealth import ClearedFault, ReportedFinding
 from muster_tainter.controller import Tainter
-from muster_tainter.faults.external_findings import KEYS_LIMIT, Outside
-from muster_tainter.metrics import Metrics
+from muster_tainter.faults.external_findings import KEYS_LIMIT, ExternalFindings
+from muster_tainter.fleet.replica import Connections, Replica
+from muster_tainter.metrics import TainterMetrics
 from muster_tainter.policy.file import parse_policy
 
 WAIT_S = 60.0
@@ -26,10 +27,10 @@ def over(reason: str, occurrence: int = 1) -> ClearedFault:
 
 
 def test_what_one_source_says_leaves_room_for_the_others() -> None:
-    outside = Outside(lambda _: None)
+    outside = ExternalFindings(lambda _: None)
     for n in range(KEYS_LIMIT + 5):
-        outside.found("n1", "podlog", finding(f"Pattern{n}"))
-    outside.found("n1", "agent", finding("Silent"))
+        outside.add("n1", "podlog", finding(f"Pattern{n}"))
+    outside.add("n1", "agent", finding("Silent"))
     found, _ = outside.of("n1")
     assert ("agent", "host", "Silent") in found
     assert len(found) == KEYS_LIMIT + 1
@@ -48,22 +49,25 @@ class NoCluster:
 @pytest.fixture
 def tainter() -> Tainter:
     made = Tainter(
-        cast("KubeClient", NoCluster()), lambda: parse_policy("rules: []\n"), Metrics(), may_write=lambda: True
+        Connections.shared(cast("KubeClient", NoCluster())),
+        lambda: parse_policy("rules: []\n"),
+        Replica(may_write=lambda: True),
+        TainterMetrics(),
     )
 
     async def synced() -> None:
         pass
 
-    made._synced = synced  # type: ignore[method-assign]  # nothing is there to be listed
+    made.fleet.wait_synced = synced  # type: ignore[method-assign]  # nothing is there to be listed
     return made
 
 
 async def test_who_leads_again_believes_no_source_of_its_earlier_time(tainter: Tainter) -> None:
     """Another leader has seen to it meanwhile; what it closed is forgotten after a day, and would be opened anew."""
-    outside = tainter.outside
-    outside.found("n1", "loki", finding("Xid79"))
-    outside.found("n1", "agent", finding("Silent"))
-    outside.over("n1", "condition", over("KernelDeadlock"))
+    outside = tainter.fleet.external_findings
+    outside.add("n1", "loki", finding("Xid79"))
+    outside.add("n1", "agent", finding("Silent"))
+    outside.close("n1", "condition", over("KernelDeadlock"))
     leading = asyncio.create_task(tainter.lead())
     deadline = time.monotonic() + WAIT_S
     try:

@@ -22,9 +22,9 @@ from muster_kube.nodehealth import (
     ReportedCheck,
     ReportedFinding,
 )
-from muster_tainter.faults.desired_state import Decision, decide, is_ours, recall, vanished
-from muster_tainter.faults.lifecycle import wanted
-from muster_tainter.faults.node_record import OurTaint, ours
+from muster_tainter.faults.desired_state import Decision, decide, is_ours, missing_taints, recall_record
+from muster_tainter.faults.node_record import OurTaint, as_our_taint
+from muster_tainter.faults.policy_match import match_policy
 from muster_tainter.policy.file import parse_policy
 
 POLICY = parse_policy("""
@@ -157,14 +157,14 @@ class OneNode(RuleBasedStateMachine):
     @rule()
     def person_takes_our_taints_off(self) -> None:
         gone = set(vanished_if_bare(self.node))
-        if not gone or vanished(self.node, POLICY):
+        if not gone or missing_taints(self.node, POLICY):
             return  # others have just been at it: then nothing says that it was a person
         slots = {(taint.key, taint.effect) for taint in gone}
         taints = tuple(t for t in self.node.spec.taints if (t.key, t.effect) not in slots)
         self.written(taints)
         self.evidence = dict.fromkeys(gone, "ada")
-        for fault in recall(self.node).open:
-            if wanted(fault, POLICY).taint in gone:
+        for fault in recall_record(self.node).open:
+            if match_policy(fault, POLICY).taint in gone:
                 self.prove(fault.key, fault.occurrence)
 
     @rule(taint=st.sampled_from(FOREIGN))
@@ -237,8 +237,8 @@ class OneNode(RuleBasedStateMachine):
         again = decide(self.node, self.health, POLICY, self.now, {})
         assert not again.writes
         assert not again.notices
-        memory = recall(self.node)
-        wants = {wanted(fault, POLICY).taint for fault in memory.open} - {None}
+        memory = recall_record(self.node)
+        wants = {match_policy(fault, POLICY).taint for fault in memory.open} - {None}
         there = {
             OurTaint(key=t.key, effect=t.effect, value=t.value) for t in self.node.spec.taints if is_ours(t, memory)
         }
@@ -258,12 +258,12 @@ class OneNode(RuleBasedStateMachine):
                 assert key in opened
 
     def apply(self, decision: Decision) -> None:
-        before = recall(self.node)
+        before = recall_record(self.node)
         others_before = [t for t in self.node.spec.taints if not is_ours(t, before)]
         self.node = decision.applied(self.node)
         self.evidence = {}
         self.touched()
-        after = recall(self.node)
+        after = recall_record(self.node)
         assert [t for t in self.node.spec.taints if t in others_before] == others_before
         had, has = {f.key: f for f in before.open}, {f.key: f for f in after.open}
         for key in had.keys() - has.keys():
@@ -271,9 +271,9 @@ class OneNode(RuleBasedStateMachine):
             self.released[key] = max(self.released.get(key, 0), had[key].occurrence)
         for key in has.keys() - had.keys():
             assert has[key].occurrence > self.released.get(key, 0), f"{key} was opened again"
-        wants = {wanted(fault, POLICY).taint for fault in after.open}
+        wants = {match_policy(fault, POLICY).taint for fault in after.open}
         for taint in self.node.spec.taints:
-            assert not is_ours(taint, after) or ours(taint) in wants
+            assert not is_ours(taint, after) or as_our_taint(taint) in wants
 
     def prove(self, key: Key, occurrence: int) -> None:
         self.proved[key] = max(self.proved.get(key, 0), occurrence)
@@ -291,7 +291,7 @@ class OneNode(RuleBasedStateMachine):
 
 def vanished_if_bare(node: Node) -> tuple[OurTaint, ...]:
     """Our taints that open faults want: those a person can take off."""
-    return vanished(msgspec.structs.replace(node, spec=msgspec.structs.replace(node.spec, taints=())), POLICY)
+    return missing_taints(msgspec.structs.replace(node, spec=msgspec.structs.replace(node.spec, taints=())), POLICY)
 
 
 TestOneNode = OneNode.TestCase

@@ -1,6 +1,6 @@
 """Random sequences of everything that can happen to a fleet: findings, budgets, pauses, crashes, other writers, clocks.
 
-The agents, other writers and people are modelled; the decisions, the ledger and what ties them together are the real
+The agents, other writers and people are modelled; the decisions, the allocator and what ties them together are the real
 ones. A leader decides and writes later; between the two anything may happen, the leader's death among it. A write on an
 old version of the Node is refused, one that nobody answers was carried out or was not.
 """
@@ -24,13 +24,13 @@ from muster_kube.nodehealth import (
     ReportedCheck,
     ReportedFinding,
 )
-from muster_tainter.budgets.allocator import Ledger
-from muster_tainter.budgets.pool_usage import standing_of
+from muster_tainter.budgets.allocator import BudgetAllocator
+from muster_tainter.budgets.pool_usage import budgeted_node
 from muster_tainter.budgets.reservations import severity
-from muster_tainter.faults.decision_context import Surroundings
-from muster_tainter.faults.desired_state import Decision, decide, is_ours, recall, vanished
+from muster_tainter.faults.decision_context import DecisionContext
+from muster_tainter.faults.desired_state import Decision, decide, is_ours, missing_taints, recall_record
 from muster_tainter.faults.node_record import OurTaint
-from muster_tainter.faults.policy_match import confirmed_at, wanted
+from muster_tainter.faults.policy_match import confirmed_at, match_policy
 from muster_tainter.policy.file import parse_policy
 from muster_tainter.policy.rules import Policy
 
@@ -110,21 +110,21 @@ class Fleet(RuleBasedStateMachine):
 
     def lead(self) -> None:
         """A new leader knows what the cluster holds, and nothing else."""
-        self.ledger = Ledger(lambda: self.monotonic, self.policy.pools)
+        self.allocator = BudgetAllocator(lambda: self.monotonic, self.policy.pools)
         self.pending.clear()
         self.removed.clear()
         for name in NAMES:
             self.note(name)
 
     def note(self, name: str) -> None:
-        node, memory = self.nodes[name], recall(self.nodes[name])
-        standing = standing_of(
+        node, memory = self.nodes[name], recall_record(self.nodes[name])
+        standing = budgeted_node(
             node,
             self.policy.pools,
             ours=bool(memory.ours),
             tainted_at=seconds(memory.tainted) if memory.tainted else 0.0,
         )
-        self.ledger.note(name, standing, node.metadata.resource_version)
+        self.allocator.note(name, standing, node.metadata.resource_version)
 
     def health(self, name: str) -> NodeHealth:
         findings = tuple(self.findings[name].values())
@@ -188,14 +188,14 @@ class Fleet(RuleBasedStateMachine):
         gone = {
             OurTaint(key=t.key, effect=t.effect, value=t.value)
             for t in node.spec.taints
-            if is_ours(t, recall(node)) and t in node.spec.taints
+            if is_ours(t, recall_record(node)) and t in node.spec.taints
         }
-        if not gone or vanished(node, self.policy):
+        if not gone or missing_taints(node, self.policy):
             return
         self.write_taints(name, (t for t in node.spec.taints if (t.key, t.effect) != SLOT))
         self.removed[name] = dict.fromkeys(gone, "ada")
-        for fault in recall(node).open:
-            if wanted(fault, self.policy).taint in gone:
+        for fault in recall_record(node).open:
+            if match_policy(fault, self.policy).taint in gone:
                 self.over[name, fault.reason] = max(self.over.get((name, fault.reason), 0), fault.occurrence)
 
     @rule(name=nodes)
@@ -252,15 +252,15 @@ class Fleet(RuleBasedStateMachine):
     def decision(self, name: str) -> Decision:
         """As the controller makes it."""
         node, health = self.nodes[name], self.health(name)
-        around = Surroundings(withhold="paused" if self.paused else "")
+        around = DecisionContext(withhold="paused" if self.paused else "")
         released = self.removed.get(name, {})
         made = decide(node, health, self.policy, self.now, released, around)
         if not made.takes_a_place:
-            self.ledger.withdraw(name)
+            self.allocator.withdraw(name)
             return made
-        shortage = self.ledger.ask(name, severity(made), self.now)
+        shortage = self.allocator.ask(name, severity(made), self.now)
         if shortage is not None:
-            made = decide(node, health, self.policy, self.now, released, Surroundings(withhold=shortage.reason))
+            made = decide(node, health, self.policy, self.now, released, DecisionContext(withhold=shortage.reason))
         return made
 
     @rule(name=nodes)
@@ -277,15 +277,15 @@ class Fleet(RuleBasedStateMachine):
         if not pending.decision.writes:
             return
         if fate == "refused" or version != self.nodes[name].metadata.resource_version:
-            self.ledger.gave_up(name)
+            self.allocator.release(name)
         elif fate == "lost":
-            self.ledger.uncertain(name, version)
+            self.allocator.mark_uncertain(name, version)
         else:
             self.land(name, pending.decision)
             if fate == "answered":
-                self.ledger.settled(name)
+                self.allocator.confirm(name)
             else:
-                self.ledger.uncertain(name, version)
+                self.allocator.mark_uncertain(name, version)
 
     @rule()
     def leader_dies(self) -> None:
@@ -293,12 +293,12 @@ class Fleet(RuleBasedStateMachine):
 
     def land(self, name: str, decision: Decision) -> None:
         before, taken_before, healthy_before = self.nodes[name], self.taken(), self.healthy()
-        had = {fault.key: fault for fault in recall(before).open}
+        had = {fault.key: fault for fault in recall_record(before).open}
         foreign = FOREIGN in before.spec.taints
         self.removed.pop(name, None)
         self.touch(decision.applied(before))
         after = self.nodes[name]
-        memory = recall(after)
+        memory = recall_record(after)
         assert (FOREIGN in after.spec.taints) == foreign, "a foreign taint came or went by our hand"
         if self.taken() > taken_before:
             assert len(self.taken()) <= self.limits.most
@@ -307,7 +307,7 @@ class Fleet(RuleBasedStateMachine):
             if name in healthy_before:
                 assert sum(RACK[n] == RACK[name] for n in self.healthy()) >= self.limits.healthy_in_rack
             assert not self.paused or decision.memory.tainted != memory.tainted
-        wants = {wanted(fault, self.policy).taint for fault in memory.open}
+        wants = {match_policy(fault, self.policy).taint for fault in memory.open}
         for taint in after.spec.taints:
             assert (
                 not is_ours(taint, memory) or OurTaint(key=taint.key, effect=taint.effect, value=taint.value) in wants
@@ -317,13 +317,15 @@ class Fleet(RuleBasedStateMachine):
                 assert fault.occurrence > self.over.get((name, fault.reason), 0), "opened again though it was closed"
 
     def taken(self) -> frozenset[str]:
-        return frozenset(name for name in NAMES if recall(self.nodes[name]).ours)
+        return frozenset(name for name in NAMES if recall_record(self.nodes[name]).ours)
 
     def healthy(self) -> frozenset[str]:
-        return frozenset(name for name in NAMES if standing_of(self.nodes[name], (), ours=False, tainted_at=0).healthy)
+        return frozenset(
+            name for name in NAMES if budgeted_node(self.nodes[name], (), ours=False, tainted_at=0).healthy
+        )
 
     def tainted_lately(self) -> int:
-        stamps = [seconds(recall(node).tainted) for node in self.nodes.values() if recall(node).tainted]
+        stamps = [seconds(recall_record(node).tainted) for node in self.nodes.values() if recall_record(node).tainted]
         return sum(abs(self.now - stamp) < RATE_S for stamp in stamps)
 
     # what has to come of it
@@ -335,14 +337,14 @@ class Fleet(RuleBasedStateMachine):
             self.leader_writes(name, "answered")
         self.monotonic += 120.0  # writes of unknown fate are known by then
         for _ in range(4 * len(NAMES)):
-            order = [*self.ledger.ready(self.now), *NAMES]
+            order = [*self.allocator.ready(self.now), *NAMES]
             wrote = False
             for name in order:
                 decision = self.decision(name)
                 if decision.writes:
                     wrote = True
                     self.land(name, decision)
-                    self.ledger.settled(name)
+                    self.allocator.confirm(name)
             if not wrote:
                 break
         else:
@@ -351,11 +353,11 @@ class Fleet(RuleBasedStateMachine):
             self.is_as_it_should_be(name)
 
     def is_as_it_should_be(self, name: str) -> None:
-        node, memory = self.nodes[name], recall(self.nodes[name])
+        node, memory = self.nodes[name], recall_record(self.nodes[name])
         wants = {
             want.taint
             for fault in memory.open
-            if confirmed_at(fault, want := wanted(fault, self.policy), self.now) <= self.now
+            if confirmed_at(fault, want := match_policy(fault, self.policy), self.now) <= self.now
         }
         has = {OurTaint(key=t.key, effect=t.effect, value=t.value) for t in node.spec.taints if is_ours(t, memory)}
         assert has <= wants

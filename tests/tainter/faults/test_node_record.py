@@ -12,17 +12,17 @@ from muster_tainter.faults.node_record import (
     OPEN_LIMIT,
     REST,
     SIZE_LIMIT,
-    Closed,
+    ClosedFault,
     Fault,
-    Memory,
+    NodeRecord,
     OurTaint,
-    Unreadable,
-    decode,
-    encode,
-    fit,
+    UnreadableRecord,
+    decode_record,
+    encode_record,
+    fit_record,
     highest_closed,
-    prune,
-    size,
+    prune_closed,
+    record_size,
 )
 
 NAMES = st.text("abcxyz019/:-", min_size=1, max_size=30)
@@ -39,10 +39,10 @@ FAULTS = st.builds(
     message=st.text(max_size=256),
 )
 CLOSED = st.builds(
-    Closed, check=NAMES, component=NAMES, reason=NAMES, occurrence=st.integers(1, 99), by=st.text(max_size=300)
+    ClosedFault, check=NAMES, component=NAMES, reason=NAMES, occurrence=st.integers(1, 99), by=st.text(max_size=300)
 )
 MEMORIES = st.builds(
-    Memory,
+    NodeRecord,
     open=st.lists(FAULTS, max_size=90, unique_by=lambda f: f.key).map(tuple),
     closed=st.lists(CLOSED, max_size=20).map(tuple),
     ours=st.lists(st.builds(OurTaint, key=NAMES, effect=st.just("NoSchedule")), max_size=3).map(tuple),
@@ -50,16 +50,16 @@ MEMORIES = st.builds(
 
 
 @given(MEMORIES)
-def test_what_is_fitted_is_small_reads_back_and_fits_as_it_is(memory: Memory) -> None:
-    fitted = fit(memory)
-    assert size(fitted) <= SIZE_LIMIT
-    assert decode(encode(fitted)) == fitted
-    assert fit(fitted) == fitted
+def test_what_is_fitted_is_small_reads_back_and_fits_as_it_is(memory: NodeRecord) -> None:
+    fitted = fit_record(memory)
+    assert record_size(fitted) <= SIZE_LIMIT
+    assert decode_record(encode_record(fitted)) == fitted
+    assert fit_record(fitted) == fitted
 
 
 @given(MEMORIES)
-def test_no_open_fault_is_forgotten_only_counted(memory: Memory) -> None:
-    fitted = fit(memory)
+def test_no_open_fault_is_forgotten_only_counted(memory: NodeRecord) -> None:
+    fitted = fit_record(memory)
     assert sum(fault.rest or 1 for fault in fitted.open) == len(memory.open)
     for fault in memory.open:
         kept = [f for f in fitted.open if f.key == fault.key or (f.rest and f.check == fault.check)]
@@ -79,73 +79,73 @@ def realistic(count: int) -> tuple[Fault, ...]:
 
 def test_evidence_goes_before_identities() -> None:
     faults = realistic(20)
-    assert size(Memory(open=faults)) > SIZE_LIMIT
-    fitted = fit(Memory(open=faults))
+    assert record_size(NodeRecord(open=faults)) > SIZE_LIMIT
+    fitted = fit_record(NodeRecord(open=faults))
     assert [f.key for f in fitted.open] == [f.key for f in faults]
     assert any(f.message for f in fitted.open)
 
 
 def test_forty_faults_of_usual_names_keep_their_identity() -> None:
     faults = realistic(OPEN_LIMIT)
-    assert [f.key for f in fit(Memory(open=faults)).open] == [f.key for f in faults]
-    assert fit(Memory(open=realistic(OPEN_LIMIT + 5))).open[-1].rest == 5
+    assert [f.key for f in fit_record(NodeRecord(open=faults)).open] == [f.key for f in faults]
+    assert fit_record(NodeRecord(open=realistic(OPEN_LIMIT + 5))).open[-1].rest == 5
 
 
 def test_thousands_of_checks_still_fit() -> None:
     faults = tuple(msgspec.structs.replace(f, check=f"{n}" * 20) for n, f in enumerate(realistic(200)))
-    fitted = fit(Memory(open=faults))
-    assert size(fitted) <= SIZE_LIMIT
+    fitted = fit_record(NodeRecord(open=faults))
+    assert record_size(fitted) <= SIZE_LIMIT
     assert sum(fault.rest or 1 for fault in fitted.open) == 200
 
 
 def test_keys_of_a_newer_version_survive() -> None:
     text = '{"weights": {"dmesg": 3.5}, "tries": [1], "open": [], "futureKey": "x"}'
-    memory = decode(text)
-    assert decode(encode(memory)) == memory
-    assert msgspec.json.decode(encode(memory) or "")["weights"] == {"dmesg": 3.5}
+    memory = decode_record(text)
+    assert decode_record(encode_record(memory)) == memory
+    assert msgspec.json.decode(encode_record(memory) or "")["weights"] == {"dmesg": 3.5}
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"open": 1}', '{"x": {}', '{"open": [{"check": "", "component": "c"}]}'])
 def test_what_nobody_wrote_is_unreadable(text: str) -> None:
-    with pytest.raises(Unreadable):
-        decode(text)
+    with pytest.raises(UnreadableRecord):
+        decode_record(text)
 
 
 def test_an_annotation_is_read_once_however_many_ask() -> None:
     """A burst of faults asks for the same text a dozen times a node."""
-    text = encode(Memory(closed=(Closed(check="dmesg", component="c", reason="r", occurrence=3),)))
+    text = encode_record(NodeRecord(closed=(ClosedFault(check="dmesg", component="c", reason="r", occurrence=3),)))
     assert text is not None
-    assert decode(text) is decode("".join(list(text)))
+    assert decode_record(text) is decode_record("".join(list(text)))
 
 
 def test_nothing_to_remember_is_no_annotation() -> None:
-    assert encode(Memory()) is None
-    assert decode(None) == decode("") == Memory()
+    assert encode_record(NodeRecord()) is None
+    assert decode_record(None) == decode_record("") == NodeRecord()
 
 
 def test_closed_faults_are_kept_for_a_day_and_eight_at_most() -> None:
     now = 1_800_000_000.0
     closed = [
-        Closed(check="c", component="x", reason=f"r{n}", occurrence=n + 1, closed_at=rfc3339_whole(now - 3600 * n))
+        ClosedFault(check="c", component="x", reason=f"r{n}", occurrence=n + 1, closed_at=rfc3339_whole(now - 3600 * n))
         for n in range(30)
     ]
-    kept = prune(closed, now, frozenset())
+    kept = prune_closed(closed, now, frozenset())
     assert [c.reason for c in kept] == [f"r{n}" for n in range(8)]
-    later = prune(closed, now + 20 * 3600, frozenset({("c", "x", "r29")}))
+    later = prune_closed(closed, now + 20 * 3600, frozenset({("c", "x", "r29")}))
     assert [c.reason for c in later] == ["r0", "r1", "r2", "r3", "r4", "r29"]
 
 
 def test_of_one_fault_the_highest_closing_counts() -> None:
     at = rfc3339_whole(9e8)
-    twice = [Closed(check="c", component="x", reason="r", occurrence=n, closed_at=at) for n in (3, 7, 5)]
-    assert [c.occurrence for c in prune(twice, 9e8, frozenset())] == [7]
+    twice = [ClosedFault(check="c", component="x", reason="r", occurrence=n, closed_at=at) for n in (3, 7, 5)]
+    assert [c.occurrence for c in prune_closed(twice, 9e8, frozenset())] == [7]
 
 
 def test_a_new_nodehealth_is_told_the_highest_closed_number_of_each_check() -> None:
-    def closed(check: str, occurrence: int, reason: str = "Xid79") -> Closed:
-        return Closed(check=check, component="gpu/0", reason=reason, occurrence=occurrence, how="boot")
+    def closed(check: str, occurrence: int, reason: str = "Xid79") -> ClosedFault:
+        return ClosedFault(check=check, component="gpu/0", reason=reason, occurrence=occurrence, how="boot")
 
-    memory = Memory(
+    memory = NodeRecord(
         closed=(closed("dmesg", 3), closed("dmesg", 7, "Xid48"), closed("pcielink", 2), closed("x", 9, REST))
     )
     told = {(entry.check, entry.component, entry.occurrence) for entry in highest_closed(memory)}
@@ -164,12 +164,12 @@ def test_a_new_nodehealth_is_told_the_highest_closed_number_of_each_check() -> N
 )
 def test_a_lost_fault_that_stands_for_no_taint_of_ours_is_unreadable(component: str, value: str) -> None:
     fault = Fault(check=LOST_CHECK, component=component, reason=LOST_REASON, occurrence=1, message=value)
-    with pytest.raises(Unreadable, match="stands for a taint"):
-        decode(encode(Memory(open=(fault,))))
+    with pytest.raises(UnreadableRecord, match="stands for a taint"):
+        decode_record(encode_record(NodeRecord(open=(fault,))))
 
 
 @pytest.mark.parametrize("occurrence", [-1, 2**53 + 1])
 def test_a_number_that_no_agent_gives_is_unreadable(occurrence: int) -> None:
-    closed = Closed(check="dmesg", component="gpu/1", reason="Xid79", occurrence=occurrence)
-    with pytest.raises(Unreadable, match="occurrence"):
-        decode(encode(Memory(closed=(closed,))))
+    closed = ClosedFault(check="dmesg", component="gpu/1", reason="Xid79", occurrence=occurrence)
+    with pytest.raises(UnreadableRecord, match="occurrence"):
+        decode_record(encode_record(NodeRecord(closed=(closed,))))

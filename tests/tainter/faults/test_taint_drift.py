@@ -13,9 +13,9 @@ import pytest
 
 from muster_kube.api.objects import ManagedNode, Node, Taint
 from muster_tainter.faults.desired_state import decide
-from muster_tainter.faults.node_record import ours
-from muster_tainter.faults.taint_drift import NOBODY, Removal, removed_by
-from muster_tainter.faults.taint_history import TaintsSeen
+from muster_tainter.faults.node_record import as_our_taint
+from muster_tainter.faults.taint_drift import NOBODY, TaintRemoval, find_removers
+from muster_tainter.faults.taint_history import TaintHistory
 from muster_tainter.policy.file import load_policy, parse_policy
 
 FOLDER = Path(__file__).parent / "managed_fields"
@@ -30,17 +30,17 @@ def recorded(name: str) -> ManagedNode:
 
 def judge(name: str, *before: Taint, settled_s: float = 60.0, policy: Any = POLICY) -> dict[Any, str]:
     node = recorded(name)
-    seen = Removal(before=before, after=node.spec.taints, settled_s=settled_s)
-    return removed_by([ours(OURS)], seen, node, policy, "muster-tainter")
+    seen = TaintRemoval(before=before, after=node.spec.taints, settled_s=settled_s)
+    return find_removers([as_our_taint(OURS)], seen, node, policy, "muster-tainter")
 
 
 def test_kubectl_taint_beside_another_taint_is_a_person() -> None:
-    assert judge("4-kubectl-removed-other-left", OTHER, OURS) == {ours(OURS): "kubectl-taint"}
+    assert judge("4-kubectl-removed-other-left", OTHER, OURS) == {as_our_taint(OURS): "kubectl-taint"}
 
 
 @pytest.mark.parametrize("name", ["2-kubectl-removed", "6-replaced", "7-json-patch"])
 def test_an_emptied_list_without_a_manager_is_a_person_where_nothing_else_moved(name: str) -> None:
-    assert judge(name, OURS) == {ours(OURS): NOBODY}
+    assert judge(name, OURS) == {as_our_taint(OURS): NOBODY}
     assert judge(name, OURS, settled_s=0.5) == {}
     assert judge(name, OURS, OTHER) == {}
 
@@ -58,35 +58,35 @@ def test_the_controller_manager_is_no_person() -> None:
     node = recorded("5-cordoned")
     assert any(t.key == "node.kubernetes.io/unschedulable" for t in node.spec.taints)
     gone = Taint(key="muster.dev/gone", effect="NoSchedule")
-    seen = Removal(before=(*node.spec.taints, gone), after=node.spec.taints, settled_s=60.0)
-    assert removed_by([ours(gone)], seen, node, POLICY, "muster-tainter") == {}
+    seen = TaintRemoval(before=(*node.spec.taints, gone), after=node.spec.taints, settled_s=60.0)
+    assert find_removers([as_our_taint(gone)], seen, node, POLICY, "muster-tainter") == {}
 
 
 def test_our_own_write_is_no_person() -> None:
     node = recorded("1-tainted")
     gone = Taint(key="muster.dev/gone", effect="NoSchedule")
-    seen = Removal(before=(OURS, gone), after=(OURS,), settled_s=60.0)
-    assert removed_by([ours(gone)], seen, node, POLICY, "muster-tainter") == {}
+    seen = TaintRemoval(before=(OURS, gone), after=(OURS,), settled_s=60.0)
+    assert find_removers([as_our_taint(gone)], seen, node, POLICY, "muster-tainter") == {}
 
 
 def test_what_nobody_saw_go_is_no_person() -> None:
     node = recorded("4-kubectl-removed-other-left")
-    assert removed_by([ours(OURS)], None, node, POLICY, "muster-tainter") == {}
+    assert find_removers([as_our_taint(OURS)], None, node, POLICY, "muster-tainter") == {}
 
 
 def test_a_list_that_changed_again_is_no_evidence() -> None:
     node = recorded("4-kubectl-removed-other-left")
-    seen = Removal(before=(OTHER, OURS), after=(), settled_s=60.0)
-    assert removed_by([ours(OURS)], seen, node, POLICY, "muster-tainter") == {}
+    seen = TaintRemoval(before=(OTHER, OURS), after=(), settled_s=60.0)
+    assert find_removers([as_our_taint(OURS)], seen, node, POLICY, "muster-tainter") == {}
 
 
 class TestSeen:
     """The watch's evidence."""
 
-    def history(self, make: Any, *steps: tuple[float, tuple[Taint, ...]]) -> Removal | None:
+    def history(self, make: Any, *steps: tuple[float, tuple[Taint, ...]]) -> TaintRemoval | None:
         tainted = decide(make.node(), make.health(make.finding()), POLICY, 1.8e9).applied(make.node())
         now = [0.0]
-        seen = TaintsSeen(lambda: now[0])
+        seen = TaintHistory(lambda: now[0])
         old: Node | None = None
         for at, taints in steps:
             now[0] = at
@@ -97,7 +97,7 @@ class TestSeen:
 
     def test_a_removal_is_remembered_with_both_lists(self, make: Any) -> None:
         removal = self.history(make, (0, (OTHER, OURS)), (1, (OTHER,)))
-        assert removal == Removal(before=(OTHER, OURS), after=(OTHER,), settled_s=float("inf"))
+        assert removal == TaintRemoval(before=(OTHER, OURS), after=(OTHER,), settled_s=float("inf"))
 
     def test_anothers_taint_that_went_just_before_unsettles(self, make: Any) -> None:
         removal = self.history(make, (0, (OTHER, OURS)), (5, (OURS,)), (5.5, ()))

@@ -12,10 +12,11 @@ from tests.kube.conftest import Drop, FakeApi, Reply
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
 from muster_tainter.controller import Tainter
-from muster_tainter.http.job_nodes import FRESH_S, WAITING_AT_MOST, Asked, Locator, read_query
+from muster_tainter.fleet.replica import Connections, Replica
+from muster_tainter.http.job_nodes import FRESH_S, WAITING_AT_MOST, NodeLocator, ObjectQuery, read_query
 from muster_tainter.http.routes import make_app
-from muster_tainter.http.volume_trials import Refusal
-from muster_tainter.metrics import Metrics
+from muster_tainter.http.volume_trials import HttpRefusal
+from muster_tainter.metrics import TainterMetrics
 from muster_tainter.policy.file import load_policy
 
 NODES = "/api/v1/nodes"
@@ -51,14 +52,14 @@ async def api() -> AsyncIterator[FakeApi]:
 
 
 @pytest.fixture
-async def locator(api: FakeApi) -> AsyncIterator[Locator]:
+async def locator(api: FakeApi) -> AsyncIterator[NodeLocator]:
     async with KubeClient(
         ClusterConfig(origin="test", server=f"http://127.0.0.1:{api.port}"), timeout_s=30.0
     ) as client:
-        yield Locator(client, clock=Clock())
+        yield NodeLocator(client, clock=Clock())
 
 
-async def test_labels_and_jobs_are_met_together(api: FakeApi, locator: Locator) -> None:
+async def test_labels_and_jobs_are_met_together(api: FakeApi, locator: NodeLocator) -> None:
     api.on("GET", NODES, listed(named("n1"), more="2"), listed(named("n2"), named("n3")))
     api.on("GET", PODS, listed(pod("a", "n2"), pod("b", "n2"), pod("c", ""), pod("d", "n9")))
     asked = read_query({"nodelabel": "size=big,zone=a", "job": "team-a:job=train"})
@@ -70,14 +71,14 @@ async def test_labels_and_jobs_are_met_together(api: FakeApi, locator: Locator) 
     assert pods.query["fieldSelector"] == "status.phase!=Succeeded,status.phase!=Failed"
 
 
-async def test_nothing_asked_names_nothing(api: FakeApi, locator: Locator) -> None:
+async def test_nothing_asked_names_nothing(api: FakeApi, locator: NodeLocator) -> None:
     assert await locator.names(read_query({})) is None
     assert api.asked == []
 
 
-async def test_callers_of_one_moment_share_an_answer(api: FakeApi, locator: Locator) -> None:
+async def test_callers_of_one_moment_share_an_answer(api: FakeApi, locator: NodeLocator) -> None:
     api.on("GET", NODES, listed(named("n1")))
-    asked = (Asked("a=b"),)
+    asked = (ObjectQuery("a=b"),)
     assert await asyncio.gather(*(locator.names(asked) for _ in range(20))) == [{"n1"}] * 20
     assert await locator.names(asked) == {"n1"}
     assert len(api.asked) == 1
@@ -86,7 +87,7 @@ async def test_callers_of_one_moment_share_an_answer(api: FakeApi, locator: Loca
     assert len(api.asked) == 2
 
 
-async def test_a_caller_who_hangs_up_takes_no_other_s_answer_along(api: FakeApi, locator: Locator) -> None:
+async def test_a_caller_who_hangs_up_takes_no_other_s_answer_along(api: FakeApi, locator: NodeLocator) -> None:
     let = asyncio.Event()
 
     def asked_for(_: Seen) -> Reply:
@@ -94,27 +95,27 @@ async def test_a_caller_who_hangs_up_takes_no_other_s_answer_along(api: FakeApi,
         return listed(named("n1"))
 
     api.on("GET", NODES, asked_for)
-    first, second = (asyncio.create_task(locator.names((Asked("a=b"),))) for _ in range(2))
+    first, second = (asyncio.create_task(locator.names((ObjectQuery("a=b"),))) for _ in range(2))
     await let.wait()
     first.cancel()
     assert await second == {"n1"}
     await asyncio.gather(first, return_exceptions=True)
 
 
-async def test_an_api_server_that_cannot_be_asked_is_said(api: FakeApi, locator: Locator) -> None:
+async def test_an_api_server_that_cannot_be_asked_is_said(api: FakeApi, locator: NodeLocator) -> None:
     for script in (Drop(), Reply(403, {"kind": "Status", "reason": "Forbidden", "message": "no"}), Reply(200, b"{")):
         api.on("GET", NODES, script)
-        with pytest.raises(Refusal) as caught:
-            await locator.names((Asked("a=b"),))
+        with pytest.raises(HttpRefusal) as caught:
+            await locator.names((ObjectQuery("a=b"),))
         assert caught.value.status == 503
         assert "the API server cannot be asked: " in str(caught.value)
 
 
-async def test_more_questions_than_the_server_should_have_wait_elsewhere(api: FakeApi, locator: Locator) -> None:
+async def test_more_questions_than_the_server_should_have_wait_elsewhere(api: FakeApi, locator: NodeLocator) -> None:
     api.on("GET", NODES, listed(named("n1")))
-    asking = [asyncio.create_task(locator.names((Asked(f"a={n}"),))) for n in range(WAITING_AT_MOST + 1)]
+    asking = [asyncio.create_task(locator.names((ObjectQuery(f"a={n}"),))) for n in range(WAITING_AT_MOST + 1)]
     ends = await asyncio.gather(*asking, return_exceptions=True)
-    refused = [end for end in ends if isinstance(end, Refusal)]
+    refused = [end for end in ends if isinstance(end, HttpRefusal)]
     assert [(end.status, end.reason) for end in refused] == [(429, "TooManyRequests")]
 
 
@@ -137,22 +138,24 @@ async def test_more_questions_than_the_server_should_have_wait_elsewhere(api: Fa
     ({"job": "team-a:"}, "job: '': expected key=value"),
 ])  # fmt: skip
 def test_what_is_no_question_is_refused(query: dict[str, str], said: str) -> None:
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(HttpRefusal) as caught:
         read_query(query)
     assert caught.value.status == 400
     assert said in str(caught.value)
 
 
 def test_a_label_without_a_value_is_one() -> None:
-    assert read_query({"nodelabel": "node-role.kubernetes.io/gpu="}) == (Asked("node-role.kubernetes.io/gpu="),)
+    assert read_query({"nodelabel": "node-role.kubernetes.io/gpu="}) == (ObjectQuery("node-role.kubernetes.io/gpu="),)
 
 
 async def test_over_http_a_question_is_answered_once_the_nodes_are_known(api: FakeApi) -> None:
-    metrics = Metrics()
+    metrics = TainterMetrics()
     async with KubeClient(ClusterConfig(origin="test", server=f"http://127.0.0.1:{api.port}")) as client:
-        tainter = Tainter(client, lambda: load_policy(None), metrics, may_write=lambda: False)
+        tainter = Tainter(
+            Connections.shared(client), lambda: load_policy(None), Replica(may_write=lambda: False), metrics
+        )
         nobody: Any = None
-        app = make_app(tainter, metrics, nobody, nobody, Locator(client))
+        app = make_app(tainter, metrics, nobody, nobody, NodeLocator(client))
         api.on("GET", NODES, listed(named("n1")))
         transport = httpx2.ASGITransport(app=app)
         async with httpx2.AsyncClient(transport=transport, base_url="http://tainter") as http:
@@ -166,7 +169,7 @@ async def test_over_http_a_question_is_answered_once_the_nodes_are_known(api: Fa
 
 async def test_a_list_of_many_nodes_lets_others_have_their_turn(api: FakeApi) -> None:
     api.on("GET", NODES, listed(*(named(f"n{number}") for number in range(4000))))
-    metrics = Metrics()
+    metrics = TainterMetrics()
     nobody: Any = None
     turns = 0
 
@@ -177,10 +180,12 @@ async def test_a_list_of_many_nodes_lets_others_have_their_turn(api: FakeApi) ->
             turns += 1
 
     async with KubeClient(ClusterConfig(origin="test", server=f"http://127.0.0.1:{api.port}")) as client:
-        tainter = Tainter(client, lambda: load_policy(None), metrics, may_write=lambda: False)
-        app = make_app(tainter, metrics, nobody, nobody, Locator(client))
-        watching = asyncio.create_task(tainter.nodes.run())
-        await tainter.nodes.wait_synced()
+        tainter = Tainter(
+            Connections.shared(client), lambda: load_policy(None), Replica(may_write=lambda: False), metrics
+        )
+        app = make_app(tainter, metrics, nobody, nobody, NodeLocator(client))
+        watching = asyncio.create_task(tainter.fleet.node_watch.run())
+        await tainter.fleet.node_watch.wait_synced()
         transport = httpx2.ASGITransport(app=app)
         async with httpx2.AsyncClient(transport=transport, base_url="http://tainter") as http:
             counting = asyncio.create_task(count())

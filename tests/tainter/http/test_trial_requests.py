@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from tests.tainter.http.test_volume_trials import ASKED
 
 from muster_kube.process.settings import SettingsError
-from muster_tainter.http.volume_trials import Refusal, read_asked
+from muster_tainter.http.volume_trials import HttpRefusal, read_trial_request
 from muster_tainter.settings import load
 
 
 def test_a_request_names_what_the_check_takes():
-    asked = read_asked(json.dumps(ASKED).encode())
+    asked = read_trial_request(json.dumps(ASKED).encode())
     assert (asked.node, asked.storage_class, asked.size_mib, asked.image) == ("node-7", "fast", 8, "busybox")
     assert (asked.bind_timeout_s, asked.write_timeout_s) == (30.0, 40.5)
-    assert read_asked(b'{"node": "n"}').size_mib == 16, "what is left out is the check's default"
+    assert read_trial_request(b'{"node": "n"}').size_mib == 16, "what is left out is the check's default"
 
 
 @pytest.mark.parametrize(
@@ -39,8 +39,8 @@ def test_a_request_names_what_the_check_takes():
 )
 def test_a_bad_request_is_told_field_value_and_what_is_allowed(body: Any, said: str):
     raw = body if isinstance(body, bytes) else json.dumps(ASKED | body).encode()
-    with pytest.raises(Refusal, match=said) as refused:
-        read_asked(raw)
+    with pytest.raises(HttpRefusal, match=said) as refused:
+        read_trial_request(raw)
     assert refused.value.status == 400
     assert len(str(refused.value)) < 2000
 
@@ -48,8 +48,8 @@ def test_a_bad_request_is_told_field_value_and_what_is_allowed(body: Any, said: 
 @given(st.one_of(st.binary(max_size=200), st.recursive(st.none() | st.booleans() | st.floats() | st.text(), st.lists)))
 def test_no_request_breaks_its_reader(anything: Any):
     raw = anything if isinstance(anything, bytes) else json.dumps({"node": anything, "sizeMib": anything}).encode()
-    with contextlib.suppress(Refusal):
-        read_asked(raw)
+    with contextlib.suppress(HttpRefusal):
+        read_trial_request(raw)
 
 
 def test_where_trials_are_made_is_a_setting_with_a_namespaces_name():

@@ -18,10 +18,11 @@ from muster_kube.api.config import ClusterConfig
 from muster_kube.api.reviews import ACCESS_REVIEWS, TOKEN_REVIEWS, Reviews
 from muster_kube.volume_trial import VolumeTrial
 from muster_tainter.controller import Tainter
-from muster_tainter.http.job_nodes import Locator
+from muster_tainter.fleet.replica import Connections, Replica
+from muster_tainter.http.job_nodes import NodeLocator
 from muster_tainter.http.routes import make_app
-from muster_tainter.http.volume_trials import AT_ONCE, Doorkeeper, Refusal, Trials, read_asked
-from muster_tainter.metrics import Metrics
+from muster_tainter.http.volume_trials import AT_ONCE, HttpRefusal, TrialAuthorizer, VolumeTrials, read_trial_request
+from muster_tainter.metrics import TainterMetrics
 from muster_tainter.policy.file import load_policy
 
 GUARD_S = 60.0  # what hangs fails, what is slow does not
@@ -61,7 +62,7 @@ class Volumes:
         await Wire.until(lambda: len(self.asked) == count)
 
 
-class Counted(Trials):
+class Counted(VolumeTrials):
     """Counts who waits for a trial, and who no longer does."""
 
     let_in = gone = 0
@@ -86,10 +87,12 @@ class Bench:
         self.pod_runs_on("node-7")
         self.volumes = Volumes()
         self.trials = Counted(self.volumes)  # type: ignore[arg-type] # stands in for VolumeTrials
-        metrics = Metrics()
-        tainter = Tainter(client, lambda: load_policy(None), metrics, may_write=lambda: False, dry_run=False)
-        doorkeeper = Doorkeeper(client, Reviews(client), "trials")
-        self.app = make_app(tainter, metrics, doorkeeper, self.trials, Locator(client))
+        metrics = TainterMetrics()
+        tainter = Tainter(
+            Connections.shared(client), lambda: load_policy(None), Replica(may_write=lambda: False), metrics
+        )
+        doorkeeper = TrialAuthorizer(client, Reviews(client), "trials")
+        self.app = make_app(tainter, metrics, doorkeeper, self.trials, NodeLocator(client))
         self.port = 0
 
     def pod_runs_on(self, node: str, uid: str = "p-1") -> None:
@@ -337,13 +340,13 @@ async def test_the_run_goes_on_while_one_of_its_callers_is_there(bench: Bench):
 
 async def test_a_run_that_is_being_called_off_takes_nobody_in():
     volumes = Volumes()
-    trials = Trials(volumes)  # type: ignore[arg-type] # stands in for VolumeTrials
-    asked = read_asked(json.dumps(ASKED).encode())
+    trials = VolumeTrials(volumes)  # type: ignore[arg-type] # stands in for VolumeTrials
+    asked = read_trial_request(json.dumps(ASKED).encode())
     first = asyncio.create_task(trials.run(asked, "ann"))
     await volumes.begun()
     first.cancel()
     await asyncio.sleep(0)
-    with pytest.raises(Refusal, match="for somebody else") as refused:
+    with pytest.raises(HttpRefusal, match="for somebody else") as refused:
         await trials.run(asked, "bob")
     assert refused.value.status == 429
     await asyncio.gather(first, return_exceptions=True)

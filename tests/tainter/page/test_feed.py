@@ -15,7 +15,7 @@ from tests.browser.sample_fleet import LINK_DOWN, SampleFleet, make_fleet, xid79
 
 from muster_tainter.app import listen
 from muster_tainter.budgets.incidents import Incident
-from muster_tainter.budgets.pool_usage import Usage
+from muster_tainter.budgets.pool_usage import BudgetUsage
 from muster_tainter.page import feed as feeding
 from muster_tainter.policy.file import parse_policy
 
@@ -163,7 +163,7 @@ async def test_a_fault_comes_as_one_row_after_the_mark(stand: FleetServer, http:
 async def test_a_node_that_is_gone_comes_as_its_name_alone(stand: FleetServer, http: httpx2.AsyncClient) -> None:
     mark = (await fleet_of(http))["mark"]
     async with reading(stand, mark) as reader:
-        stand.tainter.nodes._drop("h100-h001-03")
+        stand.tainter.fleet.node_watch._drop("h100-h001-03")
         assert (await reader.rows())[1] == [["h100-h001-03"]]
 
 
@@ -268,7 +268,10 @@ async def test_lease_pause_budgets_and_incidents_are_told_when_they_change(
         assert (await reader.until("state"))["leading"] is True
         stand.leading = False
         stand.paused = "paused by ada: switch maintenance"
-        stand.usage = [Usage("h100", "", "tainted", 2, 2, 0, 5), Usage("h100", "h001", "perDomain", 0, 8, 8, 0)]
+        stand.usage = [
+            BudgetUsage("h100", "", "tainted", 2, 2, 0, 5),
+            BudgetUsage("h100", "h001", "perDomain", 0, 8, 8, 0),
+        ]
         stand.incidents = [Incident("i1", "nic", "LinkDown", ("example.com/rack", "h001"), NOW - 9, 7)]
         stand.clock += feeding.TICK_S
         state = await reader.until("state")

@@ -9,8 +9,8 @@ from tests.browser.sample_fleet import HOT, LINK_DOWN, NO_TOOL, XID31, SampleFle
 from muster_kube.api.objects import NodeCondition, NodeSpec, NodeStatus, Taint
 from muster_kube.api.times import rfc3339_whole
 from muster_kube.nodehealth import RequestAnswer
-from muster_tainter.faults.node_report import Unusable
-from muster_tainter.page.detail import detail
+from muster_tainter.faults.node_report import UnusableHealth
+from muster_tainter.page.detail import describe_node
 from muster_tainter.page.rows import Row, row
 from muster_tainter.policy.file import parse_policy
 
@@ -34,7 +34,7 @@ def shown(fleet: SampleFleet, name: str) -> Row:
 
 
 def told(fleet: SampleFleet, name: str) -> dict[str, Any]:
-    return detail(fleet.nodes[name], fleet.healths[name], fleet.policy, NOW)
+    return describe_node(fleet.nodes[name], fleet.healths[name], fleet.policy, NOW)
 
 
 def test_of_a_node_that_passes_there_is_only_its_state(fleet: SampleFleet, name: str) -> None:
@@ -134,10 +134,10 @@ def test_a_silent_agent_makes_its_node_unknown_whatever_it_said_last(fleet: Samp
 
 
 def test_an_object_that_makes_no_sense_is_unknown_and_says_why(fleet: SampleFleet, name: str) -> None:
-    unusable = Unusable("status.checks: expected array")
+    unusable = UnusableHealth("status.checks: expected array")
     made = row(fleet.nodes[name], unusable, fleet.policy, NOW)
     assert (made[0], made[7]) == ("U", "its NodeHealth makes no sense: status.checks: expected array")
-    assert detail(fleet.nodes[name], unusable, fleet.policy, NOW)["errors"] == ["status.checks: expected array"]
+    assert describe_node(fleet.nodes[name], unusable, fleet.policy, NOW)["errors"] == ["status.checks: expected array"]
 
 
 def test_a_warning_is_shown_as_one(fleet: SampleFleet, name: str) -> None:

@@ -13,8 +13,10 @@ from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
 from muster_kube.api.objects import Node
 from muster_kube.nodehealth import PATH
-from muster_tainter.controller import NODES_PATH, Tainter
-from muster_tainter.metrics import Metrics
+from muster_tainter.controller import Tainter
+from muster_tainter.fleet.interface import NODES_PATH
+from muster_tainter.fleet.replica import Connections, Replica
+from muster_tainter.metrics import TainterMetrics
 from muster_tainter.policy.file import parse_policy
 from muster_tainter.policy.rules import Policy
 
@@ -50,7 +52,9 @@ class Bench:
         for path in (NODES_PATH, PATH):
             api.on("WATCH", path, Stream())
         api.on("PATCH", f"{NODES_PATH}/n1", self.take)
-        self.tainter = Tainter(client, lambda: self.current, Metrics(), may_write=lambda: True)
+        self.tainter = Tainter(
+            Connections.shared(client), lambda: self.current, Replica(may_write=lambda: True), TainterMetrics()
+        )
 
     def nodes(self, asked: Asked) -> Reply:
         return listed(NODE) if "resourceVersion" in asked.query else self.late.pop(0)
@@ -63,7 +67,7 @@ class Bench:
 
     def send(self, metadata: dict[str, Any]) -> None:
         """By a write that others have made."""
-        self.tainter.nodes.observe(msgspec.convert({"metadata": metadata}, Node))
+        self.tainter.fleet.node_watch.observe(msgspec.convert({"metadata": metadata}, Node))
 
     def change(self, new: Policy) -> None:
         self.current = new
@@ -102,8 +106,8 @@ async def test_a_policy_that_comes_back_finds_the_labels_of_nodes_that_changed_m
     first = bench.current
     bench.change(parse_policy("{rules: [], testing: {atOnce: 0}}"))
     bench.send(LISTED | {"resourceVersion": "20", "annotations": {"muster.dev/faults": "{}"}})
-    await Wire.until(lambda: (node := bench.tainter.node("n1")) and node.metadata.resource_version == "20")
+    await Wire.until(lambda: (node := bench.tainter.fleet.node("n1")) and node.metadata.resource_version == "20")
     bench.change(first)
-    node = bench.tainter.node("n1")
+    node = bench.tainter.fleet.node("n1")
     assert node is not None
     assert node.metadata.labels["size"] == "big"

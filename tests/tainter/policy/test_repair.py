@@ -4,8 +4,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.tainter.repair_steps import RULES, attempt, go_on, one_node, with_repair
-from tests.tainter.repair_world import World
+from tests.tainter.repair.fake_cluster import FakeCluster
+from tests.tainter.repair.repair_rounds import RULES, attempt, go_on, one_node, with_repair
 
 from muster_tainter.policy.file import PolicyError, load_policy
 
@@ -96,7 +96,7 @@ def test_what_the_examples_repair_is_made(name: str) -> None:
     ]
     assert repaired
     for pool, fault_class in repaired:
-        world = World()
+        world = FakeCluster()
         labels = {**pool.selector.match_labels, "example.com/bmc": "10.9.8.7"}
         annotations = {"cluster.x-k8s.io/machine": "m-1", "cluster.x-k8s.io/cluster-namespace": "fleet"}
         world.add("n1", **labels)

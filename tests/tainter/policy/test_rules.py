@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from muster_tainter.faults.node_record import Fault
-from muster_tainter.faults.policy_match import wanted
+from muster_tainter.faults.policy_match import match_policy
 from muster_tainter.policy.file import (
     FileWatch,
     LivePolicy,
@@ -66,7 +66,7 @@ def test_what_is_wanted_is_the_policys_own_word_however_alike_two_are() -> None:
     effects = []
     for effect in ("NoSchedule", "NoExecute", "NoSchedule"):
         policy = parse_policy(f"rules: [{{name: hardware, action: taint, taint: {{effect: {effect}}}}}]")
-        taint = wanted(fault, policy).taint
+        taint = match_policy(fault, policy).taint
         effects.append(taint and taint.effect)
     assert effects == ["NoSchedule", "NoExecute", "NoSchedule"]
 

@@ -8,18 +8,18 @@ import pytest
 from muster_kube.api.objects import Container, ContainerResources, Metadata, Node, OwnerReference
 from muster_kube.api.times import rfc3339_whole
 from muster_tainter.faults.desired_state import decide
-from muster_tainter.faults.node_record import ANNOTATION, encode, read_memory
+from muster_tainter.faults.node_record import ANNOTATION, encode_record, read_record
 from muster_tainter.policy.file import PolicyError, parse_policy
 from muster_tainter.policy.rules import Policy
 from muster_tainter.repair.drain_plan import (
-    Claim,
+    DrainClaim,
     DrainPod,
     DrainPodSpec,
     DrainPodStatus,
-    Toleration,
+    DrainToleration,
+    find_drain_order,
     has_accelerator,
     is_left_alone,
-    order_for,
     sort_pods,
 )
 
@@ -85,7 +85,7 @@ def names(pods: tuple[DrainPod, ...]) -> list[str]:
 
 
 def sorted_by(make: Any, policy: Policy, pods: tuple[DrainPod, ...] = ALL, later: float = 0.0) -> Any:
-    order = order_for(tainted(make, policy), policy, NOW + later)
+    order = find_drain_order(tainted(make, policy), policy, NOW + later)
     assert order is not None
     return sort_pods(pods, order, NOW + later)
 
@@ -125,7 +125,7 @@ pools: [{name: all, selector: {}, drain: {when: after, after: 1h}}]
     health = make.health(make.finding("Xid95", 2), cleared=(over,))
     node = decide(node, make.health(first, make.finding("Xid95", 2)), drains, later).applied(node)
     node = decide(node, health, drains, later + 1).applied(node)
-    order = order_for(node, drains, later + 1)
+    order = find_drain_order(node, drains, later + 1)
     assert order is not None
     assert (order.since, [fault.reason for fault in order.faults]) == (later, ["Xid95"])
 
@@ -136,15 +136,15 @@ def test_a_pod_that_goes_already_is_waited_for_and_not_evicted_again(make: Any) 
 
 
 @pytest.mark.parametrize(("toleration", "stays"), [
-    (Toleration(operator="Exists"), True),
-    (Toleration(key="muster.dev/faulty", operator="Exists", effect="NoSchedule"), True),
-    (Toleration(key="muster.dev/faulty", value="true"), True),
-    (Toleration(key="muster.dev/faulty", operator="Equal", value="other"), False),
-    (Toleration(key="muster.dev/faulty", operator="Exists", effect="NoExecute"), False),
-    (Toleration(key="node.kubernetes.io/not-ready", operator="Exists"), False),
+    (DrainToleration(operator="Exists"), True),
+    (DrainToleration(key="muster.dev/faulty", operator="Exists", effect="NoSchedule"), True),
+    (DrainToleration(key="muster.dev/faulty", value="true"), True),
+    (DrainToleration(key="muster.dev/faulty", operator="Equal", value="other"), False),
+    (DrainToleration(key="muster.dev/faulty", operator="Exists", effect="NoExecute"), False),
+    (DrainToleration(key="node.kubernetes.io/not-ready", operator="Exists"), False),
 ])  # fmt: skip
 def test_who_tolerates_the_taint_would_come_right_back_and_stays(
-    make: Any, toleration: Toleration, stays: bool
+    make: Any, toleration: DrainToleration, stays: bool
 ) -> None:
     plain = pod("web", tolerations=(toleration,))
     holder = pod("gpu", tolerations=(toleration,), resources=("nvidia.com/gpu",))
@@ -164,7 +164,7 @@ def test_what_counts_as_an_accelerator(resource: str, is_one: bool) -> None:
 
 
 def test_claims_and_pods_of_ipu_jobs_hold_an_accelerator() -> None:
-    assert has_accelerator(pod(claims=(Claim(name="gpu"),)))
+    assert has_accelerator(pod(claims=(DrainClaim(name="gpu"),)))
     assert has_accelerator(pod(owner="IPUJob", api="graphcore.ai/v1alpha1"))
     assert not has_accelerator(pod(owner="Job", api="batch/v1"))
 
@@ -183,29 +183,29 @@ def test_a_pod_as_the_server_sends_it_is_read() -> None:
 
 def test_a_pool_that_says_nothing_drains_nobody(make: Any) -> None:
     plain = policy("")
-    assert order_for(tainted(make, plain), plain, NOW) is None
+    assert find_drain_order(tainted(make, plain), plain, NOW) is None
 
 
 def test_a_rule_may_drain_by_itself_and_then_at_once(make: Any) -> None:
     drains = policy("", "rules: [{name: a, match: {reason: Xid79}, action: drain}]\n")
-    order = order_for(tainted(make, drains), drains, NOW)
+    order = find_drain_order(tainted(make, drains), drains, NOW)
     assert order is not None
     assert (order.drain.when, order.asked) == ("now", True)
 
 
 def test_the_pools_word_counts_more_than_the_rules(make: Any) -> None:
     drains = policy("drain: {when: completion}", "rules: [{name: a, match: {reason: Xid79}, action: drain}]\n")
-    order = order_for(tainted(make, drains), drains, NOW)
+    order = find_drain_order(tainted(make, drains), drains, NOW)
     assert order is not None
     assert order.drain.when == "completion"
 
 
 def test_a_node_without_a_taint_of_ours_is_not_drained(make: Any) -> None:
     node = decide(make.node(), make.health(make.finding(fault_class="")), NOW_ALL, NOW).applied(make.node())
-    assert order_for(node, NOW_ALL, NOW) is None
+    assert find_drain_order(node, NOW_ALL, NOW) is None
     bad = tainted(make, NOW_ALL)
     lost = msgspec.structs.replace(bad, spec=msgspec.structs.replace(bad.spec, taints=()))
-    assert order_for(lost, NOW_ALL, NOW) is None
+    assert find_drain_order(lost, NOW_ALL, NOW) is None
 
 
 def test_a_node_that_is_not_managed_or_going_is_not_drained(make: Any) -> None:
@@ -213,21 +213,21 @@ def test_a_node_that_is_not_managed_or_going_is_not_drained(make: Any) -> None:
     meta = bad.metadata
     hands_off = msgspec.structs.replace(meta, labels={**meta.labels, "muster.dev/managed": "false"})
     going = msgspec.structs.replace(meta, deletion_timestamp="2026-01-01T00:00:00Z")
-    assert order_for(bad, NOW_ALL, NOW) is not None
+    assert find_drain_order(bad, NOW_ALL, NOW) is not None
     for each in (hands_off, going):
-        assert order_for(msgspec.structs.replace(bad, metadata=each), NOW_ALL, NOW) is None
+        assert find_drain_order(msgspec.structs.replace(bad, metadata=each), NOW_ALL, NOW) is None
 
 
 def with_memory(node: Node, **fault: Any) -> Node:
-    memory = read_memory(node)
+    memory = read_record(node)
     changed = msgspec.structs.replace(memory, open=(msgspec.structs.replace(memory.open[0], **fault),))
-    annotations = {**node.metadata.annotations, ANNOTATION: encode(changed) or ""}
+    annotations = {**node.metadata.annotations, ANNOTATION: encode_record(changed) or ""}
     return msgspec.structs.replace(node, metadata=msgspec.structs.replace(node.metadata, annotations=annotations))
 
 
 def test_a_fault_that_is_over_and_only_held_drains_nobody(make: Any) -> None:
     held = with_memory(tainted(make, NOW_ALL), over=rfc3339_whole(NOW), how="driver")
-    assert order_for(held, NOW_ALL, NOW) is None
+    assert find_drain_order(held, NOW_ALL, NOW) is None
 
 
 def test_a_silent_agent_drains_nobody(make: Any) -> None:
@@ -237,26 +237,26 @@ rules: []
 deadMan: {action: taint, grace: 1m}
 pools: [{name: all, selector: {}, drain: {when: now}}]
 """)
-    from muster_tainter.faults.decision_context import Surroundings
+    from muster_tainter.faults.decision_context import DecisionContext
 
     finding = make.finding("AgentSilent", component="host", fault_class="")
-    around = Surroundings(outside={("agent", "host", "AgentSilent"): finding})
+    around = DecisionContext(external={("agent", "host", "AgentSilent"): finding})
     node = make.node()
-    node = decide(node, make.health(), taints, NOW, around=around).applied(node)
+    node = decide(node, make.health(), taints, NOW, context=around).applied(node)
     assert [taint.key for taint in node.spec.taints] == ["muster.dev/unknown"]
-    assert order_for(node, taints, NOW) is None
+    assert find_drain_order(node, taints, NOW) is None
 
 
 def test_a_taint_whose_memory_was_lost_drains_nobody(make: Any) -> None:
     node = make.node(make.faulty, **{ANNOTATION: "garbage"})
     node = decide(node, make.health(), NOW_ALL, NOW).applied(node)
     assert node.spec.taints == (make.faulty,)
-    assert order_for(node, NOW_ALL, NOW) is None
+    assert find_drain_order(node, NOW_ALL, NOW) is None
 
 
 def test_a_rule_that_says_event_by_now_drains_nobody(make: Any) -> None:
     event = policy("drain: {when: now}", "rules: [{name: hardware, action: event}]\n")
-    assert order_for(tainted(make, NOW_ALL), event, NOW) is None
+    assert find_drain_order(tainted(make, NOW_ALL), event, NOW) is None
 
 
 @pytest.mark.parametrize(("text", "words"), [

@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
-from tests.tainter.repair_world import World
+from tests.tainter.repair.fake_cluster import FakeCluster
 
 from muster_kube.api.errors import ApiError, Conflict, Forbidden, NotFound, TooManyRequests
 from muster_kube.api.list_decoder import ListPage
-from muster_tainter.faults.desired_state import Notice
+from muster_tainter.faults.wording import Notice
 from muster_tainter.policy.file import parse_policy
 from muster_tainter.repair.evictor import Evictor
 
@@ -59,10 +59,13 @@ class Server:
 
 @dataclass
 class Bed:
-    world: World
+    world: FakeCluster
     server: Server
     evictor: Evictor
-    told: list[Notice]
+
+    @property
+    def told(self) -> list[Notice]:
+        return [notice for _, notice in self.world.told]
 
     def look(self, later: float = 0.0) -> float:
         """Seconds until the next look."""
@@ -71,27 +74,20 @@ class Bed:
 
 
 def bed(*pods: str, version: str = "v1") -> Bed:
-    world = World()
+    world = FakeCluster()
     world.add("n1")
     world.open_fault("n1")
     world.catch_up()
     server = Server(version, dict.fromkeys(pods))
-    told: list[Notice] = []
+    fleet = world.fleet(POLICY)
     evictor = Evictor(
         server,  # type: ignore[arg-type]  # as much of a client as is called
-        lambda: POLICY,
+        fleet,
+        world.replica(),
         CollectorRegistry(),
-        node=world.seen.get,
-        names=world.seen.keys,
-        withheld=lambda: world.withheld,
-        tell=lambda _, notice: told.append(notice),
-        may_write=lambda: True,
-        idle=asyncio.Event(),
-        now=lambda: world.now,
-        clock=lambda: world.now,
     )
     evictor.look_at_all()
-    return Bed(world, server, evictor, told)
+    return Bed(world, server, evictor)
 
 
 @pytest.mark.parametrize("version", ["v1", "v1beta1"])

@@ -11,9 +11,16 @@ from hypothesis import strategies as st
 from muster_kube.api.objects import Metadata, Node
 from muster_kube.api.times import rfc3339_whole
 from muster_tainter.faults.desired_state import decide
-from muster_tainter.faults.node_record import ANNOTATION, Fault, Memory, encode
+from muster_tainter.faults.node_record import ANNOTATION, Fault, NodeRecord, encode_record
 from muster_tainter.policy.file import PolicyError, load_policy, parse_policy
-from muster_tainter.repair.quarantine_plan import Entry, Reason, changes, key_of, of_node, quarantined
+from muster_tainter.repair.quarantine_plan import (
+    QuarantineEntry,
+    QuarantineReason,
+    data_patch,
+    key_of,
+    plan_quarantine,
+    read_quarantine,
+)
 
 NOW = 1_800_000_000.0
 POLICY = load_policy(None)
@@ -25,19 +32,19 @@ def fault(component: str = "ipu/10.1.5.7/2", since: float = NOW - 60, **fields: 
 
 
 def node(*faults: Fault, name: str = "host-1", **labels: str) -> Node:
-    text = encode(Memory(open=faults))
+    text = encode_record(NodeRecord(open=faults))
     return Node(metadata=Metadata(name=name, labels=labels, annotations={ANNOTATION: text} if text else {}))
 
 
-def reasons(*nodes: Node, now: float = NOW) -> list[Reason]:
-    return [reason for each in nodes for reason in of_node(each, POLICY, now).reasons]
+def reasons(*nodes: Node, now: float = NOW) -> list[QuarantineReason]:
+    return [reason for each in nodes for reason in read_quarantine(each, POLICY, now).reasons]
 
 
 def test_a_failed_ipu_is_quarantined_and_its_host_keeps_its_work(make: Any) -> None:
     health = make.health(make.finding("IpuErrorState", component="ipu/10.1.5.7/2", fault_class="quarantine"))
     bad = decide(make.node(), health, POLICY, NOW).applied(make.node())
     assert bad.spec.taints == ()
-    data = quarantined(reasons(bad), POLICY).data
+    data = plan_quarantine(reasons(bad), POLICY).data
     assert list(data) == ["10.1.5.7_2"]
     entry = json.loads(data["10.1.5.7_2"])
     [told] = entry.pop("faults")
@@ -46,17 +53,16 @@ def test_a_failed_ipu_is_quarantined_and_its_host_keeps_its_work(make: Any) -> N
 
 
 def test_whoever_reads_it_can_read_it_back() -> None:
-    [text] = quarantined(reasons(node(fault())), POLICY).data.values()
-    assert msgspec.json.decode(text, type=Entry).machine == "10.1.5.7"
+    [text] = plan_quarantine(reasons(node(fault())), POLICY).data.values()
+    assert msgspec.json.decode(text, type=QuarantineEntry).machine == "10.1.5.7"
 
 
 def test_what_closes_the_last_fault_of_an_ipu_lets_it_go_and_not_before() -> None:
     both = node(fault(), name="a"), node(fault(reason="LinkDown"), name="b")
-    assert [each["node"] for each in json.loads(quarantined(reasons(*both), POLICY).data["10.1.5.7_2"])["faults"]] == [
-        "a", "b",
-    ]  # fmt: skip
-    assert list(quarantined(reasons(both[1]), POLICY).data) == ["10.1.5.7_2"]
-    assert quarantined(reasons(), POLICY).data == {}
+    entry = json.loads(plan_quarantine(reasons(*both), POLICY).data["10.1.5.7_2"])
+    assert [each["node"] for each in entry["faults"]] == ["a", "b"]
+    assert list(plan_quarantine(reasons(both[1]), POLICY).data) == ["10.1.5.7_2"]
+    assert plan_quarantine(reasons(), POLICY).data == {}
 
 
 def test_a_fault_that_is_over_and_only_held_keeps_its_ipu_out() -> None:
@@ -69,7 +75,7 @@ def test_a_node_that_is_not_managed_says_nothing() -> None:
 
 def test_what_is_no_ipu_of_an_ipu_machine_is_said_and_not_quarantined() -> None:
     odd = ("ipu/unnamed", "ipu/partition:p1", "ipu/0000:3b:00.0", "ipu/7", "ipu/host/x", "ipu/a/b/3", "ipu//1")
-    found = of_node(node(*(fault(component=each) for each in odd)), POLICY, NOW)
+    found = read_quarantine(node(*(fault(component=each) for each in odd)), POLICY, NOW)
     assert (found.reasons, found.unaddressed) == ((), tuple(sorted(odd)))
 
 
@@ -80,17 +86,17 @@ def test_other_classes_and_warnings_quarantine_nothing() -> None:
 
 def test_a_rule_may_wait() -> None:
     waits = parse_policy("rules: [{name: ipu-quarantine, match: {component: 'ipu/*'}, for: 5m, action: quarantine}]")
-    early = of_node(node(fault(since=NOW)), waits, NOW + 299)
+    early = read_quarantine(node(fault(since=NOW)), waits, NOW + 299)
     assert (early.reasons, early.look_at) == ((), NOW + 300)
-    assert of_node(node(fault(since=NOW)), waits, NOW + 300).reasons
+    assert read_quarantine(node(fault(since=NOW)), waits, NOW + 300).reasons
 
 
 def test_the_budget_holds_and_the_earliest_stay() -> None:
     two = parse_policy("{rules: [], quarantine: {ipus: 2}}")
     many = reasons(*(node(fault(f"ipu/m{n}/0", since=NOW - n), name=f"h{n}") for n in range(4)))
-    found = quarantined(many, two)
+    found = plan_quarantine(many, two)
     assert (sorted(found.data), found.withheld) == (["m2_0", "m3_0"], ("ipu/m1/0", "ipu/m0/0"))
-    assert quarantined(many, parse_policy("{rules: [], quarantine: {ipus: 0}}")).data == {}
+    assert plan_quarantine(many, parse_policy("{rules: [], quarantine: {ipus: 0}}")).data == {}
 
 
 @pytest.mark.parametrize(("text", "limit"), [
@@ -99,20 +105,20 @@ def test_the_budget_holds_and_the_earliest_stay() -> None:
 ])  # fmt: skip
 def test_64_never_more_than_a_share_of_the_ipus_is_quarantined(text: str, limit: int) -> None:
     many = reasons(*(node(fault(f"ipu/m{n}/0", since=NOW - n), name=f"h{n}") for n in range(20)))
-    assert len(quarantined(many, parse_policy(f"{{rules: [], quarantine: {text}}}")).data) == limit
+    assert len(plan_quarantine(many, parse_policy(f"{{rules: [], quarantine: {text}}}")).data) == limit
 
 
 def test_while_it_is_paused_nothing_comes_and_what_is_over_goes() -> None:
     now = reasons(node(fault("ipu/m1/0"), fault("ipu/m2/0")))
-    found = quarantined(now, POLICY, kept={"m1_0", "m3_0"})
+    found = plan_quarantine(now, POLICY, kept={"m1_0", "m3_0"})
     assert (list(found.data), found.withheld) == (["m1_0"], ("ipu/m2/0",))
 
 
 def test_what_others_write_is_put_right_and_nothing_is_written_twice() -> None:
-    right = quarantined(reasons(node(fault())), POLICY).data
-    assert changes(right, right) == {}
-    assert changes({"10.1.5.7_2": "{}", "theirs": "x"}, right) == {"theirs": None, **right}
-    assert changes(right, {}) == {"10.1.5.7_2": None}
+    right = plan_quarantine(reasons(node(fault())), POLICY).data
+    assert data_patch(right, right) == {}
+    assert data_patch({"10.1.5.7_2": "{}", "theirs": "x"}, right) == {"theirs": None, **right}
+    assert data_patch(right, {}) == {"10.1.5.7_2": None}
 
 
 @pytest.mark.parametrize(("component", "key"), [
@@ -143,11 +149,13 @@ def test_what_comes_later_pushes_nobody_out(
 ) -> None:
     policy = parse_policy(f"{{rules: [], quarantine: {{ipus: {budget}}}}}")
 
-    def made(wanted: list[tuple[int, int, int]]) -> list[Reason]:
-        return [Reason(float(at), f"h{host}", "ipu", f"ipu/m{ipu}/0", "R", "", "") for host, ipu, at in wanted]
+    def made(wanted: list[tuple[int, int, int]]) -> list[QuarantineReason]:
+        return [
+            QuarantineReason(float(at), f"h{host}", "ipu", f"ipu/m{ipu}/0", "R", "", "") for host, ipu, at in wanted
+        ]
 
-    before = quarantined(made(first), policy)
-    after = quarantined(made(first + later), policy)
+    before = plan_quarantine(made(first), policy)
+    after = plan_quarantine(made(first + later), policy)
     assert len(after.data) <= budget
     assert set(before.data) <= set(after.data)
     wanted = {f"ipu/m{ipu}/0" for _, ipu, _ in first + later}

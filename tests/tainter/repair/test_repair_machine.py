@@ -5,14 +5,14 @@ import asyncio
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from tests.tainter.repair_steps import JOB, LABEL, RULES
-from tests.tainter.repair_world import Died, World, unreachable
+from tests.tainter.repair.fake_cluster import Died, FakeCluster, unreachable
+from tests.tainter.repair.repair_rounds import JOB, LABEL, RULES
 
 from muster_kube.api.errors import ApiError
-from muster_tainter.faults.node_record import Attempt
+from muster_tainter.faults.node_record import RepairAttempt
 from muster_tainter.policy.file import parse_policy
-from muster_tainter.repair.repair_executor import Repairer
-from muster_tainter.repair.repair_plan import Stage, is_active
+from muster_tainter.repair.repair_executor import RepairExecutor
+from muster_tainter.repair.repair_plan import RepairStage, is_active
 
 names = st.sampled_from(["n0", "n1", "n2"])
 AT_ONCE = 2
@@ -31,10 +31,10 @@ class Repairs(RuleBasedStateMachine):
 
     @initialize()
     def start(self) -> None:
-        self.world = World()
+        self.world = FakeCluster()
         for number in range(3):
             self.world.add(f"n{number}")
-        self.leader: Repairer | None = None
+        self.leader: RepairExecutor | None = None
         self.calls = 0
         self.fail_at: dict[int, BaseException] = {}
         self.world.fail = self.count
@@ -129,8 +129,8 @@ class Repairs(RuleBasedStateMachine):
         for name in self.world.nodes:
             attempts = self.world.memory(name).attempts
             assert sum(map(is_active, attempts.values())) <= 1
-            assert attempts.get("reset", Attempt(n=0)).n <= 2
-            assert attempts.get("reboot", Attempt(n=0)).n <= 1
+            assert attempts.get("reset", RepairAttempt(n=0)).n <= 2
+            assert attempts.get("reboot", RepairAttempt(n=0)).n <= 1
 
     @precondition(lambda self: not self.world.withheld)
     @rule()
@@ -149,7 +149,7 @@ class Repairs(RuleBasedStateMachine):
         refs = set()
         for name in world.under_repair():
             [attempt] = [each for each in world.memory(name).attempts.values() if is_active(each)]
-            assert attempt.stage == Stage.RUNNING
+            assert attempt.stage == RepairStage.RUNNING
             assert world.memory(name).open
             refs.add(attempt.ref)
         assert world.unfinished() <= refs, "no Job runs for nothing"

@@ -4,16 +4,16 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.tainter.repair_steps import JOB, LABEL, RULES, attempt, go_on, one_node, with_repair
-from tests.tainter.repair_world import Died, World
+from tests.tainter.repair.fake_cluster import Died, FakeCluster
+from tests.tainter.repair.repair_rounds import JOB, LABEL, RULES, attempt, go_on, one_node, with_repair
 
 from muster_kube.api.times import rfc3339_whole
-from muster_tainter.faults.node_record import ANNOTATION, Attempt
+from muster_tainter.faults.node_record import ANNOTATION, RepairAttempt
 from muster_tainter.policy.file import parse_policy
-from muster_tainter.repair.repair_plan import FORGET_S, GAVE_UP_LABEL, Stage
+from muster_tainter.repair.repair_plan import FORGET_S, GAVE_UP_LABEL, RepairStage
 
 
-def reasons(world: World) -> list[str]:
+def reasons(world: FakeCluster) -> list[str]:
     return [notice.reason for _, notice in world.told]
 
 
@@ -162,7 +162,8 @@ def test_of_a_fault_that_stays_open_no_attempt_is_forgotten() -> None:
     world.remember(
         "n1",
         msgspec.structs.replace(
-            world.memory("n1"), attempts={"reset": Attempt(n=1, at=rfc3339_whole(world.now), stage=Stage.FAILED)}
+            world.memory("n1"),
+            attempts={"reset": RepairAttempt(n=1, at=rfc3339_whole(world.now), stage=RepairStage.FAILED)},
         ),
     )
     world.now += FORGET_S + 86_400
@@ -263,7 +264,7 @@ def test_an_annotation_that_names_others_objects_deletes_none() -> None:
     path = "/apis/batch/v1/namespaces/muster/jobs/payroll"
     world.objects[path] = {"metadata": {"name": "payroll", "uid": "theirs"}}
     for ref in (path, "/api/v1/namespaces/kube-system/../../nodes/n2", "/api/v1/nodes?x=y"):
-        begun = Attempt(n=1, at=rfc3339_whole(world.now - 86_400), stage=Stage.RUNNING, ref=ref)
+        begun = RepairAttempt(n=1, at=rfc3339_whole(world.now - 86_400), stage=RepairStage.RUNNING, ref=ref)
         world.remember("n1", msgspec.structs.replace(world.memory("n1"), attempts={"reset": begun}))
         go_on(world)
         assert path in world.objects
@@ -291,7 +292,7 @@ def test_values_are_not_templates_themselves() -> None:
 
 
 def test_at_most_so_many_nodes_of_a_pool_at_once() -> None:
-    world = World()
+    world = FakeCluster()
     for number in range(10):
         world.add(f"n{number}")
         world.open_fault(f"n{number}")

@@ -7,7 +7,7 @@ import pytest
 from muster_kube.api.objects import Metadata, Node, NodeCondition, NodeStatus
 from muster_kube.api.times import rfc3339_whole
 from muster_kube.nodehealth import ClearedFault, ReportedFinding
-from muster_tainter.faults.node_record import Closed, Fault, Memory
+from muster_tainter.faults.node_record import ClosedFault, Fault, NodeRecord
 from muster_tainter.policy.sources import Sources
 from muster_tainter.sources.conditions import ConditionFeed, conditions_of
 
@@ -37,7 +37,7 @@ def fault(kind: str = "KernelDeadlock", occurrence: int = T, **fields: Any) -> F
 
 class Told:
     def __init__(self) -> None:
-        self.memory = Memory()
+        self.memory = NodeRecord()
         self.sources = RULES
         self.found: list[ReportedFinding] = []
         self.over: list[ClearedFault] = []
@@ -52,10 +52,10 @@ class Told:
         )
 
     def close(self, kind: str, occurrence: int, at: int) -> None:
-        ended = Closed(
+        ended = ClosedFault(
             check="condition", component="host", reason=kind, occurrence=occurrence, closed_at=rfc3339_whole(at)
         )
-        self.memory = Memory(closed=(ended, *self.memory.closed))
+        self.memory = NodeRecord(closed=(ended, *self.memory.closed))
 
 
 @pytest.fixture
@@ -113,14 +113,14 @@ def test_it_is_told_once_and_over_by_the_source_s_word(told: Told) -> None:
 
 
 def test_a_new_leader_says_that_it_is_over_what_an_earlier_one_told(told: Told) -> None:
-    told.memory = Memory(open=(fault(),))
+    told.memory = NodeRecord(open=(fault(),))
     told.feed().look("n1", node(condition(status="False")))
     assert [over.occurrence for over in told.over] == [T]
 
 
 @pytest.mark.parametrize("now", [node(), node(condition(status="Unknown")), node(condition(status="?"))])
 def test_absence_and_unknown_end_nothing(told: Told, now: Node) -> None:
-    told.memory = Memory(open=(fault(),))
+    told.memory = NodeRecord(open=(fault(),))
     feed = told.feed()
     feed.look("n1", now)
     assert told.over == []
@@ -172,7 +172,7 @@ def test_a_node_that_is_gone_is_forgotten(told: Told) -> None:
 
 
 def test_a_cached_node_keeps_what_the_policy_names_and_nothing_else() -> None:
-    from muster_tainter.projection import slim_node
+    from muster_tainter.fleet.projection import slim_node
 
     full = node(condition(reason="r", message="m"), condition("DiskPressure"), condition("XidCriticalError", "False"))
     slim = slim_node(full, frozenset(), RULES.condition_types)

@@ -8,8 +8,8 @@ from muster_checks.base.declaration import AllClear, Sign
 from muster_checks.base.vocabulary import FaultClass, Origin, Verdict
 from muster_kube.api.times import rfc3339_whole
 from muster_kube.nodehealth import FINDINGS_LIMIT, ClearedFault, ReportedFinding
-from muster_tainter.faults.node_record import Closed, Fault, Memory
-from muster_tainter.sources.finding_tracker import Firings
+from muster_tainter.faults.node_record import ClosedFault, Fault, NodeRecord
+from muster_tainter.sources.finding_tracker import FindingTracker
 
 T = 1_700_000_000.0
 GPU = "gpu/0000:3b:00.0"
@@ -22,10 +22,10 @@ def sign(at: float = T, reason: str = "Xid79", verdict: Verdict = Verdict.FAIL, 
 
 class Told:
     def __init__(self) -> None:
-        self.memory = Memory()
+        self.memory = NodeRecord()
         self.found: list[ReportedFinding] = []
         self.over: list[ClearedFault] = []
-        self.firings = Firings(
+        self.firings = FindingTracker(
             "loki",
             lambda _: self.memory,
             lambda _node, _check, finding: self.found.append(finding),
@@ -54,10 +54,10 @@ def test_a_worse_verdict_is_told_at_once_and_a_milder_one_takes_nothing_back(tol
 
 
 def test_a_line_from_before_the_end_of_its_fault_is_told_to_nobody(told: Told) -> None:
-    ended = Closed(
+    ended = ClosedFault(
         check="loki", component=GPU, reason="Xid79", occurrence=int(T * 1000), closed_at=rfc3339_whole(T + 100)
     )
-    told.memory = Memory(closed=(ended,))
+    told.memory = NodeRecord(closed=(ended,))
     assert not told.firings.take("n1", sign(T + 50))
     assert told.found == []
     assert told.firings.take("n1", sign(T + 101))
@@ -66,10 +66,10 @@ def test_a_line_from_before_the_end_of_its_fault_is_told_to_nobody(told: Told) -
 
 def test_what_a_person_ended_is_let_go_and_the_next_line_counts_from_one(told: Told) -> None:
     told.firings.take("n1", sign(count=7))
-    ended = Closed(
+    ended = ClosedFault(
         check="loki", component=GPU, reason="Xid79", occurrence=int(T * 1000), closed_at=rfc3339_whole(T + 100)
     )
-    told.memory = Memory(closed=(ended,))
+    told.memory = NodeRecord(closed=(ended,))
     forgotten: list[tuple[str, tuple[str, str]]] = []
     told.firings.settle(lambda node, key: forgotten.append((node, key)))
     assert forgotten == [("n1", (GPU, "Xid79"))]
@@ -83,7 +83,7 @@ def test_a_driver_s_word_ends_what_it_names_and_what_an_earlier_leader_told_of_i
     told.firings.take("n1", sign(reason="Xid79"))
     earlier = Fault(check="loki", component=GPU, reason="Xid48", occurrence=5, fault_class="reset")
     others = Fault(check="dmesg", component=GPU, reason="Xid64", occurrence=6, fault_class="reset")
-    told.memory = Memory(open=(earlier, others))
+    told.memory = NodeRecord(open=(earlier, others))
     told.firings.clear("n1", AllClear(component=GPU, at=T + 9, how="driver", classes=(FaultClass.RESET,)))
     assert [(over.reason, over.occurrence, over.how) for over in told.over] == [
         ("Xid95", int(T * 1000), "driver"),

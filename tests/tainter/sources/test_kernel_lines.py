@@ -7,8 +7,8 @@ import pytest
 from muster_checks.base.declaration import AllClear, Sign
 from muster_checks.base.vocabulary import Origin, Verdict
 from muster_tainter.sources.kernel_lines import STATE_LIMIT, Event, NodeJudges
-from muster_tainter.sources.log_formats import unwrapped
-from muster_tainter.sources.loki_response import Entry
+from muster_tainter.sources.log_formats import unwrap_line
+from muster_tainter.sources.loki_response import LogEntry
 
 NS = 1_000_000_000
 NOW = 1_700_000_000.0
@@ -24,7 +24,7 @@ class Nodes:
     def say(self, node: str, line: str, at: float | None = None) -> list[Event]:
         self.now = max(self.now, at or 0.0)
         events: list[Event] = []
-        for one in self.judges.lines(Entry(int((at or self.now) * NS), {}, line)):
+        for one in self.judges.lines(LogEntry(int((at or self.now) * NS), {}, line)):
             if not self.judges.repeats(node, one):
                 events += self.judges.take(node, one) or []
         return events
@@ -78,7 +78,7 @@ def test_a_line_takes_over_nothing_from_another_node_s(nodes: Nodes) -> None:
 
 @pytest.mark.parametrize("line", ["", "{", "{}", '{"log": 5}', '{"MESSAGE": [1, 2]}', "{" * 50_000, "\x00\ud800"])
 def test_what_is_wrapped_oddly_is_left_as_it_is(nodes: Nodes, line: str) -> None:
-    assert unwrapped(line) == line
+    assert unwrap_line(line) == line
     assert nodes.say("n1", line) == []
 
 

@@ -10,8 +10,8 @@ import pytest
 from tests.tainter.sources.loki_stub import LokiServer, Store, serving
 
 from muster_sandbox.controlplane.certificates import Authority
-from muster_tainter.policy.sources import Loki
-from muster_tainter.sources.loki_client import NS, LokiClient, LokiError, Refused, TooMuch
+from muster_tainter.policy.sources import LokiSource
+from muster_tainter.sources.loki_client import NS, LokiAnswerTooLarge, LokiClient, LokiError, LokiRefused
 
 NOW = 1_700_000_000
 QUERY = '{job="x"}'
@@ -23,11 +23,11 @@ async def server() -> AsyncIterator[LokiServer]:
         yield made
 
 
-def settings(url: str, **fields: Any) -> Loki:
-    return Loki.model_validate({"url": url, "kernel": [{"query": QUERY}], **fields})
+def settings(url: str, **fields: Any) -> LokiSource:
+    return LokiSource.model_validate({"url": url, "kernel": [{"query": QUERY}], **fields})
 
 
-async def ask(where: Loki, **limits: Any) -> list[str]:
+async def ask(where: LokiSource, **limits: Any) -> list[str]:
     async with LokiClient(where, now=lambda: float(NOW), **limits) as client:
         page = await client.ask(QUERY, (NOW - 60) * NS, (NOW + 60) * NS, 10)
         return [entry.line for entry in page.entries]
@@ -69,7 +69,7 @@ async def test_a_tenant_is_named_and_another_s_lines_are_not_seen(server: LokiSe
     server.store.push("one", (NOW - 1) * NS, job="x")
     assert await ask(settings(server.url, tenant="red|blue")) == ["one"]
     assert await ask(settings(server.url, tenant="red")) == []
-    with pytest.raises(Refused, match="no org id"):
+    with pytest.raises(LokiRefused, match="no org id"):
         await ask(settings(server.url))
 
 
@@ -85,7 +85,7 @@ async def test_a_token_is_read_for_every_request(
     where = settings(server.url, tokenFile=str(token), **({"user": user} if user else {}))
     assert await ask(where) == []
     token.write_text("tok2\n")
-    with pytest.raises(Refused, match="401"):
+    with pytest.raises(LokiRefused, match="401"):
         await ask(where)
 
 
@@ -96,7 +96,7 @@ async def test_a_token_that_cannot_be_one_is_never_sent(
     token = tmp_path / "token"
     if content is not None:
         token.write_text(content)
-    with pytest.raises(Refused, match="tokenFile"):
+    with pytest.raises(LokiRefused, match="tokenFile"):
         await ask(settings(server.url, tokenFile=str(token)))
     assert server.headers == []
 
@@ -107,11 +107,23 @@ async def test_a_token_that_cannot_be_one_is_never_sent(
         (429, {"Retry-After": "7"}, b"too many outstanding requests", LokiError, "too many outstanding"),
         (500, {}, b"empty ring", LokiError, "500: empty ring"),
         (503, {"Retry-After": "soon"}, b"", LokiError, "no reason given"),
-        (400, {}, b"parse error : syntax error", Refused, "syntax error"),
-        (404, {}, b"404 page not found", Refused, "404"),
-        (302, {"Location": "http://elsewhere/"}, b"", Refused, "redirects are not followed"),
-        (400, {}, b"max entries limit per query exceeded, limit > max_entries_limit (10 > 3)", TooMuch, "exceeded"),
-        (500, {}, b"rpc error: trying to send message larger than max (9 vs. 4)", TooMuch, "larger than max"),
+        (400, {}, b"parse error : syntax error", LokiRefused, "syntax error"),
+        (404, {}, b"404 page not found", LokiRefused, "404"),
+        (302, {"Location": "http://elsewhere/"}, b"", LokiRefused, "redirects are not followed"),
+        (
+            400,
+            {},
+            b"max entries limit per query exceeded, limit > max_entries_limit (10 > 3)",
+            LokiAnswerTooLarge,
+            "exceeded",
+        ),
+        (
+            500,
+            {},
+            b"rpc error: trying to send message larger than max (9 vs. 4)",
+            LokiAnswerTooLarge,
+            "larger than max",
+        ),
         (200, {}, b"<html>proxy</html>", LokiError, "the answer begins"),
         (200, {}, b'{"status":"success","data":{"resultType":"vector","result":[]}}', LokiError, "must ask for lines"),
     ],
@@ -128,14 +140,14 @@ async def test_each_failure_has_its_name(
 
 async def test_loki_s_own_limit_is_in_its_refusal(server: LokiServer) -> None:
     server.store.most = 3
-    with pytest.raises(TooMuch) as error:
+    with pytest.raises(LokiAnswerTooLarge) as error:
         await ask(settings(server.url))
     assert error.value.most == 3
 
 
 async def test_an_answer_without_end_is_cut_off(server: LokiServer) -> None:
     server.instead = lambda _parameters: (200, {}, b"x" * 100_000)
-    with pytest.raises(TooMuch, match="1000 bytes"):
+    with pytest.raises(LokiAnswerTooLarge, match="1000 bytes"):
         await ask(settings(server.url), body_limit=1000)
 
 
@@ -174,7 +186,7 @@ async def test_a_certificate_is_held_against_the_ca_that_was_named(tmp_path: Pat
         assert await ask(settings(server.url, caFile=str(ca))) == []
         with pytest.raises(LokiError, match=r"(?i)certificate"):
             await ask(settings(server.url))
-        with pytest.raises(Refused, match="caFile"):
+        with pytest.raises(LokiRefused, match="caFile"):
             await ask(settings(server.url, caFile=str(tmp_path / "none.pem")))
 
 

@@ -4,23 +4,44 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from prometheus_client import CollectorRegistry
+from tests.tainter.fake_fleet import FakeFleet
 from tests.tainter.sources.loki_stub import NS, LokiServer, Store, serving
 
 from muster_kube.api.objects import Metadata, Node
 from muster_kube.controller.backoff import Backoff
 from muster_kube.nodehealth import ClearedFault, ReportedFinding
-from muster_tainter.faults.node_record import Closed, Fault, Memory
+from muster_tainter.faults.external_findings import ExternalFindings
+from muster_tainter.faults.node_record import ANNOTATION, ClosedFault, Fault, NodeRecord, encode_record
+from muster_tainter.fleet.replica import Replica
+from muster_tainter.policy.file import parse_policy
+from muster_tainter.policy.rules import Policy
 from muster_tainter.policy.sources import Sources
-from muster_tainter.sources.feeds import Feeds
-from muster_tainter.sources.loki_feed import SourceMetrics, World
+from muster_tainter.sources.feeds import SourceFeeds
+from muster_tainter.sources.loki_feed import SourceMetrics
 
 WAIT_S = 60.0
 NOW = 1_700_000_000.0
 XID = "[1235733.431527] NVRM: Xid (PCI:0000:3b:00): 79, pid=1, name=x, GPU has fallen off the bus."
+
+
+class Handed:
+    """What the feeds hand on, in order."""
+
+    def __init__(
+        self, found: list[tuple[str, str, ReportedFinding]], over: list[tuple[str, str, ClearedFault]]
+    ) -> None:
+        self._found = found
+        self._over = over
+
+    def add(self, *one: Any) -> None:
+        self._found.append(one)
+
+    def close(self, *one: Any) -> None:
+        self._over.append(one)
 
 
 class Cluster:
@@ -29,15 +50,21 @@ class Cluster:
     def __init__(self) -> None:
         self.now = NOW
         self.led_until: float | None = None
-        self.known = {"n1", "n2"}
-        self.nodes: dict[str, Node] = {}  # with conditions, and with what is remembered of them
+        self.nodes = {name: Node(metadata=Metadata(name=name)) for name in ("n1", "n2")}
         self.found: list[tuple[str, str, ReportedFinding]] = []
         self.over: list[tuple[str, str, ClearedFault]] = []
-        self.memories: dict[str, Memory] = {}
         self.sources = Sources()
         self.registry = CollectorRegistry()
         self.metrics = SourceMetrics(self.registry)
-        self.feeds: Feeds | None = None
+        self.feeds: SourceFeeds | None = None
+
+    def remember(self, name: str, record: NodeRecord) -> None:
+        """The node's record is this."""
+        annotations = {ANNOTATION: encode_record(record) or ""}
+        self.nodes[name] = Node(metadata=Metadata(name=name, annotations=annotations))
+
+    def policy(self) -> Policy:
+        return parse_policy("rules: []\n").model_copy(update={"sources": self.sources})
 
     def value(self, name: str, **labels: str) -> float | None:
         return self.registry.get_sample_value(f"muster_tainter_source_{name}", labels)
@@ -47,23 +74,12 @@ class Cluster:
         async def node_of_pod(_pod: str) -> str:
             return "n2"
 
-        async def nodes() -> AsyncIterator[Node]:
-            for name in ("n1", "n2"):
-                yield Node(metadata=Metadata(name=name))
-
-        world = World(
-            memory=lambda name: self.memories.get(name, Memory()),
-            known=lambda name: name in self.known,
-            found=lambda *one: self.found.append(one),
-            over=lambda *one: self.over.append(one),
-            node_of_pod=node_of_pod,
-            nodes=nodes,
-            led_until=lambda: self.led_until,
-            now=lambda: self.now,
-            backoff=Backoff(base_s=0.01, cap_s=0.02),
-        )
-        self.feeds = Feeds(lambda: self.sources, world, self.metrics)
-        task = asyncio.create_task(self.feeds.run(lambda: self.nodes))
+        fleet = FakeFleet(nodes=self.nodes, external_findings=cast("ExternalFindings", Handed(self.found, self.over)))
+        fleet.policy = self.policy  # type: ignore[method-assign]  # tests change it
+        replica = Replica(may_write=lambda: True, led_until=lambda: self.led_until, now=lambda: self.now)
+        backoff = Backoff(base_s=0.01, cap_s=0.02)
+        self.feeds = SourceFeeds(fleet, replica, self.metrics, node_of_pod=node_of_pod, backoff=backoff)
+        task = asyncio.create_task(self.feeds.run())
         try:
             yield
         finally:
@@ -78,7 +94,7 @@ class Cluster:
         # a second between two askings would only be waited for
         self.sources = sources.model_copy(update={"loki": sources.loki.model_copy(update={"every": 0.01})})
         if self.feeds is not None:
-            self.feeds.policy_changed()
+            self.feeds.look_at_all()
 
 
 async def until(holds: Callable[[], object], what: str) -> None:
@@ -221,8 +237,7 @@ async def test_a_warning_that_an_earlier_leader_told_is_over_when_it_has_been_qu
     cluster.follow(server, pods=[{"query": '{k8s_namespace_name="ml"}', "known": "cuda"}])
     stands = Fault(check=check, component="host", reason=reason, occurrence=7, verdict="WARN")
     fails = Fault(check=check, component="host", reason="Other", occurrence=8)
-    cluster.memories["n1"] = Memory(open=(stands, fails))
-    cluster.nodes["n1"] = Node(metadata=Metadata(name="n1"))
+    cluster.remember("n1", NodeRecord(open=(stands, fails)))
     cluster.led_until = NOW
     async with cluster.leading():
         await again(server)
@@ -251,7 +266,7 @@ async def test_a_person_s_word_ends_the_finding_and_the_next_line_is_a_new_firin
         server.store.dmesg("n1", XID)
         await until(lambda: cluster.found, "found")
         first = cluster.found[0][2]
-        ended = Closed(
+        ended = ClosedFault(
             check="loki",
             component=first.component,
             reason=first.reason,
@@ -259,7 +274,7 @@ async def test_a_person_s_word_ends_the_finding_and_the_next_line_is_a_new_firin
             closed_at="2023-11-14T22:13:30Z",  # NOW + 10
             how="person",
         )
-        cluster.memories["n1"] = Memory(closed=(ended,))
+        cluster.remember("n1", NodeRecord(closed=(ended,)))
         await until(lambda: cluster.over, "let go")
         cluster.now += 60
         server.store.dmesg("n1", XID.replace("1235733", "1235793"))
@@ -279,7 +294,7 @@ async def test_lines_of_nodes_that_are_not_known_are_counted_and_taken_once_they
         )
         await again(server)
         assert cluster.found == []
-        cluster.known.add("stranger")  # its Node came after its first lines
+        cluster.nodes["stranger"] = Node(metadata=Metadata(name="stranger"))  # its Node came after its first lines
         await until(lambda: cluster.found, "taken")
     assert [node for node, *_ in cluster.found] == ["stranger"]
 
@@ -318,7 +333,7 @@ async def test_another_policy_is_followed_at_once_and_reads_nothing_twice(cluste
         assert server.headers[-1]["x-scope-orgid"] == "red"
         cluster.sources = Sources()
         assert cluster.feeds is not None
-        cluster.feeds.policy_changed()
+        cluster.feeds.look_at_all()
         await until(lambda: cluster.value("up", source="loki.kernel[0]") is None, "no longer followed")
     assert [node for node, *_ in cluster.found] == ["n1", "n2"]
 

@@ -10,12 +10,12 @@ from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import Forbidden, NotFound, Unreachable
 from muster_kube.api.objects import Metadata, Pod, PodSpec
 from muster_kube.nodehealth import ClearedFault, ReportedFinding
-from muster_tainter.faults.node_record import Memory
+from muster_tainter.faults.node_record import NodeRecord
 from muster_tainter.policy.sources import PodLines
-from muster_tainter.sources.finding_tracker import Firings
-from muster_tainter.sources.loki_response import Entry
+from muster_tainter.sources.finding_tracker import FindingTracker
+from muster_tainter.sources.loki_response import LogEntry
 from muster_tainter.sources.patterns import Patterns, known_patterns
-from muster_tainter.sources.pod_nodes import KNOWN_FOR_S, PodNodes
+from muster_tainter.sources.pod_nodes import KNOWN_FOR_S, PodNodeCache
 from muster_tainter.sources.streams import PodStream
 
 NS = 1_000_000_000
@@ -73,10 +73,10 @@ class Ends:
         return Pod(metadata=Metadata(name="p"), spec=PodSpec(node_name=node))
 
     def stream(self, rule: Mapping[str, object]) -> PodStream:
-        firings = Firings(
-            "podlog", lambda _: Memory(), lambda *one: self.found.append(one), lambda *one: self.over.append(one)
+        firings = FindingTracker(
+            "podlog", lambda _: NodeRecord(), lambda *one: self.found.append(one), lambda *one: self.over.append(one)
         )
-        nodes = PodNodes(cast("KubeClient", self), lambda: self.clock)
+        nodes = PodNodeCache(cast("KubeClient", self), lambda: self.clock)
         return PodStream(
             "pods", PodLines.model_validate({"query": "{}", **rule}), firings, {"n1", "n2"}.__contains__, nodes
         )
@@ -87,8 +87,8 @@ def ends() -> Ends:
     return Ends()
 
 
-def entry(line: str = "invalid device ordinal", **labels: str) -> Entry:
-    return Entry(NOW * NS, labels, line)
+def entry(line: str = "invalid device ordinal", **labels: str) -> LogEntry:
+    return LogEntry(NOW * NS, labels, line)
 
 
 POD = {"k8s_namespace_name": "ml", "k8s_pod_name": "train-0"}

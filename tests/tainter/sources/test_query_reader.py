@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.tainter.sources.loki_stub import BadQuery, Store
 
-from muster_tainter.sources.loki_client import NS, LokiError, Page, TooMuch
-from muster_tainter.sources.loki_response import Entry, decode
-from muster_tainter.sources.query_reader import Reading, Window
+from muster_tainter.sources.loki_client import NS, LokiAnswerTooLarge, LokiError, LokiPage
+from muster_tainter.sources.loki_response import LogEntry, decode_response
+from muster_tainter.sources.query_reader import QueryReader, ReadWindow
 
 QUERY = '{job="dmesg"}'
 START = 1_700_000_000
@@ -33,7 +33,7 @@ class Loki:
     def push(self, line: str, at: float | None = None, node: str = "n1") -> None:
         self.store.push(line, None if at is None else int(at * NS), job="dmesg", node=node)
 
-    async def ask(self, query: str, start_ns: int, end_ns: int, limit: int) -> Page:
+    async def ask(self, query: str, start_ns: int, end_ns: int, limit: int) -> LokiPage:
         self.asked += 1
         failure = self.fails.pop(0) if self.fails else None
         if failure is not None:
@@ -42,9 +42,9 @@ class Loki:
         try:
             body = json.dumps(self.store.query({name: str(value) for name, value in parameters.items()}))
         except BadQuery as error:
-            raise TooMuch(str(error), self.store.most) from error
-        entries, malformed = decode(body.encode())
-        return Page(entries, malformed, self.now_ns())
+            raise LokiAnswerTooLarge(str(error), self.store.most) from error
+        entries, malformed = decode_response(body.encode())
+        return LokiPage(entries, malformed, self.now_ns())
 
 
 class Taken:
@@ -52,7 +52,7 @@ class Taken:
         self.lines: list[str] = []
         self.fail_at: int | None = None
 
-    async def __call__(self, entries: Sequence[Entry]) -> None:
+    async def __call__(self, entries: Sequence[LogEntry]) -> None:
         if self.fail_at is not None and len(self.lines) >= self.fail_at:
             self.fail_at = None
             raise LokiError("the pod's node could not be asked for")
@@ -66,13 +66,13 @@ def reading(
     lookback_s: int = 3600,
     page: int = 5000,
     seen: int = 100_000,
-) -> Reading:
+) -> QueryReader:
     lived = None if led_until is None else int(led_until * NS)
-    window = Window.begin(loki.now_ns(), OVERLAP, lookback_s * NS, lived)
-    return Reading(QUERY, window, OVERLAP, apart="node", page_lines=page, seen_limit=seen)
+    window = ReadWindow.begin(loki.now_ns(), OVERLAP, lookback_s * NS, lived)
+    return QueryReader(QUERY, window, OVERLAP, apart="node", page_lines=page, seen_limit=seen)
 
 
-def everything(_entry: Entry) -> bool:
+def everything(_entry: LogEntry) -> bool:
     return True
 
 
@@ -279,7 +279,7 @@ async def test_a_lower_limit_of_loki_s_is_learned(loki: Loki, taken: Taken) -> N
 async def test_answers_that_would_be_too_large_are_asked_for_in_smaller_ones(loki: Loki, taken: Taken) -> None:
     for i in range(50):
         loki.push(f"line {i}", at=START - 50 + i)
-    loki.fails = [TooMuch("an answer of more than 33554432 bytes")] * 9
+    loki.fails = [LokiAnswerTooLarge("an answer of more than 33554432 bytes")] * 9
     await reading(loki).turn(loki, everything, taken)
     assert len(taken.lines) == 50
     assert int(loki.store.asked[0]["limit"]) == 5000 >> 9

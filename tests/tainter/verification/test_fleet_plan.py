@@ -18,17 +18,25 @@ from muster_kube.nodehealth import (
 from muster_tainter.faults.check_history import (
     ANNOTATION,
     MANAGER,
-    PastTest,
-    PastTests,
-    asked,
-    encode,
+    CheckHistory,
+    CheckRecord,
+    check_under_test,
+    encode_history,
     note_answer,
-    past_of,
-    under_test,
+    pending_request,
+    read_history,
 )
 from muster_tainter.policy.file import parse_policy
-from muster_tainter.verification.fleet_plan import SLICE, Plan, Standing, plan, plan_by_slices, request_for, standing_of
-from muster_tainter.verification.fleet_planner import limit_s
+from muster_tainter.verification.fleet_plan import (
+    SLICE,
+    FleetPlan,
+    NodeTestState,
+    node_test_state,
+    plan_by_slices,
+    plan_fleet,
+    request_for,
+)
+from muster_tainter.verification.fleet_planner import time_limit_s
 
 NOW = 1_767_312_000.0  # 2026-01-02T00:00:00Z
 HOUR = 3600.0
@@ -55,7 +63,7 @@ def health(
     name: str = "n1",
     *due: str,
     idle: str | None = None,
-    past: PastTests | None = None,
+    past: CheckHistory | None = None,
     requests: tuple[CheckRequest, ...] = (),
     answers: tuple[RequestAnswer, ...] = (),
     agent: str = "pod",
@@ -68,7 +76,7 @@ def health(
         metadata=Metadata(
             name=name,
             creation_timestamp=at(came),
-            annotations={ANNOTATION: encode(past)} if past is not None else {},
+            annotations={ANNOTATION: encode_history(past)} if past is not None else {},
         ),
         spec=NodeHealthSpec(requests=requests),
         status=NodeHealthStatus(
@@ -87,21 +95,21 @@ def answer(request: CheckRequest, verdict: str = "PASS", reason: str = "") -> Re
     return RequestAnswer(id=request.id, verdict=verdict, reason=reason, runs=1, finished=at(0))
 
 
-def last(hours_ago: float, check: str = "pciebw", **more: Any) -> PastTests:
-    return PastTests(checks={check: PastTest(at=at(hours_ago), **more)})
+def last(hours_ago: float, check: str = "pciebw", **more: Any) -> CheckHistory:
+    return CheckHistory(checks={check: CheckRecord(at=at(hours_ago), **more)})
 
 
-def fleet(*healths: NodeHealth, nodes: dict[str, Node] | None = None, rules: Any = None) -> list[Standing]:
+def fleet(*healths: NodeHealth, nodes: dict[str, Node] | None = None, rules: Any = None) -> list[NodeTestState]:
     known = nodes or {}
-    return [standing_of(known.get(h.metadata.name, node(h.metadata.name)), h, rules or policy()) for h in healths]
+    return [node_test_state(known.get(h.metadata.name, node(h.metadata.name)), h, rules or policy()) for h in healths]
 
 
-def planned(*healths: NodeHealth, text: str = "{atOnce: 1}", now: float = NOW, **nodes: Node) -> Plan:
+def planned(*healths: NodeHealth, text: str = "{atOnce: 1}", now: float = NOW, **nodes: Node) -> FleetPlan:
     rules = policy(text)
-    return plan(fleet(*healths, nodes=nodes, rules=rules), rules, now)
+    return plan_fleet(fleet(*healths, nodes=nodes, rules=rules), rules, now)
 
 
-def asks(made: Plan) -> list[tuple[str, str]]:
+def asks(made: FleetPlan) -> list[tuple[str, str]]:
     return [(step.node, step.check) for step in made.steps if step.check]
 
 
@@ -132,7 +140,7 @@ class TestWhoIsAsked:
         assert (made.waiting, made.beyond) == ({"pciebw": 1, "gpumem": 1}, 0)
 
     def test_a_node_that_is_gone_is_not_asked(self) -> None:
-        assert plan([standing_of(None, health("n1", "pciebw"), policy())], policy(), NOW).steps == ()
+        assert plan_fleet([node_test_state(None, health("n1", "pciebw"), policy())], policy(), NOW).steps == ()
 
     def test_a_check_whose_name_is_none_is_not_asked_for(self) -> None:
         assert planned(health("n1", "PCIe BW", "x" * 64)).steps == ()
@@ -159,7 +167,7 @@ class TestWhoIsAsked:
 
     def test_an_id_like_ours_from_somebody_else_is_not_ours(self) -> None:
         theirs = CheckRequest(id="plan-pciebw-u1", checks=("pciebw",), by="ann")
-        assert asked(health("n1", requests=(theirs,))) is None
+        assert pending_request(health("n1", requests=(theirs,))) is None
 
 
 class TestWhoComesFirst:
@@ -175,7 +183,7 @@ class TestWhoComesFirst:
         assert asks(planned(old, new, older, text="{atOnce: 2}")) == [("older", "pciebw"), ("new", "pciebw")]
 
     def test_of_one_node_the_check_that_waits_longest(self) -> None:
-        past = PastTests(checks={"pciebw": PastTest(at=at(2)), "gpumem": PastTest(at=at(5))})
+        past = CheckHistory(checks={"pciebw": CheckRecord(at=at(2)), "gpumem": CheckRecord(at=at(5))})
         assert asks(planned(health("n1", "pciebw", "gpumem", past=past))) == [("n1", "gpumem")]
 
     def test_a_broken_promise_comes_before_a_job_s_end(self) -> None:
@@ -194,7 +202,7 @@ class TestWhoComesFirst:
         assert (asks(made), made.beyond, made.short) == ([("n3", "pciebw")], 5, 3)
 
     def test_the_longest_wait_is_known_by_check(self) -> None:
-        past = PastTests(checks={"pciebw": PastTest(at=at(2)), "gpumem": PastTest(at=at(5))})
+        past = CheckHistory(checks={"pciebw": CheckRecord(at=at(2)), "gpumem": CheckRecord(at=at(5))})
         made = planned(health("n1", "pciebw", "gpumem", past=past), health("n2", "pciebw", past=last(7)))
         assert made.oldest == {"pciebw": NOW - 7 * HOUR, "gpumem": NOW - 5 * HOUR}
 
@@ -238,30 +246,30 @@ class TestCap:
 
     def test_a_node_belongs_to_the_first_pool_that_chooses_it(self) -> None:
         rules = policy("{}, pools: [{name: a, selector: {matchLabels: {gpu: h100}}}, {name: rest, selector: {}}]")
-        pools = [standing_of(node("n", gpu=gpu), health("n"), rules).pool for gpu in ("h100", "a100")]
+        pools = [node_test_state(node("n", gpu=gpu), health("n"), rules).pool for gpu in ("h100", "a100")]
         assert pools == ["a", "rest"]
 
 
 class TestAnswers:
     """What comes of a request."""
 
-    def noted(self, verdict: str, reason: str = "", past: PastTests | None = None, **more: Any) -> NodeHealth:
+    def noted(self, verdict: str, reason: str = "", past: CheckHistory | None = None, **more: Any) -> NodeHealth:
         request = ours()
         before = health("n1", "pciebw", past=past, requests=(request,), **more)
         got = answer(request, verdict, reason) if verdict else None
-        new = note_answer(past_of(before), before, request, got, pause_s=600.0, now=NOW, new=False)
+        new = note_answer(read_history(before), before, request, got, pause_s=600.0, now=NOW, new=False)
         return health("n1", "pciebw", past=new, **more)
 
     @pytest.mark.parametrize("verdict", ["PASS", "WARN", "FAIL", "SKIP"])
     def test_what_measured_something_is_remembered_with_its_time(self, verdict: str) -> None:
         after = self.noted(verdict, past=last(90, failures=3, after=at(2)))
-        assert past_of(after).checks == {"pciebw": PastTest(at=at(0), idle=at(1))}
+        assert read_history(after).checks == {"pciebw": CheckRecord(at=at(0), idle=at(1))}
 
     def test_what_measured_nothing_is_asked_again_later_each_time(self) -> None:
         once = self.noted("UNKNOWN", "ToolMissing")
         assert (planned(once).steps, planned(once).look_again_at) == ((), NOW + 60)
         assert asks(planned(once, now=NOW + 600)) == [("n1", "pciebw")]
-        twice = self.noted("UNKNOWN", "ToolMissing", past=past_of(once))
+        twice = self.noted("UNKNOWN", "ToolMissing", past=read_history(once))
         assert asks(planned(twice, now=NOW + 1199)) == []
         assert asks(planned(twice, now=NOW + 1200)) == [("n1", "pciebw")]
         many = self.noted("UNKNOWN", past=last(1, failures=500))
@@ -289,17 +297,17 @@ class TestAnswers:
         silent, other = health("n1", "pciebw", requests=(ours(),)), health("n2", "pciebw")
         rules = policy("{atOnce: 1}")
         for late, steps in ((0.0, []), (1530.0, []), (1531.0, ["n1"])):
-            made = plan(fleet(silent, other), rules, NOW + late, limit_s=lambda _: 1500.0)
+            made = plan_fleet(fleet(silent, other), rules, NOW + late, limit_s=lambda _: 1500.0)
             assert [step.node for step in made.steps] == steps
         # once that is written: a leader that dies in between leaves no place taken twice
-        written = plan(fleet(health("n1"), other), rules, NOW + 1532.0, limit_s=lambda _: 1500.0)
+        written = plan_fleet(fleet(health("n1"), other), rules, NOW + 1532.0, limit_s=lambda _: 1500.0)
         assert [step.node for step in written.steps] == ["n2"]
 
     def test_a_node_that_never_answers_waits_longer_each_time_whatever_it_says(self) -> None:
         once = self.noted("")
-        twice = self.noted("", past=past_of(once), idle=at(0.5))
-        assert (past_of(twice).silent, seconds(past_of(twice).after)) == (2, NOW + 1200)
-        assert past_of(self.noted("PASS", past=past_of(twice))).silent == 0
+        twice = self.noted("", past=read_history(once), idle=at(0.5))
+        assert (read_history(twice).silent, seconds(read_history(twice).after)) == (2, NOW + 1200)
+        assert read_history(self.noted("PASS", past=read_history(twice))).silent == 0
 
     def test_a_second_request_of_ours_is_called_off(self) -> None:
         two = (ours("pciebw"), replace_id(ours("gpumem"), "plan-gpumem-2"))
@@ -309,10 +317,10 @@ class TestAnswers:
     @pytest.mark.parametrize("text", ["{", "[]", '{"checks": 3}', '{"checks": {"pciebw": {"at": 7}}}', "\udcff"])
     def test_a_memory_that_makes_no_sense_is_none(self, text: str) -> None:
         broken = NodeHealth(metadata=Metadata(name="n1", annotations={ANNOTATION: text}))
-        assert past_of(broken) == PastTests()
+        assert read_history(broken) == CheckHistory()
 
     def test_the_memory_is_bounded(self) -> None:
-        past = PastTests()
+        past = CheckHistory()
         for number in range(100):
             request = request_for(f"check{number}", "u", NOW)
             past = note_answer(past, health("n1"), request, answer(request), pause_s=1.0, now=NOW + number, new=False)
@@ -348,19 +356,19 @@ class TestFlights:
 
     def test_only_what_it_has_not_passed_in_this_boot(self) -> None:
         request = ours()
-        past = note_answer(PastTests(), health("n1"), request, answer(request), pause_s=1.0, now=NOW, new=True)
+        past = note_answer(CheckHistory(), health("n1"), request, answer(request), pause_s=1.0, now=NOW, new=True)
         assert past.passed == ("pciebw",)
         assert asks(planned(health("n1", past=past), text=self.TEXT, n1=node("n1", STARTUP))) == [("n1", "dcgm")]
         again = health("n1", past=past, boot="b2")
         assert asks(planned(again, text=self.TEXT, n1=node("n1", STARTUP))) == [("n1", "dcgm")]
-        anew = standing_of(node("n1", STARTUP), again, policy(self.TEXT))
+        anew = node_test_state(node("n1", STARTUP), again, policy(self.TEXT))
         assert {want.check for want in anew.wants if want.turn == 0} == {"pciebw", "dcgm"}
 
     @pytest.mark.parametrize("verdict", ["WARN", "FAIL", "SKIP", "UNKNOWN"])
     def test_only_a_pass_counts(self, verdict: str) -> None:
         request = ours()
         past = note_answer(
-            PastTests(), health("n1"), request, answer(request, verdict), pause_s=600.0, now=NOW, new=True
+            CheckHistory(), health("n1"), request, answer(request, verdict), pause_s=600.0, now=NOW, new=True
         )
         assert past.passed == ()
         assert planned(health("n1", past=past, idle=at(0)), text=self.TEXT.replace("pciebw, dcgm", "pciebw"),
@@ -369,9 +377,9 @@ class TestFlights:
 
 def test_the_label_says_what_the_node_runs_until_it_has_answered() -> None:
     request = ours("gpumem")
-    assert under_test(health("n1", requests=(request,))) == "gpumem"
-    assert under_test(health("n1", requests=(request,), answers=(answer(request),))) is None
-    assert under_test(health("n1", requests=(CheckRequest(id="x", checks=("dcgm",)),))) is None
+    assert check_under_test(health("n1", requests=(request,))) == "gpumem"
+    assert check_under_test(health("n1", requests=(request,), answers=(answer(request),))) is None
+    assert check_under_test(health("n1", requests=(CheckRequest(id="x", checks=("dcgm",)),))) is None
 
 
 def test_a_request_names_us_and_ends_soon() -> None:
@@ -382,18 +390,18 @@ def test_a_request_names_us_and_ends_soon() -> None:
 
 @pytest.mark.parametrize(("check", "limit"), [("pciebw", 1500.0), ("somebodyelses", 3600.0)])
 def test_the_limit_of_a_run_is_its_declaration_s(check: str, limit: float) -> None:
-    assert limit_s(check) == limit
+    assert time_limit_s(check) == limit
 
 
 def test_a_large_fleet_s_plan_lets_others_have_their_turn_and_is_the_same() -> None:
     standings = fleet(*(health(f"n{number}", "pciebw", came=number + 1) for number in range(3 * SLICE)))
     rules = policy("{atOnce: 4}")
-    planning = plan_by_slices(standings, rules, NOW, limit_s)
+    planning = plan_by_slices(standings, rules, NOW, time_limit_s)
     for _ in range(3):
         next(planning)
     with pytest.raises(StopIteration) as end:
         next(planning)
-    assert end.value.value == plan(standings, rules, NOW, limit_s)
+    assert end.value.value == plan_fleet(standings, rules, NOW, time_limit_s)
 
 
 def test_what_a_leader_wrote_whose_clock_ran_ahead_blocks_nobody_for_ever() -> None:
@@ -405,6 +413,6 @@ def test_what_a_leader_wrote_whose_clock_ran_ahead_blocks_nobody_for_ever() -> N
     assert asks(planned(health("n1"), health("n2", "pciebw"))) == [("n2", "pciebw")]
     for past in (
         last(1.0, after=rfc3339_whole(a_year_ahead)),
-        PastTests(after=rfc3339_whole(a_year_ahead)),
+        CheckHistory(after=rfc3339_whole(a_year_ahead)),
     ):
         assert asks(planned(health("n1", "pciebw", past=past))) == [("n1", "pciebw")]

@@ -8,16 +8,17 @@ from typing import Any
 import msgspec
 import pytest
 from tests.kube.conftest import Asked, Drop, FakeApi, Reply, Wire
+from tests.tainter.fake_fleet import FakeFleet
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
 from muster_kube.api.objects import Metadata, Node
 from muster_kube.api.times import rfc3339_whole
 from muster_kube.nodehealth import PATH, NodeHealth, RequestAnswer
-from muster_tainter.faults.desired_state import Notice
-from muster_tainter.metrics import Metrics
+from muster_tainter.fleet.replica import Replica
+from muster_tainter.metrics import TainterMetrics
 from muster_tainter.policy.file import parse_policy
-from muster_tainter.verification.fleet_planner import Planner
+from muster_tainter.verification.fleet_planner import FleetPlanner
 
 POLICY = "{rules: [], testing: {atOnce: 1}}"
 EMPTY = Reply(200, {"kind": "List", "metadata": {"resourceVersion": "1"}, "items": []})
@@ -30,8 +31,7 @@ class Bench:
         self.api = api
         self.now = 1.8e9
         self.healths = {name: self.health(name) for name in names}
-        self.notices: list[tuple[str, Notice]] = []
-        self.metrics = Metrics()
+        self.metrics = TainterMetrics()
         self.leads = True
         self.idle = asyncio.Event()
         self.idle.set()
@@ -39,14 +39,11 @@ class Bench:
         api.on("GET", PATH, EMPTY)
         for name in names:
             api.on("PATCH", f"{PATH}/{name}", self.take)
-        self.planner = Planner(
-            client, lambda: policy, self.metrics,
-            node=lambda name: Node(metadata=Metadata(name=name)),
-            healths=lambda: self.healths,
-            observe=self.observe,
-            tell=lambda node, notice: self.notices.append((node.metadata.name, notice)),
-            may_write=lambda: self.leads, idle=self.idle, now=lambda: self.now, interval_s=0.001,
-        )  # fmt: skip
+        nodes = {name: Node(metadata=Metadata(name=name)) for name in names}
+        fleet = FakeFleet(policy, nodes, self.healths, observe_health=self.observe, taints_idle=self.idle)
+        self.notices = fleet.notices
+        replica = Replica(may_write=lambda: self.leads, now=lambda: self.now)
+        self.planner = FleetPlanner(client, fleet, replica, self.metrics, interval_s=0.001)
 
     def health(self, name: str, version: int = 1, **spec: Any) -> NodeHealth:
         raw = {

@@ -2,20 +2,20 @@
 
 import msgspec
 import pytest
-from tests.tainter.one_proved_node import COSTS, ProvedNode, just_tainted
+from tests.tainter.verification.proved_node import COSTS, ProvedNode, just_tainted
 
 from muster_kube.api.objects import Taint
 from muster_kube.api.times import seconds
 from muster_kube.nodehealth import CheckRequest, NodeHealthSpec
-from muster_tainter.faults.decision_context import Surroundings
+from muster_tainter.faults.decision_context import DecisionContext
 from muster_tainter.faults.desired_state import decide
 from muster_tainter.faults.node_record import OPEN_LIMIT
-from muster_tainter.faults.node_report import Unusable
-from muster_tainter.faults.policy_match import wanted
-from muster_tainter.faults.verification_attempts import ANNOTATION, Tried, bounded
+from muster_tainter.faults.node_report import UnusableHealth
+from muster_tainter.faults.policy_match import match_policy
+from muster_tainter.faults.verification_attempts import ANNOTATION, VerificationAttempts, limit_attempts
 from muster_tainter.policy.recovery import MANAGER, Proof, ProofCheck
-from muster_tainter.verification.node_plan import AT_ONCE, EXPIRES_S, Ask, Proving, chosen, prove
-from muster_tainter.verification.text import proof_lines
+from muster_tainter.verification.node_plan import AT_ONCE, EXPIRES_S, NodePlan, ProofToRequest, choose_nodes, plan_node
+from muster_tainter.verification.text import format_proof
 
 THEIRS = CheckRequest(id="ann-1", checks=("dcgm",), by="ann")
 
@@ -101,7 +101,7 @@ def test_a_withheld_node_proves_itself_as_well() -> None:
     node = ProvedNode()
     node.fails()
     assert node.node is not None
-    paused = Surroundings(withhold="paused: by ann")
+    paused = DecisionContext(withhold="paused: by ann")
     node.node = decide(node.node, node.health, node.policy, node.now, {}, paused).applied(node.node)
     assert not node.tainted
     node.now += 61.0
@@ -218,28 +218,28 @@ def test_a_light_proof_is_asked_for_beside_a_job() -> None:
     assert [request.checks for request in node.asked()] == [("remapped",)]
 
 
-def ask(since: float, *, heavy: bool) -> Ask:
-    return Ask(ProofCheck(("dcgm" if heavy else "ib",), Proof(), new_boot=False), 0, since, heavy)
+def ask(since: float, *, heavy: bool) -> ProofToRequest:
+    return ProofToRequest(ProofCheck(("dcgm" if heavy else "ib",), Proof(), new_boot=False), 0, since, heavy)
 
 
 def test_heavy_proofs_of_a_rack_are_bounded_and_who_has_waited_longest_comes_first() -> None:
-    fleet = [Proving(f"n{number}", asks=(ask(100.0 - number, heavy=True),)) for number in range(6)]
-    assert set(chosen(fleet, 2)) == {"n5", "n4"}
-    fleet[0] = Proving("n0", heavy=True)
-    assert set(chosen(fleet, 2)) == {"n5"}
-    fleet[1] = Proving("n1", heavy=True)
-    assert chosen(fleet, 2) == {}
+    fleet = [NodePlan(f"n{number}", asks=(ask(100.0 - number, heavy=True),)) for number in range(6)]
+    assert set(choose_nodes(fleet, 2)) == {"n5", "n4"}
+    fleet[0] = NodePlan("n0", heavy=True)
+    assert set(choose_nodes(fleet, 2)) == {"n5"}
+    fleet[1] = NodePlan("n1", heavy=True)
+    assert choose_nodes(fleet, 2) == {}
 
 
 def test_light_proofs_need_no_place() -> None:
     light, heavy = ask(1.0, heavy=False), ask(2.0, heavy=True)
-    fleet = [Proving("n0", heavy=True), Proving("n1", asks=(light, heavy)), Proving("n2", asks=(light,))]
-    assert chosen(fleet, 1) == {"n1": (light,), "n2": (light,)}
+    fleet = [NodePlan("n0", heavy=True), NodePlan("n1", asks=(light, heavy)), NodePlan("n2", asks=(light,))]
+    assert choose_nodes(fleet, 1) == {"n1": (light,), "n2": (light,)}
 
 
 def test_a_node_that_has_a_place_may_be_asked_for_more() -> None:
     heavy = ask(2.0, heavy=True)
-    assert chosen([Proving("n0", heavy=True, asks=(heavy,))], 1) == {"n0": (heavy,)}
+    assert choose_nodes([NodePlan("n0", heavy=True, asks=(heavy,))], 1) == {"n0": (heavy,)}
 
 
 # words
@@ -247,7 +247,9 @@ def test_a_node_that_has_a_place_may_be_asked_for_more() -> None:
 
 def lines(node: ProvedNode) -> list[str]:
     [fault] = node.memory.open
-    return proof_lines(fault, wanted(fault, node.policy), node.health, node.now, hold_s=node.policy.hold_down.base)
+    return format_proof(
+        fault, match_policy(fault, node.policy), node.health, node.now, hold_s=node.policy.hold_down.base
+    )
 
 
 def test_what_is_asked_how_often_it_failed_and_when_it_is_asked_next_is_told(node: ProvedNode) -> None:
@@ -279,16 +281,19 @@ def test_a_healthy_node_asks_for_no_look() -> None:
 
 
 def test_a_nodehealth_that_cannot_be_read_is_let_alone(asked: ProvedNode) -> None:
-    made = prove(asked.node, Unusable("no"), asked.policy, asked.now, COSTS)
+    made = plan_node(asked.node, UnusableHealth("no"), asked.policy, asked.now, COSTS)
     assert not made.matters
 
 
 def test_of_no_proof_of_an_open_fault_is_it_forgotten_that_it_failed() -> None:
     """It would be asked for again at once, and again."""
-    assert len(bounded({f"{n:010x}": Tried(tries=1, asked=n) for n in range(OPEN_LIMIT)})) == OPEN_LIMIT
+    assert (
+        len(limit_attempts({f"{n:010x}": VerificationAttempts(tries=1, asked=n) for n in range(OPEN_LIMIT)}))
+        == OPEN_LIMIT
+    )
 
 
 def test_tries_of_many_proofs_are_bounded() -> None:
-    kept = bounded({f"{n:010x}": Tried(tries=1, asked=n) for n in range(OPEN_LIMIT + 24)})
+    kept = limit_attempts({f"{n:010x}": VerificationAttempts(tries=1, asked=n) for n in range(OPEN_LIMIT + 24)})
     assert len(kept) == OPEN_LIMIT
     assert min(each.asked for each in kept.values()) == 24

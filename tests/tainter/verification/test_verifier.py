@@ -8,17 +8,18 @@ from typing import Any
 import msgspec
 import pytest
 from tests.kube.conftest import Asked, Drop, FakeApi, Reply, Wire
-from tests.tainter.one_proved_node import COSTS, ProvedNode
+from tests.tainter.fake_fleet import FakeFleet
+from tests.tainter.verification.proved_node import COSTS, ProvedNode
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
 from muster_kube.api.objects import Node
 from muster_kube.nodehealth import PATH, CheckRequest, NodeHealth
-from muster_tainter.faults.desired_state import Notice
 from muster_tainter.faults.verification_attempts import ANNOTATION
-from muster_tainter.metrics import Metrics
+from muster_tainter.fleet.replica import Replica
+from muster_tainter.metrics import TainterMetrics
 from muster_tainter.policy.recovery import MANAGER
-from muster_tainter.verification.verifier import Prover, is_heavy
+from muster_tainter.verification.verifier import Verifier, is_heavy
 
 POLICY = """
 rules: [{name: all, action: taint, proof: {retry: 10m}}]
@@ -30,14 +31,25 @@ EMPTY = Reply(200, {"kind": "List", "metadata": {"resourceVersion": "1"}, "items
 THEIRS = CheckRequest(id="ann-1", checks=("dcgm",), params={"dcgm.level": "2"}, by="ann")
 
 
+class ProvedFleet(FakeFleet):
+    """Each node as its own model has it."""
+
+    proved: dict[str, ProvedNode]
+
+    def node(self, name: str) -> Node | None:
+        return self.proved[name].node
+
+    def health_of(self, name: str) -> NodeHealth:
+        return self.proved[name].health
+
+
 class Bench:
-    """A prover over a few faulty nodes, and the API server that it writes to."""
+    """A verifier over a few faulty nodes, and the API server that it writes to."""
 
     def __init__(self, api: FakeApi, client: KubeClient, names: list[str], check: str) -> None:
         self.api = api
         self.nodes: dict[str, ProvedNode] = {}
-        self.notices: list[tuple[str, Notice]] = []
-        self.metrics = Metrics()
+        self.metrics = TainterMetrics()
         self.leads = True
         self.idle = asyncio.Event()
         self.idle.set()
@@ -48,20 +60,20 @@ class Bench:
             node.decide()
             node.now += 61.0
             api.on("PATCH", f"{PATH}/{name}", self.take)
-        self.prover = Prover(
-            client, lambda: self.nodes[names[0]].policy, self.metrics,
-            node=self.node, health=lambda name: self.nodes[name].health, names=self.nodes.keys, observe=self.observe,
-            tell=lambda node, notice: self.notices.append((node.metadata.name, notice)),
-            may_write=lambda: self.leads, idle=self.idle, costs=COSTS, now=lambda: self.nodes[names[0]].now,
-            interval_s=0.001,
-        )  # fmt: skip
-
-    def node(self, name: str) -> Node | None:
-        return self.nodes[name].node
+        fleet = ProvedFleet(
+            self.nodes[names[0]].policy,
+            healths={name: node.health for name, node in self.nodes.items()},
+            observe_health=self.observe,
+            taints_idle=self.idle,
+        )
+        fleet.proved = self.nodes
+        self.notices = fleet.notices
+        replica = Replica(may_write=lambda: self.leads, now=lambda: self.nodes[names[0]].now)
+        self.verifier = Verifier(client, fleet, replica, self.metrics, costs=COSTS, interval_s=0.001)
 
     def observe(self, health: NodeHealth) -> None:
         self.nodes[health.metadata.name].health = health
-        self.prover.note(health.metadata.name)
+        self.verifier.note(health.metadata.name)
 
     def taken(self, asked: Asked) -> NodeHealth:
         """The object as the server has it after a write."""
@@ -87,7 +99,7 @@ class Bench:
     def answer(self, name: str, verdict: str, reason: str = "") -> None:
         self.nodes[name].answer(verdict, reason)
         self.nodes[name].decide()
-        self.prover.note(name)
+        self.verifier.note(name)
 
     def writes(self) -> list[tuple[str, dict[str, Any]]]:
         return [(asked.path.rpartition("/")[2], json.loads(asked.body)) for asked in self.api.asked_for("PATCH")]
@@ -114,11 +126,11 @@ async def bench() -> AsyncIterator[Any]:
         def start(*names: str, check: str = "pciebw", run: bool = True) -> Bench:
             made = Bench(api, client, list(names), check)
             if run:
-                running.append(asyncio.create_task(made.prover.run()))
+                running.append(asyncio.create_task(made.verifier.run()))
             return made
 
         def go(made: Bench) -> asyncio.Task[None]:
-            running.append(asyncio.create_task(made.prover.run()))
+            running.append(asyncio.create_task(made.verifier.run()))
             return running[-1]
 
         start.go = go  # type: ignore[attr-defined]
@@ -211,12 +223,12 @@ async def test_a_write_whose_answer_is_lost_keeps_its_place(bench: Any) -> None:
     bench.go(b)
     await b.until(b.writes)
     for _ in range(3):  # rounds later the second node still has to wait: the first one may have been asked
-        b.prover.note("n2")
-        await b.until(lambda: not b.prover.rounds.changed)
+        b.verifier.note("n2")
+        await b.until(lambda: not b.verifier.rounds.changed)
     assert {name for name, _ in b.writes()} == {"n1"}
     b.nodes["n1"].now += 61.0  # the watch would have told by now
     b.api.on("PATCH", f"{PATH}/n1", b.take)
-    await b.until(lambda: b.prover.note("n2") or b.asked("n1"))
+    await b.until(lambda: b.verifier.note("n2") or b.asked("n1"))
 
 
 @pytest.mark.parametrize("status", [403, 422, 429, 500])
@@ -229,7 +241,7 @@ async def test_a_server_that_says_no_is_asked_again_later(bench: Any, status: in
     if status in (422, 500):
         await b.until(lambda: b.value("muster_tainter_write_errors_total", what="proof", reason="Nope"))
         b.nodes["n1"].now += 61.0
-    await b.until(lambda: b.prover.note("n1") or b.asked("n1"))
+    await b.until(lambda: b.verifier.note("n1") or b.asked("n1"))
 
 
 async def test_a_node_that_takes_no_request_holds_up_no_other(bench: Any) -> None:
@@ -237,7 +249,7 @@ async def test_a_node_that_takes_no_request_holds_up_no_other(bench: Any) -> Non
     full = {"kind": "Status", "reason": "Invalid", "message": "spec.requests: Too many: 17: must have at most 16 items"}
     b.api.on("PATCH", f"{PATH}/n1", Reply(422, full))
     bench.go(b)
-    await b.until(lambda: b.prover.note("n1") or b.asked("n2"))
+    await b.until(lambda: b.verifier.note("n1") or b.asked("n2"))
     assert [name for name, _ in b.writes()] == ["n1", "n2"]
 
 
@@ -249,7 +261,7 @@ async def test_what_was_decided_on_an_older_version_is_decided_again(bench: Any)
     await b.until(b.writes)
     node = b.nodes["n1"]
     node.change()
-    b.prover.note("n1")
+    b.verifier.note("n1")
     await b.until(lambda: b.asked("n1"))
     assert b.writes()[-1][1]["metadata"]["resourceVersion"] == str(int(node.health.metadata.resource_version) - 1)
 
@@ -265,7 +277,7 @@ async def test_a_new_leader_sees_what_was_asked_before_it_asks(bench: Any) -> No
     b.api.on("GET", PATH, Reply(500, {}), page)
     bench.go(b)
     await b.until(lambda: b.asked("n2"))
-    await b.until(lambda: not b.prover.rounds.changed)
+    await b.until(lambda: not b.verifier.rounds.changed)
     assert b.api.asked_for("GET", PATH)[0].query == {"labelSelector": LABEL}
     assert b.writes() == []
 
@@ -274,9 +286,9 @@ async def test_who_no_longer_leads_writes_nothing(bench: Any) -> None:
     b = bench("n1", run=False)
     b.leads = False
     bench.go(b)
-    await b.until(lambda: b.prover._provings)
-    b.prover.note("n1")
-    await b.until(lambda: not b.prover.rounds.changed)
+    await b.until(lambda: b.verifier._plans)
+    b.verifier.note("n1")
+    await b.until(lambda: not b.verifier.rounds.changed)
     assert b.writes() == []
 
 
@@ -307,9 +319,9 @@ async def test_a_node_without_a_fault_costs_nothing(bench: Any) -> None:
     metadata = msgspec.structs.replace(node.node.metadata, annotations={})
     node.node = msgspec.structs.replace(node.node, metadata=metadata)
     bench.go(b)
-    b.prover.note("n1")
-    await b.until(lambda: b.api.asked_for("GET", PATH) and not b.prover.rounds.changed)
-    assert b.prover._provings == {}
+    b.verifier.note("n1")
+    await b.until(lambda: b.api.asked_for("GET", PATH) and not b.verifier.rounds.changed)
+    assert b.verifier._plans == {}
     assert b.writes() == []
 
 

@@ -3,15 +3,17 @@
 from typing import Any
 
 import msgspec
+from tests.tainter.fake_fleet import FakeFleet
 
 from muster_kube.api.objects import Metadata, Node, NodeCondition, NodeStatus, Taint
 from muster_kube.api.times import rfc3339_whole
 from muster_kube.nodehealth import ClearedFault, NodeHealth, NodeHealthStatus, ReportedFinding
-from muster_tainter.agents.liveness import Silences
+from muster_tainter.agents.liveness import AgentLiveness
 from muster_tainter.agents.pods import AgentPod, slim_agent_pod
-from muster_tainter.faults.decision_context import Surroundings
-from muster_tainter.faults.desired_state import CONDITION, HEALTH_LABEL, Decision, decide
-from muster_tainter.faults.external_findings import Outside
+from muster_tainter.faults.decision_context import DecisionContext
+from muster_tainter.faults.desired_state import HEALTH_LABEL, Decision, decide
+from muster_tainter.faults.wording import CONDITION
+from muster_tainter.fleet.replica import Replica
 from muster_tainter.policy.file import parse_policy
 from muster_tainter.policy.rules import SILENT, Policy
 
@@ -22,7 +24,7 @@ TAINT = "rules: []\ndeadMan: {action: taint}\n"
 UNKNOWN = Taint(key="muster.dev/unknown", value="true", effect="NoSchedule")
 
 
-class Fleet:
+class FleetOfAgents:
     """Nodes, NodeHealths and agents' pods as values; ``decide`` carries out what is decided, as the leader does."""
 
     def __init__(self, policy: str = EVENT) -> None:
@@ -42,15 +44,14 @@ class Fleet:
 
     def restart(self) -> None:
         """Another process, with nothing in memory; it lists what is there."""
-        self.outside = Outside(lambda _: None)
-        self.silences = Silences(
-            lambda: self.policy, node=self.nodes.get, nodes=lambda: self.nodes, health=self.healths.get,
-            found=self.outside.found, over=self.outside.over, wake=lambda: None,
-            now=lambda: self.now, clock=lambda: self.time,
-        )  # fmt: skip
+        fleet = FakeFleet(self.policy, self.nodes, self.healths)
+        fleet.policy = lambda: self.policy  # type: ignore[method-assign]  # tests change it
+        self.outside = fleet.external_findings
+        replica = Replica(may_write=lambda: True, now=lambda: self.now, clock=lambda: self.time)
+        self.liveness = AgentLiveness(fleet, replica, wake=lambda: None)
         for key, pod in self.pods.items():
-            self.silences.pod_changed(key, None, pod)
-        self.silences.begin()
+            self.liveness.pod_changed(key, None, pod)
+        self.liveness.start()
         self.look()
 
     def add(self, *names: str, reported: bool = True, ready: bool | None = True, **fields: Any) -> None:
@@ -62,7 +63,7 @@ class Fleet:
             self.healths[name] = NodeHealth(metadata=made, status=status)
             if ready is not None:
                 self.pod(name, ready=ready)
-            self.silences.look(name)
+            self.liveness.look(name)
         self.look()
 
     def pod(self, node: str, *, ready: bool, since: float | None = None) -> None:
@@ -81,16 +82,16 @@ class Fleet:
         }
         old, new = self.pods.get(key), slim_agent_pod(msgspec.convert(raw, AgentPod))
         self.pods[key] = new
-        self.silences.pod_changed(key, old, new)
+        self.liveness.pod_changed(key, old, new)
         self.look()
 
     def delete_pod(self, node: str) -> None:
         key = f"muster/agent-{node}"
-        self.silences.pod_changed(key, self.pods.pop(key), None)
+        self.liveness.pod_changed(key, self.pods.pop(key), None)
         self.look()
 
     def look(self) -> float | None:
-        return self.silences.round(sees=self.sees)
+        return self.liveness.find_silent(sees=self.sees)
 
     def wait(self, seconds_: float) -> None:
         """Time passes; whatever time alone brings about happens when it is due."""
@@ -114,7 +115,7 @@ class Fleet:
     def decide(self, name: str, withhold: str = "") -> Decision:
         """Decided, written, and told."""
         outside, over = self.outside.of(name)
-        around = Surroundings(withhold=withhold, outside=outside, over=over)
+        around = DecisionContext(withhold=withhold, external=outside, over=over)
         made = decide(self.nodes[name], self.healths[name], self.policy, self.now, None, around)
         node = made.applied(self.nodes[name])
         assert made.condition is not None
@@ -122,7 +123,7 @@ class Fleet:
         condition = msgspec.structs.replace(made.condition, last_transition_time=at)
         self.nodes[name] = msgspec.structs.replace(node, status=NodeStatus(conditions=(condition,)))
         self.reasons += [(name, notice.reason) for notice in made.notices]
-        self.silences.look(name)
+        self.liveness.look(name)
         self.look()
         return made
 

@@ -10,9 +10,16 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from muster_kube.api.objects import Metadata, Node
 from muster_kube.api.times import rfc3339_whole, seconds
 from muster_kube.nodehealth import AgentIdentity, NodeHealth, NodeHealthSpec, NodeHealthStatus, RequestAnswer
-from muster_tainter.faults.check_history import ANNOTATION, asked, encode, finished, note_answer, past_of
+from muster_tainter.faults.check_history import (
+    ANNOTATION,
+    encode_history,
+    final_answer,
+    note_answer,
+    pending_request,
+    read_history,
+)
 from muster_tainter.policy.file import parse_policy
-from muster_tainter.verification.fleet_plan import Plan, Step, plan, request_for, standing_of
+from muster_tainter.verification.fleet_plan import FleetPlan, PlanStep, node_test_state, plan_fleet, request_for
 
 NAMES = [f"n{number}" for number in range(7)]
 CHECKS = ("pciebw", "gpumem")
@@ -53,13 +60,13 @@ class Fleet(RuleBasedStateMachine):
 
     # the leader, whichever it is
 
-    def made(self) -> Plan:
-        fleet = [standing_of(self.nodes[name], health, POLICY) for name, health in self.healths.items()]
-        return plan(fleet, POLICY, self.now, limit_s=lambda _: LIMIT_S)
+    def made(self) -> FleetPlan:
+        fleet = [node_test_state(self.nodes[name], health, POLICY) for name, health in self.healths.items()]
+        return plan_fleet(fleet, POLICY, self.now, limit_s=lambda _: LIMIT_S)
 
-    def write(self, step: Step) -> None:
+    def write(self, step: PlanStep) -> None:
         health = self.healths[step.node]
-        past = past_of(health)
+        past = read_history(health)
         requests = ()
         if step.check:
             self.serial += 1
@@ -68,7 +75,7 @@ class Fleet(RuleBasedStateMachine):
             past = note_answer(
                 past, health, step.end, step.answer, pause_s=POLICY.testing.pause, now=self.now, new=False
             )
-        metadata = msgspec.structs.replace(health.metadata, annotations={ANNOTATION: encode(past)})
+        metadata = msgspec.structs.replace(health.metadata, annotations={ANNOTATION: encode_history(past)})
         self.healths[step.node] = msgspec.structs.replace(
             health, metadata=metadata, spec=NodeHealthSpec(requests=requests)
         )
@@ -86,10 +93,10 @@ class Fleet(RuleBasedStateMachine):
         for step in made.steps:
             self.write(step)
 
-    def longest_waiting_are_first(self, made: Plan) -> None:
+    def longest_waiting_are_first(self, made: FleetPlan) -> None:
         """No node of a pool that is passed over has waited longer for what it is idle for."""
         chosen = {step.node: step.check for step in made.steps if step.check}
-        fleet = {name: standing_of(self.nodes[name], health, POLICY) for name, health in self.healths.items()}
+        fleet = {name: node_test_state(self.nodes[name], health, POLICY) for name, health in self.healths.items()}
         late = self.now - POLICY.testing.coverage
 
         def turn(name: str, check: str | None = None) -> tuple[int, float]:
@@ -108,7 +115,7 @@ class Fleet(RuleBasedStateMachine):
 
     @rule(name=nodes, verdict=st.sampled_from(["PASS", "FAIL", "UNKNOWN", "Busy"]))
     def an_agent_answers(self, name: str, verdict: str) -> None:
-        request = asked(self.healths[name])
+        request = pending_request(self.healths[name])
         if request is not None:
             busy = verdict == "Busy"
             answer = RequestAnswer(
@@ -161,13 +168,13 @@ class Fleet(RuleBasedStateMachine):
         for health in self.healths.values():
             assert not health.status.due
             assert not health.spec.requests
-            assert all(seconds(past_of(health).checks[check].at) >= int(begun) for check in CHECKS)
+            assert all(seconds(read_history(health).checks[check].at) >= int(begun) for check in CHECKS)
 
     # what always holds
 
     @invariant()
     def never_more_than_the_cap(self) -> None:
-        testing = [name for name, health in self.healths.items() if asked(health) is not None]
+        testing = [name for name, health in self.healths.items() if pending_request(health) is not None]
         assert len(testing) <= CAP
         assert len([name for name in testing if name in IN_POOL]) <= POOL_CAP
 
@@ -179,7 +186,7 @@ class Fleet(RuleBasedStateMachine):
     def nothing_stays_asked_for_ever(self) -> None:
         for name, health in self.healths.items():
             for request in health.spec.requests:
-                over = finished(health, request) is not None or self.now > seconds(request.expires) + LIMIT_S
+                over = final_answer(health, request) is not None or self.now > seconds(request.expires) + LIMIT_S
                 ended = {step.node for step in self.made().steps if step.end is not None}
                 assert (name in ended) or not over
 

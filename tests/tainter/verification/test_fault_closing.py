@@ -1,11 +1,11 @@
 """What closes which faults: a proof, a new boot, the driver, a person; and what is cleared with them."""
 
 import pytest
-from tests.tainter.one_proved_node import GPU, ProvedNode, just_tainted
+from tests.tainter.verification.proved_node import GPU, ProvedNode, just_tainted
 
 from muster_kube.nodehealth import ClearEntry, NodeHealthSpec
 from muster_tainter.faults.desired_state import decide
-from muster_tainter.faults.policy_match import wanted
+from muster_tainter.faults.policy_match import match_policy
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ def test_a_finding_that_its_agent_has_closed_is_not_cleared(asked: ProvedNode) -
 def take_taints_off(node: ProvedNode) -> None:
     """As a person does with kubectl."""
     assert node.node is not None
-    released = {wanted(fault, node.policy).taint: "ann" for fault in node.memory.open}
+    released = {match_policy(fault, node.policy).taint: "ann" for fault in node.memory.open}
     by_hand = {taint: who for taint, who in released.items() if taint is not None}
     node.node = decide(node.node, node.health, node.policy, node.now, by_hand).applied(node.node)
     node.settle()

@@ -1,22 +1,22 @@
 """Which silences are believed: over restarts, outages, clocks that leap, and the loss of most agents at once."""
 
 import pytest
-from tests.tainter.silent_agents import EVENT, GRACE_S, TAINT, Fleet
+from tests.tainter.agents.fleet_of_agents import EVENT, GRACE_S, TAINT, FleetOfAgents
 
 from muster_tainter.agents.liveness import SETTLE_S
 
 
 @pytest.fixture
-def fleet() -> Fleet:
-    return Fleet()
+def fleet() -> FleetOfAgents:
+    return FleetOfAgents()
 
 
 @pytest.fixture
-def tainting() -> Fleet:
-    return Fleet(TAINT)
+def tainting() -> FleetOfAgents:
+    return FleetOfAgents(TAINT)
 
 
-def test_the_grace_goes_on_over_a_change_of_the_leader(fleet: Fleet) -> None:
+def test_the_grace_goes_on_over_a_change_of_the_leader(fleet: FleetOfAgents) -> None:
     fleet.add("n1", "n2")
     fleet.pod("n1", ready=False)
     fleet.wait(GRACE_S - 150)
@@ -29,7 +29,7 @@ def test_the_grace_goes_on_over_a_change_of_the_leader(fleet: Fleet) -> None:
 
 @pytest.mark.parametrize("policy", [EVENT, TAINT])
 def test_another_leader_finds_a_told_silence_told(policy: str) -> None:
-    fleet = Fleet(policy)
+    fleet = FleetOfAgents(policy)
     fleet.add("n1", "n2", "n3", "n4", "n5")
     fleet.wait(10)
     fleet.delete_pod("n1")  # nothing in the cluster says since when
@@ -42,7 +42,7 @@ def test_another_leader_finds_a_told_silence_told(policy: str) -> None:
     assert fleet.label("n1") == "unknown"
 
 
-def test_an_agent_that_came_back_while_no_tainter_ran_is_back(tainting: Fleet) -> None:
+def test_an_agent_that_came_back_while_no_tainter_ran_is_back(tainting: FleetOfAgents) -> None:
     fleet = tainting
     fleet.add("n1", "n2", "n3", "n4", "n5")
     fleet.pod("n1", ready=False)
@@ -57,7 +57,7 @@ def test_an_agent_that_came_back_while_no_tainter_ran_is_back(tainting: Fleet) -
     assert fleet.label("n1") == "pass"
 
 
-def test_a_tainter_that_has_just_started_declares_nobody_silent(fleet: Fleet) -> None:
+def test_a_tainter_that_has_just_started_declares_nobody_silent(fleet: FleetOfAgents) -> None:
     fleet.add(*(f"n{i}" for i in range(4)))
     fleet.pod("n0", ready=False)
     fleet.wait(GRACE_S - 10)
@@ -68,7 +68,7 @@ def test_a_tainter_that_has_just_started_declares_nobody_silent(fleet: Fleet) ->
     assert fleet.finding("n0") is not None
 
 
-def test_an_outage_of_the_api_server_declares_nobody_silent(fleet: Fleet) -> None:
+def test_an_outage_of_the_api_server_declares_nobody_silent(fleet: FleetOfAgents) -> None:
     names = [f"n{i}" for i in range(5)]
     fleet.add(*names)
     fleet.wait(100)
@@ -79,14 +79,14 @@ def test_an_outage_of_the_api_server_declares_nobody_silent(fleet: Fleet) -> Non
         fleet.pod(name, ready=False, since=fleet.now - 2 * GRACE_S)
     fleet.wait(GRACE_S - 1)
     assert [name for name in names if fleet.finding(name)] == []
-    assert fleet.silences.incident is None
+    assert fleet.liveness.outage is None
     for name in names:
         fleet.pod(name, ready=True)
     fleet.wait(2 * GRACE_S)
     assert [name for name in names if fleet.finding(name)] == []
 
 
-def test_a_tainter_that_starts_at_the_end_of_an_outage_waits_for_the_agents(fleet: Fleet) -> None:
+def test_a_tainter_that_starts_at_the_end_of_an_outage_waits_for_the_agents(fleet: FleetOfAgents) -> None:
     fleet.add("n1", "n2", "n3")
     fleet.wait(100)
     for name in ("n1", "n2", "n3"):
@@ -101,7 +101,7 @@ def test_a_tainter_that_starts_at_the_end_of_an_outage_waits_for_the_agents(flee
     assert fleet.finding("n1") is None
 
 
-def test_a_wall_clock_that_leaps_makes_nobody_silent(fleet: Fleet) -> None:
+def test_a_wall_clock_that_leaps_makes_nobody_silent(fleet: FleetOfAgents) -> None:
     fleet.add("n1", "n2")
     fleet.pod("n1", ready=False)
     fleet.wait(10)
@@ -114,7 +114,7 @@ def test_a_wall_clock_that_leaps_makes_nobody_silent(fleet: Fleet) -> None:
 
 @pytest.mark.parametrize("policy", [EVENT, TAINT])
 def test_most_agents_silent_at_once_are_one_incident_and_nobodys_own_news(policy: str) -> None:
-    fleet = Fleet(policy)
+    fleet = FleetOfAgents(policy)
     names = [f"n{i}" for i in range(50)]
     fleet.add(*names)
     fleet.decide_all()
@@ -122,10 +122,8 @@ def test_most_agents_silent_at_once_are_one_incident_and_nobodys_own_news(policy
         fleet.wait(1)
         fleet.pod(name, ready=False)
     fleet.wait(2 * GRACE_S)
-    assert fleet.silences.incident is not None
-    assert fleet.silences.incident_text(fleet.silences.incident).startswith(
-        "26 of 50 agents are silent, the first since"
-    )
+    assert fleet.liveness.outage is not None
+    assert fleet.liveness.outage_text(fleet.liveness.outage).startswith("26 of 50 agents are silent, the first since")
     fleet.decide_all()
     assert fleet.reasons == []
     assert [name for name in names if fleet.nodes[name].spec.taints] == []
@@ -133,24 +131,24 @@ def test_most_agents_silent_at_once_are_one_incident_and_nobodys_own_news(policy
     assert fleet.condition("n3").reason == "AgentSilent"
 
 
-def test_another_leader_finds_the_incident_as_it_is(fleet: Fleet) -> None:
+def test_another_leader_finds_the_incident_as_it_is(fleet: FleetOfAgents) -> None:
     names = [f"n{i}" for i in range(10)]
     fleet.add(*names)
     for name in names:
         fleet.delete_pod(name)
     fleet.wait(GRACE_S)
     fleet.decide_all()
-    began = fleet.silences.incident
+    began = fleet.liveness.outage
     assert began is not None
-    assert fleet.silences.incident_text(began).endswith("(settings agent_namespace, agent_selector)")
+    assert fleet.liveness.outage_text(began).endswith("(settings agent_namespace, agent_selector)")
     fleet.wait(1000)
     fleet.restart()
     assert [name for name in names if fleet.decide(name).writes] == []
-    assert fleet.silences.incident is not None
-    assert fleet.silences.incident.began == began.began
+    assert fleet.liveness.outage is not None
+    assert fleet.liveness.outage.began == began.began
 
 
-def test_who_is_still_silent_when_the_others_are_long_back_is_told_of(fleet: Fleet) -> None:
+def test_who_is_still_silent_when_the_others_are_long_back_is_told_of(fleet: FleetOfAgents) -> None:
     names = [f"n{i}" for i in range(10)]
     fleet.add(*names)
     fleet.decide_all()
@@ -165,6 +163,6 @@ def test_who_is_still_silent_when_the_others_are_long_back_is_told_of(fleet: Fle
     assert fleet.reasons == []
     fleet.wait(GRACE_S)
     fleet.decide_all()
-    assert fleet.silences.incident is None
+    assert fleet.liveness.outage is None
     assert fleet.told() == ["n0", "n1"]
     assert [name for name in names if fleet.label(name) == "unknown"] == ["n0", "n1"]

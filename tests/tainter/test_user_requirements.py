@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.kube.conftest import FakeApi, Reply, Stream, Wire
-from tests.tainter.one_proved_node import ProvedNode
+from tests.tainter.verification.proved_node import ProvedNode
 from tests.tainter.verification.test_fleet_plan import answer, asks, health, last, ours, planned
 
 from muster_cli.__main__ import main
@@ -20,13 +20,14 @@ from muster_kube.api.config import ClusterConfig
 from muster_kube.api.objects import Metadata, Node, Taint
 from muster_kube.nodehealth import PATH, ClearEntry, NodeHealth, ReportedFinding
 from muster_tainter.controller import Tainter
-from muster_tainter.events.affected_pods import concerns_of, message
-from muster_tainter.explain.node import lines, story
-from muster_tainter.explain.replay import Outcome, Replay
-from muster_tainter.faults.decision_context import Surroundings
-from muster_tainter.faults.desired_state import Decision, decide, recall
+from muster_tainter.events.affected_pods import find_concerns, format_message
+from muster_tainter.explain.node import explain_node, format_explanation
+from muster_tainter.explain.replay import PolicyReplay, ReplayOutcome
+from muster_tainter.faults.decision_context import DecisionContext
+from muster_tainter.faults.desired_state import Decision, decide, recall_record
 from muster_tainter.faults.node_record import ANNOTATION
-from muster_tainter.metrics import Metrics
+from muster_tainter.fleet.replica import Connections, Replica
+from muster_tainter.metrics import TainterMetrics
 from muster_tainter.policy.file import LivePolicy, default_policy_text, load_policy
 from muster_tainter.policy.rules import SILENT, Policy
 
@@ -40,8 +41,8 @@ PolicyOf = Callable[[str], Policy]
 
 def settled(node: Node, health: NodeHealth, policy: Policy = SHIPPED, now: float = T0, **around: Any) -> Node:
     """The Node once what was decided is written; a second look finds nothing more to do."""
-    made = decide(node, health, policy, now, {}, Surroundings(**around)).applied(node)
-    assert not decide(made, health, policy, now, {}, Surroundings(**around)).writes
+    made = decide(node, health, policy, now, {}, DecisionContext(**around)).applied(node)
+    assert not decide(made, health, policy, now, {}, DecisionContext(**around)).writes
     return made
 
 
@@ -49,15 +50,15 @@ def keys(node: Node) -> list[str]:
     return [taint.key for taint in node.spec.taints]
 
 
-def fleet(policy: Policy, count: int, **labels: str) -> Replay:
-    return Replay(policy, [Node(metadata=Metadata(name=f"n{n}", labels=labels)) for n in range(count)])
+def fleet(policy: Policy, count: int, **labels: str) -> PolicyReplay:
+    return PolicyReplay(policy, [Node(metadata=Metadata(name=f"n{n}", labels=labels)) for n in range(count)])
 
 
 def of(name: str, health: NodeHealth) -> NodeHealth:
     return msgspec.structs.replace(health, metadata=Metadata(name=name))
 
 
-def tainted_at(outcome: Outcome) -> list[tuple[str, float]]:
+def tainted_at(outcome: ReplayOutcome) -> list[tuple[str, float]]:
     return [(spell.node, spell.since - T0) for spell in sorted(outcome.spells, key=lambda spell: spell.since)]
 
 
@@ -77,7 +78,9 @@ async def test_wish_1_what_the_watch_brings_is_one_patch_away_from_the_taint(mak
     async with KubeClient(
         ClusterConfig(origin="test", server=f"http://127.0.0.1:{api.port}"), timeout_s=30.0
     ) as client:
-        tainter = Tainter(client, lambda: SHIPPED, Metrics(), may_write=lambda: True)
+        tainter = Tainter(
+            Connections.shared(client), lambda: SHIPPED, Replica(may_write=lambda: True), TainterMetrics()
+        )
         running = asyncio.gather(tainter.watch(), tainter.lead())
         await Wire.until(lambda: bool(api.asked_for("PATCH", "/api/v1/nodes/n1")))
         about_it = [asked.method for asked in api.asked if "/n1" in asked.path]
@@ -169,7 +172,7 @@ def test_wish_5_each_cause_has_its_own_taint_with_evidence_that_comes_and_goes_a
     gpu, nic = make.finding(), make.finding("LinkDown", 2, component="nic/mlx5_0", message="port 1: no carrier")
     node = settled(make.node(), make.health(gpu, nic), policy_of(TWO))
     assert keys(node) == ["example.com/gpu", "example.com/nic"]
-    assert {(fault.rule, fault.message) for fault in recall(node).open} == {
+    assert {(fault.rule, fault.message) for fault in recall_record(node).open} == {
         ("gpus", gpu.message), ("nics", "port 1: no carrier")}  # fmt: skip
     over = make.cleared(occurrence=2, reason="LinkDown", component="nic/mlx5_0")
     node = settled(node, make.health(gpu, cleared=(over,)), policy_of(TWO))
@@ -199,7 +202,7 @@ def test_wish_7_a_node_without_a_fresh_verdict_is_unknown_and_by_policy_unschedu
     )
     node = settled(make.node(), make.health(), policy)
     assert node.metadata.labels["muster.dev/health"] == "pass"
-    node = settled(node, make.health(), policy, outside={SILENT: silent})
+    node = settled(node, make.health(), policy, external={SILENT: silent})
     assert (node.metadata.labels["muster.dev/health"], keys(node)) == ("unknown", taints)
     back = {SILENT: (make.cleared("source", component="host", reason="AgentSilent"),)}
     node = settled(node, make.health(), policy, T0 + 60, over=back)
@@ -245,7 +248,7 @@ def test_wish_9_a_policy_is_tried_on_logs_of_the_past(tmp_path: Path, capsys: An
 def test_wish_10_the_chain_of_evidence_is_in_one_command_and_in_the_taints_annotation(make: Any) -> None:
     said = make.health(make.finding())
     node = settled(make.node(), said)
-    told = "\n".join(lines(story(node, said, SHIPPED, T0 + 60)))
+    told = "\n".join(format_explanation(explain_node(node, said, SHIPPED, T0 + 60)))
     annotation = node.metadata.annotations[ANNOTATION]
     for part in ("GPU has fallen off the bus", "gpu/0000:3b:00.0", "hardware", "2026-01-01T00:00:00Z"):
         assert part in told, told
@@ -290,7 +293,7 @@ def test_wish_14_one_policy_for_all_that_the_kernel_says(tmp_path: Path, capsys:
 def test_wish_15_a_job_is_told_of_its_nodes_fault_before_anything_is_evicted(make: Any, policy_of: PolicyOf) -> None:
     policy = policy_of("rules: [{name: hw, action: drain}]")
     decision: Decision = decide(make.node(), make.health(make.finding()), policy, T0)
-    text = message("n1", concerns_of(decision, policy, T0), "this pod runs")
+    text = format_message("n1", find_concerns(decision, policy, T0), "this pod runs")
     for part in ("node n1", "muster.dev/faulty", "rule hw", "fallen off the bus", "this pod runs", "evicted as"):
         assert part in text
 

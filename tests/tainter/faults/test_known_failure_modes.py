@@ -6,15 +6,15 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.tainter.one_proved_node import ProvedNode
+from tests.tainter.verification.proved_node import ProvedNode
 
 from muster_cli.__main__ import main
 from muster_kube.api.objects import ManagedMetadata, ManagedNode, Node, Taint
 from muster_kube.nodehealth import ClearEntry, NodeHealth
-from muster_tainter.faults.decision_context import Surroundings
-from muster_tainter.faults.desired_state import Decision, decide, recall, vanished
-from muster_tainter.faults.node_record import ANNOTATION, OPEN_LIMIT, SIZE_LIMIT, ours
-from muster_tainter.faults.taint_drift import Removal, removed_by
+from muster_tainter.faults.decision_context import DecisionContext
+from muster_tainter.faults.desired_state import Decision, decide, missing_taints, recall_record
+from muster_tainter.faults.node_record import ANNOTATION, OPEN_LIMIT, SIZE_LIMIT, as_our_taint
+from muster_tainter.faults.taint_drift import TaintRemoval, find_removers
 from muster_tainter.policy.file import load_policy, parse_policy
 from muster_tainter.policy.rules import Policy
 
@@ -25,8 +25,8 @@ CORDONED = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 
 def settled(node: Node, health: NodeHealth, policy: Policy = SHIPPED, now: float = T0, **around: Any) -> Node:
     """The Node once what was decided is written; a second look finds nothing more to do."""
-    made = decide(node, health, policy, now, {}, Surroundings(**around)).applied(node)
-    assert not decide(made, health, policy, now, {}, Surroundings(**around)).writes
+    made = decide(node, health, policy, now, {}, DecisionContext(**around)).applied(node)
+    assert not decide(made, health, policy, now, {}, DecisionContext(**around)).writes
     return made
 
 
@@ -59,7 +59,7 @@ class TestFalsePositives:
     def test_1423_2555_what_could_not_be_measured_takes_no_node(self, make: Any, reason: str) -> None:
         unknown = make.finding(reason, verdict="UNKNOWN", message="cannot connect to nv-hostengine")
         node = settled(make.node(), make.health(unknown))
-        assert (keys(node), recall(node).open) == ([], ())
+        assert (keys(node), recall_record(node).open) == ([], ())
 
 
 class TestNotClearing:
@@ -68,7 +68,7 @@ class TestNotClearing:
     def test_215_a_condition_of_another_agent_that_is_over_leaves_no_taint(self, make: Any) -> None:
         found = make.finding("KernelDeadlock", component="host", fault_class="reboot")
         key = ("condition", "host", "KernelDeadlock")
-        node = settled(make.node(), make.health(), outside={key: found})
+        node = settled(make.node(), make.health(), external={key: found})
         assert keys(node) == ["muster.dev/faulty"]
         over = make.cleared("source", component="host", reason="KernelDeadlock")
         assert keys(settled(node, make.health(), now=T0 + 60, over={key: (over,)})) == []
@@ -87,14 +87,14 @@ class TestNotClearing:
         said = make.health(make.finding())
         node = settled(make.node(), said)
         bare = msgspec.structs.replace(node, spec=msgspec.structs.replace(node.spec, taints=()))
-        missing = vanished(bare, SHIPPED)
-        seen = Removal(before=node.spec.taints, after=(), settled_s=60.0)
+        missing = missing_taints(bare, SHIPPED)
+        seen = TaintRemoval(before=node.spec.taints, after=(), settled_s=60.0)
         full = ManagedNode(metadata=ManagedMetadata(name="n1"))
-        by = removed_by(missing, seen, full, SHIPPED, "muster-tainter")
-        assert list(by) == [ours(make.faulty)]
+        by = find_removers(missing, seen, full, SHIPPED, "muster-tainter")
+        assert list(by) == [as_our_taint(make.faulty)]
         decision = decide(bare, said, SHIPPED, T0 + 60, by)
         free = decision.applied(bare)
-        assert (keys(free), free.metadata.labels.get("muster.dev/faulty"), recall(free).open) == ([], None, ())
+        assert (keys(free), free.metadata.labels.get("muster.dev/faulty"), recall_record(free).open) == ([], None, ())
         assert keys(settled(free, said, now=T0 + 90)) == []
 
     def test_1439_a_second_fault_s_taint_comes_and_the_first_one_s_goes(self, make: Any) -> None:
@@ -115,7 +115,10 @@ rules:
         node = settled(make.node(), make.health(said))
         clear = ClearEntry(check="dmesg", component="*", occurrence=3, by="ada", at="2026-01-01T00:00:00Z")
         node = settled(node, make.health(said, clear=(clear,)), now=T0 + 60)
-        assert (keys(node), [(closed.how, closed.by) for closed in recall(node).closed]) == ([], [("person", "ada")])
+        assert (keys(node), [(closed.how, closed.by) for closed in recall_record(node).closed]) == (
+            [],
+            [("person", "ada")],
+        )
 
     def test_1455_1317_the_taint_goes_by_a_test_of_what_failed_and_nothing_is_restarted(self) -> None:
         node = ProvedNode()
@@ -157,7 +160,7 @@ class TestFloods:
         ]
         decision = decide(make.node(), make.health(*kinds), SHIPPED, T0)
         node = decision.applied(make.node())
-        assert (len(recall(node).open), len(decision.taint_changes)) == (29, 1)
+        assert (len(recall_record(node).open), len(decision.taint_changes)) == (29, 1)
         for entries in (1, 1000, 800_000):
             more = [msgspec.structs.replace(found, count=entries) for found in kinds]
             again: Decision = decide(node, make.health(*more), SHIPPED, T0 + entries)
@@ -166,7 +169,7 @@ class TestFloods:
     def test_1120_more_faults_than_an_annotation_holds_are_counted(self, make: Any) -> None:
         many = [make.finding("Xid95", n, component=f"gpu/{n}", fault_class="reset") for n in range(1, 10_001)]
         node = settled(make.node(), make.health(*many))
-        faults = recall(node).open
+        faults = recall_record(node).open
         assert len(node.metadata.annotations[ANNOTATION].encode()) <= SIZE_LIMIT
         assert len(faults) <= OPEN_LIMIT + 1
         assert sum(fault.rest or 1 for fault in faults) == 10_000

@@ -4,15 +4,15 @@ from typing import Any, cast
 
 import pytest
 from prometheus_client import CollectorRegistry
+from tests.tainter.fake_fleet import FakeFleet
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import AlreadyExists, ApiError, ConfigError, Unreachable
-from muster_tainter.agents.liveness import Incident
+from muster_tainter.agents.liveness import AgentOutage
 from muster_tainter.agents.watcher import AgentWatch
-from muster_tainter.events.recorder import tell_policy
-from muster_tainter.faults.external_findings import Outside
-from muster_tainter.pause import tell_pause
-from muster_tainter.policy.file import parse_policy
+from muster_tainter.events.recorder import record_policy_event
+from muster_tainter.fleet.replica import AgentPodSelector, Replica
+from muster_tainter.pause import record_pause_event
 
 PATH = "/api/v1/namespaces/muster/events"
 
@@ -31,13 +31,10 @@ class Server:
 
 
 def watch(server: Server) -> AgentWatch:
-    outside = Outside(lambda _: None)
-    made = AgentWatch(
-        cast("KubeClient", server), "muster", "app=x", lambda: parse_policy("rules: []\n"), CollectorRegistry(),
-        node=lambda _: None, nodes=lambda: (), health=lambda _: None, found=outside.found, over=outside.over,
-        may_tell=lambda: True,
-    )  # fmt: skip
-    made._silences.incident = Incident(1.8e9)
+    replica = Replica(may_write=lambda: True)
+    agents = AgentPodSelector("muster", "app=x")
+    made = AgentWatch(cast("KubeClient", server), FakeFleet(), replica, CollectorRegistry(), agents)
+    made._liveness.outage = AgentOutage(1.8e9)
     return made
 
 
@@ -46,21 +43,21 @@ async def test_what_could_not_be_told_is_told_later(error: ApiError | ConfigErro
     """A token that cannot be read for a moment must not end the tainter."""
     server = Server(error)
     agents = watch(server)
-    assert await agents._tell_incident() is True
-    assert await agents._tell_incident() is False
+    assert await agents._record_outage() is True
+    assert await agents._record_outage() is False
     assert server.events == ["AgentsSilent"]
-    assert await agents._tell_incident() is False
+    assert await agents._record_outage() is False
     assert server.events == ["AgentsSilent"]
 
 
 async def test_what_another_leader_has_told_is_told() -> None:
     server = Server(AlreadyExists(409, "AlreadyExists", "", PATH))
     agents = watch(server)
-    assert await agents._tell_incident() is False
+    assert await agents._record_outage() is False
     assert server.events == []
 
 
 async def test_no_word_about_policy_and_pause_ends_the_tainter() -> None:
     client = cast("KubeClient", Server(ConfigError("token"), ConfigError("token")))
-    await tell_policy(client, "policy.yaml", None, namespace="muster", now=1.8e9)
-    await tell_pause(client, "paused by ann", namespace="muster", now=1.8e9)
+    await record_policy_event(client, "policy.yaml", None, namespace="muster", now=1.8e9)
+    await record_pause_event(client, "paused by ann", namespace="muster", now=1.8e9)

@@ -9,13 +9,14 @@ from muster_kube.api.client import KubeClient
 from muster_kube.api.objects import Metadata, Node, OwnerReference, Taint
 from muster_kube.nodehealth import ClearedFault, ClearEntry, NodeHealth, ReportedFinding
 from muster_tainter.controller import Tainter
-from muster_tainter.faults.decision_context import ALONE, Surroundings
-from muster_tainter.faults.desired_state import Decision, decide, recall
-from muster_tainter.faults.node_record import ANNOTATION, decode
-from muster_tainter.metrics import Metrics
+from muster_tainter.faults.decision_context import EMPTY_CONTEXT, DecisionContext
+from muster_tainter.faults.desired_state import Decision, decide, recall_record
+from muster_tainter.faults.node_record import ANNOTATION, decode_record
+from muster_tainter.fleet.projection import slim_health, slim_node
+from muster_tainter.fleet.replica import Connections, Replica
+from muster_tainter.metrics import TainterMetrics
 from muster_tainter.policy.file import load_policy, parse_policy
 from muster_tainter.policy.rules import SILENT, Policy
-from muster_tainter.projection import slim_health, slim_node
 
 NOW = 1_800_000_000.0
 POLICY = load_policy(None)
@@ -29,12 +30,12 @@ def settle(
     health: NodeHealth | None,
     policy: Policy = POLICY,
     now: float = NOW,
-    around: Surroundings = ALONE,
+    around: DecisionContext = EMPTY_CONTEXT,
 ) -> tuple[Node, Decision]:
     """The Node after one decision; a second one must find nothing to do, and its memory must be readable."""
     decision = decide(node, health, policy, now, {}, around)
     after = decision.applied(node)
-    decode(after.metadata.annotations.get(ANNOTATION))
+    decode_record(after.metadata.annotations.get(ANNOTATION))
     again = decide(after, health, policy, now + 1, {}, around)
     assert not again.writes, again
     assert again.condition == decision.condition
@@ -57,11 +58,11 @@ def test_lost_memory_beside_forty_failures_keeps_the_taint_it_cannot_explain(mak
 def test_an_agent_that_comes_back_ends_its_silence_also_beside_forty_failures(make: Any) -> None:
     health = make.health(*many(make, 45))
     node, _ = settle(make.node(), health)
-    node, _ = settle(node, health, around=Surroundings(outside={SILENT: SILENCE}))
+    node, _ = settle(node, health, around=DecisionContext(external={SILENT: SILENCE}))
     over = ClearedFault(component=SILENT[1], reason=SILENT[2], occurrence=SILENCE.occurrence, how="source", at="")
-    node, _ = settle(node, health, around=Surroundings(over={SILENT: (over,)}))
+    node, _ = settle(node, health, around=DecisionContext(over={SILENT: (over,)}))
     node, _ = settle(node, make.health(boot="boot-2"))
-    assert recall(node).open == ()
+    assert recall_record(node).open == ()
 
 
 WAITING = parse_policy("rules: [{name: hardware, match: {class: reboot}, for: 60s, action: taint}]")
@@ -72,7 +73,7 @@ def test_what_is_only_counted_waits_for_its_turn_like_the_others(make: Any) -> N
     node, _ = settle(make.node(), health, WAITING)
     node, _ = settle(node, health, WAITING, NOW + 30)
     node, _ = settle(node, health, WAITING, NOW + 61)
-    assert sum(fault.rest or 1 for fault in recall(node).open) == 45
+    assert sum(fault.rest or 1 for fault in recall_record(node).open) == 45
 
 
 MIXED = parse_policy(
@@ -95,17 +96,17 @@ LOKI = parse_policy("rules: [{name: hardware, action: taint, closeOn: [proof], p
 
 def test_what_a_log_service_still_tells_of_an_earlier_boot_was_not_seen_in_this_one(make: Any) -> None:
     finding = make.finding(fault_class="replace")
-    around = Surroundings(outside={("loki", finding.component, finding.reason): finding})
+    around = DecisionContext(external={("loki", finding.component, finding.reason): finding})
     node, _ = settle(make.node(), make.health(), LOKI, around=around)
-    assert recall(node).open[0].boot == "boot-1"
+    assert recall_record(node).open[0].boot == "boot-1"
     node, _ = settle(node, make.health(boot="boot-2"), LOKI, around=around)
-    assert recall(node).open[0].boot == "boot-1"
+    assert recall_record(node).open[0].boot == "boot-1"
 
 
 def test_a_person_clears_one_loss_of_memory_not_those_to_come(make: Any) -> None:
     node = make.node(make.faulty, **{ANNOTATION: "not json"})
     node, _ = settle(node, make.health())
-    [lost] = recall(node).open
+    [lost] = recall_record(node).open
     clear = ClearEntry(check=lost.check, component=lost.component, occurrence=lost.occurrence, by="ada")
     node, _ = settle(node, make.health(clear=(clear,)), now=NOW + 10)
     assert node.spec.taints == ()
@@ -119,7 +120,7 @@ def test_another_key_in_the_policy_while_paused_gives_no_node_back(make: Any) ->
     other = parse_policy(
         "rules: [{name: hardware, match: {class: reboot}, action: taint, taint: {key: example.com/bad}}]"
     )
-    paused = Surroundings(withhold="paused by ada")
+    paused = DecisionContext(withhold="paused by ada")
     node, _ = settle(make.node(), make.health(make.finding()), first)
     node, _ = settle(node, make.health(make.finding()), other, around=paused)
     assert node.spec.taints != ()
@@ -131,7 +132,7 @@ def test_a_condition_that_a_person_closed_stays_closed_while_its_source_is_not_h
     policy = parse_policy("rules: [{name: all, action: taint, holdDown: 0s}]")
     finding = make.finding(component="host", reason="Kaputt", occurrence=1_700_000_000, fault_class="")
     key = ("condition", "host", "Kaputt")
-    around = Surroundings(outside={key: finding})
+    around = DecisionContext(external={key: finding})
     node, _ = settle(make.node(), make.health(), policy, around=around)
     clear = ClearEntry(check="condition", component="host", occurrence=finding.occurrence, by="ada")
     node, _ = settle(node, make.health(clear=(clear,)), policy, around=around)
@@ -154,10 +155,15 @@ def test_what_was_said_of_an_older_node_is_not_believed_of_another_of_that_name(
     class NoCluster:
         """Nobody asks it."""
 
-    tainter = Tainter(cast("KubeClient", NoCluster()), lambda: POLICY, Metrics(), may_write=lambda: False)
-    nodes, healths = tainter.nodes._objects, tainter.healths._objects
+    tainter = Tainter(
+        Connections.shared(cast("KubeClient", NoCluster())),
+        lambda: POLICY,
+        Replica(may_write=lambda: False),
+        TainterMetrics(),
+    )
+    nodes, healths = tainter.fleet.node_watch._objects, tainter.fleet.health_watch._objects
     nodes["n1"] = slim_node(Node(metadata=Metadata(name="n1", uid="second", resource_version="2")))
     healths["n1"] = slim_health(owned("n1", uid))
-    assert (tainter.health_of("n1") is not None) is believed
+    assert (tainter.fleet.health_of("n1") is not None) is believed
     healths["n1"] = slim_health(NodeHealth(metadata=Metadata(name="n1", resource_version="3")))
-    assert tainter.health_of("n1") is not None  # nobody owns it: whoever made it means any node of that name
+    assert tainter.fleet.health_of("n1") is not None  # nobody owns it: whoever made it means any node of that name

@@ -1,12 +1,12 @@
-"""A node under repair, look by look: what tests of repairs do with :mod:`tests.tainter.repair_world`."""
+"""A node under repair, look by look: what tests of repairs do with :mod:`tests.tainter.repair.fake_cluster`."""
 
 import asyncio
 
-from tests.tainter.repair_world import World
+from tests.tainter.repair.fake_cluster import FakeCluster
 
 from muster_tainter.policy.file import parse_policy
 from muster_tainter.policy.rules import Policy
-from muster_tainter.repair.repair_executor import Repairer
+from muster_tainter.repair.repair_executor import RepairExecutor
 
 RULES = """
 rules: [{name: all, match: {class: [reset, reboot, replace, contact]}, action: taint}]
@@ -28,18 +28,20 @@ def with_repair(text: str) -> Policy:
     return parse_policy(f"{RULES}  - name: all\n    selector: {{}}\n    repair: {text}")
 
 
-def one_node(*classes: str) -> World:
-    world = World()
+def one_node(*classes: str) -> FakeCluster:
+    world = FakeCluster()
     world.add("n1")
     for fault_class in classes:
         world.open_fault("n1", fault_class)
     return world
 
 
-def go_on(world: World, policy: Policy = POLICY, leader: Repairer | None = None, rounds: int = 6) -> Repairer:
+def go_on(
+    world: FakeCluster, policy: Policy = POLICY, leader: RepairExecutor | None = None, rounds: int = 6
+) -> RepairExecutor:
     """Looks until nothing changes any more."""
 
-    async def run() -> Repairer:
+    async def run() -> RepairExecutor:
         leading = leader or world.leader(policy)
         if leader is None:
             await leading.begin()
@@ -53,6 +55,6 @@ def go_on(world: World, policy: Policy = POLICY, leader: Repairer | None = None,
     return asyncio.run(run())
 
 
-def attempt(world: World, fault_class: str = "reset", name: str = "n1") -> tuple[int, str]:
+def attempt(world: FakeCluster, fault_class: str = "reset", name: str = "n1") -> tuple[int, str]:
     known = world.memory(name).attempts[fault_class]
     return known.n, known.stage

@@ -18,11 +18,11 @@ from muster_kube.nodehealth import (
     ReportedFinding,
     RequestAnswer,
 )
-from muster_tainter.faults.decision_context import ALONE, Surroundings
-from muster_tainter.faults.desired_state import Decision, decide, recall
-from muster_tainter.faults.policy_match import wanted
+from muster_tainter.faults.decision_context import EMPTY_CONTEXT, DecisionContext
+from muster_tainter.faults.desired_state import Decision, decide, recall_record
+from muster_tainter.faults.policy_match import match_policy
 from muster_tainter.policy.file import parse_policy
-from muster_tainter.policy.recovery import MANAGER, Asked, HoldDown
+from muster_tainter.policy.recovery import MANAGER, HoldDown, ProofRequest
 
 NOW = 1_800_000_000.0
 HOUR = 3600.0
@@ -32,7 +32,9 @@ def policy(rule: str = "", more: str = "") -> Any:
     return parse_policy(f"{{rules: [{{name: hw, action: taint{rule}}}]{more}}}")
 
 
-def settled(node: Node, health: NodeHealth | None, rules: Any, now: float, around: Surroundings = ALONE) -> Node:
+def settled(
+    node: Node, health: NodeHealth | None, rules: Any, now: float, around: DecisionContext = EMPTY_CONTEXT
+) -> Node:
     """The node once everything is written."""
     for _ in range(3):
         decision = decide(node, health, rules, now, {}, around)
@@ -51,7 +53,7 @@ class TestFor:
         rules, health = policy(", for: 30s"), make.health(make.finding())
         decision = decide(make.node(), health, rules, NOW)
         node = decision.applied(make.node())
-        assert (tainted(node), len(recall(node).open), decision.again_at) == (False, 1, NOW + 30)
+        assert (tainted(node), len(recall_record(node).open), decision.again_at) == (False, 1, NOW + 30)
         assert not tainted(settled(node, health, rules, NOW + 29))
         assert tainted(settled(node, health, rules, NOW + 30))
 
@@ -59,13 +61,13 @@ class TestFor:
         rules = policy(", for: 30s")
         node = settled(make.node(), make.health(make.finding()), rules, NOW)
         node = settled(node, make.health(), rules, NOW + 10)
-        memory = recall(node)
+        memory = recall_record(node)
         assert (memory.open, [c.how for c in memory.closed], memory.penalty) == ((), ["passing"], {})
 
     def test_what_is_gone_from_a_report_that_could_not_measure_is_still_there(self, make: Any) -> None:
         rules = policy(", for: 30s")
         node = settled(make.node(), make.health(make.finding()), rules, NOW)
-        assert recall(settled(node, make.health(verdict="UNKNOWN"), rules, NOW + 10)).open
+        assert recall_record(settled(node, make.health(verdict="UNKNOWN"), rules, NOW + 10)).open
 
     def test_a_clock_that_was_set_back_delays_nothing(self, make: Any) -> None:
         rules, health = policy(", for: 30s"), make.health(make.finding())
@@ -74,13 +76,17 @@ class TestFor:
 
 
 class TestWithheld:
-    AROUND = Surroundings(withhold="budget: pool all has 2 of 2 nodes tainted")
+    AROUND = DecisionContext(withhold="budget: pool all has 2 of 2 nodes tainted")
 
     def test_the_fault_is_open_and_told_and_the_node_has_no_taint(self, make: Any) -> None:
         decision = decide(make.node(), make.health(make.finding()), policy(), NOW, {}, self.AROUND)
         node = decision.applied(make.node())
-        assert (tainted(node), recall(node).ours, "muster.dev/faulty" in node.metadata.labels) == (False, (), False)
-        assert [fault.reason for fault in recall(node).open] == ["Xid79"]
+        assert (tainted(node), recall_record(node).ours, "muster.dev/faulty" in node.metadata.labels) == (
+            False,
+            (),
+            False,
+        )
+        assert [fault.reason for fault in recall_record(node).open] == ["Xid79"]
         assert decision.withheld == self.AROUND.withhold
         assert decision.condition is not None
         assert "no taint: budget: pool all" in decision.condition.message
@@ -114,7 +120,7 @@ class TestWithheld:
     def test_recovery_goes_on(self, make: Any) -> None:
         node = settled(make.node(), make.health(make.finding()), policy(), NOW)
         node = settled(node, make.health(cleared=(make.cleared(),)), policy(), NOW + 60, self.AROUND)
-        assert (tainted(node), recall(node).open) == (False, ())
+        assert (tainted(node), recall_record(node).open) == (False, ())
 
     def test_a_second_taint_of_a_tainted_node_takes_no_place(self, make: Any) -> None:
         rules = parse_policy("""
@@ -142,7 +148,7 @@ class TestHoldDown:
             decision = decide(node, over, policy(), now + 60)
             held.append(0.0 if decision.again_at == float("inf") else decision.again_at - now - 60)
             node = settled(node, over, policy(), max(decision.again_at, now + 61) if held[-1] else now + 61)
-            assert (tainted(node), recall(node).open) == (False, ())
+            assert (tainted(node), recall_record(node).open) == (False, ())
             now += 60 + held[-1] + 60
         first, second, third, fourth = held
         assert first == 0.0
@@ -155,7 +161,7 @@ class TestHoldDown:
         health = make.health(make.finding(occurrence=2))
         node = settled(node, health, policy(), NOW + 120)
         decision = decide(node, make.health(cleared=(make.cleared(occurrence=2),)), policy(), NOW + 180)
-        [fault] = recall(decision.applied(node)).open
+        [fault] = recall_record(decision.applied(node)).open
         assert (fault.over, fault.how) == (rfc3339_whole(NOW + 180), "driver")
         assert tainted(decision.applied(node))
         assert [n.reason for n in decision.notices] == ["FaultHeld"]
@@ -166,17 +172,21 @@ class TestHoldDown:
         node = self.flap(make.node(), make, 1, NOW, policy())
         node = self.flap(node, make, 2, NOW + 120, policy())  # held from NOW + 180 on
         node = settled(node, make.health(make.finding(occurrence=3)), policy(), NOW + 200)
-        [fault] = recall(node).open
+        [fault] = recall_record(node).open
         assert (fault.over, fault.occurrence, fault.raised) == ("", 3, rfc3339_whole(NOW + 200))
-        assert recall(node).penalty["dmesg"].n == pytest.approx(2.0, abs=0.05)
+        assert recall_record(node).penalty["dmesg"].n == pytest.approx(2.0, abs=0.05)
 
     def test_a_person_waits_for_no_hold_down_and_is_no_flap(self, make: Any) -> None:
         node = self.flap(make.node(), make, 1, NOW, policy())
         node = self.flap(node, make, 2, NOW + 120, policy())
-        before = recall(node).penalty
+        before = recall_record(node).penalty
         health = make.health(clear=(ClearEntry(check="dmesg", component="*", occurrence=2, by="ada"),))
         node = settled(node, health, policy(), NOW + 190)
-        assert (tainted(node), recall(node).closed[0].how, recall(node).penalty) == (False, "person", before)
+        assert (tainted(node), recall_record(node).closed[0].how, recall_record(node).penalty) == (
+            False,
+            "person",
+            before,
+        )
 
     def test_the_penalty_decays_by_its_half_life(self, make: Any) -> None:
         node = self.flap(make.node(), make, 1, NOW, policy())
@@ -188,14 +198,14 @@ class TestHoldDown:
         node = settled(make.node(), two, policy(), NOW)
         over = make.health(cleared=(make.cleared(), make.cleared(occurrence=2, reason="Xid95")))
         node = settled(node, over, policy(), NOW + 60)
-        assert (tainted(node), recall(node).penalty["dmesg"].n) == (False, 1.0)
+        assert (tainted(node), recall_record(node).penalty["dmesg"].n) == (False, 1.0)
 
     def test_a_clock_that_was_set_back_holds_from_then_on(self, make: Any) -> None:
         node = self.flap(make.node(), make, 1, NOW, policy())
         node = self.flap(node, make, 2, NOW + 120, policy())
         over = make.health(cleared=(make.cleared(occurrence=2),))
         node = settled(node, over, policy(), NOW - HOUR)
-        assert recall(node).open[0].over == rfc3339_whole(NOW - HOUR)
+        assert recall_record(node).open[0].over == rfc3339_whole(NOW - HOUR)
         assert not tainted(settled(node, over, policy(), NOW - HOUR + 3000))
 
     def test_a_rule_may_have_a_base_of_its_own(self, make: Any) -> None:
@@ -217,7 +227,7 @@ class TestProof:
         rules = parse_policy(self.RULES)
         proof = rules.rules[0].proof_of(check, "contact")
         assert proof is not None
-        request = CheckRequest(id=Asked(proof.digest, asked).id, checks=proof.checks, by=MANAGER)
+        request = CheckRequest(id=ProofRequest(proof.digest, asked).id, checks=proof.checks, by=MANAGER)
         said = {"verdict": "PASS", "finished": "2026-01-01T00:00:00Z"} | answer
         return NodeHealth(
             metadata=Metadata(name="n1"),
@@ -238,7 +248,7 @@ class TestProof:
         return node
 
     def test_what_is_asked_for_is_the_failed_check_and_those_that_the_rule_names(self, make: Any) -> None:
-        proof = wanted(recall(self.start(make)).open[0], parse_policy(self.RULES)).proof
+        proof = match_policy(recall_record(self.start(make)).open[0], parse_policy(self.RULES)).proof
         assert proof is not None
         assert (proof.checks, proof.proof.passes, proof.new_boot) == (("pciebw", "gpumem"), 2, False)
 
@@ -248,7 +258,7 @@ class TestProof:
 
     def test_a_pass_that_was_asked_for_after_the_fault_closes_it(self, make: Any) -> None:
         node = settled(self.start(make), self.health(self.FINDING, asked=NOW + 10), parse_policy(self.RULES), NOW + 60)
-        memory = recall(node)
+        memory = recall_record(node)
         assert (tainted(node), memory.closed[0].how) == (False, "proof")
         assert memory.closed[0].by.startswith("pciebw, gpumem passed: proof-")
 
@@ -313,8 +323,8 @@ incidents: {nodes: 3, within: 60s}
 """)
     KEY = ("dmesg", "gpu/0000:3b:00.0", "Xid79")
 
-    def around(self, others: int) -> Surroundings:
-        return Surroundings(others={self.KEY: others}, incident={self.KEY: "dmesg/Xid79"} if others > 1 else {})
+    def around(self, others: int) -> DecisionContext:
+        return DecisionContext(others={self.KEY: others}, incident={self.KEY: "dmesg/Xid79"} if others > 1 else {})
 
     def keys(self, node: Node) -> list[str]:
         return [taint.key for taint in node.spec.taints]
@@ -329,7 +339,7 @@ incidents: {nodes: 3, within: 60s}
         health = make.health(make.finding())
         node = settled(make.node(), health, self.RULES, NOW)
         node = settled(node, health, self.RULES, NOW + 20, self.around(2))
-        assert (self.keys(node), recall(node).open[0].incident) == (["example.com/incident"], "dmesg/Xid79")
+        assert (self.keys(node), recall_record(node).open[0].incident) == (["example.com/incident"], "dmesg/Xid79")
         # and keeps it when the others are over
         assert self.keys(settled(node, health, self.RULES, NOW + 600)) == ["example.com/incident"]
 
@@ -352,24 +362,24 @@ class TestOutside:
     KEY = ("condition", "host", "KernelDeadlock")
 
     def test_what_a_source_finds_taints_without_any_agent(self, make: Any) -> None:
-        around = Surroundings(outside={self.KEY: self.FINDING})
+        around = DecisionContext(external={self.KEY: self.FINDING})
         node = settled(make.node(), None, policy(), NOW, around)
-        assert (tainted(node), recall(node).open[0].check) == (True, "condition")
+        assert (tainted(node), recall_record(node).open[0].check) == (True, "condition")
 
     def test_its_word_that_it_is_over_closes_it(self, make: Any) -> None:
-        node = settled(make.node(), make.health(), policy(), NOW, Surroundings(outside={self.KEY: self.FINDING}))
+        node = settled(make.node(), make.health(), policy(), NOW, DecisionContext(external={self.KEY: self.FINDING}))
         over = ClearedFault(component="host", reason="KernelDeadlock", occurrence=1_800_000_000, how="source", at="")
-        around = Surroundings(over={self.KEY: (over,)})
+        around = DecisionContext(over={self.KEY: (over,)})
         node = settled(node, make.health(), policy(), NOW + 60, around)
-        assert (tainted(node), recall(node).closed[0].how) == (False, "source")
+        assert (tainted(node), recall_record(node).closed[0].how) == (False, "source")
 
     def test_the_same_firing_told_again_by_a_new_leader_opens_nothing(self, make: Any) -> None:
-        around = Surroundings(outside={self.KEY: self.FINDING})
+        around = DecisionContext(external={self.KEY: self.FINDING})
         node = settled(make.node(), make.health(), policy(), NOW, around)
         over = ClearedFault(component="host", reason="KernelDeadlock", occurrence=1_800_000_000, how="source", at="")
-        node = settled(node, make.health(), policy(), NOW + 60, Surroundings(over={self.KEY: (over,)}))
+        node = settled(node, make.health(), policy(), NOW + 60, DecisionContext(over={self.KEY: (over,)}))
         assert not tainted(settled(node, make.health(), policy(), NOW + 90, around))
 
     def test_silence_of_the_source_closes_nothing(self, make: Any) -> None:
-        node = settled(make.node(), make.health(), policy(), NOW, Surroundings(outside={self.KEY: self.FINDING}))
+        node = settled(make.node(), make.health(), policy(), NOW, DecisionContext(external={self.KEY: self.FINDING}))
         assert tainted(settled(node, make.health(boot="b2"), policy(), NOW + 60))

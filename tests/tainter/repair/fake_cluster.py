@@ -1,6 +1,5 @@
 """An API server of a few Nodes and Jobs, in memory, for tests of who repairs: it can lose a leader at any call."""
 
-import asyncio
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -8,16 +7,26 @@ from typing import Any
 
 import msgspec
 from prometheus_client import CollectorRegistry
+from tests.tainter.fake_fleet import FakeFleet
 
 from muster_kube.api.errors import AlreadyExists, Conflict, NotFound, Unreachable
 from muster_kube.api.list_decoder import ListPage
 from muster_kube.api.objects import Metadata, Node, NodeSpec, Taint
 from muster_kube.api.times import rfc3339_whole
-from muster_tainter.faults.desired_state import Notice
-from muster_tainter.faults.node_record import ANNOTATION, Closed, Fault, Memory, OurTaint, encode, read_memory
+from muster_tainter.faults.node_record import (
+    ANNOTATION,
+    ClosedFault,
+    Fault,
+    NodeRecord,
+    OurTaint,
+    encode_record,
+    read_record,
+)
+from muster_tainter.faults.wording import Notice
+from muster_tainter.fleet.replica import Replica
 from muster_tainter.policy.rules import Policy
-from muster_tainter.repair.repair_executor import Repairer
-from muster_tainter.repair.repair_plan import active
+from muster_tainter.repair.repair_executor import RepairExecutor
+from muster_tainter.repair.repair_plan import active_attempt
 
 TAINT = Taint(key="muster.dev/faulty", value="true", effect="NoSchedule")
 OURS = OurTaint(key=TAINT.key, effect=TAINT.effect, value=TAINT.value)
@@ -45,7 +54,7 @@ class Died(BaseException):
 
 
 @dataclass
-class World:
+class FakeCluster:
     """nodes: as the server has them; seen: as the leader's watch has; objects: by path; made: paths in the order of
     their making; fail: asked before and after each write, may raise."""
 
@@ -70,14 +79,14 @@ class World:
     def _version(self) -> str:
         return str(next(self.versions))
 
-    def memory(self, name: str) -> Memory:
-        return read_memory(self.nodes[name])
+    def memory(self, name: str) -> NodeRecord:
+        return read_record(self.nodes[name])
 
-    def remember(self, name: str, memory: Memory, *, tainted: bool | None = None) -> None:
+    def remember(self, name: str, memory: NodeRecord, *, tainted: bool | None = None) -> None:
         """The controller's own write: faults, and the taint with them."""
         node = self.nodes[name]
         tainted = bool(memory.open) if tainted is None else tainted
-        text = encode(msgspec.structs.replace(memory, ours=(OURS,) if tainted else ()))
+        text = encode_record(msgspec.structs.replace(memory, ours=(OURS,) if tainted else ()))
         annotations = {**node.metadata.annotations, ANNOTATION: text}
         meta = msgspec.structs.replace(
             node.metadata,
@@ -96,7 +105,7 @@ class World:
     def close_faults(self, name: str, how: str = "driver") -> None:
         memory = self.memory(name)
         at = rfc3339_whole(self.now)
-        closed = tuple(Closed(check=f.check, component=f.component, reason=f.reason, occurrence=f.occurrence,
+        closed = tuple(ClosedFault(check=f.check, component=f.component, reason=f.reason, occurrence=f.occurrence,
                               closed_at=at, how=how) for f in memory.open)  # fmt: skip
         self.remember(name, msgspec.structs.replace(memory, open=(), closed=(*closed, *memory.closed)[:8]))
 
@@ -111,32 +120,30 @@ class World:
         self.seen.update(self.nodes)
 
     def under_repair(self) -> list[str]:
-        return [name for name in self.nodes if active(self.memory(name)) is not None]
+        return [name for name in self.nodes if active_attempt(self.memory(name)) is not None]
 
     def unfinished(self) -> set[str]:
         return {path for path, body in self.objects.items() if not body.get("status")}
 
     # a leader, and what it asks for
 
-    def leader(self, policy: Policy) -> Repairer:
-        idle = asyncio.Event()
-        idle.set()
-        return Repairer(
+    def leader(self, policy: Policy) -> RepairExecutor:
+        return RepairExecutor(
             self,  # type: ignore[arg-type]  # as much of a client as is called
-            lambda: policy,
+            self.fleet(policy),
+            self.replica(),
             CollectorRegistry(),
-            namespace="muster",
-            node=self.seen.get,
-            names=self.seen.keys,
-            empty=self,  # type: ignore[arg-type]  # an Evictor that knows
-            withheld=lambda: self.withheld,
-            observe=self._observe,
-            tell=lambda node, notice: self.told.append((node.metadata.name, notice)),
-            may_write=lambda: True,
-            idle=idle,
-            now=lambda: self.now,
-            clock=lambda: self.now,
+            evictor=self,  # type: ignore[arg-type]  # an Evictor that knows
         )
+
+    def fleet(self, policy: Policy) -> FakeFleet:
+        """As the leader's watch has it."""
+        return FakeFleet(
+            policy, self.seen, observe_node=self._observe, withheld=lambda: self.withheld, notices=self.told
+        )
+
+    def replica(self) -> Replica:
+        return Replica(may_write=lambda: True, namespace="muster", now=lambda: self.now, clock=lambda: self.now)
 
     def _observe(self, node: Node) -> None:
         self.seen[node.metadata.name] = node

@@ -18,16 +18,16 @@ from muster_kube.nodehealth import (
     ReportedFinding,
     RequestAnswer,
 )
-from muster_tainter.faults.desired_state import Decision, decide, recall
-from muster_tainter.faults.node_record import Memory
-from muster_tainter.faults.verification_attempts import ANNOTATION, encode
+from muster_tainter.faults.desired_state import Decision, decide, recall_record
+from muster_tainter.faults.node_record import NodeRecord
+from muster_tainter.faults.verification_attempts import ANNOTATION, encode_attempts
 from muster_tainter.policy.file import parse_policy
 from muster_tainter.policy.rules import Policy
-from muster_tainter.verification.node_plan import LABEL, Ask, Costs, Proving, is_ours, prove
+from muster_tainter.verification.node_plan import LABEL, CheckCosts, NodePlan, ProofToRequest, is_ours, plan_node
 
 LIMIT_S = 300.0
 HEAVY = ("pciebw", "gpumem", "dcgm")
-COSTS = Costs(limit_s=lambda _: LIMIT_S, heavy=lambda check: check in HEAVY)
+COSTS = CheckCosts(limit_s=lambda _: LIMIT_S, heavy=lambda check: check in HEAVY)
 POLICY = """
 rules:
   - name: boards
@@ -145,21 +145,21 @@ class ProvedNode:
         self.node = decision.applied(self.node)
         return decision
 
-    def prove(self) -> Proving:
-        return prove(self.node, self.health, self.policy, self.now, COSTS)
+    def prove(self) -> NodePlan:
+        return plan_node(self.node, self.health, self.policy, self.now, COSTS)
 
-    def delete(self, made: Proving) -> None:
+    def delete(self, made: NodePlan) -> None:
         """As :class:`muster_kube.nodehealth_requests.RequestWriter` does."""
         kept = {request.id for request in made.keep}
         requests = tuple(each for each in self.health.spec.requests if each.id in kept or not is_ours(each))
         clear = self.health.spec.clear if made.clear is None else made.clear
-        text = encode(made.tried)
+        text = encode_attempts(made.tried)
         metadata = msgspec.structs.replace(
             self.health.metadata, annotations={ANNOTATION: text} if text else {}, labels={LABEL: "true"} if kept else {}
         )
         self.change(metadata=metadata, spec=NodeHealthSpec(requests=requests, clear=clear))
 
-    def ask(self, made: Proving, asks: tuple[Ask, ...] | None = None) -> None:
+    def ask(self, made: NodePlan, asks: tuple[ProofToRequest, ...] | None = None) -> None:
         new = tuple(ask.request(self.now) for ask in (made.asks if asks is None else asks))
         assert not {each.id for each in new} & {each.id for each in self.health.spec.requests}
         others = tuple(each for each in self.health.spec.requests if not is_ours(each))
@@ -186,9 +186,9 @@ class ProvedNode:
         self.settle()
 
     @property
-    def memory(self) -> Memory:
+    def memory(self) -> NodeRecord:
         assert self.node is not None
-        return recall(self.node)
+        return recall_record(self.node)
 
     @property
     def open(self) -> list[tuple[str, str, str]]:

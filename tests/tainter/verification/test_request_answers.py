@@ -2,11 +2,11 @@
 
 import msgspec
 import pytest
-from tests.tainter.one_proved_node import GPU, LIMIT_S, ProvedNode, just_tainted
+from tests.tainter.verification.proved_node import GPU, LIMIT_S, ProvedNode, just_tainted
 
 from muster_kube.nodehealth import CheckRequest, RequestAnswer
-from muster_tainter.faults.verification_attempts import ANNOTATION, tried_of
-from muster_tainter.policy.recovery import MANAGER, asked_by
+from muster_tainter.faults.verification_attempts import ANNOTATION, read_attempts
+from muster_tainter.policy.recovery import MANAGER, read_proof_request
 from muster_tainter.verification.node_plan import EXPIRES_S
 
 THEIRS = CheckRequest(id="ann-1", checks=("dcgm",), by="ann")
@@ -34,13 +34,13 @@ def test_only_pass_closes_and_anything_else_is_asked_again_later_each_time_twice
         asked.settle()
         assert asked.tainted
         assert not asked.asked()
-        [(digest, tried)] = tried_of(asked.health).items()
+        [(digest, tried)] = read_attempts(asked.health).items()
         assert (tried.tries, tried.said) == (tries, f"{verdict} Slow")
         asked.after(pause - 2.0)
         assert not asked.asked()
         asked.after(3.0)
         [request] = asked.asked()
-        assert asked_by(request) is not None
+        assert read_proof_request(request) is not None
         assert request.id.startswith(f"proof-{digest}-")
         pause *= 2
     asked.answer()
@@ -60,7 +60,7 @@ def test_the_pause_is_a_day_at_most(asked: ProvedNode) -> None:
 def test_busy_is_no_failure_and_is_asked_again_soon(asked: ProvedNode) -> None:
     asked.answer("UNKNOWN", "Busy")
     asked.settle()
-    [tried] = tried_of(asked.health).values()
+    [tried] = read_attempts(asked.health).values()
     assert tried.tries == 0
     asked.after(61.0)
     assert asked.asked()
@@ -72,7 +72,7 @@ def test_silence_is_a_failure_once_the_agent_could_not_be_at_it_any_more(asked: 
     assert asked.asked()
     asked.after(4.0)
     assert not asked.asked()
-    [tried] = tried_of(asked.health).values()
+    [tried] = read_attempts(asked.health).values()
     assert (tried.tries, tried.said) == (1, "no answer")
 
 
@@ -149,7 +149,7 @@ def test_ids_differ_also_when_the_clock_does_not_move(asked: ProvedNode) -> None
         ids.add(request.id)
         asked.answer("FAIL")
         asked.settle()
-        [(digest, tried)] = tried_of(asked.health).items()
+        [(digest, tried)] = read_attempts(asked.health).items()
         at_once = msgspec.structs.replace(tried, after="")
         annotations = {ANNOTATION: msgspec.json.encode({digest: at_once}).decode()}
         asked.change(metadata=msgspec.structs.replace(asked.health.metadata, annotations=annotations))
@@ -185,7 +185,7 @@ def test_a_garbled_memory_of_tries_only_means_that_it_is_asked_at_once(asked: Pr
         asked.change(metadata=msgspec.structs.replace(asked.health.metadata, annotations={ANNOTATION: text}))
         asked.answer("FAIL")
         asked.settle()
-        assert [each.tries for each in tried_of(asked.health).values()] == [1]
+        assert [each.tries for each in read_attempts(asked.health).values()] == [1]
         asked.after(601.0)
         assert asked.asked()
 

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from tests.tainter.one_proved_node import COSTS, ProvedNode
+from tests.tainter.verification.proved_node import COSTS, ProvedNode
 
 from muster_kube.api.objects import Node
 from muster_kube.nodehealth import CheckRequest, ClearEntry, NodeHealth, NodeHealthSpec, RequestAnswer
-from muster_tainter.faults.desired_state import decide, recall
+from muster_tainter.faults.desired_state import decide, recall_record
 from muster_tainter.faults.node_record import Fault
-from muster_tainter.faults.policy_match import wanted
-from muster_tainter.policy.recovery import asked_by
-from muster_tainter.verification.node_plan import Ask, Proving, is_ours, prove
+from muster_tainter.faults.policy_match import match_policy
+from muster_tainter.policy.recovery import read_proof_request
+from muster_tainter.verification.node_plan import NodePlan, ProofToRequest, is_ours, plan_node
 
 POLICY = """
 rules:
@@ -155,7 +155,7 @@ class OneFaultyNode(RuleBasedStateMachine):
         seen = self.snapshots[which]
         if seen is None:
             return
-        made = prove(seen.node, seen.health, self.it.policy, seen.now + late, COSTS)
+        made = plan_node(seen.node, seen.health, self.it.policy, seen.now + late, COSTS)
         if seen.health is self.it.health:  # else 409
             self.write_health(made)
 
@@ -203,13 +203,13 @@ class OneFaultyNode(RuleBasedStateMachine):
     def leader_writes_proofs(self) -> None:
         self.write_health(self.it.prove())
 
-    def write_health(self, made: Proving) -> None:
+    def write_health(self, made: NodePlan) -> None:
         if made.writes:
             self.it.delete(made)
         elif made.asks:
             self.ask(made, made.asks)
 
-    def ask(self, made: Proving, asks: tuple[Ask, ...]) -> None:
+    def ask(self, made: NodePlan, asks: tuple[ProofToRequest, ...]) -> None:
         now = self.happens()
         before = {request.id for request in self.it.asked()}
         self.it.ask(made, asks)
@@ -224,7 +224,7 @@ class OneFaultyNode(RuleBasedStateMachine):
 
     def write_node(self, node: Node) -> None:
         assert self.it.node is not None
-        before, after = recall(self.it.node), recall(node)
+        before, after = recall_record(self.it.node), recall_record(node)
         self.it.node = node
         left = {fault.key: fault for fault in after.open}
         for fault in before.open:
@@ -237,12 +237,12 @@ class OneFaultyNode(RuleBasedStateMachine):
 
     def ended_rightly(self, fault: Fault, how: str, by: str) -> None:
         """On the word of somebody who could know."""
-        want = wanted(fault, self.it.policy)
+        want = match_policy(fault, self.it.policy)
         assert how in ("proof", "boot", "driver", "person", "passing"), how
         if how == "proof":
             assert want.proof is not None
             request = by.rpartition(" ")[2]
-            asked = asked_by(CheckRequest(id=request, by="muster-tainter-proof"))
+            asked = read_proof_request(CheckRequest(id=request, by="muster-tainter-proof"))
             assert asked is not None
             assert asked.digest == want.proof.digest
             known = (self.it.answers, self.forgotten)  # a leader may decide on what it saw before
@@ -298,7 +298,7 @@ class OneFaultyNode(RuleBasedStateMachine):
         requests = self.it.health.spec.requests
         assert [request for request in requests if not is_ours(request)] == self.theirs
         assert len(requests) <= 16
-        digests = [asked.digest for asked in map(asked_by, self.it.asked()) if asked is not None]
+        digests = [asked.digest for asked in map(read_proof_request, self.it.asked()) if asked is not None]
         assert len(digests) == len(set(digests))
 
     @precondition(lambda self: hasattr(self, "it"))

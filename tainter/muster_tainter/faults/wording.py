@@ -1,0 +1,149 @@
+"""What people read of a decision: Events on the Node, its condition, faults and taints in a line. Pure."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from muster_checks.base.vocabulary import Verdict, shorten
+from muster_kube.api.objects import Node, NodeCondition, Taint
+from muster_tainter.faults.lifecycle import FaultChange, FaultStep
+from muster_tainter.faults.node_record import Fault, NodeRecord, OurTaint, as_our_taint
+from muster_tainter.faults.node_report import NodeReport
+from muster_tainter.faults.policy_match import match_policy
+from muster_tainter.policy.rules import SILENT, Policy
+
+CONDITION = "muster.dev/Healthy"
+MESSAGE_LIMIT = 800  # bytes of an event's or condition's message; the API takes 1024 of an event's
+
+
+@dataclass(frozen=True)
+class Notice:
+    """An Event on the Node. ``about``: what it is counted together with (fault or taint)."""
+
+    reason: str
+    message: str
+    about: str
+    warning: bool = True
+
+
+@dataclass(frozen=True)
+class TaintChange:
+    """One line of the log. rule: the rules that want the taint, or wanted it; first: the node had none of ours."""
+
+    taint: Taint
+    added: bool
+    rule: str
+    why: str
+    first: bool = False
+
+
+def format_taint(taint: Taint | OurTaint) -> str:
+    """As kubectl takes it: ``key=value:effect``."""
+    return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
+
+
+def describe_fault(fault: Fault) -> str:
+    """One line: which fault, and the evidence."""
+    if fault.rest:
+        return f"{fault.rest} more faults of {fault.check}"
+    text = f"{fault.check} {fault.component} {fault.reason}"
+    return f"{text}: {fault.message}" if fault.message else text
+
+
+def fault_notices(change: FaultChange, policy: Policy) -> list[Notice]:
+    """Of what became of one fault."""
+    fault = change.fault
+    about = "/".join(fault.key)
+    if change.step is FaultStep.CLOSED:
+        text = shorten(f"closed ({change.how}, {change.by}): {describe_fault(fault)}", MESSAGE_LIMIT)
+        return [Notice("FaultClosed", text, about, warning=False)]
+    if change.step is FaultStep.OVER:
+        text = shorten(
+            f"over ({change.how}, {change.by}), held as it comes and goes: {describe_fault(fault)}", MESSAGE_LIMIT
+        )
+        return [Notice("FaultHeld", text, about, warning=False)]
+    if fault.key == SILENT:
+        text = f"{fault.message} [rule {match_policy(fault, policy).rule}]"
+        return [Notice(fault.reason, shorten(text, MESSAGE_LIMIT), about)]
+    again = " again" if change.step is FaultStep.RAISED else ""
+    asks = f" [{fault.fault_class}, rule {match_policy(fault, policy).rule}]"
+    return [
+        Notice("NodeFaultOpened", shorten(describe_fault(fault), MESSAGE_LIMIT - len(asks) - 8) + again + asks, about)
+    ]
+
+
+def taint_notices(changes: tuple[TaintChange, ...], before: NodeRecord, policy: Policy | None) -> list[Notice]:
+    """Of taints that are set and removed. before: the record until now; policy: None: the node is left alone."""
+    notices = []
+    for change in changes:
+        text = format_taint(change.taint)
+        if not change.added:
+            message = shorten(f"{text}: {change.why}", MESSAGE_LIMIT)
+            notices.append(Notice("NodeUntainted", message, text, warning=False))
+        elif as_our_taint(change.taint) in before.ours and policy is not None and change.why == "put back":
+            message = f"{text} was removed without a word that its fault is over; muster clear NODE releases the node"
+            notices.append(Notice("TaintPutBack", message, text))
+        else:
+            notices.append(Notice("NodeTainted", shorten(f"{text}: {change.why}", MESSAGE_LIMIT), text))
+    return notices
+
+
+_WITHHELD = "; no taint: "
+
+
+def withheld_reason(node: Node) -> str:
+    """Why a taint that is wanted is not set, as the condition says; empty: none is wanted, or all are set."""
+    return next((c.message.partition(_WITHHELD)[2] for c in node.status.conditions if c.type == CONDITION), "")
+
+
+def _first(faults: Iterable[Fault]) -> Fault:
+    """The one to show: what is open before what is only held."""
+    return min(faults, key=lambda fault: bool(fault.over))
+
+
+def node_condition(
+    memory: NodeRecord, report: NodeReport, policy: Policy, withheld: str, silence: str
+) -> NodeCondition:
+    """``muster.dev/Healthy``. withheld: why a wanted taint is not set; silence: of the node's agent, in words."""
+    faults = [fault for fault in memory.open if fault.key != SILENT]
+    if silence and not faults:
+        tail = f"{_WITHHELD}{withheld}" if withheld else ""
+        return NodeCondition(
+            type=CONDITION, status="Unknown", reason=SILENT[2], message=shorten(silence, MESSAGE_LIMIT) + tail
+        )
+    if memory.open:
+        fault = _first(faults or memory.open)
+        want = match_policy(fault, policy)
+        more = f"; {len(memory.open) - 1} more" if len(memory.open) > 1 else ""
+        over = f"; over since {fault.over} ({fault.how}), held" if fault.over else ""
+        tail = f" (class {fault.fault_class or 'none'}, rule {want.rule or 'none'}, since {fault.since}{over}{more})"
+        tail += f"{_WITHHELD}{withheld}" if withheld else ""
+        return NodeCondition(
+            type=CONDITION,
+            status="False",
+            reason="Faults" if fault.rest else fault.reason,
+            message=shorten(describe_fault(fault), MESSAGE_LIMIT) + tail,
+        )
+    if not report.known:
+        reason = "ReportUnreadable" if report.error else "NoReport"
+        return NodeCondition(
+            type=CONDITION,
+            status="Unknown",
+            reason=reason,
+            message=shorten(report.error or "no agent has reported yet"),
+        )
+    match report.verdict:
+        case Verdict.UNKNOWN:
+            return NodeCondition(
+                type=CONDITION, status="Unknown", reason="NotMeasured", message="a check could not measure"
+            )
+        case Verdict.FAIL | Verdict.WARN:
+            failing = sorted(
+                (f for f in (report.findings or {}).items() if f[1].verdict == report.verdict), key=lambda item: item[0]
+            )
+            key, finding = failing[0] if failing else (("", "", ""), None)
+            message = f"{key[0]} {key[1]} {key[2]}: {finding.message}" if finding else f"verdict {report.verdict}"
+            reason = "Failures" if report.verdict == Verdict.FAIL else "Warnings"
+            status = "False" if report.verdict == Verdict.FAIL else "True"
+            return NodeCondition(type=CONDITION, status=status, reason=reason, message=shorten(message, MESSAGE_LIMIT))
+        case _:
+            return NodeCondition(type=CONDITION, status="True", reason="Passed", message="every check passed")

@@ -1,0 +1,153 @@
+"""The fleet behind two watches, of Nodes and of NodeHealths, kept warm by every replica, leading or not."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Protocol
+
+from muster_kube import nodehealth
+from muster_kube.api.client import KubeClient
+from muster_kube.api.objects import ManagedNode, Node
+from muster_kube.controller.reflector import Reflector
+from muster_kube.nodehealth import NodeHealth
+from muster_tainter.faults.external_findings import ExternalFindings
+from muster_tainter.faults.node_report import UnusableHealth
+from muster_tainter.faults.wording import Notice
+from muster_tainter.fleet.interface import NODES_PATH
+from muster_tainter.fleet.projection import slim_health, slim_node
+from muster_tainter.policy.label_backfill import LabelBackfill
+from muster_tainter.policy.rules import Policy
+
+log = logging.getLogger(__name__)
+
+
+class FleetListener(Protocol):
+    """Who is called when something has changed. ``old``, ``new``: None where there is none."""
+
+    def node_changed(self, name: str, old: Node | None, new: Node | None) -> None: ...
+
+    def health_changed(self, name: str, old: NodeHealth | None, new: NodeHealth | None) -> None: ...
+
+    def health_unusable(self, name: str | None) -> None:
+        """name: None: of a NodeHealth that does not even say its name."""
+
+    def findings_changed(self, name: str) -> None:
+        """Of a source other than the agent."""
+
+    def policy_changed(self) -> None:
+        """The labels that the policy looks at have come."""
+
+
+class WatchedFleet:
+    """The :class:`muster_tainter.fleet.interface.Fleet` of a running replica. ``policy``: the one in force now."""
+
+    def __init__(self, client: KubeClient, policy: Callable[[], Policy], listener: FleetListener) -> None:
+        self._client = client
+        self._listener = listener
+        self._labels = LabelBackfill(client, NODES_PATH, policy, listener.policy_changed)
+        self.policy = self._labels.policy
+        self.node_watch: Reflector[Node] = Reflector(
+            client, NODES_PATH, Node, on_change=self._node_changed, transform=self.slim
+        )
+        self.health_watch: Reflector[NodeHealth] = Reflector(
+            client,
+            nodehealth.PATH,
+            NodeHealth,
+            on_change=self._health_changed,
+            on_undecodable=self._health_undecodable,
+            transform=slim_health,
+        )
+        self.external_findings = ExternalFindings(listener.findings_changed)
+        self.taints_idle = asyncio.Event()
+        self.withheld: Callable[[], str] = lambda: ""
+        self.notify: Callable[[Node, Notice], None] = lambda _node, _notice: None
+        self._unusable: dict[str, UnusableHealth] = {}
+
+    async def run(self) -> None:
+        """For ever."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.node_watch.run())
+            group.create_task(self.health_watch.run())
+            group.create_task(self._labels.run())
+
+    async def wait_synced(self) -> None:
+        await self.node_watch.wait_synced()
+        await self.health_watch.wait_synced()
+
+    @property
+    def synced(self) -> bool:
+        return self.node_watch.synced and self.health_watch.synced
+
+    def not_ready(self) -> list[str]:
+        """Why this replica could not take over now; empty when it could."""
+        reasons = []
+        for what, reflector in (("nodes", self.node_watch), ("nodehealths", self.health_watch)):
+            if not reflector.synced:
+                reasons.append(f"{what}: not listed yet {reflector.error}".strip())
+            elif not reflector.connected:
+                reasons.append(f"{what}: the watch is down {reflector.error}".strip())
+        return reasons
+
+    @property
+    def nodes(self) -> Mapping[str, Node]:
+        return self.node_watch.store
+
+    @property
+    def healths(self) -> Mapping[str, NodeHealth]:
+        return self.health_watch.store
+
+    def node(self, name: str) -> Node | None:
+        node = self.nodes.get(name)
+        return None if node is None else self._labels.completed(node)
+
+    def labelled_nodes(self) -> list[Node]:
+        """All of them, with the labels that the policy looks at."""
+        return [self._labels.completed(node) for node in self.nodes.values()]
+
+    def health_of(self, name: str) -> NodeHealth | UnusableHealth | None:
+        """None also for the one of an older Node of that name, which is collected with it: another machine may have
+        the name now, and what is still so its agent says anew."""
+        health = self._unusable.get(name) or self.healths.get(name)
+        node = self.nodes.get(name)
+        if node is not None and isinstance(health, NodeHealth) and _is_of_older(health, node):
+            return None
+        return health
+
+    def observe_node(self, node: Node) -> None:
+        self.node_watch.observe(node)
+
+    def observe_health(self, health: NodeHealth) -> None:
+        self.health_watch.observe(health)
+
+    def fetch_labels(self) -> None:
+        """The policy may be another one, and look at labels that are not stored."""
+        self._labels.look()
+
+    def slim(self, node: Node | ManagedNode) -> Node:
+        """What is stored of a Node."""
+        return slim_node(node, self._labels.kept, self.policy().sources.condition_types)
+
+    async def list_nodes(self) -> AsyncIterator[Node]:
+        """With all that the policy looks at."""
+        async for page in self._client.list_pages(NODES_PATH, Node, transform=self.slim):
+            for node in page.items:
+                yield node
+
+    def _node_changed(self, name: str, old: Node | None, new: Node | None) -> None:
+        self._labels.came(name)
+        self._listener.node_changed(name, old, new)
+
+    def _health_changed(self, name: str, old: NodeHealth | None, new: NodeHealth | None) -> None:
+        self._unusable.pop(name, None)
+        self._listener.health_changed(name, old, new)
+
+    def _health_undecodable(self, name: str | None, _raw: bytes, error: str) -> None:
+        if name is None:
+            log.warning("a NodeHealth without a name cannot be read: %s", error)
+        else:
+            self._unusable[name] = UnusableHealth(error)
+        self._listener.health_unusable(name)
+
+
+def _is_of_older(health: NodeHealth, node: Node) -> bool:
+    return any(owner.kind == "Node" and owner.uid != node.metadata.uid for owner in health.metadata.owner_references)

@@ -1,0 +1,83 @@
+"""Gathers all that a decision about one node goes by, and decides: what should the Node carry?
+
+The decision itself is :func:`muster_tainter.faults.desired_state.decide`; here stand the other nodes (incidents), the
+budgets, the pause, and what the watch showed of taints that are missing.
+"""
+
+from dataclasses import replace
+
+from muster_kube.api.client import KubeClient
+from muster_kube.api.objects import ManagedNode, Node
+from muster_tainter.budgets.incident_tracker import IncidentTracker
+from muster_tainter.budgets.reservations import BudgetReservations
+from muster_tainter.faults.decision_context import DecisionContext
+from muster_tainter.faults.desired_state import Decision, decide, missing_taints
+from muster_tainter.faults.node_record import OurTaint
+from muster_tainter.faults.taint_drift import find_removers
+from muster_tainter.faults.taint_history import TaintHistory
+from muster_tainter.fleet.interface import FIELD_MANAGER, NODES_PATH
+from muster_tainter.fleet.replica import Replica
+from muster_tainter.fleet.watched_fleet import WatchedFleet
+from muster_tainter.metrics import TainterMetrics
+
+
+class NodeDecider:
+    def __init__(
+        self,
+        client: KubeClient,
+        fleet: WatchedFleet,
+        replica: Replica,
+        metrics: TainterMetrics,
+        budgets: BudgetReservations,
+        incidents: IncidentTracker,
+    ) -> None:
+        self._client = client
+        self._fleet = fleet
+        self._replica = replica
+        self._metrics = metrics
+        self._budgets = budgets
+        self._incidents = incidents
+        self._taints = TaintHistory(replica.clock)
+        self.decided_under = ""
+        """Why nothing new might be tainted when a decision was made last."""
+
+    def note(self, name: str, old: Node | None, new: Node | None) -> None:
+        """Each change of a Node that the watch brings: evidence of how a taint went."""
+        self._taints.note(name, old, new)
+
+    async def decide(self, node: Node) -> tuple[Node, Decision]:
+        """The Node is returned as it was decided on: it is asked for again where taints of ours are missing. A place
+        under the budgets is taken for what the decision would do. Raises ApiError."""
+        policy = self._fleet.policy()
+        released: dict[OurTaint, str] = {}
+        missing = missing_taints(node, policy)
+        if missing and not self._replica.dry_run:
+            full = await self._client.get(f"{NODES_PATH}/{node.metadata.name}", type=ManagedNode)
+            node = self._fleet.slim(full)
+            missing = missing_taints(node, policy)
+            removal = self._taints.removal(node.metadata.name)
+            released = find_removers(missing, removal, full, policy, FIELD_MANAGER)
+            self._metrics.put_back.inc(len(missing) - len(released))
+        name = node.metadata.name
+        health, now = self._fleet.health_of(name), self._replica.now()
+        external, over = self._fleet.external_findings.of(name)
+        others, incident = self._incidents.find_related(node, health, external)
+        self.decided_under = self._fleet.withheld()
+        context = DecisionContext(
+            withhold=self.decided_under, others=others, incident=incident, external=external, over=over
+        )
+        decision = decide(node, health, policy, now, released, context)
+        if not self._replica.dry_run:
+            shortage = self._budgets.reserve(name, decision)
+            if shortage is not None:
+                decision = decide(node, health, policy, now, released, replace(context, withhold=shortage.reason))
+        return node, decision
+
+
+def inputs_changed(old: Node | None, new: Node | None) -> bool:
+    """Whether there is something that a decision about the node would look at; all else may change without one."""
+    return old is None or new is None or decision_inputs(old) != decision_inputs(new)
+
+
+def decision_inputs(node: Node) -> tuple[object, ...]:
+    return node.spec.taints, node.metadata.labels, node.metadata.annotations, node.status.conditions

@@ -1,0 +1,99 @@
+"""Writes what was decided about one node: the PATCH of the Node, and its NodeHealth where there is none.
+
+Nothing is written without asking first whether this process leads.
+"""
+
+from muster_kube import nodehealth
+from muster_kube.api.client import KubeClient
+from muster_kube.api.errors import AlreadyExists, ApiError, Conflict
+from muster_kube.api.objects import Node
+from muster_kube.controller.fencing import NotLeading
+from muster_kube.nodehealth import NodeHealth
+from muster_tainter.budgets.reservations import BudgetReservations
+from muster_tainter.events.latency import HopLatency
+from muster_tainter.faults import audit_log
+from muster_tainter.faults.desired_state import Decision
+from muster_tainter.faults.node_record import highest_closed, read_record
+from muster_tainter.fleet.interface import FIELD_MANAGER, NODES_PATH
+from muster_tainter.fleet.replica import Replica
+from muster_tainter.fleet.watched_fleet import WatchedFleet
+from muster_tainter.metrics import TainterMetrics
+from muster_tainter.node_decider import decision_inputs
+
+
+class NodeWriter:
+    """latency: told when a taint is on its Node"""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        fleet: WatchedFleet,
+        replica: Replica,
+        metrics: TainterMetrics,
+        budgets: BudgetReservations,
+        latency: HopLatency,
+    ) -> None:
+        self._client = client
+        self._fleet = fleet
+        self._replica = replica
+        self._metrics = metrics
+        self._budgets = budgets
+        self._latency = latency
+        self.taking_in = ""
+        """The node whose own write is being taken in: as decided, so there is nothing to decide again."""
+
+    async def write(self, node: Node, decision: Decision) -> Node:
+        """Bound to the version of ``node``. Raises NotLeading, ApiError; Conflict where others wrote in between."""
+        name, version = node.metadata.name, node.metadata.resource_version
+        path = f"{NODES_PATH}/{name}"
+        if not self._replica.may_write():
+            self._budgets.release(name)
+            raise NotLeading(path)
+        try:
+            params = {"fieldManager": FIELD_MANAGER}
+            answer = await self._client.patch(path, decision.patch(version), type=Node, params=params)
+        except BaseException as error:
+            self._budgets.handle_failure(name, version, error)
+            if isinstance(error, ApiError) and not isinstance(error, Conflict):
+                self._metrics.write_errors.labels("node", error.reason).inc()
+            raise
+        self._metrics.writes.labels("node").inc()
+        answer = self._fleet.slim(answer)
+        if decision_inputs(answer) == decision_inputs(decision.applied(node)):
+            self.taking_in = name
+        self._fleet.observe_node(answer)
+        self.taking_in = ""
+        self._budgets.confirm(name)
+        self._latency.patched(name, decision, self._fleet.healths.get(name))
+        audit_log.log_taints(name, decision, dry_run=False)
+        return answer
+
+    async def refresh(self, name: str) -> Node:
+        """The Node as it is on the server now. Raises ApiError."""
+        node = self._fleet.slim(await self._client.get(f"{NODES_PATH}/{name}", type=Node))
+        self._fleet.observe_node(node)
+        return node
+
+    async def create_health(self, node: Node) -> None:
+        """Raises NotLeading, ApiError."""
+        name = node.metadata.name
+        if not self._replica.may_write():
+            raise NotLeading(f"{nodehealth.PATH}/{name}")
+        body = {
+            "apiVersion": f"{nodehealth.GROUP}/{nodehealth.VERSION}",
+            "kind": "NodeHealth",
+            "metadata": {
+                "name": name,
+                "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": name, "uid": node.metadata.uid}],
+            },
+            "spec": {"clear": highest_closed(read_record(node))},
+        }
+        try:
+            made = await self._client.create(nodehealth.PATH, body, type=NodeHealth)
+        except AlreadyExists:
+            return  # the watch brings it, and tells when it is collected with an older Node of that name
+        except ApiError as error:
+            self._metrics.write_errors.labels("nodehealth", error.reason).inc()
+            raise
+        self._metrics.writes.labels("nodehealth").inc()
+        self._fleet.observe_health(made)

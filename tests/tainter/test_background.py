@@ -1,0 +1,62 @@
+"""Which change of a Node or NodeHealth concerns which background task."""
+
+from typing import Any, cast
+
+import pytest
+from tests.tainter.fake_fleet import FakeFleet
+
+from muster_kube.api.client import KubeClient
+from muster_kube.api.objects import Metadata, Node, NodeSpec, Taint
+from muster_kube.nodehealth import NodeHealth, NodeHealthStatus
+from muster_tainter.background import BackgroundTasks
+from muster_tainter.fleet.replica import Connections, Replica
+from muster_tainter.metrics import TainterMetrics
+
+TAINT = Taint(key="muster.dev/faulty", value="true", effect="NoSchedule")
+PLAIN = Node(metadata=Metadata(name="n1"))
+TAINTED = Node(metadata=Metadata(name="n1"), spec=NodeSpec(taints=(TAINT,)))
+ANNOTATED = Node(metadata=Metadata(name="n1", annotations={"muster.dev/faults": "{}"}))
+OTHER_VERSION = Node(metadata=Metadata(name="n1", resource_version="2"))
+REPAIRS = {"Evictor", "RepairExecutor", "QuarantineWriter"}
+
+
+@pytest.fixture
+def tasks() -> BackgroundTasks:
+    nobody = cast("KubeClient", object())
+    replica = Replica(may_write=lambda: True)
+    return BackgroundTasks(FakeFleet(), replica, Connections.shared(nobody), TainterMetrics(), None)
+
+
+def concerned(tasks: BackgroundTasks) -> set[str]:
+    rounds: Any = [(each.task, getattr(each.task, "rounds", None)) for each in tasks._all]
+    return {type(task).__name__ for task, of_task in rounds if of_task is not None and "n1" in of_task.changed}
+
+
+@pytest.mark.parametrize(("old", "new", "who"), [
+    (None, PLAIN, {"FleetPlanner", "Verifier", *REPAIRS}),
+    (PLAIN, TAINTED, {"FleetPlanner", "Verifier", *REPAIRS}),
+    (PLAIN, ANNOTATED, {"Verifier", *REPAIRS}),
+    (PLAIN, OTHER_VERSION, set()),
+    (PLAIN, None, {"FleetPlanner", "Verifier", *REPAIRS}),
+])  # fmt: skip
+def test_a_node_that_changed_concerns_who_looks_at_that(
+    tasks: BackgroundTasks, old: Node | None, new: Node | None, who: set[str]
+) -> None:
+    tasks.node_changed("n1", old, new)
+    assert concerned(tasks) == who
+
+
+def health(idle_since: str = "") -> NodeHealth:
+    return NodeHealth(metadata=Metadata(name="n1"), status=NodeHealthStatus(idle_since=idle_since))
+
+
+@pytest.mark.parametrize(("old", "new", "who"), [
+    (None, health(), {"FleetPlanner", "Verifier"}),
+    (health(), health("2026-01-01T00:00:00Z"), {"FleetPlanner", "Verifier", "Evictor"}),
+    (health(), health(), {"FleetPlanner", "Verifier"}),
+])  # fmt: skip
+def test_a_report_concerns_plan_and_proof_and_drains_where_jobs_came_or_went(
+    tasks: BackgroundTasks, old: NodeHealth | None, new: NodeHealth | None, who: set[str]
+) -> None:
+    tasks.health_changed("n1", old, new)
+    assert concerned(tasks) == who
