@@ -11,8 +11,8 @@ from pathlib import Path
 
 from tests.chart.helm_render import CHART, Helm, Refused
 
-from muster_sandbox.build.packages import NoPackages
 from muster_sandbox.image import oci, product
+from muster_sandbox.programs.packages import NoPackages
 
 ROOT = Path(__file__).resolve().parents[1]
 SUMS = "SHA256SUMS"

@@ -9,12 +9,12 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from muster_sandbox.build import requirements
-from muster_sandbox.build.binaries import NoControlPlane
-from muster_sandbox.build.packages import RUNTIME, NoPackages, unpack_tree
-from muster_sandbox.build.programs import find_or_build
 from muster_sandbox.image import product
 from muster_sandbox.image.layers import root_layer
+from muster_sandbox.programs import requirements
+from muster_sandbox.programs.binaries import NoControlPlane
+from muster_sandbox.programs.control_plane import find_or_build
+from muster_sandbox.programs.packages import RUNTIME, NoPackages, unpack_tree
 from muster_sandbox.prometheus import find_programs
 from muster_sandbox.realnode.node import find_node_obstacle
 

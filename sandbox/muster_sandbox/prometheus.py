@@ -25,8 +25,8 @@ from typing import Any, Self
 import httpx2
 import yaml
 
-from muster_sandbox.build.packages import PackageTree, unpack_tree
 from muster_sandbox.processes import ManagedProcess, ProcessReaper, wait_for
+from muster_sandbox.programs.packages import PackageTree, unpack_tree
 
 LIMIT_S = 120.0  # a guard against hanging
 PACKAGES = PackageTree("monitoring", {"prometheus": "2.42.", "prometheus-alertmanager": "0.25."})
@@ -67,7 +67,7 @@ class QueryRefused(ValueError):
 
 
 def find_programs(progress: Callable[[str], None]) -> PrometheusPrograms:
-    """Those on PATH if all are there, else Debian's, unpacked once. Raises muster_sandbox.build.packages.NoPackages."""
+    """Those on PATH if all are there, else Debian's, unpacked once. Raises muster_sandbox.programs.packages.NoPackages."""
     found = [shutil.which(name) for name in _NAMES]
     if all(found):
         return PrometheusPrograms(*(Path(str(each)) for each in found))

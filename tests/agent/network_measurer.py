@@ -10,7 +10,7 @@ import sys
 import msgspec
 
 from muster_agent.fleet import PeerAgent
-from muster_agent.fleet.network_test import measure_network
+from muster_agent.fleet.network_measurement import measure_network
 from muster_agent.fleet.peer_client import HttpPeerClient
 from muster_agent.query.status_query import IperfOptions
 from muster_checks.iperf import IperfParameters

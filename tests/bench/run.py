@@ -39,7 +39,7 @@ import sync
 import whole_fleet
 from harness.progress import say
 
-from muster_sandbox.build.programs import find_or_build
+from muster_sandbox.programs.control_plane import find_or_build
 
 BURST_ROUNDS = 5
 FLEET_ROUNDS = 5

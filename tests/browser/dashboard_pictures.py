@@ -21,9 +21,9 @@ from tests.cluster.ipujob.operator_bed import Bed  # noqa: E402
 
 from muster_kube.api.client import KubeClient  # noqa: E402
 from muster_kube.api.config import load_config  # noqa: E402
-from muster_sandbox.build.programs import find_or_build  # noqa: E402
 from muster_sandbox.controlplane.cluster import ControlPlane  # noqa: E402
 from muster_sandbox.controlplane.install import install  # noqa: E402
+from muster_sandbox.programs.control_plane import find_or_build  # noqa: E402
 from muster_sandbox.prometheus import Prometheus, PrometheusSeries, find_programs  # noqa: E402
 from muster_sandbox.simulation.kubelets import Kubelets  # noqa: E402
 from muster_sandbox.simulation.nodes import SimulatedNodes  # noqa: E402

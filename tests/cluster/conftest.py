@@ -14,11 +14,11 @@ from tests.cluster.chart.real_node_images import images
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import load_config
-from muster_sandbox.build.binaries import NoControlPlane, find_kubelet
-from muster_sandbox.build.packages import RUNTIME, NoPackages, unpack_tree
-from muster_sandbox.build.programs import find_or_build
 from muster_sandbox.controlplane.cluster import ControlPlane
 from muster_sandbox.controlplane.install import install
+from muster_sandbox.programs.binaries import NoControlPlane, find_kubelet
+from muster_sandbox.programs.control_plane import find_or_build
+from muster_sandbox.programs.packages import RUNTIME, NoPackages, unpack_tree
 from muster_sandbox.realnode.containers import MissingPackages
 from muster_sandbox.realnode.node import RealNode, find_node_obstacle
 from muster_sandbox.simulation.kubelets import Kubelets

@@ -16,8 +16,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from muster_sandbox.build.apt import SUITE, debian_mirrors
-from muster_sandbox.build.packages import (
+from muster_sandbox.programs.apt import SUITE, debian_mirrors
+from muster_sandbox.programs.packages import (
     NoPackages,
     PackageTree,
     fetch_packages,

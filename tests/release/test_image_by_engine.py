@@ -16,8 +16,8 @@ from tests.docs.command_list import commands_of_test
 from tests.docs.command_runner import CommandRunner
 from tests.release import engine
 
-from muster_sandbox.build.packages import NoPackages
 from muster_sandbox.image import product
+from muster_sandbox.programs.packages import NoPackages
 from muster_sandbox.realnode.containers import MissingPackages, find_obstacle
 
 pytestmark = pytest.mark.timeout(1800)  # the first time, packages come before all else

@@ -21,9 +21,9 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from tests.soak.soak import SPACE, soak
 
 from muster_kube.api.config import load_config
-from muster_sandbox.build.programs import find_or_build
 from muster_sandbox.controlplane.cluster import ControlPlane
 from muster_sandbox.controlplane.install import install
+from muster_sandbox.programs.control_plane import find_or_build
 
 LOG = Path(__file__).parents[2] / "build" / "soak.log"
 

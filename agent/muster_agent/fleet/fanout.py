@@ -62,7 +62,7 @@ class LivenessProbe(msgspec.Struct, frozen=True):
 
 class FanOut:
     """``node``: the own one, which is not asked by a call. measure: makes iperf over many nodes, measure_network of
-    network_test.py by default."""
+    network_measurement.py by default."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class FanOut:
         there = [peer for peer in peers if peer.address]
         try:
             if self._measure is None:
-                from muster_agent.fleet.network_test import measure_network
+                from muster_agent.fleet.network_measurement import measure_network
 
                 self._measure = measure_network
             return await self._measure(

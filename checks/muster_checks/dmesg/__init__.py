@@ -1,6 +1,6 @@
 """The check ``dmesg``: what the kernel says of GPUs, switches, NICs, disks, memory and itself.
 
-A room of two halves. Reading: sources/kmsg.py, file.py and journal.py turn their source into records.KernelLine,
+A room of two halves. Reading: sources/kmsg.py, file.py and journald.py turn their source into records.KernelLine,
 stream.py hands them on, position.py keeps the place. Judging: catalogue/ and judge.py say what a line means.
 """
 

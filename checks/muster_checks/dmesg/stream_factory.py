@@ -133,7 +133,7 @@ def _open_source(
         file_place = find_place(position, FilePlace) or FilePlace(skipping=skipping)
         return FileSource(path, TextReader(timeline, interesting), file_place, complete=parameters.complete)
     if kind is SourceKind.JOURNAL:
-        from muster_checks.dmesg.sources.journal import JournalPlace, JournalSource
+        from muster_checks.dmesg.sources.journald import JournalPlace, JournalSource
 
         journal_place = find_place(position, JournalPlace) or JournalPlace(skipping=skipping)
         return JournalSource(timeline, interesting, journal_place, boot_id, root=node.root)

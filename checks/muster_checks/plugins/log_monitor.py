@@ -12,7 +12,7 @@ from muster_checks.dmesg.catalogue.npd_rules import LogMonitor, to_rows
 from muster_checks.dmesg.catalogue.types import Catalogue, PatternRow
 from muster_checks.dmesg.judge import KernelLogJudge
 from muster_checks.dmesg.sources.file import FilePlace, FileSource
-from muster_checks.dmesg.sources.journal import JournalPlace, JournalSource
+from muster_checks.dmesg.sources.journald import JournalPlace, JournalSource
 from muster_checks.dmesg.sources.position import load_position, read_boot_id
 from muster_checks.dmesg.sources.source import LogSource
 from muster_checks.dmesg.sources.timeline import KernelClocks, Timeline

@@ -32,7 +32,7 @@ _NODES_LIMIT_BYTES = 1 << 30
 _SUFFIXES = (".log", ".txt", ".dmesg", ".kmsg", ".jsonl", ".json", ".1")
 
 
-class LogSource(NamedTuple):
+class ReplayLog(NamedTuple):
     """A log. node: whose kernel log it is; None: a tainter's own log, which names nodes."""
 
     path: Path
@@ -108,7 +108,7 @@ def assume_utc() -> Iterator[None]:
         time.tzset()
 
 
-def find_sources(words: list[str]) -> list[LogSource]:
+def find_sources(words: list[str]) -> list[ReplayLog]:
     """Raises UsageError, OSError."""
     if not words:
         raise UsageError("replay: expected --log FILE…")
@@ -125,7 +125,7 @@ def find_sources(words: list[str]) -> list[LogSource]:
         else:
             node = ""
         if not node and is_tainter_log(path):
-            sources.append(LogSource(path, None))
+            sources.append(ReplayLog(path, None))
             continue
         node = node or _node_of(path)
         if node in owner:
@@ -133,7 +133,7 @@ def find_sources(words: list[str]) -> list[LogSource]:
                 f"--log {word}: {owner[node]} is the log of {node} already: expected NODE=FILE, one file a node"
             )
         owner[node] = word
-        sources.append(LogSource(path, node))
+        sources.append(ReplayLog(path, node))
     return sorted(sources, key=lambda source: (source.node or "", str(source.path)))
 
 
@@ -176,7 +176,7 @@ def _nodes(path: Path) -> list[Node]:
 
 
 def replay_logs(
-    policy: Policy, sources: list[LogSource], nodes: list[Node], catalogue: Catalogue, *, year: int
+    policy: Policy, sources: list[ReplayLog], nodes: list[Node], catalogue: Catalogue, *, year: int
 ) -> tuple[ReplayOutcome, LogStatistics]:
     """Raises NoKernelLog, OSError."""
     known = {node.metadata.name for node in nodes}

@@ -20,11 +20,11 @@ from muster_cli.sandbox.display import FleetView, show_fleet
 from muster_kube.process.command_line import EXIT_UNKNOWN
 from muster_operator.admission.configurations import WebhookAddress, webhook_configurations
 from muster_operator.admission.server import NAME as WEBHOOKS
-from muster_sandbox.build.binaries import NoControlPlane
-from muster_sandbox.build.programs import find_or_build
 from muster_sandbox.controlplane.cluster import ControlPlane
 from muster_sandbox.controlplane.install import install
 from muster_sandbox.processes import ProcessDied
+from muster_sandbox.programs.binaries import NoControlPlane
+from muster_sandbox.programs.control_plane import find_or_build
 from muster_sandbox.session.cluster import KUBECONFIG, ClusterContents, SandboxCluster, run_cluster
 from muster_sandbox.session.folder import SandboxFolder, SandboxRecord, sandbox_folder
 

@@ -22,7 +22,7 @@ from muster_operator.job.types import API_VERSION, GROUP, KIND, PLURAL, IPUJob
 from muster_operator.observe.check_requests import NodeCheckRequests
 from muster_operator.observe.node_capacity import CapacityIndex, FleetNode, project_node
 from muster_operator.observe.node_health import HardwareHealth
-from muster_operator.observe.tracker_reader import TrackerConfigMap, TrackerReader
+from muster_operator.observe.tracker_reader import TrackerReader, TrackerSnapshot
 
 log = logging.getLogger(__name__)
 
@@ -161,10 +161,10 @@ class ClusterCache:
         self.requests = NodeCheckRequests(client, on_change)
         self.hardware = HardwareHealth(self.nodes, self.tracker, our_taints, on_change, clock)
         namespace, name = scope.quarantine or (scope.tracker[0], names.QUARANTINE)
-        self._quarantine: Reflector[TrackerConfigMap] = Reflector(
+        self._quarantine: Reflector[TrackerSnapshot] = Reflector(
             client,
             f"/api/v1/namespaces/{namespace}/configmaps",
-            TrackerConfigMap,
+            TrackerSnapshot,
             on_change=lambda _key, _old, new: self.hardware.note_quarantine(new.data if new is not None else {}),
             params={"fieldSelector": f"metadata.name={name}"},
         )

@@ -25,7 +25,7 @@ _decoder = msgspec.json.Decoder(PartitionEntry)
 _NONE: Mapping[str, PartitionEntry] = MappingProxyType({})
 
 
-class TrackerConfigMap(Api, frozen=True):
+class TrackerSnapshot(Api, frozen=True):
     metadata: Metadata
     data: dict[str, str] = msgspec.field(default_factory=dict)
 
@@ -63,10 +63,10 @@ class TrackerReader:
         self._by_job: dict[str, dict[str, PartitionEntry]] = {}
         self._by_key: dict[str, dict[str, PartitionEntry]] = {}
         self._answers: dict[str, _ProxyAnswer] = {}
-        self.map: Reflector[TrackerConfigMap] = Reflector(
+        self.map: Reflector[TrackerSnapshot] = Reflector(
             client,
             f"/api/v1/namespaces/{namespace}/configmaps",
-            TrackerConfigMap,
+            TrackerSnapshot,
             on_change=lambda _key, _old, new: self.update(new.data if new is not None else {}),
             params={"fieldSelector": f"metadata.name={name}"},
         )

@@ -21,7 +21,6 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Self
 
-from muster_sandbox.build.binaries import NoControlPlane
 from muster_sandbox.controlplane.admin import AdminClient
 from muster_sandbox.controlplane.audit import POLICY, AuditLog
 from muster_sandbox.controlplane.certificates import (
@@ -34,6 +33,7 @@ from muster_sandbox.controlplane.certificates import (
 )
 from muster_sandbox.controlplane.kubeconfig import bearer_user, certificate_user, write_kubeconfig
 from muster_sandbox.processes import ManagedProcess, ProcessDied, ProcessReaper, wait_for
+from muster_sandbox.programs.binaries import NoControlPlane
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  # a folder of its own is made in it
 SHARED_MEMORY_LEAST = 2 << 30  # bytes: 10,000 nodes with their history and audit log take about half of it
@@ -57,7 +57,7 @@ class Placement:
 class ControlPlane:
     """Started and stopped as a context manager, or by :meth:`start` and :meth:`stop`.
 
-    binaries: the folder that :func:`muster_sandbox.build.programs.find_or_build` names
+    binaries: the folder that :func:`muster_sandbox.programs.control_plane.find_or_build` names
     audit: write every request into the audit log
     extra_args: more arguments by component (``etcd``, ``kube-apiserver``, ...)
     placement: where the components run; default: here

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from muster_sandbox.build.packages import ROOT_FILES, NoPackages, unpack_tree
+from muster_sandbox.programs.packages import ROOT_FILES, NoPackages, unpack_tree
 
 LAYER = "layer.tar"
 PATH = "/usr/local/bin:/usr/bin:/usr/sbin:/bin:/sbin"

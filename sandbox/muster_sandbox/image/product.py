@@ -16,9 +16,9 @@ from collections.abc import Callable, Sequence
 from configparser import ConfigParser
 from pathlib import Path
 
-from muster_sandbox.build.packages import WHEELS, NoPackages, PackageTree, make_once, run_step, unpack_tree
 from muster_sandbox.image import oci
 from muster_sandbox.image.layers import PACKAGES, PATH, Layer, digest_of, make_layer, pack
+from muster_sandbox.programs.packages import WHEELS, NoPackages, PackageTree, make_once, run_step, unpack_tree
 
 ROOT = Path(__file__).resolve().parents[3]
 PACKAGE_LIST = Path("release/debian-packages")

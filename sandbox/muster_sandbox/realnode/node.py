@@ -18,10 +18,10 @@ from typing import Any, Self
 
 import yaml
 
-from muster_sandbox.build.binaries import NoControlPlane, find_kubelet
 from muster_sandbox.controlplane.cluster import ControlPlane, Placement, free_ports, read_minor_version
 from muster_sandbox.image.layers import Image
 from muster_sandbox.processes import ManagedProcess, ProcessDied, ProcessReaper, wait_for
+from muster_sandbox.programs.binaries import NoControlPlane, find_kubelet
 from muster_sandbox.realnode import namespace_relay, services
 from muster_sandbox.realnode.containers import ADDRESS, DNS, SERVICE, NestedMachine, find_obstacle
 

@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from muster_sandbox.build.binaries import cache_directory
+from muster_sandbox.programs.binaries import cache_directory
 
 PACKAGE, VERSION = "prometheus-node-exporter", "1.5.0-1+b6"
 FETCH_LIMIT_S = 300.0

@@ -23,7 +23,7 @@ if __name__ == "__main__":
 
 from tests.cluster.commands.tour_page import INTERRUPT, Step, steps, written  # noqa: E402 - run as a script, from anywhere
 
-from muster_sandbox.build.programs import find_or_build  # noqa: E402
+from muster_sandbox.programs.control_plane import find_or_build  # noqa: E402
 
 PAGE = ROOT / "docs" / "tour.md"
 # guards against hanging: far more than anything takes

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from muster_sandbox.build import requirements
-from muster_sandbox.build.apt import choose_mirrors, remove_tree
-from muster_sandbox.build.binaries import (
+from muster_sandbox.programs import requirements
+from muster_sandbox.programs.apt import choose_mirrors, remove_tree
+from muster_sandbox.programs.binaries import (
     BUILD_NAME,
     KUBELET,
     KUBELET_BUILD_NAME,
@@ -21,7 +21,7 @@ from muster_sandbox.build.binaries import (
     find_binaries,
     find_kubelet,
 )
-from muster_sandbox.build.debian import build, openapi_packages
+from muster_sandbox.programs.debian import build, openapi_packages
 
 
 def programs(directory: Path, names: tuple[str, ...] = PROGRAMS) -> Path:
@@ -119,7 +119,7 @@ def test_a_tree_with_read_only_folders_goes(tmp_path: Path) -> None:
 def test_missing_tools_are_named_with_their_packages(tmp_path: Path) -> None:
     # an empty PATH: no apt-get, no dpkg-deb
     done = subprocess.run(
-        [sys.executable, "-m", "muster_sandbox.build.requirements"],
+        [sys.executable, "-m", "muster_sandbox.programs.requirements"],
         env={"PATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)},
         capture_output=True,
         text=True,
@@ -171,7 +171,7 @@ def test_an_interrupted_build_leaves_nothing(tmp_path: Path) -> None:
     path = played_tools(tmp_path / "bin", f"echo $$ > {tmp_path}/pid; exec sleep 600")
     cache = tmp_path / "cache"
     script = (
-        "from muster_sandbox.build.debian import build; from pathlib import Path\n"
+        "from muster_sandbox.programs.debian import build; from pathlib import Path\n"
         f"build(Path({str(cache)!r}), {{'wanted': ['etcd']}}, lambda line: print(line, flush=True))\n"
     )
     environ = {**os.environ, "PATH": path}

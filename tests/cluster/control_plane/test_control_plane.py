@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from muster_sandbox.build.binaries import NoControlPlane
 from muster_sandbox.controlplane.admin import AdminClient, RequestRefused
 from muster_sandbox.controlplane.cluster import ControlPlane
 from muster_sandbox.controlplane.install import AGENT, NAMESPACE, TAINTER, install
+from muster_sandbox.programs.binaries import NoControlPlane
 
 
 def admin_of(control_plane: ControlPlane, kubeconfig: Path) -> AdminClient:

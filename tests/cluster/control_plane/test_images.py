@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from tests.cluster.control_plane.test_binaries import played_tools
 
-from muster_sandbox.build.packages import RUNTIME, NoPackages, PackageTree, tree_folder, unpack_tree
 from muster_sandbox.image.layers import Image, Layer, make_layer, muster_layer, write_archive
+from muster_sandbox.programs.packages import RUNTIME, NoPackages, PackageTree, tree_folder, unpack_tree
 from muster_sandbox.realnode.services import ServicePort, list_service_ports, ready_backends
 
 ROOT = Path(__file__).parents[3]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from muster_sandbox.build.packages import NoPackages
+from muster_sandbox.programs.packages import NoPackages
 from muster_sandbox.prometheus import Prometheus, PrometheusPrograms, QueryRefused, find_programs, scrape_config
 
 

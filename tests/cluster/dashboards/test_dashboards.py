@@ -18,7 +18,7 @@ from tests.cluster.dashboards.scraped_fleet import scraped_fleet
 from tests.cluster.ipujob.operator_bed import Bed, bed_fixture, until  # noqa: F401 - the fixture
 from tests.metrics_page import PAGE
 
-from muster_sandbox.build.packages import NoPackages
+from muster_sandbox.programs.packages import NoPackages
 from muster_sandbox.prometheus import Prometheus, PrometheusPrograms, find_programs
 
 # counters whose first series comes with an error that nothing here makes: what docs/metrics.md says of them, which is

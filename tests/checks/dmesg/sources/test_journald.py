@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster_checks.base.vocabulary import Origin
-from muster_checks.dmesg.sources.journal import ENTRY_BYTES, ExportParser, JournalPlace, JournalSource, parse_entry
+from muster_checks.dmesg.sources.journald import ENTRY_BYTES, ExportParser, JournalPlace, JournalSource, parse_entry
 from muster_checks.dmesg.sources.timeline import Timeline
 from muster_checks.dmesg.stream import KernelLogStream
 

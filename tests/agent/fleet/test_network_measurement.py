@@ -21,8 +21,8 @@ from muster_agent.fleet.iperf_wire import (
     IperfServers,
     ServersRequest,
 )
-from muster_agent.fleet.network_test import longest_duration_s, measure_network
-from muster_agent.fleet.pair_test import choose_meeting_settings
+from muster_agent.fleet.network_measurement import longest_duration_s, measure_network
+from muster_agent.fleet.pair_measurement import choose_meeting_settings
 from muster_agent.fleet.peer_client import PeerCallFailed
 from muster_agent.query.status_query import IperfOptions
 from muster_checks.base.vocabulary import Result, Verdict

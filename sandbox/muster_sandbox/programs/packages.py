@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
-from muster_sandbox.build.apt import apt_get, build_lock, debian_mirrors, remove_tree
-from muster_sandbox.build.binaries import cache_directory
-from muster_sandbox.build.requirements import AGAIN_AFTER_S, install_command, missing_packages
+from muster_sandbox.programs.apt import apt_get, build_lock, debian_mirrors, remove_tree
+from muster_sandbox.programs.binaries import cache_directory
+from muster_sandbox.programs.requirements import AGAIN_AFTER_S, install_command, missing_packages
 
 RECIPE_VERSION = 2  # rises with every change of what is done to the unpacked files, so that an older cache is not used
 STEP_LIMIT_S = 900

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from muster_sandbox.build.requirements import KEYRING
+from muster_sandbox.programs.requirements import KEYRING
 
 SUITE = "bookworm"
 HEARTBEAT_S = 20

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from muster_sandbox.build.binaries import (
+from muster_sandbox.programs.binaries import (
     BUILD_NAME,
     KUBELET,
     KUBELET_BUILD_NAME,
@@ -13,7 +13,7 @@ from muster_sandbox.build.binaries import (
     find_binaries,
     find_kubelet,
 )
-from muster_sandbox.build.debian import build
+from muster_sandbox.programs.debian import build
 
 
 def find_or_build(

@@ -1,4 +1,4 @@
-"""What building the control plane needs of the machine; ``python -m muster_sandbox.build.requirements`` sees to it.
+"""What building the control plane needs of the machine; ``python -m muster_sandbox.programs.requirements`` sees to it.
 
 As root it installs what is missing through apt; otherwise it prints the command and exits 1.
 """
@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from muster_sandbox.build import binaries
+from muster_sandbox.programs import binaries
 
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 

@@ -19,10 +19,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from muster_sandbox.build.apt import apt_get, build_lock, debian_mirrors, remove_tree
-from muster_sandbox.build.binaries import KUBELET, PROGRAMS, NoControlPlane, is_complete
-from muster_sandbox.build.requirements import AGAIN_AFTER_S, install_command, missing_packages
 from muster_sandbox.processes import ProcessReaper, spawn
+from muster_sandbox.programs.apt import apt_get, build_lock, debian_mirrors, remove_tree
+from muster_sandbox.programs.binaries import KUBELET, PROGRAMS, NoControlPlane, is_complete
+from muster_sandbox.programs.requirements import AGAIN_AFTER_S, install_command, missing_packages
 
 VERSION = "1.20.2"
 DISK_BYTES = 3_500_000_000

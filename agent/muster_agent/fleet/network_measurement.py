@@ -1,4 +1,4 @@
-"""The bandwidth between all nodes: rounds of meetings (round_plan.py), each of two nodes (pair_test.py), judged
+"""The bandwidth between all nodes: rounds of meetings (round_plan.py), each of two nodes (pair_measurement.py), judged
 together.
 
 A node that does not answer is UNKNOWN for itself and nobody's fault. However it ends, also when its caller hangs up,
@@ -19,7 +19,7 @@ import msgspec
 from muster_agent.fleet import PeerAgent
 from muster_agent.fleet.interfaces import NodeInterface
 from muster_agent.fleet.iperf_wire import InterfaceList, InterfacesRequest
-from muster_agent.fleet.pair_test import (
+from muster_agent.fleet.pair_measurement import (
     MEETINGS_AT_ONCE,
     MeetingSettings,
     NodeUnavailable,
