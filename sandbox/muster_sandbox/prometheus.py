@@ -67,7 +67,7 @@ class QueryRefused(ValueError):
 
 
 def find_programs(progress: Callable[[str], None]) -> PrometheusPrograms:
-    """Those on PATH if all are there, else Debian's, unpacked once. Raises muster_sandbox.programs.packages.NoPackages."""
+    """Those on PATH if all are there, else Debian's, unpacked once. Raises NoPackages (programs/packages.py)."""
     found = [shutil.which(name) for name in _NAMES]
     if all(found):
         return PrometheusPrograms(*(Path(str(each)) for each in found))
