@@ -198,7 +198,7 @@ class Prometheus:
         while not (samples := self.query(expression)):
             self._component.require_alive()
             if time.monotonic() > deadline:
-                raise TimeoutError(f"no result within {limit_s:.0f} s: {expression}\n{self._told_of_targets()}")
+                raise TimeoutError(f"no result within {limit_s:.0f} s: {expression}\n{self._list_missing_targets()}")
             time.sleep(0.2)
         return samples
 
@@ -208,10 +208,10 @@ class Prometheus:
         while not (found := self.targets()) or any(each["health"] != "up" for each in found):
             self._component.require_alive()
             if time.monotonic() > deadline:
-                raise TimeoutError(f"not scraped within {limit_s:.0f} s:\n{self._told_of_targets()}")
+                raise TimeoutError(f"not scraped within {limit_s:.0f} s:\n{self._list_missing_targets()}")
             time.sleep(0.2)
 
-    def _told_of_targets(self) -> str:
+    def _list_missing_targets(self) -> str:
         return "\n".join(f"{each['scrapeUrl']} {each['health']} {each['lastError']}" for each in self.targets())
 
     def _wait(self, done: Callable[[], bool], what: str) -> None:

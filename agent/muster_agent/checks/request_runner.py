@@ -212,8 +212,8 @@ class RequestRunner:
             if not answered.refused:
                 return answered.result
             entry.note(begun=entry.cut_off)  # refused, or it gave way: in either case no run
-            await self._clock.sleep(max(0.0, min(LOOK_S, self._patience_left_s(entry, series))))
-            if self._patience_left_s(entry, series) <= 0:
+            await self._clock.sleep(max(0.0, min(LOOK_S, self._wait_left_s(entry, series))))
+            if self._wait_left_s(entry, series) <= 0:
                 raise _Busy(answered.why)
 
     async def _run_now(
@@ -235,7 +235,7 @@ class RequestRunner:
         entry.note(begun=entry.cut_off + 1)
         self._reporter.report_change()
 
-    def _patience_left_s(self, entry: _Entry, series: RunSeries) -> float:
+    def _wait_left_s(self, entry: _Entry, series: RunSeries) -> float:
         if series.expires:
             return series.expires - self._clock.wall()
         return entry.patient_since + PATIENCE_S - self._clock.monotonic()

@@ -312,7 +312,7 @@ class KernelLogJudge:
         self._contexts[row.name] = RowContext(one.at, groups)
 
     def _take_row(self, one: LineContext, row: PatternRow, index: int) -> None:
-        if one.has_said(row):
+        if one.has_reported(row):
             return  # another of its patterns
         groups = self._matcher.groups(index, one.text)
         if not bits_fit(row, groups) or one.line.uptime_s < row.delay_s:
@@ -343,7 +343,7 @@ class KernelLogJudge:
 
     def _take_lines(self, one: LineContext, row: PatternRow, lines: str) -> None:
         """The last lines end as a row wants it; ``lines``: those that its pattern reaches over."""
-        if one.has_said(row) or one.line.uptime_s < row.delay_s:
+        if one.has_reported(row) or one.line.uptime_s < row.delay_s:
             return
         one.rows[row.name] = row.verdict
         told = fill_template(row.message, {"line": lines})

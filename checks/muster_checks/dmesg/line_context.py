@@ -21,7 +21,7 @@ class LineContext:
         self.rows: dict[str, Verdict] = {}
         self._whole: str | None = None
 
-    def has_said(self, row: PatternRow) -> bool:
+    def has_reported(self, row: PatternRow) -> bool:
         """A row of this name has taken the record, and said nothing milder."""
         said = self.rows.get(row.name)
         return said is not None and severity(said) >= severity(row.verdict)

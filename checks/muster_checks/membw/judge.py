@@ -42,7 +42,7 @@ def judge(samples: Sequence[NumaSample], limits: MembwParameters) -> list[Findin
         if trouble := _describe_disturbance(sample.report):
             findings.append(Finding(component=name, verdict=Verdict.UNKNOWN, reason="Disturbed", message=trouble))
         else:
-            like = {str(other.number): speed for other, speed in speeds.items() if _are_alike(sample, other)}
+            like = {str(other.number): speed for other, speed in speeds.items() if _are_similar(sample, other)}
             findings.append(_speed(name, sample.report, share_of_others(like, 1).get(str(sample.number)), limits))
     return findings
 
@@ -106,6 +106,6 @@ def _describe_disturbance(report: MemoryReport) -> str:
     return ""
 
 
-def _are_alike(one: NumaSample, other: NumaSample) -> bool:
+def _are_similar(one: NumaSample, other: NumaSample) -> bool:
     smaller, larger = sorted((one.memory_bytes, other.memory_bytes))
     return smaller >= LIKE * larger

@@ -59,7 +59,7 @@ def judge(
         findings += _merge(trouble) or _sound(device, seen, limits)
     findings += _judge_bridges(reading, seen)
     findings += _bridge_errors(reading, seen, limits)
-    findings += _judge_vanished(reading.devices, seen, now)
+    findings += _judge_missing(reading.devices, seen, now)
     return findings
 
 
@@ -238,7 +238,7 @@ def _bridge_errors(reading: PciReading, seen: Seen, limits: PcielinkParameters) 
             )
 
 
-def _judge_vanished(devices: Sequence[PcieDevice], seen: Seen, now: float) -> Iterable[Finding]:
+def _judge_missing(devices: Sequence[PcieDevice], seen: Seen, now: float) -> Iterable[Finding]:
     there = {device.address for device in devices}
     for name, series in seen.items():
         component, _, address = name.partition(" present ")

@@ -108,7 +108,7 @@ def tell_story(known: JobFacts, now: float) -> JobStory:
         state=state,
         why=f"{_counts(job)}{f': {said}' if said else ''}",
         chapters=tuple(chapters),
-        places=tuple(_places(known)),
+        places=tuple(_list_placements(known)),
         notes=(*known.blind, *_notes(known, now)),
         code=max((_CODES.get(each, 0) for each in true), default=0) if state != "Complete" else 0,
     )
@@ -171,7 +171,7 @@ def _without_repeats(events: Sequence[JobChapter], chapters: Iterable[JobChapter
             yield chapter
 
 
-def _places(known: JobFacts) -> Iterator[str]:
+def _list_placements(known: JobFacts) -> Iterator[str]:
     by_node: dict[str, list[str]] = {}
     for pod in sorted(known.pods, key=lambda pod: (pod.metadata.labels.get(ROLE, ""), len(pod.metadata.name))):
         name = pod.metadata.name.removeprefix(f"{known.job.metadata.name}-")

@@ -32,7 +32,7 @@ class PartitionRequester:
     async def take(self, job: IPUJob, take: TakePartitions) -> ActionResult:
         uid = job.metadata.uid
         wished = [
-            (names.partition(job.metadata.namespace, job.metadata.name, instance), _wish(job, take, instance))
+            (names.partition(job.metadata.namespace, job.metadata.name, instance), _make_request(job, take, instance))
             for instance in take.instances
         ]
         early = [name for name, _ in wished if self._refusals.waits(uid, (TAKING, name))]
@@ -150,7 +150,7 @@ class PartitionRequester:
             self._cluster.tracker.note_answer(name, msgspec.structs.replace(entry, state="deleting"))
 
 
-def _wish(job: IPUJob, take: TakePartitions, instance: int) -> PartitionRequest:
+def _make_request(job: IPUJob, take: TakePartitions, instance: int) -> PartitionRequest:
     return PartitionRequest(
         job=job.metadata.uid,
         namespace=job.metadata.namespace,

@@ -156,10 +156,10 @@ class JobState:
     @cached_property
     def former_attempt_instances(self) -> frozenset[int]:
         """Instances that still have pods and partition of an earlier attempt than this."""
-        found = {pod.metadata.labels.get(names.INSTANCE) for pod in self.pods.values() if self._is_kept(pod)}
+        found = {pod.metadata.labels.get(names.INSTANCE) for pod in self.pods.values() if self._is_current(pod)}
         return frozenset(entry.instance for entry in self.entries.values() if str(entry.instance) in found)
 
-    def _is_kept(self, pod: JobPod) -> bool:
+    def _is_current(self, pod: JobPod) -> bool:
         labels = pod.metadata.labels
         return labels.get(names.ATTEMPT) == self._former_attempts.get(labels.get(names.INSTANCE, ""), "none")
 
@@ -237,11 +237,11 @@ class JobState:
         return pod is not None and not pod.metadata.deletion_timestamp and self.is_of_current_attempt(pod)
 
     def is_of_current_attempt(self, pod: JobPod) -> bool:
-        return pod.metadata.labels.get(names.ATTEMPT) == str(self._attempt_now(pod)) or self._is_kept(pod)
+        return pod.metadata.labels.get(names.ATTEMPT) == str(self._attempt_now(pod)) or self._is_current(pod)
 
     def is_leaving(self, pod: JobPod) -> bool:
         """It is on its way out, and its instance begins anew without it: as it is replaced, or moves."""
-        return bool(pod.metadata.deletion_timestamp) and self._is_kept(pod)
+        return bool(pod.metadata.deletion_timestamp) and self._is_current(pod)
 
     def _attempt_now(self, pod: JobPod) -> int:
         """Of the job, or of the pod's instance."""
@@ -264,7 +264,7 @@ class JobState:
     @cached_property
     def pods_lost_with_node(self) -> tuple[JobPod, ...]:
         """With their nodes (behaviour 57)."""
-        wanted = self.wanted_workers | ({self.launcher_name} if self.with_launcher else set())
+        wanted = self.desired_workers | ({self.launcher_name} if self.with_launcher else set())
         return tuple(
             pod
             for name, pod in sorted(self.pods.items())
@@ -276,7 +276,7 @@ class JobState:
         )
 
     @cached_property
-    def wanted_workers(self) -> frozenset[str]:
+    def desired_workers(self) -> frozenset[str]:
         return frozenset(name for instance in self.active_instances for name in self.workers_of(instance).values())
 
     @cached_property
@@ -297,7 +297,7 @@ class JobState:
     def superfluous_pods(self) -> tuple[JobPod, ...]:
         """Pods of instances that are no longer wanted, that are replaced or hold nothing for a while, of an earlier
         attempt or shape; the highest index first."""
-        wanted = self.wanted_workers | (
+        wanted = self.desired_workers | (
             {self.launcher_name} if self.with_launcher and not self.held_instances else set()
         )
         replaced = {str(instance) for instance in self.rollout.replace}

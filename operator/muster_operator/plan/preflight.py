@@ -110,7 +110,7 @@ def find_failed_nodes(state: JobState) -> tuple[JobFault, ...]:
 
 def request_ids(job: IPUJob) -> frozenset[str]:
     """Ids of requests whose answers are waited for."""
-    return frozenset({_request_id(job)}) if _is_wanted(job) else frozenset()
+    return frozenset({_request_id(job)}) if _is_requested(job) else frozenset()
 
 
 def forget_checks(said: IPUJobStatus) -> IPUJobStatus:
@@ -206,7 +206,7 @@ def _request_id(job: IPUJob) -> str:
     return f"{names.request_prefix(job.metadata.uid)}{said.attempt}-{int(times.seconds(said.start_time or ''))}"
 
 
-def _is_wanted(job: IPUJob) -> bool:
+def _is_requested(job: IPUJob) -> bool:
     if job.metadata.deletion_timestamp or job.spec.suspend or status.is_finished(job.status):
         return False
     return policy_of(job) is not None and _current_checks(job).state == "Checking"

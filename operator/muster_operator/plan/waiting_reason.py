@@ -27,7 +27,7 @@ class Obstacle:
 def taken_names(state: JobState) -> dict[tuple[str, str], str]:
     """Names that this job needs and others have, by (kind, name): whose they are (behaviour 26)."""
     job = state.job.metadata.name
-    needed = {("Pod", name) for name in state.wanted_workers}
+    needed = {("Pod", name) for name in state.desired_workers}
     if state.with_launcher:
         account = names.launcher_account(job)
         needed |= {("Pod", state.launcher_name), ("ConfigMap", names.config_map(job))}

@@ -172,7 +172,7 @@ class Kubelets:
         except BadScript as error:
             log.warning("%s: the pod stays as it is", error)
             return
-        want = self._wanted(pod, life, script)
+        want = self._desired_state(pod, life, script)
         try:
             if want.gone:
                 options = {"gracePeriodSeconds": 0, "preconditions": {"uid": life.uid}}
@@ -190,7 +190,7 @@ class Kubelets:
         if want.again_s is not None:
             self._queue.add_after(key, want.again_s)
 
-    def _wanted(self, pod: SimulatedPod, life: _PodLife, script: PodScript) -> DesiredPodState:
+    def _desired_state(self, pod: SimulatedPod, life: _PodLife, script: PodScript) -> DesiredPodState:
         now = self._clock()
         return desired_state(
             script,

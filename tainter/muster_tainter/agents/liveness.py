@@ -159,14 +159,14 @@ class AgentLiveness:
             or (health is not None and bool(health.status.verdict))
             or any(taint.key == STARTUP_KEY for taint in node.spec.taints)
             or any(pool.selector.match_labels for pool in self._fleet.policy().pools_of(node.metadata.labels))
-            or _said_since(node) is not None
+            or _silent_since(node) is not None
         )
 
     def _begun(self, node: Node, pods: tuple[AgentPod, ...], fault: Fault | None, *, was_ready: bool) -> _Silence:
         now, clock = self._replica.now(), self._replica.clock()
         if fault is not None and not fault.over:
             return _Silence(clock, float(fault.occurrence), fault.occurrence, known=True, fault=True)
-        said = _said_since(node)
+        said = _silent_since(node)
         if said is not None and not was_ready:
             return _Silence(clock, said, int(said), known=True)
         since = now if was_ready else self._evidence(node, pods)
@@ -297,7 +297,7 @@ def _number(node: Node, since: float, held: Fault | None, *, new: bool) -> int:
     return max(int(since), ended + 1)
 
 
-def _said_since(node: Node) -> float | None:
+def _silent_since(node: Node) -> float | None:
     """Since when the node's agent is silent by its condition, which an earlier leader may have set."""
     for condition in node.status.conditions:
         if condition.type == CONDITION and condition.reason == REASON:

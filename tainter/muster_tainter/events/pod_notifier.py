@@ -117,7 +117,7 @@ class PodNotifier:
         if not concerns or not self._replica.may_write():
             return
         try:
-            await self._tell(node, concerns)
+            await self._notify(node, concerns)
         except Forbidden as error:  # again would not help
             log.warning("the pods on node %s are not told of its fault: %s", node, error)
         except ApiError:
@@ -135,7 +135,7 @@ class PodNotifier:
         concerns = [each for each in concerns if not each.withheld or (each.fault.key, each.fault.since) not in tainted]
         return sorted(concerns, key=lambda concern: (bool(concern.withheld), concern.fault.since, concern.id))
 
-    async def _tell(self, node: str, concerns: list[Concern]) -> None:
+    async def _notify(self, node: str, concerns: list[Concern]) -> None:
         # from the server's cache, which keeps pods by node; without a version it would read all pods from etcd
         params = {"fieldSelector": f"spec.nodeName={node}", "resourceVersion": "0"}
         page = await self._client.list_page("/api/v1/pods", WorkPod, params=params)

@@ -86,7 +86,7 @@ def slim_health(health: nodehealth.NodeHealth) -> nodehealth.NodeHealth:
             agent=_HELD if status.agent.pod_uid else _FREE,
             idle_since=status.idle_since,
             due=_shared_due(status.due),
-            answers=_asked_for(health),
+            answers=_keep_answers(health),
             observed_at=status.observed_at,
         ),
     )
@@ -120,7 +120,7 @@ def _shared_due(due: tuple[str, ...]) -> tuple[str, ...]:
     return known
 
 
-def _asked_for(health: nodehealth.NodeHealth) -> tuple[nodehealth.RequestAnswer, ...]:
+def _keep_answers(health: nodehealth.NodeHealth) -> tuple[nodehealth.RequestAnswer, ...]:
     """Answers to what stands in the spec: agents leave older ones there."""
     if not health.spec.requests or not health.status.answers:
         return ()

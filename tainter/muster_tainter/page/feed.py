@@ -102,14 +102,14 @@ class FleetFeed:
         log[name] = self._seq
         if len(log) > LOG_LIMIT:
             self._floor = log.pop(next(iter(log)))
-        self._tell()
+        self._wake_listeners()
 
     def close(self) -> None:
         """End all streams: a server that stops waits for them."""
         self._closed = True
-        self._tell()
+        self._wake_listeners()
 
-    def _tell(self) -> None:
+    def _wake_listeners(self) -> None:
         news, self._news = self._news, asyncio.Event()
         news.set()
 

@@ -193,7 +193,7 @@ class Evictor:
         version = await self._eviction_version()
         if known.order.asked and not known.said:
             text = f"evicting {_count(pods.evict)}: {describe_fault(known.order.faults[0])}"
-            self._tell_once(name, known, Notice("NodeDraining", shorten(text, 800), "drain", warning=False))
+            self._report_once(name, known, Notice("NodeDraining", shorten(text, 800), "drain", warning=False))
         places = asyncio.Semaphore(AT_ONCE)
         refusals: list[str] = []
 
@@ -255,17 +255,19 @@ class Evictor:
     def _say(self, name: str, known: _Draining, pods: SortedPods, refused: str) -> None:
         if refused:
             text = shorten(f"a drain waits: {refused}", 800)
-            self._tell_once(name, known, Notice("DrainBlocked", text, "drain"))
+            self._report_once(name, known, Notice("DrainBlocked", text, "drain"))
         if pods.left:
             known.empty = False
             return
         if known.said and known.order.asked:
-            self._tell_once(name, known, Notice("NodeDrained", "no pod is waited for any more", "drain", warning=False))
+            self._report_once(
+                name, known, Notice("NodeDrained", "no pod is waited for any more", "drain", warning=False)
+            )
         if not known.empty:
             known.empty = True
             self.on_empty(name)
 
-    def _tell_once(self, name: str, known: _Draining, notice: Notice) -> None:
+    def _report_once(self, name: str, known: _Draining, notice: Notice) -> None:
         node = self._fleet.node(name)
         if known.said != notice.reason and node is not None:
             known.said = notice.reason

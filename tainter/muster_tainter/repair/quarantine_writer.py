@@ -126,7 +126,7 @@ class QuarantineWriter:
         kept = (known.data if known is not None else {}) if self._fleet.withheld() else None
         reasons = [reason for each in self._nodes.values() for reason in each.reasons]
         result = self._result = plan_quarantine(reasons, self._fleet.policy(), kept=kept)
-        self._tell_withheld(result)
+        self._report_withheld(result)
         if known is None:
             if result.data:
                 await self._create(there, result)
@@ -160,7 +160,7 @@ class QuarantineWriter:
             else:
                 log.warning("IPU %s is quarantined: %s", key, value)
 
-    def _tell_withheld(self, result: QuarantinePlan) -> None:
+    def _report_withheld(self, result: QuarantinePlan) -> None:
         for name, each in self._nodes.items():
             texts = []
             without_room = sorted({reason.component for reason in each.reasons} & set(result.withheld))

@@ -67,7 +67,7 @@ class FindingTracker:
         before = None if known is None else known.finding
         self.nodes.setdefault(node, opened)[key] = now
         if before is None or (before.verdict, before.fault_class) != (finding.verdict, finding.fault_class):
-            self._tell(node, before, finding)
+            self._log_transition(node, before, finding)
         elif known is not None and sign.at < known.told_at + COUNTS_EVERY_S:
             now.told_at = known.told_at
             return True
@@ -167,7 +167,7 @@ class FindingTracker:
         _log({"at": rfc3339_micro(at), "node": node, **told})
         self.over(node, self.check, cleared)
 
-    def _tell(self, node: str, before: ReportedFinding | None, finding: ReportedFinding) -> None:
+    def _log_transition(self, node: str, before: ReportedFinding | None, finding: ReportedFinding) -> None:
         came = {"from": before.verdict if before else None, "to": finding.verdict}
         told = {"event": "finding", "check": self.check, **came, **msgspec.to_builtins(finding)}
         _log({"at": rfc3339_micro(seconds(finding.last_seen)), "node": node, **told})

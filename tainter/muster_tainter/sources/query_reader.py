@@ -111,7 +111,7 @@ class QueryReader:
                 break
             last = page.entries[-1].at_ns
             if last <= at:
-                await self._crowd(loki, at, page, matters, take)
+                await self._read_crowded_second(loki, at, page, matters, take)
                 last = at + 1
             at = last
             self._under_way = (at, begun)
@@ -155,7 +155,9 @@ class QueryReader:
         if page.entries:
             self.window.newest = max(self.window.newest, page.entries[-1].at_ns)
 
-    async def _crowd(self, loki: QueryClient, at: int, page: LokiPage, matters: Matters, take: Take) -> None:
+    async def _read_crowded_second(
+        self, loki: QueryClient, at: int, page: LokiPage, matters: Matters, take: Take
+    ) -> None:
         """More lines of one nanosecond than a page holds. Times tell them apart no more, so their label does: each
         value on the page is asked for by itself, then all others, until a page is not full."""
         done: set[str] = set()

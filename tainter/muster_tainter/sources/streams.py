@@ -49,11 +49,11 @@ class KernelStream:
     def matters(self, entry: LogEntry) -> bool:
         node = entry.labels.get(self._rule.node_label, "")
         if not self._known(node):
-            self._tell_homeless(entry, node)
+            self._log_homeless(entry, node)
             return False
         return bool(self._judges.lines(entry, self._patterns.interesting))
 
-    def _tell_homeless(self, entry: LogEntry, node: str) -> None:
+    def _log_homeless(self, entry: LogEntry, node: str) -> None:
         self.homeless += 1
         if node or self._told:
             return

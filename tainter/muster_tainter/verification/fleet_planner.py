@@ -130,7 +130,7 @@ class FleetPlanner:
                 short=made.short,
             )
         )
-        self._tell_short(made, policy)
+        self._report_short(made, policy)
         return made
 
     def _look_at(self, name: str, policy: Policy) -> None:
@@ -157,7 +157,7 @@ class FleetPlanner:
             del self._refused[name]
             self.rounds.changed.add(name)
 
-    def _tell_short(self, made: FleetPlan, policy: Policy) -> None:
+    def _report_short(self, made: FleetPlan, policy: Policy) -> None:
         if bool(made.short) != self._was_short:
             self._was_short = bool(made.short)
             if made.short:
@@ -174,7 +174,7 @@ class FleetPlanner:
     async def _carry_out(self, made: FleetPlan) -> None:
         """Raises ApiError: the server cannot be reached, or does not let us."""
         if self._replica.dry_run:
-            self._tell_dry_run(made)
+            self._report_dry_run(made)
             return
         waiting = deque(made.steps)
         failed: list[Exception] = []
@@ -266,7 +266,7 @@ class FleetPlanner:
             text = f"{check} is to be passed before the first job: {verdict} {answer.reason}".rstrip()
             self._fleet.notify(node, Notice("PreFlightNotPassed", text, check))
 
-    def _tell_dry_run(self, made: FleetPlan) -> None:
+    def _report_dry_run(self, made: FleetPlan) -> None:
         asks = [f"{step.node} {step.check}" for step in made.steps if step.check]
         if asks and not self._told_dry:
             self._told_dry = True
