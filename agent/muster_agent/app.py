@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from muster_agent.checks.local_node import LocalNode, read_boot_id
 from muster_agent.checks.node_check import NodeCheck
-from muster_agent.checks.run_queue import CpuShare, RunQueue
+from muster_agent.checks.run_admission import CpuShare, RunQueue
 from muster_agent.checks.snapshot_check import SnapshotCheck
 from muster_agent.checks.state_file import StateFile, StateSaver, StoredState
 from muster_agent.checks.stream_check import StreamCheck
@@ -28,13 +28,13 @@ from muster_agent.fleet.tainter_access import TainterAccess
 from muster_agent.http.access import AccessControl
 from muster_agent.http.routes import make_app
 from muster_agent.http.server import listen, make_server
-from muster_agent.idle.detector import IdleDetector
+from muster_agent.idle.idle_detector import IdleDetector
 from muster_agent.idle.pod_resources import PodResources
 from muster_agent.metrics.agent_metrics import AgentMetrics
 from muster_agent.metrics.node_hardware import read_hardware
 from muster_agent.node_agent import Agent, AgentReadings, RunPlan
 from muster_agent.process.memory_trim import AFTER_START_S, trim_memory
-from muster_agent.publish.delivery import Delivery
+from muster_agent.publish.change_signal import Delivery
 from muster_agent.publish.node_claim import NodeClaim
 from muster_agent.publish.publisher import OwnNodeHealth, Publisher
 from muster_agent.settings import AgentSettings, check_parameters, check_periods

@@ -14,7 +14,7 @@ from muster_agent.checks.local_node import LocalNode
 from muster_agent.checks.node_check import NodeCheck
 from muster_agent.checks.reporter import NO_REPORTER, Reporter
 from muster_agent.checks.request_runner import STOPPING, RequestRunner
-from muster_agent.checks.run_queue import CpuShare, NodeBusy, RunQueue
+from muster_agent.checks.run_admission import CpuShare, NodeBusy, RunQueue
 from muster_agent.checks.schedule import Schedule
 from muster_agent.checks.state_file import VERSION, StoredState
 from muster_agent.findings.health_status import compose_status

@@ -39,7 +39,7 @@ from muster_operator.controller import WORKERS, JobPlanner, Operator, WriteAcces
 from muster_operator.metrics import OperatorMetrics
 from muster_operator.metrics_server import OwnCertificate, metrics_app
 from muster_operator.observe.cluster import WatchScope
-from muster_operator.plan.phases import plan
+from muster_operator.plan.phase_table import plan
 from muster_operator.settings import OperatorSettings
 
 log = logging.getLogger(__name__)

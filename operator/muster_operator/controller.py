@@ -44,7 +44,7 @@ from muster_operator.job.types import IPUJob, IPUJobStatus
 from muster_operator.metrics import OperatorMetrics
 from muster_operator.observe.cluster import ChangeListener, ClusterCache, WatchScope
 from muster_operator.observe.tracker_reader import job_key
-from muster_operator.snapshots import SnapshotReader
+from muster_operator.snapshot_reader import SnapshotReader
 
 log = logging.getLogger(__name__)
 
@@ -85,8 +85,8 @@ class WriteAccess:
 
 @dataclass(frozen=True)
 class JobPlanner:
-    """How this installation decides about jobs. decide: :func:`muster_operator.plan.phases.plan`. reviewer: of jobs
-    that no webhook has seen."""
+    """How this installation decides about jobs. decide: :func:`muster_operator.plan.phase_table.plan`. reviewer: of
+    jobs that no webhook has seen."""
 
     decide: Decide
     setup: JobSetup

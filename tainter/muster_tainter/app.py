@@ -42,7 +42,7 @@ from muster_tainter.page.routes import page_routes
 from muster_tainter.pause import Pause, record_pause_event
 from muster_tainter.policy.file import FileWatch, LivePolicy
 from muster_tainter.settings import TainterSettings
-from muster_tainter.verification.fleet_planner import WRITERS
+from muster_tainter.verification.fleet_plan_executor import WRITERS
 
 log = logging.getLogger(__name__)
 

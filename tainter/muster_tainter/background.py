@@ -16,12 +16,12 @@ from muster_tainter.fleet.replica import AgentPodSelector, Connections, Replica
 from muster_tainter.metrics import TainterMetrics
 from muster_tainter.node_decider import inputs_changed
 from muster_tainter.repair.evictor import Evictor
-from muster_tainter.repair.quarantine_writer import QuarantineWriter
+from muster_tainter.repair.ipu_quarantine_writer import QuarantineWriter
 from muster_tainter.repair.repair_executor import RepairExecutor
 from muster_tainter.sources.feeds import SourceFeeds
 from muster_tainter.sources.loki_feed import SourceMetrics
 from muster_tainter.sources.pod_nodes import PodNodeCache
-from muster_tainter.verification.fleet_planner import FleetPlanner
+from muster_tainter.verification.fleet_plan_executor import FleetPlanner
 from muster_tainter.verification.verifier import Verifier
 
 

@@ -34,9 +34,9 @@ from muster_tainter.fleet.watched_fleet import WatchedFleet
 from muster_tainter.metrics import TainterMetrics
 from muster_tainter.node_decider import NodeDecider, inputs_changed
 from muster_tainter.node_writer import NodeWriter
-from muster_tainter.periodic import yield_to_taints
 from muster_tainter.policy.rules import SILENT, Policy
 from muster_tainter.settings import ACCELERATORS
+from muster_tainter.task_rounds import yield_to_taints
 
 URGENT_WORKERS = 24
 ROUTINE_WORKERS = 4

@@ -8,7 +8,7 @@ from pydantic import Field
 from tests.agent.recording_reporter import RecordingReporter
 
 from muster_agent.checks.local_node import LocalNode
-from muster_agent.checks.run_queue import CpuShare, RunQueue
+from muster_agent.checks.run_admission import CpuShare, RunQueue
 from muster_agent.checks.snapshot_check import SnapshotCheck
 from muster_agent.clock import AgentClock
 from muster_agent.idle.occupancy import AlwaysIdle

@@ -20,7 +20,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from muster_agent.checks.run_queue import NodeBusy
+from muster_agent.checks.run_admission import NodeBusy
 from muster_agent.fleet.interfaces import read_interfaces
 from muster_agent.fleet.iperf_wire import (
     PORTS,

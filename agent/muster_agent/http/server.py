@@ -29,8 +29,8 @@ def make_server(app: "Starlette") -> "uvicorn.Server":
     """Serves ``app`` once its ``serve()`` is awaited; ends soon after its ``should_exit`` is set."""
     from uvicorn.config import Config
 
+    from muster_agent.http.client_timeouts import Impatient
     from muster_agent.http.concurrency_limit import ConcurrencyLimit
-    from muster_agent.http.slow_clients import Impatient
 
     class SlowTicking(QuietServer):
         async def main_loop(self) -> None:

@@ -4,7 +4,7 @@ from typing import Protocol
 
 
 class Occupancy(Protocol):
-    """Ours to ask, its own to find out (detector.py).
+    """Ours to ask, its own to find out (idle_detector.py).
 
     ``on_change`` of whoever made it is called when the node has become idle or busy.
     """

@@ -6,16 +6,16 @@ from muster_operator.job import pod_outcome, status, timers
 from muster_operator.job.pod_outcome import AttemptEnd
 from muster_operator.job.snapshot import JobPlan, RecordEvent
 from muster_operator.job.status import COMPLETE, FAILED, RESTARTING, StatusUpdate
-from muster_operator.plan import full_reset, poplar_recovery, restart, teardown
+from muster_operator.plan import full_reset, poplar_recovery, restart_policy, teardown
 from muster_operator.plan.job_state import JobState
-from muster_operator.plan.restart import RestartDecision
+from muster_operator.plan.restart_policy import RestartDecision
 
 
 def end_attempt(state: JobState) -> JobPlan | None:
     """The end of an attempt or of the job; None: it goes on. What a job came to by itself is truer than that its time
     was over when somebody looked."""
     job, now, end = state.job, state.snapshot.now, state.end
-    decision = restart.decide_restart(job, end) if end is not None else RestartDecision(False)
+    decision = restart_policy.decide_restart(job, end) if end is not None else RestartDecision(False)
     if end is not None and not decision.again:
         return end_job(state, end, decision)
     session_end, deadline = timers.session_end(job), timers.deadline(job)
@@ -51,8 +51,8 @@ def end_job(state: JobState, end: AttemptEnd, decision: RestartDecision) -> JobP
 def _begin_next(state: JobState, end: AttemptEnd) -> JobPlan:
     """The new attempt is in the status before anything is done about it: it is counted once, whoever goes on."""
     job, now, before = state.job, state.snapshot.now, state.job.status
-    at = restart.next_attempt_time(job, end, now, state.setup)
-    message = restart.describe_restart(job, end, at)
+    at = restart_policy.next_attempt_time(job, end, now, state.setup)
+    message = restart_policy.describe_restart(job, end, at)
     anew = msgspec.structs.replace(before, attempt=before.attempt + 1, restart_count=before.restart_count + 1)
     update = StatusUpdate(RESTARTING, message, desired=state.instances, message=message, next_attempt=at)
     events = (RecordEvent("Warning", "IPUJobRestarting", message), *poplar_recovery.report_full_reset(state, end.pods))

@@ -25,8 +25,8 @@ from muster_operator.resources.ownership import is_owned
 
 @dataclass(frozen=True)
 class JobState:
-    """One job at one moment: all that a phase goes by (:mod:`muster_operator.plan.phases`). Its spec is as admission
-    lets it through."""
+    """One job at one moment: all that a phase goes by (:mod:`muster_operator.plan.phase_table`). Its spec is as
+    admission lets it through."""
 
     job: IPUJob
     snapshot: Snapshot

@@ -21,7 +21,7 @@ from muster_operator.job.types import JobMove, ipus_per_instance
 from muster_operator.plan import attempt_end, degradation, poplar_recovery, preflight
 from muster_operator.plan.degradation import JobFault
 from muster_operator.plan.job_state import JobState
-from muster_operator.plan.restart import RestartDecision
+from muster_operator.plan.restart_policy import RestartDecision
 
 POPLAR = "PoplarRecovery"
 HOUR_S = 3600.0

@@ -22,7 +22,15 @@ from muster_operator.job.snapshot import (
 )
 from muster_operator.job.status import PENDING, RESTARTING, RUNNING, SUSPENDED, StatusUpdate
 from muster_operator.job.types import IPUJob, ipus_per_instance
-from muster_operator.plan import degradation, gang_hold, move, preflight, restart, template_change, waiting_reason
+from muster_operator.plan import (
+    degradation,
+    gang_hold,
+    move,
+    preflight,
+    restart_policy,
+    template_change,
+    waiting_reason,
+)
 from muster_operator.plan.job_state import JobState
 from muster_operator.resources import access, config, pods
 from muster_operator.resources.ownership import CONTENT, Body
@@ -31,7 +39,7 @@ from muster_operator.resources.ownership import CONTENT, Body
 def wait_for_attempt(state: JobState) -> JobPlan | None:
     """What still runs goes at once; what has ended may be read until the next attempt begins, which needs its names."""
     job, now = state.job, state.snapshot.now
-    rest_s = restart.delay_left_s(job, now, state.setup)
+    rest_s = restart_policy.delay_left_s(job, now, state.setup)
     if not (state.old_pods or rest_s):
         return None
     doomed = [pod for pod in state.superfluous_pods if not (rest_s and pod_outcome.has_ended(pod))]

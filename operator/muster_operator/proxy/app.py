@@ -25,13 +25,13 @@ from muster_kube.process.lifetime import (
     stop_on_signals,
     wait_until_one_ends,
 )
+from muster_operator.proxy.client_timeouts import Limits, timed
 from muster_operator.proxy.controllers.list_source import ControllerListSource
 from muster_operator.proxy.logs import REQUESTS
 from muster_operator.proxy.metrics import ProxyMetrics
 from muster_operator.proxy.partition_limits import PartitionLimits
 from muster_operator.proxy.routes import make_app
 from muster_operator.proxy.settings import ProxySettings
-from muster_operator.proxy.slow_clients import Limits, timed
 from muster_operator.proxy.tracker.config_map import TrackerConfigMap
 from muster_operator.proxy.vipu_proxy import VipuProxy
 from muster_operator.vipu.backends import create_controller

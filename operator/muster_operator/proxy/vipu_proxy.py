@@ -8,7 +8,7 @@ from muster_operator.proxy.metrics import ProxyMetrics
 from muster_operator.proxy.partition_limits import PartitionLimits
 from muster_operator.proxy.partitions.intents import PartitionIntents
 from muster_operator.proxy.partitions.reconciler import PartitionReconciler
-from muster_operator.proxy.quarantine.quarantined_ipus import QuarantinedIpus
+from muster_operator.proxy.quarantine.quarantine_list import QuarantinedIpus
 from muster_operator.proxy.timing import Intervals, RequestTimeouts
 from muster_operator.proxy.tracker.config_map import TrackerConfigMap
 from muster_operator.proxy.tracker.store import TrackerStore

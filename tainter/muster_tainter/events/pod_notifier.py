@@ -41,8 +41,8 @@ from muster_tainter.faults.policy_match import confirmed_at, match_policy
 from muster_tainter.fleet.interface import Fleet
 from muster_tainter.fleet.replica import Replica
 from muster_tainter.metrics import TainterMetrics
-from muster_tainter.periodic import yield_to_taints
 from muster_tainter.policy.rules import Policy
+from muster_tainter.task_rounds import yield_to_taints
 
 log = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from muster_tainter.faults.wording import CONDITION, Notice
 from muster_tainter.fleet.interface import Fleet
 from muster_tainter.fleet.replica import Replica
 from muster_tainter.metrics import TainterMetrics
-from muster_tainter.periodic import yield_to_taints
+from muster_tainter.task_rounds import yield_to_taints
 
 log = logging.getLogger(__name__)
 

@@ -28,7 +28,7 @@ from muster_tainter.faults.policy_match import FaultPolicy, confirmed_at, curren
 from muster_tainter.faults.wording import CONDITION, format_taint
 from muster_tainter.policy.recovery import read_proof_request
 from muster_tainter.policy.rules import STARTUP_KEY, CloseOn, Policy
-from muster_tainter.verification.text import format_proof
+from muster_tainter.verification.wording import format_proof
 
 WITHHELD = "; no taint: "  # as faults/desired_state.py writes it into the condition
 _LABEL_WIDTH = 8

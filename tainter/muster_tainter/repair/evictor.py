@@ -23,8 +23,8 @@ from muster_tainter.faults.node_record import ANNOTATION
 from muster_tainter.faults.wording import Notice, describe_fault
 from muster_tainter.fleet.interface import Fleet
 from muster_tainter.fleet.replica import Replica
-from muster_tainter.periodic import Rounds
 from muster_tainter.repair.drain_plan import DrainOrder, DrainPod, SortedPods, find_drain_order, sort_pods
+from muster_tainter.task_rounds import Rounds
 
 log = logging.getLogger(__name__)
 

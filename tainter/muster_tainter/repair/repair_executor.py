@@ -33,7 +33,6 @@ from muster_tainter.faults.node_record import (
 from muster_tainter.faults.wording import Notice, describe_fault
 from muster_tainter.fleet.interface import FIELD_MANAGER, NODES_PATH, Fleet
 from muster_tainter.fleet.replica import Replica
-from muster_tainter.periodic import Rounds, finish_write
 from muster_tainter.policy.repair import LABEL as REPAIR_LABEL
 from muster_tainter.policy.repair import REPAIRED, Remedy
 from muster_tainter.policy.rules import Policy
@@ -49,6 +48,7 @@ from muster_tainter.repair.repair_plan import (
     label_of,
     next_step,
 )
+from muster_tainter.task_rounds import Rounds, finish_write
 
 log = logging.getLogger(__name__)
 

@@ -28,10 +28,10 @@ from muster_tainter.faults.wording import Notice
 from muster_tainter.fleet.interface import Fleet
 from muster_tainter.fleet.replica import Replica
 from muster_tainter.metrics import TainterMetrics
-from muster_tainter.periodic import Rounds, finish_write
 from muster_tainter.policy.recovery import MANAGER
 from muster_tainter.policy.rules import Policy
-from muster_tainter.verification.fleet_planner import time_limit_s
+from muster_tainter.task_rounds import Rounds, finish_write
+from muster_tainter.verification.fleet_plan_executor import time_limit_s
 from muster_tainter.verification.node_plan import (
     LABEL,
     CheckCosts,

@@ -15,7 +15,7 @@ import uvicorn
 from starlette.applications import Starlette
 
 from muster_agent.checks.local_node import LocalNode
-from muster_agent.checks.run_queue import CpuShare, RunQueue
+from muster_agent.checks.run_admission import CpuShare, RunQueue
 from muster_agent.fleet.interfaces import addresses_in, default_device, servers_per_interface
 from muster_agent.fleet.iperf_routes import BODY_LIMIT, routes
 from muster_agent.fleet.iperf_wire import PORTS, IperfServers

@@ -29,7 +29,7 @@ from muster_operator.job.names import TRACKER
 from muster_operator.job.snapshot import JobSetup
 from muster_operator.metrics import OperatorMetrics
 from muster_operator.observe.cluster import WatchScope
-from muster_operator.plan.phases import plan
+from muster_operator.plan.phase_table import plan
 from muster_operator.proxy.controllers.list_source import ControllerListSource
 from muster_operator.proxy.metrics import ProxyMetrics
 from muster_operator.proxy.routes import make_app

@@ -23,7 +23,7 @@ from muster_operator.job.snapshot import (
     Snapshot,
 )
 from muster_operator.job.types import IPUJob
-from muster_operator.plan.phases import plan
+from muster_operator.plan.phase_table import plan
 from muster_operator.plan.workload import small_objects
 
 

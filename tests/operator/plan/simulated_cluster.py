@@ -32,7 +32,7 @@ from muster_operator.job.snapshot import (
     TakePartitions,
 )
 from muster_operator.job.types import FINALIZER, IPUJob, has_launcher, ipus_per_instance, workers_per_instance
-from muster_operator.plan.phases import plan
+from muster_operator.plan.phase_table import plan
 
 ROUNDS = 32
 Key = tuple[str, str, str]  # kind, namespace, name

@@ -11,7 +11,7 @@ from tests.operator.plan.job_factory import make_job, partition_of, template
 from muster_operator.job.snapshot import JobSetup, NodeProblem, QueryCapacity, RecordEvent, TakePartitions
 from muster_operator.job.types import IPUJob, IPUJobCondition, IPUJobStatus, RollingUpdate, Strategy
 from muster_operator.plan.degradation import OVER_S
-from muster_operator.plan.phases import plan
+from muster_operator.plan.phase_table import plan
 from muster_operator.resources.template import digest
 
 MOVE = {"onFault": "Move"}

@@ -8,7 +8,7 @@ from tests.operator.plan.preflight_cluster import PreFlightCluster
 
 from muster_operator.job.snapshot import JobSetup, RecordEvent, Snapshot
 from muster_operator.job.types import IPUJob, IPUJobStatus
-from muster_operator.plan.phases import plan
+from muster_operator.plan.phase_table import plan
 
 ERROR = "[Poplar][Load engine] recoverable_runtime_error: [Recovery action: {}] CIUERRVR.IPUSOFTERR error on IPU 0"
 UID = "uid-default-train"

@@ -12,7 +12,7 @@ from tests.operator.plan.preflight_cluster import PreFlightCluster
 from muster_kube.api.times import seconds
 from muster_operator.job.snapshot import CreateObject, JobSetup
 from muster_operator.job.types import IPUJob, IPUJobStatus, PreFlightStatus, RestartPolicy
-from muster_operator.plan.phases import plan
+from muster_operator.plan.phase_table import plan
 from muster_operator.plan.preflight import AVOIDED_S
 
 UID = "uid-default-train"

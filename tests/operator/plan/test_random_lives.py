@@ -31,7 +31,7 @@ from muster_operator.job.types import (
     workers_per_instance,
 )
 from muster_operator.plan import rollout
-from muster_operator.plan.phases import plan
+from muster_operator.plan.phase_table import plan
 
 LIVES = int(os.environ.get("MUSTER_LIVES", "200"))
 BATCHES = 8

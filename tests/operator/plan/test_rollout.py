@@ -13,7 +13,7 @@ from tests.operator.plan.simulated_cluster import OperatorDied, SimulatedCluster
 
 from muster_operator.job import names, status
 from muster_operator.job.types import INSTANCES_LIMIT, IPUJob, Strategy, Workers, instances
-from muster_operator.plan.phases import plan
+from muster_operator.plan.phase_table import plan
 from muster_operator.plan.rollout import InstanceState, RolloutLimits, plan_rollout, rollout_limits
 from muster_operator.resources.template import digest
 

@@ -9,8 +9,8 @@ from tests.operator.proxy.world import World, build_request, partition_name, qua
 
 from muster_operator.job.partition_api import PartitionCapacity, PartitionEntry, PartitionRefusal
 from muster_operator.proxy.partition_limits import PartitionLimits
+from muster_operator.proxy.quarantine.quarantine_list import parse_quarantine_map
 from muster_operator.proxy.quarantine.quarantined_blocks import IpuLayout, find_quarantined_blocks
-from muster_operator.proxy.quarantine.quarantined_ipus import parse_quarantine_map
 from muster_operator.vipu.controller import Ipu
 
 

@@ -14,8 +14,8 @@ from tests.operator.proxy.world import FAR_S, World, build_request, partition_na
 from muster_kube.api.errors import Unreachable
 from muster_kube.api.reviews import Identity
 from muster_kube.process.address import bind_socket
+from muster_operator.proxy.client_timeouts import Limits, timed
 from muster_operator.proxy.routes import BODY_LIMIT, make_app
-from muster_operator.proxy.slow_clients import Limits, timed
 from muster_operator.vipu.simulator.fleet import InjectedFaults
 
 OPERATOR = {"authorization": "Bearer operators"}

@@ -81,7 +81,7 @@ class SimulatorProcess:
 def write_vipu(folder: Path, body: str = "") -> Path:
     """An executable ``vipu``: ``body`` in Python, by default the simulator's command. Its path."""
     path = folder / "vipu"
-    simulators = "from muster_operator.vipu.simulator.vipu_command import main\nimport sys\nsys.exit(main())\n"
+    simulators = "from muster_operator.vipu.simulator.simulated_command import main\nimport sys\nsys.exit(main())\n"
     path.write_text(f"#!{sys.executable} -P\n{body or simulators}")
     path.chmod(0o755)
     return path

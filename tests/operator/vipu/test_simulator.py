@@ -14,7 +14,7 @@ import pytest
 from tests.operator.vipu.simulator_process import START_S, SimulatorProcess
 from tests.operator.vipu.test_tables import PARTITIONS
 
-from muster_operator.vipu.simulator.vipu_command import main as vipu
+from muster_operator.vipu.simulator.simulated_command import main as vipu
 
 ROOT = Path(__file__).parents[3]
 NEVER_S = "3600"  # a passing state that does not end while a test looks

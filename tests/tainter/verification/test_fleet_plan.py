@@ -36,7 +36,7 @@ from muster_tainter.verification.fleet_plan import (
     plan_fleet,
     request_for,
 )
-from muster_tainter.verification.fleet_planner import time_limit_s
+from muster_tainter.verification.fleet_plan_executor import time_limit_s
 
 NOW = 1_767_312_000.0  # 2026-01-02T00:00:00Z
 HOUR = 3600.0

@@ -24,7 +24,7 @@ from muster_operator.proxy.partitions.outcomes import PartitionOutcomes
 from muster_operator.proxy.partitions.park_resize import ParkResizer
 from muster_operator.proxy.partitions.parks import ParkKeeper
 from muster_operator.proxy.partitions.progress import PartitionProgress
-from muster_operator.proxy.quarantine.quarantined_ipus import QuarantinedIpus
+from muster_operator.proxy.quarantine.quarantine_list import QuarantinedIpus
 from muster_operator.proxy.timing import Intervals
 from muster_operator.proxy.tracker.decisions import PartitionAction, decide_action, describe_sickness, mark_deleting
 from muster_operator.proxy.tracker.entries import list_parked

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from muster_agent.checks.run_queue import CpuShare, NodeBusy, RunQueue
+from muster_agent.checks.run_admission import CpuShare, NodeBusy, RunQueue
 from muster_agent.idle.occupancy import AlwaysIdle
 from muster_checks.base.vocabulary import Result, Verdict
 
@@ -186,7 +186,7 @@ def test_processor_time_of_children_counts():
     import subprocess
     import sys
 
-    from muster_agent.checks.run_queue import cpu_used_s
+    from muster_agent.checks.run_admission import cpu_used_s
 
     before = cpu_used_s()
     subprocess.run([sys.executable, "-c", "sum(range(3_000_000))"], check=True)

@@ -10,7 +10,7 @@ from muster_kube.api.errors import Unreachable
 from muster_kube.api.list_decoder import ListPage
 from muster_kube.api.objects import Metadata, Node
 from muster_kube.controller.backoff import Backoff
-from muster_tainter.periodic import Rounds, finish_write, yield_to_taints
+from muster_tainter.task_rounds import Rounds, finish_write, yield_to_taints
 
 GUARD_S = 60.0  # what hangs fails, what is slow does not
 SOON = Backoff(0.001, 0.001)

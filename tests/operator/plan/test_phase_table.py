@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from muster_operator.plan.phases import AFTER_EVERY_PHASE, PHASES
+from muster_operator.plan.phase_table import AFTER_EVERY_PHASE, PHASES
 
 PAGE = Path(__file__).parents[3] / "docs" / "ipujob.md"
 

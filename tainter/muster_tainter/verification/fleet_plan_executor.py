@@ -22,8 +22,8 @@ from muster_tainter.faults.wording import Notice
 from muster_tainter.fleet.interface import Fleet
 from muster_tainter.fleet.replica import Replica
 from muster_tainter.metrics import PlanFigures, TainterMetrics
-from muster_tainter.periodic import Rounds
 from muster_tainter.policy.rules import STARTUP_KEY, Policy
+from muster_tainter.task_rounds import Rounds
 from muster_tainter.verification.fleet_plan import (
     EXPIRES_S,
     SLICE,

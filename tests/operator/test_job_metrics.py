@@ -11,7 +11,7 @@ from muster_kube.api.pods import ContainerState, ContainerStatus, ContainerTermi
 from muster_kube.api.times import rfc3339_whole
 from muster_operator.job.snapshot import JobPod
 from muster_operator.job.types import IPUJob, IPUJobCondition, IPUJobStatus, JobMove
-from muster_operator.life_metrics import LifeEvents, count_life_events
+from muster_operator.job_metrics import LifeEvents, count_life_events
 from muster_operator.metrics import OperatorMetrics
 
 T0 = 1_800_000_000.0

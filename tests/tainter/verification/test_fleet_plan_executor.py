@@ -18,7 +18,7 @@ from muster_kube.nodehealth import PATH, NodeHealth, RequestAnswer
 from muster_tainter.fleet.replica import Replica
 from muster_tainter.metrics import TainterMetrics
 from muster_tainter.policy.file import parse_policy
-from muster_tainter.verification.fleet_planner import FleetPlanner
+from muster_tainter.verification.fleet_plan_executor import FleetPlanner
 
 POLICY = "{rules: [], testing: {atOnce: 1}}"
 EMPTY = Reply(200, {"kind": "List", "metadata": {"resourceVersion": "1"}, "items": []})

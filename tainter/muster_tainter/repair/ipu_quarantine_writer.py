@@ -22,8 +22,7 @@ from muster_tainter.faults.wording import Notice
 from muster_tainter.fleet.interface import FIELD_MANAGER, Fleet
 from muster_tainter.fleet.replica import Replica
 from muster_tainter.pause import config_maps
-from muster_tainter.periodic import Rounds
-from muster_tainter.repair.quarantine_plan import (
+from muster_tainter.repair.ipu_quarantine_plan import (
     NAME,
     NodeQuarantine,
     QuarantinePlan,
@@ -31,6 +30,7 @@ from muster_tainter.repair.quarantine_plan import (
     plan_quarantine,
     read_quarantine,
 )
+from muster_tainter.task_rounds import Rounds
 
 log = logging.getLogger(__name__)
 

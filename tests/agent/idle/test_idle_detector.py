@@ -15,7 +15,7 @@ from tests.agent.idle.test_vendor_tools import Tools, reading
 from tests.agent.kubelet_socket import Kubelet, devices, pod
 
 from muster_agent.clock import AgentClock
-from muster_agent.idle.detector import (
+from muster_agent.idle.idle_detector import (
     DRIVER_AGAIN_S,
     DRIVER_S,
     FORGIVEN_S,
