@@ -16,12 +16,12 @@ from muster_tainter.fleet.replica import AgentPodSelector, Connections, Replica
 from muster_tainter.metrics import TainterMetrics
 from muster_tainter.node_decider import inputs_changed
 from muster_tainter.repair.evictor import Evictor
-from muster_tainter.repair.ipu_quarantine_writer import QuarantineWriter
+from muster_tainter.repair.ipu_quarantine_writer import IpuQuarantineWriter
 from muster_tainter.repair.repair_executor import RepairExecutor
 from muster_tainter.sources.feeds import SourceFeeds
 from muster_tainter.sources.loki_feed import SourceMetrics
 from muster_tainter.sources.pod_nodes import PodNodeCache
-from muster_tainter.verification.fleet_plan_executor import FleetPlanner
+from muster_tainter.verification.fleet_plan_executor import FleetPlanExecutor
 from muster_tainter.verification.verifier import Verifier
 
 
@@ -64,11 +64,11 @@ class BackgroundTasks:
         sources = SourceFeeds(fleet, replica, SourceMetrics(registry), node_of_pod=node_of_pod)
         # each task, the changes of a Node that concern it, and those of a NodeHealth
         self._leading = (
-            TriggeredTask(FleetPlanner(plan, fleet, replica, metrics), _plan_inputs_changed, _always),
+            TriggeredTask(FleetPlanExecutor(plan, fleet, replica, metrics), _plan_inputs_changed, _always),
             TriggeredTask(Verifier(plan, fleet, replica, metrics), inputs_changed, _always),
             TriggeredTask(evictor, inputs_changed, _idleness_changed),
             TriggeredTask(executor, inputs_changed, _never),
-            TriggeredTask(QuarantineWriter(repair, fleet, replica, registry), inputs_changed, _never),
+            TriggeredTask(IpuQuarantineWriter(repair, fleet, replica, registry), inputs_changed, _never),
             TriggeredTask(sources, _always, _never),
         )
         self._agents = None if agents is None else AgentWatch(connections.taints, fleet, replica, registry, agents)

@@ -49,9 +49,9 @@ class NodeWriter:
         if not self._replica.may_write():
             self._budgets.release(name)
             raise NotLeading(path)
+        body, params = decision.patch(version), {"fieldManager": FIELD_MANAGER}
         try:
-            params = {"fieldManager": FIELD_MANAGER}
-            answer = await self._client.patch(path, decision.patch(version), type=Node, params=params)
+            answer = await self._client.patch(path, body, type=Node, params=params)
         except BaseException as error:
             self._budgets.handle_failure(name, version, error)
             if isinstance(error, ApiError) and not isinstance(error, Conflict):

@@ -12,8 +12,8 @@ class PublicationState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reporter:
-    """Passes nothing on. The one of a running agent is publish.delivery.Delivery. All of it is cheap and never raises:
-    it may be called for every line of a log."""
+    """Passes nothing on. The one of a running agent is publish.change_signal.Delivery. All of it is cheap and never
+    raises: it may be called for every line of a log."""
 
     def report_change(self) -> None:
         """A finding or a verdict has changed."""

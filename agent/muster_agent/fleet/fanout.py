@@ -31,7 +31,7 @@ AnswerLocally = Callable[[StatusQuery], Awaitable[NodeAnswer]]
 
 
 class MeasureNetwork(Protocol):
-    """As network_test.measure_network."""
+    """As network_measurement.measure_network."""
 
     async def __call__(
         self,

@@ -22,8 +22,9 @@ OTHERS = "(other nodes)"  # no node's name: the API allows no brackets there
 async def query_fleet(agent: "Agent", fleet: "AgentFleet", query: StatusQuery) -> AsyncGenerator[NodeAnswer, None]:
     """What each node that ``query`` is about says, as they answer. Close it (aclosing), and all calls are off.
 
-    Raises BadChoice or FleetUnknown (members.py) before the first answer. While the API server does not say which nodes
-    there are, this node answers for itself, and the others are UNKNOWN: those that were named each, else all in one.
+    Raises BadNodeSelection or FleetUnknown (members.py) before the first answer. While the API server does not say
+    which nodes there are, this node answers for itself, and the others are UNKNOWN: those that were named each, else
+    all in one.
     """
     try:
         peers = await fleet.members.select(query.hosts or (), job=query.job, nodelabel=query.nodelabel)

@@ -85,7 +85,7 @@ class _Port(Api, frozen=True):
 
 
 class AgentEndpointSlice(Api, frozen=True):
-    """One AgentEndpointSlice. The API sends null for lists that are empty."""
+    """One EndpointSlice. The API sends null for lists that are empty."""
 
     metadata: _Named
     address_type: str = ""

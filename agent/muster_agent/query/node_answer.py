@@ -14,7 +14,7 @@ in circles when an address has changed hands."""
 
 
 class CheckAnswer(Result, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
-    """A result, and what came of the wish to have it made. ageSeconds, refused, why: as in Answered."""
+    """A result, and what came of the wish to have it made. ageSeconds, refused, why: as in CheckOutcome."""
 
     age_seconds: float = 0.0
     refused: str = ""

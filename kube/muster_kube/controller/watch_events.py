@@ -64,7 +64,7 @@ class EventReader(Generic[T]):
         self._typed: msgspec.json.Decoder[Any] = msgspec.json.Decoder(typed)
 
     def read(self, line: bytes) -> ObjectChanged[T] | ObjectRemoved | Bookmark | ApiFailure | UndecodableObject:
-        """A Failure is the server's ERROR event; Undecodable a changed object that does not fit.
+        """An ApiFailure is the server's ERROR event, an UndecodableObject a changed object that does not fit.
 
         Raises msgspec.MsgspecError when ``line`` is no event at all: then nobody knows what was lost.
         """

@@ -102,7 +102,9 @@ def renew_key_pairs(kept: KeyPairSet | None, hosts: Collection[str], now: float,
 
 
 def next_renewal(kept: KeyPairSet) -> float:
-    """Until then :func:`renewed` has no other answer than ``kept`` for the names it serves; seconds since the epoch."""
+    """Until then :func:`renew_key_pairs` has no other answer than ``kept`` for the names it serves; seconds since the
+    epoch.
+    """
     if kept.next is None:
         return kept.current.ends - RENEW_S
     return min(kept.current.ends, kept.next.ends, kept.next.made + OVERLAP_S)

@@ -1,7 +1,7 @@
 """The V-IPU proxy, as the operator calls it: bounded in time and in size, and every answer one of three values.
 
-What is no answer of the proxy's (nothing listens, HTML of something in between) is a Refusal, too: the job says why it
-waits, and it is tried again.
+What is no answer of the proxy's (nothing listens, HTML of something in between) is a PartitionRefusal, too: the job
+says why it waits, and it is tried again.
 """
 
 import asyncio

@@ -15,8 +15,8 @@ ROOM_S = 25.0  # an answer about room is good for so long: shorter than a plan w
 
 @dataclass
 class CachedRefusal:
-    """Something refused. what: a Refusal of the proxy's, words, or None: it is under way. at: on the clock, when it may
-    be tried again."""
+    """Something refused. what: a PartitionRefusal of the proxy's, words, or None: it is under way. at: on the clock,
+    when it may be tried again."""
 
     what: PartitionRefusal | str | None
     at: float

@@ -110,7 +110,7 @@ def _first_running(before: IPUJobStatus, stand: StatusUpdate, at: str) -> str | 
 
 
 def compose_message(job: IPUJob, line: str, now: float) -> IPUJobStatus | None:
-    """As :func:`told`, where nothing can be said but ``line``."""
+    """As :func:`compose_status`, where nothing can be said but ``line``."""
     text = pod_outcome.shorten(line)
     if job.status.last_message == text and job.status.observed_generation == job.metadata.generation:
         return None

@@ -93,10 +93,6 @@ class BudgetReservations:
     def usage(self) -> list[BudgetUsage]:
         return self._allocator.usage(self._now())
 
-    @property
-    def waiting(self) -> int:
-        return self._allocator.waiting
-
     def stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()

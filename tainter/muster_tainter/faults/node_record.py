@@ -1,8 +1,8 @@
 """The tainter's memory of a node: the annotation ``muster.dev/faults``, written in the same PATCH as the taints.
 
-Bounded: whatever a node does, the text stays within 8 KiB (:func:`fit`). Evidence is shortened first; the identities of
-open faults are kept up to :data:`OPEN_LIMIT`; more of them become one fault for each check that counts the rest and
-stays open until a person or a new boot closes all of them.
+Bounded: whatever a node does, the text stays within 8 KiB (:func:`fit_record`). Evidence is shortened first; the
+identities of open faults are kept up to :data:`OPEN_LIMIT`; more of them become one fault for each check that counts
+the rest and stays open until a person or a new boot closes all of them.
 """
 
 from collections.abc import Iterable

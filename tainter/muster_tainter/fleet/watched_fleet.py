@@ -14,8 +14,8 @@ from muster_tainter.faults.external_findings import ExternalFindings
 from muster_tainter.faults.node_report import UnusableHealth
 from muster_tainter.faults.wording import Notice
 from muster_tainter.fleet.interface import NODES_PATH
+from muster_tainter.fleet.label_backfill import LabelBackfill
 from muster_tainter.fleet.projection import slim_health, slim_node
-from muster_tainter.policy.label_backfill import LabelBackfill
 from muster_tainter.policy.rules import Policy
 
 log = logging.getLogger(__name__)

@@ -1,5 +1,4 @@
-"""The fleet page: what a browser is given (:mod:`assets`), the rows it shows (:mod:`rows`, :mod:`detail`), how they
-get there live (:mod:`feed`), and the one thing it may change (:mod:`clearing`).
+"""The fleet page: its files, the rows it shows, the live feed of changes, and the one thing it may change (clear).
 
 Everything is read from the watches' own caches, so any replica shows it, leader or not; nothing is kept twice.
 """

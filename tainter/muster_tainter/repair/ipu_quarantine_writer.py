@@ -44,7 +44,7 @@ class QuarantineConfigMap(Api, frozen=True):
     data: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-class QuarantineWriter:
+class IpuQuarantineWriter:
     """The ConfigMap stands in the replica's namespace."""
 
     def __init__(self, client: KubeClient, fleet: Fleet, replica: Replica, registry: CollectorRegistry) -> None:

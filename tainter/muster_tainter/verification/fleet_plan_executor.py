@@ -45,7 +45,7 @@ _REFUSED_S = 60.0
 _UNKNOWN_CHECK_S = 3600.0
 
 
-class FleetPlanner:
+class FleetPlanExecutor:
     """interval_s: between two plans"""
 
     def __init__(

@@ -18,7 +18,7 @@ from muster_kube.nodehealth import PATH, NodeHealth, RequestAnswer
 from muster_tainter.fleet.replica import Replica
 from muster_tainter.metrics import TainterMetrics
 from muster_tainter.policy.file import parse_policy
-from muster_tainter.verification.fleet_plan_executor import FleetPlanner
+from muster_tainter.verification.fleet_plan_executor import FleetPlanExecutor
 
 POLICY = "{rules: [], testing: {atOnce: 1}}"
 EMPTY = Reply(200, {"kind": "List", "metadata": {"resourceVersion": "1"}, "items": []})
@@ -43,7 +43,7 @@ class Bench:
         fleet = FakeFleet(policy, nodes, self.healths, observe_health=self.observe, taints_idle=self.idle)
         self.notices = fleet.notices
         replica = Replica(may_write=lambda: self.leads, now=lambda: self.now)
-        self.planner = FleetPlanner(client, fleet, replica, self.metrics, interval_s=0.001)
+        self.planner = FleetPlanExecutor(client, fleet, replica, self.metrics, interval_s=0.001)
 
     def health(self, name: str, version: int = 1, **spec: Any) -> NodeHealth:
         raw = {

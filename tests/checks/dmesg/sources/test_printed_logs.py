@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.checks.dmesg.sources.test_real_kmsg import write
+from tests.checks.dmesg.sources.test_real_kmsg import mark, pytestmark, write  # noqa: F401 - two are pytest's
 from tests.docs.command_list import commands_of_test
 
 from muster_cli.__main__ import main
@@ -100,7 +100,7 @@ def test_times_since_boot_are_said_to_be_no_dates(
 
 
 @pytest.mark.parametrize("line", FOLLOWING)
-def test_who_follows_prints_a_line_as_it_is_written(line: str, mark: str) -> None:
+def test_who_follows_prints_a_line_as_it_is_written(line: str, mark: str) -> None:  # noqa: F811 - the fixture
     write(f"{mark} before")
     with subprocess.Popen(line.split(), stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
