@@ -17,7 +17,7 @@ PLAIN = Node(metadata=Metadata(name="n1"))
 TAINTED = Node(metadata=Metadata(name="n1"), spec=NodeSpec(taints=(TAINT,)))
 ANNOTATED = Node(metadata=Metadata(name="n1", annotations={"muster.dev/faults": "{}"}))
 OTHER_VERSION = Node(metadata=Metadata(name="n1", resource_version="2"))
-REPAIRS = {"Evictor", "RepairExecutor", "QuarantineWriter"}
+REPAIRS = {"Evictor", "RepairExecutor", "IpuQuarantineWriter"}
 
 
 @pytest.fixture
@@ -33,11 +33,11 @@ def concerned(tasks: BackgroundTasks) -> set[str]:
 
 
 @pytest.mark.parametrize(("old", "new", "who"), [
-    (None, PLAIN, {"FleetPlanner", "Verifier", *REPAIRS}),
-    (PLAIN, TAINTED, {"FleetPlanner", "Verifier", *REPAIRS}),
+    (None, PLAIN, {"FleetPlanExecutor", "Verifier", *REPAIRS}),
+    (PLAIN, TAINTED, {"FleetPlanExecutor", "Verifier", *REPAIRS}),
     (PLAIN, ANNOTATED, {"Verifier", *REPAIRS}),
     (PLAIN, OTHER_VERSION, set()),
-    (PLAIN, None, {"FleetPlanner", "Verifier", *REPAIRS}),
+    (PLAIN, None, {"FleetPlanExecutor", "Verifier", *REPAIRS}),
 ])  # fmt: skip
 def test_a_node_that_changed_concerns_who_looks_at_that(
     tasks: BackgroundTasks, old: Node | None, new: Node | None, who: set[str]
@@ -51,9 +51,9 @@ def health(idle_since: str = "") -> NodeHealth:
 
 
 @pytest.mark.parametrize(("old", "new", "who"), [
-    (None, health(), {"FleetPlanner", "Verifier"}),
-    (health(), health("2026-01-01T00:00:00Z"), {"FleetPlanner", "Verifier", "Evictor"}),
-    (health(), health(), {"FleetPlanner", "Verifier"}),
+    (None, health(), {"FleetPlanExecutor", "Verifier"}),
+    (health(), health("2026-01-01T00:00:00Z"), {"FleetPlanExecutor", "Verifier", "Evictor"}),
+    (health(), health(), {"FleetPlanExecutor", "Verifier"}),
 ])  # fmt: skip
 def test_a_report_concerns_plan_and_proof_and_drains_where_jobs_came_or_went(
     tasks: BackgroundTasks, old: NodeHealth | None, new: NodeHealth | None, who: set[str]

@@ -14,6 +14,7 @@ from muster_cli.cluster import agent_routes
 from muster_cli.cluster.agent_routes import AgentRoute
 from muster_cli.cluster.client import add_kubeconfig, node_name
 from muster_cli.cluster.node_snapshot import exit_code
+from muster_cli.interrupt import run_interruptibly
 from muster_cli.report.columns import print_table
 from muster_cli.report.fleet_answer import HEAD, FleetAnswers
 from muster_cli.report.progress import FleetProgress
@@ -74,7 +75,7 @@ def main(arguments: argparse.Namespace) -> int:
         query = query_of(arguments)
         route = agent_routes.find_route(arguments)
         print(f"muster: asking the {route.description}", file=sys.stderr)
-        return asyncio.run(_Run(route, query, arguments).run())
+        return run_interruptibly(_Run(route, query, arguments).run())
     except UsageError as error:
         print(f"muster: {error}", file=sys.stderr)
         return EXIT_USAGE
