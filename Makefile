@@ -50,6 +50,7 @@ lint: .venv/installed
 	@$(BIN)/lint-imports > .venv/lint-imports.log 2>&1 || { cat .venv/lint-imports.log; exit 1; }
 	@$(BIN)/yamllint --strict .
 	@$(BIN)/python docs/generate.py --check
+	@$(BIN)/python tests/wording/assertions.py
 
 generate: .venv/installed
 	@$(BIN)/python docs/generate.py
