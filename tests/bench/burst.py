@@ -178,6 +178,8 @@ def _answered(log: Path, since: int) -> dict[str, float]:
     with log.open("rb") as lines:
         lines.seek(since)
         for line in lines:
+            if not line.endswith(b"\n"):
+                break  # the server is still writing it
             event = json.loads(line)
             reference = event.get("objectRef", {})
             done = (event["verb"], event["stage"], event.get("responseStatus", {}).get("code"))
