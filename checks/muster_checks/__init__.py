@@ -14,5 +14,5 @@ stream.py stands in place of probe.py. A check on NVIDIA's GPU reading is declar
 needs a judge.py only.
 
 No checks: base (what every check is made of), hardware (PCI, links, tables of models), plugins (checks from files of an
-operator), and what the checks of one vendor share: nvidia, cuda, graphcore.
+operator), testing (fixtures for tests of checks), and what the checks of one vendor share: nvidia, cuda, graphcore.
 """

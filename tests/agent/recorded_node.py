@@ -22,13 +22,13 @@ from tests.checks.nvidia.samples_of import H100, NVLINK_STATUS
 from tests.checks.os.test_os import HEALTHY as LIMITS
 from tests.checks.pcielink.machines import H100 as MODEL
 from tests.checks.pcielink.machines import NVME, ROOT_PORT, Machine
-from tests.checks.recorded import lay_out
 from tests.cluster.agent.ipu_host import IPU, LINE
 from tests.cluster.agent.ipu_host import SCRIPTS as GRAPHCORE
 from tests.cluster.agent.recorded_gpu_agent import DIAGNOSIS, LISTENING, NVBANDWIDTH
 
 from muster_checks.hardware.recorded_tree import lay_out_tree
 from muster_checks.nvidia.smi_xml import parse
+from muster_checks.testing.recorded import lay_out
 
 CHECKS = Path(__file__).parents[1] / "checks"
 GPUS = [address(index) for index in range(8)]

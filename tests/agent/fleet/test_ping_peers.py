@@ -5,7 +5,6 @@ from typing import Any, cast
 
 import msgspec
 import pytest
-from tests.checks.recorded import RecordedCommands
 
 from muster_agent.fleet.members import AgentEndpointSlice, AgentService
 from muster_agent.fleet.ping_peers import AGAIN_S, SETTLED_S, SLICES, PingPeers, believed_up
@@ -14,6 +13,7 @@ from muster_checks.base.execution import CannotTell, run_probe
 from muster_checks.base.vocabulary import Result, Verdict
 from muster_checks.ping import PING, PingParameters
 from muster_checks.ping.neighbours import NodeAmongOthers
+from muster_checks.testing.recorded import RecordedCommands
 from muster_kube.api.client import KubeClient, ListPage
 from muster_kube.api.errors import NotFound, Unreachable
 

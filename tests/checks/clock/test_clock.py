@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.checks.bad_input import TEXTS, UNMEASURED, mangled
-from tests.checks.recorded import failed, hung, lay_out, node
 
 from muster_checks.base.commands import Output
 from muster_checks.base.execution import CannotTell, run_probe, run_recorded
@@ -20,6 +19,7 @@ from muster_checks.clock.chrony import Tracking, parse_tracking
 from muster_checks.clock.judge import judge
 from muster_checks.clock.kernel import KernelClock, parse_timex, read_kernel_clock
 from muster_checks.clock.probe import SOURCE, probe
+from muster_checks.testing.recorded import failed, hung, lay_out, node
 
 SAMPLES = Path(__file__).parent / "samples"
 SYNCHRONISED = (SAMPLES / "synchronised.csv").read_bytes()

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.checks.bad_input import NO_VALUES, TEXTS
-from tests.checks.recorded import lay_out, node
 
 from muster_checks.base.declaration import NodeView
 from muster_checks.base.execution import run_probe
@@ -17,6 +16,7 @@ from muster_checks.cpu import CPU, CpuParameters
 from muster_checks.cpu.counters import Throttling, parse_interrupts, read_interrupts, read_throttling
 from muster_checks.cpu.process_states import read_processes
 from muster_checks.cpu.topology import CpufreqPolicy, parse_clocks, parse_list, read_topology
+from muster_checks.testing.recorded import lay_out, node
 
 SAMPLES = Path(__file__).parent / "samples"
 CPUS = "/sys/devices/system/cpu"

@@ -11,10 +11,10 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from tests.checks.recorded import Answer, RecordedCommands
 
 from muster_checks.base.commands import OUTPUT_LIMIT_BYTES, LocalCommands, Output
 from muster_checks.base.declaration import NodeView
+from muster_checks.testing.recorded import Answer, RecordedCommands
 
 SOURCE = Path(__file__).with_name("libcuda.c")
 

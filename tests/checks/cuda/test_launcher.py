@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.checks.bad_input import TEXTS, any_json, huge
 from tests.checks.cuda.fake_driver import address, gpu_node
-from tests.checks.recorded import RecordedCommands
 
 from muster_checks.base.commands import Output
 from muster_checks.base.counter_history import History
@@ -20,6 +19,7 @@ from muster_checks.cuda.busy_gpus import find_busy_gpus, of
 from muster_checks.cuda.launcher import RESTARTS_LIMIT, GpuRun, GpuRuns, read_runs, run_on_each_gpu
 from muster_checks.cuda.protocol import CopyResult, GpuFailure, GpuStart, Line, NoUsableGpu, decode, encode
 from muster_checks.nvidia.gpu import Gpu, GpuReading
+from muster_checks.testing.recorded import RecordedCommands
 
 
 def lines_of(*lines: Line) -> bytes:

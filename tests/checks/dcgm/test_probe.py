@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 from tests.checks.bad_input import TEXTS
-from tests.checks.recorded import Answer, RecordedCommands, failed, hung, lay_out, node
 
 from muster_checks.base.declaration import NodeView
 from muster_checks.base.execution import CannotTell, run_probe
@@ -12,6 +11,7 @@ from muster_checks.base.vocabulary import Result, Verdict
 from muster_checks.dcgm import DCGM, DcgmParameters
 from muster_checks.dcgm.probe import LEVEL_TIMEOUT_S, diagnose
 from muster_checks.registry import load_registry
+from muster_checks.testing.recorded import Answer, RecordedCommands, failed, hung, lay_out, node
 
 SAMPLES = Path(__file__).parent / "samples"
 DISCOVERY = (SAMPLES / "discovery.txt").read_bytes()

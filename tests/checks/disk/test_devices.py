@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 from tests.checks.bad_input import NO_VALUES
-from tests.checks.recorded import lay_out, node
 
 from muster_checks.base.execution import run_probe
 from muster_checks.base.vocabulary import FaultClass, Finding, Verdict
 from muster_checks.disk import DISK, DiskParameters
+from muster_checks.testing.recorded import lay_out, node
 
 Files = dict[str, str | int]
 

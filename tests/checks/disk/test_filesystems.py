@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.checks.bad_input import TEXTS, mangled
-from tests.checks.recorded import lay_out, node
 
 from muster_checks.base.execution import run_probe
 from muster_checks.base.vocabulary import FaultClass, Finding, Result, Verdict
@@ -20,6 +19,7 @@ from muster_checks.disk.judge import judge_filesystem
 from muster_checks.disk.mounts import Filesystem, find_serving_mount, group_filesystems, parse_mountinfo
 from muster_checks.disk.probe import probe
 from muster_checks.disk.space import DiskSpace, SpaceReader, read_space
+from muster_checks.testing.recorded import lay_out, node
 
 SAMPLES = Path(__file__).parent / "samples"
 NODE = (SAMPLES / "mountinfo_node.txt").read_text()

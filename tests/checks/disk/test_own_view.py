@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from tests.checks.bad_input import NO_VALUES, TEXTS, any_json, huge, mangled, replaced
-from tests.checks.recorded import Answer, failed, hung, lay_out, node
 
 from muster_checks.base.bounded_read import Unreadable
 from muster_checks.base.commands import Output
@@ -16,6 +15,7 @@ from muster_checks.base.execution import run_probe, run_recorded
 from muster_checks.base.vocabulary import FaultClass, Result, Verdict
 from muster_checks.disk import DISK, DiskParameters
 from muster_checks.disk.smart import SmartHealth, parse_nvme, parse_smartctl
+from muster_checks.testing.recorded import Answer, failed, hung, lay_out, node
 
 SAMPLES = Path(__file__).parent / "samples"
 SOUND = (SAMPLES / "smartctl_nvme.json").read_bytes()

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.checks.nvidia.on_bus import CHILD, answer
 from tests.checks.nvidia.samples_of import healthy, of
-from tests.checks.recorded import lay_out, node
 
 from muster_checks.base.execution import run_probe
 from muster_checks.base.vocabulary import FaultClass, Verdict
 from muster_checks.gpuconfig import GPUCONFIG, GpuconfigParameters
 from muster_checks.gpuconfig.acs import AcsPort, acs_control, judge_ports, read_ports
+from muster_checks.testing.recorded import lay_out, node
 
 AER, ACS, SRIOV = 0x0001, 0x000D, 0x0010
 ON = 0x1D  # what Linux sets with an IOMMU: source validation, both redirects, upstream forwarding

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 from tests.checks.nvidia.on_bus import CHILD, answer, calls, failure, gpu_node, put_gpus
-from tests.checks.recorded import hung, lay_out, node
 
 from muster_checks.base.execution import run_probe
 from muster_checks.base.vocabulary import Verdict
 from muster_checks.gpucount import GPUCOUNT, GpucountParameters
 from muster_checks.nvidia.gpu import Gpu, GpuReading
+from muster_checks.testing.recorded import hung, lay_out, node
 
 A, B = "0000:0a:00.0", "0000:0b:00.0"
 AT_ONCE = GpucountParameters(confirm_after_s=0.0)

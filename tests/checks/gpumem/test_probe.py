@@ -7,7 +7,6 @@ import msgspec
 import pytest
 from tests.checks.bad_input import TEXTS
 from tests.checks.cuda.fake_driver import Commands, address, gpu_node
-from tests.checks.recorded import node
 
 from muster_checks.base.declaration import NodeView
 from muster_checks.base.execution import run_probe, run_recorded
@@ -15,6 +14,7 @@ from muster_checks.base.vocabulary import FaultClass, Result, Verdict
 from muster_checks.gpumem import GPUMEM, GpumemParameters
 from muster_checks.nvidia.gpu import Gpu, GpuReading
 from muster_checks.registry import load_registry
+from muster_checks.testing.recorded import node
 
 NVML = f"{sys.executable} -X utf8 -P -m muster_checks.nvidia.nvml_child"
 SAMPLE = Path(__file__).parent / "samples" / "arithmetic.jsonl"

@@ -2,11 +2,11 @@
 
 import pytest
 from tests.checks.graphcore.sample import sample
-from tests.checks.recorded import failed, hung, lay_out, node
 
 from muster_checks.base.execution import CannotTell, NotHere, ToolMissing
 from muster_checks.graphcore.discovery import discover_ipus
 from muster_checks.graphcore.settings import GraphcoreParameters, read_fabric
+from muster_checks.testing.recorded import failed, hung, lay_out, node
 
 LISTED = sample("gc_info_list.txt")
 NOWHERE = read_fabric(GraphcoreParameters(), {})

@@ -2,13 +2,13 @@
 
 import pytest
 from tests.checks.graphcore.sample import sample
-from tests.checks.recorded import failed, hung, lay_out, node
 
 from muster_checks.base.bounded_read import Unreadable
 from muster_checks.graphcore import UNNAMED
 from muster_checks.pciebw import graphcore
 from muster_checks.pciebw.bandwidth import Bandwidth
 from muster_checks.pciebw.graphcore import measure
+from muster_checks.testing.recorded import failed, hung, lay_out, node
 
 TRAFFIC = sample("gc_hosttraffictest.json")
 LISTED = b"-+- Id: [0], target: [Fabric], IPU-M host: [10.1.5.10], IPU#: [3]\n"

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from tests.checks.graphcore.sample import sample
-from tests.checks.recorded import failed, hung, node
 
 from muster_checks.base.commands import LocalCommands
 from muster_checks.base.declaration import NodeView
@@ -14,6 +13,7 @@ from muster_checks.graphcore import gcipuinfo_child
 from muster_checks.graphcore.probe import read_attributes, read_health
 from muster_checks.graphcore.settings import GraphcoreParameters, read_fabric
 from muster_checks.graphcore.tools.device_list import IpuDevice
+from muster_checks.testing.recorded import failed, hung, node
 
 NOWHERE = read_fabric(GraphcoreParameters(), {})
 CHILD = "python3"

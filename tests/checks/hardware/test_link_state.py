@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from tests.checks.recorded import lay_out, node
 
 from muster_checks.base.counter_history import CounterSeries
 from muster_checks.base.vocabulary import Verdict
@@ -16,6 +15,7 @@ from muster_checks.hardware.link_state import (
     find_lone_odd,
     uptime_s,
 )
+from muster_checks.testing.recorded import lay_out, node
 
 NOW = 100_000.0
 

@@ -4,9 +4,9 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.checks.recorded import lay_out, node
 
 from muster_checks.hardware.pci import DeviceKind, normal_address, nvidia_gpus, pci_devices, port_name, upstream
+from muster_checks.testing.recorded import lay_out, node
 
 
 def _device(root: Path, address: str, ids: tuple[object, object, object], place: str = "", **names: str) -> None:

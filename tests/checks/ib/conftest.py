@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from tests.checks.recorded import lay_out, node
 
 from muster_checks.base.declaration import NodeView
 from muster_checks.base.vocabulary import Finding, Verdict
@@ -13,6 +12,7 @@ from muster_checks.ib import IbParameters
 from muster_checks.ib.judge import counters, judge
 from muster_checks.ib.sysfs import read_ports
 from muster_checks.ib.thresholds import ModelRow, load_counter_rows
+from muster_checks.testing.recorded import lay_out, node
 
 SAMPLE = Path(__file__).parent / "samples/sys-class-infiniband-h100.tar.xz"
 DAYS_S = 500_000.0

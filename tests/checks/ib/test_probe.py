@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.checks.bad_input import TEXTS, mangled
 from tests.checks.ib.conftest import SAMPLE, Node
-from tests.checks.recorded import lay_out, node
 
 from muster_checks.base.declaration import NodeView
 from muster_checks.base.execution import run_probe, run_recorded
 from muster_checks.base.vocabulary import Verdict
 from muster_checks.ib import IB, IbParameters
 from muster_checks.ib.sysfs import parse_rate
+from muster_checks.testing.recorded import lay_out, node
 
 AT_ONCE = IbParameters(first_interval_s=0.0)
 

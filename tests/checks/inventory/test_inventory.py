@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.checks.recorded import lay_out, node
 
 from muster_checks.base.declaration import NodeView
 from muster_checks.base.execution import CannotTell, run_probe
@@ -13,6 +12,7 @@ from muster_checks.base.vocabulary import Verdict
 from muster_checks.inventory import INVENTORY, InventoryParameters
 from muster_checks.inventory.judge import ExpectedDevices, PresentDevices, judge
 from muster_checks.inventory.probe import load_expected
+from muster_checks.testing.recorded import lay_out, node
 
 PCI = "/sys/bus/pci/devices"
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 from tests.checks.bad_input import NO_VALUES, TEXTS
-from tests.checks.recorded import Answer, RecordedCommands, failed, hung, lay_out, node
 
 from muster_checks.base.commands import OUTPUT_LIMIT_BYTES, Output
 from muster_checks.base.declaration import NodeView
@@ -17,6 +16,7 @@ from muster_checks.iperf import IPERF, IperfParameters
 from muster_checks.iperf.link import find_device_towards, link_gbit_per_s, nic_name
 from muster_checks.iperf.server import run_server
 from muster_checks.registry import SHIPPED
+from muster_checks.testing.recorded import Answer, RecordedCommands, failed, hung, lay_out, node
 
 SAMPLES = Path(__file__).parent / "samples"
 TCP = (SAMPLES / "tcp.json").read_bytes()

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 from tests.checks.ping.namespaces import Inside, Wire, wire
-from tests.checks.recorded import lay_out
 
 from muster_checks.base.declaration import NodeView
 from muster_checks.base.execution import CannotTell, run_probe
 from muster_checks.base.vocabulary import Result, Verdict
 from muster_checks.iperf import IPERF, IperfParameters
 from muster_checks.iperf.server import run_server
+from muster_checks.testing.recorded import lay_out
 
 SHORT = {"seconds": 1, "omit_seconds": 0, "clients": 2, "max_retransmits_per_gb": 1e9}
 

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.checks.bad_input import TEXTS, UNMEASURED, huge, mangled, verdicts_of
-from tests.checks.recorded import Answer, failed, hung, lay_out, node
 
 from muster_checks.base.execution import run_probe, run_recorded
 from muster_checks.base.vocabulary import FaultClass, Verdict
@@ -15,6 +14,7 @@ from muster_checks.ipmi import IPMI, IpmiParameters
 from muster_checks.ipmi.judge import judge_log, load_rules
 from muster_checks.ipmi.parse import parse_log, parse_sensors, read_time
 from muster_checks.ipmi.probe import judge_recorded
+from muster_checks.testing.recorded import Answer, failed, hung, lay_out, node
 
 SAMPLES = Path(__file__).parent / "samples"
 LOG = (SAMPLES / "sel_elist.txt").read_bytes()

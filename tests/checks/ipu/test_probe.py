@@ -2,13 +2,13 @@
 
 import pytest
 from tests.checks.graphcore.sample import sample
-from tests.checks.recorded import failed, hung, node
 
 from muster_checks.base.execution import run_probe
 from muster_checks.base.vocabulary import Verdict
 from muster_checks.ipu import IPU, IpuParameters
 from muster_checks.ipu.probe import probe
 from muster_checks.registry import load_registry
+from muster_checks.testing.recorded import failed, hung, node
 
 ONE = b"Partition: p1 [active]\n-+- Id: [0], target: [Fabric], IPU-M host: [10.1.5.17], IPU#: [3]\n"
 TWO = ONE + ONE.replace(b"[0]", b"[1]").replace(b"IPU#: [3]", b"IPU#: [2]")

@@ -2,7 +2,6 @@
 
 import pytest
 from tests.checks.graphcore.sample import sample
-from tests.checks.recorded import failed, hung, lay_out, node
 
 from muster_checks.base.commands import Output
 from muster_checks.base.declaration import Cost
@@ -10,6 +9,7 @@ from muster_checks.base.execution import run_probe
 from muster_checks.base.vocabulary import Verdict
 from muster_checks.ipulink import IPULINK, IpuLinkParameters
 from muster_checks.ipulink.probe import probe
+from muster_checks.testing.recorded import failed, hung, lay_out, node
 
 ROW = b"-+- Id: [%d], target: [Fabric], IPU-M host: [10.1.5.10], IPU#: [%d]\n"
 LISTED = b"Partition: p1 [active]\n" + b"".join(ROW % (number, 3 - number) for number in range(4))

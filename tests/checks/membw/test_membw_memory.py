@@ -8,7 +8,6 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.checks.recorded import lay_out
 
 from muster_checks.membw.free_memory import read_room_bytes
 from muster_checks.membw.memory import (
@@ -28,6 +27,7 @@ from muster_checks.membw.memory import (
     write,
 )
 from muster_checks.membw.worker import MemoryRefused, MemoryReport, MemoryTask, measure
+from muster_checks.testing.recorded import lay_out
 
 CPUS = sorted(os.sched_getaffinity(0))
 SIZE = 8 * CHUNK

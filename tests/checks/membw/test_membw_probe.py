@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.checks.bad_input import TEXTS, any_json, mangled
-from tests.checks.recorded import Answer, RecordedCommands, failed, hung, lay_out, node
 
 from muster_checks.base.commands import LocalCommands, Output, python_child
 from muster_checks.base.declaration import NodeView
@@ -20,6 +19,7 @@ from muster_checks.membw import MEMBW, MembwParameters
 from muster_checks.membw.topology import parse_cpu_list, read_numa_nodes
 from muster_checks.membw.worker import MemoryRefused, MemoryReport
 from muster_checks.registry import SHIPPED
+from muster_checks.testing.recorded import Answer, RecordedCommands, failed, hung, lay_out, node
 
 CHILD = " ".join(python_child("muster_checks.membw.worker"))
 SOUND = msgspec.json.encode(

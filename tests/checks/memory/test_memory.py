@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.checks.bad_input import NO_VALUES, TEXTS, UNMEASURED, mangled, verdicts_of
-from tests.checks.recorded import lay_out, node
 
 from muster_checks.base.bounded_read import Unreadable
 from muster_checks.base.declaration import NodeView
@@ -18,6 +17,7 @@ from muster_checks.memory import MEMORY, MemoryParameters
 from muster_checks.memory.edac import read_dimms
 from muster_checks.memory.judge import judge_host_memory
 from muster_checks.memory.meminfo import HostMemory, NumaMemory, parse_host_memory, parse_pressure, read_host_memory
+from muster_checks.testing.recorded import lay_out, node
 
 SAMPLES = Path(__file__).parent / "samples"
 MEMINFO = (SAMPLES / "meminfo.txt").read_text()

@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.checks.bad_input import TEXTS, UNMEASURED, huge, mangled, verdicts_of
 from tests.checks.nvidia.on_bus import CHILD, answer, put_gpus
-from tests.checks.recorded import Answer, failed, hung, lay_out, node
 
 from muster_checks.base.execution import run_probe, run_recorded
 from muster_checks.base.vocabulary import FaultClass, Finding, Verdict
@@ -15,6 +14,7 @@ from muster_checks.nccl import NCCL, NcclParameters
 from muster_checks.nccl.parse import parse
 from muster_checks.nccl.probe import judge_recorded
 from muster_checks.nvidia.gpu import Gpu, GpuReading
+from muster_checks.testing.recorded import Answer, failed, hung, lay_out, node
 
 SAMPLE = (Path(__file__).parent / "samples" / "h100x8.txt").read_bytes()
 SLOW = SAMPLE.replace(b"466.37", b"231.00").replace(b"  1073741824 ", b" 17179869184 ")

@@ -3,13 +3,13 @@
 from pathlib import Path
 
 import pytest
-from tests.checks.recorded import lay_out, node
 
 from muster_checks.base.declaration import NodeView
 from muster_checks.base.vocabulary import Finding, Verdict
 from muster_checks.nic import NicParameters
 from muster_checks.nic.judge import counters, judge
 from muster_checks.nic.sysfs import STATISTICS, read_interfaces
+from muster_checks.testing.recorded import lay_out, node
 
 CX7, I350 = "15b3:1021", "8086:1521"
 DAYS_S = 500_000.0

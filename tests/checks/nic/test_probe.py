@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from tests.checks.bad_input import TEXTS
 from tests.checks.nic.conftest import Node
-from tests.checks.recorded import lay_out, node
 
 from muster_checks.base.declaration import NodeView
 from muster_checks.base.execution import run_probe, run_recorded
 from muster_checks.base.vocabulary import Verdict
 from muster_checks.nic import NIC, NicParameters
+from muster_checks.testing.recorded import lay_out, node
 
 AT_ONCE = NicParameters(first_interval_s=0.0)
 

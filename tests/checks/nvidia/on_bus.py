@@ -4,13 +4,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
-from tests.checks.recorded import Answer as Said
-from tests.checks.recorded import lay_out, node
 
 from muster_checks.base.commands import Output
 from muster_checks.base.declaration import NodeView
 from muster_checks.nvidia.gpu import GpuReading, NvmlReply
 from muster_checks.nvidia.probe import NVML_CHILD
+from muster_checks.testing.recorded import Answer as Said
+from muster_checks.testing.recorded import lay_out, node
 
 CHILD = " ".join(NVML_CHILD)
 XML = "nvidia-smi -q -x"

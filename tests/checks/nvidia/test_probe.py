@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from tests.checks.bad_input import TEXTS, UNMEASURED, any_json, huge, mangled, replaced
 from tests.checks.nvidia.on_bus import CHILD, XML, Clock, answer, calls, ended, failure, gpu_node, put_gpus
 from tests.checks.nvidia.samples_of import H100
-from tests.checks.recorded import failed, hung, node
 
 from muster_checks.base.bounded_read import Unreadable
 from muster_checks.base.commands import Output
@@ -20,6 +19,7 @@ from muster_checks.base.declaration import NodeView
 from muster_checks.base.execution import CannotTell, NotHere, ToolMissing
 from muster_checks.nvidia.gpu import Gpu, GpuReading, NvmlReply
 from muster_checks.nvidia.probe import HUNG_S, NVML_CHILD, SHARED_S, parse_reply, read_gpus
+from muster_checks.testing.recorded import failed, hung, node
 
 ONE = GpuReading(source="nvml", driver_version="580.105.08", gpus=(Gpu(index=0, address="0000:53:00.0"),))
 NO_LIBRARY = failure(12, "NVML Shared Library Not Found")

@@ -9,7 +9,6 @@ from tests.checks.bad_input import TEXTS, huge, mangled
 from tests.checks.nvidia.on_bus import CHILD, XML, answer, failure, gpu_node
 from tests.checks.nvidia.samples_of import H100, NVLINK_STATUS, of
 from tests.checks.nvlink.test_judge import gpu
-from tests.checks.recorded import failed, hung
 
 from muster_checks.base.commands import Output
 from muster_checks.base.execution import run_probe
@@ -17,6 +16,7 @@ from muster_checks.base.vocabulary import Verdict
 from muster_checks.nvidia.gpu import GpuReading
 from muster_checks.nvlink import NVLINK, NvlinkParameters
 from muster_checks.nvlink.parse import parse
+from muster_checks.testing.recorded import failed, hung
 
 LIMITS = NvlinkParameters()
 STATUS = "nvidia-smi nvlink --status"

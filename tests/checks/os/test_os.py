@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.checks.bad_input import TEXTS
-from tests.checks.recorded import lay_out, node
 
 from muster_checks.base.declaration import NodeView
 from muster_checks.base.execution import run_probe
@@ -15,6 +14,7 @@ from muster_checks.os import OS, OsParameters
 from muster_checks.os.judge import KernelLimit, KernelState, judge
 from muster_checks.os.parse import parse_mountstats
 from muster_checks.os.probe import read_state
+from muster_checks.testing.recorded import lay_out, node
 
 HEALTHY = {
     "/proc/sys/fs/file-nr": "1115\t0\t2466193",

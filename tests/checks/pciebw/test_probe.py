@@ -9,7 +9,6 @@ import pytest
 from tests.checks.bad_input import TEXTS
 from tests.checks.cuda.fake_driver import Commands, address, gpu_node
 from tests.checks.graphcore.sample import sample as ipu_sample
-from tests.checks.recorded import Answer, failed, hung, node
 
 from muster_checks.base.declaration import NodeView
 from muster_checks.base.execution import run_probe, run_recorded
@@ -17,6 +16,7 @@ from muster_checks.base.vocabulary import Result, Verdict
 from muster_checks.nvidia.gpu import Gpu, GpuReading
 from muster_checks.pciebw import PCIEBW, PciebwParameters
 from muster_checks.registry import load_registry
+from muster_checks.testing.recorded import Answer, failed, hung, node
 
 SAMPLES = Path(__file__).parent / "samples"
 NVML = f"{sys.executable} -X utf8 -P -m muster_checks.nvidia.nvml_child"

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.checks.bad_input import TEXTS, any_json, huge, mangled, replaced
-from tests.checks.recorded import lay_out
 
 from muster_checks.base.bounded_read import Unreadable
 from muster_checks.base.declaration import NodeView
@@ -16,6 +15,7 @@ from muster_checks.hardware.pci import nvidia_gpus
 from muster_checks.pciebw.dcgm_pcie import read_bandwidths
 from muster_checks.pciebw.link import link_gb_per_s
 from muster_checks.pciebw.nvbandwidth import NvbandwidthGpu, is_nvbandwidth, parse
+from muster_checks.testing.recorded import lay_out
 
 SAMPLES = Path(__file__).parent / "samples"
 

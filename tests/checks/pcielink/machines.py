@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from tests.checks.recorded import lay_out
+from muster_checks.testing.recorded import lay_out
 
 H100, CX7, NVME, MI300, C600 = "10de:2330", "15b3:1021", "144d:a80a", "1002:74a1", "1d95:0020"
 CLASSES = {H100: 0x030200, CX7: 0x020700, NVME: 0x010802, MI300: 0x120000, C600: 0x120000}

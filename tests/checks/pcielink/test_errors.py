@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.checks.bad_input import TEXTS, mangled
 from tests.checks.pcielink.machines import BRIDGE, CX7, NVME, ROOT_PORT, Machine, one_gpu
-from tests.checks.recorded import node
 
 from muster_checks.base.vocabulary import FaultClass, Finding, Verdict
 from muster_checks.nvidia.gpu import Gpu, Pcie
@@ -15,6 +14,7 @@ from muster_checks.pcielink import PcielinkParameters
 from muster_checks.pcielink.errors import parse
 from muster_checks.pcielink.judge import counters, judge
 from muster_checks.pcielink.sysfs import read_node
+from muster_checks.testing.recorded import node
 
 GPU, DOWN, PORT = "0000:04:00.0", "0000:02:01.0", "0000:00:01.0"
 

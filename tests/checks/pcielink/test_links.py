@@ -17,7 +17,6 @@ from tests.checks.pcielink.machines import (
     eight_gpus,
     one_gpu,
 )
-from tests.checks.recorded import node
 
 from muster_checks.base.declaration import NodeView
 from muster_checks.base.vocabulary import FaultClass, Finding, Verdict
@@ -25,6 +24,7 @@ from muster_checks.nvidia.gpu import ClocksEvent, Gpu, GpuClocks, Pcie
 from muster_checks.pcielink import PCIELINK, PcielinkParameters
 from muster_checks.pcielink.judge import counters, judge
 from muster_checks.pcielink.sysfs import read_node
+from muster_checks.testing.recorded import node
 
 GPU, NIC, DISK = "gpu/0000:04:00.0", "nic/mlx5_0", "disk/nvme0"
 

@@ -10,7 +10,6 @@ import msgspec
 import pytest
 from tests.checks.bad_input import TEXTS
 from tests.checks.pcielink.machines import CX7, ROOT_PORT, Machine, eight_gpus, one_gpu
-from tests.checks.recorded import node
 
 from muster_checks.base.commands import OUTPUT_LIMIT_BYTES, Output
 from muster_checks.base.declaration import NodeView
@@ -21,6 +20,7 @@ from muster_checks.nvidia.probe import NVML_CHILD
 from muster_checks.pcielink import PCIELINK, PcielinkParameters
 from muster_checks.pcielink.probe import read_link_gpus
 from muster_checks.pcielink.sysfs import read_node
+from muster_checks.testing.recorded import node
 
 AT_ONCE = PcielinkParameters(first_interval_s=0.0)
 

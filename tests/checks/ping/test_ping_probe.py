@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
-from tests.checks.recorded import RecordedCommands, failed, hung
 
 from muster_checks.base.commands import Output
 from muster_checks.base.counter_history import History
@@ -14,6 +13,7 @@ from muster_checks.base.vocabulary import Result, Verdict
 from muster_checks.ping import PING, PingParameters
 from muster_checks.ping.peers import choose_peers
 from muster_checks.registry import SHIPPED
+from muster_checks.testing.recorded import RecordedCommands, failed, hung
 
 SAMPLES = Path(__file__).parent / "samples"
 SOUND = (SAMPLES / "iputils-sound.txt").read_bytes()

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.checks.recorded import RecordedCommands
 
 from muster_checks.base.commands import Output
 from muster_checks.base.declaration import NodeView
@@ -14,6 +13,7 @@ from muster_checks.base.execution import run_probe
 from muster_checks.base.vocabulary import Finding
 from muster_checks.plugins.custom import CustomRule, read_custom
 from muster_checks.plugins.custom_probe import CustomProbe, ScriptResult, ScriptStatus, judge, read_result
+from muster_checks.testing.recorded import RecordedCommands
 
 PERMANENT = {"type": "permanent", "condition": "Broken"}
 

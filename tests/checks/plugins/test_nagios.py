@@ -5,12 +5,12 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.checks.bad_input import TEXTS, any_json
-from tests.checks.recorded import RecordedCommands, node
 
 from muster_checks.base.commands import Output
 from muster_checks.base.execution import run_probe
 from muster_checks.base.npd_json import FILE_BYTES, FileRefused
 from muster_checks.plugins.nagios import NagiosFile, judge, nagios_check, read_nagios
+from muster_checks.testing.recorded import RecordedCommands, node
 
 
 @pytest.fixture

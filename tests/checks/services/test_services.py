@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.checks.bad_input import TEXTS, UNMEASURED, huge, mangled, verdicts_of
-from tests.checks.recorded import Answer, failed, hung, lay_out, node
 
 from muster_checks.base.counter_history import Rise
 from muster_checks.base.execution import CannotTell, NotHere, run_probe
@@ -15,6 +14,7 @@ from muster_checks.services import SERVICES, ServicesParameters
 from muster_checks.services.judge import judge
 from muster_checks.services.parse import SystemdUnit
 from muster_checks.services.probe import judge_recorded
+from muster_checks.testing.recorded import Answer, failed, hung, lay_out, node
 
 SAMPLE = (Path(__file__).parent / "samples" / "gpu-node.txt").read_bytes()
 RUNNING = SystemdUnit(

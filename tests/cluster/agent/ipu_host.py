@@ -6,11 +6,11 @@ import subprocess
 from pathlib import Path
 
 from tests.checks.graphcore.sample import sample
-from tests.checks.recorded import lay_out
 from tests.cluster.agent.recorded_gpu_agent import LISTENING
 from tests.cluster.agent.test_agent_publishing import AgentProcess
 
 from muster_checks.registry import load_registry
+from muster_checks.testing.recorded import lay_out
 
 MACHINE = "10.1.1.1"  # the simulator's first IPU-Machine
 LINE = "-+- Id: [{0}], target: [Fabric], IPU-M host: [" + MACHINE + "], IPU#: [{0}]"

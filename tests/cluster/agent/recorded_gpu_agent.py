@@ -10,10 +10,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from tests.checks.recorded import lay_out
 from tests.cluster.agent.test_agent_publishing import AgentProcess
 
 from muster_checks.registry import load_registry
+from muster_checks.testing.recorded import lay_out
 
 TESTS = Path(__file__).parents[2]
 NVBANDWIDTH = TESTS / "checks/pciebw/samples/nvbandwidth-8.json"

@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 from tests.checks.memory.test_memory import DIMM0, MC, sound
-from tests.checks.recorded import lay_out
 from tests.cluster.agent.test_agent_publishing import AgentProcess, Bench, bench, until  # noqa: F401 - a fixture
 
 from muster_checks.registry import load_registry
+from muster_checks.testing.recorded import lay_out
 
 KILLS = 50
 BOOT = {"/proc/sys/kernel/random/boot_id": "6ba7b810-9dad-11d1-80b4-00c04fd430c8"}

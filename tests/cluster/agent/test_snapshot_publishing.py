@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from tests.checks.memory.test_memory import DIMM0, sound
-from tests.checks.recorded import lay_out
 from tests.cluster.agent.test_agent_publishing import AgentProcess
 from tests.cluster.tainter.test_end_to_end import HEALTHS, Cluster, Tainters, tainters, until  # noqa: F401 - a fixture
 
+from muster_checks.testing.recorded import lay_out
 from muster_kube.api.client import KubeClient
 from muster_sandbox.controlplane.cluster import ControlPlane
 from muster_sandbox.controlplane.install import AGENT, NAMESPACE

@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.checks.recorded import lay_out
 from tests.cluster.agent.ipu_host import BAD, IpuHost, component
 from tests.cluster.commands.running_sandbox import FAULTY, GPU, REPOSITORY, XID_79, processes_of
 from tests.cluster.commands.sandbox_terminal import TYPED_BY, SandboxTerminal, StartedPart, covers, http_request
 from tests.cluster.commands.test_curl_commands import curl
 from tests.docs.command_list import commands_of_test
 
+from muster_checks.testing.recorded import lay_out
 from muster_sandbox.controlplane.install import AGENT, NAMESPACE
 from muster_sandbox.session.nodes import machine_name
 from muster_sandbox.simulation.agents import pod_name

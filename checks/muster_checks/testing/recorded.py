@@ -26,7 +26,7 @@ class RecordedCommands:
         argv: Sequence[str],
         *,
         timeout_s: float,
-        environment: Mapping[str, str] | None = None,
+        environment: Mapping[str, str] | None = None,  # noqa: ARG002 - what was recorded does not hang on it
         limit_bytes: int = OUTPUT_LIMIT_BYTES,
     ) -> Output:
         line = tuple(argv)
