@@ -49,7 +49,7 @@ def test_the_example_of_the_page_passes_as_written(tmp_path: Path) -> None:
         example = re.search(rf"`{name}`:\n\n```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
         assert example, name
         (tmp_path / name).write_text(example[1])
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), str(tmp_path)]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, "2 passed" in done.stdout) == (0, True), done.stdout + done.stderr
 
