@@ -26,6 +26,7 @@ sandbox: .venv/installed
 # two files at a time, but for what measures; the checks' own tests are held to 95 % of their branches. ARGS="tests/… -k …" runs some tests,
 # one at a time and without that
 test: .venv/installed
+	@$(BIN)/python -m tests.machine test
 	@$(BIN)/python -m muster_sandbox --node
 ifdef ARGS
 	@$(BIN)/python -m pytest $(ARGS)
@@ -60,10 +61,12 @@ docs: .venv/installed
 	@echo build/docs/html/README.html
 
 tour: .venv/installed
+	@$(BIN)/python -m tests.machine tour
 	@$(BIN)/python -m muster_sandbox
 	@$(BIN)/python tests/cluster/commands/tour.py
 
 screenshots: .venv/installed
+	@$(BIN)/python -m tests.machine screenshots
 	@$(BIN)/python tests/browser/screenshots.py
 	@$(BIN)/python tests/browser/dashboard_pictures.py
 

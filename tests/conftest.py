@@ -10,6 +10,7 @@ from pathlib import Path, PurePath
 
 import pytest
 from hypothesis import settings
+from tests import machine
 from xdist.scheduler import LoadFileScheduling
 
 from muster_sandbox.image import oci, product
@@ -66,6 +67,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         file = PurePath(item.path.relative_to(root)).as_posix()
         if item.get_closest_marker("kmsg") and _GROUP.get(file) != "the kernel log":
             raise pytest.UsageError(f"{file} is marked kmsg: name it in GROUPS of tests/conftest.py")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """One line counts the tests that this machine, or this user, could not run."""
+    skipped = (report.longrepr for report in terminalreporter.stats.get("skipped", ()))
+    if line := machine.summary(place[2].removeprefix("Skipped: ") for place in skipped):
+        terminalreporter.write_line(line, yellow=True)
 
 
 @pytest.fixture(scope="session")

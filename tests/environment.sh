@@ -13,9 +13,9 @@ if ! "$PYTHON" -c 'import ensurepip, venv' 2>/dev/null; then
   if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     say "installing python3-venv"
     export DEBIAN_FRONTEND=noninteractive
-    sh tests/again.sh sh -c 'apt-get -qq update; exec apt-get -qq -y -o DPkg::Lock::Timeout=300 install python3-venv' >/dev/null
+    sh tests/again.sh sh -c 'apt-get -qq update; exec apt-get -qq -y -o DPkg::Lock::Timeout=300 install --no-install-recommends python3-venv' >/dev/null
   else
-    say "this Python cannot make virtual environments; as root: apt-get install python3-venv"
+    say "this Python cannot make virtual environments; as root: apt-get install --no-install-recommends python3-venv"
     exit 1
   fi
 fi

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.cluster.chart.real_node_images import images
+from tests.machine import require, skip
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import load_config
@@ -19,7 +20,7 @@ from muster_sandbox.controlplane.install import install
 from muster_sandbox.programs.binaries import NoControlPlane, find_kubelet
 from muster_sandbox.programs.control_plane import find_or_build
 from muster_sandbox.programs.packages import RUNTIME, NoPackages, unpack_tree
-from muster_sandbox.realnode.containers import MissingPackages
+from muster_sandbox.realnode.containers import PROGRAMS as NODE_PROGRAMS
 from muster_sandbox.realnode.node import RealNode, find_node_obstacle
 from muster_sandbox.simulation.kubelets import Kubelets
 from muster_sandbox.simulation.nodes import SimulatedNodes
@@ -38,9 +39,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def binaries(pytestconfig: pytest.Config) -> Path:
     """The folder with the control plane's programs, built first where there is none yet."""
     if os.environ.get("MUSTER_SKIP_CLUSTER") == "1":
-        if os.environ.get("CI"):
-            pytest.fail("MUSTER_SKIP_CLUSTER is for a person's machine; CI runs the cluster tests")
-        pytest.skip("MUSTER_SKIP_CLUSTER=1: NOTHING that needs a control plane was tested")
+        skip("a control plane", "MUSTER_SKIP_CLUSTER=1, which is for a person's machine")
     try:
         return find_or_build(_teller(pytestconfig))
     except NoControlPlane as error:
@@ -67,10 +66,10 @@ def real_node(binaries: Path, pytestconfig: pytest.Config) -> Iterator[RealNode]
 
     It takes root and the right to make namespaces. Where they are there and it still does not come up, tests fail.
     """
-    if isinstance(reason := find_node_obstacle(), MissingPackages) and os.environ.get("CI"):
-        pytest.fail(f"no real node: {reason}; .ci/run installs that", pytrace=False)
-    if reason:
-        pytest.skip(f"NOTHING WAS TESTED ON A REAL NODE: {reason}")
+    require("root", "kubectl", *NODE_PROGRAMS)
+    if reason := find_node_obstacle():
+        # where namespaces are not allowed even CI goes on: `make test` has said so in capitals
+        pytest.skip(f"needs a real node: {reason}")
     tell = _teller(pytestconfig)
     try:
         find_or_build(tell, with_kubelet=True)

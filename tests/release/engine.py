@@ -5,16 +5,15 @@ it; what podman keeps is in one folder. debian:bookworm-slim, which comes from n
 packages, and how this machine reaches their mirror and PyPI's holds within a build, too.
 """
 
-import ast
 import hashlib
 import json
 import os
-import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
+
+from tests import mirrors
 
 from muster_sandbox.programs.apt import SUITE, debian_mirrors
 from muster_sandbox.programs.packages import (
@@ -151,28 +150,16 @@ def slim(progress: Callable[[str], None]) -> Path:
 
 def _show_the_way(given: Path) -> None:
     """To the mirrors, for what RUN starts: as this machine's apt and pip go it."""
-    mirrors = debian_mirrors()
-    if not mirrors:
+    found = debian_mirrors()
+    if not found:
         raise NoPackages("apt has no Debian source (see sources.list(5))")
-    apt = subprocess.run(["apt-config", "dump"], capture_output=True, text=True, timeout=60, check=True).stdout
-    (given / "sources.list").write_text(f"deb {mirrors[0]} {SUITE} main\n")
-    (given / "apt.conf").write_text("".join(re.findall(r"^Acquire::(?:http|https|Check-\w+)\b.*\n", apt, re.MULTILINE)))
-    pip = _pip_settings()
-    if certificates := pip.get("cert"):
+    (given / "sources.list").write_text(f"deb {found[0]} {SUITE} main\n")
+    (given / "apt.conf").write_text(mirrors.apt_settings())
+    (given / "pip.conf").write_text(mirrors.pip_settings("/given/certificates"))
+    if certificates := mirrors.certificates():
         shutil.copyfile(certificates, given / "certificates")
-        pip["cert"] = "/given/certificates"
-    (given / "pip.conf").write_text("[global]\n" + "".join(f"{key} = {value}\n" for key, value in pip.items()))
     volumes = [
         *("/given:/given:ro", "/given/pip.conf:/etc/pip.conf:ro", "/given/sources.list:/etc/apt/sources.list:ro"),
         "/given/apt.conf:/etc/apt/apt.conf:ro",
     ]
     (given / "containers.conf").write_text(f"[containers]\nvolumes = {json.dumps(volumes)}\n")
-
-
-def _pip_settings() -> dict[str, str]:
-    """How pip reaches PyPI; of two values, that of the environment."""
-    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "config", "list"]
-    listed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
-    found = re.findall(r"^(?:global|install|:env:)\.(cert|index-url|proxy|trusted-host)=(.*)$", listed, re.MULTILINE)
-    environment_last = sorted(found, key=lambda each: f":env:.{each[0]}={each[1]}" in listed)
-    return {key: str(ast.literal_eval(value)) for key, value in environment_last}

@@ -7,13 +7,15 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
 import pytest
 
-from muster_sandbox.image import oci, product
+from muster_sandbox.image import oci, product, requirements
 from muster_sandbox.image.layers import Layer, make_layer
+from muster_sandbox.image.requirements import image_requirements, name_of
 
 ROOT = Path(__file__).resolve().parents[2]
 CONTAINERFILE = (ROOT / "release/Containerfile").read_text()
@@ -45,11 +47,32 @@ def test_with_and_without_an_engine_the_same_packages_and_settings() -> None:
         assert f'{name}="{value}"' in CONTAINERFILE
 
 
+def test_both_leave_out_what_no_part_in_a_pod_loads(tmp_path: Path) -> None:
+    pyproject = (ROOT / "pyproject.toml").read_text()
+    wanted = image_requirements(pyproject)
+    script = str(Path(requirements.__file__).relative_to(ROOT))
+    assert f"COPY pyproject.toml constraints.txt {script} ./" in CONTAINERFILE
+    assert f"RUN python3 {Path(script).name} pyproject.toml > dependencies" in CONTAINERFILE
+    # as there: alone in a folder, by a Python that has none of our packages
+    shutil.copy(ROOT / script, tmp_path)
+    (tmp_path / "pyproject.toml").write_text(pyproject)
+    command = [sys.executable, "-I", "-S", Path(script).name, "pyproject.toml"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.splitlines() == wanted
+    assert {name_of(line) for line in wanted} >= {"pydantic", "prometheus-client"}
+    assert "kubernetes" not in {name_of(line) for line in wanted}
+
+
+def test_only_a_dependency_can_be_left_out() -> None:
+    with pytest.raises(ValueError, match=", ".join(requirements.LEFT_OUT)):
+        image_requirements('[project]\ndependencies = ["pydantic>=2"]\n')
+
+
 def test_what_the_containerfile_copies_is_sent_to_the_engine() -> None:
     sent = (ROOT / ".dockerignore").read_text().splitlines()
     lines = re.findall(r"^COPY (?!--from)(.*) \S+$", CONTAINERFILE, re.MULTILINE)
     for name in (word for line in lines for word in line.split()):
-        assert name == "." or f"!{name}" in sent
+        assert name == "." or {f"!{each}" for each in (name, *Path(name).parents)} & set(sent)
     for name in (*product.ROOMS, "README.md", "LICENSE"):
         assert f"!{name}" in sent, "the wheel is made of it"
 

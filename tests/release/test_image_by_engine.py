@@ -1,24 +1,28 @@
 """The image as podman builds it, by the command that docs/install.md has: it ends, and it is what the archive is."""
 
 import json
-import os
 import posixpath
 import re
 import shutil
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from importlib.metadata import distribution
 from pathlib import Path
 from typing import IO, Any
 
 import pytest
+from packaging.requirements import Requirement
 from tests.docs.command_list import commands_of_test
 from tests.docs.command_runner import CommandRunner
+from tests.machine import require
 from tests.release import engine
 
 from muster_sandbox.image import product
+from muster_sandbox.image.requirements import LEFT_OUT, image_requirements, name_of
 from muster_sandbox.programs.packages import NoPackages
-from muster_sandbox.realnode.containers import MissingPackages, find_obstacle
+from muster_sandbox.realnode.containers import PROGRAMS as NODE_PROGRAMS
+from muster_sandbox.realnode.containers import find_obstacle
 
 pytestmark = pytest.mark.timeout(1800)  # the first time, packages come before all else
 ROOT = Path(__file__).resolve().parents[2]
@@ -81,6 +85,20 @@ def lay_over(files: dict[str, tarfile.TarInfo], layer: tarfile.TarFile) -> None:
             files[path] = each
 
 
+def with_all_they_need(lines: Iterable[str]) -> set[str]:
+    """The names of distributions, by what is installed here."""
+    found: set[tuple[str, str]] = set()  # names, each with an extra or none
+    waiting = [Requirement(line) for line in lines]
+    while waiting:
+        wanted = waiting.pop()
+        name = name_of(wanted.name)
+        for extra in {(name, each) for each in (*wanted.extras, "")} - found:
+            found.add(extra)
+            needs = map(Requirement, distribution(name).requires or ())
+            waiting += [each for each in needs if not each.marker or each.marker.evaluate({"extra": extra[1]})]
+    return {name for name, _ in found}
+
+
 def packages(status: bytes) -> frozenset[str]:
     return frozenset(re.findall(r"^Package: (.*)$", status.decode(), re.MULTILINE))
 
@@ -88,10 +106,9 @@ def packages(status: bytes) -> frozenset[str]:
 @pytest.fixture(scope="module")
 def podman(tmp_path_factory: pytest.TempPathFactory) -> Iterator[engine.Engine]:
     """With debian:bookworm-slim, which it does not fetch."""
-    if isinstance(reason := find_obstacle(), MissingPackages) and os.environ.get("CI"):
-        pytest.fail(f"no engine: {reason}; .ci/run installs that", pytrace=False)
-    if reason:
-        pytest.skip(f"NO ENGINE BUILT THE IMAGE: {reason}")
+    require("root", *NODE_PROGRAMS)
+    if reason := find_obstacle():
+        pytest.skip(f"needs a container engine's namespaces: {reason}")
     work = tmp_path_factory.mktemp("podman")
     try:
         running = engine.Engine(engine.podman(print), work)
@@ -144,6 +161,15 @@ def test_a_container_is_started_as_one_of_the_archive(built: Image, archive: Ima
 
 def test_what_muster_stands_on_is_what_the_archive_has(built: Image, archive: Image) -> None:
     assert built.distributions == archive.distributions
+
+
+def test_what_is_left_out_is_not_there_nor_what_only_it_needs(archive: Image) -> None:
+    names = {name_of(each.removesuffix(".dist-info").rpartition("-")[0]) for each in archive.distributions}
+    wanted = with_all_they_need(image_requirements((ROOT / "pyproject.toml").read_text()))
+    only_theirs = with_all_they_need(LEFT_OUT) - wanted
+    assert only_theirs >= {"kubernetes", "requests", "websocket-client"}
+    assert not names & only_theirs
+    assert names == wanted | {"passmuster"}
 
 
 def test_of_debian_it_has_what_the_archive_has_its_base_and_what_installation_scripts_need(

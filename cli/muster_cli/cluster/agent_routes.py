@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from muster_cli.cluster.login import load_user_config
 from muster_cli.usage import UsageError
-from muster_kube.api.config import ClusterConfig, load_config
+from muster_kube.api.config import ClusterConfig
 from muster_kube.api.credentials import Credentials, FileToken, NoToken
 
 PORT = 3333
@@ -40,7 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def find_route(arguments: argparse.Namespace, load: Callable[[Path | None], ClusterConfig] = load_config) -> AgentRoute:
+def find_route(
+    arguments: argparse.Namespace, load: Callable[[Path | None], ClusterConfig] = load_user_config
+) -> AgentRoute:
     """Raises UsageError, or ConfigError where no cluster is configured."""
     credentials: Credentials = FileToken(arguments.token_file) if arguments.token_file else NoToken()
     if arguments.url is not None:

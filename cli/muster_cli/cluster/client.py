@@ -7,8 +7,9 @@ import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from muster_cli.cluster.login import load_user_config
 from muster_kube.api.client import KubeClient
-from muster_kube.api.config import ClusterConfig, ConfigError, load_config
+from muster_kube.api.config import ClusterConfig, ConfigError
 from muster_kube.api.errors import ApiError
 from muster_kube.process.command_line import EXIT_UNKNOWN
 
@@ -38,7 +39,7 @@ def run_with_client(arguments: argparse.Namespace, work: Callable[[KubeClient, C
             return await work(client, config)
 
     try:
-        config = load_config(arguments.kubeconfig)
+        config = load_user_config(arguments.kubeconfig)
         return asyncio.run(connected(config))
     except (ConfigError, ApiError) as error:
         print(f"muster: {error}", file=sys.stderr)

@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
+from muster_cli.cluster.login import load_user_config
 from muster_kube.api.client import KubeClient
-from muster_kube.api.config import ConfigError, load_config
+from muster_kube.api.config import ConfigError
 from muster_kube.volume_trial import VolumeTrial, VolumeTrialRunner
 
 
@@ -24,7 +25,7 @@ class UserVolumes:
         write_timeout_s: float,
     ) -> VolumeTrial:
         try:
-            config = load_config(self._kubeconfig)
+            config = load_user_config(self._kubeconfig)
         except ConfigError as error:
             return VolumeTrial(stage="refused", said=str(error))
         async with KubeClient(config, user_agent="muster-cli") as client:

@@ -1,8 +1,8 @@
 """Where the API server is, whom to trust, and who we are.
 
 Order: the flag, in-cluster, ``$KUBECONFIG``, ``~/.kube/config``; ``ClusterConfig.origin`` says which. Proxies of the
-environment and of kubeconfigs are not used. Tokens and certificates are read without the ``kubernetes`` package; exec
-plug-ins and OIDC need it (see :mod:`muster_kube.api.login`).
+environment and of kubeconfigs are not used. Tokens and certificates are read here; exec plug-ins and OIDC are run by
+whoever passes ``log_in``.
 """
 
 import os
@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from muster_kube.api.credentials import Credentials, FileToken, NoToken, StaticToken
 from muster_kube.api.errors import ConfigError
 from muster_kube.api.kubeconfig import KubeconfigContext, read_kubeconfigs
+from muster_kube.api.login import LogIn
 
 __all__ = ["SERVICE_ACCOUNT_DIR", "ClusterConfig", "ConfigError", "load_config"]
 
@@ -79,25 +80,29 @@ class ClusterConfig:
 def load_config(
     kubeconfig: Path | None = None,
     *,
+    log_in: LogIn | None = None,
     environ: Mapping[str, str] = os.environ,
     home: Path | None = None,
     service_account_dir: Path = SERVICE_ACCOUNT_DIR,
 ) -> ClusterConfig:
-    """The cluster to talk to. Raises ConfigError that says what was looked for and what was found."""
+    """The cluster to talk to. Raises ConfigError that says what was looked for and what was found.
+
+    ``log_in`` is asked where a kubeconfig's user has an exec plug-in or an auth-provider; without it that is an error.
+    """
     if kubeconfig is not None:
-        return _from_kubeconfig(read_kubeconfigs([kubeconfig.expanduser()]), f"--kubeconfig {kubeconfig}")
+        return _from_kubeconfig(read_kubeconfigs([kubeconfig.expanduser()]), f"--kubeconfig {kubeconfig}", log_in)
     if environ.get("KUBERNETES_SERVICE_HOST") and (service_account_dir / "token").exists():
         return _in_cluster(environ, service_account_dir)
     if environ.get("KUBECONFIG"):
         files = [Path(part).expanduser() for part in environ["KUBECONFIG"].split(os.pathsep) if part]
         origin = f"$KUBECONFIG {environ['KUBECONFIG']}"
         try:
-            return _from_kubeconfig(read_kubeconfigs(files, skip_missing=True), origin)
+            return _from_kubeconfig(read_kubeconfigs(files, skip_missing=True), origin, log_in)
         except ConfigError as error:
             raise ConfigError(f"$KUBECONFIG: {error}") from error
     default = (home or Path.home()) / ".kube" / "config"
     if default.exists():
-        return _from_kubeconfig(read_kubeconfigs([default]), str(default))
+        return _from_kubeconfig(read_kubeconfigs([default]), str(default), log_in)
     raise ConfigError(
         "no cluster configured: give --kubeconfig FILE, run in a pod with a service account token "
         f"({service_account_dir / 'token'} and $KUBERNETES_SERVICE_HOST: not both there), set $KUBECONFIG, "
@@ -128,7 +133,7 @@ def _in_cluster(environ: Mapping[str, str], folder: Path) -> ClusterConfig:
     )
 
 
-def _from_kubeconfig(selected: KubeconfigContext, origin: str) -> ClusterConfig:
+def _from_kubeconfig(selected: KubeconfigContext, origin: str, log_in: LogIn | None) -> ClusterConfig:
     cluster, user = selected.cluster, selected.user
     server = cluster.text("server")
     if server is None:
@@ -151,9 +156,12 @@ def _from_kubeconfig(selected: KubeconfigContext, origin: str) -> ClusterConfig:
             credentials = FileToken(token_file)
         elif token is not None:
             credentials = StaticToken(token)
-        elif user.body.get("exec") or user.body.get("auth-provider"):
-            from muster_kube.api.login import log_in  # 126 MB on disk, 35 MB of RSS: only for those who need it
-
+        elif login := next((each for each in ("exec", "auth-provider") if user.body.get(each)), None):
+            if log_in is None:
+                raise ConfigError(
+                    f"{user.where(login)}: only commands for people log in; Muster's parts take a token, a tokenFile or "
+                    "a client certificate"
+                )
             answer = log_in(selected)
             credentials = answer.credentials
             if answer.client_certificate is not None:

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from muster_sandbox.image import oci
 from muster_sandbox.image.layers import PACKAGES, PATH, Layer, digest_of, make_layer, pack
+from muster_sandbox.image.requirements import image_requirements
 from muster_sandbox.programs.packages import WHEELS, NoPackages, PackageTree, make_once, run_step, unpack_tree
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -169,20 +170,20 @@ def _finish(root: Path, result: Path) -> None:
 
 
 def _python(progress: Callable[[str], None]) -> oci.PackedLayer:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    requirements = image_requirements((ROOT / "pyproject.toml").read_text())
     constraints = ROOT / "constraints.txt"
 
     def make(work: Path) -> Path:
         progress("[image-python] fetching the wheels that Muster stands on from PyPI")
         root, result = work / "root", work / "result"
         result.mkdir()
-        _pip_install(root / PACKAGES, work, [*WHEELS, "--constraint", str(constraints), *project["dependencies"]])
+        _pip_install(root / PACKAGES, work, [*WHEELS, "--constraint", str(constraints), *requirements])
         shutil.rmtree(root / PACKAGES / "bin", ignore_errors=True)  # programs of libraries
         _compile(root / PACKAGES, f"/{PACKAGES}")
         _keep(root, result)
         return result
 
-    digest = _digest([project["dependencies"], constraints.read_text(), WHEELS])
+    digest = _digest([requirements, constraints.read_text(), WHEELS])
     return _cache_folder(make_once("image-python", digest, make, progress))
 
 

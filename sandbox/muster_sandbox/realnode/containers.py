@@ -62,10 +62,6 @@ while :; do sleep 3600; done
 """
 
 
-class MissingPackages(str):
-    """Of the reasons why not, the one that an installation mends."""
-
-
 def find_obstacle() -> str:
     """What keeps this process from making such a machine; empty when nothing does."""
     if os.uname().machine != "x86_64":
@@ -74,7 +70,7 @@ def find_obstacle() -> str:
     if os.geteuid() != 0:
         return "it takes root"
     if missing:
-        return MissingPackages(f"apt-get install --no-install-recommends {' '.join(missing)}")
+        return f"apt-get install --no-install-recommends {' '.join(missing)}"
     try:
         done = subprocess.run(
             [*_unshare(), "sh", "-c", "mount -t tmpfs tmpfs /run && ip link add eth0 type veth peer name wire"],

@@ -1,12 +1,12 @@
 """Which processes have an accelerator open: trees laid out as /proc has them, and real processes."""
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.machine import needs
 
 from muster_agent.idle.device_users import (
     DEVICE,
@@ -232,7 +232,7 @@ def test_a_real_process_of_another_is_seen(real: NodeView, child: "subprocess.Po
     assert f"{child.pid} {name} /dev/nvidia0" in seen.stdout.splitlines()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root has rights to drop")
+@needs("root")  # which has rights to drop
 def test_processes_of_others_are_counted_where_they_may_not_be_looked_into(
     real: NodeView, child: "subprocess.Popen[str]"
 ) -> None:

@@ -1,7 +1,6 @@
 """The kubelet is asked over a real socket, which a real gRPC server listens on, or somebody else."""
 
 import asyncio
-import os
 import socket
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from pathlib import Path
 import grpc
 import pytest
 from tests.agent.kubelet_socket import Kubelet, devices, field, pod
+from tests.machine import needs
 
 from muster_agent.idle.pod_resources import LIMIT_BYTES, DeviceHolder, HoldersUnknown, PodResources
 
@@ -299,7 +299,7 @@ async def said(process: asyncio.subprocess.Process) -> str:
     return line.decode()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root has rights to drop")
+@needs("root")  # which has rights to drop
 async def test_what_was_opened_before_the_rights_went_serves_on_until_the_kubelet_ends(path: Path) -> None:
     with Kubelet().listens(path):
         process = await ask_without_rights(path, "early")
@@ -314,7 +314,7 @@ async def test_what_was_opened_before_the_rights_went_serves_on_until_the_kubele
     assert second.endswith("True\n")
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root has rights to drop")
+@needs("root")  # which has rights to drop
 async def test_an_agent_that_never_had_the_right_is_not_to_be_restarted(path: Path) -> None:
     with Kubelet().listens(path):
         process = await ask_without_rights(path, "late")

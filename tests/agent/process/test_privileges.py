@@ -22,6 +22,7 @@ from typing import Any
 
 import pytest
 from tests.agent.kernel_log_only import kernel_log_only
+from tests.machine import needs
 
 from muster_checks.dmesg.sources.kmsg import KmsgDevice, open_kmsg
 
@@ -53,12 +54,8 @@ fi; shift
 exec "$@"
 """
 
-pytestmark = pytest.mark.skipif(
-    not os.environ.get("CI") and os.geteuid() != 0, reason="only root has rights that it can give up"
-)
-needs_kmsg = pytest.mark.skipif(
-    not os.environ.get("CI") and not os.access(KMSG, os.R_OK | os.W_OK), reason="needs a /dev/kmsg to read and write"
-)
+pytestmark = needs("root")  # only root has rights that it can give up
+needs_kmsg = needs("/dev/kmsg")
 
 
 def hidden() -> list[str]:

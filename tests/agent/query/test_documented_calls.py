@@ -1,9 +1,7 @@
 """The calls of docs/checks.md, typed as they stand there into the real curl, on a node that has all they ask about."""
 
-import os
 import re
 import shlex
-import shutil
 import subprocess
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -13,6 +11,7 @@ import pytest
 from tests.agent.network_fabric import fabric
 from tests.agent.recorded_node import RecordedNode
 from tests.docs.command_list import commands_of_test
+from tests.machine import require
 
 LONG = "curl -G -d @nodes.txt"
 LINES = sorted(commands_of_test(__file__) - {LONG})
@@ -92,10 +91,7 @@ SAID = {
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RecordedNode]:
-    if shutil.which("curl") is None and os.environ.get("CI"):
-        pytest.fail("curl: not found (Debian: curl)", pytrace=False)
-    if shutil.which("curl") is None:
-        pytest.skip("NOTHING of the calls as people type them was tested: curl: not found (Debian: curl)")
+    require("curl", "iperf3", "ping")
     etc = {"muster/devices.yaml": "[{kind: pci, match: '10de:2330', count: 9}]"}
     with fabric(2) as links:
         here, there = links.hosts.values()

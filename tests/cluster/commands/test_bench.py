@@ -1,6 +1,5 @@
 """`make bench` prints a table of what was measured. How fast it was is judged by whoever reads it."""
 
-import os
 import re
 from pathlib import Path
 
@@ -8,12 +7,12 @@ import pytest
 from tests.docs.checkout import checkout
 from tests.docs.command_list import commands_of_test
 from tests.docs.command_runner import CommandRunner
+from tests.machine import require
 
 
 @pytest.mark.usefixtures("binaries")
 def test_the_part_that_is_asked_for_is_measured_and_no_other(tmp_path: Path) -> None:
-    if not os.access("/dev/kmsg", os.R_OK | os.W_OK) and not os.environ.get("CI"):
-        pytest.skip("`make bench` was NOT typed: it takes root, for /dev/kmsg")
+    require("/dev/kmsg")
     typist = CommandRunner(commands_of_test(__file__), {}, {"ARGS": "--only fleet"}, checkout(tmp_path / "muster"))
     head, well, sick = typist.type("make bench").strip().splitlines()
     assert re.match(r"200 agents through one +questions +median s +most s +answers$", head)

@@ -9,10 +9,8 @@ node's network (where a forward comes out, too), and what the pod is cluster_net
 
 import ast
 import json
-import os
 import re
 import shlex
-import shutil
 from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
@@ -24,6 +22,7 @@ from tests.cluster.agent.test_agent_publishing import HEALTHS, until
 from tests.cluster.agent.test_fleet_status import issued
 from tests.cluster.chart.cluster_network import API_SERVER, ClusterNetwork, cluster_network
 from tests.docs.command_list import commands_of_test
+from tests.machine import require
 
 from muster_sandbox.controlplane.cluster import ControlPlane
 from muster_sandbox.controlplane.install import AGENT, NAMESPACE, apply
@@ -43,10 +42,7 @@ IPERF = {"seconds": 1, "omit_seconds": 0, "max_retransmits_per_gb": 1e9, "min_sh
 
 @pytest.fixture(scope="module")
 def curl() -> None:
-    if shutil.which("curl") is None and os.environ.get("CI"):
-        pytest.fail("curl: not found (Debian: curl)", pytrace=False)
-    if shutil.which("curl") is None:
-        pytest.skip("NOTHING of the calls as people type them was tested: curl: not found (Debian: curl)")
+    require("curl")
 
 
 class Cluster:

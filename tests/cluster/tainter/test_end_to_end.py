@@ -5,7 +5,6 @@ import contextlib
 import itertools
 import json
 import os
-import shutil
 import signal
 import sys
 import time
@@ -18,6 +17,7 @@ from typing import Any
 import httpx2
 import pytest
 import yaml
+from tests.machine import needs
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import ApiError, NotFound
@@ -325,9 +325,7 @@ async def test_clear_reboot_and_driver_release(tainters: Any, fleet: Any, cluste
     assert [(c["how"], c["by"]) for c in memory["closed"]] == [("person", "ada")]
 
 
-@pytest.mark.skipif(
-    shutil.which("kubectl") is None and not os.environ.get("CI"), reason="needs kubectl (Debian: kubernetes-client)"
-)
+@needs("kubectl")
 async def test_kubectl_taint_of_a_person_counts_as_cleared(
     tainters: Any, fleet: Any, cluster: Any, kubeconfig: Path
 ) -> None:

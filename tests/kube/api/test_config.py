@@ -1,9 +1,6 @@
 import base64
 import datetime
-import json
 import os
-import stat
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,7 +11,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from muster_kube.api.config import load_config
+from muster_kube.api.credentials import StaticToken
 from muster_kube.api.errors import ConfigError
+from muster_kube.api.login import LoginAnswer
 
 NOWHERE = Path("/nonexistent")
 
@@ -187,34 +186,23 @@ def test_a_ca_that_is_no_certificate_is_named(tmp_path):
         load(path).ssl_context()
 
 
-def plugin(path: Path, body: str) -> Path:
-    path.write_text(f"#!/bin/sh\n{body}\n")
-    path.chmod(path.stat().st_mode | stat.S_IXUSR)
-    return path
+@pytest.mark.parametrize("key", ["exec", "auth-provider"])
+def test_a_user_who_has_to_log_in_is_handed_to_whoever_can(tmp_path, key):
+    path = write(tmp_path / "config", document(user={key: {"command": "plug"}}))
+    seen = []
+
+    def log_in(selected):
+        seen.append(selected.user.body[key])
+        return LoginAnswer(StaticToken("t"))
+
+    found = load_config(path, log_in=log_in, environ={}, home=NOWHERE, service_account_dir=NOWHERE)
+    assert seen == [{"command": "plug"}]
+    assert found.credentials._header == "Bearer t"
+    with pytest.raises(ConfigError) as caught:
+        load(path)
+    assert f"{path}: users[u].{key}: " in str(caught.value)
 
 
-def exec_user(command: str) -> dict[str, object]:
-    return {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": command, "interactiveMode": "Never"}}
-
-
-async def test_an_exec_plugin_next_to_the_kubeconfig_logs_us_in_and_again_when_refused(tmp_path):
-    answer = {"kind": "ExecCredential", "apiVersion": "client.authentication.k8s.io/v1", "status": {"token": "N"}}
-    script = f"echo x >> {tmp_path}/runs; n=$(wc -l < {tmp_path}/runs); echo '{json.dumps(answer)}' | sed s/N/t$n/"
-    plugin(tmp_path / "plug", script)
-    found = load(write(tmp_path / "config", document(user=exec_user("./plug"))))
-    assert await found.credentials.header() == "Bearer t1"
-    assert await found.credentials.header() == "Bearer t1"
-    assert found.credentials.refused("Bearer t1")
-    assert await found.credentials.header() == "Bearer t2"
-
-
-def test_a_plugin_that_fails_is_a_clear_error(tmp_path):
-    plugin(tmp_path / "plug", "exit 3")
-    with pytest.raises(ConfigError, match=r"users\[u\]\.exec: login gave no token"):
-        load(write(tmp_path / "config", document(user=exec_user("./plug"))))
-
-
-def test_without_the_package_a_plugin_says_what_to_install(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "kubernetes.client", None)
-    with pytest.raises(ConfigError, match=r"users\[u\]\.exec: needs the package kubernetes .* passmuster\[login\]"):
-        load(write(tmp_path / "config", document(user=exec_user("true"))))
+def test_a_token_needs_no_login(tmp_path):
+    path = write(tmp_path / "config", document(user={"token": "t", "exec": {"command": "plug"}}))
+    assert load(path).credentials._header == "Bearer t"

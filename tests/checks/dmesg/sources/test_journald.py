@@ -1,6 +1,5 @@
 import asyncio
 import os
-import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.machine import needs
 
 from muster_checks.base.vocabulary import Origin
 from muster_checks.dmesg.sources.journald import ENTRY_BYTES, ExportParser, JournalPlace, JournalSource, parse_entry
@@ -241,9 +241,7 @@ async def test_a_missing_journalctl_is_reported(timeline: Timeline, echo: Any, r
     assert not stream.caught_up
 
 
-@pytest.mark.skipif(
-    shutil.which("journalctl") is None and not os.environ.get("CI"), reason="needs journalctl (Debian: package systemd)"
-)
+@needs("journalctl")
 async def test_the_real_journalctl_takes_our_options(timeline: Timeline, echo: Any, read_out: Any) -> None:
     """Whether or not there is a journal here: what it says must not be about how it is called."""
     source = JournalSource(timeline, lambda _: True, JournalPlace(skipping=True), BOOT)

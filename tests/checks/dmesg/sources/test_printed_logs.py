@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from tests.checks.dmesg.sources.test_real_kmsg import mark, pytestmark, write  # noqa: F401 - two are pytest's
 from tests.docs.command_list import commands_of_test
+from tests.machine import require
 
 from muster_cli.__main__ import main
 
@@ -32,10 +33,7 @@ def test_these_are_the_lines() -> None:
 @pytest.fixture
 def journal() -> Iterator[list[str]]:
     """The beginning of a command line: the rest of it finds a journal that has this kernel's log."""
-    if not Path(JOURNALD).exists() and os.environ.get("CI"):
-        pytest.fail(f"{JOURNALD}: not found (Debian: systemd)", pytrace=False)
-    if not Path(JOURNALD).exists():
-        pytest.skip(f"NOTHING that journalctl prints was tested: {JOURNALD}: not found (Debian: systemd)")
+    require("journalctl", "unshare", "root")
     with subprocess.Popen(["unshare", "--mount", "sh", "-c", JOURNAL], stdin=subprocess.DEVNULL) as process:
         try:
             yield ["nsenter", "--mount", "--target", str(process.pid)]

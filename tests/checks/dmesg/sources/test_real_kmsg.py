@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.machine import needs
 
 from muster_checks.base.declaration import NodeView
 from muster_checks.base.vocabulary import Origin
@@ -21,13 +22,7 @@ from muster_checks.dmesg.stream import KernelLogStream
 KMSG = Path("/dev/kmsg")
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
-pytestmark = [
-    pytest.mark.kmsg,
-    pytest.mark.skipif(
-        not os.environ.get("CI") and not (KMSG.exists() and os.access(KMSG, os.R_OK | os.W_OK)),
-        reason="needs a readable and writable /dev/kmsg (run as root)",
-    ),
-]
+pytestmark = [pytest.mark.kmsg, needs("/dev/kmsg")]
 
 
 def write(text: str, level: int = 6) -> None:

@@ -1,0 +1,42 @@
+"""What Muster's image has from PyPI: the dependencies of pyproject.toml, but for those that no part in a pod loads.
+
+``python3 requirements.py pyproject.toml`` prints them, a line each, and release/Containerfile installs these: so this
+module imports only the standard library. What only a package that is left out needs is not fetched either.
+"""
+
+import re
+import sys
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+
+# a person's login by exec plug-in or OIDC: the plug-in and its settings are on that person's machine
+LEFT_OUT = ("kubernetes",)
+
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
+
+
+def image_requirements(pyproject: str) -> list[str]:
+    """From the text of pyproject.toml. Raises ValueError where a package that is to be left out is no dependency."""
+    listed = {name_of(line): line for line in tomllib.loads(pyproject)["project"]["dependencies"]}
+    if unknown := [name for name in LEFT_OUT if name not in listed]:
+        raise ValueError(f"pyproject.toml: left out of the image, but no dependency: {', '.join(unknown)}")
+    return [line for name, line in listed.items() if name not in LEFT_OUT]
+
+
+def name_of(requirement: str) -> str:
+    """A distribution's name in its normal form (packaging.python.org, "Names and normalization")."""
+    match = _NAME.match(requirement)
+    return re.sub(r"[-_.]+", "-", match[0]).lower() if match else ""
+
+
+def main(arguments: Sequence[str]) -> int:
+    if len(arguments) != 1:
+        print("usage: requirements.py PYPROJECT", file=sys.stderr)
+        return 64
+    print(*image_requirements(Path(arguments[0]).read_text()), sep="\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
