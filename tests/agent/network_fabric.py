@@ -11,6 +11,7 @@ from itertools import count
 from pathlib import Path
 
 import msgspec
+import psutil
 from tests.checks.ping.namespaces import need_rights
 
 from muster_checks.base.vocabulary import Result
@@ -96,12 +97,10 @@ class Fabric:
         for namespace in self.hosts.values():
             listed = subprocess.run(["ip", "netns", "pids", namespace], capture_output=True, check=False, timeout=20)
             for pid in map(int, listed.stdout.split()):
-                try:
-                    words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-                except OSError:
-                    continue
-                if any(word.endswith(b"iperf3") for word in words):
-                    found[pid] = b" ".join(words).decode()
+                with suppress(psutil.Error):  # it has ended
+                    words = psutil.Process(pid).cmdline()
+                    if any(word.endswith("iperf3") for word in words):
+                        found[pid] = " ".join(words)
         return found
 
     def unmake(self) -> None:

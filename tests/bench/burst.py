@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+import psutil
 from harness.floor import BareClient
 from harness.progress import say
 from latency import bare_server
@@ -94,8 +95,8 @@ def _cores_apart(plane: ControlPlane) -> Iterator[None]:
     cores = sorted(os.sched_getaffinity(0))
     servers, clients = cores[: len(cores) // 2] or cores, cores[len(cores) // 2 :]
     for process in plane.process_ids.values():
-        for thread in Path(f"/proc/{process}/task").iterdir():
-            os.sched_setaffinity(int(thread.name), servers)
+        for thread in psutil.Process(process).threads():
+            os.sched_setaffinity(thread.id, servers)
     os.sched_setaffinity(0, clients)
     try:
         yield

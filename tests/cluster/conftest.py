@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from tests.cluster.chart.real_node_images import images
 from tests.machine import require, skip
+from tests.processes import processes_with
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import load_config
@@ -163,14 +164,8 @@ def _tainted_nodes(running: ControlPlane) -> list[str]:
 
 
 def _left_running(groups: dict[str, int], data: Path) -> list[str]:
-    left = []
-    for stat in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            words = stat.read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if any(os.fsencode(data) in word for word in words):
-            left.append(b" ".join(words[:1]).decode() + f" (pid {stat.parent.name})")
+    found = processes_with(lambda words: any(str(data) in word for word in words))
+    left = [f"{process.info['cmdline'][0]} (pid {process.pid})" for process in found]
     for name, group in groups.items():
         try:
             os.killpg(group, 0)

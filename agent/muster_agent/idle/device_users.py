@@ -3,6 +3,9 @@
 Containers are seen, too: a link names the device as its own container does. What cannot be seen is said in
 :class:`DeviceScan`: without CAP_SYS_PTRACE the processes of others, without the host's PID namespace all but the
 agent's own container.
+
+Read here and not by psutil: its open_files() leaves devices out, and it has one /proc for the whole process, where
+``--root`` may name another node's.
 """
 
 import os

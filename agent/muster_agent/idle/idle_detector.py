@@ -7,6 +7,9 @@ Three witnesses, the cheapest first; one that says "in use" is enough:
 
 Where the kubelet's socket is there but does not answer, the node is not idle: better a test too late than a job
 disturbed. Where there is none, processes decide, if they can be seen.
+
+The boot time is read here and not by psutil, which has one /proc for the whole process: the view may be of another
+node's tree (``--root``).
 """
 
 import asyncio

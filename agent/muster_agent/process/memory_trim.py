@@ -3,6 +3,9 @@
 Python, OpenSSL, pydantic and RE2 are mapped from their files, and each page that was touched while they were loaded
 stays counted as ours (RSS) although it is never used again. It is clean, so nothing is lost: what is used after all
 comes back from the page cache, a microsecond each time. The kernel would do the same, but only when memory is short.
+
+Read here and not by psutil, which finds its own process by number: in a /proc of another PID namespace that is somebody
+else, and pages at that process's addresses would be thrown away here. /proc/self is always this process.
 """
 
 import gc

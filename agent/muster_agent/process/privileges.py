@@ -5,7 +5,8 @@ kernel asks at the opening only, so a descriptor that was opened in time is read
 by a process that has no right left.
 
 Capabilities and prctl are asked of libc through ctypes (0.5 MB): Python's os has neither, python-prctl needs a compiler
-and libcap's headers, and a tool such as setpriv would have to be in every image.
+and libcap's headers, and a tool such as setpriv would have to be in every image. What is left is read here and not by
+psutil, which knows no capabilities and no threads' own rights.
 """
 
 import logging

@@ -1,6 +1,9 @@
 """Processes that are stuck: zombies, which nobody reaps, and those in uninterruptible sleep.
 
 An agent in a PID name space of its own counts only what it sees there.
+
+Read here and not by psutil, which takes three times as long for each process, and has one /proc for the whole
+process, where ``--root`` may name another node's.
 """
 
 import os

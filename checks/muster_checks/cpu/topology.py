@@ -1,4 +1,7 @@
-"""Which CPUs there are, which of them run, and at what clock (Documentation/ABI/testing/sysfs-devices-system-cpu)."""
+"""Which CPUs there are, which of them run, and at what clock (Documentation/ABI/testing/sysfs-devices-system-cpu).
+
+Read here and not by psutil, which does not obey ``--root`` and does not know which CPUs are missing or switched off.
+"""
 
 import re
 

@@ -4,6 +4,9 @@ A file system that was put read-only by an error differs from one that was mount
 ``rw``, the file system below it ``ro`` (btrfs, older ext4), or no longer ``ro`` but ``emergency_ro`` or ``shutdown``
 (newer ext4, seen on kernel 6.18). XFS shows nothing here, but its folders give EIO. Types that can only be read
 (squashfs, iso9660, erofs) say rw over ro, too, so only types that can be written are looked at.
+
+Read here and not by psutil: its disk_partitions() has neither device numbers nor the file system's own options, and
+lists the mounts of the agent's container, not those of the node.
 """
 
 import re

@@ -2,6 +2,8 @@
 
 A thread that waits inside the kernel cannot be ended. It is left behind, and while it waits its file system is not
 asked again, so there is never more than one for each.
+
+psutil.disk_usage() has no inodes, so statvfs(2) is called here.
 """
 
 import asyncio

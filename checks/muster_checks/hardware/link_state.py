@@ -2,6 +2,9 @@
 
 Proof that a port is in use: its owner says so, it has carried packets since its driver was loaded, or it was up when
 this process looked. Only then does a link that stays down fail. That most ports of its kind are up is a hint: WARN.
+
+The time since the boot is read here and not by psutil, which has one /proc for the whole process, where ``--root`` may
+name another node's.
 """
 
 from collections.abc import Mapping, Sequence

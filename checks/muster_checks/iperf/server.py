@@ -1,4 +1,8 @@
-"""Serves tests of iperf3, and leaves nothing behind."""
+"""Serves tests of iperf3, and leaves nothing behind.
+
+Ports are looked up here and not by psutil: its net_connections() reads the open files of every process to name their
+owners, and does not obey ``--root``.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator

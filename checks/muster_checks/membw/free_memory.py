@@ -1,18 +1,17 @@
 """How much memory a process of this machine may take without harm: the machine's, and its control groups'.
 
-Read for the process itself, not for the node: an agent in a container is bound by the container's limit.
+Read for the process itself, not for the node: an agent in a container is bound by the container's limit. What the
+machine has available comes from psutil, which knows nothing of control groups.
 """
 
-import re
 from pathlib import Path
 
 from muster_checks.base.bounded_read import read_integer, read_text
 
 
-def read_room_bytes(root: Path = Path("/")) -> int | None:
-    """None where nothing tells."""
-    available = re.search(r"^MemAvailable:\s+(\d{1,15}) kB", read_text(root / "proc/meminfo") or "", re.M | re.A)
-    rooms = [int(available[1]) << 10] if available else []
+def find_room_bytes(available_bytes: int, root: Path = Path("/")) -> int:
+    """The least of what the machine has available and of what each control group of this process has left."""
+    rooms = [available_bytes]
     for line in (read_text(root / "proc/self/cgroup") or "").splitlines():
         # "0::/kubepods/pod7" (version 2), "4:memory:/kubepods/pod7" (version 1)
         number, _, rest = line.partition(":")
@@ -21,7 +20,7 @@ def read_room_bytes(root: Path = Path("/")) -> int | None:
             rooms += _left(root / "sys/fs/cgroup/memory", path, "memory.limit_in_bytes", "memory.usage_in_bytes")
         elif number == "0":
             rooms += _left(root / "sys/fs/cgroup", path, "memory.max", "memory.current")
-    return min(rooms, default=None)
+    return min(rooms)
 
 
 def _left(mount: Path, path: str, limit: str, usage: str) -> list[int]:

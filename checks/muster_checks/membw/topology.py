@@ -1,6 +1,7 @@
 """The NUMA nodes of a machine: their CPUs, caches and memory, from sysfs.
 
 Formats: the kernel's Documentation/ABI/stable/sysfs-devices-node and .../testing/sysfs-devices-system-cpu.
+Read here and not by psutil, which does not obey ``--root`` and knows no NUMA nodes.
 """
 
 import re

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from muster_checks.membw.free_memory import read_room_bytes
+from muster_checks.membw.free_memory import find_room_bytes
 from muster_checks.membw.memory import (
     MemoryBlock,
     PatternMismatch,
@@ -56,13 +56,15 @@ class MemoryRefused(msgspec.Struct, frozen=True, tag="refused"):
     why: str
 
 
-def measure(task: MemoryTask, room: int | None) -> MemoryReport | MemoryRefused:
+def measure(task: MemoryTask, room_bytes: int) -> MemoryReport | MemoryRefused:
     """Never takes more than half of what is free."""
     cpus = sorted(set(task.cpus) & os.sched_getaffinity(0))
     if not cpus:
         return MemoryRefused("NoCpu", f"may run on none of the node's {len(task.cpus)} CPUs (a container's cpuset?)")
-    if room is not None and task.size_bytes > SPARED * room:
-        said = f"{task.size_bytes >> 20} MiB to be taken, {room >> 20} MiB free (limits of control groups counted)"
+    if task.size_bytes > SPARED * room_bytes:
+        said = (
+            f"{task.size_bytes >> 20} MiB to be taken, {room_bytes >> 20} MiB free (limits of control groups counted)"
+        )
         return MemoryRefused("NoRoom", said)
     with allocate_block(task.size_bytes, task.numa) as taken:
         wrong, words, done = _test(taken, cpus)
@@ -83,12 +85,15 @@ def _test(taken: MemoryBlock, cpus: list[int]) -> tuple[int, tuple[PatternMismat
 
 
 def main(argument: str) -> None:
+    import psutil  # here: the agent imports this module for its types
+
     task = msgspec.json.decode(argument, type=MemoryTask)
     signal.alarm(task.deadline_s)
     os.nice(NICE)
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
-    sys.stdout.buffer.write(msgspec.json.encode(measure(task, read_room_bytes())))
+    room_bytes = find_room_bytes(psutil.virtual_memory().available)
+    sys.stdout.buffer.write(msgspec.json.encode(measure(task, room_bytes)))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,8 @@
-"""What the kernel says of its memory as a whole: /proc/meminfo, /proc/vmstat, /proc/pressure/memory, NUMA nodes."""
+"""What the kernel says of its memory as a whole: /proc/meminfo, /proc/vmstat, /proc/pressure/memory, NUMA nodes.
+
+Read here and not by psutil, which does not obey ``--root`` and leaves out corrupted pages, huge pages, pressure
+and NUMA nodes.
+"""
 
 import re
 

@@ -1,4 +1,7 @@
-"""Reads kernel limits and states from /proc and /sys."""
+"""Reads kernel limits and states from /proc and /sys.
+
+Read here and not by psutil, which does not obey ``--root`` and knows none of them but the number of processes.
+"""
 
 from muster_checks.base.bounded_read import names_in, read_integer, read_text
 from muster_checks.base.declaration import NodeView

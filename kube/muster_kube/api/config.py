@@ -159,8 +159,8 @@ def _from_kubeconfig(selected: KubeconfigContext, origin: str, log_in: LogIn | N
         elif login := next((each for each in ("exec", "auth-provider") if user.body.get(each)), None):
             if log_in is None:
                 raise ConfigError(
-                    f"{user.where(login)}: only commands for people log in; Muster's parts take a token, a tokenFile or "
-                    "a client certificate"
+                    f"{user.where(login)}: only commands for people log in; Muster's parts take a token, a tokenFile "
+                    "or a client certificate"
                 )
             answer = log_in(selected)
             credentials = answer.credentials

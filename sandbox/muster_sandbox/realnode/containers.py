@@ -14,6 +14,8 @@ from itertools import count
 from pathlib import Path
 from typing import IO, cast
 
+import psutil
+
 from muster_sandbox.image.layers import Image, write_archive
 from muster_sandbox.processes import ManagedProcess, ProcessReaper, wait_for
 
@@ -129,12 +131,8 @@ class ControlGroup:
 
 
 def _hierarchies() -> list[Path]:
-    found = []
-    for line in Path("/proc/self/mounts").read_text().splitlines():
-        _, place, kind, *_ = line.split()
-        if kind in ("cgroup", "cgroup2"):
-            found.append(Path(place))
-    return found
+    mounts = psutil.disk_partitions(all=True)
+    return [Path(mount.mountpoint) for mount in mounts if mount.fstype in ("cgroup", "cgroup2")]
 
 
 class NestedMachine:
@@ -158,9 +156,9 @@ class NestedMachine:
     @property
     def pid(self) -> int:
         """Of its first process, as seen from here."""
-        outer = self._first.pid
+        self._first.require_alive()
         # unshare stays outside, as the parent of the process that is the first inside
-        return int(Path(f"/proc/{outer}/task/{outer}/children").read_text().split()[0])
+        return psutil.Process(self._first.pid).children()[0].pid
 
     @property
     def services(self) -> Path:

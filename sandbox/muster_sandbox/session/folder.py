@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO
 
 import msgspec
+import psutil
 
 MARKER = ".muster-sandbox"  # in every folder that a sandbox made: no other one is ever cleared away
 
@@ -106,9 +107,11 @@ class SandboxFolder:
 
 def find_running(path: Path) -> SandboxRecord:
     """The sandbox that runs now. Raises NoSandbox where none does."""
+    sandbox: SandboxRecord | None
     try:
         sandbox = msgspec.json.decode((path / "sandbox.json").read_bytes(), type=SandboxRecord)
-        os.kill(sandbox.pid, 0)
-    except (FileNotFoundError, ProcessLookupError):
-        raise NoSandbox("no sandbox is running: start one with `make sandbox` in another terminal") from None
+    except FileNotFoundError:
+        sandbox = None
+    if sandbox is None or not psutil.pid_exists(sandbox.pid):
+        raise NoSandbox("no sandbox is running: start one with `make sandbox` in another terminal")
     return sandbox

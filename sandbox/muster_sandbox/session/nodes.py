@@ -1,10 +1,11 @@
 """The nodes of a sandbox: this machine, and simulated ones with a file system and a kernel log each."""
 
-import os
 import re
 import socket
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from muster_kube.api.client import KubeClient
 from muster_sandbox.session.folder import SandboxNode
@@ -30,8 +31,8 @@ async def create_nodes(client: KubeClient, simulated: int, folder: Path) -> list
 
 def machine_node(name: str) -> dict[str, Any]:
     """This machine as a Node, with the processors and memory it has."""
-    memory_kib = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 1024
-    node = node_object(name, shape=NodeShape(cpu=str(os.cpu_count() or 1), memory=f"{memory_kib}Ki", gpus=0))
+    memory_kib = psutil.virtual_memory().total // 1024
+    node = node_object(name, shape=NodeShape(cpu=str(psutil.cpu_count() or 1), memory=f"{memory_kib}Ki", gpus=0))
     del node["metadata"]["labels"][SIMULATED]
     return node
 

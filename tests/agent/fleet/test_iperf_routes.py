@@ -5,14 +5,14 @@ import json
 import os
 import socket
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
-from pathlib import Path
+from contextlib import asynccontextmanager
 
 import httpx2
 import msgspec
 import pytest
 import uvicorn
 from starlette.applications import Starlette
+from tests.processes import processes_with
 
 from muster_agent.checks.local_node import LocalNode
 from muster_agent.checks.run_admission import CpuShare, RunQueue
@@ -83,15 +83,10 @@ class Node:
 
     def left(self) -> list[str]:
         """The servers of ours that still run. Those of other runs of the tests have ports of these numbers, too."""
-        found = []
-        for file in Path("/proc").glob("[0-9]*/cmdline"):
-            with suppress(OSError):
-                words = file.read_bytes().split(b"\0")
-                parent = (file.parent / "stat").read_bytes().rpartition(b")")[2].split()[1]
-                if words[0].endswith(b"iperf3") and b"-s" in words and int(parent) == os.getpid():
-                    port = words[words.index(b"-p") + 1].decode()
-                    found += [port] if port in self.commands.ports else []
-        return found
+        servers = processes_with(lambda words: bool(words) and words[0].endswith("iperf3") and "-s" in words)
+        commands = [server.info["cmdline"] for server in servers if server.info["ppid"] == os.getpid()]
+        ports = [words[words.index("-p") + 1] for words in commands]
+        return [port for port in ports if port in self.commands.ports]
 
     async def until_none_is_left(self) -> None:
         await until(lambda: not self.left())

@@ -5,14 +5,13 @@ import subprocess
 import sys
 
 PROGRAM = """
-import hashlib, json, re, ssl, sys
-import pydantic
+import hashlib, json, ssl
+import psutil, pydantic
 import re2
 from muster_agent.process.memory_trim import trim_memory
 
-def counted(name):
-    with open("/proc/self/status") as status:
-        return int(re.search(name + r":\\s+(\\d+)", status.read())[1])
+def mapped_from_files():
+    return psutil.Process().memory_info().shared
 
 class Model(pydantic.BaseModel):
     number: int
@@ -21,9 +20,9 @@ def work():
     ssl.create_default_context()
     return [Model(number="7").number, bool(re2.search("(a+)b", "caab")), hashlib.sha256(b"x").hexdigest()]
 
-before, file = work(), counted("RssFile")
+before, file = work(), mapped_from_files()
 trim_memory()
-after = counted("RssFile")
+after = mapped_from_files()
 assert work() == before
 print(json.dumps([file, after]))
 """

@@ -1,11 +1,10 @@
-"""What a process takes, as the kernel counts it (proc(5))."""
+"""What a process takes, as the kernel counts it."""
 
-import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
-TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+import psutil
 
 
 @dataclass(frozen=True)
@@ -20,19 +19,22 @@ class Footprint:
 
 
 def footprint(pid: int) -> Footprint:
-    """Raises OSError when there is no such process."""
-    place = Path(f"/proc/{pid}")
-    fields = (place / "stat").read_text().rsplit(")", 1)[1].split()
+    """Raises psutil.NoSuchProcess."""
+    process = psutil.Process(pid)
+    with process.oneshot():
+        memory, used = process.memory_info(), process.cpu_times()
     return Footprint(
-        rss=_kilobytes(place / "status", "VmRSS"),
-        own=_kilobytes(place / "status", "RssAnon"),
-        peak=_kilobytes(place / "status", "VmHWM"),
-        cpu_s=sum(int(ticks) for ticks in fields[11:15]) / TICKS_PER_S,
+        rss=memory.rss,
+        own=memory.rss - memory.shared,
+        peak=_peak(pid),
+        cpu_s=used.user + used.system + used.children_user + used.children_system,
     )
 
 
-def _kilobytes(file: Path, name: str) -> int:
-    found = re.search(rf"^{name}:\s+(\d+) kB$", file.read_text(), re.MULTILINE)
+def _peak(pid: int) -> int:
+    """psutil has no peak on Linux: VmHWM of proc(5)."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    found = re.search(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)
     if found is None:
-        raise OSError(f"{file}: no line {name}")
+        raise psutil.NoSuchProcess(pid)  # a zombie has no memory
     return int(found[1]) * 1024

@@ -5,32 +5,19 @@ import contextlib
 import errno
 import gc
 import os
-import select
 import signal
 import sys
 import time
 from pathlib import Path
 
 import pytest
+from tests.processes import ends_within
 
 from muster_checks.base.commands import LocalCommands, Output, explain_not_started, python_child
 
 HANGS = "sleep 300"
+ENDED_S = 5.0  # what was killed needs no more to be gone
 SOON_S = 20.0  # far below the 300 s of what hangs, far above what a loaded machine needs
-
-
-def _died(pid: int) -> bool:
-    """True once the process is gone, or dead and not yet collected by its parent."""
-    try:
-        handle = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return True
-    try:
-        poll = select.poll()
-        poll.register(handle, select.POLLIN)
-        return bool(poll.poll(5_000))
-    finally:
-        os.close(handle)
 
 
 async def _sh(script: str, timeout_s: float = SOON_S, limit_bytes: int = 1 << 20) -> Output:
@@ -95,13 +82,13 @@ async def test_a_tool_that_hangs_is_killed_after_its_time() -> None:
 async def test_a_tool_that_ignores_sigterm_is_killed_too() -> None:
     output = await _sh(f"trap '' TERM INT HUP; echo $$; while :; do {HANGS}; done", timeout_s=0.3)
     assert output.timed_out
-    assert _died(int(output.stdout))
+    assert ends_within(int(output.stdout), ENDED_S)
 
 
 async def test_a_grandchild_dies_with_a_tool_that_hangs() -> None:
     output = await _sh(f"{HANGS} & echo $!; wait", timeout_s=0.3)
     assert output.timed_out
-    assert _died(int(output.stdout))
+    assert ends_within(int(output.stdout), ENDED_S)
 
 
 async def test_a_grandchild_that_holds_the_pipes_does_not_keep_the_result_of_a_tool_that_has_ended() -> None:
@@ -109,7 +96,7 @@ async def test_a_grandchild_that_holds_the_pipes_does_not_keep_the_result_of_a_t
     output = await _sh(f"{HANGS} & echo $!; exit 3")
     assert time.monotonic() - began < SOON_S
     assert (output.exit_code, output.timed_out) == (3, False)
-    assert _died(int(output.stdout))
+    assert ends_within(int(output.stdout), ENDED_S)
 
 
 async def test_a_grandchild_in_a_session_of_its_own_does_not_keep_the_result() -> None:
@@ -122,7 +109,7 @@ async def test_a_grandchild_in_a_session_of_its_own_does_not_keep_the_result() -
 async def test_a_grandchild_that_lets_go_of_the_pipes_is_not_left_behind() -> None:
     output = await _sh(f"{HANGS} >/dev/null 2>&1 </dev/null & echo $!")
     assert output.ok
-    assert _died(int(output.stdout))
+    assert ends_within(int(output.stdout), ENDED_S)
 
 
 async def test_what_is_over_the_limit_is_read_and_thrown_away() -> None:
@@ -190,7 +177,7 @@ async def test_a_cancelled_check_leaves_no_tool_behind() -> None:
         with pytest.raises(asyncio.CancelledError):
             await run
     assert len(pids) == 2
-    assert all(_died(pid) for pid in pids)
+    assert all(ends_within(pid, ENDED_S) for pid in pids)
 
 
 async def test_a_tool_that_is_called_off_may_first_stop_what_works_for_it(tmp_path: Path) -> None:
@@ -216,7 +203,7 @@ async def test_a_tool_that_is_called_off_and_goes_on_is_killed() -> None:
         run.cancel()
         with pytest.raises(asyncio.CancelledError):
             await run
-    assert all(_died(pid) for pid in pids)
+    assert all(ends_within(pid, ENDED_S) for pid in pids)
 
 
 @pytest.mark.parametrize("turns", range(8))
@@ -234,7 +221,7 @@ async def test_a_check_cancelled_while_its_tool_starts_leaves_no_tool_behind(tur
             pids = told.pids()
         except BlockingIOError:
             pids = []  # killed before its first word, or never started
-        assert all(_died(pid) for pid in pids)
+        assert all(ends_within(pid, ENDED_S) for pid in pids)
 
 
 @pytest.mark.parametrize("turns", range(4))

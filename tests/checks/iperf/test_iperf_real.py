@@ -4,8 +4,10 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from tests.checks.ping.namespaces import Inside, Wire, wire
+from tests.processes import processes_with
 
 from muster_checks.base.declaration import NodeView
 from muster_checks.base.execution import CannotTell, run_probe
@@ -36,17 +38,9 @@ async def measure(view: NodeView, address: str, port: int, **values: object) -> 
     return await run_probe(IPERF, view, IperfParameters.model_validate(given))
 
 
-def still_runs(port: int) -> list[str]:
+def still_runs(port: int) -> list[psutil.Process]:
     """The iperf3 of this port that are left."""
-    left = []
-    for file in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            words = file.read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if words[0].endswith(b"iperf3") and str(port).encode() in words:
-            left.append(file.parent.name)
-    return left
+    return processes_with(lambda words: bool(words) and words[0].endswith("iperf3") and str(port) in words)
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1"])

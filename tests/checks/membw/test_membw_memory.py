@@ -5,11 +5,13 @@ import os
 from pathlib import Path
 
 import msgspec
+import psutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from muster_checks.membw.free_memory import read_room_bytes
+from muster_checks.base.commands import LocalCommands, python_child
+from muster_checks.membw.free_memory import find_room_bytes
 from muster_checks.membw.memory import (
     CHUNK,
     CopyRate,
@@ -31,6 +33,7 @@ from muster_checks.testing.recorded import lay_out
 
 CPUS = sorted(os.sched_getaffinity(0))
 SIZE = 8 * CHUNK
+ROOM = 1 << 40
 
 
 def turn(taken: MemoryBlock, offset: int, bits: int) -> None:
@@ -167,7 +170,7 @@ def task(**values: object) -> MemoryTask:
 
 
 def test_a_whole_measurement_has_all_its_figures():
-    report = measure(task(), read_room_bytes())
+    report = measure(task(), find_room_bytes(psutil.virtual_memory().available))
     assert isinstance(report, MemoryReport)
     assert (report.threads, report.patterns, report.wrong_chunks, report.mismatches) == (len(CPUS), 5, 0, ())
     assert report.gb_per_s > 0.1
@@ -180,8 +183,16 @@ def test_more_than_half_of_what_is_free_is_never_taken():
     assert isinstance(measure(task(), 128 * CHUNK), MemoryReport)
 
 
+async def test_the_process_that_measures_asks_what_this_machine_has_available():
+    argument = msgspec.json.encode(task(size_bytes=1 << 50)).decode()
+    output = await LocalCommands().run(python_child("muster_checks.membw.worker", argument), timeout_s=60)
+    report = msgspec.json.decode(output.stdout, type=MemoryReport | MemoryRefused)
+    assert isinstance(report, MemoryRefused)
+    assert report.reason == "NoRoom"
+
+
 def test_cpus_that_are_not_allowed_are_refused():
-    report = measure(task(cpus=(8000, 8001)), None)
+    report = measure(task(cpus=(8000, 8001)), ROOM)
     assert isinstance(report, MemoryRefused)
     assert (report.reason, "2 CPUs" in report.why) == ("NoCpu", True)
 
@@ -189,14 +200,16 @@ def test_cpus_that_are_not_allowed_are_refused():
 @pytest.mark.parametrize(
     ("files", "room"),
     [
-        ({}, None),
-        ({"/proc/meminfo": "MemTotal: 9 kB\nMemAvailable:    1024 kB"}, 1 << 20),
+        ({}, ROOM),
         ({"/proc/self/cgroup": "0::/", "/sys/fs/cgroup/memory.max": 700, "/sys/fs/cgroup/memory.current": 300}, 400),
-        ({"/proc/self/cgroup": "0::/", "/sys/fs/cgroup/memory.max": "max", "/sys/fs/cgroup/memory.current": 3}, None),
+        ({"/proc/self/cgroup": "0::/", "/sys/fs/cgroup/memory.max": "max", "/sys/fs/cgroup/memory.current": 3}, ROOM),
         ({"/proc/self/cgroup": "0::/", "/sys/fs/cgroup/memory.max": 7, "/sys/fs/cgroup/memory.current": 9}, 0),
         (
+            {"/proc/self/cgroup": "0::/", "/sys/fs/cgroup/memory.max": 2 * ROOM, "/sys/fs/cgroup/memory.current": 3},
+            ROOM,
+        ),
+        (
             {
-                "/proc/meminfo": "MemAvailable:    1024 kB",
                 "/proc/self/cgroup": "0::/kubepods/pod7/agent",
                 "/sys/fs/cgroup/kubepods/memory.max": 5000,
                 "/sys/fs/cgroup/kubepods/memory.current": 4000,
@@ -213,21 +226,20 @@ def test_cpus_that_are_not_allowed_are_refused():
             },
             500,
         ),
-        ({"/proc/self/cgroup": "4:memory:/../../../etc"}, None),
+        ({"/proc/self/cgroup": "4:memory:/../../../etc"}, ROOM),
     ],
 )
-def test_the_tightest_limit_is_the_room(tmp_path: Path, files: dict[str, str | int], room: int | None):
-    assert read_room_bytes(lay_out(tmp_path, files)) == room
+def test_the_tightest_limit_is_the_room(tmp_path: Path, files: dict[str, str | int], room: int):
+    assert find_room_bytes(ROOM, lay_out(tmp_path, files)) == room
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.binary(max_size=200))
-def test_any_control_group_file_gives_a_room_or_none(tmp_path_factory: pytest.TempPathFactory, text: bytes):
+def test_a_control_group_file_of_any_bytes_limits_nothing(tmp_path_factory: pytest.TempPathFactory, text: bytes):
     root = tmp_path_factory.mktemp("root")
     (root / "proc" / "self").mkdir(parents=True)
     (root / "proc" / "self" / "cgroup").write_bytes(text)
-    (root / "proc" / "meminfo").write_bytes(text)
-    assert read_room_bytes(root) is None
+    assert find_room_bytes(ROOM, root) == ROOM
 
 
 def test_a_mismatch_survives_the_way_to_the_parent():

@@ -3,9 +3,9 @@
 import asyncio
 import os
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
+from tests.processes import has_ended
 
 from muster_checks.base.commands import Output
 from muster_checks.base.declaration import NodeView
@@ -103,13 +103,13 @@ async def test_one_that_hangs_is_killed_with_all_its_children(run, bench):
     told = 'Broken unknown: Timeout when running plugin "./plugin.sh": state - signal: killed. output - "half"'
     assert short(finding) == ("UNKNOWN", told)
     assert len(pids.read_text().split()) == 2
-    await until(lambda: all(map(ended, pids.read_text().split())))
+    await until(lambda: all(has_ended(int(pid)) for pid in pids.read_text().split()))
 
 
 async def test_a_child_left_behind_is_ended_and_changes_nothing_of_the_answer(run, bench):
     pid = bench.folder / "pid"
     assert short(await run(f"sleep 60 & echo $! > {pid}; echo bad; exit 1")) == ("WARN", "bad")
-    await until(lambda: ended(pid.read_text().strip()))
+    await until(lambda: has_ended(int(pid.read_text())))
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -118,14 +118,6 @@ async def until(condition: Callable[[], bool]) -> None:
             return
         await asyncio.sleep(0.01)
     raise AssertionError("it has not come to that within 5 s")
-
-
-def ended(pid: str) -> bool:
-    """No such process, or one that only waits for its parent to notice."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return True
 
 
 async def test_what_cannot_be_started_says_why(bench, probe):
@@ -229,7 +221,7 @@ async def test_a_run_that_is_cancelled_leaves_no_executable_and_the_next_runs_ag
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         bench.now_s += 10
-    await until(lambda: all(map(ended, pids.read_text().split())))
+    await until(lambda: all(has_ended(int(pid)) for pid in pids.read_text().split()))
 
 
 @pytest.mark.parametrize(("follow", "told"), [(False, "Broken: first"), (True, "Broken: second")])

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from tests.agent.kernel_log_only import kernel_log_only
 
@@ -101,13 +102,12 @@ class AgentProcess:
 
     def rss_mb(self) -> float:
         assert self.process is not None
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        return int(re.search(r"VmRSS:\s+(\d+)", status)[1]) / 1024
+        return psutil.Process(self.process.pid).memory_info().rss / (1 << 20)
 
     def cpu_s(self) -> float:
         assert self.process is not None
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        used = psutil.Process(self.process.pid).cpu_times()
+        return used.user + used.system
 
 
 def until(look: Callable[[], Any], *, timeout_s: float = GUARD_S, what: str = "") -> Any:

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.processes import processes_with
+
 from muster_sandbox.controlplane.admin import AdminClient
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -153,12 +155,5 @@ def start_sandbox(
 
 
 def processes_of(*folders: Path) -> list[str]:
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            command = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        except OSError:
-            continue
-        if any(str(folder) in command for folder in folders):
-            found.append(command)
-    return found
+    found = processes_with(lambda words: any(str(folder) in word for folder in folders for word in words))
+    return [" ".join(process.info["cmdline"]) for process in found]

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
 from muster_sandbox.programs import requirements
@@ -183,7 +184,7 @@ def test_an_interrupted_build_leaves_nothing(tmp_path: Path) -> None:
         assert "fetching the package lists" in builder.stdout.readline()
         pid = tmp_path / "pid"
         _wait_until(lambda: pid.exists() and pid.read_text().endswith("\n"))
-        child = pid.read_text().strip()
+        child = int(pid.read_text())
         builder.send_signal(2)
         assert builder.wait(timeout=60) != 0
     finally:
@@ -191,7 +192,7 @@ def test_an_interrupted_build_leaves_nothing(tmp_path: Path) -> None:
         builder.wait()
         if builder.stdout is not None:
             builder.stdout.close()
-    _wait_until(lambda: not Path(f"/proc/{child}").exists())  # once its parent is gone, somebody else sees it off
+    _wait_until(lambda: not psutil.pid_exists(child))  # once its parent is gone, somebody else sees it off
     assert [path.name for path in cache.iterdir()] == ["lock"]
 
 

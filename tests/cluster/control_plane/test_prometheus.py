@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import psutil
 import pytest
 
 from muster_sandbox.programs.packages import NoPackages
@@ -38,4 +39,4 @@ def test_it_scrapes_itself_and_answers_and_nothing_is_left(found: PrometheusProg
         with pytest.raises(RuntimeError, match="scrape_timeouts"):
             running.scrape([{"job_name": "bad", "scrape_timeouts": "1s"}])
         pid = running._component.pid
-    assert not Path(f"/proc/{pid}").exists()
+    assert not psutil.pid_exists(pid)

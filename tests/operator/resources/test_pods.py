@@ -1,6 +1,5 @@
 """The bodies of workers and launcher (behaviours 20 to 23), from templates of every kind."""
 
-import contextlib
 import copy
 import os
 import signal
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import psutil
 import pytest
 import yaml
 from tests.operator.plan.job_factory import MPIRUN, make_entry, make_job, template
@@ -90,10 +90,8 @@ class TestCommands:
 def _wait_for_child(pid: int) -> None:
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
-        for stat in Path("/proc").glob("[0-9]*/stat"):
-            with contextlib.suppress(OSError):  # it has just ended
-                if stat.read_text().rpartition(")")[2].split()[1] == str(pid):
-                    return
+        if psutil.Process(pid).children():
+            return
         time.sleep(0.01)
     raise AssertionError("the sleeper does not sleep")
 

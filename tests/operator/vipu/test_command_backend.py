@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from tests.operator.vipu.simulator_process import write_vipu
 from tests.operator.vipu.test_tables import ALLOCATIONS, DASHES, HEAD, PARTITIONS
+from tests.processes import has_ended
 
 from muster_checks.base.commands import LocalCommands, Output
 from muster_operator.vipu.command import CommandController
@@ -99,15 +100,7 @@ time.sleep(3600)
         seconds *= 2
         assert seconds < FAR_S
     for pid in map(int, pids.read_text().split()):
-        assert not _lives(pid)
-
-
-def _lives(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-    return state != "Z"
+        assert has_ended(pid)
 
 
 async def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
