@@ -1,5 +1,6 @@
 """Recorded samples of other projects: where they are looked for, what a run says without them; none is tracked."""
 
+import hashlib
 import os
 import re
 import shutil
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests import shared_data as module
-from tests.shared_data import TOPICS, VARIABLE, find_folder
+from tests.shared_data import ROOT, TOPICS, VARIABLE, SharedData, find_folder
 
 TESTS = """
 import pytest
@@ -99,3 +100,16 @@ def test_a_run_with_a_wrong_variable_does_not_begin(checkout: Path) -> None:
     code, said = run(checkout, **{VARIABLE: "/gone"})
     assert code == pytest.ExitCode.USAGE_ERROR
     assert f"ERROR: {VARIABLE}=/gone: /gone: " in said
+
+
+def test_none_of_them_is_a_file_of_this_repository(shared_data: SharedData) -> None:
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    tracked = [ROOT / name for name in listed.split("\0") if name]
+    ours = {_digest(path): path for path in tracked if path.is_file() and not path.is_symlink()}
+    theirs = {_digest(path): path for path in shared_data.folder.rglob("*") if path.is_file()}
+    assert len(ours) > 1000
+    assert [(str(ours[each]), str(theirs[each])) for each in ours.keys() & theirs.keys()] == []
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
