@@ -98,7 +98,7 @@ async def test_a_node_without_accelerators_is_not_asked(tmp_path: Path) -> None:
 async def test_an_application_on_ipus_is_work(tmp_path: Path) -> None:
     view = NodeView(tmp_path, commands=Tools(gc_monitor=[DEVICES + GC_MONITOR]))
     busy = await query_vendor_tools(view, environment=IPUS, sleep=no_wait)
-    assert busy == "gc-monitor shows train (PID 40172) attached to IPUs"
+    assert "train (PID 40172)" in busy
 
 
 async def test_an_ipu_host_without_gc_monitor_says_nothing(tmp_path: Path) -> None:
