@@ -15,6 +15,8 @@ from xdist.scheduler import LoadFileScheduling
 
 from muster_sandbox.image import oci, product
 
+pytest_plugins = ["tests.shared_data"]
+
 # The same examples in every run, and no deadline: neither a die nor a loaded machine decides whether a change lands.
 # `pytest --hypothesis-profile=search` looks for new ones.
 settings.load_profile("ci")

@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.checks.cpu.test_cpu import sound as cpus
 from tests.checks.cuda.fake_driver import address, driver
 from tests.checks.graphcore.sample import sample
-from tests.checks.ib.conftest import SAMPLE as INFINIBAND
+from tests.checks.ib.port_tree import H100_PORTS, lay_out_ports
 from tests.checks.ipmi.test_ipmi import LOG, SENSORS
 from tests.checks.memory.test_memory import sound as memory
 from tests.checks.nccl.test_nccl import SAMPLE as ALL_REDUCE
@@ -26,7 +26,6 @@ from tests.cluster.agent.ipu_host import IPU, LINE
 from tests.cluster.agent.ipu_host import SCRIPTS as GRAPHCORE
 from tests.cluster.agent.recorded_gpu_agent import DIAGNOSIS, LISTENING, NVBANDWIDTH
 
-from muster_checks.hardware.recorded_tree import lay_out_tree
 from muster_checks.nvidia.smi_xml import parse
 from muster_checks.testing.recorded import lay_out
 
@@ -103,10 +102,7 @@ def files(root: Path) -> Path:
     interfaces = Interfaces(root)
     for number in range(2):
         interfaces.add(f"ens{number}np0", address=f"0000:a{number}:00.0", speed=25000)
-    with lay_out_tree(INFINIBAND.read_bytes()) as recorded:
-        assert recorded is not None
-        (top,) = recorded.iterdir()
-        top.rename(root / "sys/class/infiniband")
+    lay_out_ports(root / "sys/class/infiniband", H100_PORTS)
     lay_out(root, {**cpus(), **memory(), **LIMITS})
     return lay_out(
         root,

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from tests.agent.network_fabric import fabric
 from tests.agent.recorded_node import RecordedNode
+from tests.checks.ib.port_tree import pack
 from tests.checks.plugins.test_folder import blocks
 from tests.docs.command_list import commands_of_test
 from tests.docs.command_runner import CommandRunner
@@ -30,7 +31,6 @@ SAMPLES = [
     ("clock", "clock/samples/no_source.csv", 1, "ClockNotSynchronised"),
     ("dcgm", "dcgm/samples/diag_fail.json", 2, "DcgmPersistenceMode"),
     ("disk", "disk/samples/smartctl_nvme_failing.json", 2, "NvmeUnreliable"),
-    ("ib", "ib/samples/sys-class-infiniband-h100.tar.xz", 0, "rate 400 Gb/s (limit 400)"),
     ("ping", "ping/samples/iputils-loss.txt", 1, "10 of 11 requests answered"),
 ]
 
@@ -105,6 +105,14 @@ def test_a_sample_is_judged_by_the_check_that_is_named(
     said = machine.type("muster check NAME --sample FILE", code, NAME=name, FILE=str(CHECKS / file))
     assert list(verdicts(said)) == [name]
     assert told in said
+
+
+def test_a_packed_sys_is_judged_by_the_check_that_is_named(machine: Machine) -> None:
+    packed = machine.folder / "infiniband.tar.xz"
+    packed.write_bytes(pack(machine.folder / "root/sys/class/infiniband"))
+    said = machine.type("muster check NAME --sample FILE", 0, NAME="ib", FILE=str(packed))
+    assert list(verdicts(said)) == ["ib"]
+    assert "rate 400 Gb/s (limit 400)" in said
 
 
 def test_a_folder_of_plug_ins_says_what_it_has_become(machine: Machine) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.checks.graphcore.sample import sample
 
 from muster_agent.idle.vendor_tools import attached_applications, query_vendor_tools
 from muster_checks.base.commands import Output
@@ -14,30 +15,9 @@ from muster_checks.nvidia.gpu import Gpu, GpuReading, NvmlReply
 MACHINE = Path(__file__).parents[3]
 IPUS = {"IPUOF_VIPU_API_HOST": "10.1.5.1"}
 
-GC_MONITOR = b"""\
-+--------------------------------------------------------------------------------------------------------------------+
-|                     Attached processes in partition p1                 |          IPU           |      Board      |
-+--------+-----------------------------------------+--------+------------+----+----------+--------+--------+--------+
-|  PID   |                 Command                 |  Time  |    User    | ID |  Clock   |  Temp  |  Temp  | Power  |
-+--------+-----------------------------------------+--------+------------+----+----------+--------+--------+--------+
-| 81816  |           gc-hosttraffictest            |  10s   |  justina   | 14 | 1300MHz  | 33.7 C | 35.0 C |113.7 W |
-| 81816  |           gc-hosttraffictest            |  10s   |  justina   | 15 | 1300MHz  | 37.4 C |        |        |
-+--------+-----------------------------------------+--------+------------+----+----------+--------+--------+--------+
-"""
-OTHERS = b"""\
-|      IPUs in slurm_2616 attached from other namespaces       |         Board         |
-+----+------------------------------+--------------+-----------+-----------+-----------+
-| ID |       Application host       |    Clock     |   Temp    |   Temp    |   Power   |
-+----+------------------------------+--------------+-----------+-----------+-----------+
-| 0  |         gc-poplar-02         |   1850MHz    |  24.2 C   |  21.1 C   |  92.3 W   |
-"""
-DEVICES = b"""\
-|  gc-monitor   |            Partition: p1 (gcd:0) [active] has 8 reconfigurable IPUs            |
-+-------------+--------------------+--------+--------------+----------+------+----+------+-------+
-|    IPU-M    |       Serial       |IPU-M SW|Server version|  ICU FW  | Type | ID | IPU# |Routing|
-+-------------+--------------------+--------+--------------+----------+------+----+------+-------+
-|  10.1.5.10  | 0024.0002.8203321  | 2.5.0  |    1.9.0     |  2.4.4   |M2000 | 0  |  3   |  DNC  |
-"""
+_ATTACHED = sample("gc_monitor_no_card_info.txt")
+GC_MONITOR, OTHERS = _ATTACHED.split(b"\n\n")
+DEVICES = sample("gc_monitor.txt")
 
 
 class Tools:
@@ -118,7 +98,7 @@ async def test_a_node_without_accelerators_is_not_asked(tmp_path: Path) -> None:
 async def test_an_application_on_ipus_is_work(tmp_path: Path) -> None:
     view = NodeView(tmp_path, commands=Tools(gc_monitor=[DEVICES + GC_MONITOR]))
     busy = await query_vendor_tools(view, environment=IPUS, sleep=no_wait)
-    assert busy == "gc-monitor shows gc-hosttraffictest (PID 81816) attached to IPUs"
+    assert "train (PID 40172)" in busy
 
 
 async def test_an_ipu_host_without_gc_monitor_says_nothing(tmp_path: Path) -> None:
@@ -128,11 +108,11 @@ async def test_an_ipu_host_without_gc_monitor_says_nothing(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        (GC_MONITOR, ["gc-hosttraffictest (PID 81816)"]),
-        (OTHERS, ["gc-poplar-02"]),
-        (GC_MONITOR + b"\n" + OTHERS, ["gc-hosttraffictest (PID 81816)", "gc-poplar-02"]),
+        (GC_MONITOR, ["train (PID 40172)"]),
+        (OTHERS, ["ipu-host-4"]),
+        (GC_MONITOR + b"\n" + OTHERS, ["train (PID 40172)", "ipu-host-4"]),
         (DEVICES, []),
-        (GC_MONITOR + DEVICES, ["gc-hosttraffictest (PID 81816)"]),
+        (GC_MONITOR + DEVICES, ["train (PID 40172)"]),
         (b"Segmentation fault (core dumped)\n", []),
         (b"", []),
         (b"|ID|\n|1|\n", []),

@@ -42,16 +42,25 @@ def of_one(check: str, verdict: Verdict, **given) -> NodeAnswer:
 
 
 def test_the_samples_figures_give_the_samples_answer():
-    figures = [[float(each) for each in found.group().split()] for found in FIGURES.finditer(SAMPLE)]
+    assert_answers(SAMPLE)
+
+
+def test_the_figures_of_the_page_give_the_answer_of_the_page(shared_data):
+    assert_answers(shared_data.text("autopilot/status_pciebw.txt"))
+
+
+def assert_answers(sample: str) -> None:
+    figures = [[float(each) for each in found.group().split()] for found in FIGURES.finditer(sample)]
+    names = re.findall(r"^Node: (\S+)$", sample, re.MULTILINE)
     nodes = [
         measured(name, address, found)
-        for name, address, found in zip(("hostname", "hostname2"), ("192.0.2.1", "192.0.2.2"), figures, strict=True)
+        for name, address, found in zip(names, ("192.0.2.1", "192.0.2.2"), figures, strict=True)
     ]
     blocks = [node_block(node, f"host={node.node}&check=pciebw") for node in nodes]
     summary = summary_block({node.node: node_status(node) for node in reversed(nodes)})
     text = heading(None) + "\n\n".join(blocks) + "\n" + summary + "\n" + ending(31.8)
     assert len(OURS.findall(text)) == 1, "the slow GPU, and no other"
-    assert masked(OURS.sub("", text)) == masked(SAMPLE)
+    assert masked(OURS.sub("", text)) == masked(sample)
 
 
 def masked(text: str) -> str:

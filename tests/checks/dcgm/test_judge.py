@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from tests.checks.bad_input import TEXTS
+from tests.shared_data import SharedData
 
 from muster_checks.base.execution import CannotTell, run_recorded
 from muster_checks.base.vocabulary import FaultClass, Finding, Measurement, Result, Verdict
@@ -17,7 +18,11 @@ GPU5 = (DcgmEntity("GPU", 5),)
 
 
 def recorded(name: str) -> Result:
-    result = run_recorded(DCGM, (SAMPLES / name).read_bytes(), DcgmParameters())
+    return judged_text((SAMPLES / name).read_bytes())
+
+
+def judged_text(text: bytes) -> Result:
+    result = run_recorded(DCGM, text, DcgmParameters())
     assert result is not None
     return result
 
@@ -46,9 +51,21 @@ def test_a_failed_test_without_a_code_fails_and_asks_for_a_person() -> None:
     result = recorded("diag_fail.json")
     assert [(one.component, one.verdict, one.reason, one.fault_class) for one in result.findings] == [
         ("host", Verdict.FAIL, "DcgmPersistenceMode", FaultClass.CONTACT),
+        ("gpu/1", Verdict.WARN, "DcgmGraphicsProcesses", FaultClass.NONE),
+    ]
+    assert result.message.startswith("Persistence Mode ")
+
+
+def test_the_recorded_diagnoses_are_judged(shared_data: SharedData) -> None:
+    result = judged_text(shared_data.read("dcgm/diag_pass.json"))
+    assert [(one.verdict, one.measurements) for one in result.findings] == [
+        (Verdict.PASS, (Measurement("tests_passed", 9.0, ""),))
+    ]
+    result = judged_text(shared_data.read("dcgm/diag_fail.json"))
+    assert [(one.component, one.verdict, one.reason, one.fault_class) for one in result.findings] == [
+        ("host", Verdict.FAIL, "DcgmPersistenceMode", FaultClass.CONTACT),
         ("host", Verdict.WARN, "DcgmEnvironmentVariables", FaultClass.NONE),
     ]
-    assert result.message.startswith("Persistence Mode failed")
 
 
 @pytest.mark.parametrize(

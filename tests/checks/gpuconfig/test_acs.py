@@ -156,4 +156,4 @@ async def test_the_check_warns_of_a_port_beside_its_gpus(tmp_path: Path) -> None
     view.history.note("gpuconfig", {})  # not its first run: nothing is read twice
     result = await run_probe(GPUCONFIG, view, GpuconfigParameters())
     assert (result.verdict, result.reason) == (Verdict.WARN, "AcsRedirects")
-    assert [finding.component for finding in result.findings] == ["pci/0000:16:00.0", "gpu/0000:53:00.0"]
+    assert [finding.component for finding in result.findings] == ["pci/0000:16:00.0", "gpu/0000:18:00.0"]

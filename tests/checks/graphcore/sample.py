@@ -1,4 +1,4 @@
-"""Recorded output of Graphcore's tools; samples/ORIGIN.md says where each file comes from."""
+"""What Graphcore's tools print; samples/ORIGIN.md says after which form each file was written."""
 
 from pathlib import Path
 

@@ -13,7 +13,7 @@ NOWHERE = read_fabric(GraphcoreParameters(), {})
 OVER_FABRIC = read_fabric(GraphcoreParameters(vipu_api_host="10.1.5.1", partition="p1"), {})
 
 
-def _card(root, address="0000:1a:00.0", vendor="0x1d95"):
+def _card(root, address="0000:21:00.0", vendor="0x1d95"):
     return lay_out(
         root,
         {
@@ -69,7 +69,7 @@ async def test_cards_that_the_driver_does_not_offer_are_named(tmp_path):
     _card(tmp_path, "0000:1c:00.0")
     found = await _find(node(tmp_path, {"gc-info -l": LISTED}))
     assert found.unlisted == ("ipu/0000:1c:00.0",)
-    assert "ipu/0000:1a:00.0" in {device.component for device in found.devices}
+    assert "ipu/0000:21:00.0" in {device.component for device in found.devices}
 
 
 async def test_a_fabric_host_without_a_partition_has_no_ipu_now(tmp_path):

@@ -18,8 +18,8 @@ def test_each_way_alone_counts_in_gigabytes_on_the_hosts_side():
     found = graphcore.parse(TRAFFIC, "ipu/10.1.5.10/3")
     assert found.component == "ipu/10.1.5.10/3"
     # the bytes and seconds beside the speeds say the same
-    assert found.to_device_gb_per_s == pytest.approx(28_034_727_936 / 3.970404303 / 1e9)
-    assert found.from_device_gb_per_s == pytest.approx(10_234_101_760 / 3.489536375 / 1e9)
+    assert found.to_device_gb_per_s == pytest.approx(14_562_607_104 / 2.050118271 / 1e9)
+    assert found.from_device_gb_per_s == pytest.approx(5_380_243_456 / 1.802211904 / 1e9)
 
 
 def test_a_card_has_only_the_tiles_side():

@@ -7,10 +7,21 @@ from muster_checks.base.vocabulary import FaultClass, Verdict
 from muster_checks.graphcore.tools import poplar
 
 
-@pytest.mark.parametrize("line", sample("ciuerrvr_firsterror.txt").decode().split())
-def test_every_first_error_of_the_register_is_read_out_of_an_error(line):
-    name = line.partition("=")[0]
-    text = sample("poplar_error_softerr.txt").replace(b"IPUSOFTERR", name.encode()).replace(b"IPU 0", b"IPU 13")
+@pytest.mark.parametrize("name", ["IPUSOFTERR", "SOC0PGMERR", "NMLINKDN1"])
+def test_a_first_error_of_the_register_is_read_out_of_an_error(name):
+    assert_read(name, sample("poplar_error_softerr.txt").replace(b"IPU 3", b"IPU 13"))
+
+
+def test_every_first_error_of_the_register_is_read_out_of_an_error(shared_data):
+    text = shared_data.read("ipu/poplar_error_softerr.txt").replace(b"IPU 0", b"IPU 13")
+    lines = shared_data.text("ipu/ciuerrvr_firsterror.txt").split()
+    assert len(lines) == 13
+    for line in lines:
+        assert_read(line.partition("=")[0], text)
+
+
+def assert_read(name, text):
+    text = text.replace(b"IPUSOFTERR", name.encode())
     (error,) = poplar.parse(text)
     assert error == poplar.PoplarError("IPU_RESET", name, "13")
     assert poplar.judge(error, "ipu/x").reason == f"Ciuerrvr:{name}"

@@ -1,20 +1,19 @@
-"""A node's InfiniBand ports: the recorded healthy node, laid out so that a test can change a value."""
+"""A node's InfiniBand ports: a healthy node, laid out so that a test can change a value."""
 
 from pathlib import Path
 
 import pytest
+from tests.checks.ib.port_tree import H100_PORTS, lay_out_ports
 
 from muster_checks.base.declaration import NodeView
 from muster_checks.base.vocabulary import Finding, Verdict
 from muster_checks.hardware.expected_values import load_table
-from muster_checks.hardware.recorded_tree import lay_out_tree
 from muster_checks.ib import IbParameters
 from muster_checks.ib.judge import counters, judge
 from muster_checks.ib.sysfs import read_ports
 from muster_checks.ib.thresholds import ModelRow, load_counter_rows
 from muster_checks.testing.recorded import lay_out, node
 
-SAMPLE = Path(__file__).parent / "samples/sys-class-infiniband-h100.tar.xz"
 DAYS_S = 500_000.0
 
 
@@ -84,15 +83,11 @@ def empty(tmp_path: Path) -> Node:
 def one(empty: Node) -> Node:
     """One port, which has carried packets."""
     still = {row.counter: 0 for row in load_counter_rows()}
-    empty.add("mlx5_4", **(still | {"port_rcv_packets": 317548853677, "excessive_buffer_overrun_errors": 15}))
+    empty.add("mlx5_4", **(still | {"port_rcv_packets": 48112000000, "excessive_buffer_overrun_errors": 15}))
     return empty
 
 
 @pytest.fixture
 def h100(tmp_path: Path) -> Node:
-    (tmp_path / "sys/class").mkdir(parents=True)
-    with lay_out_tree(SAMPLE.read_bytes()) as root:
-        assert root is not None
-        (top,) = root.iterdir()
-        top.rename(tmp_path / "sys/class/infiniband")
+    lay_out_ports(tmp_path / "sys/class/infiniband", H100_PORTS)
     return Node(tmp_path)

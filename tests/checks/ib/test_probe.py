@@ -1,14 +1,14 @@
-"""The whole check: on a node, on the recorded healthy one, on rubbish."""
+"""The whole check: on a node, on a recording of one, on rubbish."""
 
-import io
-import tarfile
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.checks.bad_input import TEXTS, mangled
-from tests.checks.ib.conftest import SAMPLE, Node
+from tests.checks.ib.conftest import Node
+from tests.checks.ib.port_tree import pack
+from tests.shared_data import SharedData
 
 from muster_checks.base.declaration import NodeView
 from muster_checks.base.execution import run_probe, run_recorded
@@ -20,7 +20,7 @@ from muster_checks.testing.recorded import lay_out, node
 AT_ONCE = IbParameters(first_interval_s=0.0)
 
 
-async def test_the_recorded_node_passes(h100: Node) -> None:
+async def test_a_healthy_node_passes(h100: Node) -> None:
     result = await run_probe(IB, h100.view, AT_ONCE)
     assert (result.verdict, len(result.findings)) == (Verdict.PASS, 9)
 
@@ -63,8 +63,20 @@ async def test_this_machine_has_an_answer() -> None:
     assert result.reason != "ProbeFailed"
 
 
-def test_the_recorded_file_passes() -> None:
-    result = run_recorded(IB, SAMPLE.read_bytes(), AT_ONCE)
+@pytest.fixture
+def recording(h100: Node) -> bytes:
+    """Of a healthy node."""
+    return pack(h100.root / "sys/class/infiniband")
+
+
+def test_a_recording_of_a_healthy_node_passes(recording: bytes) -> None:
+    result = run_recorded(IB, recording, AT_ONCE)
+    assert result is not None
+    assert (result.verdict, len(result.findings)) == (Verdict.PASS, 9)
+
+
+def test_the_recorded_healthy_node_passes(shared_data: SharedData) -> None:
+    result = run_recorded(IB, shared_data.read("infiniband/sys-class-infiniband-h100.tar.xz"), AT_ONCE)
     assert result is not None
     assert (result.verdict, len(result.findings)) == (Verdict.PASS, 9)
 
@@ -72,20 +84,14 @@ def test_the_recorded_file_passes() -> None:
 @pytest.mark.parametrize("folder", ["sys/class/infiniband", "node-3/sys/class/infiniband", "infiniband", "."])
 def test_a_recorded_fault_fails_wherever_the_folder_lies(h100: Node, folder: str) -> None:
     h100.down("mlx5_4")
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w:xz") as archive:
-        archive.add(h100.root / "sys/class/infiniband", arcname=folder)
-    result = run_recorded(IB, out.getvalue(), AT_ONCE)
+    result = run_recorded(IB, pack(h100.root / "sys/class/infiniband", folder), AT_ONCE)
     assert result is not None
     assert (result.verdict, result.reason) == (Verdict.FAIL, "PortDown")
 
 
 def test_a_tree_of_another_kind_is_not_ours(tmp_path: Path) -> None:
     lay_out(tmp_path, {"/sys/class/net/eth0/mtu": 1500})
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w") as archive:
-        archive.add(tmp_path / "sys", arcname="sys")
-    assert run_recorded(IB, out.getvalue(), AT_ONCE) is None
+    assert run_recorded(IB, pack(tmp_path / "sys", "sys"), AT_ONCE) is None
 
 
 @pytest.mark.parametrize("text", TEXTS)
@@ -93,8 +99,8 @@ def test_text_of_another_kind_is_not_ours(text: bytes) -> None:
     assert run_recorded(IB, text, AT_ONCE) is None
 
 
-def test_a_recording_cut_short_is_unknown_or_not_ours() -> None:
-    for part in mangled(SAMPLE.read_bytes()):
+def test_a_recording_cut_short_is_unknown_or_not_ours(recording: bytes) -> None:
+    for part in mangled(recording):
         result = run_recorded(IB, part, AT_ONCE)
         assert result is None or result.verdict in (Verdict.UNKNOWN, Verdict.PASS)
 

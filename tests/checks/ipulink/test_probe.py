@@ -22,7 +22,7 @@ TOOLS = {
     "gc-hostsynclatencytest": sample("gc_hostsynclatencytest.json"),
     "vipu": sample("vipu_list_partitions.txt"),
 }
-CONTROLLER = {"IPUOF_VIPU_API_HOST": "10.1.5.1", "IPUOF_VIPU_API_PARTITION_ID": "p64"}
+CONTROLLER = {"IPUOF_VIPU_API_HOST": "10.1.5.1", "IPUOF_VIPU_API_PARTITION_ID": "train-16"}
 
 
 async def _findings(root, answers=(), parameters=None, environment=None):
@@ -41,7 +41,7 @@ def _without(tool):
 async def test_sound_links_pass_each_test(tmp_path):
     view, findings = await _findings(tmp_path, environment=CONTROLLER)
     assert _verdicts(findings) == {
-        ("ipu/partition:p64", "PartitionActive"): Verdict.PASS,
+        ("ipu/partition:train-16", "PartitionActive"): Verdict.PASS,
         ("ipu/unnamed", "LinksTrained"): Verdict.PASS,
         ("ipu/10.1.5.10/1", "IpuTraffic"): Verdict.PASS,
         **{(f"ipu/10.1.5.10/{index}", "HostSync"): Verdict.PASS for index in range(4)},
@@ -104,9 +104,9 @@ async def test_a_tool_that_breaks_is_never_a_failure(tmp_path, tool, how):
 
 
 async def test_a_failed_channel_counts_though_the_tool_ended_badly(tmp_path):
-    text = sample("gc_links_failed_1.0.x.json").replace(b'"7"', b'"3"').replace(b'"6"', b'"2"')
+    text = sample("gc_links_failed_1.0.x.json").replace(b'"13"', b'"3"').replace(b'"12"', b'"2"')
     _, findings = await _findings(tmp_path, {"gc-links": failed("gc-links", 1, b"training failed", text)})
-    assert _verdicts(findings)["ipu/10.1.5.10/0", "IpuLinkFailed:NLC_W_1C"] is Verdict.FAIL
+    assert _verdicts(findings)["ipu/10.1.5.10/0", "IpuLinkFailed:NLC_E_1B"] is Verdict.FAIL
     assert ("host", "LinksNotTested") not in _verdicts(findings)
 
 

@@ -1,4 +1,4 @@
-"""Recorded output given to ``muster check ipulink --sample``: what it is, is told by its content."""
+"""Output given to ``muster check ipulink --sample``: what it is, is told by its content."""
 
 import json
 
@@ -39,20 +39,25 @@ def test_each_sample_gets_its_verdict(name, verdict):
     assert _verdict(sample(name)) is verdict
 
 
+@pytest.mark.parametrize(("name", "verdict"), EXPECTED.items())
+def test_each_recorded_sample_gets_its_verdict(name, verdict, shared_data):
+    assert _verdict(shared_data.read(f"ipu/{name}")) is verdict
+
+
 @pytest.mark.parametrize("name", OTHERS)
 def test_what_other_tools_print_is_not_taken_for_links(name):
     assert _verdict(sample(name)) is None
 
 
 @pytest.mark.parametrize(
-    ("name", "channel"), [("gc_links_failed_1.0.x.json", "NLC_W_1C"), ("gc_links_failed_latest.json", "NLC_W_0C")]
+    ("name", "channel"), [("gc_links_failed_1.0.x.json", "NLC_E_1B"), ("gc_links_failed_latest.json", "NLC_E_2B")]
 )
 def test_the_failed_channel_is_named_with_both_ends(name, channel):
     result = run_recorded(IPULINK, sample(name), PARAMETERS)
     assert result is not None
     (finding,) = result.findings
-    assert (finding.component, finding.reason) == ("ipu/7", f"IpuLinkFailed:{channel}")
-    assert f"{channel} of ipu/7 to {channel} of ipu/6" in finding.message
+    assert (finding.component, finding.reason) == ("ipu/13", f"IpuLinkFailed:{channel}")
+    assert f"{channel} of ipu/13 to {channel} of ipu/12" in finding.message
 
 
 def test_a_failed_sync_and_a_partition_that_is_not_active():

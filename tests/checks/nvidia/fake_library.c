@@ -53,8 +53,8 @@ int nvmlDeviceGetPciInfo_v3(Device *device, PciInfo *pci) {
     (void)device;
     if (is("nothing")) return NOT_SUPPORTED;
     memset(pci, 0, sizeof *pci);
-    pci->bus = 0x53;
-    strcpy(pci->busId, "00000000:53:00.0");
+    pci->bus = 0x18;
+    strcpy(pci->busId, "00000000:18:00.0");
     return SUCCESS;
 }
 

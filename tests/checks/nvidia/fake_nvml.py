@@ -98,14 +98,14 @@ def filling(**values: Any) -> Callable[[Any], int]:
 
 
 def h100(**changes: Any) -> dict[str, Any]:
-    """What a healthy H100 answers, as nvidia-smi shows it in the recorded output; two NVLinks instead of 18."""
+    """What a healthy H100 answers, as nvidia-smi shows such a one (samples_of.py); two NVLinks instead of 18."""
     links = {(161, link): 0 for link in range(2)} | {(164, link): 26562 for link in range(2)}
     return {
-        "PciInfo": SimpleNamespace(domain=0, bus=0x53, device=0),
-        "UUID": "GPU-00000000-0000-0000-0000-000000000000",
+        "PciInfo": SimpleNamespace(domain=0, bus=0x18, device=0),
+        "UUID": "GPU-7c0ffee0-5a1e-4b2d-9c3f-0123456789ab",
         "Name": "NVIDIA H100 80GB HBM3",
-        "Serial": "1650000000001",
-        "VbiosVersion": "96.00.99.00.01",
+        "Serial": "1752025031000",
+        "VbiosVersion": "96.00.74.00.01",
         "MinorNumber": 0,
         "PersistenceMode": 1,
         "MigMode": [0, 0],

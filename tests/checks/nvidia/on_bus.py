@@ -51,7 +51,7 @@ def gpu_node(
     clock: Callable[[], float] | None = None,
 ) -> NodeView:
     """A node with GPUs at ``addresses`` (one, if none is given) whose NVML child says ``said``."""
-    put_gpus(root, *(addresses or ("0000:53:00.0",)))
+    put_gpus(root, *(addresses or ("0000:18:00.0",)))
     if isinstance(said, GpuReading):
         said = answer(said)
     answers: dict[str, Said] = dict(said) if isinstance(said, Mapping) else {CHILD: said}

@@ -1,16 +1,20 @@
-"""The recorded readings, and GPUs made for one test."""
+"""What nvidia-smi prints of three kinds of GPUs, and GPUs made for one test."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
+from tests.checks.nvidia import smi_document
 
 from muster_checks.base.counter_history import CounterSeries, History
 from muster_checks.nvidia.gpu import Gpu, GpuReading
 from muster_checks.nvidia.smi_xml import parse
 
 SAMPLES = Path(__file__).parent / "samples"
-H100, T4, LOST = ((SAMPLES / f"{name}.xml").read_bytes() for name in ("qx-h100", "qx-t4", "qx-gb200-lost"))
+H100 = smi_document.document("580.95.05", [smi_document.h100(place) for place in range(8)])
+T4 = smi_document.document("590.48.01", [smi_document.t4()])
+_SOUND, _LOST = (smi_document.gb200(place, f"00000001:{bus}:00.0") for place, bus in enumerate(("0C", "0D")))
+LOST = smi_document.document("580.95.05", [_SOUND, smi_document.lost(_LOST)])
 NVLINK_STATUS = (SAMPLES / "nvlink-h100.txt").read_bytes()
 
 

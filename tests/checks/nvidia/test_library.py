@@ -53,7 +53,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def view(root: Path, library: Path, mode: str = "sound", patience_s: float = 30.0) -> NodeView:
-    put_gpus(root, "0000:53:00.0", "0000:64:00.0")
+    put_gpus(root, "0000:18:00.0", "0000:2a:00.0")
     return NodeView(root, WithLibrary(library, mode, patience_s))
 
 
@@ -61,7 +61,7 @@ async def test_the_child_reads_a_real_library(tmp_path: Path, library: Path) -> 
     reading = await read_gpus(view(tmp_path, library))
     assert (reading.source, reading.driver_version, len(reading.gpus)) == ("nvml", "590.44.01", 2)
     sound, lost = reading.gpus
-    assert (sound.address, sound.name, sound.errors) == ("0000:53:00.0", "NVIDIA H100 80GB HBM3", {})
+    assert (sound.address, sound.name, sound.errors) == ("0000:18:00.0", "NVIDIA H100 80GB HBM3", {})
     rows = sound.remapped
     assert (rows.corrected, rows.uncorrected, rows.pending, rows.failure) == (1, 2, True, False)
     assert (sound.temperature.memory_c, sound.temperature.slowdown_t_limit_c) == (37, -2)
@@ -69,7 +69,7 @@ async def test_the_child_reads_a_real_library(tmp_path: Path, library: Path) -> 
     assert sound.nvlinks == (NvLink(link=0, active=True),)
     config = sound.config
     assert (config.inforom_valid, config.memory_allocated_mib, config.processes) == (False, 300.0, 1)
-    assert (lost.lost, lost.address) == ("GPU is lost", "0000:64:00.0")
+    assert (lost.lost, lost.address) == ("GPU is lost", "0000:2a:00.0")
 
 
 async def test_a_library_that_supports_nothing_still_gives_a_reading(tmp_path: Path, library: Path) -> None:

@@ -43,10 +43,10 @@ def read(*gpus: "dict[str, Any] | Error", driver: "str | Error" = "580.105.08") 
 
 def test_a_healthy_gpu_is_read_in_all_its_parts() -> None:
     (gpu,) = read(h100())
-    assert (gpu.address, gpu.minor, gpu.lost, gpu.errors) == ("0000:53:00.0", 0, "", {})
+    assert (gpu.address, gpu.minor, gpu.lost, gpu.errors) == ("0000:18:00.0", 0, "", {})
     assert (gpu.name, gpu.serial, gpu.memory_total_mib, gpu.mig, gpu.persistence) == (
         "NVIDIA H100 80GB HBM3",
-        "1650000000001",
+        "1752025031000",
         81559.0,
         False,
         True,
@@ -109,7 +109,7 @@ def test_a_gpu_that_is_lost_midway_keeps_its_address_and_is_asked_nothing_more()
     reading = read_all(nvml).reading
     assert reading is not None
     (gpu,) = reading.gpus
-    assert (gpu.lost, gpu.address, gpu.uuid) == ("GPU is lost", "0000:53:00.0", h100()["UUID"])
+    assert (gpu.lost, gpu.address, gpu.uuid) == ("GPU is lost", "0000:18:00.0", h100()["UUID"])
     assert nvml.calls[-1] == "EccMode"
 
 

@@ -21,7 +21,7 @@ from muster_checks.nvidia.gpu import Gpu, GpuReading, NvmlReply
 from muster_checks.nvidia.probe import HUNG_S, NVML_CHILD, SHARED_S, parse_reply, read_gpus
 from muster_checks.testing.recorded import failed, hung, node
 
-ONE = GpuReading(source="nvml", driver_version="580.105.08", gpus=(Gpu(index=0, address="0000:53:00.0"),))
+ONE = GpuReading(source="nvml", driver_version="580.105.08", gpus=(Gpu(index=0, address="0000:18:00.0"),))
 NO_LIBRARY = failure(12, "NVML Shared Library Not Found")
 
 
@@ -98,7 +98,7 @@ async def test_nvidia_smi_in_trouble_is_unknown(tmp_path: Path, smi: "bytes | Ou
 
 
 async def test_a_whole_document_beside_an_exit_code_counts(tmp_path: Path) -> None:
-    warned = failed(XML, 14, b"WARNING: infoROM is corrupted at gpu 0000:53:00.0", H100)
+    warned = failed(XML, 14, b"WARNING: infoROM is corrupted at gpu 0000:18:00.0", H100)
     reading = await read_gpus(gpu_node(tmp_path, {CHILD: NO_LIBRARY, XML: warned}))
     assert len(reading.gpus) == 8
 
@@ -140,7 +140,7 @@ async def test_a_caller_that_gives_up_does_not_end_the_reading_of_the_others(tmp
         def which(self, name: str) -> str | None:
             raise NotImplementedError
 
-    put_gpus(tmp_path, "0000:53:00.0")
+    put_gpus(tmp_path, "0000:18:00.0")
     view = NodeView(tmp_path, Slow())
     impatient, patient = (asyncio.create_task(read_gpus(view)) for _ in range(2))
     await asyncio.sleep(0)
@@ -163,7 +163,7 @@ def test_a_reading_that_died_with_its_event_loop_is_not_waited_for(tmp_path: Pat
         def which(self, name: str) -> str | None:
             raise NotImplementedError
 
-    put_gpus(tmp_path, "0000:53:00.0")
+    put_gpus(tmp_path, "0000:18:00.0")
     once = Once()
     view = NodeView(tmp_path, once)
 

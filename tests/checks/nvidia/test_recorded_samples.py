@@ -1,8 +1,9 @@
-"""Every light GPU check on the recorded documents, and on spoilt ones."""
+"""Every light GPU check on whole documents, ours and recorded ones, and on spoilt ones."""
 
 import pytest
 from tests.checks.bad_input import TEXTS, mangled
 from tests.checks.nvidia.samples_of import H100, LOST, NVLINK_STATUS, T4
+from tests.shared_data import SharedData
 
 from muster_checks.base.declaration import Check
 from muster_checks.base.execution import run_recorded
@@ -32,6 +33,26 @@ def test_healthy_nodes_pass_or_are_skipped(check: Check, sample: bytes) -> None:
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
+@pytest.mark.parametrize("name", ["qx-h100", "qx-t4"])
+def test_recorded_healthy_nodes_pass_or_are_skipped(check: Check, name: str, shared_data: SharedData) -> None:
+    result = judged(check, shared_data.read(f"nvidia-smi/{name}.xml"))
+    assert result is not None
+    assert result.verdict is (Verdict.SKIP if check is NVLINK else Verdict.PASS)
+
+
+def test_the_recorded_lost_gpu_and_the_failed_remapping_beside_it_are_found(shared_data: SharedData) -> None:
+    text = shared_data.read("nvidia-smi/qx-gb200-lost.xml")
+    found = [
+        (finding.component, finding.reason)
+        for check in (GPUCOUNT, REMAPPED)
+        if (result := judged(check, text)) is not None
+        for finding in result.findings
+        if finding.verdict is Verdict.FAIL
+    ]
+    assert found == [("gpu/0000:0b:00.0", "GpuLost"), ("gpu/0000:0a:00.0", "RowRemapFailure")]
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
 def test_a_gpu_that_passes_says_with_which_measurements(check: Check) -> None:
     result = judged(check, NVLINK_STATUS if check is NVLINK else H100)
     assert result is not None
@@ -45,7 +66,7 @@ def test_the_lost_gpu_fails_gpucount_by_its_address() -> None:
     assert result is not None
     (finding,) = (finding for finding in result.findings if finding.verdict is Verdict.FAIL)
     assert (finding.component, finding.reason, finding.fault_class) == (
-        "gpu/0000:0b:00.0",
+        "gpu/0001:0d:00.0",
         "GpuLost",
         FaultClass.REBOOT,
     )
@@ -55,14 +76,14 @@ def test_the_lost_gpu_fails_gpucount_by_its_address() -> None:
 def test_the_lost_gpu_is_unknown_to_the_other_checks(check: Check) -> None:
     result = judged(check, LOST)
     assert result is not None
-    of_lost = [finding for finding in result.findings if finding.component == "gpu/0000:0b:00.0"]
+    of_lost = [finding for finding in result.findings if finding.component == "gpu/0001:0d:00.0"]
     assert [(finding.verdict, finding.reason) for finding in of_lost] == [(Verdict.UNKNOWN, "GpuLost")]
 
 
 def test_the_failed_remapping_beside_it_is_found() -> None:
     result = judged(REMAPPED, LOST)
     assert result is not None
-    assert (result.findings[0].component, result.findings[0].reason) == ("gpu/0000:0a:00.0", "RowRemapFailure")
+    assert (result.findings[0].component, result.findings[0].reason) == ("gpu/0001:0c:00.0", "RowRemapFailure")
 
 
 def test_a_link_that_is_down_is_found_in_nvidia_smis_words() -> None:

@@ -45,7 +45,7 @@ async def test_without_nvml_a_second_command_is_asked(tmp_path: Path) -> None:
     view.history.note("nvlink", {})
     result = await run_probe(NVLINK, view, LIMITS)
     assert [(f.component, f.reason) for f in result.findings if f.verdict is Verdict.FAIL] == [
-        ("gpu/0000:64:00.0", "LinkInactive")
+        ("gpu/0000:2a:00.0", "LinkInactive")
     ]
 
 

@@ -110,7 +110,7 @@ def test_a_permanent_rule_knows_what_its_condition_is_while_all_is_well(read, cu
 
 
 def test_a_real_file_with_any_value_in_it_is_read_or_refused(samples, bench):
-    document = json.loads((samples / "npd/custom-plugin-monitor.json").read_text())
+    document = json.loads((samples / "npd/clock-plugin.json").read_text())
     bench.script("ok.sh", "exit 0")
     for rule in document["rules"]:
         rule["path"] = "./ok.sh"

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -60,6 +61,16 @@ def feed(judge: KernelLogJudge, *texts: str, uptime_s: float = 100.0) -> list[tu
 # ---- the dumps -----------------------------------------------------------------------------------------------------
 
 DUMPS = {
+    "divide_zero": ["KernelFault"],
+    "mount_blocked": ["TaskBlocked"],
+    "null_pointer": ["KernelFault"],
+    "oom_kill": ["OutOfMemory"],
+    "overlay_warning": [],
+    "read_only": ["RemountedReadOnly"],
+    "runtime_blocked": ["TaskBlocked", "RuntimeBlocked"],
+    "unregister_netdevice": ["DeviceKept"],
+}
+SHIPPED_DUMPS = {
     "au_opts_verify": [],
     "aufs_umount_hung": ["TaskHung"],
     "divide_zero": ["KernelOops"],
@@ -71,32 +82,54 @@ DUMPS = {
 }
 
 
+def judge_of_files(*files: Path) -> KernelLogJudge:
+    """A judge that knows nothing but the rules of these files."""
+    rows = [
+        row for file in files for row in to_rows(read_log_monitor(msgspec.json.decode(file.read_bytes())), file.name)
+    ]
+    return KernelLogJudge(Catalogue({}, {}, tuple(rows)), clock=lambda: START)
+
+
 @pytest.mark.parametrize("dump", DUMPS)
-def test_its_own_dumps_give_its_own_reasons(dump, dumps, samples):
-    rows = ()
-    for file in ("kernel-monitor.json", "readonly-monitor.json"):
-        rows += to_rows(read_log_monitor(msgspec.json.decode((samples / "npd" / file).read_bytes())), file)
-    judge = KernelLogJudge(Catalogue({}, {}, rows), clock=lambda: START)
+def test_a_dump_gives_the_reasons_of_its_rules(dump, dumps, samples):
+    judge = judge_of_files(samples / "npd/kernel.json", samples / "npd/read-only.json")
     signs = feed(judge, *(dumps / dump).read_text().splitlines())
     assert [reason for reason, _ in signs] == DUMPS[dump]
-    if dump == "docker_hung":
-        assert signs[1][1] == "KernelDeadlock: INFO: task docker:20744 blocked for more than 120 seconds."
+    if dump == "runtime_blocked":
+        assert signs[1][1].startswith("KernelStuck: INFO: task containerd:3187 ")
+
+
+@pytest.mark.parametrize("dump", SHIPPED_DUMPS)
+def test_its_own_dumps_give_its_own_reasons(dump, shared_data):
+    npd = shared_data.folder / "npd"
+    judge = judge_of_files(npd / "config/kernel-monitor.json", npd / "config/readonly-monitor.json")
+    signs = feed(judge, *(npd / "kernel_log_generator" / dump).read_text().splitlines())
+    assert [reason for reason, _ in signs] == SHIPPED_DUMPS[dump]
 
 
 def test_beside_the_shipped_rows_each_line_is_told_once_of_each_reason(dumps, samples):
-    judge = KernelLogJudge(load_catalogue(samples / "npd/kernel-monitor.json"), clock=lambda: START)
-    signs = feed(judge, *(dumps / "docker_hung").read_text().splitlines())
-    assert sorted(reason for reason, _ in signs) == ["DockerHung", "KernelDeadlock", "TaskHung"]
+    judge = KernelLogJudge(load_catalogue(samples / "npd/kernel.json"), clock=lambda: START)
+    signs = feed(judge, *(dumps / "runtime_blocked").read_text().splitlines())
+    assert sorted(reason for reason, _ in signs) == ["KernelDeadlock", "RuntimeBlocked", "TaskBlocked", "TaskHung"]
     signs = feed(judge, *(dumps / "oom_kill").read_text().splitlines())
-    assert [reason for reason, _ in signs] == ["OOMKilling"]
+    assert sorted(reason for reason, _ in signs) == ["OOMKilling", "OutOfMemory"]
     assert [e.count for e in judge.tick(START) if isinstance(e, Sign)] == [], "nothing was held back as a second sign"
+
+
+def test_beside_the_shipped_rows_a_rule_of_the_same_reason_is_told_once(shared_data):
+    npd = shared_data.folder / "npd"
+    judge = KernelLogJudge(load_catalogue(npd / "config/kernel-monitor.json"), clock=lambda: START)
+    signs = feed(judge, *(npd / "kernel_log_generator/docker_hung").read_text().splitlines())
+    assert sorted(reason for reason, _ in signs) == ["DockerHung", "KernelDeadlock", "TaskHung"]
+    signs = feed(judge, *(npd / "kernel_log_generator/oom_kill").read_text().splitlines())
+    assert [reason for reason, _ in signs] == ["OOMKilling"]
 
 
 def test_a_whole_folder_of_its_files_is_a_catalogue_and_what_is_for_other_logs_changes_nothing(samples):
     catalogue = load_catalogue(samples / "npd")
     added = {row.name: row.source for row in catalogue.rows if "node-problem-detector k" in row.source}
-    assert added["DockerHung"] == "node-problem-detector kernel-monitor.json"
-    assert not {"KubeletStart", "CorruptDockerImage", "DiskBadBlock"} & {row.name for row in catalogue.rows}
+    assert added["RuntimeBlocked"] == "node-problem-detector kernel.json"
+    assert not {"KubeletStarted", "LayerNotUnpacked", "SectorsUnreadable"} & {row.name for row in catalogue.rows}
 
 
 # ---- what a rule means ---------------------------------------------------------------------------------------------
@@ -377,7 +410,7 @@ def test_shipped_rows_and_files_together_stay_within_what_one_scan_can_look_for(
 
 
 def test_a_real_file_with_any_value_in_it_is_read_or_refused(samples):
-    document = msgspec.json.decode((samples / "npd/readonly-monitor.json").read_bytes())
+    document = msgspec.json.decode((samples / "npd/read-only.json").read_bytes())
     for changed in replaced(document):
         try:
             to_rows(read_log_monitor(changed), "x")

@@ -1,10 +1,35 @@
-"""The 27 files that node-problem-detector ships: each becomes a check, rules of dmesg, or is refused with a reason."""
+"""Configurations of node-problem-detector, ours and the 27 that it ships.
+
+Each becomes a check, rules of dmesg, or is refused with a reason.
+"""
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
 
 import pytest
 
 from muster_checks.plugins.folder import load_folder, read_folder
 
 CHECKS = {
+    "clock-plugin.json": "clockplugin",
+    "containerd-file.json": "containerdfilerules",
+    "containerd.json": "containerdrules",
+    "disk-file.json": "diskrules",
+    "kernel-file.json": "kernelfilerules",
+    "routes-plugin.json": "routesplugin",
+    "systemd.json": "systemdrules",
+}
+KERNEL_RULES = ("kernel.json", "read-only.json")
+REFUSED = {
+    "kubelet-health.json": '"/opt/npd/health-checker": does not exist',
+    "modules.json": "a list: ",
+    "net-stats.json": "a system-stats monitor",
+    "restarts-counter.json": '"/opt/npd/log-counter": does not exist',
+    "system-stats.json": "a system-stats monitor",
+    "windows-file.json": "a path of Windows",
+    "windows-plugin.json": "a path of Windows",
+}
+SHIPPED_CHECKS = {
     "abrt-adaptor.json": "abrtadaptor",
     "custom-plugin-monitor.json": "ntpcustompluginmonitor",
     "disk-log-message-filelog.json": "diskmonitor",
@@ -15,12 +40,12 @@ CHECKS = {
     "network-problem-monitor.json": "networkcustompluginmonitor",
     "systemd-monitor.json": "systemdmonitor",
 }
-KERNEL_RULES = ("kernel-monitor.json", "readonly-monitor.json")
+SHIPPED_KERNEL_RULES = ("kernel-monitor.json", "readonly-monitor.json")
 STATS = "a system-stats monitor"
 WINDOWS = "a path of Windows"
 LOG_COUNTER = '"/home/kubernetes/bin/log-counter": does not exist'
 HEALTH_CHECKER = '"/home/kubernetes/bin/health-checker": does not exist'
-REFUSED = {
+SHIPPED_REFUSED = {
     "docker-monitor-counter.json": LOG_COUNTER,
     "health-checker-containerd.json": HEALTH_CHECKER,
     "health-checker-docker.json": HEALTH_CHECKER,
@@ -40,51 +65,63 @@ REFUSED = {
 }
 
 
-@pytest.fixture
-def shipped(samples, tmp_path):
-    """Its layout: ``config/*.json`` with ``config/plugin/*.sh`` beside them."""
-    folder = tmp_path / "config"
+def installed(files: Path, folder: Path, executables: Collection[str]) -> Path:
+    """Its layout: ``*.json`` with ``plugin/*.sh`` beside them."""
     (folder / "plugin").mkdir(parents=True)
-    for sample in (samples / "npd").iterdir():
-        (folder / sample.name).write_bytes(sample.read_bytes())
-    for name in ("check_ntp", "iptables_mode", "network_problem", "dns_problem"):
+    for file in files.iterdir():
+        (folder / file.name).write_bytes(file.read_bytes())
+    for name in executables:
         script = folder / f"plugin/{name}.sh"
         script.write_text(f"#!/bin/sh\necho {name} is fine\n")
         script.chmod(0o755)
     return folder
 
 
+@pytest.fixture
+def config(samples, tmp_path):
+    return installed(samples / "npd", tmp_path / "config", ("check_clock", "check_routes"))
+
+
+@pytest.fixture
+def shipped(shared_data, tmp_path):
+    executables = ("check_ntp", "iptables_mode", "network_problem", "dns_problem")
+    return installed(shared_data.folder / "npd/config", tmp_path / "config", executables)
+
+
+def assert_accounted_for(
+    folder: Path, checks: Mapping[str, str], kernel_rules: Collection[str], refused: Mapping[str, str]
+) -> None:
+    broken: dict[str, str] = {}
+    found = read_folder(folder, broken)
+    names = {file.name for file in folder.glob("*.json")}
+    assert {file.removeprefix(f"{folder}/"): check.name for file, check in found.checks.items()} == checks
+    assert {row.source for row in found.kernel_rules} == {f"node-problem-detector {file}" for file in kernel_rules}
+    assert {file.removeprefix(f"{folder}/") for file in broken} == refused.keys()
+    assert refused.keys() | checks.keys() | set(kernel_rules) == names
+    for file, reason in refused.items():
+        assert reason in broken[str(folder / file)]
+
+
+def test_each_file_is_accounted_for(config):
+    assert_accounted_for(config, CHECKS, KERNEL_RULES, REFUSED)
+
+
 def test_each_shipped_file_is_accounted_for(shipped):
-    broken: dict[str, str] = {}
-    found = read_folder(shipped, broken)
-    names = {file.name for file in shipped.glob("*.json")}
-    assert len(names) == 27
-    assert {file.removeprefix(f"{shipped}/"): check.name for file, check in found.checks.items()} == CHECKS
-    assert {row.source for row in found.kernel_rules} == {f"node-problem-detector {file}" for file in KERNEL_RULES}
-    assert {file.removeprefix(f"{shipped}/") for file in broken} == REFUSED.keys()
-    assert REFUSED.keys() | CHECKS.keys() | set(KERNEL_RULES) == names
+    assert len(list(shipped.glob("*.json"))) == 27
+    assert_accounted_for(shipped, SHIPPED_CHECKS, SHIPPED_KERNEL_RULES, SHIPPED_REFUSED)
 
 
-@pytest.mark.parametrize("file", REFUSED)
-def test_what_cannot_work_here_is_refused_with_its_reason(file, shipped):
-    broken: dict[str, str] = {}
-    load_folder(shipped, broken)
-    assert REFUSED[file] in broken[str(shipped / file)]
-
-
-async def test_a_shipped_file_runs_its_own_executable(shipped, bench):
-    (check,) = [check for check in load_folder(shipped) if check.name == "ntpcustompluginmonitor"]
+async def test_a_file_runs_its_own_executable(config, bench):
+    (check,) = [check for check in load_folder(config) if check.name == "clockplugin"]
     assert check.probe is not None
     (finding,) = await check.probe(bench.node, check.parameters())
-    assert (finding.verdict, finding.reason) == ("PASS", "NTPIsDown")
-    assert (check.period_s, check.timeout_s) == (30.0, 6.0)
+    assert (finding.verdict, finding.reason) == ("PASS", "ClockOff")
+    assert (check.period_s, check.timeout_s) == (45.0, 7.0)
 
 
-def test_without_its_executables_a_file_says_where_it_looked(samples):
+def test_without_its_executables_a_file_names_the_places_where_it_looked(samples):
     broken: dict[str, str] = {}
     load_folder(samples / "npd", broken)
-    told = broken[str(samples / "npd/custom-plugin-monitor.json")]
-    assert told == (
-        f'rules[0].path: "./config/plugin/check_ntp.sh": does not exist; looked for '
-        f"{samples}/npd/config/plugin/check_ntp.sh and {samples}/config/plugin/check_ntp.sh"
-    )
+    told = broken[str(samples / "npd/clock-plugin.json")]
+    assert told.startswith('rules[0].path: "./plugin/check_clock.sh": ')
+    assert [str(place / "plugin/check_clock.sh") in told for place in (samples / "npd", samples)] == [True, True]

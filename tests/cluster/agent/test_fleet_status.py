@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cluster.agent.recorded_gpu_agent import FIRST, SECOND, TESTS, FleetAgent
+from tests.cluster.agent.recorded_gpu_agent import FIRST, SECOND, FleetAgent
 from tests.cluster.agent.test_agent_publishing import GUARD_S, HEALTHS, until
+from tests.shared_data import SharedData
 
 from muster_agent.http.access import AccessControl, AccessDenied, Caller
 from muster_kube.api.client import KubeClient
@@ -26,7 +27,6 @@ SERVICE = "autopilot-healthchecks"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 ROLES, BINDINGS = f"{RBAC}/clusterroles", f"{RBAC}/clusterrolebindings"
 SERVICES = f"/api/v1/namespaces/{NAMESPACE}/services"
-SAMPLE = TESTS / "agent/query/samples/status_pciebw.txt"
 
 
 class FleetBench:
@@ -115,9 +115,9 @@ def results(node: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
     return {each["check"]: (each["verdict"], each.get("reason", "")) for each in node["results"]}
 
 
-def test_the_pages_sample_comes_out_as_it_is_printed_there(bench: FleetBench):
+def test_the_pages_sample_comes_out_as_it_is_printed_there(bench: FleetBench, shared_data: SharedData):
     asked, other = bench.fleet({"hostname": FIRST, "hostname2": SECOND})
-    sample = comparable(SAMPLE.read_text())
+    sample = comparable(shared_data.text("autopilot/status_pciebw.txt"))
     assert comparable(asked.ask("check=pciebw")) == sample
     by_name = {"Host": f"{SERVICE}.autopilot.svc:3333"}
     assert comparable(other.ask("check=pciebw", **by_name)) == sample, "whichever agent answers"

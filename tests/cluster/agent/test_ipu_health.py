@@ -189,13 +189,13 @@ async def test_61_62_what_is_degraded_is_told_and_what_is_bad_is_kept_out_of_par
     assert not [each for each in node["spec"].get("taints", []) if each["key"].startswith("muster.dev/")]
 
     # 64: no test takes the IPUs from somebody's application
-    agent.says("links", sample("gc_links_failed_latest.json").decode().replace('"7"', '"1"').replace('"6"', '"0"'))
+    agent.says("links", sample("gc_links_failed_latest.json").decode().replace('"13"', '"1"').replace('"12"', '"0"'))
     agent.says("monitor", ATTACHED)
     code, text = agent.get("/status?check=ipulink&format=json")
     assert (code, "busy" in text) == (200, True), text
     agent.says("monitor", "")
     await host.look("ipulink")
-    assert (component(1), "IpuLinkFailed:NLC_W_0C") in await host.findings()
+    assert (component(1), "IpuLinkFailed:NLC_E_2B") in await host.findings()
 
     # never more than the share
     async def withheld() -> bool:

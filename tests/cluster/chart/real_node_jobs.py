@@ -1,4 +1,4 @@
-"""The seed's training job with an MPI program that a real node can run, and how its end is waited for."""
+"""The sample's training job with an MPI program that a real node can run, and how its end is waited for."""
 
 import time
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from muster_sandbox.realnode.node import RealNode
 
 SAMPLE = Path(__file__).parents[2] / "operator/samples/ipujob_training_single_gcd.yaml"
 LIMIT_S = 180.0  # far beyond what a slow machine takes
-CONTAINER = "resnet"  # as the sample calls it
+CONTAINER = "trainer"  # as the sample calls it
 # every rank says what its worker was given, and adds to a sum over all of them
 PROGRAM = """
 import os
@@ -26,7 +26,7 @@ print(f"rank {world.rank} of {world.size} has GCD {gcd}, log level {level}, sum 
 
 
 def training_job(namespace: str, workers: int) -> dict[str, Any]:
-    """The seed's as it stands, but for image, program and the number of workers."""
+    """The sample's as it stands, but for image, program and the number of workers."""
     body: dict[str, Any] = yaml.safe_load(SAMPLE.read_text())
     body["metadata"]["namespace"] = namespace
     spec = body["spec"]

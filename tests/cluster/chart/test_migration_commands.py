@@ -211,7 +211,7 @@ def _until_line(process: "subprocess.Popen[str]", pattern: str, desk: Desk) -> s
 
 
 def job(sample: str, image: str = MPI) -> dict[str, Any]:
-    """The guide's, of an image that is here."""
+    """The sample's, of an image that is here."""
     body: dict[str, Any] = yaml.safe_load((SAMPLES / sample).read_text())
     body["spec"]["workers"]["template"]["spec"]["containers"][0] |= {"image": image, "imagePullPolicy": "Never"}
     return body

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.cluster.chart.real_node_images import MUSTER
-from tests.cluster.chart.real_node_jobs import ended, logs, printed_by, ranks, state_of, training_job
+from tests.cluster.chart.real_node_jobs import CONTAINER, ended, logs, printed_by, ranks, state_of, training_job
 from tests.cluster.ipujob.operator_bed import SELECTOR, Bed, Job
 
 from muster_kube.api.client import KubeClient
@@ -52,14 +52,14 @@ async def submit(bed: Bed, body: dict[str, Any]) -> Job:
 async def until_completed(bed: Bed, job: Job, node: RealNode) -> None:
     launcher = names.launcher_pod(job.name)
     phase = await asyncio.to_thread(ended, node, job.namespace, launcher)
-    waited, printed = (logs(node, job.namespace, launcher, each) for each in (WAIT, "resnet"))
+    waited, printed = (logs(node, job.namespace, launcher, each) for each in (WAIT, CONTAINER))
     assert phase == "Succeeded", waited + printed + state_of(node, job.namespace)
     status = await job.until("is completed", lambda status: status["launcherStatus"] == "Completed")
     assert status["currentReplicas"] == 0
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-async def test_the_seeds_training_job_runs_to_its_end_and_gives_its_partition_back(
+async def test_the_samples_training_job_runs_to_its_end_and_gives_its_partition_back(
     real_bed: Bed, real_node: RealNode, real_namespace: str, workers: int
 ) -> None:
     """Behaviours 16 to 21, 24, 29, 34 and 37: `mpirun` reaches the workers through kubeexec and `kubectl exec`."""

@@ -128,4 +128,4 @@ def test_a_worker_that_fails_ends_the_wait_with_its_reason(real_node: RealNode, 
     launcher = names.launcher_pod(job.metadata.name)
     assert ended(real_node, real_namespace, launcher) == "Failed"
     waited = logs(real_node, real_namespace, launcher, pods.WAIT)
-    assert "worker ipujob-sample-worker-0 will not be ready: container resnet: Error: exit code 3" in waited
+    assert f"worker ipujob-sample-worker-0 will not be ready: container {CONTAINER}: Error: exit code 3" in waited

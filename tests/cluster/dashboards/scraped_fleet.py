@@ -1,12 +1,11 @@
 """Every part of Muster as a process of its own, with things going on, and a Prometheus that scrapes them.
 
-Nodes with eight GPUs, NICs and InfiniBand ports as recorded; agents, tainter, operator, V-IPU proxy and simulator, and
-a stand-in for Loki. It is the stage of the dashboards' test and of their pictures.
+Nodes with eight GPUs, NICs and InfiniBand ports as samples have them; agents, tainter, operator, V-IPU proxy and
+simulator, and a stand-in for Loki. It is the stage of the dashboards' test and of their pictures.
 """
 
 import asyncio
 import contextlib
-import shutil
 import subprocess
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
@@ -15,14 +14,15 @@ from typing import Any
 
 import yaml
 from tests.agent.kubelet_socket import Kubelet
+from tests.checks.ib.port_tree import H100_PORTS, lay_out_ports
 from tests.checks.nic.conftest import Node as Nics
+from tests.checks.nvidia.samples_of import H100, NVLINK_STATUS
 from tests.cluster.agent.node_under_test import TRAINING, NodeUnderTest
 from tests.cluster.agent.recorded_gpu_agent import FIRST, SECOND, FleetAgent
 from tests.cluster.ipujob.operator_bed import Bed, inference, training, until
 from tests.cluster.tainter.test_end_to_end import HEALTHS, Replica, Tainters
 from tests.tainter.sources.loki_stub import LokiServer, serving
 
-from muster_checks.hardware.recorded_tree import lay_out_tree
 from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import NotFound
 from muster_sandbox.controlplane.cluster import free_ports
@@ -30,9 +30,6 @@ from muster_sandbox.prometheus import Prometheus, PrometheusPrograms, scrape_con
 from muster_sandbox.simulation.agents import create_agent_pods, delete_agent_pods
 from muster_sandbox.simulation.nodes import NODES, NodeShape
 
-TESTS = Path(__file__).parents[2]
-SMI = TESTS / "checks/nvidia/samples"
-INFINIBAND = TESTS / "checks/ib/samples/sys-class-infiniband-h100.tar.xz"
 POOL_LABEL = "dashboards.test"
 JOBS = "/apis/batch/v1/namespaces/muster/jobs"
 PERIOD = "10s"
@@ -106,11 +103,8 @@ class NodeAgent:
             folder, name, kubeconfig, "127.0.0.1", FIRST if slow else SECOND, checks=checks,
             pod_resources=str(self.socket), pod_uid=f"pod-of-{name}",
         )  # fmt: skip
-        links = (SMI / "nvlink-h100.txt").read_text().replace("<inactive>", "26.562 GB/s")  # one is down there
-        (folder / "nvlink.txt").write_text(links)
-        # the two GPUs of that record are put in slots of this node
-        printed = (SMI / "qx-h100.xml").read_text().replace(":53:00.0", ":18:00.0").replace(":64:00.0", ":2A:00.0")
-        (folder / "smi.xml").write_text(printed)
+        (folder / "nvlink.txt").write_bytes(NVLINK_STATUS.replace(b"<inactive>", b"26.562 GB/s"))  # one is down there
+        (folder / "smi.xml").write_bytes(H100)
         smi = self.agent.tools / "nvidia-smi"
         smi.write_text(f'#!/bin/sh\n[ "$1" = nvlink ] && exec cat {folder}/nvlink.txt\nexec cat {folder}/smi.xml\n')
         smi.chmod(0o755)
@@ -122,15 +116,11 @@ class NodeAgent:
 
 
 def _network(root: Path) -> None:
-    """Two Ethernet ports, the second slower than its equal, and the InfiniBand ports of a recorded node."""
+    """Two Ethernet ports, the second slower than its equal, and the InfiniBand ports of a node with eight GPUs."""
     nics = Nics(root)
     nics.add("eth0")
     nics.add("eth1", speed=100000, carrier_down_count=2, rx_errors=3)
-    place = root / "sys/class/infiniband"
-    with lay_out_tree(INFINIBAND.read_bytes()) as found:
-        assert found is not None
-        [top] = found.iterdir()
-        shutil.copytree(top, place)
+    lay_out_ports(root / "sys/class/infiniband", H100_PORTS)
 
 
 @dataclass

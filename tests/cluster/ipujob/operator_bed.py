@@ -349,7 +349,7 @@ class Bed:
         return done.stdout
 
     def sample(self, name: str) -> Job:
-        """Apply one of the published YAML files as it is; its job."""
+        """Apply one of the sample files as it is; its job."""
         text = (SAMPLES / name).read_text()
         namespace = self.namespace
         self.kubectl_anywhere("apply", "-f", str(SAMPLES / name), default_namespace=namespace)

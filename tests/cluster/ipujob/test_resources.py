@@ -140,7 +140,7 @@ async def test_25_pods_go_where_their_partition_is_reached_from_and_a_conflict_i
     assert await stuck.pods() == {}
 
 
-async def test_all_published_files_apply_unchanged_and_the_nfs_ones_bring_their_claim(bed: Bed) -> None:
+async def test_all_samples_apply_unchanged_and_the_nfs_ones_bring_their_claim(bed: Bed) -> None:
     await bed.start()
     files = sorted(path.name for path in SAMPLES.glob("ipujob_*.yaml"))
     assert len(files) == 7
@@ -155,10 +155,10 @@ async def test_all_published_files_apply_unchanged_and_the_nfs_ones_bring_their_
                           if "persistentVolumeClaim" in v}  # fmt: skip
                 [main] = pod["spec"]["containers"]
                 mounts = {mount["name"]: mount["mountPath"] for mount in main["volumeMounts"]}
-                assert claims == {"mypvc": "nfs-pvc"}
-                assert mounts["mypvc"] == "/mnt/sample"
+                assert claims == {"sets": "sets"}
+                assert mounts["sets"] == "/sets"
         else:
             await job.until_running()
         await job.delete()
         await job.until_gone()
-    await bed.api.delete("/api/v1/persistentvolumes/nfs-shared-storage")
+    await bed.api.delete("/api/v1/persistentvolumes/training-sets")

@@ -47,8 +47,8 @@ OF_THE_FILES = (
     "/apis/graphcore.ai/v1alpha1/namespaces/default/ipujobs/ipujob-sample",
     "/apis/graphcore.ai/v1alpha1/namespaces/default/ipujobs/interactive-sample-job",
     "/apis/graphcore.ai/v1alpha1/namespaces/default/ipujobs/job-inference-1",
-    "/api/v1/namespaces/default/persistentvolumeclaims/nfs-pvc",
-    "/api/v1/persistentvolumes/nfs-shared-storage",
+    "/api/v1/namespaces/default/persistentvolumeclaims/sets",
+    "/api/v1/persistentvolumes/training-sets",
 )
 
 
@@ -429,7 +429,7 @@ async def test_every_published_file_applies_unchanged_and_again_changes_nothing(
         await gone(webhooks.api, path)
 
 
-async def test_server_side_apply_of_a_published_file_again_changes_nothing(
+async def test_server_side_apply_of_a_sample_again_changes_nothing(
     webhooks: Served,  # noqa: F811 - the fixture
     kubectl: Kubectl,  # noqa: F811 - the fixture
     tidied: None,

@@ -1,6 +1,7 @@
-"""Specs of IPUJobs for tests: the least one, the published ones, and any that somebody could send."""
+"""Specs of IPUJobs for tests: the least one, those of the sample files, and any that somebody could send."""
 
 import copy
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +27,10 @@ def workers(replicas: object) -> Spec:
     return {"replicas": replicas, "template": template()}
 
 
-def published() -> list[tuple[str, Spec]]:
+def samples(files: Iterable[Path] = SAMPLES) -> list[tuple[str, Spec]]:
     """The IPUJob of each file, by the file's name."""
     found = []
-    for file in SAMPLES:
+    for file in files:
         jobs = [each for each in yaml.safe_load_all(file.read_text()) if each["kind"] == "IPUJob"]
         found += [(file.name, each) for each in jobs]
     return found

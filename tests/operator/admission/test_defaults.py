@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 from hypothesis import given
-from tests.operator.admission.specs import Spec, least, published, specs, valid_specs, workers
+from tests.operator.admission.specs import Spec, least, samples, specs, valid_specs, workers
+from tests.shared_data import SharedData
 
 from muster_operator.admission.defaults import apply_defaults
 from muster_operator.admission.json_patch import make_patch
@@ -153,11 +154,25 @@ def test_11_exit_codes_come_with_their_type_only(policy: object, expected: objec
     assert apply_defaults(least(restartPolicy=policy)).spec["restartPolicy"] == expected
 
 
-@pytest.mark.parametrize(("name", "job"), published(), ids=lambda value: value if isinstance(value, str) else "")
-def test_every_published_job_is_valid_once_it_is_filled_in(name: str, job: Spec) -> None:
+@pytest.mark.parametrize(("name", "job"), samples(), ids=lambda value: value if isinstance(value, str) else "")
+def test_every_sample_is_valid_once_it_is_filled_in(name: str, job: Spec) -> None:
     spec = apply_defaults(job["spec"]).spec
     assert review_spec(job | {"spec": spec}, None, LIMITS).errors == ()
-    assert spec["ipusPerJobInstance"] in ("1", "2", "4")
+    assert spec["ipusPerJobInstance"] == {
+        "ipujob_alpha5_interactive.yaml": "2",
+        "ipujob_alpha5_nfs.yaml": "4",
+        "ipujob_alpha5_training.yaml": "4",
+        "ipujob_interactive.yaml": "2",
+    }.get(name, "1")
+
+
+def test_every_published_job_is_valid_once_it_is_filled_in(shared_data: SharedData) -> None:
+    published = samples(sorted((shared_data.folder / "ipu").glob("ipujob_*.yaml")))
+    assert len(published) == 7
+    for name, job in published:
+        spec = apply_defaults(job["spec"]).spec
+        assert review_spec(job | {"spec": spec}, None, LIMITS).errors == (), name
+        assert spec["ipusPerJobInstance"] in ("1", "2", "4")
 
 
 @given(specs)

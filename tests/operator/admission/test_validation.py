@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.operator.admission.specs import CONTAINER, Spec, least, published, specs, template, workers
+from tests.operator.admission.specs import CONTAINER, Spec, least, samples, specs, template, workers
 
 from muster_operator.admission.defaults import apply_defaults
 from muster_operator.admission.errors import ERRORS_LIMIT, SpecError, limit_errors, show_value
@@ -278,7 +278,7 @@ def test_warnings_of_what_has_no_effect() -> None:
     assert clean.startswith("spec.cleanPodPolicy All: ")
 
 
-@pytest.mark.parametrize(("name", "job"), published(), ids=lambda value: value if isinstance(value, str) else "")
+@pytest.mark.parametrize(("name", "job"), samples(), ids=lambda value: value if isinstance(value, str) else "")
 def test_the_operators_own_look_agrees_with_the_webhook(name: str, job: Spec) -> None:
     """Defaulted or not: an update may have met no webhook."""
     for spec in (job["spec"], apply_defaults(job["spec"]).spec):

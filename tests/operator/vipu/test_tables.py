@@ -1,34 +1,34 @@
-"""Tables of the `vipu` program: the public samples, and what is none."""
+"""Tables of the `vipu` program, and what is none."""
 
 import pytest
 
 from muster_operator.vipu.controller import VipuPartition
 from muster_operator.vipu.tables import TableError, parse_allocations, parse_partitions
 
-# graphcore/demo-in-a-box, jupyter-docker/README.md
+# in the form of docs.graphcore.ai, vipu-user, partitions
 PARTITIONS = """\
  Partition   | Cluster  | ILDs | GW Routing | ILD Routing | Size | GCDs | State
 ---------------------------------------------------------------------------------
- p64         | c64_1-16 | 1    | DEFAULT    | RINGSWNC    | 64   | 1    | ACTIVE
+ p64         | pod-b    | 1    | DEFAULT    | DNC         | 64   | 1    | ACTIVE
 ---------------------------------------------------------------------------------
 """
-# docs.graphcore.ai, vipu-user, allocations
+# in the form of the same pages, allocations
 ALLOCATIONS = """\
 ---------------------------------
  Allocation ID | Agents
 ---------------------------------
- alloc-1       | ag0 ag1 ag2 ag3
- alloc-2       | ag4 ag5
+ racks-a       | ag0 ag1 ag2 ag3
+ racks-b       | ag4 ag5
 ---------------------------------
 """
 HEAD, DASHES, ROW, _ = PARTITIONS.splitlines()
 
 
-def test_the_public_list_of_partitions_is_read() -> None:
+def test_a_list_of_partitions_is_read() -> None:
     assert parse_partitions(PARTITIONS) == (VipuPartition("p64", 64, 1, "ACTIVE"),)
 
 
-def test_the_public_list_of_allocations_is_read() -> None:
+def test_a_list_of_allocations_is_read() -> None:
     assert parse_allocations(ALLOCATIONS) == (frozenset(("ag0", "ag1", "ag2", "ag3")), frozenset(("ag4", "ag5")))
 
 

@@ -22,39 +22,44 @@ BUCKETS = {
 }
 
 
-def test_every_xid_of_the_source_has_a_row(samples):
-    assert sorted(read_xids()) == [int(code) for code in (samples / "xid_codes.txt").read_text().split()]
+def table(shared_data, name):
+    return list(csv.DictReader(shared_data.text(f"catalogue/{name}.csv").splitlines()))
+
+
+def test_the_tables_have_a_row_for_each_code():
     assert sorted(read_xids()) == list(range(1, 174))
-
-
-def test_every_sxid_of_the_source_has_a_row(samples):
-    assert sorted(read_sxids()) == [int(code) for code in (samples / "sxid_codes.txt").read_text().split()]
     assert len(read_sxids()) == 93
 
 
-def test_every_nvlink5_rule_of_the_source_is_there(samples, catalogue):
-    with (samples / "nvlink5_rules.csv").open(newline="") as file:
-        source = {
-            (int(r["xid"]), r["unit"].replace(" ", "_"), r["error_status_hex"], r["recovery_action"])
-            for r in csv.DictReader(file)
-        }
+def test_every_xid_of_the_source_has_a_row(shared_data):
+    assert sorted(read_xids()) == sorted(int(row["xid"]) for row in table(shared_data, "xid_table"))
+
+
+def test_every_sxid_of_the_source_has_a_row(shared_data):
+    assert sorted(read_sxids()) == sorted(int(row["sxid"]) for row in table(shared_data, "sxid_table"))
+
+
+def test_every_nvlink5_rule_of_the_source_is_there(shared_data, catalogue):
+    source = {
+        (int(r["xid"]), r["unit"].replace(" ", "_"), r["error_status_hex"], r["recovery_action"])
+        for r in table(shared_data, "xid_nvlink5_decode")
+    }
     ours = {(row.code, "/".join(row.units), row.status, row.action) for row in catalogue.nvlink5}
     for code, unit, status, action in source:
         assert (code, unit, tuple(int(s, 16) for s in status.split("/") if s), action) in ours
     assert len(catalogue.nvlink5) == 95 + 3  # three rules have a second pattern with another action
 
 
-def test_an_xid_s_verdict_follows_nvidia_s_immediate_action(samples):
+def test_an_xid_s_verdict_follows_nvidia_s_immediate_action(shared_data):
     """Test messages, unused codes and codes without an action have their own rule."""
     rows, judged = read_xids(), 0
-    with (samples / "xid_buckets.csv").open(newline="") as file:
-        for source in csv.DictReader(file):
-            row = rows[int(source["xid"])]
-            if source["description"] == "Unused":
-                assert (row.verdict, row.fault_class) == (Verdict.WARN, FaultClass.NONE)
-            elif source["bucket"] in BUCKETS and row.code not in (106, 107):
-                assert (row.verdict, row.fault_class) == BUCKETS[source["bucket"]], row.code
-                judged += 1
+    for source in table(shared_data, "xid_table"):
+        row, bucket = rows[int(source["xid"])], source["nvidia_immediate_bucket"]
+        if source["description"] == "Unused":
+            assert (row.verdict, row.fault_class) == (Verdict.WARN, FaultClass.NONE)
+        elif bucket in BUCKETS and row.code not in (106, 107):
+            assert (row.verdict, row.fault_class) == BUCKETS[bucket], row.code
+            judged += 1
     assert judged == 87  # counted by hand from the lists of codes in each action
 
 

@@ -1,4 +1,4 @@
-"""Every recorded line gets the verdict its record expects, or a listed one with its reason."""
+"""Dumps and logs, ours and recorded ones; a recorded line gets the verdict its record expects, or a listed one."""
 
 import json
 from pathlib import Path
@@ -7,13 +7,14 @@ import pytest
 import yaml
 
 SAMPLES = Path(__file__).parents[1] / "samples"
-FILES = ("gpufallen_gpufallen_handler", "nicdriver_bdf", "nicdriver_handler", "sxid_sxid_handler")
-XID_FILES = ("xid_parser_csv", "xid_xid_handler")
-RECORDS = [
-    pytest.param(name + ".jsonl", json.loads(text), id=f"{name}-{number}")
-    for name in FILES + XID_FILES
-    for number, text in enumerate((SAMPLES / f"{name}.jsonl").read_text().splitlines())
-]
+FILES = (
+    "gpufallen_gpufallen_handler.jsonl",
+    "nicdriver_bdf.jsonl",
+    "nicdriver_handler.jsonl",
+    "sxid_sxid_handler.jsonl",
+    "xid_parser_csv.jsonl",
+    "xid_xid_handler.jsonl",
+)
 DIFFERENCES = yaml.safe_load((SAMPLES / "differences.yaml").read_text())
 _ACTIONS = {
     "pb.RecommendedAction_NONE": ("WARN", None),
@@ -56,56 +57,89 @@ def _expectation(file, record):
     return None, None, ()
 
 
-@pytest.mark.parametrize(("file", "record"), RECORDS)
-def test_a_recorded_line_is_judged_as_its_record_expects(file, record, bench, summarize):
-    signs = summarize(bench.feed(record["line"]))
-    verdict, asks, names = _expectation(file, record)
-    as_expected = (
-        not signs
-        if verdict is None
-        else [s[2] for s in signs] == [verdict]
-        and (asks is None or signs[0][3] == asks)
-        and all(any(name in part for part in signs[0][:2]) for name in names)
-    )
-    difference = DIFFERENCES.get(file, {}).get(record["name"])
-    if difference is None:
-        assert as_expected, signs
-    else:
-        assert not as_expected, "the difference is gone: take it off the list"
-        assert [list(sign) for sign in signs] == difference["ours"]
+@pytest.mark.parametrize("file", FILES)
+def test_a_recorded_line_is_judged_as_its_record_expects(file, new_bench, summarize, shared_data):
+    records = [json.loads(text) for text in shared_data.text(f"kernel-lines/{file}").splitlines()]
+    assert records
+    differences = DIFFERENCES.get(file, {})
+    assert differences.keys() <= {record["name"] for record in records}
+    for record in records:
+        signs = summarize(new_bench().feed(record["line"]))
+        verdict, asks, names = _expectation(file, record)
+        as_expected = (
+            not signs
+            if verdict is None
+            else [s[2] for s in signs] == [verdict]
+            and (asks is None or signs[0][3] == asks)
+            and all(any(name in part for part in signs[0][:2]) for name in names)
+        )
+        difference = differences.get(record["name"])
+        if difference is None:
+            assert as_expected, (record["name"], signs)
+        else:
+            assert not as_expected, f"{record['name']}: the difference is gone: take it off the list"
+            assert [list(sign) for sign in signs] == difference["ours"], record["name"]
 
 
-def test_every_listed_difference_has_its_record_and_its_reason():
-    names = {(param.values[0], param.values[1]["name"]) for param in RECORDS}
-    for file, listed in DIFFERENCES.items():
-        for name, difference in listed.items():
-            assert (file, name) in names
-            assert difference["why"]
+def test_every_listed_difference_has_its_reason():
+    assert DIFFERENCES.keys() <= set(FILES)
+    assert all(difference["why"] for listed in DIFFERENCES.values() for difference in listed.values())
 
 
+OOPS = ("host", "KernelOops", "WARN", "reboot")
+OOM = ("host", "OOMKilling", "WARN", "restart-app")
+HUNG = ("host", "TaskHung", "WARN", "")
+DEADLOCK = ("host", "KernelDeadlock", "FAIL", "reboot")
+UNREGISTERED = ("host", "UnregisterNetDevice", "WARN", "reboot")
 DUMPS = {
+    "divide_zero": [OOPS],
+    "mount_blocked": [HUNG],
+    "null_pointer": [OOPS],
+    "oom_kill": [OOM],
+    "overlay_warning": [],
+    "read_only": [("disk/nvme1n1p3", "FilesystemReadOnly", "FAIL", "reboot")],
+    "runtime_blocked": [HUNG, DEADLOCK],
+    "unregister_netdevice": [UNREGISTERED],
+}
+RECORDED_DUMPS = {
     "au_opts_verify": [],
-    "aufs_umount_hung": [("host", "TaskHung", "WARN", "")],
-    "divide_zero": [("host", "KernelOops", "WARN", "reboot")],
-    "docker_hung": [("host", "TaskHung", "WARN", ""), ("host", "KernelDeadlock", "FAIL", "reboot")],
-    "null_pointer": [("host", "KernelOops", "WARN", "reboot")],
-    "oom_kill": [("host", "OOMKilling", "WARN", "restart-app")],
+    "aufs_umount_hung": [HUNG],
+    "divide_zero": [OOPS],
+    "docker_hung": [HUNG, DEADLOCK],
+    "null_pointer": [OOPS],
+    "oom_kill": [OOM],
     "readonly_filesystem": [("disk/sda1", "FilesystemReadOnly", "FAIL", "reboot")],
-    "unregister_netdevice": [("host", "UnregisterNetDevice", "WARN", "reboot")],
+    "unregister_netdevice": [UNREGISTERED],
 }
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in (SAMPLES / "dumps").iterdir()))
 @pytest.mark.parametrize("in_one", [True, False], ids=["one record", "line by line"])
-def test_a_kernel_dump_gives_what_node_problem_detector_expects_of_it(name, in_one, bench, summarize):
-    text = (SAMPLES / "dumps" / name).read_text()
-    events = [event for piece in ([text] if in_one else text.splitlines()) for event in bench.feed(piece)]
-    assert summarize(events) == DUMPS[name]
+def test_a_kernel_dump_gives_its_signs(name, in_one, bench, summarize):
+    assert summarize(events_of((SAMPLES / "dumps" / name).read_text(), in_one, bench)) == DUMPS[name]
+
+
+@pytest.mark.parametrize("name", RECORDED_DUMPS)
+@pytest.mark.parametrize("in_one", [True, False], ids=["one record", "line by line"])
+def test_a_recorded_dump_gives_what_node_problem_detector_expects_of_it(name, in_one, bench, summarize, shared_data):
+    text = shared_data.text(f"npd/kernel_log_generator/{name}")
+    assert summarize(events_of(text, in_one, bench)) == RECORDED_DUMPS[name]
+
+
+def events_of(text, in_one, bench):
+    return [event for piece in ([text] if in_one else text.splitlines()) for event in bench.feed(piece)]
 
 
 def test_a_healthy_node_s_log_is_of_no_interest(bench):
-    records = (SAMPLES / "kmsg.1.log").read_bytes().splitlines()
-    texts = [record.split(b";", 1)[1] for record in records]
+    assert_of_no_interest((SAMPLES / "kmsg.log").read_bytes(), bench)
+
+
+def test_the_recorded_log_of_a_healthy_node_is_of_no_interest(bench, shared_data):
+    assert_of_no_interest(shared_data.read("kernel-lines/kmsg.1.log"), bench)
+
+
+def assert_of_no_interest(log, bench):
+    texts = [record.split(b";", 1)[1] for record in log.splitlines()]
     assert len(texts) > 40
     assert [text for text in texts if bench.judge.interesting(text)] == []
     assert [event for text in texts for event in bench.feed(text.decode())] == []

@@ -12,7 +12,7 @@ from muster_checks.dmesg.sources.kmsg import KmsgPlace, KmsgSource, unescape
 from muster_checks.dmesg.sources.source import LINES_PER_TURN, Batch
 from muster_checks.dmesg.sources.timeline import KernelClocks, Timeline
 
-SAMPLE = Path(__file__).parents[1] / "samples/kmsg.1.log"
+SAMPLE = Path(__file__).parents[1] / "samples/kmsg.log"
 
 
 def read_all(source: KmsgSource) -> Batch:
@@ -32,23 +32,23 @@ def texts(batch: Batch) -> list[str]:
     return [line.text for line in batch.lines]
 
 
-def test_recorded_records_come_out_whole(ring: Any, kmsg: Any) -> None:
+def test_records_come_out_whole(ring: Any, kmsg: Any) -> None:
     raw = SAMPLE.read_bytes().splitlines(keepends=True)
     for record in raw:
         ring.put(record)
     batch = read_all(kmsg(ring))
-    assert len(batch.lines) == len(raw) == 47
+    assert len(batch.lines) == len(raw) == 43
     assert batch.gaps == []
     first = batch.lines[0]
     assert (first.text, first.seq, first.level, first.facility, first.origin) == (
-        "nvidia-nvswitch2: open (major=510)",
-        3964,
+        "nvidia-nvswitch0: open (major=505)",
+        1187,
         6,
         0,
         Origin.KERNEL,
     )
-    assert first.uptime_s == pytest.approx(206.764307)
-    assert first.stamp == "[  206.764307]"
+    assert first.uptime_s == pytest.approx(41.018224)
+    assert first.stamp == "[   41.018224]"
 
 
 def test_priority_is_level_and_facility(ring: Any, kmsg: Any) -> None:
