@@ -8,7 +8,7 @@ import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.checks.recorded import lay_out
+from muster_checks.testing.recorded import lay_out
 
 COUNTERS = (
     "VL15_dropped",
