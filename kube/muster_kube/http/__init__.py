@@ -1,1 +1,1 @@
-"""What the parts share that serve HTTP: a FastAPI application that says what is wrong, and its documentation offline."""
+"""What the parts that serve HTTP share: a FastAPI application, its refusals, and its documentation offline."""

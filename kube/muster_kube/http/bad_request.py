@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, get_args
 
 from fastapi import Request
-from fastapi.dependencies.utils import get_flat_params
+from fastapi.dependencies.models import Dependant
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
@@ -46,11 +46,15 @@ def query_names(request: Request) -> list[str]:
     route = request.scope.get("route")
     if not isinstance(route, APIRoute):
         return []
-    return [
-        field.alias
-        for field in get_flat_params(route.dependant)
-        if getattr(field.field_info, "in_", None) is not None and field.field_info.in_.value == "query"
-    ]
+    return list(_query_names(route.dependant))
+
+
+def _query_names(dependant: Dependant) -> Iterator[str]:
+    for field in dependant.query_params:
+        model = _model(field.field_info.annotation)
+        yield from _names(model) if model is not None else [field.alias]
+    for each in dependant.dependencies:
+        yield from _query_names(each)
 
 
 def explain_invalid(error: RequestValidationError, request: Request) -> str:
@@ -70,7 +74,10 @@ def _lines(errors: Sequence[Mapping[str, Any]], request: Request) -> Iterator[st
         if source == "body":
             where = ["body", *where]
         allowed = _allowed(source, place[:-1], request) if each["type"] == "extra_forbidden" else []
-        yield error_line(".".join(where), each["type"], each["input"], each["msg"], allowed)
+        found = each["input"]
+        if source == "query" and isinstance(found, list) and len(found) == 1:
+            found = found[0]  # of a parameter that could be given more than once
+        yield error_line(".".join(where), each["type"], found, each["msg"], allowed)
 
 
 def _allowed(source: str, place: Sequence[str | int], request: Request) -> list[str]:
@@ -84,7 +91,11 @@ def _allowed(source: str, place: Sequence[str | int], request: Request) -> list[
         if model is not None and isinstance(part, str):
             names = {each.alias or name: each.annotation for name, each in model.model_fields.items()}
             model = _model(names.get(part))
-    return [each.alias or name for name, each in model.model_fields.items()] if model is not None else []
+    return _names(model) if model is not None else []
+
+
+def _names(model: type[BaseModel]) -> list[str]:
+    return [each.alias or name for name, each in model.model_fields.items()]
 
 
 def _model(annotation: Any) -> type[BaseModel] | None:

@@ -27,6 +27,6 @@ def described(description: str, content: Mapping[str, Any] = TEXT) -> dict[str, 
     return {"description": description, "content": dict(content)}
 
 
-def struct(kind: type[msgspec.Struct]) -> dict[str, Any]:
+def struct(kind: type) -> dict[str, Any]:
     """For ``content``: a type that the service knows (Service.structs)."""
     return {"schema": {"$ref": SCHEMAS.format(name=kind.__name__)}}

@@ -4,6 +4,7 @@ Import it only where HTTP is served: it loads FastAPI.
 """
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
@@ -27,7 +28,7 @@ class Service(FastAPI):
     """title, version, description: of its OpenAPI document.
 
     refuse:   makes the answer to a request that is wrong, of status, message and headers
-    structs:  msgspec types that its routes name in their ``responses`` (muster_kube.http.responses.struct)
+    structs:  types (msgspec's, dataclasses, TypedDicts) that its routes name in their ``responses`` (responses.struct)
     complete: adds to the OpenAPI document, before it is served, what is known only then
     body_limit, body_s: of each request, in bytes (else 413) and in seconds from its first line (else 408)
     responses: of every route, beside its own
@@ -40,7 +41,7 @@ class Service(FastAPI):
         *,
         description: str = "",
         refuse: Refuse = refuse_in_text,
-        structs: Sequence[type[msgspec.Struct]] = (),
+        structs: Sequence[type] = (),
         complete: Complete | None = None,
         body_limit: int | None = None,
         body_s: float | None = None,
@@ -55,14 +56,14 @@ class Service(FastAPI):
             redoc_url=None,
             telemetry=_NO_TELEMETRY,
             strict_content_type=False,
-            max_body_size=body_limit,
             responses=dict(responses or {}),
         )
         self._refuse = refuse
-        self._structs = tuple(structs)
+        self.structs = list(structs)
         self._complete = complete
+        self._body_limit = body_limit
         self._body_s = body_s
-        self.add_exception_handler(StarletteHTTPException, self._http_error)
+        self.add_exception_handler(StarletteHTTPException, self.http_error)
         self.add_exception_handler(RequestValidationError, self._invalid)
         self.add_exception_handler(BadRequest, self._bad_request)
         self.get("/openapi.json", include_in_schema=False)(self._document)
@@ -80,8 +81,8 @@ class Service(FastAPI):
             method = "GET" if scope["method"] == "HEAD" else scope["method"]
             headers = [(name, value) for name, value in scope["headers"] if name != b"content-type"]
             scope = {**scope, "method": method, "headers": headers}
-            if self._body_s is not None:
-                receive = _in_time(receive, self._body_s)
+            if self._body_limit is not None or self._body_s is not None:
+                receive = _bounded(receive, self._body_limit or sys.maxsize, self._body_s)
         await super().__call__(scope, receive, send)
 
     def openapi(self) -> dict[str, Any]:
@@ -96,7 +97,7 @@ class Service(FastAPI):
         schemas: dict[str, Any] = document.setdefault("components", {}).setdefault("schemas", {})
         for name in ("HTTPValidationError", "ValidationError"):
             schemas.pop(name, None)
-        schemas.update(msgspec.json.schema_components(self._structs, ref_template=SCHEMAS)[1])
+        schemas.update(msgspec.json.schema_components(self.structs, ref_template=SCHEMAS)[1])
         return document
 
     async def _document(self) -> Response:
@@ -118,12 +119,10 @@ class Service(FastAPI):
             raise HTTPException(404, f"{name[:80]!r}: expected {', '.join(ASSETS)}")
         return answer
 
-    async def _http_error(self, request: Request, error: Exception) -> Response:
+    async def http_error(self, _: Request, error: Exception) -> Response:
+        """What Starlette and FastAPI refuse by themselves."""
         assert isinstance(error, StarletteHTTPException)  # noqa: S101 - registered for it
-        message = error.detail
-        if error.status_code == 413:
-            message = f"body: more than {self.max_body_size} bytes"
-        return self._refuse(error.status_code, message, error.headers or {})
+        return self._refuse(error.status_code, error.detail, error.headers or {})
 
     async def _invalid(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for it
@@ -133,13 +132,15 @@ class Service(FastAPI):
         return self._refuse(400, str(error), {})
 
 
-def _in_time(receive: Receive, seconds: float) -> Receive:
-    """``receive``, until the body is here in whole; raises HTTPException (408) once ``seconds`` are over."""
-    ends = asyncio.get_running_loop().time() + seconds
+def _bounded(receive: Receive, limit: int, seconds: float | None) -> Receive:
+    """``receive``, for a body of at most ``limit`` bytes that is here in whole after ``seconds`` (None: however late).
+    Raises HTTPException (413, 408). FastAPI's own max_body_size answers in words of its own."""
+    ends = None if seconds is None else asyncio.get_running_loop().time() + seconds
+    left = limit
     whole = False
 
     async def bounded() -> Message:
-        nonlocal whole
+        nonlocal left, whole
         if whole:
             return await receive()
         try:
@@ -147,6 +148,9 @@ def _in_time(receive: Receive, seconds: float) -> Receive:
                 message = await receive()
         except TimeoutError:
             raise HTTPException(408, f"body: not here within {seconds:g} s") from None
+        left -= len(message.get("body", b""))
+        if left < 0:
+            raise HTTPException(413, f"body: more than {limit} bytes")
         whole = message["type"] != "http.request" or not message.get("more_body", False)
         return message
 

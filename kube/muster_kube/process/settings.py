@@ -59,12 +59,11 @@ def load_settings(
 
 def explain(error: ValidationError, place: str, model: type[BaseModel]) -> list[str]:
     """One line for each error in a ``model`` that stands at ``place``: where, value, what is allowed."""
-    return [
-        error_line(
-            ".".join([place, *map(str, item["loc"])]).strip("."), item["type"], item["input"], item["msg"], _names(model)
-        )
-        for item in error.errors(include_url=False, include_context=False)
-    ]
+    lines = []
+    for item in error.errors(include_url=False, include_context=False):
+        where = ".".join([place, *map(str, item["loc"])]).strip(".")
+        lines.append(error_line(where, item["type"], item["input"], item["msg"], _names(model)))
+    return lines
 
 
 def explain_briefly(error: ValidationError, place: str, model: type[BaseModel], *, limit: int = 5) -> str:

@@ -32,6 +32,12 @@ class Order(BaseModel):
     note: str = ""
 
 
+class Choice(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    page: int = Field(1, ge=1)
+    sizes: list[int] = Field([])
+
+
 class Bill(msgspec.Struct, frozen=True):
     total: int
 
@@ -42,6 +48,10 @@ def make_service(**options: object) -> Service:
     @service.get("/stock", dependencies=[Depends(check_query)], response_class=PlainTextResponse)
     async def stock(size: Annotated[int, Query(ge=1, le=8)] = 1, colour: str = "red") -> str:
         return f"{size} {colour}\n"
+
+    @service.get("/orders", dependencies=[Depends(check_query)], response_class=PlainTextResponse)
+    async def orders(choice: Annotated[Choice, Query()]) -> str:
+        return f"{choice.page}\n"
 
     @service.post("/orders", responses={200: described("the bill", {"application/json": struct(Bill)})})
     async def order(order: Order) -> Response:
@@ -72,6 +82,14 @@ async def test_a_wrong_query_is_answered_with_what_is_allowed(shop: httpx2.Async
     assert answer.status_code == 400
     assert answer.headers["content-type"].startswith("text/plain")
     assert all(token in answer.text for token in tokens), answer.text
+
+
+async def test_a_query_that_is_a_model_is_held_to_it(shop: httpx2.AsyncClient):
+    assert (await shop.get("/orders?page=2&sizes=3")).text == "2\n"
+    for query, tokens in (("page=0", ["page: '0'"]), ("pages=1", ["'pages'", "page, sizes"]), ("sizes=x", ["'x'"])):
+        answer = await shop.get(f"/orders?{query}")
+        assert answer.status_code == 400
+        assert all(token in answer.text for token in tokens), answer.text
 
 
 @pytest.mark.parametrize(
@@ -137,7 +155,7 @@ async def test_other_paths_and_methods_are_refused_in_text(shop: httpx2.AsyncCli
 async def test_head_is_answered_as_get_is(shop: httpx2.AsyncClient):
     assert (await shop.head("/stock")).status_code == 200
     assert (await shop.head("/stock?size=9")).status_code == 400
-    assert (await shop.head("/orders")).status_code == 405
+    assert (await shop.head("/nowhere")).status_code == 404
 
 
 async def test_a_part_refuses_in_its_own_form():
