@@ -11,9 +11,7 @@ import reference
 import yaml
 from starlette.routing import BaseRoute, Route
 
-from muster_agent.fleet import iperf_routes
-from muster_agent.http.openapi import openapi_document
-from muster_agent.query.status_query import OWN
+from muster_agent.http.routes import make_app as agent_app
 from muster_kube.nodehealth import AgentIdentity
 from muster_operator import app as operator
 from muster_operator import metrics_server
@@ -33,10 +31,8 @@ TABLE = ["| request | answers |", "|---|---|"]
 
 def text() -> str:
     nothing: Any = MagicMock()  # routes are made without what they answer from
-    described = openapi_document(SimpleNamespace(node="NODE", identity=AgentIdentity(), checks={}), set())  # type: ignore[arg-type]
-    served = [
-        f"| `GET {path}` | {reference.cell(each['get']['summary'])} |" for path, each in described["paths"].items()
-    ]
+    agent: Any = SimpleNamespace(node="NODE", identity=AgentIdentity(), checks={})
+    described = agent_app(agent, nothing).openapi()
     parts = (
         ("muster tainter, port 3334", tainter.make_app(*5 * [nothing], page_routes(*3 * [nothing])).routes),
         ("muster operator, port 8081", operator.health_app(nothing).routes),
@@ -45,14 +41,22 @@ def text() -> str:
         ("muster vipu-sim, port 8090", simulator.make_app(nothing).routes),
     )
     lines = ["# HTTP interfaces, and the NodeHealth object", "", reference.NOTE, "", *INTRODUCTION.splitlines(), ""]
-    lines += ["## muster agent, port 3333", "", *TABLE, *served, *_requests(iperf_routes.routes(nothing)), ""]
+    lines += ["## muster agent, port 3333", "", *TABLE, *_operations(described), ""]
     lines += ["### Parameters of /status", "", "| parameter | meaning |", "|---|---|"]
-    lines += [*(f"| `{name}` | {reference.cell(meaning)} |" for name, meaning in OWN.items()), ""]
+    for each in described["paths"]["/status"]["get"]["parameters"]:
+        lines.append(f"| `{each['name']}` | {reference.cell(each['description'])} |")
+    lines.append("")
     for name, schema in described["components"]["schemas"].items():
         lines += _answer(name, schema)
     for title, routes in parts:
         lines += [f"## {title}", "", *TABLE, *_requests(routes), ""]
     return "\n".join([*lines, *_node_health()])
+
+
+def _operations(document: Mapping[str, Any]) -> Iterator[str]:
+    for path, operations in document["paths"].items():
+        for method, each in operations.items():
+            yield f"| `{method.upper()} {path}` | {reference.cell(each['description'])} |"
 
 
 def _requests(routes: Iterable[BaseRoute]) -> Iterator[str]:
@@ -77,7 +81,7 @@ def _answer(name: str, schema: Mapping[str, Any]) -> list[str]:
 def _kind(schema: Mapping[str, Any]) -> str:
     if "$ref" in schema:
         return str(schema["$ref"]).rpartition("/")[2]
-    if "anyOf" in schema:
+    if "anyOf" in schema and "type" not in schema:
         return " or ".join(_kind(each) for each in schema["anyOf"])
     if "enum" in schema:
         return ", ".join(map(str, schema["enum"]))

@@ -42,7 +42,7 @@ BESIDE = (
     "docs/**/*.png",
     "docs/**/*.svg",
     "LICENSE",
-    "agent/muster_agent/query/schema.py",
+    "agent/muster_agent/query/node_answer.py",
     "helm/muster/files/policy.yaml",
 )
 SETTINGS = {

@@ -36,9 +36,6 @@ def main(arguments: argparse.Namespace) -> int:
 
         import asyncio
 
-        from muster_agent.process import lean_imports
-
-        lean_imports.load_lean()
         from muster_agent import app
         from muster_agent.idle.pod_resources import PodResources
         from muster_agent.process import privileges

@@ -27,7 +27,7 @@ NODE = "idle-0"
 SCRAPE_S = 15.0  # Prometheus' usual rhythm in a cluster is 15 to 60 s
 SETTLE_S = 60.0  # after the first pass of all checks: what a start costs is not idleness, nor what it then gives back
 ACCOUNT = f"system:serviceaccount:{NAMESPACE}:{AGENT}"
-RSS_BOUND_MB, CPU_BOUND_PERCENT = 55.0, 0.5
+RSS_BOUND_MB, CPU_BOUND_PERCENT = 70.0, 0.5
 
 
 @dataclass

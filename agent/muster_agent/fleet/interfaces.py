@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from ipaddress import IPv4Interface, IPv6Interface, ip_interface
+from typing import Annotated
 
 import msgspec
 
@@ -23,6 +24,10 @@ OVERLAYS = frozenset(
     | {"vrf", "vti", "vxlan", "wireguard"}
 )
 
+# Linux allows neither a slash nor a space nor more than 15 characters; a per cent sign would end the address before it.
+# Written so that it means the same to pydantic, msgspec and OpenAPI
+DEVICE = r"^[^/%\u0000-\u0020\u007f-\u00a0]{1,15}$"
+
 Address = IPv4Interface | IPv6Interface
 
 
@@ -30,7 +35,7 @@ class NodeInterface(msgspec.Struct, frozen=True, rename="camel"):
     """nic: as findings name it (``mlx5_0``); gbit_per_s: of the hardware behind it, None where that is not known;
     addresses: with their networks' length (``10.0.0.1/24``). Raises ValueError for what is no address."""
 
-    name: str
+    name: Annotated[str, msgspec.Meta(pattern=rf"{DEVICE.removesuffix('$')}\Z")]  # Python's $ allows a line end
     nic: str = ""
     gbit_per_s: float | None = None
     addresses: tuple[str, ...] = ()

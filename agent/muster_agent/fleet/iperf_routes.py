@@ -11,13 +11,11 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from functools import partial
-from ipaddress import ip_address
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
-from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Route
+from fastapi import APIRouter, HTTPException, Request
+from fastapi.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from muster_agent.checks.run_admission import NodeBusy
@@ -40,12 +38,13 @@ from muster_checks.base.vocabulary import Result, Verdict, shorten
 from muster_checks.iperf import IperfParameters
 from muster_checks.iperf.probe import run_client
 from muster_checks.iperf.server import is_listening, run_server
+from muster_kube.http.responses import StructResponse, described, struct
 
 if TYPE_CHECKING:
     from muster_agent.node_agent import Agent
 
 NAME = "iperf"
-BODY_LIMIT = 8 << 10  # bytes; 64 tests are 6 KB
+IPERF_STRUCTS = (InterfaceList, IperfServers, IperfOutcomes)
 TURN_S = 10.0  # to find out whether the node is idle; nobody's heavy check is waited for
 # between two tests iperf3's server ends the first one and opens its port anew: who comes in that moment is sent away
 NOT_YET = ("Connection reset", "Connection refused", "busy running a test")
@@ -53,69 +52,56 @@ TRIES = 3
 AGAIN_S = 0.5
 BEAT_S = 5.0  # a line now and then: a caller that has vanished is noticed by what it does not acknowledge
 
-Asked = TypeVar("Asked", bound=msgspec.Struct)
 Done = TypeVar("Done")
-
-
-class _Refused(Exception):
-    """``status``: for HTTP."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-
-    def response(self) -> Response:
-        return PlainTextResponse(f"{self}\n", self.status)
 
 
 class _Gone(Exception):
     """The caller has hung up."""
 
 
-def routes(agent: "Agent") -> list[Route]:
-    """Whole paths; whoever mounts them lets only agents, and people with as many rights, come here."""
+def iperf_router(agent: "Agent") -> APIRouter:
+    """Whoever includes it lets only agents, and people with as many rights, come here."""
+    router = APIRouter(
+        prefix="/iperf",
+        responses={
+            401: described("who asks has no token"),
+            403: described("who asks has no right to it"),
+            409: described("the node is busy"),
+            413: described("the body is too long"),
+            503: described("what keeps this node from it"),
+        },
+    )
 
-    async def interfaces(request: Request) -> Response:
+    @router.post("/interfaces", responses={200: described("as asked for", {"application/json": struct(InterfaceList)})})
+    async def interfaces(asked: InterfacesRequest) -> Response:
         """For agents: interfaces of a plane, with their addresses."""
         try:
-            asked = await _read(request, InterfacesRequest)
             found = InterfaceList(tuple(await read_interfaces(agent.local.view, asked.plane)))
-        except _Refused as refused:
-            return refused.response()
         except NotHere as error:
             found = InterfaceList(skipped=error.reason, why=error.message)
         except CannotTell as error:
-            return PlainTextResponse(f"{error.message}\n", 503)
-        return _json(found)
+            raise HTTPException(503, error.message) from None
+        return StructResponse(found)
 
-    async def servers(request: Request) -> Response:
+    @router.post(
+        "/servers",
+        response_class=Response,
+        responses={200: described("lines, and empty ones meanwhile", {"application/jsonl": struct(IperfServers)})},
+    )
+    async def servers(asked: ServersRequest) -> Response:
         """For agents: iperf3 servers, as long as the answer is read."""
-        try:
-            asked = await _read(request, ServersRequest)
-            for place in asked.servers:
-                _check_address(place.address)
-        except _Refused as refused:
-            return refused.response()
         return _ServersResponse(agent, asked)
 
-    async def client(request: Request) -> Response:
+    @router.post("/client", responses={200: described("as measured", {"application/json": struct(IperfOutcomes)})})
+    async def client(request: Request, asked: ClientRequest) -> Response:
         """For agents: iperf3 clients against those; tells the rates."""
         try:
-            asked = await _read(request, ClientRequest)
-            for test in asked.tests:
-                _check_address(test.address, test.server)
             work = partial(_run_tests, agent, asked)
-            return _json(await _run_in_turn(agent, work, request.receive, force=asked.force))
-        except _Refused as refused:
-            return refused.response()
+            return StructResponse(await _run_in_turn(agent, work, request.receive, force=asked.force))
         except _Gone:
             return Response(status_code=499)  # nobody reads it
 
-    return [
-        Route("/iperf/interfaces", interfaces, methods=["POST"]),
-        Route("/iperf/servers", servers, methods=["POST"]),
-        Route("/iperf/client", client, methods=["POST"]),
-    ]
+    return router
 
 
 class _ServersResponse(Response):
@@ -127,26 +113,25 @@ class _ServersResponse(Response):
         self._request = asked
         self._started = False
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, _: Scope, receive: Receive, send: Send) -> None:
         try:
             await _run_in_turn(self._agent, partial(self._serve, send), receive, force=self._request.force)
             error = f"over after {self._request.seconds:g} s"
         except _Gone:
             return
-        except _Refused as refused:
+        except HTTPException as refused:
             if not self._started:
-                await refused.response()(scope, receive, send)
-                return
-            error = str(refused)
+                raise
+            error = refused.detail
         await self._send_line(send, IperfServers(error=error), more=False)
 
     async def _serve(self, send: Send) -> None:
-        """Until the time is over or this is cancelled. Raises _Refused."""
+        """Until the time is over or this is cancelled. Raises HTTPException."""
         async with AsyncExitStack() as running:
             try:
                 found = [await self._start(running, place) for place in self._request.servers]
             except CannotTell as error:
-                raise _Refused(503, error.message) from None
+                raise HTTPException(503, error.message) from None
             await self._send_line(send, IperfServers(tuple(found)))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._request.seconds):
@@ -220,10 +205,10 @@ async def _run_test(agent: "Agent", asked: ClientRequest, number: int, *, revers
 
 
 async def _run_in_turn(agent: "Agent", work: Callable[[], Awaitable[Done]], receive: Receive, *, force: bool) -> Done:
-    """``work`` while this node's turn is ours and the caller is there. Raises _Refused or _Gone, also in the middle;
-    ``work`` has then ended."""
+    """``work`` while this node's turn is ours and the caller is there. Raises HTTPException or _Gone, also in the
+    middle; ``work`` has then ended."""
     if agent.queue.running_heavy:
-        raise _Refused(409, f"busy: the check {agent.queue.running_heavy} runs here")
+        raise HTTPException(409, f"busy: the check {agent.queue.running_heavy} runs here")
     begun = asyncio.Event()
     done: list[Done] = []
 
@@ -238,7 +223,7 @@ async def _run_in_turn(agent: "Agent", work: Callable[[], Awaitable[Done]], rece
     try:
         await asyncio.wait([running, gone, beginning], timeout=TURN_S, return_when=asyncio.FIRST_COMPLETED)
         if not (begun.is_set() or running.done() or gone.done()):
-            raise _Refused(
+            raise HTTPException(
                 409, f"busy: no turn within {TURN_S:g} s ({agent.queue.running_heavy or 'another heavy check'})"
             )
         await asyncio.wait([running, gone], return_when=asyncio.FIRST_COMPLETED)
@@ -247,7 +232,7 @@ async def _run_in_turn(agent: "Agent", work: Callable[[], Awaitable[Done]], rece
         try:
             running.result()
         except NodeBusy as busy:
-            raise _Refused(409, f"busy: {busy}") from None
+            raise HTTPException(409, f"busy: {busy}") from None
         return done[0]
     finally:
         for task in (running, gone, beginning):
@@ -258,31 +243,3 @@ async def _run_in_turn(agent: "Agent", work: Callable[[], Awaitable[Done]], rece
 async def _wait_for_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-async def _read(request: Request, kind: type[Asked]) -> Asked:
-    """The body. Raises _Refused."""
-    raw = bytearray()
-    async for chunk in request.stream():
-        raw += chunk
-        if len(raw) > BODY_LIMIT:
-            raise _Refused(413, f"a body of more than {BODY_LIMIT} bytes")
-    try:
-        return msgspec.json.decode(raw, type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise _Refused(400, f"body: {error}") from None
-
-
-def _check_address(*texts: str) -> None:
-    """IP addresses of nodes, so that nothing is looked up, and nothing is read as an option. Raises _Refused."""
-    for text in texts:
-        try:
-            address = ip_address(text)
-        except ValueError:
-            raise _Refused(400, f"address: {text!r}: expected an IP address") from None
-        if address.is_multicast or address.is_unspecified or "%" in text:
-            raise _Refused(400, f"address: {text!r}: expected the address of a node")
-
-
-def _json(value: msgspec.Struct) -> Response:
-    return Response(msgspec.json.encode(value), media_type="application/json")

@@ -1,26 +1,69 @@
-"""What agents tell each other to measure the network (POST /iperf/…): shapes and bounds."""
+"""What agents tell each other to measure the network (POST /iperf/…): shapes and bounds.
 
+Requests are pydantic's, which FastAPI reads; answers are msgspec's.
+"""
+
+from ipaddress import ip_address
 from typing import Annotated
 
 import msgspec
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic.alias_generators import to_camel
 
-from muster_agent.fleet.interfaces import INTERFACES_LIMIT, NodeInterface
+from muster_agent.fleet.interfaces import DEVICE, INTERFACES_LIMIT, NodeInterface
+from muster_agent.query.status_query import Plane
 from muster_checks.iperf.parse import IperfReport
 
 PORTS = range(5201, 5265)  # 5201 is iperf3's own
 HOLD_LIMIT_S = 600.0  # no server lives longer
 
-# Linux allows neither a slash nor more than 15 characters; a per cent sign would end the address before it
-Device = Annotated[str, msgspec.Meta(pattern=r"^[^/%\s]{1,15}\Z")]
-Address = Annotated[str, msgspec.Meta(max_length=45)]
+
+def _node_address(text: str) -> str:
+    """IP addresses of nodes, so that nothing is looked up, and nothing is read as an option."""
+    try:
+        address = ip_address(text)
+    except ValueError:
+        raise ValueError("expected an IP address") from None
+    if address.is_multicast or address.is_unspecified or "%" in text:
+        raise ValueError("expected the address of a node")
+    return text
 
 
-class _Body(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+def _number(value: object) -> object:
+    if isinstance(value, bool | str):
+        raise ValueError("expected a number")  # noqa: TRY004 - pydantic reports ValueErrors alone
+    return value
+
+
+Device = Annotated[str, Field(pattern=DEVICE)]
+Address = Annotated[
+    str,
+    Field(max_length=45),
+    AfterValidator(_node_address),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "anyOf": [
+                {"format": "ipv4", "not": {"pattern": r"^(0\.0\.0\.0$|22[4-9]\.|23[0-9]\.)"}},
+                {"format": "ipv6", "not": {"pattern": r"^([0:]+$|[fF]{2}[0-9a-fA-F]{2}:)|%"}},
+            ],
+        }
+    ),
+]
+Whole = Annotated[int, BeforeValidator(_number)]  # 10.0 is one, as JSON Schema has it
+Flag = Annotated[bool, Field(strict=True)]
+
+
+class _Body(BaseModel):
     """What is asked: unknown names are errors."""
 
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True, allow_inf_nan=False
+    )
 
-class InterfacesRequest(_Body, frozen=True):
-    plane: Annotated[str, msgspec.Meta(pattern=r"^(data|mgmt)\Z")]
+
+class InterfacesRequest(_Body):
+    plane: Plane
 
 
 class InterfaceList(msgspec.Struct, frozen=True, rename="camel"):
@@ -31,19 +74,19 @@ class InterfaceList(msgspec.Struct, frozen=True, rename="camel"):
     why: str = ""
 
 
-class ListenAddress(_Body, frozen=True):
+class ListenAddress(_Body):
     """Where one server is to listen."""
 
     interface: Device
     address: Address
 
 
-class ServersRequest(_Body, frozen=True):
+class ServersRequest(_Body):
     """seconds: how long at most; force: beside somebody's work, too."""
 
-    servers: Annotated[tuple[ListenAddress, ...], msgspec.Meta(min_length=1, max_length=len(PORTS))]
-    seconds: Annotated[float, msgspec.Meta(gt=0, le=HOLD_LIMIT_S)]
-    force: bool = False
+    servers: list[ListenAddress] = Field(min_length=1, max_length=len(PORTS))
+    seconds: float = Field(gt=0, le=HOLD_LIMIT_S, strict=True)
+    force: Flag = False
 
 
 class IperfServer(msgspec.Struct, frozen=True):
@@ -59,23 +102,23 @@ class IperfServers(msgspec.Struct, frozen=True):
     error: str = ""
 
 
-class IperfTest(_Body, frozen=True):
+class IperfTest(_Body):
     """One client: from an own interface and address to a server."""
 
     interface: Device
     address: Address
     server: Address
-    port: Annotated[int, msgspec.Meta(ge=PORTS.start, lt=PORTS.stop)]
+    port: Whole = Field(ge=PORTS.start, lt=PORTS.stop)
 
 
-class ClientRequest(_Body, frozen=True):
+class ClientRequest(_Body):
     """All tests at once; each way in turn. clients: streams of each; the rest as in IperfParameters."""
 
-    tests: Annotated[tuple[IperfTest, ...], msgspec.Meta(min_length=1, max_length=len(PORTS))]
-    clients: Annotated[int, msgspec.Meta(ge=1, le=64)]
-    seconds: Annotated[int, msgspec.Meta(ge=1, le=60)]
-    omit_seconds: Annotated[int, msgspec.Meta(ge=0, le=10)]
-    force: bool = False
+    tests: list[IperfTest] = Field(min_length=1, max_length=len(PORTS))
+    clients: Whole = Field(ge=1, le=64)
+    seconds: Whole = Field(ge=1, le=60)
+    omit_seconds: Whole = Field(ge=0, le=10)
+    force: Flag = False
 
 
 class IperfOutcome(msgspec.Struct, frozen=True):

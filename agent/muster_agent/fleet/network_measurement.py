@@ -136,7 +136,7 @@ class _Measurement:
         return {node: self._result(node, pages) for node in self._peers}
 
     async def _request_interfaces(self, peer: PeerAgent, free: asyncio.Semaphore) -> None:
-        asked = InterfacesRequest(self._settings.plane)
+        asked = InterfacesRequest(plane=self._settings.plane)
         try:
             async with free:
                 answer = await self._call.post_json(peer, "/iperf/interfaces", asked, INTERFACES_S)

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
 import msgspec
+from pydantic import ValidationError
 
 from muster_agent.fleet import PeerAgent
 from muster_agent.fleet.interfaces import InterfacePair, NodeInterface, pair_interfaces, servers_per_interface
@@ -24,7 +25,7 @@ from muster_agent.fleet.iperf_wire import (
 )
 from muster_agent.fleet.peer_client import PeerCallFailed, PeerClient
 from muster_agent.fleet.round_plan import Meeting
-from muster_agent.query.status_query import IperfOptions
+from muster_agent.query.status_query import IperfOptions, Plane
 from muster_checks.iperf import IperfParameters
 from muster_checks.iperf.judge import read_pairs
 from muster_checks.iperf.pair import NicPair, NicSide
@@ -53,7 +54,7 @@ class MeetingSettings(msgspec.Struct, frozen=True):
     """How all meetings of one measurement go. servers: ``serverspernode``, None: not given; clients: streams towards
     one server; force: beside somebody's work, too; meetings_at_once: of all nodes together."""
 
-    plane: str
+    plane: Plane
     servers: int | None
     clients: int
     seconds: int
@@ -131,7 +132,7 @@ async def _measure(
 ) -> tuple[IperfOutcome, ...]:
     client, server = peers[meeting.client], peers[meeting.server]
     asked = ServersRequest(
-        servers=tuple(ListenAddress(lane.server.name, lane.server_address) for lane in wanted),
+        servers=[ListenAddress(interface=lane.server.name, address=lane.server_address) for lane in wanted],
         seconds=settings.tests_s + CALL_S,
         force=settings.force,
     )
@@ -143,23 +144,34 @@ async def _measure(
                 raise NodeUnavailable(
                     server.node, "NotMeasured", started.error or "answers with another number of servers"
                 )
-            tests = tuple(
-                IperfTest(lane.client.name, lane.client_address, lane.server_address, listening.port)
+            tests = [
+                IperfTest(
+                    interface=lane.client.name,
+                    address=lane.client_address,
+                    server=lane.server_address,
+                    port=listening.port,
+                )
                 for lane, listening in zip(wanted, started.servers, strict=True)
-            )
+            ]
             return await _run_client(client, tests, call, settings)
     except PeerCallFailed as error:
         raise node_unavailable(server, error) from error
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, ValidationError) as error:
         raise NodeUnavailable(server.node, "BadAnswer", f"answers otherwise than an agent: {error}") from error
     except TimeoutError as error:
         raise NodeUnavailable(server.node, "NoAnswer", f"no server within {START_S:g} s") from error
 
 
 async def _run_client(
-    client: PeerAgent, tests: tuple[IperfTest, ...], call: PeerClient, settings: MeetingSettings
+    client: PeerAgent, tests: list[IperfTest], call: PeerClient, settings: MeetingSettings
 ) -> tuple[IperfOutcome, ...]:
-    asked = ClientRequest(tests, settings.clients, settings.seconds, settings.omit_seconds, settings.force)
+    asked = ClientRequest(
+        tests=tests,
+        clients=settings.clients,
+        seconds=settings.seconds,
+        omit_seconds=settings.omit_seconds,
+        force=settings.force,
+    )
     try:
         answer = await call.post_json(client, "/iperf/client", asked, settings.tests_s + CALL_S / 2)
         found = msgspec.convert(answer, IperfOutcomes).outcomes

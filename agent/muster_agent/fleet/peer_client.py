@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 
 import httpx2
 import msgspec
+from pydantic import BaseModel
 
 from muster_agent.fleet import PeerAgent
 from muster_agent.query.node_answer import PEER_AGENT
@@ -51,9 +52,11 @@ class PeerClient(Protocol):
 
     async def get_json(self, peer: PeerAgent, path: str, params: Query, timeout_s: float) -> Any: ...
 
-    async def post_json(self, peer: PeerAgent, path: str, body: object, timeout_s: float) -> Any: ...
+    async def post_json(self, peer: PeerAgent, path: str, body: BaseModel, timeout_s: float) -> Any: ...
 
-    def stream(self, peer: PeerAgent, path: str, body: object) -> AbstractAsyncContextManager[AsyncIterator[bytes]]: ...
+    def stream(
+        self, peer: PeerAgent, path: str, body: BaseModel
+    ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]: ...
 
     async def alive(self, peer: PeerAgent, timeout_s: float) -> bool: ...
 
@@ -85,16 +88,16 @@ class HttpPeerClient:
         query = urlencode(list(params.items() if isinstance(params, Mapping) else params))
         return await self._json("GET", peer, f"{path}?{query}" if query else path, b"", timeout_s)
 
-    async def post_json(self, peer: PeerAgent, path: str, body: object, timeout_s: float) -> Any:
+    async def post_json(self, peer: PeerAgent, path: str, body: BaseModel, timeout_s: float) -> Any:
         """As get_json, with a JSON body."""
-        return await self._json("POST", peer, path, msgspec.json.encode(body), timeout_s)
+        return await self._json("POST", peer, path, _encode(body), timeout_s)
 
     @asynccontextmanager
-    async def stream(self, peer: PeerAgent, path: str, body: object) -> AsyncIterator[AsyncIterator[bytes]]:
+    async def stream(self, peer: PeerAgent, path: str, body: BaseModel) -> AsyncIterator[AsyncIterator[bytes]]:
         """POSTs ``body``; the answer's lines as they come, until the peer ends it or this is left, which closes the
         connection. Only connecting is bounded in time."""
         header = await self._header()
-        async with self._free, self._opened("POST", peer, path, msgspec.json.encode(body), header) as response:
+        async with self._free, self._opened("POST", peer, path, _encode(body), header) as response:
             if response.status_code >= 300:
                 raise _refusal(peer, response.status_code, await _bounded(peer, response, ERROR_LIMIT))
             yield _lines(peer, response)
@@ -231,3 +234,7 @@ def _refusal(peer: PeerAgent, status: int, raw: bytes) -> PeerCallFailed:
     return PeerCallFailed(
         "Refused", f"{peer_endpoint(peer)} refuses (HTTP {status}): {text or 'no reason given'}", status
     )
+
+
+def _encode(body: BaseModel) -> bytes:
+    return body.model_dump_json(by_alias=True).encode()

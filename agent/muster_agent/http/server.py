@@ -10,7 +10,7 @@ from muster_kube.process.settings import SettingsError
 
 if TYPE_CHECKING:
     import uvicorn
-    from starlette.applications import Starlette
+    from starlette.types import ASGIApp
 
 TICK_S = 0.5  # how long HTTP goes on after it was told to stop, at most; Date is right to the second
 
@@ -25,7 +25,7 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def make_server(app: "Starlette") -> "uvicorn.Server":
+def make_server(app: "ASGIApp") -> "uvicorn.Server":
     """Serves ``app`` once its ``serve()`` is awaited; ends soon after its ``should_exit`` is set."""
     from uvicorn.config import Config
 

@@ -10,16 +10,13 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from muster_agent.query import text_layout
-from muster_agent.query.node_answer import NodeAnswer
-from muster_agent.query.schema import Ending
+from muster_agent.query.node_answer import Ending, NodeAnswer
 from muster_agent.query.status_query import StatusQuery
 from muster_checks.base.vocabulary import Verdict, shorten, worst
 
 log = logging.getLogger(__name__)
 
 MEDIA_TYPES = {"text": "text/plain; charset=utf-8", "json": "application/json", "jsonl": "application/jsonl"}
-
-RenderError = Callable[[Exception], Response | None]
 
 
 async def render_answer(
@@ -100,19 +97,15 @@ def _encoded(value: msgspec.Struct) -> str:
 
 class AnswerStream(Response):
     """Sends ``chunks`` as they come, no faster than they are taken, and closes them when the client hangs up: work that
-    nobody waits for is called off.
+    nobody waits for is called off. What is raised before the first chunk passes through."""
 
-    refusal: what is sent instead for an exception raised before the first chunk; None: it passes through
-    """
-
-    def __init__(self, chunks: AsyncGenerator[bytes, None], media_type: str, refusal: RenderError) -> None:
+    def __init__(self, chunks: AsyncGenerator[bytes, None], media_type: str) -> None:
         super().__init__(media_type=media_type)
         del self.headers["content-length"]  # not known yet
         self._chunks = chunks
-        self._refusal = refusal
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        sending = asyncio.create_task(self._send(scope, receive, send))
+    async def __call__(self, _: Scope, receive: Receive, send: Send) -> None:
+        sending = asyncio.create_task(self._send(send))
         gone = asyncio.create_task(_wait_for_disconnect(receive))
         try:
             await asyncio.wait([sending, gone], return_when=asyncio.FIRST_COMPLETED)
@@ -123,16 +116,9 @@ class AnswerStream(Response):
         if not sending.cancelled():
             sending.result()
 
-    async def _send(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _send(self, send: Send) -> None:
         async with aclosing(self._chunks) as chunks:
-            try:
-                chunk = await anext(chunks)
-            except Exception as error:
-                instead = self._refusal(error)
-                if instead is None:
-                    raise
-                await instead(scope, receive, send)
-                return
+            chunk = await anext(chunks)
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             await send({"type": "http.response.body", "body": chunk, "more_body": True})
             async for chunk in chunks:

@@ -31,6 +31,28 @@ class NodeAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     error: str = ""
 
 
+class Ending(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The last line of format=jsonl, and what follows the nodes in format=json.
+
+    summary: by node, what is wrong with it, or ``["Ok"]``
+    verdict: the worst of all nodes; UNKNOWN where there is none
+    notes:   what was given in the query and had no effect
+    error:   why the answer is not whole; absent while it is
+    """
+
+    summary: dict[str, list[str]]
+    runtime_seconds: float
+    verdict: Verdict
+    notes: tuple[str, ...] = ()
+    error: str = ""
+
+
+class StatusDocument(Ending, frozen=True, kw_only=True, rename="camel"):
+    """The whole of format=json. nodes: as they answered."""
+
+    nodes: tuple[NodeAnswer, ...]
+
+
 def node_answer(node: str, endpoint: str, answered: Sequence[CheckOutcome]) -> NodeAnswer:
     """The answers of the checks of one node that was asked."""
     results = tuple(_check_answer(each) for each in answered)

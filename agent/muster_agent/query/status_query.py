@@ -1,25 +1,41 @@
-"""What a /status query asks for: names and values are held against the declarations, before anything runs anywhere."""
+"""What a /status query asks for: names and values are held against the declarations, before anything runs anywhere.
+
+FastAPI and pydantic read what /status itself takes (StatusParameters); what checks take is read by their own models.
+"""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
-from urllib.parse import parse_qsl, urlencode
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, get_args
+from urllib.parse import urlencode
 
 import msgspec
-from pydantic import ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    ValidationError,
+)
+from pydantic_core import core_schema
 
 from muster_agent.checks.node_check import NodeCheck
 from muster_checks.base.declaration import Cost, Parameters
 from muster_checks.base.vocabulary import shorten
 from muster_checks.registry import UnknownCheck, select_checks
-from muster_kube.process.settings import explain
+from muster_kube.http.bad_request import BadRequest
+from muster_kube.process.settings import explain, quote
 
 HEAVY_BY_DEFAULT = ("pciebw", "dcgm", "remapped", "ping")  # Autopilot's default set, beside all that is light
-FORMATS = ("text", "json", "jsonl")
 ACCEPTED = {"application/json": "json", "application/jsonl": "jsonl", "application/x-ndjson": "jsonl"}
-PLANES = ("data", "mgmt")
-FLAGS = ("false", "true")
-FIELDS_LIMIT = 512
+Format = Literal["text", "json", "jsonl"]
+Plane = Literal["data", "mgmt"]
+Flag = Literal["false", "true"]
+PLANES: tuple[Plane, ...] = get_args(Plane)
+FLAGS: tuple[Flag, ...] = get_args(Flag)
 HOSTS_LIMIT = 15_000
 BATCH_LIMIT = 1_000_000
 SERVERS_LIMIT = CLIENTS_LIMIT = 64
@@ -31,26 +47,98 @@ LABELS = rf"{_LABEL}(,{_LABEL}){{0,15}}"
 JOB = rf"[a-z0-9]([-a-z0-9]{{0,61}}[a-z0-9])?:{_LABEL}"
 
 IN_A_CLUSTER = ("job", "nodelabel")
-OWN = {
-    "check": "comma list of checks, or all; by default the light ones, and the last results of "
-    f"{', '.join(HEAVY_BY_DEFAULT)} where those are heavy. A heavy check that is named runs where its node is idle",
-    "host": "comma list of nodes; by default all",
-    "batch": "how many nodes at once; by default as many as the agent's setting fleet_at_once allows, which bounds "
-    "any number given here",
-    "serverspernode": "iperf: servers on a node, spread over its secondary interfaces, at least one each",
-    "clientsperiface": "iperf: clients towards one server",
-    "plane": "iperf: data (default; the secondary interfaces) or mgmt (eth0; one server a node, one client)",
-    "job": "NAMESPACE:key=value: only the nodes on which pods with that label run",
-    "nodelabel": "key=value[,…]: only nodes with these labels",
-    "force": "true: heavy checks run beside somebody's work, too; over loopback, or with a Kubernetes token of "
-    "somebody who may patch nodehealths.muster.dev",
-    "format": "text (default), json, or jsonl (a line for each node, as it answers); the header Accept asks for them, "
-    "too",
-}
 
 
-class BadQuery(ValueError):
+class BadQuery(BadRequest):
     """What, where, what was found, what is allowed."""
+
+
+def _split(given: Any) -> Any:
+    """A comma list. FastAPI hands over a list of what stands behind each ``name=``, of which there is one."""
+    text = given if isinstance(given, str) else ",".join(given)
+    if text.count(",") >= HOSTS_LIMIT:
+        raise ValueError(f"{text.count(',') + 1} names; expected at most {HOSTS_LIMIT}")
+    return tuple(dict.fromkeys(word for part in text.split(",") if (word := part.strip())))
+
+
+@dataclass(frozen=True)
+class OfForm:
+    """A text that matches a regular expression in whole; ``expected`` says the same in words."""
+
+    form: str
+    expected: str
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        return core_schema.no_info_after_validator_function(self._read, handler(source))
+
+    def __get_pydantic_json_schema__(self, _: core_schema.CoreSchema, __: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {"type": "string", "pattern": f"^{self.form}$"}
+
+    def _read(self, text: str) -> str:
+        if not re.fullmatch(self.form, text, re.ASCII):
+            raise ValueError(f"expected {self.expected}")
+        return text
+
+
+def _not_empty(names: tuple[str, ...]) -> tuple[str, ...]:
+    if not names:
+        raise ValueError("expected names of nodes, comma separated")
+    return names
+
+
+HostName = Annotated[str, OfForm(HOST_NAME, "the name of a node: lower case letters, digits, '-' and '.'")]
+
+
+class StatusParameters(BaseModel):
+    """What /status takes. ``model_extra``: parameters of checks, as text; the declarations say which there are."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    check: Annotated[tuple[str, ...] | None, BeforeValidator(_split)] = Field(
+        None,
+        description="comma list of checks, or all; by default the light ones, and the last results of "
+        f"{', '.join(HEAVY_BY_DEFAULT)} where those are heavy. A heavy check that is named runs where its node is idle",
+    )
+    host: Annotated[tuple[HostName, ...] | None, BeforeValidator(_split), AfterValidator(_not_empty)] = Field(
+        None, description="comma list of nodes; by default all"
+    )
+    batch: int | None = Field(
+        None,
+        ge=1,
+        le=BATCH_LIMIT,
+        description="how many nodes at once; by default as many as the agent's setting fleet_at_once allows, which "
+        "bounds any number given here",
+    )
+    serverspernode: int | None = Field(
+        None,
+        ge=1,
+        le=SERVERS_LIMIT,
+        description="iperf: servers on a node, spread over its secondary interfaces, at least one each",
+    )
+    clientsperiface: int | None = Field(None, ge=1, le=CLIENTS_LIMIT, description="iperf: clients towards one server")
+    plane: Plane = Field(
+        "data",
+        description="iperf: data (default; the secondary interfaces) or mgmt (eth0; one server a node, one client)",
+    )
+    job: Annotated[str | None, OfForm(JOB, "NAMESPACE:key=value")] = Field(
+        None, description="NAMESPACE:key=value: only the nodes on which pods with that label run"
+    )
+    nodelabel: Annotated[str | None, OfForm(LABELS, "key=value[,key=value…], at most 16")] = Field(
+        None, description="key=value[,…]: only nodes with these labels"
+    )
+    force: Flag = Field(
+        "false",
+        description="true: heavy checks run beside somebody's work, too; over loopback, or with a Kubernetes token of "
+        "somebody who may patch nodehealths.muster.dev",
+    )
+    format: Format | None = Field(
+        None,
+        description="text (default), json, or jsonl (a line for each node, as it answers); the header Accept asks for "
+        "them, too",
+    )
+
+
+OWN = tuple(StatusParameters.model_fields)
 
 
 class IperfOptions(msgspec.Struct, frozen=True):
@@ -58,7 +146,7 @@ class IperfOptions(msgspec.Struct, frozen=True):
 
     servers_per_node: int | None = None
     clients_per_iface: int | None = None
-    plane: str = PLANES[0]
+    plane: Plane = "data"
 
 
 class StatusQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,45 +196,23 @@ class StatusQuery(msgspec.Struct, frozen=True, kw_only=True):
         return urlencode(self.for_peer(node, self.check_names), safe=",:=/")
 
 
-def read_fields(query: bytes) -> list[tuple[str, str]]:
-    """The names and values of a query string. Raises BadQuery."""
-    try:
-        # bounded: each field is an object, and a query may be a megabyte long
-        return parse_qsl(query.decode("latin-1"), keep_blank_values=True, max_num_fields=FIELDS_LIMIT)
-    except ValueError as error:
-        raise BadQuery(
-            f"more than {FIELDS_LIMIT} parameters; expected each once (checks and nodes are lists)"
-        ) from error
-
-
-def read_query(items: Iterable[tuple[str, str]], running: Mapping[str, NodeCheck], accept: str = "") -> StatusQuery:
+def read_query(given: StatusParameters, running: Mapping[str, NodeCheck], accept: str = "") -> StatusQuery:
     """``accept``: the header. Raises BadQuery."""
-    own: dict[str, str] = {}
-    others: dict[str, str] = {}
-    for name, value in items:
-        target = own if name in OWN else others
-        if name in target:
-            raise BadQuery(f"{shorten(name, 120)}: given twice; expected once (checks and nodes are comma lists)")
-        target[name] = value
-    chosen = _chosen(own.get("check"), running)
-    given, notes = _given(others, chosen, running)
-    parameters = [(each, _parameters(each, others)) for each in chosen]
+    others: dict[str, str] = given.model_extra or {}
+    chosen = _chosen(given.check, running)
+    taken, notes = _given(others, chosen, running)
     return StatusQuery(
-        checks=parameters,
-        named="check" in own,
-        hosts=_hosts(own["host"]) if "host" in own else None,
-        batch=_number("batch", own.get("batch"), BATCH_LIMIT),
-        job=_of_form("job", own.get("job"), JOB, "NAMESPACE:key=value"),
-        nodelabel=_of_form("nodelabel", own.get("nodelabel"), LABELS, "key=value[,key=value…], at most 16"),
-        iperf=IperfOptions(
-            _number("serverspernode", own.get("serverspernode"), SERVERS_LIMIT),
-            _number("clientsperiface", own.get("clientsperiface"), CLIENTS_LIMIT),
-            _one_of("plane", own.get("plane"), PLANES),
-        ),
-        fmt=_one_of("format", own["format"], FORMATS) if "format" in own else _accepted(accept),
-        force=_one_of("force", own.get("force"), FLAGS) == "true",
-        given=given,
-        guarded=_guarded(given, chosen),
+        checks=[(each, _parameters(each, others)) for each in chosen],
+        named=given.check is not None,
+        hosts=given.host,
+        batch=given.batch,
+        job=given.job or "",
+        nodelabel=given.nodelabel or "",
+        iperf=IperfOptions(given.serverspernode, given.clientsperiface, given.plane),
+        fmt=given.format or _accepted(accept),
+        force=given.force == "true",
+        given=taken,
+        guarded=_guarded(taken, chosen),
         notes=notes,
     )
 
@@ -155,57 +221,19 @@ def _accepted(accept: str) -> str:
     for part in accept.lower().split(","):
         if fmt := ACCEPTED.get(part.partition(";")[0].strip()):
             return fmt
-    return FORMATS[0]
+    return "text"
 
 
-def _chosen(names: str | None, running: Mapping[str, NodeCheck]) -> list[NodeCheck]:
+def _chosen(names: Sequence[str] | None, running: Mapping[str, NodeCheck]) -> list[NodeCheck]:
     if names is None:
         return [each for each in running.values() if each.check.cost is Cost.LIGHT or each.name in HEAVY_BY_DEFAULT]
     try:
-        checks = select_checks(_words(names), {name: each.check for name, each in running.items()})
+        checks = select_checks(names, {name: each.check for name, each in running.items()})
     except UnknownCheck as error:
         raise BadQuery(shorten(str(error), 2048)) from error
     if not checks:
-        raise BadQuery(f"check: {_shown(names)}: expected all or some of {', '.join(sorted(running))}")
+        raise BadQuery(f"check: '': expected all or some of {', '.join(sorted(running))}")
     return [running[check.name] for check in checks]
-
-
-def _hosts(text: str) -> tuple[str, ...]:
-    if text.count(",") >= HOSTS_LIMIT:
-        raise BadQuery(f"host: {text.count(',') + 1} names; expected at most {HOSTS_LIMIT}")
-    hosts = tuple(dict.fromkeys(_words(text)))
-    if not hosts:
-        raise BadQuery(f"host: {_shown(text)}: expected names of nodes, comma separated")
-    for host in hosts:
-        if not re.fullmatch(HOST_NAME, host):
-            raise BadQuery(
-                f"host: {_shown(host)}: expected the name of a node: lower case letters, digits, '-' and '.'"
-            )
-    return hosts
-
-
-def _number(name: str, text: str | None, limit: int) -> int | None:
-    if text is None:
-        return None
-    if text.isascii() and text.isdigit() and len(text) < 10 and 1 <= int(text) <= limit:
-        return int(text)
-    raise BadQuery(f"{name}: {_shown(text)}: expected a number from 1 to {limit}")
-
-
-def _one_of(name: str, text: str | None, allowed: Sequence[str]) -> str:
-    if text is None:
-        return allowed[0]
-    if text in allowed:
-        return text
-    raise BadQuery(f"{name}: {_shown(text)}: expected {', '.join(allowed[:-1])} or {allowed[-1]}")
-
-
-def _of_form(name: str, text: str | None, form: str, expected: str) -> str:
-    if text is None:
-        return ""
-    if re.fullmatch(form, text, re.ASCII):
-        return text
-    raise BadQuery(f"{name}: {_shown(text)}: expected {expected}")
 
 
 def _given(
@@ -274,7 +302,7 @@ def _parameters(running: NodeCheck, given: Mapping[str, str]) -> Parameters:
         return running.parameters
     for field, name in names.items():
         if model.model_fields[field].annotation is bool:
-            _one_of(name, given[name], FLAGS)
+            _check_flag(name, given[name])
     values: dict[str, Any] = running.parameters.model_dump(exclude_unset=True)
     values |= {field: given[name] for field, name in names.items()}
     try:
@@ -292,9 +320,7 @@ def _parameters(running: NodeCheck, given: Mapping[str, str]) -> Parameters:
     return parameters
 
 
-def _words(text: str) -> list[str]:
-    return [word for part in text.split(",") if (word := part.strip())]
-
-
-def _shown(text: str) -> str:
-    return repr(shorten(text, 120))
+def _check_flag(name: str, text: str) -> None:
+    """pydantic takes ``yes`` and ``1``, too, of which the OpenAPI document says nothing."""
+    if text not in FLAGS:
+        raise BadQuery(f"{name}: {quote(text)}: expected {' or '.join(FLAGS)}")

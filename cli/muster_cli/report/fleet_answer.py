@@ -5,8 +5,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from muster_agent.query.node_answer import CheckAnswer, NodeAnswer
-from muster_agent.query.schema import Ending
+from muster_agent.query.node_answer import CheckAnswer, Ending, NodeAnswer
 from muster_checks.base.vocabulary import Verdict, severity, shorten, worst
 from muster_cli.report.quantities import age, plural
 

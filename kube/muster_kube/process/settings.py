@@ -5,7 +5,7 @@ An error names the place (file and key, variable or flag), what was found and wh
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -59,10 +59,11 @@ def load_settings(
 
 def explain(error: ValidationError, place: str, model: type[BaseModel]) -> list[str]:
     """One line for each error in a ``model`` that stands at ``place``: where, value, what is allowed."""
-    return [
-        _line(".".join([place, *map(str, item["loc"])]).strip("."), item["type"], item["input"], item["msg"], model)
-        for item in error.errors(include_url=False, include_context=False)
-    ]
+    lines = []
+    for item in error.errors(include_url=False, include_context=False):
+        where = ".".join([place, *map(str, item["loc"])]).strip(".")
+        lines.append(error_line(where, item["type"], item["input"], item["msg"], _names(model)))
+    return lines
 
 
 def explain_briefly(error: ValidationError, place: str, model: type[BaseModel], *, limit: int = 5) -> str:
@@ -80,23 +81,28 @@ def _explain_all(
         first, *rest = [str(part) for part in item["loc"]] or [""]
         where = ".".join([places.get(first, first), *rest])
         inner = nested.get(first, model) if rest else model
-        lines.append(_line(where, item["type"], item["input"], item["msg"], inner))
+        lines.append(error_line(where, item["type"], item["input"], item["msg"], _names(inner)))
     return lines
 
 
-def _line(where: str, kind: str, found: object, allowed: str, model: type[BaseModel]) -> str:
+def error_line(where: str, kind: str, found: object, allowed: str, names: Iterable[str]) -> str:
+    """What pydantic says of one error (its ``type``, ``input`` and ``msg``) in one line. names: those there may be."""
     if kind == "extra_forbidden":
-        names = [field.alias or name for name, field in model.model_fields.items()]
         allowed = f"unknown key; allowed: {', '.join(names) or 'none'}"
     allowed = allowed.removeprefix("Value error, ")
     if not where:  # of no one key: the rest says which
         return allowed
-    return f"{where}: {allowed}" if kind == "missing" else f"{where}: {_show(found)}: {allowed}"
+    return f"{where}: {allowed}" if kind == "missing" else f"{where}: {quote(found)}: {allowed}"
 
 
-def _show(value: object) -> str:
+def quote(value: object) -> str:
+    """As it was found, if that is short."""
     text = repr(value)
     return text if len(text) <= 120 else text[:119] + "…"
+
+
+def _names(model: type[BaseModel]) -> list[str]:
+    return [field.alias or name for name, field in model.model_fields.items()]
 
 
 def _is_service_link(rest: str, text: str) -> bool:
@@ -118,5 +124,5 @@ def _read(file: Path) -> dict[str, object]:
     if document is None:
         return {}
     if not isinstance(document, dict) or not all(isinstance(key, str) for key in document):
-        raise SettingsError(f"{file}: {_show(document)}: expected a mapping of settings")
+        raise SettingsError(f"{file}: {quote(document)}: expected a mapping of settings")
     return document

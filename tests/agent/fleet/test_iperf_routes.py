@@ -11,14 +11,14 @@ import httpx2
 import msgspec
 import pytest
 import uvicorn
-from starlette.applications import Starlette
 from tests.processes import processes_with
 
 from muster_agent.checks.local_node import LocalNode
 from muster_agent.checks.run_admission import CpuShare, RunQueue
 from muster_agent.fleet.interfaces import addresses_in, default_device, servers_per_interface
-from muster_agent.fleet.iperf_routes import BODY_LIMIT, routes
 from muster_agent.fleet.iperf_wire import PORTS, IperfServers
+from muster_agent.http.routes import BODY_LIMIT, make_app
+from muster_agent.metrics.agent_metrics import AgentMetrics
 from muster_agent.node_agent import Agent
 from muster_checks.base.commands import LocalCommands, Output
 from muster_checks.base.declaration import NodeView
@@ -122,7 +122,8 @@ async def node() -> AsyncIterator[Node]:
     made = Node()
     listener = socket.create_server(("127.0.0.1", 0))
     made.base = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    config = uvicorn.Config(Starlette(routes=routes(made.agent)), loop="asyncio", lifespan="off", log_config=None)
+    app = make_app(made.agent, AgentMetrics("node-1", "1"))
+    config = uvicorn.Config(app, loop="asyncio", lifespan="off", log_config=None)
     http = uvicorn.Server(config)
     serving = asyncio.create_task(http._serve([listener]))
     await until(lambda: http.started)
@@ -162,7 +163,7 @@ async def test_each_server_has_a_port_of_its_own(node: Node):
 async def test_servers_end_with_their_time(node: Node):
     async with node.servers(seconds=2.0) as lines:  # the start of iperf3 is part of it
         assert (await lines.next()).servers
-        assert "over after 2 s" in (await lines.next()).error
+        assert "2 s" in (await lines.next()).error
     await node.until_none_is_left()
 
 
@@ -170,14 +171,14 @@ async def test_servers_give_way_to_work_that_comes(node: Node):
     async with node.servers() as lines:
         assert (await lines.next()).servers
         node.occupancy.busy = "pod team-a/train-0"
-        assert (await lines.next()).error == "busy: pod team-a/train-0"
+        assert "pod team-a/train-0" in (await lines.next()).error
         assert not node.left()
 
 
 async def test_a_busy_node_neither_serves_nor_sends_unless_forced(node: Node):
     node.occupancy.busy = "pod team-a/train-0"
     refused = await node.post("/iperf/servers", {"servers": [HERE], "seconds": 10})
-    assert (refused.status_code, refused.text) == (409, "busy: pod team-a/train-0\n")
+    assert (refused.status_code, "pod team-a/train-0" in refused.text) == (409, True)
     async with node.servers(force=True) as lines:
         assert (await lines.next()).servers
 
@@ -193,7 +194,7 @@ async def test_nobody_waits_for_another_heavy_check(node: Node):
     heavy = asyncio.create_task(node.agent.queue.run_heavy("gpumem", work))
     await begun.wait()
     refused = await node.post("/iperf/servers", {"servers": [HERE], "seconds": 10})
-    assert (refused.status_code, refused.text) == (409, "busy: the check gpumem runs here\n")
+    assert (refused.status_code, "gpumem" in refused.text) == (409, True)
     over.set()
     await heavy
 
@@ -247,29 +248,53 @@ async def test_a_client_without_a_server_says_why(node: Node):
 
 
 @pytest.mark.parametrize(
-    ("path", "body", "said"),
+    ("path", "body", "where", "tokens"),
     [
-        ("servers", {"servers": [], "seconds": 10}, "servers"),
-        ("servers", {"servers": [HERE] * 65, "seconds": 10}, "servers"),
-        ("servers", {"servers": [HERE], "seconds": 601}, "seconds"),
-        ("servers", {"servers": [HERE], "seconds": 10, "shell": "x"}, "shell"),
-        ("servers", {"servers": [{**HERE, "interface": "a b"}], "seconds": 10}, "interface"),
-        ("servers", {"servers": [{**HERE, "interface": "lo\n"}], "seconds": 10}, "interface"),
-        ("servers", {"servers": [{**HERE, "address": "--help"}], "seconds": 10}, "expected an IP address"),
-        ("servers", {"servers": [{**HERE, "address": "224.0.0.1"}], "seconds": 10}, "expected the address of a node"),
-        ("servers", {"servers": [{**HERE, "address": "fe80::1%lo"}], "seconds": 10}, "expected the address of a node"),
-        ("client", {"tests": [{**HERE, "server": "example.org", "port": 5201}], **SHORT}, "expected an IP address"),
-        ("client", {"tests": [{**HERE, "server": "127.0.0.1", "port": 22}], **SHORT}, "port"),
-        ("client", {"tests": [{**HERE, "server": "127.0.0.1", "port": 5201}], **SHORT, "seconds": 3600}, "seconds"),
-        ("interfaces", {"plane": "all"}, "plane"),
-        ("interfaces", b"{", "body"),
-        ("interfaces", b'"\xff"', "body"),
+        ("servers", {"servers": [], "seconds": 10}, "body.servers", []),
+        ("servers", {"servers": [HERE] * 65, "seconds": 10}, "body.servers", ["64"]),
+        ("servers", {"servers": [HERE], "seconds": 601}, "body.seconds: 601", ["600"]),
+        ("servers", {"servers": [HERE], "seconds": 10, "shell": "x"}, "body.shell: 'x'", ["servers, seconds, force"]),
+        ("servers", {"servers": [HERE], "seconds": "10"}, "body.seconds: '10'", []),
+        ("servers", {"servers": [HERE], "seconds": 10, "force": "yes"}, "body.force: 'yes'", []),
+        ("servers", {"servers": [{**HERE, "interface": "a b"}], "seconds": 10}, "body.servers.0.interface", []),
+        ("servers", {"servers": [{**HERE, "interface": "lo\n"}], "seconds": 10}, "body.servers.0.interface", []),
+        ("servers", {"servers": [{**HERE, "address": "--help"}], "seconds": 10}, "body.servers.0.address", ["--help"]),
+        ("servers", {"servers": [{**HERE, "address": "224.0.0.1"}], "seconds": 10}, "body.servers.0.address", []),
+        ("servers", {"servers": [{**HERE, "address": "fe80::1%lo"}], "seconds": 10}, "body.servers.0.address", []),
+        ("client", {"tests": [{**HERE, "server": "example.org", "port": 5201}], **SHORT}, "body.tests.0.server", []),
+        (
+            "client",
+            {"tests": [{**HERE, "server": "127.0.0.1", "port": 22}], **SHORT},
+            "body.tests.0.port: 22",
+            ["5201"],
+        ),
+        (
+            "client",
+            {"tests": [{**HERE, "server": "127.0.0.1", "port": 5201}], **SHORT, "seconds": 3600},
+            "body.seconds: 3600",
+            ["60"],
+        ),
+        (
+            "client",
+            {"tests": [{**HERE, "server": "127.0.0.1", "port": "5201"}], **SHORT},
+            "body.tests.0.port: '5201'",
+            [],
+        ),
+        ("client", {"tests": [{**HERE, "server": "127.0.0.1", "port": 5201}], **SHORT, "clients": True}, "clients", []),
+        ("interfaces", {"plane": "all"}, "body.plane: 'all'", ["data", "mgmt"]),
+        ("interfaces", b"", "body", []),
+        ("interfaces", b"{", "body", []),
+        ("interfaces", b'"\xff"', "body", []),
+        ("interfaces", b"[" * 5000, "body", []),
     ],
 )
-async def test_what_is_asked_wrongly_is_refused_by_name(node: Node, path: str, body: object, said: str):
+async def test_what_is_asked_wrongly_is_refused_by_name(
+    node: Node, path: str, body: object, where: str, tokens: list[str]
+):
     refused = await node.post(f"/iperf/{path}", body)
     assert refused.status_code == 400
-    assert said in refused.text
+    assert where in refused.text
+    assert all(each in refused.text for each in tokens), refused.text
     assert not node.commands.started
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncGenerator
 
 import httpx2
@@ -10,12 +11,14 @@ import pytest
 
 from muster_agent.checks.local_node import LocalNode
 from muster_agent.checks.snapshot_check import SnapshotCheck
+from muster_agent.fleet.members import BadNodeSelection, FleetUnknown
 from muster_agent.http.access import AccessDenied, Caller
 from muster_agent.http.routes import make_app
 from muster_agent.metrics.agent_metrics import AgentMetrics
 from muster_agent.node_agent import Agent
 from muster_agent.query.node_answer import CheckAnswer, NodeAnswer, no_answer
 from muster_agent.query.status_query import BadQuery, StatusQuery
+from muster_agent.query.text_layout import heading, node_status, summary_block
 from muster_checks.base.declaration import Check, Cost, NodeView, Parameters
 from muster_checks.base.vocabulary import Finding, Verdict
 from muster_kube.nodehealth import AgentIdentity
@@ -119,11 +122,10 @@ async def bench():
 async def test_all_nodes_in_one_text(bench: Bench):
     bench.answers = [sound("b"), failing("a"), silent("c")]
     text = (await bench.get("check=pciebw")).text
-    assert text.startswith("Checking status on all nodes\nAutopilot Endpoint: 10.0.0.2\nNode: b\n")
+    assert text.splitlines()[1:3] == ["Autopilot Endpoint: 10.0.0.2", "Node: b"]
     assert text.count("-------------------------------------\n\n\nAutopilot Endpoint: ") == 2
-    assert (
-        "Node Summary:\n\n{'a': ['PCIE Failed'],\n 'b': ['Ok'],\n 'c': ['No answer (NoAnswer)']}\n\nruntime: " in text
-    )
+    summary = {each.node: node_status(each) for each in bench.answers if isinstance(each, NodeAnswer)}
+    assert f"\n{summary_block(summary)}\nruntime: " in text
 
 
 async def test_the_json_is_as_its_published_schema_says(bench: Bench):
@@ -159,30 +161,35 @@ async def test_no_node_at_all_is_an_answer_and_nothing_is_known(bench: Bench, fm
     answer = await bench.get(f"nodelabel=gpu=none&format={fmt}")
     assert answer.status_code == 200
     if fmt == "text":
-        assert answer.text.startswith("Checking status on all nodes of label gpu=none\n\nNode Summary:\n\n{}\n")
+        assert answer.text.startswith(f"{heading(None, nodelabel='gpu=none')}\n{summary_block({})}")
     else:
         assert json.loads(answer.text)["verdict"] == "UNKNOWN"
 
 
 async def test_nodes_that_do_not_exist_are_told_before_anything_is_sent(bench: Bench):
-    bench.answers = [BadQuery("host: 'nodee': expected one of node-1, node-2")]
-    answer = await bench.get("host=nodee")
-    assert (answer.status_code, answer.text) == (400, "host: 'nodee': expected one of node-1, node-2\n")
+    for raised, status in (
+        (BadQuery("host: 'nodee'"), 400),
+        (BadNodeSelection("nodee"), 400),
+        (FleetUnknown("why"), 503),
+    ):
+        bench.answers = [raised]
+        answer = await bench.get("host=nodee")
+        assert (answer.status_code, answer.text) == (status, f"{raised}\n")
 
 
 @pytest.mark.parametrize(
     ("fmt", "said"),
     [
-        ("text", "\nerror: the answer breaks off here: ValueError: no more\nruntime: "),
-        ("json", '"error":"the answer breaks off here: ValueError: no more"}\n'),
-        ("jsonl", '"error":"the answer breaks off here: ValueError: no more"}\n'),
+        ("text", r"\nerror: .*ValueError: no more\nruntime: "),
+        ("json", r'"error":"[^"]*ValueError: no more"}\n$'),
+        ("jsonl", r'"error":"[^"]*ValueError: no more"}\n$'),
     ],
 )
 async def test_what_breaks_in_the_middle_ends_with_a_line_that_says_so(bench: Bench, fmt, said):
     bench.answers = [failing("node-1"), ValueError("no more")]
     answer = await bench.get(f"format={fmt}")
     assert answer.status_code == 200
-    assert said in answer.text
+    assert re.search(said, answer.text)
     if fmt == "json":
         assert answer.json()["verdict"] == "FAIL"
 
@@ -203,7 +210,7 @@ async def test_an_agent_that_asks_for_another_node_is_refused_and_asks_nobody(be
     for query in ("host=node-2&check=os", "check=os"):
         answer = await bench.get(query, **{"user-agent": "muster-agent"})
         assert answer.status_code == 421
-        assert "this is the agent of node-1" in answer.text
+        assert "node-1" in answer.text
     assert (await bench.get("host=node-1&check=os", **{"user-agent": "muster-agent"})).status_code == 200
     assert bench.asked == []
 

@@ -35,30 +35,3 @@ def test_code_that_only_the_start_needed_is_not_counted_any_more_and_still_works
     assert ended.returncode == 0, ended.stderr
     before, after = json.loads(ended.stdout)
     assert after < before / 2
-
-
-LEAN = """
-import sys
-from muster_agent.process import lean_imports
-lean_imports.load_lean()
-left_out = [name for name in ("click", "h2", "multiprocessing", "http.server", "logging.config") if name in sys.modules]
-assert not left_out, left_out
-import h2, http.server, logging.config, uvicorn.main
-from concurrent.futures import ProcessPoolExecutor
-from apscheduler.executors.pool import ThreadPoolExecutor
-ThreadPoolExecutor(1)
-assert issubclass(http.server.HTTPServer, object) and logging.config.dictConfig and uvicorn.main.main
-import prometheus_client
-try:
-    prometheus_client.exposition.ThreadingWSGIServer()
-except RuntimeError as error:
-    print(error)
-"""
-
-
-def test_what_libraries_load_for_nothing_is_left_out_and_still_there_for_whoever_wants_it():
-    ended = subprocess.run(
-        [sys.executable, "-c", LEAN], capture_output=True, text=True, timeout=300, check=False, cwd="/"
-    )
-    assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.startswith("left out of the agent")

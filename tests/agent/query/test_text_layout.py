@@ -68,8 +68,10 @@ def masked(text: str) -> str:
 
 
 def test_a_component_that_is_not_sound_is_named_with_what_is_wrong():
-    text = node_block(measured("node-1", "10.0.0.1", [12.3, 5.3]), "host=node-1")
-    assert "12.3 5.3\nFAIL gpu/0000:01:00.0 LowBandwidth: to device 5.3 GB/s, below 8.0" in text
+    answer = measured("node-1", "10.0.0.1", [12.3, 5.3])
+    (slow,) = [finding for finding in answer.results[0].findings if finding.verdict is Verdict.FAIL]
+    text = node_block(answer, "host=node-1")
+    assert f"12.3 5.3\nFAIL gpu/0000:01:00.0 LowBandwidth: {slow.message}" in text
 
 
 def test_what_was_not_measured_has_a_place_in_the_row_of_figures():
@@ -94,24 +96,27 @@ def test_what_was_not_measured_has_a_place_in_the_row_of_figures():
 def test_checks_that_autopilot_has_are_named_as_it_names_them():
     names = [node_status(of_one(check, Verdict.FAIL)) for check in ("dcgm", "remapped", "gpupower", "ping", "ib")]
     assert names == [["DCGM Failed"], ["REMAPPED ROWS Failed"], ["GPU POWER Failed"], ["PING Failed"], ["IB Failed"]]
-    assert (
-        "[[ DCGM ]] Briefings completed. Continue with DCGM Diagnostics evaluation.\n[[ DCGM ]] FAIL\n"
-        in node_block(of_one("dcgm", Verdict.FAIL), "")
-    )
+    text = node_block(of_one("dcgm", Verdict.FAIL), "")
+    assert re.search(r"^\[\[ DCGM \]\] .* DCGM Diagnostics .*\n\[\[ DCGM \]\] FAIL$", text, re.M)
 
 
 def test_a_result_that_was_not_made_for_this_question_says_so():
-    answer = of_one("pciebw", Verdict.PASS, age_seconds=7300.0, refused="busy", why="pod team-a/train-0 holds a GPU")
-    text = node_block(answer, "")
-    assert "Host  node-1\nnot run now, the node is busy: pod team-a/train-0 holds a GPU\nlast result, 2 h old\n" in text
+    why = "pod team-a/train-0 holds a GPU"
+    answer = of_one("pciebw", Verdict.PASS, age_seconds=7300.0, refused="busy", why=why)
+    lines = node_block(answer, "").splitlines()
+    refused, age = lines[lines.index("Host  node-1") + 1 :][:2]
+    assert refused.endswith(f": {why}")
+    assert " 2 h " in age
 
 
 def test_a_node_that_did_not_answer_is_a_block_of_its_own_and_in_the_summary():
-    answer = no_answer("node-5", "10.0.0.5:3333", ["pciebw"], "NoAnswer", "said nothing for 20 s")
+    why = "said nothing for 20 s"
+    answer = no_answer("node-5", "10.0.0.5:3333", ["pciebw"], "NoAnswer", why)
+    (status,) = node_status(answer)
+    assert "(NoAnswer)" in status
     text = node_block(answer, "host=node-5")
-    assert "Response:\nnone: said nothing for 20 s\n\nNode Status: No answer (NoAnswer)\n" in text
-    assert "Checking system status" not in text
-    assert node_status(answer) == ["No answer (NoAnswer)"]
+    assert f"Response:\nnone: {why}\n\nNode Status: {status}\n" in text
+    assert "[[ PCIEBW ]]" not in text
 
 
 def test_a_peer_cannot_write_another_checks_lines():
@@ -124,7 +129,7 @@ def test_a_peer_cannot_write_another_checks_lines():
 
 def test_a_node_without_an_agent_has_no_address():
     text = node_block(no_answer("node-5", "", ["pciebw"], "NoAgent", "no agent runs there"), "host=node-5")
-    assert text.startswith("Autopilot Endpoint: unknown\nNode: node-5\nurl(s): none\n")
+    assert [line.rpartition(": ")[2] for line in text.splitlines()[:3]] == ["unknown", "node-5", "none"]
 
 
 def test_what_a_peer_says_stays_on_its_line():
@@ -138,19 +143,18 @@ def test_what_a_peer_says_stays_on_its_line():
 
 
 def test_the_summary_has_a_node_on_each_line_by_name():
-    assert summary_block({"b": ["Ok"], "a": ["PCIE Failed", "DCGM Failed"]}) == (
-        "Node Summary:\n\n{'a': ['PCIE Failed', 'DCGM Failed'],\n 'b': ['Ok']}\n"
-    )
-    assert summary_block({}) == "Node Summary:\n\n{}\n"
+    text = summary_block({"b": ["Ok"], "a": ["PCIE Failed", "DCGM Failed"]})
+    assert text.endswith("\n\n{'a': ['PCIE Failed', 'DCGM Failed'],\n 'b': ['Ok']}\n")
+    assert summary_block({}).endswith("\n\n{}\n")
 
 
 def test_the_first_line_says_which_nodes():
-    assert heading(["a", "b"]) == "Checking status on a, b\n"
-    assert heading([f"n{n}" for n in range(10_000)]) == "Checking status on 10000 nodes\n"
-    assert heading(None, "team-a:app=train") == "Checking status on all nodes of job team-a:app=train\n"
+    assert heading(["a", "b"]).endswith(" a, b\n")
+    many = heading([f"n{n}" for n in range(10_000)])
+    assert ("10000" in many, "n1" in many) == (True, False)
+    assert heading(None, "team-a:app=train").endswith(" job team-a:app=train\n")
 
 
 def test_what_had_no_effect_and_why_an_answer_is_not_whole_stand_at_the_end():
-    assert ending(1.5, ["r has no effect"], "it breaks off") == (
-        "error: it breaks off\nnote: r has no effect\nruntime: 1.5 sec\n"
-    )
+    note, error = "r has no effect", "it breaks off"
+    assert ending(1.5, [note], error) == f"error: {error}\nnote: {note}\nruntime: 1.5 sec\n"

@@ -1,0 +1,57 @@
+"""``/docs``: Swagger UI over the service's OpenAPI document. Its files come from the package fastapi-offline, as a
+cluster may not reach the Internet; its addresses are relative, so it works behind ``kubectl proxy``.
+
+FastAPIOffline itself is not used: its addresses are absolute, and it serves ReDoc's files, too.
+"""
+
+import base64
+import hashlib
+import re
+from html import escape
+from importlib import resources
+from pathlib import Path
+
+from fastapi.openapi.docs import get_swagger_ui_html
+from fastapi.responses import FileResponse, HTMLResponse, Response
+
+ASSETS = {"swagger-ui-bundle.js": "text/javascript", "swagger-ui.css": "text/css", "favicon.png": "image/png"}
+_SCRIPT = re.compile(rb"<script>(.*?)</script>", re.S)
+
+
+def docs_page(title: str) -> Response:
+    """The page. It runs no script but Swagger's and the one that starts it, and asks nobody but this service."""
+    page = get_swagger_ui_html(
+        openapi_url="openapi.json",
+        title=escape(title),
+        swagger_js_url="docs/swagger-ui-bundle.js",
+        swagger_css_url="docs/swagger-ui.css",
+        swagger_favicon_url="docs/favicon.png",
+        swagger_ui_parameters={"validatorUrl": None},
+    )
+    body = bytes(page.body)
+    digests = [base64.b64encode(hashlib.sha256(script).digest()).decode() for script in _SCRIPT.findall(body)]
+    policy = (
+        "default-src 'none'",
+        " ".join(["script-src 'self'", *(f"'sha256-{each}'" for each in digests)]),
+        "style-src 'self' 'unsafe-inline'",  # Swagger sets styles on what it draws
+        "img-src 'self' data:",
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+    )
+    headers = {
+        "Content-Security-Policy": "; ".join(policy),
+        "X-Content-Type-Options": "nosniff",
+        "Referrer-Policy": "no-referrer",
+    }
+    return HTMLResponse(body, headers=headers)
+
+
+def docs_asset(name: str) -> Response | None:
+    """A file of the page; None: it has no such file."""
+    if name not in ASSETS:
+        return None
+    folder = Path(str(resources.files("fastapi_offline"))) / "static"
+    headers = {"X-Content-Type-Options": "nosniff", "Cache-Control": "max-age=3600"}
+    return FileResponse(folder / name, headers=headers, media_type=ASSETS[name])

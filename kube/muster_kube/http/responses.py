@@ -1,0 +1,32 @@
+"""Answers of a service, and how its OpenAPI document describes them."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
+
+SCHEMAS = "#/components/schemas/{name}"
+TEXT: Mapping[str, Any] = MappingProxyType({"text/plain": {"schema": {"type": "string"}}})
+
+
+class StructResponse(JSONResponse):
+    """msgspec's types as JSON. Not checked by pydantic on the way out: they have been made by us, and may be many."""
+
+    def render(self, content: Any) -> bytes:
+        return msgspec.json.encode(content)
+
+
+def refuse_in_text(status: int, message: str, headers: Mapping[str, str]) -> Response:
+    return PlainTextResponse(f"{message}\n", status, dict(headers))
+
+
+def described(description: str, content: Mapping[str, Any] = TEXT) -> dict[str, Any]:
+    """One of a route's ``responses``; plain text, unless ``content`` (by media type) says otherwise."""
+    return {"description": description, "content": dict(content)}
+
+
+def struct(kind: type) -> dict[str, Any]:
+    """For ``content``: a type that the service knows (Service.structs)."""
+    return {"schema": {"$ref": SCHEMAS.format(name=kind.__name__)}}

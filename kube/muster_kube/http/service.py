@@ -1,0 +1,157 @@
+"""The FastAPI application of a part: refusals in the part's own form, ``/openapi.json``, and ``/docs`` offline.
+
+Import it only where HTTP is served: it loads FastAPI.
+"""
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from fastapi import FastAPI, HTTPException, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from starlette.exceptions import HTTPException as StarletteHTTPException
+from starlette.types import Message, Receive, Scope, Send
+
+from muster_kube.http.bad_request import FIELDS_LIMIT, BadRequest, explain_invalid
+from muster_kube.http.responses import SCHEMAS, described, refuse_in_text
+
+Refuse = Callable[[int, str, Mapping[str, str]], Response]
+Complete = Callable[[dict[str, Any]], Awaitable[None]]
+
+_NO_TELEMETRY: Any = {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}
+
+
+class Service(FastAPI):
+    """title, version, description: of its OpenAPI document.
+
+    refuse:   makes the answer to a request that is wrong, of status, message and headers
+    structs:  types (msgspec's, dataclasses, TypedDicts) that its routes name in their ``responses`` (responses.struct)
+    complete: adds to the OpenAPI document, before it is served, what is known only then
+    body_limit, body_s: of each request, in bytes (else 413) and in seconds from its first line (else 408)
+    responses: of every route, beside its own
+    """
+
+    def __init__(
+        self,
+        title: str,
+        version: str,
+        *,
+        description: str = "",
+        refuse: Refuse = refuse_in_text,
+        structs: Sequence[type] = (),
+        complete: Complete | None = None,
+        body_limit: int | None = None,
+        body_s: float | None = None,
+        responses: Mapping[int | str, dict[str, Any]] | None = None,
+    ) -> None:
+        super().__init__(
+            title=title,
+            version=version or "unknown",
+            description=description,
+            openapi_url=None,
+            docs_url=None,
+            redoc_url=None,
+            telemetry=_NO_TELEMETRY,
+            strict_content_type=False,
+            responses=dict(responses or {}),
+        )
+        self._refuse = refuse
+        self.structs = list(structs)
+        self._complete = complete
+        self._body_limit = body_limit
+        self._body_s = body_s
+        self.add_exception_handler(StarletteHTTPException, self.http_error)
+        self.add_exception_handler(RequestValidationError, self._invalid)
+        self.add_exception_handler(BadRequest, self._bad_request)
+        self.get("/openapi.json", include_in_schema=False)(self._document)
+        self.get("/docs", include_in_schema=False)(self._docs)
+        self.get("/docs/{name}", include_in_schema=False)(self._asset)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            if scope["query_string"].count(b"&") >= FIELDS_LIMIT:
+                answer = self._refuse(400, f"more than {FIELDS_LIMIT} parameters; expected each once", {})
+                await answer(scope, receive, send)
+                return
+            # HEAD is what GET says, without its body, which the server leaves out. Bodies are JSON whatever they are
+            # called: curl -d calls all of them a form
+            method = "GET" if scope["method"] == "HEAD" else scope["method"]
+            headers = [(name, value) for name, value in scope["headers"] if name != b"content-type"]
+            scope = {**scope, "method": method, "headers": headers}
+            if self._body_limit is not None or self._body_s is not None:
+                receive = _bounded(receive, self._body_limit or sys.maxsize, self._body_s)
+        await super().__call__(scope, receive, send)
+
+    def openapi(self) -> dict[str, Any]:
+        """Made anew each time: it is large, and rarely asked for."""
+        self.openapi_schema = None
+        document = super().openapi()
+        self.openapi_schema = None
+        for operations in document["paths"].values():
+            for operation in operations.values():
+                if operation["responses"].pop("422", None) is not None:
+                    operation["responses"].setdefault("400", described("what is wrong, and what is allowed"))
+        schemas: dict[str, Any] = document.setdefault("components", {}).setdefault("schemas", {})
+        for name in ("HTTPValidationError", "ValidationError"):
+            schemas.pop(name, None)
+        schemas.update(msgspec.json.schema_components(self.structs, ref_template=SCHEMAS)[1])
+        return document
+
+    async def _document(self) -> Response:
+        document = self.openapi()
+        if self._complete is not None:
+            await self._complete(document)
+        return JSONResponse(document)
+
+    async def _docs(self) -> Response:
+        from muster_kube.http.offline_docs import docs_page
+
+        return docs_page(self.title)
+
+    async def _asset(self, name: str) -> Response:
+        from muster_kube.http.offline_docs import ASSETS, docs_asset
+
+        answer = docs_asset(name)
+        if answer is None:
+            raise HTTPException(404, f"{name[:80]!r}: expected {', '.join(ASSETS)}")
+        return answer
+
+    async def http_error(self, _: Request, error: Exception) -> Response:
+        """What Starlette and FastAPI refuse by themselves."""
+        assert isinstance(error, StarletteHTTPException)  # noqa: S101 - registered for it
+        return self._refuse(error.status_code, error.detail, error.headers or {})
+
+    async def _invalid(self, request: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for it
+        return self._refuse(400, explain_invalid(error, request), {})
+
+    async def _bad_request(self, _: Request, error: Exception) -> Response:
+        return self._refuse(400, str(error), {})
+
+
+def _bounded(receive: Receive, limit: int, seconds: float | None) -> Receive:
+    """``receive``, for a body of at most ``limit`` bytes that is here in whole after ``seconds`` (None: however late).
+    Raises HTTPException (413, 408). FastAPI's own max_body_size answers in words of its own."""
+    ends = None if seconds is None else asyncio.get_running_loop().time() + seconds
+    left = limit
+    whole = False
+
+    async def bounded() -> Message:
+        nonlocal left, whole
+        if whole:
+            return await receive()
+        try:
+            async with asyncio.timeout_at(ends):
+                message = await receive()
+        except TimeoutError:
+            raise HTTPException(408, f"body: not here within {seconds:g} s") from None
+        left -= len(message.get("body", b""))
+        if left < 0:
+            raise HTTPException(413, f"body: more than {limit} bytes")
+        whole = message["type"] != "http.request" or not message.get("more_body", False)
+        return message
+
+    return bounded

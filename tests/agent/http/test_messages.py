@@ -1,0 +1,88 @@
+"""The words of messages that people act on: each is held here and nowhere else."""
+
+import httpx2
+import pytest
+
+from muster_agent.checks.local_node import LocalNode
+from muster_agent.checks.snapshot_check import SnapshotCheck
+from muster_agent.http.access import AccessControl, AccessDenied
+from muster_agent.http.routes import make_app
+from muster_agent.metrics.agent_metrics import AgentMetrics
+from muster_agent.node_agent import Agent
+from muster_checks.base.declaration import Check, Cost, NodeView, Parameters
+from muster_kube.nodehealth import AgentIdentity
+
+
+class Depth(Parameters):
+    r: int = 1
+
+
+class Width(Parameters):
+    lanes: int = 16
+
+
+async def find_nothing(_node, _parameters):
+    return ()
+
+
+def make_agent() -> Agent:
+    local = LocalNode(name="node-1", view=NodeView(), boot_id="boot")
+    checks = []
+    for name, model in (("dcgm", Depth), ("pciebw", Width)):
+        check = Check(
+            name=name,
+            description="",
+            cost=Cost.LIGHT,
+            parameters=model,
+            timeout_s=9.0,
+            devices=("gpu",),
+            probe=find_nothing,
+        )
+        checks.append(SnapshotCheck(check, model(), local, None))
+    return Agent(local, checks, AgentIdentity(pod_uid="pod-1", version="1"))
+
+
+async def answer(path: str, user_agent: str = "curl") -> str:
+    transport = httpx2.ASGITransport(app=make_app(make_agent(), AgentMetrics("node-1", "1")))
+    async with httpx2.AsyncClient(transport=transport, base_url="http://10.0.0.1:3333") as client:
+        return (await client.get(path, headers={"user-agent": user_agent})).text
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("check=pcie", "check: 'pcie': expected all or one of dcgm, pciebw"),
+        (
+            "speed=1",
+            "speed: unknown parameter; expected one of check, host, batch, serverspernode, clientsperiface, plane, "
+            "job, nodelabel, force, format, lanes, r; CHECK.NAME is for that check only",
+        ),
+        ("check=dcgm&check=pciebw", "'check': given twice; expected once"),
+        ("job=train", "job: 'train': expected NAMESPACE:key=value"),
+        (
+            "host=node-2",
+            "host: node-2: this agent is in no cluster and knows its own node only; expected node-1",
+        ),
+    ],
+)
+async def test_a_wrong_query(query: str, message: str):
+    assert await answer(f"/status?{query}") == f"{message}\n"
+
+
+async def test_a_parameter_without_effect():
+    text = await answer("/status?check=pciebw&r=2")
+    assert "\nnote: r has no effect: it is a parameter of dcgm, not asked for here (check=)\n" in text
+
+
+async def test_another_agents_node():
+    text = await answer("/status?host=node-2", "muster-agent")
+    assert text == "host: node-2: this is the agent of node-1, and one agent asks another for its own node only\n"
+
+
+async def test_no_token():
+    with pytest.raises(AccessDenied) as denied:
+        await AccessControl(None).caller({}, "10.1.2.3", needs="force")
+    assert denied.value.message == (
+        "force: expected to be asked over loopback (kubectl port-forward), or with a header Authorization: Bearer "
+        "TOKEN of somebody who may patch nodehealths.muster.dev; found no token"
+    )
