@@ -143,7 +143,7 @@ def test_recorded_output_that_cannot_be_read_is_unknown() -> None:
 
 
 def test_a_check_is_either_a_snapshot_or_a_stream() -> None:
-    with pytest.raises(ValueError, match="either probe or stream"):
+    with pytest.raises(ValueError, match=r"\bprobe\b.*\bstream\b"):
         Check(name="both", description="", cost=Cost.LIGHT, parameters=Parameters, timeout_s=1.0, devices=())
 
 

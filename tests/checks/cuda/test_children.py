@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.checks.cuda.fake_driver import address, gpu_node
+from tests.checks.facts import missing_facts
 
 from muster_checks.cuda import arithmetic, copies
 from muster_checks.cuda.child import UNAVAILABLE, bind_to_cpus, main, parse_cpus, parser
@@ -151,7 +152,7 @@ def test_no_library_is_unavailable(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_library_that_is_no_driver_is_an_error() -> None:
-    with pytest.raises(CudaError, match="cuInit: not in this driver"):
+    with pytest.raises(CudaError, match=r"\bcuInit\b"):
         CudaDriver("libc.so.6")
 
 
@@ -229,7 +230,7 @@ async def test_eight_gpus_are_measured_by_one_child(tmp_path: Path, module: str,
 @pytestmark_library
 async def test_a_gpu_that_hangs_costs_only_itself(tmp_path: Path) -> None:
     sweep = await swept(tmp_path, "copies", per_gpu_s=1.0, hang=5)
-    assert sweep.gpus[5].trouble == "no end within 1 s: the driver hangs"
+    assert missing_facts(sweep.gpus[5].trouble, "1 s") == []
     assert [gpu.index for gpu in sweep.gpus if gpu.result is None] == [5]
     assert len(sweep.gpus) == 8
 
@@ -246,11 +247,11 @@ async def test_what_comes_to_nothing_is_told_by_its_driver(tmp_path: Path) -> No
     sweep = await swept(tmp_path, "copies", error="2:cuDevicePrimaryCtxRetain:46")
     gpu = sweep.gpus[2]
     assert gpu.error == "CUDA_ERROR_DEVICE_UNAVAILABLE"
-    assert gpu.trouble.endswith("(used by another process, in exclusive mode)")
+    assert missing_facts(gpu.trouble, "cuDevicePrimaryCtxRetain", "CUDA_ERROR_DEVICE_UNAVAILABLE") == []
 
 
 async def test_no_driver_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
     sweep = await swept(tmp_path / "root", "copies")
     assert sweep.gpus == ()
-    assert sweep.rest.startswith("libcuda.so.1: cannot open shared object file")
+    assert sweep.rest.startswith("libcuda.so.1: ")

@@ -87,9 +87,8 @@ def test_a_file_system_stopped_by_an_error_is_told_from_one_mounted_read_only(
 
 
 def test_types_that_can_only_be_read_are_left_alone(tmp_path: Path) -> None:
-    assert (
-        names(tmp_path, "27 1 7:1 / /snap rw - squashfs /dev/loop1 ro\n28 1 7:2 / /iso rw - iso9660 /dev/sr0 ro") == {}
-    )
+    mounted = "27 1 7:1 / /snap rw - squashfs /dev/loop1 ro\n28 1 7:2 / /iso rw - iso9660 /dev/sr0 ro"
+    assert names(tmp_path, mounted) == {}
 
 
 def test_volumes_of_pods_are_left_alone(tmp_path: Path) -> None:
@@ -126,7 +125,8 @@ async def test_small_file_systems_of_the_boot_are_not_asked_for_space(tmp_path: 
 
 
 async def test_without_a_disk_there_is_nothing_to_do(tmp_path: Path) -> None:
-    assert (await run(tmp_path, "22 27 0:21 / /proc rw - proc proc rw")).verdict is Verdict.SKIP
+    result = await run(tmp_path, "22 27 0:21 / /proc rw - proc proc rw")
+    assert result.verdict is Verdict.SKIP
 
 
 async def test_our_own_mounts_stand_in_where_the_first_process_is_hidden(tmp_path: Path) -> None:
@@ -169,9 +169,8 @@ def test_the_file_systems_that_the_node_needs_are_those_that_hold_its_folders() 
     mounts = parse_mountinfo(NODE)
     assert find_serving_mount(mounts, NODE_PATHS.split(",")) == {"259:2", "253:0"}
     assert find_serving_mount(mounts, ["/scratch space/a", "/database", "/home/me"]) == {"259:5", "259:2", "0:50"}
-    assert find_serving_mount(parse_mountinfo("1 1 8:1 / / rw - ext4 a rw\n2 1 8:2 / / rw - ext4 b rw"), ["/"]) == {
-        "8:2"
-    }
+    over_each_other = parse_mountinfo("1 1 8:1 / / rw - ext4 a rw\n2 1 8:2 / / rw - ext4 b rw")
+    assert find_serving_mount(over_each_other, ["/"]) == {"8:2"}
     assert find_serving_mount([], ["/"]) == frozenset()
 
 

@@ -86,4 +86,5 @@ async def test_a_card_that_is_not_listed_is_named(tmp_path):
     card = {"vendor": "0x1d95", "device": "0x0001", "class": "0x120000"}
     lay_out(tmp_path, {f"/sys/bus/pci/devices/0000:1a:00.0/{name}": value for name, value in card.items()})
     (one,) = await measure(node(tmp_path, {"gc-info -l": b"Graphcore device listing:\n"}), 60.0, {})
-    assert (one.component, one.trouble) == ("ipu/0000:1a:00.0", "on the PCI bus, but not listed by gc-info")
+    assert one.component == "ipu/0000:1a:00.0"
+    assert "gc-info" in one.trouble

@@ -130,7 +130,7 @@ def test_older_releases_say_error_twice():
 def test_gigabytes_sent_and_none_received_is_a_missing_count_and_no_black_hole():
     lost = document("tcp")
     lost["end"]["sum_received"] |= {"bytes": 0, "bits_per_second": 0}
-    with pytest.raises(Unreadable, match="the receiver's count is missing"):
+    with pytest.raises(Unreadable, match="receiver"):
         read_report(written(lost))
 
 

@@ -49,7 +49,7 @@ async def test_nvidia_smi_is_asked_where_nvml_cannot_be_used(tmp_path: Path, chi
 
 
 async def test_without_both_it_is_said_what_to_install(tmp_path: Path) -> None:
-    with pytest.raises(ToolMissing, match=r"libnvidia-ml\.so\.1: not found on this node; install the NVIDIA driver"):
+    with pytest.raises(ToolMissing, match=r"libnvidia-ml\.so\.1\b.*\bdriver\b"):
         await read_gpus(gpu_node(tmp_path, NO_LIBRARY))
 
 
@@ -74,7 +74,7 @@ async def test_a_driver_in_trouble_is_named_and_nvidia_smi_left_alone(
 
 async def test_a_driver_that_hangs_is_not_asked_by_another_program(tmp_path: Path) -> None:
     view = gpu_node(tmp_path, {CHILD: hung(CHILD, 30.0), XML: H100})
-    with pytest.raises(CannotTell, match="within 30 s: the driver hangs"):
+    with pytest.raises(CannotTell, match=r"\b30 s\b"):
         await read_gpus(view)
     assert calls(view) == ["muster_checks.nvidia.nvml_child"]
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.checks.facts import missing_facts
 from tests.checks.nvidia.samples_of import of, series
 
 from muster_checks.base.counter_history import CounterSeries
@@ -55,7 +56,7 @@ def test_a_board_with_all_its_links_up_passes() -> None:
 def test_a_link_that_is_down_on_a_board_that_uses_all_fails() -> None:
     (down, sound) = judge(of(gpu(0, down=[3, 7]), gpu(1)), {}, MODELS, LIMITS)
     assert (down.verdict, down.reason, down.fault_class) == (FAIL, "LinkInactive", FaultClass.RESET)
-    assert "links 3, 7 down, the board uses all 18" in down.message
+    assert missing_facts(down.message, "3, 7", "18") == []
     assert sound.verdict is PASS
 
 
@@ -176,7 +177,7 @@ def test_counters_are_judged_by_their_rise(
 def test_the_link_whose_errors_rise_is_named() -> None:
     counted = rising("crc", (0, 0), (10, 5000)) | rising("crc", (0, 0), (10, 2000), link=11)
     finding = judge(of(gpu(0), gpu(1)), counted, MODELS, LIMITS)[0]
-    assert "links 2, 11 with up to 500 CRC errors a second" in finding.message
+    assert missing_facts(finding.message, "2, 11", "500", "CRC") == []
 
 
 def test_many_links_are_named_in_short() -> None:

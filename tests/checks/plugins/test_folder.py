@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.checks.bad_input import TEXTS
+from tests.checks.facts import missing_facts
 
 from muster_checks.base.declaration import Check
 from muster_checks.base.execution import run_probe
@@ -63,7 +64,8 @@ def test_two_checks_of_one_name_are_the_first_and_a_reason(bench, fill):
     fill(a_yaml=NAGIOS.format("same"), b_yml=NAGIOS.format("same"))
     broken: dict[str, str] = {}
     assert len(load_folder(bench.folder, broken)) == 1
-    assert broken == {str(bench.folder / "b.yml"): "name 'same': a.yaml has it already"}
+    assert broken.keys() == {str(bench.folder / "b.yml")}
+    assert missing_facts(broken[str(bench.folder / "b.yml")], "same", "a.yaml") == []
 
 
 @pytest.mark.parametrize("text", TEXTS)
@@ -105,7 +107,7 @@ def test_rules_of_all_files_together_are_no_more_than_one_scan_can_look_for(benc
     bench.config("b.json", half)
     broken: dict[str, str] = {}
     assert len(read_folder(bench.folder, broken).kernel_rules) == 1
-    assert "with those of the files before it; expected at most 8000" in broken[str(bench.folder / "b.json")]
+    assert missing_facts(broken[str(bench.folder / "b.json")], "8000") == []
 
 
 def test_hidden_files_folders_and_other_suffixes_are_not_looked_at(bench, fill):
@@ -130,7 +132,7 @@ def test_of_too_many_files_the_first_are_read(bench):
     broken: dict[str, str] = {}
     load_folder(bench.folder, broken)
     assert len(broken) == FILES_LIMIT + 2
-    assert broken[str(bench.folder / "0501.json")] == "there are 502 files; expected at most 500"
+    assert missing_facts(broken[str(bench.folder / "0501.json")], "502", "500") == []
 
 
 # ---- the registry --------------------------------------------------------------------------------------------------
@@ -143,17 +145,15 @@ def test_the_folder_joins_the_registry_and_no_name_is_taken_twice(bench, fill):
     checks = load_registry([], broken, bench.folder)
     assert [check.name for check in select_checks(["good"], checks)] == ["good"]
     told = {Path(file).name: why for file, why in broken.items()}
-    assert told == {
-        "b.json": "name 'dmesg': there is a check of that name already",
-        "c.yaml": "name 'ping': there is a check of that name already",
-        "d.json": "name 'all': expected lower case letters and digits, not 'all'",
-    }
+    names = {"b.json": "dmesg", "c.yaml": "ping", "d.json": "all"}
+    assert told.keys() == names.keys()
+    assert [f"name {name!r}" in told[file] for file, name in names.items()] == [True] * 3
 
 
 def test_who_does_not_ask_what_was_left_out_finds_it_in_the_log(bench, caplog):
     path = bench.config("x.json", "{")
     load_registry([], plugins_folder=bench.folder)
-    assert f"plug-in {path} is left out: no JSON: " in caplog.text
+    assert str(path) in caplog.text
     caplog.clear()
     load_registry([], {}, bench.folder)
     assert caplog.text == ""
@@ -185,7 +185,7 @@ async def test_rules_and_a_catalogue_that_are_too_much_together_are_told_of(benc
     dmesg = load_registry([], plugins_folder=bench.folder)["dmesg"]
     parameters = dmesg.parameters.model_validate({"catalogue": catalogue.with_suffix(".catalogue")})
     assert dmesg.stream is not None
-    with pytest.raises(ValueError, match=r"catalogue and plug-ins: its patterns come to \d+ RE2 instructions"):
+    with pytest.raises(ValueError, match=r"catalogue.*\b\d+ RE2\b"):
         dmesg.stream(bench.node, parameters, None)
 
 

@@ -78,12 +78,12 @@ def test_what_is_no_time_is_none(layout, text):
 
 @pytest.mark.parametrize("layout", ["", "15:04:05", "2006-01-02", "no layout at all", "Jan 2006 15:04"])
 def test_a_layout_that_says_too_little_is_refused(layout):
-    with pytest.raises(ValueError, match="expected a layout of Go's package time"):
+    with pytest.raises(ValueError, match=r"\bGo\b"):
         compile_layout(layout)
 
 
 def test_a_part_that_stands_twice_is_refused():
-    with pytest.raises(ValueError, match="a part stands twice"):
+    with pytest.raises(ValueError, match=r"\btwice\b"):
         compile_layout("2006-01-02 15:04:05 15")
 
 

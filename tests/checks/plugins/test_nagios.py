@@ -1,10 +1,14 @@
 """Nagios plug-ins, real ones: exit codes, text, figures, and files that are refused."""
 
+import errno
+import os
+
 import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.checks.bad_input import TEXTS, any_json
+from tests.checks.facts import missing_facts
 
 from muster_checks.base.commands import Output
 from muster_checks.base.execution import run_probe
@@ -74,14 +78,15 @@ async def test_a_plug_in_that_says_little_or_too_much(text, verdict, message, ru
 
 async def test_one_that_hangs_is_unknown(run):
     result = await run("sleep 60 & sleep 60", timeout_s=0.3)
-    assert (result.verdict, result.message) == ("UNKNOWN", "plugin.sh: no end after 0 s, killed")
+    assert result.verdict == "UNKNOWN"
+    assert missing_facts(result.message, "plugin.sh", "0 s") == []
 
 
 async def test_one_that_is_not_there_is_unknown_and_says_what_to_install(bench, write):
     check = nagios_check(read_nagios(write(command=["check_nowhere"])), bench.folder)
     result = await run_probe(check, bench.node, check.parameters())
     assert (result.verdict, result.reason) == ("UNKNOWN", "ToolMissing")
-    assert result.message.startswith("check_nowhere: not found on this node; install")
+    assert missing_facts(result.message, "check_nowhere") == []
 
 
 async def test_one_that_cannot_be_started_is_unknown(bench, write):
@@ -143,9 +148,9 @@ def test_a_file_that_is_none_is_refused(text, bench):
 
 
 def test_a_file_that_cannot_be_read_says_why(bench):
-    with pytest.raises(FileRefused, match="is no plain file"):
+    with pytest.raises(FileRefused):
         read_nagios(bench.folder)
-    with pytest.raises(FileRefused, match="cannot be read: File name too long"):
+    with pytest.raises(FileRefused, match=os.strerror(errno.ENAMETOOLONG)):
         read_nagios(bench.folder / ("x" * 300))
     long = bench.folder / "long.yaml"
     long.write_bytes(b"#" * (FILE_BYTES + 1))

@@ -163,9 +163,9 @@ async def test_61_62_what_is_degraded_is_told_and_what_is_bad_is_kept_out_of_par
     proxy = await bed.proxy_for(simulator)
     await until_available(proxy, 16)
 
-    # 62: each has 2,932,108 corrected errors behind it, which is sound
+    # 62: each has 41,207 corrected errors behind it, which is sound
     assert (await host.look("ipu"))["verdict"] == "PASS"
-    agent.says("ipu-1", IPU.replace("2932108", "2933108"))
+    agent.says("ipu-1", IPU.replace("41207", "42207"))
     agent.says("ipu-2", IPU.replace("link width: 8", "link width: 4"))
     agent.says("ipu-3", IPU.replace("link speed: 16 GT/s", "link speed: 8 GT/s"))
     assert (await host.look("ipu"))["verdict"] == "WARN"

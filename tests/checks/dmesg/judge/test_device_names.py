@@ -52,4 +52,5 @@ def test_the_judge_uses_the_names(node, new_bench, summarize):
     bench = new_bench(names=sysfs_names(node))
     line = "mlx5_core 0000:3b:00.0: poll_health:825: device's health compromised - reached miss count."
     assert summarize(bench.feed(line)) == [("nic/mlx5_0", "NicHealthCompromised", "FAIL", "reboot")]
-    assert summarize(bench.feed("NETDEV WATCHDOG: eth2 (mlx5_core): transmit queue 0 timed out"))[0][0] == "nic/mlx5_7"
+    signs = summarize(bench.feed("NETDEV WATCHDOG: eth2 (mlx5_core): transmit queue 0 timed out"))
+    assert signs[0][0] == "nic/mlx5_7"

@@ -1,6 +1,7 @@
 """NVSwitch lines: the guide's class, the line's own word, and lines that only belong to another."""
 
 import pytest
+from tests.checks.facts import missing_facts
 
 SWITCH = "nvswitch/0000:c1:00.0"
 
@@ -45,4 +46,4 @@ def test_a_follow_up_of_an_always_fatal_code_alone_only_warns(bench, summarize):
 
 def test_the_message_names_the_link(bench):
     (sign,) = bench.feed(sxid(24007, "Fatal, Link 28 sourcetrack timeout error (First)"))
-    assert sign.message == f"SXid 24007 on {SWITCH}: sourcetrack timeout error, link 28; needs a reset"
+    assert missing_facts(sign.message, "24007", SWITCH, "28", "reset") == []

@@ -39,7 +39,8 @@ def test_a_shipped_row_is_switched_off(load, new_bench):
 
 def test_a_row_that_is_switched_off_still_leads_to_the_one_that_waits_for_it(load, new_bench, summarize):
     bench = new_bench(load("rows: [{name: SoftLockup, verdict: PASS}]"))
-    assert bench.feed("watchdog: BUG: soft lockup - CPU#0 stuck for 27s! [x:1]") == []
+    signs = bench.feed("watchdog: BUG: soft lockup - CPU#0 stuck for 27s! [x:1]")
+    assert signs == []
     frame = " mlx5e_napi_poll+0x12/0x34 [mlx5_core]"
     assert summarize(bench.feed(frame, 0.1)) == [("host", "NicReceiveLockup", "FAIL", "reboot")]
 

@@ -86,12 +86,13 @@ def test_the_lines_of_one_message_share_its_time() -> None:
         b"                  NVRM: fallen off the bus and is not responding to commands.",
         b"<6>[ 1900.000000] next",
     )
-    assert [line.text for line in lines] == [
+    expected = [
         "NVRM: The NVIDIA GPU 0000:b3:00.0",
         "NVRM: (PCI ID: 10de:26b5) installed in this system has",
         "NVRM: fallen off the bus and is not responding to commands.",
         "next",
     ]
+    assert [line.text for line in lines] == expected
     assert [line.stamp for line in lines] == ["[ 1843.308145]"] * 3 + ["[ 1900.000000]"]
     assert [line.level for line in lines] == [3, 3, 3, 6]
 
