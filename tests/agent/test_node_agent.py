@@ -299,4 +299,5 @@ async def test_a_light_check_whose_turns_do_not_come_about_makes_the_agent_unrea
     assert bench.agent.unready() == []
     bench.now += 5 * FAR
     [reason] = bench.agent.unready()
-    assert reason.startswith("temp: no result for 18000 s")
+    assert reason.startswith("temp: ")
+    assert "18000 s" in reason

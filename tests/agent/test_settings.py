@@ -28,31 +28,32 @@ def test_the_state_lies_under_the_root_unless_it_is_named():
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "facts"),
     [
-        ("prot: 1", r"agent\.yaml: prot: 1: unknown key; allowed: node, .*port"),
-        ("port: many", r"agent\.yaml: port: 'many': Input should be a valid integer"),
-        ("port: 70000", r"agent\.yaml: port: 70000: Input should be less than or equal to 65535"),
-        ("log_format: xml", r"agent\.yaml: log_format: 'xml': Input should be 'text' or 'json'"),
-        ("node: Not_A_Node", r"agent\.yaml: node: 'Not_A_Node'"),
-        ("checks: {dmesg: {enable: true}}", r"agent\.yaml: checks\.dmesg\..*allowed: enabled, period, parameters"),
-        ("- a\n- b", r"agent\.yaml: \['a', 'b'\]: expected a mapping"),
-        ("a: [", r"agent\.yaml: no YAML"),
-        ("\x00", r"agent\.yaml: no YAML"),
+        ("prot: 1", ("agent.yaml: prot: 1: ", "node, ", "port, ")),
+        ("port: many", ("agent.yaml: port: 'many': ",)),
+        ("port: 70000", ("agent.yaml: port: 70000: ", "65535")),
+        ("log_format: xml", ("agent.yaml: log_format: 'xml': ", "'text'", "'json'")),
+        ("node: Not_A_Node", ("agent.yaml: node: 'Not_A_Node'",)),
+        ("checks: {dmesg: {enable: true}}", ("agent.yaml: checks.dmesg.", "enabled, period, parameters")),
+        ("- a\n- b", ("agent.yaml: ['a', 'b']: ",)),
+        ("a: [", ("agent.yaml: ", "YAML")),
+        ("\x00", ("agent.yaml: ", "YAML")),
     ],
 )
-def test_a_bad_file_names_path_value_and_what_is_allowed(tmp_path, text, said):
-    with pytest.raises(SettingsError, match=said):
+def test_a_bad_file_names_path_value_and_what_is_allowed(tmp_path, text, facts):
+    with pytest.raises(SettingsError) as refused:
         load_agent_settings(write(tmp_path, text), {}, {})
+    assert [fact for fact in facts if fact not in str(refused.value)] == []
 
 
 def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(SettingsError, match=r"gone\.yaml: cannot be read: No such file"):
+    with pytest.raises(SettingsError, match=r"gone\.yaml: .*No such file"):
         load_agent_settings(tmp_path / "gone.yaml", {}, {})
 
 
 def test_an_unknown_variable_is_named_with_those_that_exist():
-    with pytest.raises(SettingsError, match=r"MUSTER_AGENT_PROT: unknown variable; allowed: .*MUSTER_AGENT_PORT"):
+    with pytest.raises(SettingsError, match=r"MUSTER_AGENT_PROT: .*MUSTER_AGENT_PORT"):
         load_agent_settings(None, {}, {"MUSTER_AGENT_PROT": "1"})
 
 
@@ -97,20 +98,18 @@ def test_checks_of_the_plug_ins_folder_take_settings_as_the_shipped_ones_do(tmp_
 
 
 @pytest.mark.parametrize(
-    ("checks", "said"),
+    ("checks", "facts"),
     [
-        ({"dmseg": {}}, r"checks: check: 'dmseg': expected all or one of .*dmesg"),
-        (
-            {"dmesg": {"parameters": {"strat": "boot"}}},
-            r"checks\.dmesg\.parameters\.strat: 'boot': unknown key; allowed:",
-        ),
+        ({"dmseg": {}}, ("checks: ", "'dmseg'", " dmesg,")),
+        ({"dmesg": {"parameters": {"strat": "boot"}}}, ("checks.dmesg.parameters.strat: 'boot': ", "start")),
         (
             {"dmesg": {"parameters": {"start": "never"}}},
-            r"checks\.dmesg\.parameters\.start: 'never': .*'boot' or 'now'",
+            ("checks.dmesg.parameters.start: 'never': ", "'boot'", "'now'"),
         ),
     ],
 )
-def test_a_bad_check_setting_names_itself(checks, said):
+def test_a_bad_check_setting_names_itself(checks, facts):
     settings = AgentSettings.model_validate({"node": "n", "checks": checks})
-    with pytest.raises(SettingsError, match=said):
+    with pytest.raises(SettingsError) as refused:
         check_parameters(settings, load_registry(plug_ins=[]))
+    assert [fact for fact in facts if fact not in str(refused.value)] == []

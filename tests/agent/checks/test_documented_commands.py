@@ -76,7 +76,7 @@ def test_all_light_checks_at_once_and_what_is_missing_is_named(machine: Machine)
     said = machine.type("muster check", PATH=path, LD_LIBRARY_PATH="")
     assert set(verdicts(said)) == LIGHT
     for name in ("gpuconfig", "gpucount", "gpuecc", "gpufabric", "gpupower", "gputemp", "nvlink", "remapped"):
-        assert re.search(rf"^{name} +UNKNOWN  ToolMissing: .*: not found on this node; install ", said, re.M), said
+        assert re.search(rf"^{name} +UNKNOWN  ToolMissing: .*nvidia-smi", said, re.M), said
 
 
 @pytest.mark.alone
@@ -121,7 +121,7 @@ def test_a_folder_of_plug_ins_says_what_it_has_become(machine: Machine) -> None:
     said = machine.type("muster check --plugins /etc/muster/plugins")
     assert set(verdicts(said)) == LIGHT | {"uptimemonitor"}
     said = machine.type("muster check --plugins /etc/muster/plugins uptimemonitor", 0)
-    assert re.fullmatch(r"uptimemonitor  PASS\n +PASS     host the clock runs\n", said)
+    assert re.fullmatch(r"uptimemonitor  PASS\n +PASS     host \S.*\n", said)
 
 
 def test_rules_for_logs_judge_a_saved_log(machine: Machine) -> None:

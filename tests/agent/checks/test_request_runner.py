@@ -162,7 +162,8 @@ async def test_a_run_of_several_checks_passes_when_each_of_them_does(node: Scrip
     node.finds = {"heavy": [Verdict.PASS, Verdict.SKIP], "link": [Verdict.PASS, Verdict.PASS]}
     answer = await node.answer(request("link", "heavy", runs="2"))
     assert (answer.verdict, answer.runs, answer.passes) == ("SKIP", 2, 1), "beside a SKIP, a PASS proves nothing"
-    assert answer.message == "heavy: heavy is SKIP"
+    assert answer.message.startswith("heavy: ")
+    assert "SKIP" in answer.message
     assert node.ran == ["link", "heavy"] * 2
 
 
@@ -343,35 +344,44 @@ async def test_whose_devices_are_no_work_reaches_the_node(node: ScriptedNode):
 
 
 @pytest.mark.parametrize(
-    ("asked", "says"),
+    ("asked", "place", "allowed"),
     [
-        (request(), "checks: none named; expected all or some of dmesg, heavy, link, other"),
-        (request("gpu"), "check: 'gpu': expected all or one of dmesg, heavy, link, other"),
-        (request("link", ""), "check: '': expected all or one of"),
+        (request(), "checks: ", "dmesg, heavy, link, other"),
+        (request("gpu"), "check: 'gpu': ", "dmesg, heavy, link, other"),
+        (request("link", ""), "check: '': ", "dmesg, heavy, link, other"),
         (
             request("link", nonsense="1"),
-            "params.nonsense: unknown parameter; expected one of runs, passes, interval_s, sees, beside, ",
+            "params.nonsense: ",
+            "runs, passes, interval_s, sees, beside, ",
         ),
-        (request("link", **{"heavy.limit": "1"}), "params.heavy.limit: 'heavy' is none of the request's checks"),
-        (request("link", **{"link.x": "1"}), "params.link.x: unknown parameter; expected one of runs"),
-        (request("link", **{"": "1"}), "params.: unknown parameter"),
-        (request("link", limit="fast"), "params.link.limit: 'fast': Input should be a valid number"),
-        (request("dmesg", limit="5"), "params.dmesg: limit: dmesg never rests"),
-        *((request("link", runs=text), "params.runs: ") for text in ("0", "101", "-1", "1.5", "", "²", "9" * 200)),
-        (request("link", runs="2", passes="3"), "params.passes: '3': expected a whole number from 1 to 2"),
-        (request("link", passes="0"), "params.passes: '0': expected a whole number from 1 to 1"),
-        (request("link", sees="a,"), "params.sees: an empty component"),
-        *((request("link", beside=text), "params.beside: ") for text in ("team-a", "team-a/", "/train-0", "/")),
-        *((request("link", interval_s=text), "params.interval_s: ") for text in ("x", "nan", "-1", "1e9", "inf", "")),
-        (CheckRequest(id="r1", checks=("link",), expires="soon"), "expires: 'soon': expected a time such as"),
+        (request("link", **{"heavy.limit": "1"}), "params.heavy.limit: 'heavy' ", ""),
+        (request("link", **{"link.x": "1"}), "params.link.x: ", "runs, passes, "),
+        (request("link", **{"": "1"}), "params.: ", "runs, passes, "),
+        (request("link", limit="fast"), "params.link.limit: 'fast': ", "number"),
+        (request("dmesg", limit="5"), "params.dmesg: limit: ", ""),
+        *(
+            (request("link", runs=text), "params.runs: ", "1 to 100")
+            for text in ("0", "101", "-1", "1.5", "", "²", "9" * 9)
+        ),
+        (request("link", runs="9" * 200), "params.runs: ", ""),
+        (request("link", runs="2", passes="3"), "params.passes: '3': ", "1 to 2"),
+        (request("link", passes="0"), "params.passes: '0': ", "1 to 1"),
+        (request("link", sees="a,"), "params.sees: ", ""),
+        *((request("link", beside=text), "params.beside: ", "") for text in ("team-a", "team-a/", "/train-0", "/")),
+        *(
+            (request("link", interval_s=text), "params.interval_s: ", "")
+            for text in ("x", "nan", "-1", "1e9", "inf", "")
+        ),
+        (CheckRequest(id="r1", checks=("link",), expires="soon"), "expires: 'soon': ", "Z"),
     ],
 )
 async def test_nonsense_is_answered_with_what_is_allowed_and_runs_nothing(
-    node: ScriptedNode, asked: CheckRequest, says: str
+    node: ScriptedNode, asked: CheckRequest, place: str, allowed: str
 ):
     answer = await node.answer(asked)
     assert (answer.verdict, answer.reason, answer.runs) == ("UNKNOWN", "BadRequest", 0)
-    assert answer.message.startswith(says)
+    assert answer.message.startswith(place)
+    assert allowed in answer.message
     assert len(answer.message.encode()) <= 256
     assert node.asked == []
 
@@ -406,7 +416,7 @@ async def test_a_request_that_breaks_us_is_answered_and_others_go_on(node: Scrip
         one, two = requests.answers()
         assert (one.verdict, one.reason, one.message) == ("UNKNOWN", "RequestFailed", "RuntimeError: ours")
         assert two.verdict == "PASS"
-    assert "request r1 has broken" in caplog.text
+    assert ["r1" in record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == [True]
 
 
 # --- the end of the agent
@@ -455,7 +465,7 @@ async def test_a_run_that_was_cut_off_is_done_again_once_and_then_counts(node: S
     assert (answer.verdict, answer.runs, answer.passes) == ("PASS", 2, 1)
     answer = await node.answer(request("heavy"), kept)
     assert (answer.verdict, answer.reason, answer.runs) == ("UNKNOWN", "Interrupted", 1)
-    assert "cut off 2 times" in answer.message
+    assert " 2 times" in answer.message
 
 
 @pytest.mark.parametrize("seed", range(30))

@@ -33,7 +33,7 @@ def test_the_same_verdict_again_is_no_change():
 
 def test_an_agent_that_has_just_started_has_changed_nothing():
     changes = VerdictHistory([VerdictChange(at=1.0, to="PASS")])
-    assert not changes.record(2.0, Verdict.PASS, Verdict.UNKNOWN, "Starting", "is still being read")
+    assert not changes.record(2.0, Verdict.PASS, Verdict.UNKNOWN, "Starting", "reading")
     assert not changes.record(3.0, Verdict.UNKNOWN, Verdict.PASS)
     assert changes.record(4.0, Verdict.PASS, Verdict.UNKNOWN, "Timeout")
     assert told(changes) == [(1.0, "", "PASS"), (4.0, "PASS", "UNKNOWN")]
@@ -119,5 +119,5 @@ def test_what_was_told_is_put_in_its_place_once(kept, told, known):
 
 def test_that_an_agent_was_starting_is_not_learnt():
     changes = VerdictHistory([VerdictChange(at=1.0, to="PASS")])
-    assert not changes.insert_reported(2.0, UNKNOWN, "Starting", "is still being read")
+    assert not changes.insert_reported(2.0, UNKNOWN, "Starting", "reading")
     assert len(changes.entries) == 1

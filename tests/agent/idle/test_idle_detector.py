@@ -1,6 +1,7 @@
 """When a node counts as idle: a real kubelet's socket, /proc as it is laid out, and a clock that the test sets."""
 
 import asyncio
+import re
 import tempfile
 import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -33,7 +34,13 @@ from muster_checks.base.declaration import NodeView
 PATIENT_S = 60.0
 BEGUN = 1_750_000_000.0
 GPU = pod("train-0", devices("nvidia.com/gpu", "GPU-1"))
-HELD = "pod team-a/train-0 holds nvidia.com/gpu"
+HOLDER = ("team-a/train-0", "nvidia.com/gpu")
+PROCESS = ("python3", "5000", "/dev/nvidia0")
+
+
+def names(reason: str, facts: Sequence[str]) -> bool:
+    """It says who is at work, and has all these facts."""
+    return not reason.startswith(UNKNOWN) and all(fact in reason for fact in facts)
 
 
 class World:
@@ -134,23 +141,24 @@ def test_it_is_what_the_agent_asks_of_an_occupancy(tmp_path: Path) -> None:
 
 async def test_a_pod_with_a_gpu_makes_the_node_busy(world: World, kubelet: Kubelet) -> None:
     kubelet.answer = GPU
-    assert await world.idleness.find_work() == HELD
-    assert (world.idleness.busy, world.idleness.idle_since) == (HELD, None)
+    reason = await world.idleness.find_work()
+    assert names(reason, HOLDER)
+    assert (world.idleness.busy, world.idleness.idle_since) == (reason, None)
 
 
 async def test_more_pods_are_counted(world: World, kubelet: Kubelet) -> None:
     kubelet.answer = GPU + pod("train-1", devices("nvidia.com/gpu", "GPU-2"))
-    assert await world.idleness.find_work() == f"{HELD}, and 1 more pods have accelerators"
+    assert names(await world.idleness.find_work(), (*HOLDER, " 1 "))
 
 
 async def test_a_process_beside_all_pods_makes_the_node_busy(world: World, kubelet: Kubelet) -> None:
     world.node.process(5000, "python3", "/dev/nvidia0")
-    assert await world.idleness.find_work() == "process python3 (PID 5000) holds /dev/nvidia0"
+    assert names(await world.idleness.find_work(), PROCESS)
 
 
 async def test_memory_in_use_makes_the_node_busy(world: World, kubelet: Kubelet) -> None:
     world.tools._answers["nvml"] = [reading(70_000.0)]
-    assert (await world.idleness.find_work()).startswith("70000 MiB of GPU 0")
+    assert names(await world.idleness.find_work(), ("70000 MiB", "GPU 0"))
 
 
 async def test_a_node_that_nobody_uses_is_idle(world: World, kubelet: Kubelet) -> None:
@@ -161,7 +169,7 @@ async def test_a_node_that_nobody_uses_is_idle(world: World, kubelet: Kubelet) -
 async def test_without_a_kubelet_processes_decide(world: World) -> None:
     assert await world.idleness.find_work() == ""
     world.node.process(5000, "python3", "/dev/nvidia0")
-    assert await world.idleness.find_work() == "process python3 (PID 5000) holds /dev/nvidia0"
+    assert names(await world.idleness.find_work(), PROCESS)
 
 
 async def test_a_kubelet_that_does_not_answer_leaves_the_node_in_use(world: World, kubelet: Kubelet) -> None:
@@ -175,14 +183,14 @@ async def test_a_kubelet_that_does_not_answer_leaves_the_node_in_use(world: Worl
     for look in (world.agent(answer_s=0.2).find_work, world.idleness.find_foreign_work):
         told = await look()
         assert told.startswith(UNKNOWN)
-        assert "no answer within 0.2 s" in told
+        assert "0.2 s" in told
     go_on.set()
 
 
 async def test_a_process_that_is_seen_outranks_a_kubelet_that_does_not_tell(world: World, kubelet: Kubelet) -> None:
     kubelet.answer = b"\xff"
     world.node.process(5000, "python3", "/dev/nvidia0")
-    assert await world.idleness.find_work() == "process python3 (PID 5000) holds /dev/nvidia0"
+    assert names(await world.idleness.find_work(), PROCESS)
 
 
 async def test_who_sees_only_a_container_and_no_kubelet_cannot_tell(world: World) -> None:
@@ -247,13 +255,13 @@ async def test_pods_that_wait_are_no_work_to_who_asks_beside_them_and_others_are
     kubelet.answer = GPU
     for look in (world.idleness.find_work, world.idleness.find_foreign_work):
         assert await look("team-a/train-") == ""
-        assert await look("team-a/serve-") == HELD
+        assert names(await look("team-a/serve-"), HOLDER)
     assert world.idleness.idle_since is None, "the node is in use all the same"
     kubelet.answer = GPU + pod("serve-0", devices("nvidia.com/gpu", "GPU-2"))
-    assert await world.idleness.find_work("team-a/train-") == "pod team-a/serve-0 holds nvidia.com/gpu"
+    assert names(await world.idleness.find_work("team-a/train-"), ("team-a/serve-0", "nvidia.com/gpu"))
     kubelet.answer = GPU
     world.node.process(5000, "python3", "/dev/nvidia0")
-    assert "process python3" in await world.idleness.find_work("team-a/train-"), "what uses a device does not wait"
+    assert names(await world.idleness.find_work("team-a/train-"), PROCESS), "what uses a device does not wait"
 
 
 @pytest.mark.parametrize("comes", ["a pod", "a process"])
@@ -272,7 +280,7 @@ async def test_somebody_else_s_diagnostics_refuse_a_test_and_leave_the_node_idle
 ) -> None:
     world.node.process(900, "nv-hostengine")
     world.node.process(5000, "nvvs", "/dev/nvidia0", parent=900)
-    assert await world.idleness.find_work() == "DCGM runs diagnostics (nvvs, PID 5000)"
+    assert names(await world.idleness.find_work(), ("DCGM", "nvvs", "5000"))
     assert world.idleness.idle_since == BEGUN
 
 
@@ -430,5 +438,5 @@ async def test_a_connection_opened_in_time_is_what_is_asked(world: World, kubele
 async def test_an_agent_that_may_not_open_the_kubelets_socket_again_ends_to_be_started_anew(world: World) -> None:
     opened = PodResources(world.socket)
     opened.lost = True
-    with pytest.raises(KubeletLost, match="kubelet"):
+    with pytest.raises(KubeletLost, match=re.escape(str(world.socket))):
         await world.agent(kubelet=opened).run()

@@ -125,7 +125,7 @@ def test_a_pod_that_changes_is_read_again() -> None:
 
 
 def test_more_pods_than_a_node_can_have_are_refused() -> None:
-    with pytest.raises(MalformedMessage, match="more than 10000 fields"):
+    with pytest.raises(MalformedMessage, match="10000"):
         PodResourcesReader().holders(b"\x0a\x00" * 10_001)
 
 

@@ -269,10 +269,8 @@ def test_what_was_given_up_does_not_come_back(place: Path):
 def test_run_as_without_root_ends_the_start(place: Path):
     code, line = Place(place, run_as="1234").refused(*AS_NOBODY)
     assert code == 64
-    assert line == (
-        "run_as: '1234': this process is user 65534, and only root can become another; expected a start as root, "
-        "or no run_as"
-    )
+    assert line.startswith("run_as: '1234': ")
+    assert str(NOBODY) in line
 
 
 def test_five_capabilities_are_enough_to_begin_with_again_and_again(place: Path):
@@ -282,19 +280,19 @@ def test_five_capabilities_are_enough_to_begin_with_again_and_again(place: Path)
         with here.running(*few) as agent:
             until((here.state / "agent.json").exists, lambda: agent.log)
             assert {rights["CapBnd"] for rights in agent.rights().values()} == {NO_CAPABILITY}
-            assert "cannot be" not in agent.log
+            assert not [line for line in agent.log.splitlines() if "WARNING" in line and str(here.state) in line]
 
 
 @pytest.mark.parametrize("run_as", ["0", "65534:0"])
 def test_run_as_root_is_no_drop_of_rights(place: Path, run_as: str):
     code, line = Place(place, run_as=run_as).refused()
-    assert (code, "0 is root" in line) == (64, True), line
+    assert (code, line.startswith(f"run_as: {run_as!r}: ")) == (64, True), line
 
 
 def test_a_root_that_may_not_drop_everything_is_told_what_it_lacks(place: Path):
     code, line = Place(place, run_as="65534").refused("setpriv", "--bounding-set=-setpcap")
     assert code == 64
-    assert "its bounding set cannot be emptied" in line
+    assert line.startswith("run_as: '65534': ")
     assert "SETPCAP" in line
 
 
@@ -304,7 +302,9 @@ def test_a_folder_of_others_is_not_taken_for_the_states(place: Path):
     (here.state / "payroll.db").touch()
     code, line = here.refused()
     assert code == 64
-    assert line.startswith(f"state_dir: {here.state}: is not user 65534's, and holds 'payroll.db'")
+    assert line.startswith(f"state_dir: {here.state}: ")
+    assert "65534" in line
+    assert "'payroll.db'" in line
     assert here.state.stat().st_uid == 0
 
 
