@@ -27,34 +27,34 @@ def schema(crd):
 
 
 def differences(schema, kind, where):
-    """Every place where ``schema`` and the type ``kind`` disagree."""
+    """Every place where ``schema`` and the type ``kind`` disagree, and how."""
     if typing.get_origin(kind) is types.UnionType:
         (kind,) = [arm for arm in typing.get_args(kind) if arm is not type(None)]
     if kind in SCALARS:
         expected = "object" if schema.get("type") == "object" else SCALARS[kind]
         if schema.get("type") != SCALARS[kind]:
-            yield f"{where}: {schema.get('type')} instead of {expected}"
+            yield where, f"{schema.get('type')} instead of {expected}"
         if kind is str and "enum" not in schema and "maxLength" not in schema:
-            yield f"{where}: unbounded text"
+            yield where, "unbounded text"
     elif typing.get_origin(kind) is tuple:
         if schema.get("type") != "array" or "maxItems" not in schema:
-            yield f"{where}: no bounded array"
+            yield where, "no bounded array"
         else:
             yield from differences(schema["items"], typing.get_args(kind)[0], f"{where}[]")
     elif typing.get_origin(kind) is dict:
         if "maxProperties" not in schema or schema["additionalProperties"]["type"] != "string":
-            yield f"{where}: no bounded map of texts"
+            yield where, "no bounded map of texts"
     else:
         fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
         properties = schema.get("properties", {})
         for name in sorted(fields.keys() ^ properties.keys()):
-            yield f"{where}.{name}: only in the {'type' if name in fields else 'schema'}"
+            yield f"{where}.{name}", f"only in the {'type' if name in fields else 'schema'}"
         required = {name for name, field in fields.items() if field.required}
         if required != set(schema.get("required", [])):
-            yield f"{where}: required {schema.get('required')} instead of {sorted(required)}"
+            yield where, f"required {schema.get('required')} instead of {sorted(required)}"
         for name in fields.keys() & properties.keys():
             if not properties[name].get("description"):
-                yield f"{where}.{name}: `kubectl explain` has no word for it"
+                yield f"{where}.{name}", "`kubectl explain` has no word for it"
             yield from differences(properties[name], fields[name].type, f"{where}.{name}")
 
 
@@ -69,7 +69,7 @@ def test_the_comparison_sees_a_field_that_only_one_side_has(schema):
         extra: str = ""
 
     checks = schema["properties"]["status"]["properties"]["checks"]["items"]
-    assert list(differences(checks, Drifted, "c")) == ["c.extra: only in the type"]
+    assert [where for where, _ in differences(checks, Drifted, "c")] == ["c.extra"]
 
 
 def test_the_bounds_are_those_of_the_types_module(schema):

@@ -28,7 +28,10 @@ COMPONENTS = {
     "muster_sandbox": "sandbox",
 }
 MARK = "xx"
-_PROSE = re.compile(r"(?<![\w\\])([a-z]{2,}) (?=[a-z]+ [a-z]+)|(?<![\w\\])([a-z]{2,}) (?=[a-z]{2,}(?: |$))")
+_COMMANDS = r"(?!(?:muster|kubectl|helm) )"  # what a person is to type stays as it is
+_PROSE = re.compile(
+    rf"(?<![\w\\]){_COMMANDS}([a-z]{{2,}}) (?=[a-z]+ [a-z]+)|(?<![\w\\]){_COMMANDS}([a-z]{{2,}}) (?=[a-z]{{2,}}(?: |$))"
+)
 _PATTERNS = {"compile", "match", "fullmatch", "search", "sub", "finditer", "findall", "split"}
 
 

@@ -117,7 +117,7 @@ async def test_a_get_on_a_connection_that_the_server_just_closed_is_sent_again(a
 
 async def test_a_refused_connection_names_the_server(config):
     async with KubeClient(replace(config, server="http://127.0.0.1:1")) as client:
-        with pytest.raises(errors.Unreachable, match=r"/api/v1/nodes/a: no answer .*127\.0\.0\.1:1"):
+        with pytest.raises(errors.Unreachable, match=r"/api/v1/nodes/a: .*127\.0\.0\.1:1"):
             await client.get(PATH)
 
 
@@ -125,14 +125,14 @@ async def test_the_time_limit_is_for_the_whole_answer_not_for_each_byte(api, con
     api.on("GET", PATH, wire.Reply(200, b"{}" + b" " * 1000, trickle_s=0.02))
     async with KubeClient(config, timeout_s=0.2) as client:
         started = time.monotonic()
-        with pytest.raises(errors.Unreachable, match=r"timeout: no answer within 0\.2 s"):
+        with pytest.raises(errors.Unreachable, match=r"0\.2 s"):
             await client.get(PATH)
         assert time.monotonic() - started < 10, "the whole answer takes twenty seconds"
 
 
 async def test_a_call_may_have_its_own_time_limit(api, client, wire):
     api.on("GET", PATH, wire.Stream())
-    with pytest.raises(errors.Unreachable, match=r"within 0\.05 s"):
+    with pytest.raises(errors.Unreachable, match=r"0\.05 s"):
         await client.get(PATH, timeout_s=0.05)
 
 
@@ -155,7 +155,7 @@ async def test_an_answer_that_does_not_fit_says_what_where_and_how_it_begins(api
 
 async def test_an_answer_without_end_is_cut_off(api, client, wire):
     api.on("GET", PATH, wire.Reply(200, b" " * ((16 << 20) + 1)))
-    with pytest.raises(errors.BadAnswer, match="more than"):
+    with pytest.raises(errors.BadAnswer, match=str(16 << 20)):
         await client.get(PATH)
 
 

@@ -40,7 +40,9 @@ async def test_a_part_that_ends_by_itself_is_told_with_its_error(caplog: pytest.
     async with running() as part:
         failing = asyncio.create_task(fails())
         assert await wait_until_one_ends("thing", [part, failing], asyncio.Event()) == EXIT_FAILED
-    assert caplog.messages == ["a part of the thing has ended: of its own"]
+    [message] = caplog.messages
+    for fact in ("thing", "of its own"):
+        assert fact in message
 
 
 async def test_what_fails_once_it_was_told_to_stop_is_a_good_end() -> None:
@@ -66,4 +68,6 @@ def test_a_wrong_flag_is_a_usage_error_and_not_a_fail(capsys: pytest.CaptureFixt
     with pytest.raises(SystemExit) as ended:
         Parser(prog="muster thing").parse_args(["--frob"])
     assert ended.value.code == EXIT_USAGE
-    assert "muster thing: unrecognized arguments: --frob" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    for fact in ("muster thing:", "--frob"):
+        assert fact in told

@@ -4,6 +4,7 @@ import asyncio
 import base64
 import json
 import logging
+import re
 import ssl
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -155,23 +156,20 @@ def test_what_is_stored_reads_as_it_was_and_holds_no_authoritys_key() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "name"),
     [
-        ({"tls.crt": b"garbage"}, "tls.crt: expected certificates in PEM"),
-        ({"tls.crt": b""}, "tls.crt: expected certificates in PEM"),
-        ({"tls.key": b"garbage"}, "tls.key: expected a private key in PEM"),
-        ({"tls.key": make_key_pair(HOSTS, NOW).key}, "tls.key: is not the key of the certificate in tls.crt"),
-        (
-            {"ca.crt": make_key_pair(HOSTS, NOW).authority},
-            "ca.crt: none of its 1 certificates has signed the one in tls.crt",
-        ),
-        ({"next.crt": make_key_pair(HOSTS, NOW).certificate}, "next.key: expected a private key in PEM"),
+        ({"tls.crt": b"garbage"}, "tls.crt"),
+        ({"tls.crt": b""}, "tls.crt"),
+        ({"tls.key": b"garbage"}, "tls.key"),
+        ({"tls.key": make_key_pair(HOSTS, NOW).key}, "tls.key"),
+        ({"ca.crt": make_key_pair(HOSTS, NOW).authority}, "ca.crt"),
+        ({"next.crt": make_key_pair(HOSTS, NOW).certificate}, "next.key"),
     ],
     ids=["garbage", "half", "bad key", "another's key", "another's authority", "half of the next"],
 )
-def test_what_is_no_pair_is_told_by_its_name(change: dict[str, bytes], said: str) -> None:
+def test_what_is_no_pair_is_told_by_its_name(change: dict[str, bytes], name: str) -> None:
     data = {name: value for name, value in KeyPairSet(make_key_pair(HOSTS, NOW)).data().items() if value is not None}
-    with pytest.raises(UnusableKeyPair, match=f"^{said}"):
+    with pytest.raises(UnusableKeyPair, match=f"^{re.escape(name)}: "):
         read_key_pairs(data | change)
 
 
@@ -304,7 +302,7 @@ async def test_a_secret_that_holds_something_else_is_left_alone(
 ) -> None:
     cluster.put(content)
     one = replica()
-    with pytest.raises(UnusableKeyPair, match=r"secrets/own-node: .*it is not touched: delete it"):
+    with pytest.raises(UnusableKeyPair, match=r"secrets/own-node: "):
         await one.refresh()
     assert cluster.secret() == content
     assert not one.ready.is_set()
@@ -317,8 +315,9 @@ async def test_a_secret_that_became_garbage_leaves_the_served_certificate(
     await one.refresh()
     bundle = cluster.bundle
     cluster.objects[SECRET]["data"]["tls.crt"] = "no base64!"
-    with pytest.raises(UnusableKeyPair, match="not touched"):
+    with pytest.raises(UnusableKeyPair, match=r"secrets/own-node: "):
         await one.refresh()
+    assert cluster.objects[SECRET]["data"]["tls.crt"] == "no base64!", "it is not touched"
     shake_hands(one.ssl_context, bundle)
 
 
@@ -466,21 +465,21 @@ async def test_files_that_do_not_belong_together_leave_what_was_served(
     assert shake_hands(files.ssl_context, bundle) == first
     warnings = [record.message for record in caplog.records if record.levelno == logging.WARNING]
     assert len(warnings) == 1
-    assert "the certificate that was read last is still served" in warnings[0]
+    assert str(tmp_path) in warnings[0]
 
 
 @pytest.mark.parametrize(
-    ("spoil", "said"),
+    ("spoil", "name"),
     [
-        (lambda folder: (folder / "tls.key").unlink(), "tls.key: cannot be read: No such file"),
-        (lambda folder: (folder / "tls.crt").write_text("x"), "no certificate with its key"),
+        (lambda folder: (folder / "tls.key").unlink(), "tls.key"),
+        (lambda folder: (folder / "tls.crt").write_text("x"), ""),  # both are there, and are no pair
     ],
     ids=["missing", "garbage"],
 )
 async def test_files_that_cannot_be_served_stop_the_start(
-    tmp_path: Path, spoil: Callable[[Path], object], said: str
+    tmp_path: Path, spoil: Callable[[Path], object], name: str
 ) -> None:
     write_pair(tmp_path)
     spoil(tmp_path)
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=re.escape(str(tmp_path / name))):
         CertificateFiles(tmp_path)

@@ -233,7 +233,7 @@ def test_who_writes_another_bundle_again_and_again_is_named_once_and_met_ever_la
         wire.run_virtually(live())
     told = [record.getMessage() for record in caplog.records if "caBundle" in record.getMessage()]
     assert len(told) == replicas
-    assert all(text.startswith(f"{CONFIGURATION}: cainjector writes another caBundle over ours") for text in told)
+    assert all(CONFIGURATION in text and "cainjector" in text for text in told)
 
 
 def test_the_same_trouble_is_logged_once_and_tried_again(wire: Any, caplog: pytest.LogCaptureFixture) -> None:

@@ -166,12 +166,12 @@ async def test_the_objects_reach_the_reviewer_as_they_came(served: Served) -> No
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        (b"", "no AdmissionReview"),
-        (b"<h1>", "no AdmissionReview"),
-        (review(object=0).replace(b'"object":0', b'"object":' + b"[" * 200_000), "no AdmissionReview"),
-        (b'{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1"}', "missing required field `request`"),
-        (review(userInfo="ann"), "Expected `object`, got `str` - at `$.request.userInfo`"),
-        (review().replace(b"k8s.io/v1", b"k8s.io/v2"), "expected AdmissionReview of admission.k8s.io/v1 or"),
+        (b"", "AdmissionReview"),
+        (b"<h1>", "AdmissionReview"),
+        (review(object=0).replace(b'"object":0', b'"object":' + b"[" * 200_000), "AdmissionReview"),
+        (b'{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1"}', "`request`"),
+        (review(userInfo="ann"), "`$.request.userInfo`"),
+        (review().replace(b"k8s.io/v1", b"k8s.io/v2"), "admission.k8s.io/v1"),
     ],
     ids=["empty", "html", "deep", "no request", "no user", "another version"],
 )
@@ -187,7 +187,8 @@ async def test_a_review_that_is_too_large_is_a_refusal_and_no_failure(served: Se
     large = review(object={"status": {"message": "x" * REVIEW_LIMIT}})
     answer = await served.response(large)
     assert (answer["uid"], answer["allowed"]) == ("705ab4f5-6393-11e8-b7cc-42010a800002", False)
-    assert answer["status"]["message"] == f"a review of {len(large)} bytes: expected at most {REVIEW_LIMIT}"
+    for size in (len(large), REVIEW_LIMIT):
+        assert str(size) in answer["status"]["message"]
     assert served.reviewer.asked == []
     assert (await served.response(review()))["allowed"]
 
@@ -213,7 +214,7 @@ async def test_what_takes_too_long_is_refused_before_the_api_server_gives_up() -
     assert sent[0]["status"] == 200
     answer = json.loads(sent[1]["body"])["response"]
     assert (answer["allowed"], answer["status"]["code"]) == (False, 503)
-    assert answer["status"]["message"] == "not decided within 0.75 s"
+    assert "0.75 s" in answer["status"]["message"]
 
 
 async def test_an_error_of_ours_is_left_to_the_failure_policy(served: Served, caplog: pytest.LogCaptureFixture) -> None:
