@@ -173,6 +173,8 @@ def test_63_a_job_moves_off_a_bad_node_and_tells_from_where_to_where() -> None:
     assert cluster.grace[1:] == [("train-worker-1", 90), ("train-worker-0", 90)]
     status = job_status(cluster)
     assert (status.launcher_status, status.moves, status.attempt, status.restart_count) == ("Running", 1, 1, 0)
+    assert status.last_move is not None
+    assert status.last_move.reason == "NodeFaulty"
     assert cluster.resets == {(UID, partition_of(job), 1): 1}
     assert cluster.where() == {"train-launcher": "node-b", "train-worker-0": "node-b", "train-worker-1": "node-c"}
     assert (degraded(cluster).status, degraded(cluster).reason) == ("False", "IPUJobMoved")

@@ -56,6 +56,7 @@ def test_60_a_job_that_moves_recovers_outside_back_off_limit() -> None:
     assert (status.launcher_status, status.restart_count, status.moves, status.attempt) == ("Running", 0, 1, 1)
     assert cluster.resets == {(UID, partition_of(job), 1): 1}
     assert status.last_move is not None
+    assert status.last_move.reason == "PoplarRecovery"
     poplar_says = ("PARTITION_RESET", "CIUERRVR.IPUSOFTERR", "IPU 0")
     assert not absent_facts(status.last_move.message, "train-launcher", "node-a", *poplar_says)
 

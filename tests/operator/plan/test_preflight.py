@@ -103,7 +103,7 @@ def test_a_node_that_fails_is_left_and_avoided_though_nobody_taints_it(on_fault:
         assert not absent_facts(text, "node-a", "ipulink, pciebw", "FAIL: LowBandwidth: 3 GB/s")
     assert not absent_facts(moving, "train-worker-0")
     assert said.last_move is not None
-    assert said.last_move.nodes == ("node-a",)
+    assert (said.last_move.nodes, said.last_move.reason) == (("node-a",), "PreFlightFailed")
     assert [each.name for each in checked(cluster).left] == ["node-a"]
     assert cluster.asked_nodes() == []
     assert not any(pod.metadata.deletion_timestamp for pod in cluster.pods.values())
