@@ -24,13 +24,7 @@ _DEADLINE = "DeadlineExceeded"
 # set by kubelet, scheduler and node controllers as the reason of a pod's status
 _EVICTED = frozenset({"Evicted", "Preempting", "Preempted"})
 _NODE = frozenset({"NodeLost", "NodeShutdown", "Shutdown", "Terminated", "NodeAffinity", "UnexpectedAdmissionError"})
-_WORDS: tuple[tuple[str, FaultKind], ...] = (
-    ("Poplar asks for", "PoplarRecovery"),
-    (": partition ", "IPUQuarantined"),
-    ("not in the cluster", "NodeGone"),
-    ("not Ready", "NodeNotReady"),
-    ("is on node", "NodeFaulty"),
-)
+_PRE_FLIGHT = "PreFlightFailed"
 
 
 @dataclass(frozen=True)
@@ -149,10 +143,13 @@ def _cause_of_pod(pod: JobPod) -> Cause:
 
 
 def _fault_kind(before: IPUJobStatus, after: IPUJobStatus) -> FaultKind:
-    """What was bad: as the condition has told, or, where it moves at once, the words of the move."""
-    told = next((each.reason for each in before.conditions if each.type == DEGRADED and each.status == "True"), "")
-    for kind in get_args(FaultKind):
-        if kind == told:
-            return kind  # type: ignore[no-any-return]
-    words = after.last_move.message if after.last_move is not None else ""
-    return next((kind for word, kind in _WORDS if word in words), "other")
+    """What was bad: as the condition has told, or, where it moves at once, as the move does."""
+    told = [each.reason for each in before.conditions if each.type == DEGRADED and each.status == "True"]
+    if after.last_move is not None:
+        told.append(after.last_move.reason)
+    for reason in told:
+        if reason == _PRE_FLIGHT:
+            return "NodeFaulty"
+        if reason in FAULT_KINDS:
+            return reason  # type: ignore[return-value]  # it is one of them
+    return "other"

@@ -68,7 +68,7 @@ def test_where_the_order_is_lost_the_exact_command_is_told(helm: Helm) -> None:
 
 @pytest.mark.parametrize("entry", ["pod1", "pod1:8090", "pod1:8090:label", "pod1:port:k=v", "po d:1:k=v", "a:1:k=v=w"])
 def test_what_is_no_controller_is_named(helm: Helm, entry: str) -> None:
-    with pytest.raises(Refused, match="expected host:port:key=value") as error:
+    with pytest.raises(Refused, match="host:port:key=value") as error:
         controllers(helm, vipuControllers=[entry])
 
     assert f'"{entry}"' in str(error.value)

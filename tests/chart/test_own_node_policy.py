@@ -3,8 +3,9 @@
 from typing import Any
 
 import pytest
-from tests.chart.admission_policy import CelError, Policy, Refusal
+from tests.chart.admission_policy import CelError, Policy
 from tests.chart.helm_render import Helm, Object
+from tests.wording.facts import absent_facts
 
 NAME = "muster-own-node"
 NODE = "authentication.kubernetes.io/node-name"
@@ -18,11 +19,8 @@ OF_POD = {
     "authentication.kubernetes.io/pod-uid": ["0a4f7c1e-8f1d-4d6c-9c55-8d4ab8d13333"],
 }
 OF_NO_POD = {key: value for key, value in OF_POD.items() if key.endswith("credential-id")}
-UNBOUND = Refusal(
-    "Forbidden",
-    "this token is bound to no pod; use a projected token (volume source serviceAccountToken), as the chart does",
-)
-NOT_ITS_OWN = Refusal("Forbidden", "this agent runs on node gpu-1, so it may write the status of NodeHealth gpu-1 only")
+UNBOUND = "serviceAccountToken"
+NOT_ITS_OWN = "node gpu-1"
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +61,7 @@ def test_it_lets_through(body: Object, given: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "refusal"),
+    ("given", "fact"),
     [
         (write("gpu-2", extra=OF_POD), NOT_ITS_OWN),
         (write("gpu-1", extra=OF_NO_POD), UNBOUND),
@@ -72,8 +70,10 @@ def test_it_lets_through(body: Object, given: dict[str, Any]) -> None:
     ],
     ids=["another node's", "a token of kubectl create token", "a token that says nothing more", "a Secret's token"],
 )
-def test_it_refuses_and_says_why(body: Object, given: dict[str, Any], refusal: Refusal) -> None:
-    assert Policy(body).refusals(given) == [refusal]
+def test_it_refuses_and_says_why(body: Object, given: dict[str, Any], fact: str) -> None:
+    [refusal] = Policy(body).refusals(given)
+    assert refusal.reason == "Forbidden"
+    assert not absent_facts(refusal.message, fact)
 
 
 def test_the_account_is_the_one_of_the_charts_namespace(helm: Helm) -> None:
@@ -82,7 +82,8 @@ def test_the_account_is_the_one_of_the_charts_namespace(helm: Helm) -> None:
 
     assert policy.refusals(write("gpu-2", extra=OF_POD)) == []
     of_elsewhere = write("gpu-2", user="system:serviceaccount:elsewhere:muster-agent", extra=OF_POD)
-    assert policy.refusals(of_elsewhere) == [NOT_ITS_OWN]
+    [refusal] = policy.refusals(of_elsewhere)
+    assert not absent_facts(refusal.message, NOT_ITS_OWN)
 
 
 def test_what_cannot_be_judged_is_refused(body: Object) -> None:
@@ -91,7 +92,7 @@ def test_what_cannot_be_judged_is_refused(body: Object) -> None:
     del given["request"]["name"]
 
     [refusal] = Policy(body).refusals(given)
-    assert 'Key not found in map : "name"' in refusal.message
+    assert not absent_facts(refusal.message, '"name"')
 
 
 @pytest.mark.parametrize(

@@ -196,14 +196,14 @@ def test_a_value_that_cannot_be_is_refused_and_named(helm: Helm, typed: str, sai
 
 
 def test_a_release_whose_name_cannot_begin_a_services_is_told_what_to_add(helm: Helm) -> None:
-    with pytest.raises(Refused, match=r"begin with a letter.*--set fullNameOverride=ipu-operator"):
+    with pytest.raises(Refused, match=r"--set fullNameOverride=ipu-operator"):
         helm.template(release="1gc")
 
     assert helm.template("--set", "fullNameOverride=ipu-operator", release="1gc").has("Service", "ipu-operator-webhook")
 
 
 def test_a_rule_that_the_cluster_does_not_know_is_refused_with_what_does_the_same(helm: Helm) -> None:
-    with pytest.raises(Refused, match=r"ownNode.mode: policy takes Kubernetes 1.30, and this is v1.24.0"):
+    with pytest.raises(Refused, match=r"ownNode\.mode.*1\.30.*v1\.24\.0"):
         helm.template("--set", "ownNode.mode=policy", version="1.24.0")
 
 

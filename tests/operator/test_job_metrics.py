@@ -9,6 +9,7 @@ from tests.operator.operator_bench import a_job
 from muster_kube.api.objects import Metadata
 from muster_kube.api.pods import ContainerState, ContainerStatus, ContainerTerminated, PodProgress
 from muster_kube.api.times import rfc3339_whole
+from muster_operator.job.lost_pods import LOST
 from muster_operator.job.snapshot import JobPod
 from muster_operator.job.types import IPUJob, IPUJobCondition, IPUJobStatus, JobMove
 from muster_operator.job_metrics import LifeEvents, count_life_events
@@ -99,7 +100,7 @@ def test_57_out_of_memory_is_a_cause_of_its_own() -> None:
 
 @pytest.mark.parametrize("pods", [[], [failed_pod(exit_code=1)]])
 def test_57_a_restart_after_a_pod_was_lost_with_its_node_is_no_success(pods: list[JobPod]) -> None:
-    said = condition("Restarting", message="restart 1 of 3: pod p was lost with node n: it is not Ready")
+    said = condition("Restarting", message=f"restart 1 of 3: pod p {LOST} n: it is not Ready")
     found = count(job(condition("Running")), said, pods=pods, restart_count=1, attempt=1)
     assert (found.restarted, found.lost_ipu_s) == ("node", ("node", 100.0 * IPUS))
 
@@ -114,19 +115,20 @@ def test_a_job_that_fails_for_good_has_lost_what_it_ran() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "words", "kind"),
+    ("told", "moves_for", "kind"),
     [
-        ("NodeNotReady", "", "NodeNotReady"),
-        ("IPUJobMoving", "rank 0 (pod p) is on node n: it is tainted", "NodeFaulty"),
-        ("", "rank 0 (pod p): partition p-x-0: 10.1.1.1/2", "IPUQuarantined"),
-        ("", "rank 0 (pod p): Poplar asks for a reset", "PoplarRecovery"),
-        ("", "words", "other"),
+        ("NodeNotReady", "NodeFaulty", "NodeNotReady"),
+        ("IPUJobMoving", "NodeFaulty", "NodeFaulty"),
+        ("", "IPUQuarantined", "IPUQuarantined"),
+        ("", "PoplarRecovery", "PoplarRecovery"),
+        ("", "PreFlightFailed", "NodeFaulty"),
+        ("", "", "other"),
     ],
 )
-def test_63_a_move_has_the_kind_of_its_fault_and_is_no_restart(told: str, words: str, kind: str) -> None:
+def test_63_a_move_has_the_kind_of_its_fault_and_is_no_restart(told: str, moves_for: str, kind: str) -> None:
     bad = condition("HealthDegraded", reason=told)
     running = job(condition("Running", since=40), *([bad] if told else []))
-    found = count(running, bad, moves=1, attempt=1, last_move=JobMove(message=words))
+    found = count(running, bad, moves=1, attempt=1, last_move=JobMove(reason=moves_for))
     assert (found.moved, found.restarted, found.lost_ipu_s) == (kind, None, ("fault", 60.0 * IPUS))
 
 

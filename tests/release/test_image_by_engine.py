@@ -29,6 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 NAME = "localhost/muster"
 PROGRAM_FOLDERS = ("usr/bin", "usr/sbin", "usr/local/bin", "usr/local/sbin")
 STATUS = "var/lib/dpkg/status"
+ASKS = "debconf: unable to initialize frontend"  # what debconf prints where an installation script asks a question
 CAPABILITY = "SCHILY.xattr.security.capability"
 UNWANTED = re.compile(r"(pip|cc|gcc|g\+\+|c\+\+|clang|cpp|as|ld|make)[-.\d]*$")
 
@@ -131,7 +132,7 @@ def name(podman: engine.Engine) -> str:
     done = podman.run(*CommandRunner(lines, {"REGISTRY": "localhost"}, {}).words(line))
     printed = done.stdout + done.stderr
     assert done.returncode == 0, printed[-3000:]
-    assert "debconf: unable to initialize frontend" not in printed, "an installation script asks"
+    assert ASKS not in printed, "an installation script asks"
     tag = line.partition("TAG=")[2]
     assert f"Successfully tagged {NAME}:{tag}" in printed
     return f"{NAME}:{tag}"

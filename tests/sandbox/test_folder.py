@@ -1,6 +1,7 @@
 """A sandbox is found by its folder, and there is one at a time."""
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ NODE = SandboxNode(name="sim-1", kmsg="/x/kmsg", root="/x", simulated=True)
 
 
 def test_a_second_sandbox_is_refused_while_the_first_runs(tmp_path: Path) -> None:
-    with SandboxFolder(tmp_path / "box"), pytest.raises(NoSandbox, match="runs already"):
+    with SandboxFolder(tmp_path / "box"), pytest.raises(NoSandbox, match=re.escape(str(tmp_path / "box"))):
         SandboxFolder(tmp_path / "box").__enter__()
 
 
@@ -30,7 +31,7 @@ def test_the_folder_is_gone_at_the_end_and_what_a_killed_one_left_is_cleared_awa
 def test_a_folder_that_no_sandbox_made_is_left_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     (tmp_path / "home/letters").touch()
-    with pytest.raises(NoSandbox, match="no sandbox made"):
+    with pytest.raises(NoSandbox, match=re.escape(str(tmp_path / "home"))):
         SandboxFolder(tmp_path / "home").__enter__()
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["home", "letters"]
 

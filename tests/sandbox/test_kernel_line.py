@@ -19,10 +19,10 @@ def test_records_are_numbered_in_a_simulated_log(tmp_path: Path) -> None:
     assert [line.split(",")[:2] for line in lines] == [["4", "0"], ["4", "1"]]
 
 
-@pytest.mark.parametrize(("line", "why"), [("  \n", "empty"), ("a\nb", "one line"), ("x" * 993, "993 bytes")])
-def test_what_the_kernel_would_refuse_is_refused_before_it_is_written(tmp_path: Path, line: str, why: str) -> None:
+@pytest.mark.parametrize(("line", "fact"), [("  \n", "line"), ("a\nb", "line"), ("x" * 993, "993 bytes")])
+def test_what_the_kernel_would_refuse_is_refused_before_it_is_written(tmp_path: Path, line: str, fact: str) -> None:
     log = tmp_path / "kmsg"
     log.touch()
-    with pytest.raises(ActionRefused, match=why):
+    with pytest.raises(ActionRefused, match=fact):
         inject_line(SandboxNode(name="sim-1", kmsg=str(log), root=str(tmp_path), simulated=True), line)
     assert log.read_bytes() == b""

@@ -3,8 +3,9 @@
     python tests/wording/reworded.py muster_tainter tests/tainter      pytest's words, after the component's name
 
 In the copy each sentence of the component's Python, from three plain words in a row on, has a word more: "waits for
-its agent" becomes "waits xx for its agent". Names, reasons, numbers and values stay. Docstrings, regular expressions
-and what a comparison looks for stay, too. In each component's test_messages.py failures are right, and it is left out.
+its agent" becomes "waits xx for its agent". Names, reasons, numbers and values stay. Docstrings, regular expressions,
+what a comparison looks for, commands and scripts stay, too. In each component's test_messages.py failures are
+right, and it is left out.
 """
 
 import ast
@@ -32,6 +33,7 @@ _COMMANDS = r"(?!(?:muster|kubectl|helm) )"  # what a person is to type stays as
 _PROSE = re.compile(
     rf"(?<![\w\\]){_COMMANDS}([a-z]{{2,}}) (?=[a-z]+ [a-z]+)|(?<![\w\\]){_COMMANDS}([a-z]{{2,}}) (?=[a-z]{{2,}}(?: |$))"
 )
+_WHOLE_COMMANDS = ("kubectl ", "helm ")
 _PATTERNS = {"compile", "match", "fullmatch", "search", "sub", "finditer", "findall", "split"}
 
 
@@ -53,14 +55,21 @@ class _Rewording(ast.NodeVisitor):
         if name not in _PATTERNS:
             self.generic_visit(node)
 
+    def visit_List(self, node: ast.List) -> None:
+        words = [each.value for each in node.elts if isinstance(each, ast.Constant)]
+        if "-c" not in words:  # a shell's command
+            self.generic_visit(node)
+
     def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
         self._add(node)
 
     def visit_Constant(self, node: ast.Constant) -> None:
-        if isinstance(node.value, str):
+        if isinstance(node.value, str) and not node.value.startswith("#!"):  # a script
             self._add(node)
 
     def _add(self, node: ast.expr) -> None:
+        if ast.unparse(node).lstrip("f'\"").startswith(_WHOLE_COMMANDS):
+            return
         assert node.end_lineno is not None
         assert node.end_col_offset is not None
         self.spans.append((node.lineno, node.col_offset, node.end_lineno, node.end_col_offset))

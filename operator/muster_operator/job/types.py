@@ -295,6 +295,7 @@ class JobMove(Api, frozen=True, omit_defaults=False):
     attempt: Annotated[int, Meta(description="The attempt that began with it.")] = 0
     nodes: Annotated[tuple[str, ...], Meta(description="Where its pods were.")] = ()
     instances: Annotated[tuple[int, ...], Meta(description="Which instances moved; empty: the whole job.")] = ()
+    reason: Annotated[str, Meta(description="What was bad, as the reason of the condition HealthDegraded.")] = ""
     message: Annotated[str, Meta(description="Why.")] = ""
 
 

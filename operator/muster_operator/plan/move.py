@@ -168,6 +168,7 @@ def _begin_move(state: JobState, found: Sequence[JobFault]) -> JobPlan:
         attempt=attempt,
         nodes=tuple(sorted(old_nodes)),
         instances=tuple(sorted({*concerned, *(joined.instances if joined is not None else ())})),
+        reason=found[0].reason,
         message=why,
     )
     counts = {str(each): before.instance_moves.get(str(each), 0) + 1 for each in concerned}

@@ -1,11 +1,13 @@
 """`muster check`: what runs beside what, what is said on the way, how results read."""
 
 import asyncio
+import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from tests.wording.facts import absent_facts
 
 from muster_checks.base.declaration import Check, Cost, NodeView, Parameters
 from muster_checks.base.execution import NotHere
@@ -108,16 +110,16 @@ def test_parameters_go_to_every_check_that_has_them_or_to_one():
 @pytest.mark.parametrize(
     ("word", "told"),
     [
-        ("limit", "expected [CHECK.]PARAMETER=VALUE"),
-        ("limitt=1", "limitt: '1': unknown key; allowed: limit"),
-        ("three.limit=1", "three.limit: '1': unknown key"),
-        ("limit=fast", "one.limit: 'fast'"),
+        ("limit", ("[CHECK.]PARAMETER=VALUE",)),
+        ("limitt=1", ("limitt: '1'", "limit")),
+        ("three.limit=1", ("three.limit: '1'",)),
+        ("limit=fast", ("one.limit: 'fast'",)),
     ],
 )
-def test_parameters_that_are_wrong_say_what_is_allowed(word: str, told: str):
+def test_parameters_that_are_wrong_say_what_is_allowed(word: str, told: tuple[str, ...]):
     with pytest.raises(UsageError) as caught:
         read_parameters([Diary().check("one")], [word])
-    assert told in str(caught.value)
+    assert not absent_facts(str(caught.value), *told)
 
 
 def test_a_sample_is_judged_by_whoever_knows_its_form(tmp_path: Path):
@@ -134,9 +136,9 @@ def test_a_sample_is_judged_by_whoever_knows_its_form(tmp_path: Path):
 def test_a_sample_of_no_known_form_is_said_to_be_one(tmp_path: Path):
     sample = tmp_path / "sample"
     sample.write_bytes(b"three")
-    with pytest.raises(BadSample, match="no check reads such a file"):
+    with pytest.raises(BadSample, match=re.escape(str(sample))):
         judge_sample(sample, [Diary().check("one")], {"one": Slow()}, named=False)
-    with pytest.raises(BadSample, match="no such file"):
+    with pytest.raises(BadSample, match=re.escape(str(tmp_path / "gone"))):
         judge_sample(tmp_path / "gone", [], {}, named=False)
     with pytest.raises(BadSample, match="directory"):
         judge_sample(tmp_path, [], {}, named=False)
@@ -168,7 +170,7 @@ def test_a_bare_number_of_what_is_sound_does_not_stand_for_its_words():
         measurements=(Measurement("ClockProblem", 0.0),),
     )
     [_, line] = as_lines([Result(check="uptime", verdict=Verdict.PASS, findings=(finding,))], details=True)
-    assert line.endswith("PASS     host the clock runs")
+    assert line.split() == ["PASS", "host", *finding.message.split()]
 
 
 def test_colours_do_not_change_what_is_said():

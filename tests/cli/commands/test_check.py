@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from tests.docs.command_list import commands_of_test
+from tests.wording.facts import absent_facts
 
 from muster_cli.__main__ import main
 
@@ -48,18 +49,18 @@ def test_json_is_a_list_of_results(sample: Path, capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["check", "dmesgg"], "check: 'dmesgg': expected all or one of "),
-        (["check", "--sample", "/nowhere"], "/nowhere: no such file"),
-        (["check", "dmesg", "--set", "colour=red"], "colour: 'red': unknown key; allowed: source"),
-        (["check", "--set", "start=never"], "start: 'never'"),
-        (["fly"], "no command 'fly'; there are: check"),
+        (["check", "dmesgg"], ("check: 'dmesgg'", "dmesg")),
+        (["check", "--sample", "/nowhere"], ("/nowhere",)),
+        (["check", "dmesg", "--set", "colour=red"], ("colour: 'red'", "source")),
+        (["check", "--set", "start=never"], ("start: 'never",)),
+        (["fly"], ("'fly'", "check")),
     ],
 )
 def test_what_is_wrong_is_named_with_what_is_allowed(
-    words: list[str], told: str, capsys: pytest.CaptureFixture[str]
+    words: list[str], told: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(words) == 64
-    assert told in capsys.readouterr().err
+    assert not absent_facts(capsys.readouterr().err, *told)
 
 
 def test_a_root_without_a_kernel_log_is_unknown_and_says_why(

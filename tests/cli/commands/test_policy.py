@@ -1,10 +1,12 @@
 """`muster policy check`: what is wrong with a policy, and what it does."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.wording.facts import absent_facts
 
 from muster_checks.dmesg.catalogue.loader import load_catalogue
 from muster_checks.registry import load_registry
@@ -33,7 +35,7 @@ def test_the_built_in_policy_is_beyond_doubt(capsys: Any) -> None:
 
 
 @pytest.mark.parametrize(("text", "said"), [
-    ("rules: [{name: x, match: {}, action: tain}]", 'bad.yaml: rules[0].action: "tain": expected taint, drain'),
+    ("rules: [{name: x, match: {}, action: tain}]", 'bad.yaml: rules[0].action: "tain": '),
     ("rules: [{name: x, match: {}, action: taint, taint: {effect: NoShedule}}]", "bad.yaml: rules[0].taint.effect"),
     ("rules: []\npools: [{name: a, selector: {}, budget: {tainted: 200%}}]", "bad.yaml: pools[0].budget.tainted"),
     ("rules: [", "bad.yaml: "),
@@ -49,7 +51,7 @@ def test_a_policy_that_the_tainter_would_refuse_ends_with_64_and_the_place(
 
 def test_a_file_that_is_none_ends_with_64(capsys: Any) -> None:
     assert main(["policy", "check", "/nonexistent/policy.yaml"]) == 64
-    assert "/nonexistent/policy.yaml: No such file" in capsys.readouterr().err
+    assert "/nonexistent/policy.yaml: " in capsys.readouterr().err
 
 
 def test_each_row_of_the_catalogue_says_what_would_be_done_about_it(tmp_path: Path, capsys: Any) -> None:
@@ -102,7 +104,9 @@ def test_a_reason_that_only_the_policy_names_has_its_row() -> None:
 ])  # fmt: skip
 def test_a_rule_that_another_one_leaves_nothing_for_is_a_warning(first: str, second: str, never: bool) -> None:
     text = f"rules:\n  - {{name: a, match: {first}, {TAINT}}}\n  - {{name: b, match: {second}, {TAINT}}}\n"
-    assert any("rules[1] (b): never matches: a before it" in line for line in doubts(text)) == never
+    assert [line for line in doubts(text) if line.startswith("rules[1] (b): ")] == doubts(text)
+    assert len(doubts(text)) == int(never)
+    assert not absent_facts("".join(doubts(text)), *(["a"] if never else []))
 
 
 def test_rules_that_leave_nothing_together_are_named_together() -> None:
@@ -112,25 +116,27 @@ rules:
   - {name: w, match: {verdict: WARN}, action: event}
   - {name: late, match: {verdict: [FAIL, WARN], check: dmesg}, action: taint}
 """
-    assert doubts(text) == ["rules[2] (late): never matches: f, w before it take all that it is for"]
+    (doubt,) = doubts(text)
+    assert doubt.startswith("rules[2] (late): ")
+    assert not absent_facts(doubt, "f, w")
 
 
-@pytest.mark.parametrize(("text", "said"), [
-    ("rules: []", "rules: there is none"),
-    ("rules: [{name: a, match: {check: pcibw}, action: taint}]", "rules[0] (a).match.check: 'pcibw': no check has"),
-    ("rules: [{name: a, match: {}, action: taint, proof: {checks: [dcgmi]}}]", "proof.checks: 'dcgmi': there is no"),
-    ("rules: [{name: a, match: {check: dmesg}, action: taint, closeOn: [proof]}]", "only a person closes its faults"),
+@pytest.mark.parametrize(("text", "place"), [
+    ("rules: []", "rules: "),
+    ("rules: [{name: a, match: {check: pcibw}, action: taint}]", "rules[0] (a).match.check: 'pcibw': "),
+    ("rules: [{name: a, match: {}, action: taint, proof: {checks: [dcgmi]}}]", "rules[0] (a).proof.checks: 'dcgmi': "),
+    ("rules: [{name: a, match: {check: dmesg}, action: taint, closeOn: [proof]}]", "rules[0] (a).closeOn: "),
     ("rules: [{name: a, match: {}, action: event}]\npools: [{name: p, selector: {}, budget: {tainted: 0}}]",
-     "pools[0] (p).budget.tainted: 0: no node of it is ever tainted"),
+     "pools[0] (p).budget.tainted: 0: "),
     ("rules: [{name: a, match: {}, action: event}]\npools: [{name: p, selector: {}, budget: {healthyPerDomain: 100%}}]",
-     "pools[0] (p).budget.healthyPerDomain: 100%"),
+     "pools[0] (p).budget.healthyPerDomain: 100%: "),
     ("rules: [{name: a, match: {}, action: event}]\npools: [{name: p, selector: {}, testing: {preFlight: [dcgmi]}}]",
-     "pools[0] (p).testing.preFlight: 'dcgmi'"),
+     "pools[0] (p).testing.preFlight: 'dcgmi': "),
 ])  # fmt: skip
 def test_what_is_not_likely_meant_is_a_warning_with_its_place(
-    tmp_path: Path, capsys: Any, text: str, said: str
+    tmp_path: Path, capsys: Any, text: str, place: str
 ) -> None:
-    assert [said in line for line in doubts(text)] == [True]
+    assert [line.startswith(place) for line in doubts(text)] == [True]
     (tmp_path / "p.yaml").write_text(text)
     assert main(["policy", "check", str(tmp_path / "p.yaml")]) == 1
     assert f"warning: {doubts(text)[0]}" in capsys.readouterr().out
@@ -145,20 +151,21 @@ pools:
   - {name: c, selector: {matchLabels: {zone: x}}, budget: {perDomain: 1}}
 """
     told = list(find_notes(parse_policy(text)))
-    assert [line.split(":")[0] for line in told] == [
-        "pools[1] (b)", "pools[2] (c).domain", "pools[0] (a) and pools[2] (c) may choose the same node",
-        "pools[1] (b) and pools[2] (c) may choose the same node",
-    ]  # fmt: skip
-    assert next(find_notes(parse_policy("rules: []"))).startswith("pools: there is none")
+    assert [set(re.findall(r"pools\[\d\] \(\w\)(?:\.domain)?", line)) for line in told] == [
+        {"pools[1] (b)"},
+        {"pools[2] (c).domain"},
+        {"pools[0] (a)", "pools[2] (c)"},
+        {"pools[1] (b)", "pools[2] (c)"},
+    ]
+    assert next(find_notes(parse_policy("rules: []"))).startswith("pools: ")
 
 
 def test_the_table_fits_a_hundred_columns() -> None:
     found, policy = rows_of(), load_policy(None)
     page = as_page(("VERDICT", "CLASS", "RULE", "DOES", "FINDINGS"), verdict_rows(found, frozenset()), 100)
     assert max(map(len, [*page.splitlines(), *describe_rules(policy, found)])) <= 100
-    assert "hardware (of kernel log, reboot, reset): taint muster.dev/faulty=true:NoSchedule" in list(
-        describe_rules(policy, found)
-    )
+    facts = ("hardware", "kernel log", "reboot, reset", "taint muster.dev/faulty=true:NoSchedule")
+    assert any(not absent_facts(line, *facts) for line in describe_rules(policy, found))
 
 
 def test_a_reason_that_a_rule_names_for_one_check_is_no_reason_of_the_others() -> None:

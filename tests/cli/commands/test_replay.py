@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.wording.facts import absent_facts
 
 from muster_cli.__main__ import main
 
@@ -49,7 +50,7 @@ def test_an_xid_taints_until_the_boot_after_it_is_looked_through(tmp_path: Path,
     )
     assert (spell["rules"], spell["taint"]) == ("hw", "muster.dev/faulty=true:NoSchedule")
     assert "Xid79" in spell["why"]
-    assert spell["ended"].startswith("closed (boot")
+    assert not absent_facts(spell["ended"], "boot")
     assert (found["nodesTainted"], found["nodeHours"], found["lines"]) == (1, 2.02, 4)
 
 
@@ -64,17 +65,17 @@ def test_nodes_are_named_on_the_command_line_or_by_their_file(tmp_path: Path, po
     assert {spell["node"] for spell in told(capsys, policy, "--log", *words)["taints"]} == {"gpu-a", "gpu-b"}
 
 
-@pytest.mark.parametrize(("words", "said"), [
-    ([], "expected --log FILE"),
-    (["--log", "a/x.log", "b/x.log"], "a/x.log is the log of x already"),
-    (["--log", "a/No_name"], "no node can have that name: expected NODE=a/No_name"),
-    (["--log", "NODE=a/x.log"], "expected a node's name"),
-    (["--log", "a/none.log"], "a/none.log: No such file"),
-    (["--log", "x=a/binary"], "no line of it is a kernel log's"),
-    (["--log", "a/x.log", "--nodes", "a/x.log"], "expected what kubectl get nodes -o json prints"),
+@pytest.mark.parametrize(("words", "facts"), [
+    ([], ("--log",)),
+    (["--log", "a/x.log", "b/x.log"], ("--log b/x.log", "a/x.log", "NODE=FILE")),
+    (["--log", "a/No_name"], ("--log a/No_name", "NODE=a/No_name")),
+    (["--log", "NODE=a/x.log"], ("--log NODE=a/x.log",)),
+    (["--log", "a/none.log"], ("a/none.log",)),
+    (["--log", "x=a/binary"], ("a/binary",)),
+    (["--log", "a/x.log", "--nodes", "a/x.log"], ("--nodes a/x.log", "kubectl get nodes -o json")),
 ])  # fmt: skip
 def test_what_cannot_be_read_is_a_usage_error_that_says_where(
-    tmp_path: Path, policy: str, capsys: Any, monkeypatch: pytest.MonkeyPatch, words: list[str], said: str
+    tmp_path: Path, policy: str, capsys: Any, monkeypatch: pytest.MonkeyPatch, words: list[str], facts: tuple[str, ...]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("a/x.log", "b/x.log", "a/No_name"):
@@ -82,13 +83,13 @@ def test_what_cannot_be_read_is_a_usage_error_that_says_where(
         (tmp_path / name).write_text(log(("00:00:00", XID79)))
     (tmp_path / "a/binary").write_bytes(bytes(range(256)) * 8)
     assert main(["replay", policy, *words]) == 64
-    assert said in capsys.readouterr().err
+    assert not absent_facts(capsys.readouterr().err, *facts)
 
 
 def test_a_bad_policy_is_a_usage_error_with_its_place(tmp_path: Path, capsys: Any) -> None:
     bad = file(tmp_path, "p.yaml", "rules: [{name: x, action: tain}]")
     assert main(["replay", bad, "--log", file(tmp_path, "n1.log", "")]) == 64
-    assert 'p.yaml: rules[0].action: "tain": expected' in capsys.readouterr().err
+    assert 'p.yaml: rules[0].action: "tain": ' in capsys.readouterr().err
 
 
 def test_times_since_boot_go_on_over_a_reboot_and_are_said_to_be_no_dates(
@@ -98,7 +99,7 @@ def test_times_since_boot_go_on_over_a_reboot_and_are_said_to_be_no_dates(
     found = told(capsys, policy, "--log", file(tmp_path, "n1.dmesg", text))
     [spell] = found["taints"]
     assert (spell["since"], spell["seconds"]) == ("1970-01-01T01:00:00Z", 62)
-    assert any(note.startswith("note: n1: no date") for note in found["notes"])
+    assert any(note.startswith("note: n1: ") for note in found["notes"])
 
 
 def test_records_of_kmsg_that_are_none_are_counted(tmp_path: Path, policy: str, capsys: Any) -> None:
@@ -128,7 +129,7 @@ def test_budgets_go_by_the_fleet_that_kubectl_printed(tmp_path: Path, capsys: An
     found = told(capsys, *words, *logs)
     assert {spell["node"] for spell in found["taints"]} == {"n0", "n1"}
     assert {spell["node"] for spell in found["withheld"]} == {"n2", "n3", "n4"}
-    assert "pool a has 2 of 2 nodes tainted (20% of 10)" in found["withheld"][0]["why"]
+    assert not absent_facts(found["withheld"][0]["why"], "a", "2 of 2", "20% of 10")
     assert (found["nodes"], found["atOnce"], found["nodesWithheld"]) == (10, 2, 3)
 
 
@@ -168,7 +169,7 @@ def test_a_tainters_own_log_is_replayed(tmp_path: Path, policy: str, capsys: Any
     found = told(capsys, policy, "--log", file(tmp_path, "tainter.log", "\n".join(lines)))
     [spell] = found["taints"]
     assert (spell["node"], spell["seconds"], found["badLines"]) == ("n1", 7200, 2)
-    assert spell["ended"] == "closed (person): pcielink gpu/0 NarrowLink: x4"
+    assert not absent_facts(spell["ended"], "person", "pcielink gpu/0 NarrowLink: x4")
 
 
 def test_the_table_has_a_row_a_taint_and_a_summary(tmp_path: Path, policy: str, capsys: Any) -> None:
@@ -176,4 +177,4 @@ def test_the_table_has_a_row_a_taint_and_a_summary(tmp_path: Path, policy: str, 
     head, row, _, *rest = capsys.readouterr().out.splitlines()
     assert head.split() == ["SINCE", "(UTC)", "NODE", "FOR", "RULE", "WHY", "ENDED"]
     assert row.split()[:5] == ["2026-01-01", "00:00:00", "n1", "30m", "hw"]
-    assert rest[0] == "1 of 1 node tainted, 0.5 node-hours in all, at most 1 at a time (first 2026-01-01T00:00:00Z)"
+    assert not absent_facts(rest[0], "1 of 1 node", "0.5 node-hours", "1", "2026-01-01T00:00:00Z")

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.recorded_agent import GUARD_S, Piece, RecordedAgent, bad, ending, node, serving
+from tests.wording.facts import absent_facts
 
 from muster_cli.__main__ import main
 from muster_cli.cluster.agent_routes import find_route
@@ -45,6 +46,11 @@ def ask(stack: ExitStack, capsys: pytest.CaptureFixture[str]):
         return code, told.out, told.err, agent
 
     return run
+
+
+def complaints(err: str) -> list[str]:
+    """Lines of stderr but the first, which says who is asked, and those of nodes that are not well."""
+    return [line for line in err.splitlines()[1:] if line.startswith("muster: ")]
 
 
 def kubeconfig(folder: Path, server: str) -> Path:
@@ -83,20 +89,23 @@ def test_flags_become_the_query_of_status(ask):
 
 
 @pytest.mark.parametrize(
-    ("flags", "said"),
+    ("flags", "facts"),
     [
-        (["--set", "level"], "--set level: expected [CHECK.]PARAMETER=VALUE"),
-        (["--set", "host=x"], "host is no parameter of a check; give --host"),
-        (["--set", "r=1", "--r", "2"], "r is given twice"),
-        (["--check", ","], "--check: expected names"),
-        (["--host", "Not A Node"], "expected a node's name"),
-        (["--url", "ftp://x"], "expected http://HOST[:PORT]"),
-        (["--url", "http://x:99999"], "expected http://HOST[:PORT]"),
+        (["--set", "level"], ("--set level", "[CHECK.]PARAMETER=VALUE")),
+        (["--set", "host=x"], ("--set host=x", "--host")),
+        (["--set", "r=1", "--r", "2"], ("--set r=1", "r")),
+        (["--check", ","], ("--check",)),
+        (["--host", "Not A Node"], ("--host", "'Not A Node'")),
+        (["--url", "ftp://x"], ("--url 'ftp://x'", "http://HOST[:PORT]")),
+        (["--url", "http://x:99999"], ("--url 'http://x:99999'", "http://HOST[:PORT]")),
     ],
 )
-def test_what_cannot_be_asked_is_a_usage_error(flags: list[str], said: str, capsys: pytest.CaptureFixture[str]):
+def test_what_cannot_be_asked_is_a_usage_error(
+    flags: list[str], facts: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+):
     assert main(["run", "--url", "http://127.0.0.1:1", *flags]) == 64
-    assert said in capsys.readouterr().err
+    (line,) = capsys.readouterr().err.splitlines()
+    assert not absent_facts(line, *facts)
 
 
 @pytest.mark.parametrize("flags", [["--batch", "0"], ["--batch", "x"], ["--timeout", "-1"], ["--timeout", "nan"]])
@@ -104,7 +113,7 @@ def test_numbers_are_checked_before_anybody_is_asked(flags: list[str], capsys: p
     with pytest.raises(SystemExit) as ended:
         main(["run", *flags])
     assert ended.value.code == 64
-    assert "expected a number" in capsys.readouterr().err
+    assert not absent_facts(capsys.readouterr().err, flags[0], repr(flags[1]))
 
 
 @pytest.mark.parametrize(("verdict", "code"), [("PASS", 0), ("SKIP", 0), ("WARN", 1), ("FAIL", 2), ("UNKNOWN", 3)])
@@ -133,7 +142,7 @@ def test_many_sound_nodes_are_one_line(ask):
     fleet = [node(f"node{n}", "PASS", ping=GOOD) for n in range(21)]
     _, out, _, _ = ask([*fleet, node("bad", "FAIL", ping=bad()), ending()])
     assert "node7" not in out
-    assert "21 nodes are fine (--all shows them)" in out
+    assert not absent_facts(out, "21 nodes", "all")
 
 
 def test_all_shows_every_node(ask):
@@ -145,15 +154,16 @@ def test_all_shows_every_node(ask):
 def test_the_result_of_a_busy_node_says_its_age_and_whose_work_it_was(ask):
     old = GOOD | {"ageSeconds": 7200.0, "refused": "busy", "why": "pod team/train-0 holds nvidia.com/gpu"}
     _, out, _, _ = ask([node("a", "PASS", dcgm=old), ending()])
-    assert "dcgm: 2h old, busy: pod team/train-0 holds nvidia.com/gpu" in out
+    assert not absent_facts(out, "dcgm", "2h", "busy", old["why"])
 
 
 def test_a_sound_node_names_a_few_checks_and_counts_many(ask):
     none = {"verdict": "SKIP", "reason": "NotHere", "message": "no GPU here"}
     many = {f"check{n}": GOOD for n in range(20)}
     _, out, _, _ = ask([node("a", "PASS", ping=GOOD, dcgm=none), node("b", "PASS", dcgm=none, **many), ending()])
-    assert "ping, dcgm  dcgm: no GPU here" in out
-    assert "21 checks   1 do not apply here" in out
+    few, many_checks = sorted(out.splitlines()[1:3])
+    assert not absent_facts(few, "ping, dcgm", f"dcgm: {none['message']}")
+    assert not absent_facts(many_checks, "21 checks", "1")
 
 
 def test_a_node_that_could_not_be_asked_is_unknown_with_the_reason(ask):
@@ -169,11 +179,12 @@ def test_more_findings_than_there_is_room_for_are_counted(ask):
     found["findings"] = [found["findings"][0] | {"component": f"gpu/{n}"} for n in range(5)]
     _, out, _, _ = ask([node("a", "FAIL", pciebw=found), ending()])
     assert out.count("LowBandwidth") == 3
-    assert "and 2 more" in out
+    assert not absent_facts(out, "2")
 
 
 def test_notes_of_the_agent_are_told(ask):
-    assert "muster: r has no effect" in ask([node("a"), ending(notes=["r has no effect"])])[2]
+    note = "r has no effect"
+    assert f"muster: {note}" in ask([node("a"), ending(notes=[note])])[2]
 
 
 # --- answers that are none
@@ -183,7 +194,7 @@ def test_half_an_answer_is_told_and_unknown(ask):
     code, out, err, _ = ask([node("a", "PASS", ping=GOOD)])
     assert code == 3
     assert "a " in out
-    assert "the answer breaks off after 1 node" in err
+    assert not absent_facts(err, "1 node")
 
 
 def test_a_fail_in_half_an_answer_stays_a_fail(ask):
@@ -193,7 +204,7 @@ def test_a_fail_in_half_an_answer_stays_a_fail(ask):
 def test_a_connection_that_is_lost_is_told(stack: ExitStack, capsys: pytest.CaptureFixture[str]):
     agent = stack.enter_context(serving(RecordedAgent((200, [node("a", "PASS", ping=GOOD), b"", node("b")]))))
     assert main(["run", "--url", agent.url]) == 3  # an empty chunk ends the body, what follows breaks the protocol
-    assert "the answer breaks off after 1 node" in capsys.readouterr().err
+    assert not absent_facts(capsys.readouterr().err, "1 node")
 
 
 @pytest.mark.parametrize(
@@ -210,7 +221,7 @@ def test_a_line_that_makes_no_sense_is_told_and_the_others_count(ask, garbage: b
     code, out, err, _ = ask([node("a", "WARN", ping=bad(verdict="WARN")), garbage, node("b"), ending("WARN")])
     assert code == 1
     assert "2 nodes" in out
-    assert "a line of the answer makes no sense" in err
+    assert len(complaints(err)) == 1
 
 
 def test_garbage_alone_is_unknown(ask):
@@ -221,19 +232,22 @@ def test_a_node_that_answers_twice_counts_once(ask):
     code, out, err, _ = ask([node("a", "FAIL", ping=bad()), node("a", "PASS"), ending()])
     assert code == 2
     assert "1 node: 1 FAIL" in out
-    assert "a has answered twice" in err
+    (complaint,) = complaints(err)
+    assert not absent_facts(complaint, "a")
 
 
 def test_an_error_at_the_end_of_the_answer_makes_it_unknown(ask):
-    code, _, err, _ = ask([node("a"), ending("PASS", error="the answer breaks off here: OSError")])
+    why = "the answer breaks off here: OSError"
+    code, _, err, _ = ask([node("a"), ending("PASS", error=why)])
     assert code == 3
-    assert "muster: the answer breaks off here: OSError" in err
+    assert complaints(err) == [f"muster: {why}"]
 
 
 def test_a_refused_question_is_a_usage_error_in_the_agents_words(ask):
-    code, out, err, _ = ask([b"check: 'pingg': expected ping, pvc\nhost: no such node\n"], status=400)
+    refusal = ["check: 'pingg': expected ping, pvc", "host: no such node"]
+    code, out, err, _ = ask(["\n".join([*refusal, ""]).encode()], status=400)
     assert (code, out) == (64, "")
-    assert "muster: check: 'pingg': expected ping, pvc\nmuster: host: no such node\n" in err
+    assert complaints(err) == [f"muster: {line}" for line in refusal]
 
 
 def test_an_agent_that_does_not_answer_is_unknown(capsys: pytest.CaptureFixture[str]):
@@ -251,7 +265,7 @@ def test_a_time_limit_ends_the_wait_and_shows_what_there_is(ask):
     code, _, err, _ = ask([node("a", "PASS", ping=GOOD), held], "--timeout", "0.5")
     held.set()
     assert code == 3
-    assert "not all have answered within 0.5 s" in err
+    assert not absent_facts(err, "0.5 s", "1 node")
 
 
 # --- JSON
@@ -284,7 +298,7 @@ def test_a_laptop_asks_through_the_api_servers_proxy(stack: ExitStack, tmp_path,
     ((path, query),) = agent.asked
     assert path == "/api/v1/namespaces/autopilot/services/http:autopilot-healthchecks:3333/proxy/status"
     assert query == {"check": "ping", "format": "jsonl"}
-    assert "through the API server" in capsys.readouterr().err
+    assert not absent_facts(capsys.readouterr().err, "autopilot/autopilot-healthchecks", agent.url)
 
 
 def test_an_agent_that_the_proxy_does_not_reach_is_not_the_only_one(stack: ExitStack, tmp_path):
@@ -295,11 +309,12 @@ def test_an_agent_that_the_proxy_does_not_reach_is_not_the_only_one(stack: ExitS
 
 
 def test_a_service_without_agents_is_unknown(stack: ExitStack, tmp_path, capsys):
-    none = (503, [b'{"kind":"Status","code":503,"reason":"ServiceUnavailable","message":"no endpoints available"}'])
-    agent = stack.enter_context(serving(RecordedAgent(none)))
+    why = "no endpoints available"
+    none = {"kind": "Status", "code": 503, "reason": "ServiceUnavailable", "message": why}
+    agent = stack.enter_context(serving(RecordedAgent((503, [json.dumps(none).encode()]))))
     assert main(["run", "--kubeconfig", str(kubeconfig(tmp_path, agent.url))]) == 3
     assert len(agent.asked) == 3
-    assert "no endpoints available" in capsys.readouterr().err
+    assert why in capsys.readouterr().err
 
 
 def in_a_pod(_: Path | None) -> ClusterConfig:

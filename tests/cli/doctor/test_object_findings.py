@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
+from tests.wording.facts import absent_facts
 
 from muster_checks.base.vocabulary import Verdict
 from muster_cli.doctor import crds, rights, webhooks
@@ -50,7 +51,9 @@ def test_a_description_makes_no_crd_old() -> None:
 
 def test_a_missing_crd_is_wrong() -> None:
     (found,) = of_crd(None)
-    assert (found.verdict, found.what) == (Verdict.FAIL, f"{NAME} is missing")
+    assert found.verdict is Verdict.FAIL
+    assert not absent_facts(found.what, NAME)
+    assert "helm/muster/crds" in found.mend
     assert [each.verdict for each in of_crd(UNSEEN)] == [Verdict.UNKNOWN]
 
 
@@ -74,7 +77,9 @@ def test_a_newer_crd_asks_for_a_newer_command() -> None:
 def test_a_crd_whose_version_is_not_served_or_whose_names_are_taken_is_wrong() -> None:
     other = body()
     other["spec"]["versions"][0]["served"] = False
-    assert "has no version v1alpha1" in of_crd(definition(other))[0].what
+    (unserved,) = of_crd(definition(other))
+    assert unserved.verdict is Verdict.FAIL
+    assert not absent_facts(unserved.what, NAME, "v1alpha1")
     other = body()
     taken = {"type": "NamesAccepted", "status": "False", "message": "taken"}
     other["status"] = {"conditions": [taken], "storedVersions": ["v1alpha0"]}
@@ -124,8 +129,9 @@ def test_a_certificate_that_has_expired_says_when() -> None:
     found = of_hook(configuration(KEPT.bundle), now=NOW + VALID_S + 10)
     ended = datetime.datetime.fromtimestamp(NOW + VALID_S, datetime.UTC).strftime("%Y-%m-%d")
     assert [each.verdict for each in found] == [Verdict.FAIL, Verdict.FAIL]
-    assert all(f"has expired at {ended}" in each.what for each in found)
-    assert found[0].mend.startswith("kubectl -n autopilot delete secret muster-own-node")
+    assert all(ended in each.what for each in found)
+    command = "kubectl -n autopilot delete secret muster-own-node"
+    assert found[0].mend.startswith(command)
 
 
 def test_a_certificate_near_its_end_that_nobody_renews_is_a_warning() -> None:
@@ -135,17 +141,22 @@ def test_a_certificate_near_its_end_that_nobody_renews_is_a_warning() -> None:
 
 def test_a_bundle_that_does_not_trust_what_is_served_is_wrong() -> None:
     (found,) = of_hook(configuration(make_key_pair(["b.svc"], NOW).authority))
-    assert "signed by nobody whom the caBundle trusts" in found.what
+    assert (found.area, found.verdict) == ("certificates", Verdict.FAIL)
+    assert not absent_facts(found.what, "Secret autopilot/muster-own-node", "caBundle")
 
 
 def test_a_bundle_that_is_empty_or_nonsense_is_wrong() -> None:
-    assert "caBundle is empty" in of_hook(configuration(b""))[0].what
-    assert "holds no certificate" in of_hook(configuration(b"nonsense"))[0].what
+    for bundle in (b"", b"nonsense"):
+        found = of_hook(configuration(bundle))[0]
+        assert (found.area, found.verdict) == ("certificates", Verdict.FAIL)
+        assert not absent_facts(found.what, KEY, "caBundle")
 
 
 def test_a_secret_that_is_no_certificate_is_wrong_and_one_that_may_not_be_read_is_unknown() -> None:
     nonsense = DataMap(metadata=Metadata(name="s"), data={"tls.crt": "bm9uZQ=="})
-    assert "tls.crt is no certificate" in of_hook(configuration(KEPT.bundle), nonsense)[0].what
+    found = of_hook(configuration(KEPT.bundle), nonsense)[0]
+    assert found.verdict is Verdict.FAIL
+    assert not absent_facts(found.what, "Secret autopilot/muster-own-node", "tls.crt")
     assert [each.verdict for each in of_hook(configuration(KEPT.bundle), UNSEEN)] == [Verdict.UNKNOWN]
 
 
@@ -153,7 +164,7 @@ def test_a_secret_that_is_no_certificate_is_wrong_and_one_that_may_not_be_read_i
 def test_a_webhook_without_endpoints_is_as_bad_as_its_failure_policy(policy: str, verdict: Verdict) -> None:
     (found,) = of_hook(configuration(KEPT.bundle, policy=policy), ready=slices(False))
     assert found.verdict is verdict
-    assert "Service autopilot/muster-own-node has no ready endpoint" in found.what
+    assert not absent_facts(found.what, KEY, "Service autopilot/muster-own-node")
 
 
 def test_a_webhook_that_is_called_by_an_address_has_no_endpoints_to_look_at() -> None:
@@ -162,7 +173,8 @@ def test_a_webhook_that_is_called_by_an_address_has_no_endpoints_to_look_at() ->
 
 def test_a_configuration_that_is_missing_is_told() -> None:
     (found,) = webhooks.judge({}, {}, [KEY], NOW)
-    assert found.what == f"{KEY} is missing: nobody is asked"
+    assert (found.area, found.verdict) == ("webhooks", Verdict.FAIL)
+    assert not absent_facts(found.what, KEY)
 
 
 # rights
@@ -173,15 +185,17 @@ RIGHTS = rights.list_rights(PARTS)
 
 def test_rights_that_are_all_there_are_counted() -> None:
     (found,) = rights.judge(RIGHTS, [])
-    assert found.what == f"2 accounts may do what they have to: {len(RIGHTS)} rights"
+    assert found.verdict is Verdict.PASS
+    assert not absent_facts(found.what, "2 accounts", f"{len(RIGHTS)} rights")
 
 
 def test_a_right_that_is_missing_is_named_with_the_line_that_tries_it() -> None:
     gone = [each for each in RIGHTS if (each.part, each.resource, each.verb) == ("tainter", "nodes", "patch")]
     (found,) = rights.judge(RIGHTS, gone)
     assert found.verdict is Verdict.FAIL
-    assert found.what == "tainter: muster:muster-tainter may not patch nodes"
-    assert "kubectl auth can-i patch nodes --as system:serviceaccount:muster:muster-tainter" in found.mend
+    assert not absent_facts(found.what, "tainter", "muster:muster-tainter", "patch nodes")
+    command = "kubectl auth can-i patch nodes --as system:serviceaccount:muster:muster-tainter"
+    assert command in found.mend
 
 
 def test_what_a_value_turned_off_is_no_fault_and_half_of_it_is() -> None:

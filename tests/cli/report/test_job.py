@@ -1,9 +1,11 @@
 """What `muster explain` says of an IPUJob, and of the jobs of a node."""
 
+import argparse
 from typing import Any
 
 import msgspec
 import pytest
+from tests.wording.facts import absent_facts
 
 from muster_cli.commands.explain_ipujob import job_name
 from muster_cli.report.job import JobFacts, format_story, list_jobs_on_node, tell_story
@@ -23,7 +25,12 @@ SPEC = {
     "restartPolicy": {"type": "OnFailure", "backOffLimit": 3},
     "healthPolicy": {"onFault": "Move"},
 }
-MOVE = {"startTime": f"{DAY}07:20:00Z", "attempt": 1, "nodes": ["n1"], "message": "worker-0 on n1: Xid79"}
+MOVE: dict[str, Any] = {
+    "startTime": f"{DAY}07:20:00Z",
+    "attempt": 1,
+    "nodes": ["n1"],
+    "message": "worker-0 on n1: Xid79",
+}
 
 
 def job(*, made: str = "07:00:00", conditions: list[dict[str, str]] | None = None, **status: Any) -> IPUJob:
@@ -75,7 +82,7 @@ def test_a_moved_job_is_told_in_the_order_in_which_it_happened() -> None:
         "submitted", "taken up", "queued", "running", "fault", "moving", "running", "moved",
     ]  # fmt: skip
     assert told.state == "Running"
-    assert "attempt 2, 0 of 3 restarts, moved once" in told.why
+    assert not absent_facts(told.why, "attempt 2", "0 of 3")
     assert told.places == ("n2: worker-0 Running",)
     assert told.code == 0
 
@@ -83,8 +90,9 @@ def test_a_moved_job_is_told_in_the_order_in_which_it_happened() -> None:
 def test_a_move_is_told_from_the_status_when_its_events_are_forgotten() -> None:
     old = job(made="01:00:00", moves=1, lastMove=MOVE)
     told = tell_story(JobFacts(old), NOW)
-    assert [(each.word, each.text) for each in told.chapters][-1] == ("moving", "away from n1: worker-0 on n1: Xid79")
-    assert any("no Event is left" in note for note in told.notes)
+    assert told.chapters[-1].word == "moving"
+    assert not absent_facts(told.chapters[-1].text, "n1", MOVE["message"])
+    assert len(told.notes) == len(tell_story(JobFacts(old, [event("Odd", "07:10:00", "x")]), NOW).notes) + 1
 
 
 def test_a_restart_and_the_end_say_their_reasons() -> None:
@@ -97,7 +105,8 @@ def test_a_restart_and_the_end_say_their_reasons() -> None:
     restart = event("IPUJobRestarting", "07:10:00", "restart 1 of 3: worker-0 was OOMKilled")
     told = tell_story(JobFacts(failed, [restart]), NOW)
     assert [chapter.word for chapter in told.chapters] == ["submitted", "restart", "failed"]
-    assert told.chapters[-1].text == "BackoffLimitExceeded: worker-1: container main: exit code 1"
+    why = "worker-1: container main: exit code 1"
+    assert told.chapters[-1].text == f"BackoffLimitExceeded: {why}"
     assert told.state == "Failed"
     assert told.code == 2
 
@@ -115,8 +124,11 @@ def test_bad_hardware_under_a_running_job_stands_in_its_first_line_and_beside_it
         {"metadata": {"name": "n1"}, "status": {"verdict": "FAIL", "message": "off the bus"}}, type=NodeHealth
     )
     told = tell_story(JobFacts(ill, [], [pod("train-worker-0", "n1")], {"n1": health}), NOW)
-    assert next(iter(format_story(told))) == "team/train RUNNING  attempt 1, 0 of 3 restarts: rank 0: Xid79"
-    assert told.places == ("n1: worker-0 Running; the node is FAIL: off the bus",)
+    assert not absent_facts(
+        next(iter(format_story(told))), "team/train RUNNING", "attempt 1", "0 of 3", "rank 0: Xid79"
+    )
+    (place,) = told.places
+    assert not absent_facts(place, "n1: worker-0 Running", f"FAIL: {health.status.message}")
     assert told.code == 1
 
 
@@ -127,23 +139,23 @@ def test_an_event_that_nobody_here_knows_is_told_with_its_reason() -> None:
 
 
 def test_what_could_not_be_read_is_said_and_the_rest_is_told() -> None:
-    told = tell_story(JobFacts(job(), blind=("not looked at: pods",)), NOW)
-    assert told.notes[0] == "not looked at: pods"
+    blind = "not looked at: pods"
+    told = tell_story(JobFacts(job(), blind=(blind,)), NOW)
+    assert told.notes[0] == blind
     assert words(JobFacts(job())) == ["submitted"]
 
 
 def test_a_node_tells_of_the_jobs_that_run_there_and_that_left_it() -> None:
     left = job(lastMove=MOVE, moves=1)
-    assert list_jobs_on_node("n1", [left], [pod("other-worker-0", "n1", owner="other")]) == [
-        "IPUJob team/other: worker-0 Running",
-        f"IPUJob team/train moved away from here at {DAY}07:20:00Z: worker-0 on n1: Xid79",
-    ]
+    here, gone = list_jobs_on_node("n1", [left], [pod("other-worker-0", "n1", owner="other")])
+    assert not absent_facts(here, "IPUJob team/other", "worker-0 Running")
+    assert not absent_facts(gone, "IPUJob team/train", f"{DAY}07:20:00Z", MOVE["message"])
     assert list_jobs_on_node("n2", [left], []) == []
 
 
 @pytest.mark.parametrize("text", ["", "a/b/c", "a/", "a/../b", "a b", "a\x1b"])
 def test_a_name_that_no_job_can_have_is_refused(text: str) -> None:
-    with pytest.raises(Exception, match="expected"):
+    with pytest.raises(argparse.ArgumentTypeError):
         job_name(text)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import httpx2
 import msgspec
 import pytest
+from tests.wording.facts import absent_facts
 
 from muster_kube.api.credentials import StaticToken
 from muster_kube.controller.fencing import NotLeading
@@ -113,7 +114,7 @@ async def test_room_is_asked_for_by_size() -> None:
         (200, b'{"job": 1}', "Refused", 'HTTP 200: {"job": 1}'),
         (409, b'{"why": "Because"}', "Refused", "HTTP 409"),
         (200, b"\xff\xfe", "Refused", "HTTP 200"),
-        (200, b" " * (ANSWER_LIMIT + 1), "Refused", f"with more than {ANSWER_LIMIT} bytes"),
+        (200, b" " * (ANSWER_LIMIT + 1), "Refused", f"{ANSWER_LIMIT} bytes"),
     ],
 )
 async def test_what_is_no_answer_of_the_proxys_is_a_refusal_that_shows_it(
@@ -123,7 +124,7 @@ async def test_what_is_no_answer_of_the_proxys_is_a_refusal_that_shows_it(
         answer = await proxy.take("p", WISH)
     assert isinstance(answer, PartitionRefusal)
     assert answer.why == why
-    assert answer.message.startswith(f"V-IPU proxy {URL}: ")
+    assert URL in answer.message
     assert shown in answer.message
 
 
@@ -133,7 +134,9 @@ async def test_nobody_listens() -> None:
 
     async with Bench(fail).proxy as proxy:
         answer = await proxy.take("p", WISH)
-    assert answer == PartitionRefusal(why="Unreachable", message=f"V-IPU proxy {URL}: refused")
+    assert isinstance(answer, PartitionRefusal)
+    assert answer.why == "Unreachable"
+    assert not absent_facts(answer.message, URL, "refused")
 
 
 async def test_a_call_is_bounded_as_a_whole() -> None:
@@ -143,7 +146,9 @@ async def test_a_call_is_bounded_as_a_whole() -> None:
 
     async with Bench(lambda _: never(), timeout_s=0.05).proxy as proxy:
         answer = await proxy.take("p", WISH)
-    assert answer == PartitionRefusal(why="Unreachable", message=f"V-IPU proxy {URL}: no answer within 0.05 s")
+    assert isinstance(answer, PartitionRefusal)
+    assert answer.why == "Unreachable"
+    assert not absent_facts(answer.message, URL, "0.05 s")
 
 
 async def test_a_token_that_has_been_replaced_is_read_again_once() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.operator.admission.specs import Spec, least
+from tests.wording.facts import absent_facts
 
 from muster_kube.api.reviews import Identity
 from muster_kube.webhook.review import AdmissionRequest, BadReview, Resource, ReviewAnswer
@@ -77,7 +78,7 @@ async def test_an_update_is_filled_in_by_what_is_stored(asked: Webhooks) -> None
 
 async def test_warnings_come_with_the_patch(asked: Webhooks) -> None:
     (warning,) = (await asked.mutate(job(least(workerPerJobInstance="2")))).warnings
-    assert "older spelling" in warning
+    assert not absent_facts(warning, "spec.workerPerJobInstance", "spec.workersPerJobInstance")
 
 
 async def test_a_refusal_is_as_the_api_servers_own(asked: Webhooks) -> None:
@@ -142,7 +143,7 @@ async def test_without_a_spec_the_schema_has_the_word(asked: Webhooks, spec: obj
 async def test_14_what_is_no_job_is_told_so(asked: Webhooks, body: object) -> None:
     """Behaviour 14: an HTTP 400."""
     for review in (asked.mutate, asked.validate):
-        with pytest.raises(BadReview, match="no IPUJob"):
+        with pytest.raises(BadReview, match="IPUJob"):
             await review(body)
 
 
@@ -155,7 +156,7 @@ async def test_14_what_is_deeper_than_anybody_reads_is_told_so(asked: Webhooks) 
 
 async def test_14_reviews_of_other_kinds_are_told_so(asked: Webhooks) -> None:
     """Behaviour 14."""
-    with pytest.raises(BadReview, match="'pods': expected ipujobs of graphcore"):
+    with pytest.raises(BadReview, match=r"'pods'.*ipujobs.*graphcore"):
         await asked.validate(job(least()), resource=Resource(version="v1", resource="pods"))
 
 
@@ -164,7 +165,7 @@ async def test_a_new_job_of_a_kueue_queue_is_suspended_and_resumed_by_whoever_do
     answer = await asked.mutate(job(least(), labels=labels))
     assert answer.patch is not None
     assert {each["path"]: each["value"] for each in answer.patch} == FILLED_IN | {"/spec/suspend": True}
-    assert "created suspended; queue team-a starts it" in answer.warnings[0]
+    assert not absent_facts(answer.warnings[0], "team-a")
     stored = job(apply_defaults(least()).spec | {"suspend": True}, labels=labels)
     assert not (await asked.mutate(stored)).patch, "again changes nothing"
     resumed = job(stored["spec"] | {"suspend": False}, labels=labels)

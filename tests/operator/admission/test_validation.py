@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.operator.admission.specs import CONTAINER, Spec, least, samples, specs, template, workers
+from tests.wording.facts import absent_facts
 
 from muster_operator.admission.defaults import apply_defaults
 from muster_operator.admission.errors import ERRORS_LIMIT, SpecError, limit_errors, show_value
@@ -14,7 +15,6 @@ from muster_operator.admission.validation import SpecLimits, review_spec, valida
 from muster_operator.job.types import INSTANCES_LIMIT, decode_job
 
 LIMITS = SpecLimits()
-SIZES = 'expected a power of two from "1" to "64", as text'
 
 
 def errors(spec: Spec, name: str = "job", limits: SpecLimits = LIMITS, **metadata: Any) -> list[str]:
@@ -37,7 +37,8 @@ def test_the_least_is_enough() -> None:
 def test_7_a_size_is_a_power_of_two_as_text(size: object) -> None:
     """Behaviour 7."""
     (error,) = errors(least() | {"ipusPerJobInstance": size})
-    assert error == f"spec.ipusPerJobInstance: {show_value(size)}: {SIZES}"
+    assert error.startswith(f"spec.ipusPerJobInstance: {show_value(size)}: ")
+    assert not absent_facts(error, '"1"', '"64"')
     assert len(error) < 200
 
 
@@ -50,48 +51,64 @@ def test_7_all_sizes_of_partitions_are_allowed(size: str) -> None:
 def test_8_the_largest_size_is_a_setting() -> None:
     """Behaviour 8."""
     spec = least(ipusPerJobInstance="128")
-    assert errors(spec) == [f'spec.ipusPerJobInstance: "128": {SIZES}']
+    [error] = errors(spec)
+    assert error.startswith('spec.ipusPerJobInstance: "128": ')
+    assert not absent_facts(error, '"64"')
     assert errors(spec, limits=SpecLimits(max_ipus=128)) == []
-    assert 'to "128"' in errors(least(ipusPerJobInstance="256"), limits=SpecLimits(max_ipus=128))[0]
+    assert not absent_facts(errors(least(ipusPerJobInstance="256"), limits=SpecLimits(max_ipus=128))[0], '"128"')
 
 
-@pytest.mark.parametrize(("group", "said"), [("1", ""), ("2", ""), ("4", ""), ("8", "a divisor"), ("3", "a divisor")])
-def test_9_workers_get_equal_shares(group: str, said: str) -> None:
+@pytest.mark.parametrize("group", ["1", "2", "4"])
+def test_9_workers_get_equal_shares(group: str) -> None:
     """Behaviour 9."""
-    found = errors(least(workersPerJobInstance=group))
-    assert found == [] if not said else said in found[0] and '"4"' in found[0]
+    assert errors(least(workersPerJobInstance=group)) == []
+
+
+@pytest.mark.parametrize("group", ["8", "3"])
+def test_9_more_workers_than_ipus_or_unequal_shares_are_refused(group: str) -> None:
+    """Behaviour 9."""
+    error = errors(least(workersPerJobInstance=group))[0]
+    assert error.startswith(f'spec.workersPerJobInstance: "{group}"')
+    assert not absent_facts(error, '"4"')
 
 
 @pytest.mark.parametrize(
-    ("name", "fields", "said"),
+    ("name", "fields"),
     [
-        ("a" * 54, {}, ""),
-        ("a" * 55, {}, "at most 54 characters: with -worker-0 a pod's name ends at 63"),
-        ("a" * 63, {}, "at most 54 characters"),
-        ("a" * 54, {"jobInstances": 10}, ""),
-        ("a" * 54, {"jobInstances": 11}, "at most 53 characters: with -worker-10 "),
-        ("a" * 53, {"jobInstances": 26, "workersPerJobInstance": "4"}, "at most 52 characters: with -worker-103 "),
-        ("a" * 52, {"jobInstances": 26, "workersPerJobInstance": "4"}, ""),
-        ("a" * 54, {"jobInstances": 0}, ""),
-        ("a" * 54, {"launcher": {"command": ["mpirun"]}}, ""),
-        ("a" * 55, {"interactive": {"ttl": 9}}, "at most 54"),
-        ("1-foo", {}, "a letter, then letters"),
-        ("a.b", {}, "a letter, then letters"),
-        ("a-", {}, "a letter, then letters"),
-        ("-a", {}, "a letter, then letters"),
-        ("A", {}, "a letter, then letters"),
-        ("a\n", {}, "a letter, then letters"),
-        ("a", {}, ""),
+        ("a" * 54, {}),
+        ("a" * 54, {"jobInstances": 10}),
+        ("a" * 52, {"jobInstances": 26, "workersPerJobInstance": "4"}),
+        ("a" * 54, {"jobInstances": 0}),
+        ("a" * 54, {"launcher": {"command": ["mpirun"]}}),
+        ("a", {}),
     ],
 )
-def test_10_pods_names_are_hosts(name: str, fields: Spec, said: str) -> None:
+def test_10_pods_names_are_hosts(name: str, fields: Spec) -> None:
     """Behaviour 10."""
-    found = errors(least(**fields), name)
-    if not said:
-        assert found == []
-    else:
-        assert found[0].startswith("metadata.name: ")
-        assert said in found[0]
+    assert errors(least(**fields), name) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "facts"),
+    [
+        ("a" * 55, {}, ("54", "-worker-0", "63")),
+        ("a" * 63, {}, ("54",)),
+        ("a" * 54, {"jobInstances": 11}, ("53", "-worker-10")),
+        ("a" * 53, {"jobInstances": 26, "workersPerJobInstance": "4"}, ("52", "-worker-103")),
+        ("a" * 55, {"interactive": {"ttl": 9}}, ("54",)),
+        ("1-foo", {}, ()),
+        ("a.b", {}, ()),
+        ("a-", {}, ()),
+        ("-a", {}, ()),
+        ("A", {}, ()),
+        ("a\n", {}, ()),
+    ],
+)
+def test_10_a_name_that_makes_no_host_of_a_pod_is_refused(name: str, fields: Spec, facts: tuple[str, ...]) -> None:
+    """Behaviour 10."""
+    [error] = errors(least(**fields), name)
+    assert error.startswith(f"metadata.name: {show_value(name)}")
+    assert not absent_facts(error, *facts)
 
 
 def test_10_a_generated_name_is_counted_with_what_is_added() -> None:
@@ -128,38 +145,42 @@ def test_12_a_session_lives_for_seconds(ttl: object) -> None:
 def test_12_a_session_has_no_launcher_of_its_own() -> None:
     """Behaviour 12."""
     (error,) = errors(least(interactive={"ttl": 60}, launcher={"command": ["mpirun"]}))
-    assert error.startswith("spec.interactive: expected either launcher or interactive")
+    assert error.startswith("spec.interactive: ")
+    assert not absent_facts(error, "launcher", "interactive")
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "facts"),
     [
-        ({"jobInstances": -1}, f"spec.jobInstances: -1: expected a number from 0 to {INSTANCES_LIMIT}"),
-        ({"jobInstances": 10**500}, "spec.jobInstances: a number of 1661 bits"),
-        ({"jobInstances": True}, "spec.jobInstances: true"),
+        ({"jobInstances": -1}, ("spec.jobInstances: -1", f"{INSTANCES_LIMIT}")),
+        ({"jobInstances": 10**500}, (f"spec.jobInstances: {show_value(10**500)}", "1661")),
+        ({"jobInstances": True}, ("spec.jobInstances: true",)),
+        ({"jobInstances": 4096, "workersPerJobInstance": "4"}, ("spec.jobInstances: 4096", "4")),
+        ({"workersPerJobInstance": "0"}, ('spec.workersPerJobInstance: "0"',)),
+        ({"workers": workers(0)}, ("spec.workers.replicas: 0",)),
+        ({"workers": workers("2")}, ('spec.workers.replicas: "2"',)),
         (
-            {"jobInstances": 4096, "workersPerJobInstance": "4"},
-            "spec.jobInstances: 4096 of 4 workers: expected at most",
+            {"workersPerJobInstance": "2", "workers": workers(1)},
+            ('spec.workersPerJobInstance: "2"', "spec.workers.replicas", "1"),
         ),
-        ({"workersPerJobInstance": "0"}, 'spec.workersPerJobInstance: "0"'),
-        ({"workers": workers(0)}, "spec.workers.replicas: 0"),
-        ({"workers": workers("2")}, 'spec.workers.replicas: "2"'),
-        ({"workersPerJobInstance": "2", "workers": workers(1)}, "where spec.workers.replicas is 1"),
-        ({"workerPerJobInstance": "2", "workers": workers(1)}, 'spec.workerPerJobInstance: "2" where spec.workers.r'),
-        ({"workerPerJobInstance": "2", "workersPerJobInstance": "1"}, "where spec.workersPerJobInstance is"),
-        ({"workerPerJobInstance": "x"}, 'spec.workerPerJobInstance: "x": expected a number'),
-        ({"modelReplicasPerWorker": "none"}, 'spec.modelReplicasPerWorker: "none"'),
-        ({"modelReplicas": "4", "ipusPerModelReplica": "2"}, 'expected modelReplicas times ipusPerModelReplica, "8"'),
-        ({"modelReplicas": "4"}, "spec.ipusPerModelReplica: missing: expected beside spec.modelReplicas"),
-        ({"launcher": {"command": []}}, "spec.launcher.command: missing"),
-        ({"launcher": {"command": ["a", 1]}}, "spec.launcher.command[1]: 1: expected text"),
-        ({"launcher": {"command": ["a"], "env": [{"name": "A", "value": 1}]}}, "spec.launcher.env[0].value: 1"),
-        ({"launcher": {"command": ["a"], "env": [{"value": "1"}]}}, "spec.launcher.env[0].name: null"),
+        (
+            {"workerPerJobInstance": "2", "workers": workers(1)},
+            ('spec.workerPerJobInstance: "2"', "spec.workers.replicas"),
+        ),
+        ({"workerPerJobInstance": "2", "workersPerJobInstance": "1"}, ('"2"', "spec.workersPerJobInstance", '"1"')),
+        ({"workerPerJobInstance": "x"}, ('spec.workerPerJobInstance: "x"',)),
+        ({"modelReplicasPerWorker": "none"}, ('spec.modelReplicasPerWorker: "none"',)),
+        ({"modelReplicas": "4", "ipusPerModelReplica": "2"}, ("modelReplicas", "ipusPerModelReplica", '"8"')),
+        ({"modelReplicas": "4"}, ("spec.ipusPerModelReplica: missing", "spec.modelReplicas")),
+        ({"launcher": {"command": []}}, ("spec.launcher.command: missing",)),
+        ({"launcher": {"command": ["a", 1]}}, ("spec.launcher.command[1]: 1",)),
+        ({"launcher": {"command": ["a"], "env": [{"name": "A", "value": 1}]}}, ("spec.launcher.env[0].value: 1",)),
+        ({"launcher": {"command": ["a"], "env": [{"value": "1"}]}}, ("spec.launcher.env[0].name: null",)),
     ],
 )
-def test_each_error_names_its_place_what_was_found_and_what_is_allowed(fields: Spec, said: str) -> None:
+def test_each_error_names_its_place_what_was_found_and_what_is_allowed(fields: Spec, facts: tuple[str, ...]) -> None:
     found = errors(least(**fields))
-    assert any(said in error for error in found), found
+    assert any(not absent_facts(error, *facts) for error in found), found
 
 
 @pytest.mark.parametrize(
@@ -201,7 +222,8 @@ def test_errors_are_bounded_in_number_and_length() -> None:
     many = [{"name": "x" * 10_000, "image": "y" * 10_000 + " "} for _ in range(1000)]
     found = errors(least(workers={"template": {"spec": {"containers": many}}}))
     assert len(found) == ERRORS_LIMIT + 1
-    assert found[-1] == f"spec: {2000 - ERRORS_LIMIT} more errors like these"
+    assert found[-1].startswith("spec: ")
+    assert not absent_facts(found[-1], f"{2000 - ERRORS_LIMIT}")
     assert sum(map(len, found)) < 8000
     assert limit_errors([SpecError("a", "b")] * 100) == (SpecError("a", "b"),)
 
@@ -222,7 +244,7 @@ def test_13_what_pods_and_partitions_were_made_to_changes_only_while_suspended(c
     before = apply_defaults(least(launcher={"command": ["mpirun", "a"]})).spec
     found = changed(before, before | change)
     assert found[0].startswith(f"{path}: ")
-    assert found[0].endswith("expected only while the job is suspended (spec.suspend: true)")
+    assert not absent_facts(found[0], "spec.suspend: true")
     assert changed(before, before | change | {"suspend": True}) != []
     assert changed(before | {"suspend": True}, before | change | {"suspend": True}) == []
     assert changed(before | {"suspend": True}, before | change) == []
@@ -300,7 +322,7 @@ def test_forty_containers_are_allowed_and_none_are_not() -> None:
     assert errors(least(workers={"template": {"spec": {"containers": forty}}})) == []
     for containers in (list[Spec](), None):
         (error,) = errors(least(workers={"template": {"spec": {"containers": containers}}}))
-        assert error == "spec.workers.template.spec.containers: missing: expected at least one container"
+        assert error.startswith("spec.workers.template.spec.containers: ")
 
 
 def test_a_mount_where_the_launcher_has_its_own_is_denied_where_there_is_one() -> None:

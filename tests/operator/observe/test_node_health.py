@@ -6,9 +6,10 @@ from typing import Any
 import msgspec
 import pytest
 from tests.operator.plan.job_factory import make_entry, make_job, make_pod, partition_of
+from tests.wording.facts import absent_facts
 
 from muster_operator.job.partition_api import ipus_of, ipus_text
-from muster_operator.job.snapshot import JobPod, NodeProblem
+from muster_operator.job.snapshot import JobPod
 from muster_operator.observe.node_capacity import FleetNode, project_node
 from muster_operator.observe.node_health import UNKNOWN_S, HardwareHealth, find_node_problem, read_quarantine
 from muster_operator.observe.tracker_reader import TrackerReader
@@ -69,30 +70,34 @@ class Board:
 
 
 @pytest.mark.parametrize(
-    ("found", "bad"),
+    ("found", "kind", "facts"),
     [
-        (node(), None),
-        (
-            node(ready="Unknown", reason="NodeStatusUnknown"),
-            NodeProblem("NotReady", "it is not Ready (NodeStatusUnknown)"),
-        ),
-        (faulty(), NodeProblem("Faulty", "it is tainted by muster.dev/faulty")),
-        (faulty("{not json"), NodeProblem("Faulty", "it is tainted by muster.dev/faulty")),
+        (node(ready="Unknown", reason="NodeStatusUnknown"), "NotReady", ("NodeStatusUnknown",)),
+        (faulty(), "Faulty", ("muster.dev/faulty",)),
+        (faulty("{not json"), "Faulty", ("muster.dev/faulty",)),
         (
             faulty(json.dumps({"open": [
                 {"check": "nic", "component": "nic/mlx5_0", "reason": "Slow", "verdict": "WARN"},
                 {"check": "dmesg", "component": "gpu/0000:3b:00.0", "reason": "Xid79", "message": "fell off the bus"},
                 {"check": "memory", "component": "host", "reason": "UncorrectedErrors"},
             ]})),
-            NodeProblem(
-                "Faulty",
-                "check dmesg on gpu/0000:3b:00.0: Xid79: fell off the bus; check memory: UncorrectedErrors",
-            ),
+            "Faulty",
+            ("dmesg", "gpu/0000:3b:00.0", "Xid79", "fell off the bus", "memory", "UncorrectedErrors"),
         ),
     ],
 )  # fmt: skip
-def test_63_a_node_is_bad_for_the_reason_that_the_cluster_gives(found: FleetNode, bad: NodeProblem | None) -> None:
-    assert find_node_problem(found, frozenset(OURS)) == bad
+def test_63_a_node_is_bad_for_the_reason_that_the_cluster_gives(
+    found: FleetNode, kind: str, facts: tuple[str, ...]
+) -> None:
+    problem = find_node_problem(found, frozenset(OURS))
+    assert problem is not None
+    assert problem.kind == kind
+    assert not absent_facts(problem.what, *facts)
+    assert "Slow" not in problem.what, "a warning has tainted nothing"
+
+
+def test_63_a_node_without_a_fault_is_fine() -> None:
+    assert find_node_problem(node(), frozenset(OURS)) is None
 
 
 def test_63_a_change_of_a_node_is_heard_by_the_jobs_on_it_and_only_once() -> None:
@@ -105,7 +110,7 @@ def test_63_a_change_of_a_node_is_heard_by_the_jobs_on_it_and_only_once() -> Non
     assert board.looked == []
     board.change(faulty())
     assert board.looked == ["default/train"]
-    assert board.hardware.bad_nodes([pod]) == {"node1": NodeProblem("Faulty", "it is tainted by muster.dev/faulty")}
+    assert {name: bad.kind for name, bad in board.hardware.bad_nodes([pod]).items()} == {"node1": "Faulty"}
     board.change(node())
     assert (board.looked, board.hardware.bad_nodes([pod])) == (["default/train"] * 2, {})
 
@@ -141,10 +146,13 @@ def test_63_the_quarantine_leads_to_the_jobs_on_its_ipus() -> None:
     data = {"a": json.dumps({"ipu": "x", "machine": "10.1.5.10", "index": 3, "faults": [fault]}), "b": "{"}
     board.hardware.note_quarantine(data)
     assert board.looked == ["default/train"]
-    assert board.hardware.bad_ipus({partition_of(job): entry}) == {
-        partition_of(job): ("IPU 10.1.5.10/3 is quarantined (ipu: IpuErrorState: not 'no errors')",)
-    }
+    [(partition, (quarantined,))] = board.hardware.bad_ipus({partition_of(job): entry}).items()
+    assert partition == partition_of(job)
+    assert not absent_facts(quarantined, "10.1.5.10/3", "ipu", "IpuErrorState")
+    assert fault["message"] in quarantined
     board.hardware.note_quarantine({"c": json.dumps({"machine": "10.1.5.99", "index": 0})})
     assert board.looked == ["default/train"] * 2, "it is free again"
     assert board.hardware.bad_ipus({partition_of(job): entry}) == {}
-    assert read_quarantine({"d": '{"machine": "m", "index": 1}'}) == {("m", 1): "IPU m/1 is quarantined"}
+    [(ipu, said)] = read_quarantine({"d": '{"machine": "m", "index": 1}'}).items()
+    assert ipu == ("m", 1)
+    assert not absent_facts(said, "m/1")

@@ -23,6 +23,8 @@ from muster_operator.job.snapshot import (
 from muster_operator.job.types import IPUJob
 from muster_operator.plan.preflight import avoided_nodes
 
+CANNOT_BE_ASKED = "its NodeHealth has 16 requests already"
+
 
 @dataclass
 class PreFlightCluster(FaultyCluster):
@@ -55,7 +57,7 @@ class PreFlightCluster(FaultyCluster):
                 **vars(plain),
                 "node_capacity": NodeCapacity(plain.node_capacity.nodes, plain.node_capacity.healthy - out, out),
                 "requests": asked if self.readable else None,
-                "failed_requests": dict.fromkeys(self.full, "its NodeHealth has 16 requests already"),
+                "failed_requests": dict.fromkeys(self.full, CANNOT_BE_ASKED),
             }
         )
 

@@ -7,10 +7,14 @@ import pytest
 from tests.operator.plan.decisions import decide, entries, workers
 from tests.operator.plan.faulty_cluster import GONE, NOT_READY, TAINTED, FaultyCluster
 from tests.operator.plan.job_factory import make_job, partition_of, template
+from tests.wording.facts import absent_facts
 
+from muster_kube.api.times import rfc3339_whole, seconds
 from muster_operator.job.snapshot import JobSetup, NodeProblem, QueryCapacity, RecordEvent, TakePartitions
+from muster_operator.job.status import NOT_READY as PARTITION_NOT_READY
 from muster_operator.job.types import IPUJob, IPUJobCondition, IPUJobStatus, RollingUpdate, Strategy
 from muster_operator.plan.degradation import OVER_S
+from muster_operator.plan.move import HOUR_S
 from muster_operator.plan.phase_table import plan
 from muster_operator.resources.template import digest
 
@@ -48,9 +52,10 @@ def test_63_by_default_a_job_stays_and_is_told_what_is_wrong_until_it_is_good_ag
     cluster.live()
     condition = degraded(cluster)
     assert (condition.status, condition.reason) == ("True", "NodeFaulty")
-    text = "rank 1 (pod train-worker-1) is on node node-b: check pciebw: LowBandwidth"
-    assert condition.message == f"{text}; it stays there (healthPolicy.onFault Keep)"
-    assert recorded_events(cluster) == [("HealthDegraded", text)]
+    assert not absent_facts(condition.message, "train-worker-1", "node-b", TAINTED.what, "healthPolicy.onFault", "Keep")
+    [(reason, told)] = recorded_events(cluster)
+    assert reason == "HealthDegraded"
+    assert not absent_facts(told, "train-worker-1", "node-b", TAINTED.what)
     assert (dict(cluster.pods), job_status(cluster).moves, job_status(cluster).launcher_status) == (
         before,
         0,
@@ -131,7 +136,7 @@ def test_63_fail_ends_the_job_with_the_fault_and_restarts_nothing() -> None:
     assert (job_status(cluster).launcher_status, job_status(cluster).restart_count) == ("Failed", 0)
     failed = next(each for each in job_status(cluster).conditions if each.type == "Failed")
     assert failed.reason == "HealthDegraded"
-    assert "node node-a: check pciebw: LowBandwidth" in failed.message
+    assert not absent_facts(failed.message, "node-a", TAINTED.what)
     assert not [each for each in job_status(cluster).conditions if each.type == "HealthDegraded"], "it is over"
     assert cluster.pods == {}
 
@@ -152,7 +157,7 @@ def test_63_a_job_that_ends_on_bad_hardware_is_told_so_by_the_write_that_ends_it
     assert job_status(cluster).launcher_status == ends
     condition = degraded(cluster)
     assert (condition.status, condition.reason) == ("False", "IPUJobEnded")
-    assert "until then: rank 1 (pod train-worker-1) is on node node-b: check pciebw: LowBandwidth" in condition.message
+    assert not absent_facts(condition.message, "train-worker-1", "node-b", TAINTED.what)
     assert condition.last_transition_time == job_status(cluster).completion_time
     assert writes == lived(bad=False)[1], "it costs no write of its own"
 
@@ -168,12 +173,12 @@ def test_63_a_job_moves_off_a_bad_node_and_tells_from_where_to_where() -> None:
     assert cluster.grace[1:] == [("train-worker-1", 90), ("train-worker-0", 90)]
     status = job_status(cluster)
     assert (status.launcher_status, status.moves, status.attempt, status.restart_count) == ("Running", 1, 1, 0)
+    assert status.last_move is not None
+    assert status.last_move.reason == "NodeFaulty"
     assert cluster.resets == {(UID, partition_of(job), 1): 1}
     assert cluster.where() == {"train-launcher": "node-b", "train-worker-0": "node-b", "train-worker-1": "node-c"}
     assert (degraded(cluster).status, degraded(cluster).reason) == ("False", "IPUJobMoved")
-    assert degraded(cluster).message.startswith(
-        "moved from node-a to node-b, node-c: the launcher (pod train-launcher)"
-    )
+    assert not absent_facts(degraded(cluster).message, "node-a", "node-b, node-c", "train-launcher", TAINTED.what)
 
 
 def test_63_several_ranks_that_are_hit_at_once_are_one_move() -> None:
@@ -191,7 +196,7 @@ def test_63_a_job_keeps_its_place_while_there_are_too_few_healthy_nodes() -> Non
     before = dict(cluster.pods)
     cluster.live()
     assert dict(cluster.pods) == before
-    assert degraded(cluster).message.endswith("it does not move yet: 1 healthy node for the 2 that it is on")
+    assert not absent_facts(degraded(cluster).message, "1", "2"), "healthy nodes, and nodes that it needs"
     del cluster.bad["node-c"]
     cluster.live()
     assert job_status(cluster).moves == 1
@@ -204,8 +209,8 @@ def test_63_a_node_that_flaps_moves_a_job_three_times_an_hour_at_most() -> None:
         cluster.bad = {cluster.where()["train-worker-0"]: TAINTED}
         cluster.live(12)
     assert job_status(cluster).moves == 3
-    assert "it does not move before 2023-11-14T23:" in degraded(cluster).message
-    assert degraded(cluster).message.endswith("it has 3 times within an hour")
+    next_move_at = rfc3339_whole(seconds(job_status(cluster).move_starts[0]) + HOUR_S)
+    assert not absent_facts(degraded(cluster).message, next_move_at, "3")
     cluster.hour()
     cluster.live()
     assert job_status(cluster).moves == 4
@@ -221,21 +226,20 @@ def test_63_with_no_moves_allowed_it_says_so_once() -> None:
     cluster.live()
     assert cluster.writes == written
     assert job_status(cluster).moves == 0
-    assert degraded(cluster).message.endswith("it does not move: moves_per_hour is 0")
+    assert not absent_facts(degraded(cluster).message, "moves_per_hour", "0")
 
 
 def test_63_a_quarantined_ipu_moves_the_job_to_another_partition_if_there_is_room() -> None:
     job = make_job(workers=2, finalizers=(), healthPolicy=MOVE)
     cluster = begin(job)
     cluster.elsewhere = 0
-    cluster.bad_ipus[partition_of(job)] = ("IPU 10.1.5.10/3 is quarantined (ipu: IpuErrorState)",)
+    quarantined = "IPU 10.1.5.10/3 is quarantined (ipu: IpuErrorState)"
+    cluster.bad_ipus[partition_of(job)] = (quarantined,)
     cluster.live()
     assert job_status(cluster).moves == 0
-    text = "ranks 0 to 1 (pods train-worker-0 to train-worker-1), node node-a, node-b: partition p-train-default-0: "
-    assert degraded(cluster).message == (
-        f"{text}IPU 10.1.5.10/3 is quarantined (ipu: IpuErrorState); it does not move yet: "
-        "room for 0 of 1 other partitions of 4 IPUs"
-    )
+    pods_and_nodes = ("train-worker-0", "train-worker-1", "node-a", "node-b")
+    assert not absent_facts(degraded(cluster).message, *pods_and_nodes, "p-train-default-0", "0 of 1", "4 IPUs")
+    assert quarantined in degraded(cluster).message
     assert degraded(cluster).reason == "IPUQuarantined"
     assert cluster.asked == 1
     cluster.elsewhere = 1
@@ -288,10 +292,10 @@ def test_63_an_instance_has_moved_once_it_works_again_though_the_others_always_d
     cluster.bad["node-b"] = TAINTED
     cluster.turn(UID)
     assert (job_status(cluster).launcher_status, degraded(cluster).reason) == ("Running", "IPUJobMoving")
-    assert job_status(cluster).last_message.startswith("partition not ready yet!")
+    assert job_status(cluster).last_message.startswith(PARTITION_NOT_READY)
     cluster.live()
     assert degraded(cluster).reason == "IPUJobMoved"
-    assert degraded(cluster).message.startswith("moved from node-b to node-c: rank 1")
+    assert not absent_facts(degraded(cluster).message, "node-b", "node-c", "train-worker-1")
 
 
 def leaving(instances: int = 4) -> FaultyCluster:
@@ -367,7 +371,8 @@ def test_57_a_worker_that_is_lost_with_its_node_ends_the_attempt_by_policy(
     status = job_status(cluster)
     assert (status.launcher_status, status.restart_count, status.moves) == (launcher_status, restarts, 0)
     message = next(each.message for each in status.conditions if each.type in ("Failed", "Restarting"))
-    assert f"pod train-worker-1 was lost with node node-b: {bad.what}" in message
+    assert bad.what in message
+    assert not absent_facts(message, "train-worker-1", "node-b")
     left = {name for (_, name), pod in cluster.pods.items() if not pod.metadata.deletion_timestamp}
     assert left == (set() if kind == "Never" else {"train-launcher", "train-worker-0", "train-worker-1"})
 
@@ -397,7 +402,8 @@ def test_57_an_instance_that_is_lost_while_others_go_on_begins_anew_on_a_partiti
     assert cluster.resets == {(UID, partition_of(cluster.jobs[UID], 1), 1): 1}
     assert cluster.grace == [("train-worker-1", 0)], "nothing but what is lost goes"
     assert (degraded(cluster).status, degraded(cluster).reason) == ("False", "IPUJobMoved")
-    assert f"rank 1 (pod train-worker-1) is on node node-b: {bad.what}" in degraded(cluster).message
+    assert bad.what in degraded(cluster).message
+    assert not absent_facts(degraded(cluster).message, "train-worker-1", "node-b")
 
 
 @pytest.mark.parametrize("launcher", [True, False])
@@ -458,7 +464,8 @@ def test_57_instances_that_are_lost_again_and_again_are_bounded_as_moves_are() -
     cluster.bad["node-c"] = GONE  # two of them are there by now
     cluster.live(24)
     assert job_status(cluster).instance_moves == {"1": 1}
-    assert "it does not move before" in degraded(cluster).message
+    next_move_at = rfc3339_whole(seconds(job_status(cluster).move_starts[0]) + HOUR_S)
+    assert not absent_facts(degraded(cluster).message, next_move_at, "1")
     cluster.hour()
     cluster.live(24)
     assert (job_status(cluster).moves, job_status(cluster).instance_moves) == (2, {"1": 2, "2": 1})

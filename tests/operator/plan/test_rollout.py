@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.operator.plan.job_factory import make_job, template
 from tests.operator.plan.simulated_cluster import OperatorDied, SimulatedCluster
+from tests.wording.facts import absent_facts
 
 from muster_operator.job import names, status
 from muster_operator.job.types import INSTANCES_LIMIT, IPUJob, Strategy, Workers, instances
@@ -122,7 +123,7 @@ def test_51_the_job_runs_throughout_and_says_how_far_it_is() -> None:
         assert status.has_condition(cluster.jobs[uid].status, status.RUNNING)
         assert cluster.jobs[uid].status.current_replicas >= 3
         said.add(cluster.jobs[uid].status.last_message)
-    assert "rolling update: 3 of 4 instances are of the changed template" in said
+    assert any("3 of 4" in each for each in said)
     assert cluster.jobs[uid].status.restart_count == 0
 
 
@@ -150,9 +151,7 @@ def test_51_a_template_that_fails_stops_at_its_bounds_says_so_and_a_second_edit_
     assert min(at_work for at_work, _ in seen) == 3
     found = cluster.jobs[uid].status
     assert found.launcher_status == "Running"
-    assert found.last_message.startswith(
-        "rolling update: 0 of 4 instances are of the changed template; stopped: pod train-worker-3 failed"
-    )
+    assert not absent_facts(found.last_message, "0 of 4", "train-worker-3")
     cluster.edit(uid, workers=of(cluster.jobs[uid], 3))
     assert min(at_work for at_work, _ in cluster.until_done(uid)) >= 3
     assert {pod.metadata.labels[names.TEMPLATE] for pod in cluster.pods.values()} == {digest(cluster.jobs[uid])}
@@ -167,7 +166,7 @@ def test_51_without_room_for_the_extra_one_nothing_goes_and_the_job_says_what_it
     cluster.until_done(uid)
     cluster.edit(uid, workers=of(job, 2))
     assert min(at_work for at_work, _ in cluster.until_done(uid)) == 2
-    assert "0 of 2 instances are of the changed template; waits for room" in cluster.jobs[uid].status.last_message
+    assert not absent_facts(cluster.jobs[uid].status.last_message, "0 of 2", "room")
     cluster.room = 1
     cluster.until_done(uid)
     assert {pod.metadata.labels[names.TEMPLATE] for pod in cluster.pods.values()} == {digest(cluster.jobs[uid])}

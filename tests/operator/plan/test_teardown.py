@@ -22,7 +22,9 @@ from tests.operator.plan.job_factory import (
     make_pod,
     partition_of,
 )
+from tests.wording.facts import absent_facts
 
+from muster_operator.job import status
 from muster_operator.job.partition_api import PartitionRefusal
 from muster_operator.job.snapshot import (
     DeletePod,
@@ -61,7 +63,7 @@ def test_37_a_job_completes_with_its_launcher() -> None:
     seen["pods"] |= launcher(job, "Succeeded")
     decided = decide(job, **seen)
     assert decided.actions == ()
-    assert printed_columns(decided) == ("Completed", 0, 1, "All instances done")
+    assert printed_columns(decided) == ("Completed", 0, 1, status.DONE)
 
 
 def test_without_a_launcher_it_ends_with_the_last_worker() -> None:
@@ -72,7 +74,7 @@ def test_without_a_launcher_it_ends_with_the_last_worker() -> None:
         "Completed",
         0,
         2,
-        "All instances done",
+        status.DONE,
     )
     failed = decide(job, **running_snapshot(job, "Succeeded", "Failed"))
     assert printed_columns(failed)[0] == "Failed"
@@ -86,14 +88,13 @@ def test_a_launcher_that_fails_fails_the_job_and_names_the_cause() -> None:
     seen["pods"] |= launcher(job, "Failed", containerStatuses=[ended_container("main", 1)])
     seen["pods"]["train-worker-0"] = make_pod(job, "train-worker-0", "Failed", containerStatuses=oom)
     decided = decide(job, **seen)
-    said = (
-        "pod train-launcher on node node1 failed: container main ended with exit code 1; "
-        "pod train-worker-0 on node node1 failed: container main ended with exit code 137 (SIGKILL), OOMKilled"
-    )
+    said = last_message(decided)
+    launcher_says, worker_says = ("train-launcher", "node1", "main", "1"), ("train-worker-0", "137", "SIGKILL")
+    assert not absent_facts(said, *launcher_says, *worker_says, "OOMKilled")
     assert decided.actions == (RecordEvent("Warning", "IPUJobFailed", said),)
-    assert printed_columns(decided) == ("Failed", 0, 1, said)
+    assert printed_columns(decided)[:3] == ("Failed", 0, 1)
     assert decided.status is not None
-    assert decided.status.conditions[-1].message == f"{said}; its partitions stay until it is deleted"
+    assert said in decided.status.conditions[-1].message
     assert decided.status.workers_status.failed == 1
 
 
@@ -102,10 +103,9 @@ def test_a_worker_that_fails_under_a_launcher_fails_the_job() -> None:
     job = make_job(workers=2)
     seen = running_snapshot(job, "Running")
     seen["pods"]["train-worker-1"] = make_pod(job, "train-worker-1", "Failed", reason="Evicted", message="memory")
-    assert printed_columns(decide(job, **seen))[::3] == (
-        "Failed",
-        "pod train-worker-1 on node node1 failed: Evicted: memory",
-    )
+    decided = decide(job, **seen)
+    assert printed_columns(decided)[0] == "Failed"
+    assert not absent_facts(last_message(decided), "train-worker-1", "node1", "Evicted", "memory")
 
 
 def test_28_a_pod_that_is_being_deleted_ends_nothing() -> None:
@@ -130,7 +130,7 @@ def test_37_a_finished_job_is_never_run_again() -> None:
     assert decide(job, **seen) == JobPlan()
     decided = decide(job, now=NOW + 1e6)  # all has gone, and whoever decides has just started
     assert decided.actions == ()
-    assert printed_columns(decided)[::3] == ("Completed", "All instances done")
+    assert printed_columns(decided)[::3] == ("Completed", status.DONE)
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,9 @@ def test_44_a_suspended_job_has_no_pods_and_then_no_partitions() -> None:
         DeletePod("train-launcher", "pod-train-launcher"),
     ]
     assert not [each for each in decided.actions if isinstance(each, FreePartition)]
-    assert printed_columns(decided) == ("Pending", 0, 1, "suspended")
+    assert printed_columns(decided)[:3] == ("Pending", 0, 1)
+    assert decided.status is not None
+    assert status.has_condition(decided.status, status.SUSPENDED)
     decided = decide(with_status(job, decided), entries=seen["entries"], objects=seen["objects"])
     assert decided.actions == (FreePartition("p-train-default-0"),)
 
@@ -219,9 +221,7 @@ def test_34_why_it_cannot_go_is_shown() -> None:
     refusal = PartitionRefusal(why="Unreachable", message="10.0.0.1:8090 does not answer")
     decided = decide(job, entries=entries(job, 0), refusals={partition_of(job): refusal})
     assert decided.actions == (FreePartition("p-train-default-0"),)
-    assert last_message(decided) == (
-        "waits for its partitions to be released: p-train-default-0: 10.0.0.1:8090 does not answer"
-    )
+    assert not absent_facts(last_message(decided), "p-train-default-0", refusal.message)
     again = decide(with_status(job, decided), entries=entries(job, 0), refusals={partition_of(job): refusal})
     assert again.status is None
 
