@@ -30,7 +30,7 @@ from muster_sandbox.simulation.agents import pod_name
 from muster_sandbox.simulation.nodes import NODES
 from muster_tainter.agents.webhook import PATH as OWN_NODE
 
-pytestmark = [pytest.mark.kmsg, pytest.mark.usefixtures(curl.__name__)]
+pytestmark = pytest.mark.usefixtures(curl.__name__)
 
 PLAIN, KONDUKTOR = "make sandbox", "make sandbox ARGS=--policy examples/konduktor.yaml"
 REQUEST = (
