@@ -8,7 +8,8 @@ AT_A_TIME := --numprocesses=3
 help:
 	@echo "make sandbox   a whole cluster on loopback: this machine and seven simulated nodes, tainter, live table"
 	@echo "make test      all tests, the cluster ones on a real API server"
-	@echo "make soak      500 IPUJobs under ten minutes of random faults; ARGS=\"--jobs 50 --minutes 1 --seed N\""
+	@echo "make soak      2000 random examples of each state machine, then 500 IPUJobs under ten minutes of random faults;"
+	@echo "               ARGS=\"--examples 100 --jobs 50 --minutes 1 --seed N\""
 	@echo "make lint      ruff, mypy, import-linter, yamllint: silent when fine"
 	@echo "make bench     kernel line to taint, an agent idle and under load, a fleet; ARGS=\"--only idle --window 600\""
 	@echo "make image IMAGE=NAME TAG=TAG   Muster's image, by docker or podman"

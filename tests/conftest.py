@@ -1,4 +1,4 @@
-"""What all tests share: none of them hangs on chance, nor on where this process was started.
+"""What all tests share: none of them hangs on where this process was started, and what hangs on chance says its seed.
 
 `make test` runs three files at a time, as most tests on a cluster wait more than they compute (scheduling.py).
 """
@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
-from tests import check_coverage, machine, scheduling
+from tests import check_coverage, machine, scheduling, state_machines
 
 from muster_sandbox.image import oci, product
 
 pytest_plugins = ["tests.shared_data"]
 
-# The same examples in every run, and no deadline: neither a die nor a loaded machine decides whether a change lands.
+# The same examples in every run, and no deadline, but for state machines (state_machines.py).
 # `pytest --hypothesis-profile=search` looks for new ones.
 settings.load_profile("ci")
 settings.register_profile("search", settings.get_profile("ci"), derandomize=False)
@@ -32,12 +32,19 @@ for name in ("KUBERNETES_SERVICE_HOST", "KUBECONFIG"):
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("muster")
+    group.addoption("--examples", type=int, metavar="N", help="state machines play N random examples each")
     group.addoption("--record-durations", action="store_true", help="write tests/durations.yaml, by which files run")
 
 
+@pytest.hookimpl(tryfirst=True)  # before hypothesis reads its seed
 def pytest_configure(config: pytest.Config) -> None:
+    state_machines.choose_seed(config)
     if config.getoption("record_durations") and not hasattr(config, "workerinput"):
         config.pluginmanager.register(scheduling.DurationRecorder(config.rootpath))
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return state_machines.describe_seed(config)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> scheduling.LongestFirst:
@@ -52,6 +59,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         file = scheduling.file_of(item)
         if item.get_closest_marker("kmsg") and scheduling.group_of(file) != "the kernel log":
             raise pytest.UsageError(f"{file} is marked kmsg: name it in GROUPS of tests/scheduling.py")
+        if state_machines.is_state_machine(item):
+            state_machines.randomize(item, config.getoption("examples"))
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -61,8 +70,9 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
         return (yield)
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """One line counts the tests that this machine, or this user, could not run."""
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """One line counts the tests that this machine, or this user, could not run; the seed plays the examples again."""
+    terminalreporter.write_line(state_machines.describe_seed(config))
     skipped = (report.longrepr for report in terminalreporter.stats.get("skipped", ()))
     if line := machine.summary(place[2].removeprefix("Skipped: ") for place in skipped):
         terminalreporter.write_line(line, yellow=True)

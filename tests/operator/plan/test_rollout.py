@@ -374,5 +374,4 @@ TestRollouts.settings = settings(
     max_examples=15,
     stateful_step_count=14,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-    derandomize=True,
 )
