@@ -40,7 +40,7 @@ TYPED_BY: dict[str, tuple[str, ...]] = {}
 
 
 def covers(*lines: str) -> Callable[[Test], Test]:
-    """``lines``: those of command_list.yaml that the test types, each at least once."""
+    """``lines``: those of the documents that the test types, each at least once."""
 
     def note(test: Test) -> Test:
         TYPED_BY[test.__name__] = lines
