@@ -127,7 +127,13 @@ def kernel_log(catalogue: Catalogue) -> str:
     return "\n".join(lines) + "\n"
 
 
+# which test types a page's commands (tests/docs/command_list.py)
+CHECKS_TYPED = "<!-- page typed by: tests/agent/query/test_documented_calls.py -->"
+_AGENTS, _CALLS = "tests/cluster/commands/test_curl_commands.py", "tests/agent/query/test_documented_calls.py"
+EXAMPLES_TYPED = {"iperf": f"<!-- typed by: {_AGENTS} (2), {_CALLS} -->"}  # of the check's examples, in order
+
 CHECKS_INTRODUCTION = """\
+<!-- typed by: tests/agent/checks/test_documented_commands.py -->
 `muster check` runs the light ones here and now, `muster check NAME …` any of them, `muster check NAME --sample FILE`
 judges what a tool printed elsewhere. Under `ran on` stands what each has been tried on: a check that has seen only
 recorded output may be wrong where real hardware speaks otherwise; a report with the sample helps.
@@ -141,7 +147,7 @@ NOT_A_CHECK = "plug-ins"
 
 def checks() -> str:
     declared = sorted(load_registry(plug_ins=[]).values(), key=lambda check: check.name)
-    lines = ["# The checks", "", NOTE, "", *CHECKS_INTRODUCTION, ""]
+    lines = ["# The checks", "", NOTE, CHECKS_TYPED, "", *CHECKS_INTRODUCTION, ""]
     lines += table(
         ("check", "cost", "sees", "ran on"),
         ((f"[{each.name}](#{each.name})", each.cost, each.description, each.ran_on) for each in declared),
@@ -164,6 +170,7 @@ def one_check(check: Check) -> list[str]:
         (f"`{name}`", f"`{properties[name].get('default')}`", fields[name].description or "") for name in properties
     ]
     lines += ["", *table(("parameter", "default", "meaning"), rows)] if rows else []
+    lines += ["", EXAMPLES_TYPED[check.name]] if check.name in EXAMPLES_TYPED else []
     return [*lines, "", *(f"    curl 'localhost:3333/status?{example}'" for example in check.examples), ""]
 
 

@@ -36,6 +36,7 @@ def job_fields() -> str:
         "# Fields of an IPUJob",
         "",
         NOTE,
+        "<!-- page typed by: tests/cluster/commands/test_sandbox_commands.py -->",  # tests/docs/command_list.py
         "",
         "As `kubectl explain ipujob.spec --recursive` tells them. `template` and `env` are Kubernetes' own. How they",
         "work together: [IPUJobs](ipujob.md).",

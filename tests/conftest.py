@@ -1,23 +1,22 @@
-"""What all tests share: none of them hangs on chance, nor on where this process was started.
+"""What all tests share: none of them hangs on where this process was started, and what hangs on chance says its seed.
 
-`make test` runs two files at a time, as most tests on a cluster wait more than they compute. A file is run by one
-process, and so are all files that need the same thing of which a machine has one. What is marked `alone` comes last.
+`make test` runs three files at a time, as most tests on a cluster wait more than they compute (scheduling.py).
 """
 
 import os
 import signal
-from pathlib import Path, PurePath
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
-from tests import machine
-from xdist.scheduler import LoadFileScheduling
+from tests import check_coverage, machine, scheduling, state_machines
 
 from muster_sandbox.image import oci, product
 
 pytest_plugins = ["tests.shared_data"]
 
-# The same examples in every run, and no deadline: neither a die nor a loaded machine decides whether a change lands.
+# The same examples in every run, and no deadline, but for state machines (state_machines.py).
 # `pytest --hypothesis-profile=search` looks for new ones.
 settings.load_profile("ci")
 settings.register_profile("search", settings.get_profile("ci"), derandomize=False)
@@ -30,49 +29,50 @@ for name in ("KUBERNETES_SERVICE_HOST", "KUBECONFIG"):
     # in a pod, or where a person works: what is started here must not find a cluster that is somebody's
     os.environ.pop(name, None)
 
-# what a machine has once: files of a group are run one after the other. The real node is with the kernel log, as the
-# chart's agent on it reads that
-GROUPS = {
-    "the kernel log": (
-        "agent/process/test_privileges.py",
-        "checks/dmesg/sources/test_printed_logs.py",
-        "checks/dmesg/sources/test_real_kmsg.py",
-        "cluster/agent/test_agent_publishing.py",
-        "cluster/chart/test_chart_on_node.py",
-        "cluster/chart/test_migration_commands.py",
-        "cluster/commands/test_sandbox_commands.py",
-        "cluster/chart/test_real_node.py",
-        "cluster/chart/test_real_node_mpi.py",
-        "cluster/commands/test_sandbox.py",
-        "cluster/commands/test_tour.py",
-    ),
-}
-_GROUP = {f"tests/{file}": group for group, files in GROUPS.items() for file in files}
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("muster")
+    group.addoption("--examples", type=int, metavar="N", help="state machines play N random examples each")
+    group.addoption("--record-durations", action="store_true", help="write tests/durations.yaml, by which files run")
 
 
-class _ByFile(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
-    def _split_scope(self, nodeid: str) -> str:
-        file: str = super()._split_scope(nodeid)
-        return _GROUP.get(file, file)
+@pytest.hookimpl(tryfirst=True)  # before hypothesis reads its seed
+def pytest_configure(config: pytest.Config) -> None:
+    state_machines.choose_seed(config)
+    if config.getoption("record_durations") and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(scheduling.DurationRecorder(config.rootpath))
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> _ByFile:
+def pytest_report_header(config: pytest.Config) -> str:
+    return state_machines.describe_seed(config)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> scheduling.LongestFirst:
     config.option.loadscopereorder = False  # it would begin with what has most tests, not with what takes longest
-    return _ByFile(config, log)
+    return scheduling.LongestFirst(config, log)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Those on a cluster first: the short ones at the end leave no process idle for long."""
-    root = config.rootpath
-    items.sort(key=lambda item: "cluster" not in item.path.relative_to(root).parts)
+    order = scheduling.run_order([scheduling.file_of(item) for item in items], scheduling.load_durations())
+    items.sort(key=lambda item: order[scheduling.file_of(item)])
     for item in items:
-        file = PurePath(item.path.relative_to(root)).as_posix()
-        if item.get_closest_marker("kmsg") and _GROUP.get(file) != "the kernel log":
-            raise pytest.UsageError(f"{file} is marked kmsg: name it in GROUPS of tests/conftest.py")
+        file = scheduling.file_of(item)
+        if item.get_closest_marker("kmsg") and scheduling.group_of(file) != "the kernel log":
+            raise pytest.UsageError(f"{file} is marked kmsg: name it in GROUPS of tests/scheduling.py")
+        if state_machines.is_state_machine(item):
+            state_machines.randomize(item, config.getoption("examples"))
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """One line counts the tests that this machine, or this user, could not run."""
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Coverage, where it is asked for, is that of the checks by their own tests."""
+    with check_coverage.paused_outside_checks(item):
+        return (yield)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """One line counts the tests that this machine, or this user, could not run; the seed plays the examples again."""
+    terminalreporter.write_line(state_machines.describe_seed(config))
     skipped = (report.longrepr for report in terminalreporter.stats.get("skipped", ()))
     if line := machine.summary(place[2].removeprefix("Skipped: ") for place in skipped):
         terminalreporter.write_line(line, yellow=True)

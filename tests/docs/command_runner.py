@@ -16,7 +16,7 @@ Done = subprocess.CompletedProcess[str]
 
 @cache
 def _words() -> dict[str, tuple[str, ...]]:
-    """Of each command of the documents, by its line in command_list.yaml."""
+    """Of each command of the documents, by its line."""
     return {" ".join(each.words): each.words for page in documents() for each in commands(page)}
 
 
@@ -41,7 +41,7 @@ class CommandRunner:
 
     def words(self, line: str) -> list[str]:
         """With placeholders filled in."""
-        assert line in self._lines, f"command_list.yaml allots it to another test: {line}"
+        assert line in self._lines, f"a marker in the documents gives it to another test: {line}"
         known = "|".join(map(re.escape, sorted(self.names, key=len, reverse=True))) or "(?!)"
         placeholder = re.compile(rf"(?<![\w-])({known})(?![\w-])")
         return [placeholder.sub(lambda found: self.names[found[1]], word) for word in _words()[line]]

@@ -30,8 +30,8 @@ def documents() -> list[Path]:
     ]
 
 
-def commands(page: Path) -> Iterator[Command]:
-    where = page.relative_to(ROOT).as_posix()
+def commands(page: Path, root: Path = ROOT) -> Iterator[Command]:
+    where = page.relative_to(root).as_posix()
     fenced, language = False, ""
     text = page.read_text()
     lines = text.splitlines()

@@ -1,33 +1,87 @@
-"""Every command in the documents is typed by a test: command_list.yaml says by which, and leaves none out."""
+"""Every command in the documents is typed by a test: markers in the documents say by which, and leave none out."""
 
-from collections import Counter
+from pathlib import Path
 
-from tests.docs.command_list import command_list
+import pytest
+from tests.docs.command_list import NAMED, Page, command_list, read_markers
 from tests.docs.document_commands import ROOT, commands, documents
 
 # of these a sentence may name a verb, without what it would be typed with
-VERBS = ("helm", "kubectl", "muster", "curl")
+VERBS = ("helm", "kubectl", "muster")
 
 
-def test_every_command_of_a_document_has_its_place_and_no_other_has_one() -> None:
-    found = {" ".join(each.words): each.where for page in documents() for each in commands(page)}
-    listed = Counter(
-        [*(each for lines in command_list()["typed"].values() for each in lines), *command_list()["named"]]
-    )
-    assert not {each: where for each, where in found.items() if each not in listed}
-    assert not sorted(set(listed) - set(found))
-    assert not [each for each, count in listed.items() if count > 1]
+def test_every_command_of_a_document_has_one_test() -> None:
+    assert not command_list().wrong
 
 
 def test_a_test_that_is_named_asks_for_its_lines_and_a_script_has_them() -> None:
-    for name, lines in command_list()["typed"].items():
+    for name, lines in command_list().typed.items():
         text = (ROOT / name).read_text()
-        asks = "commands_of_test(__file__)" in text if name.endswith(".py") else set(lines) <= set(text.splitlines())
+        asks = "commands_of_test(__file__)" in text if name.endswith(".py") else lines <= set(text.splitlines())
         assert asks, name
 
 
-def test_what_is_only_named_has_nothing_to_be_typed_with() -> None:
-    for each in command_list()["named"]:
-        program, *words = each.split()
-        assert program in VERBS, each
-        assert len(words) <= 2, each
+def test_what_is_only_named_stands_in_a_document_and_is_a_verb() -> None:
+    found = {" ".join(each.words) for page in documents() for each in commands(page)}
+    assert found >= NAMED
+    assert {line.split()[0] for line in NAMED} <= set(VERBS)
+    assert max(len(line.split()) for line in NAMED) <= 3
+
+
+def page(text: str, folder: Path) -> Page:
+    (folder / "page.md").write_text(text)
+    return Page("page.md", text, tuple(commands(folder / "page.md", folder)))
+
+
+TYPED = """# Title
+
+<!-- page typed by: tests/test_rest.py -->
+
+`muster status` says it, `muster checks` lists them, `muster sandbox` is a name.
+
+<!-- typed by: tests/test_code.py -->
+
+```sh
+muster doctor
+muster resume
+```
+
+`muster explain NODE` is of the page again.
+
+<!-- typed by: tests/test_one.py (2), tests/test_two.py -->
+| what | how |
+|---|---|
+| one | `muster clear NODE`, `muster clear NODE CHECK` |
+| two | `muster pause` |
+
+    make lint
+"""
+
+
+def test_a_block_a_page_and_each_command_of_a_block_have_their_tests(tmp_path: Path) -> None:
+    made = read_markers([page(TYPED, tmp_path)])
+    assert made.wrong == []
+    assert made.typed == {
+        "tests/test_code.py": {"muster doctor", "muster resume"},
+        "tests/test_one.py": {"muster clear NODE", "muster clear NODE CHECK"},
+        "tests/test_two.py": {"muster pause"},
+        "tests/test_rest.py": {"muster status", "muster checks", "muster explain NODE", "make lint"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "places"),
+    [
+        ("`muster status` has no marker\n", ["page.md:1"]),
+        (
+            "<!-- typed by: a, b -->\n`muster status`, `muster checks` and `muster doctor`\n",
+            ["page.md:1", *["page.md:2"] * 3],
+        ),
+        ("<!-- typed by: a -->\nno command\n\n<!-- typed by: b -->\n`muster status`\n", ["page.md:1"]),
+        ("<!-- typed by: a -->\n`muster status`\n\n<!-- typed by: b -->\n`muster status`\n", ["page.md:5"]),
+    ],
+    ids=["none", "too few", "nothing to type", "two"],
+)
+def test_what_markers_leave_open_or_say_twice_is_named(tmp_path: Path, text: str, places: list[str]) -> None:
+    wrong = read_markers([page(text, tmp_path)]).wrong
+    assert [each.partition(": ")[0] for each in wrong] == places

@@ -1,17 +1,22 @@
-"""`make soak`: IPUJobs under random faults of everything around them, on a real API server.
+"""`make soak`: state machines with thousands of random examples, then IPUJobs under random faults of everything around
+them, on a real API server.
 
+    --examples N  that each state machine plays (default 2000)
     --jobs N      how many (default 500)
     --minutes M   of faults (default 10); jobs are submitted over the first four fifths of it
-    --seed N      of the faults and the jobs; default: a new one, printed (the order of events stays the machine's)
+    --seed N      of the examples, the faults and the jobs; default: a new one, printed (the order of events stays the
+                  machine's)
 
-Ends by itself, some time after the faults: 0 when every job has ended with a true reason and nothing is left. What
-operator and proxy have to say meanwhile goes to build/soak.log.
+Ends by itself, some time after the faults: 0 when no example has failed, every job has ended with a true reason and
+nothing is left. What operator and proxy have to say meanwhile goes to build/soak.log.
 """
 
 import argparse
 import asyncio
 import logging
+import os
 import random
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -25,11 +30,24 @@ from muster_sandbox.controlplane.cluster import ControlPlane
 from muster_sandbox.controlplane.install import install
 from muster_sandbox.programs.control_plane import find_or_build
 
-LOG = Path(__file__).parents[2] / "build" / "soak.log"
+ROOT = Path(__file__).parents[2]
+LOG = ROOT / "build" / "soak.log"
+MACHINES = ("RuleBasedStateMachine", "MUSTER_LIVES")  # by either a file of random examples is known
+
+
+def play_machines(examples: int, seed: int) -> int:
+    """pytest's exit code."""
+    tests = sorted((ROOT / "tests").glob("*/**/test_*.py"))
+    files = [str(file) for file in tests if any(word in file.read_text() for word in MACHINES)]
+    options = ["--timeout=0", f"--examples={examples}", f"--hypothesis-seed={seed}"]
+    environ = os.environ | {"MUSTER_LIVES": str(examples)}
+    words = [sys.executable, "-m", "pytest", "-q", *options, *files]
+    return subprocess.run(words, cwd=ROOT, env=environ, check=False).returncode
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--examples", type=int, default=2000)
     parser.add_argument("--jobs", type=int, default=500)
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 31))
@@ -41,6 +59,8 @@ def main() -> int:
     def say(line: str) -> None:
         print(f"{time.monotonic() - begun:6.0f} s  {line}", flush=True)
 
+    say(f"{arguments.examples} examples of each state machine, --seed {arguments.seed}")
+    failed = play_machines(arguments.examples, arguments.seed)
     say(f"{arguments.jobs} jobs, {arguments.minutes:g} minutes of faults, --seed {arguments.seed}")
     with ControlPlane(find_or_build(say)) as plane:
         install(plane.admin)
@@ -58,7 +78,7 @@ def main() -> int:
     say(f"all at rest {tally.settled_s:.0f} s after the faults")
     for line in tally.wrong:
         say(f"WRONG: {line}")
-    return 1 if tally.wrong else 0
+    return 1 if failed or tally.wrong else 0
 
 
 if __name__ == "__main__":

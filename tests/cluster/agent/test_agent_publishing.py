@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import random
 import re
 import signal
 import subprocess
@@ -375,21 +374,6 @@ def test_an_agent_without_a_nodehealth_waits_for_it(bench: Bench):
     bench.make(node)
     bench.nodes.append(node)
     until(lambda: bench.findings(node))
-
-
-@pytest.mark.kmsg
-def test_a_line_of_the_real_kernel_log_ends_in_the_nodehealth(bench: Bench):
-    node = bench.node()
-    # from now on: whatever other runs of the tests have left in this machine's log is not of interest
-    agent = bench.agent(node, "--kmsg", "/dev/kmsg", start="now").start()
-    until(lambda: agent.get("/readyz")[0] == 200)
-    place = f"{random.randrange(1 << 16):04x}:{random.randrange(1, 1 << 8):02x}"
-    with Path("/dev/kmsg").open("w") as log:
-        log.write(f"NVRM: Xid (PCI:{place}:00): 79, GPU has fallen off the bus.\n")
-    component = f"gpu/{place}:00.0"
-    until(lambda: any(f[0] == component for f in bench.findings(node)), what=agent.log)
-    finding = next(f for f in bench.dmesg(node)["findings"] if f["component"] == component)
-    assert finding["origin"] == "user"
 
 
 def test_the_idle_agent_stays_within_its_memory_and_cpu(bench: Bench):

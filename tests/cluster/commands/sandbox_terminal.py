@@ -11,7 +11,7 @@ import ssl
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,6 +22,7 @@ from tests.cluster.commands.running_sandbox import (
     XID_79,
     RunningSandbox,
     start_sandbox,
+    with_own_kernel_log,
 )
 from tests.cluster.commands.tour import Terminal, make_command
 from tests.docs.command_runner import CommandRunner
@@ -39,7 +40,7 @@ TYPED_BY: dict[str, tuple[str, ...]] = {}
 
 
 def covers(*lines: str) -> Callable[[Test], Test]:
-    """``lines``: those of command_list.yaml that the test types, each at least once."""
+    """``lines``: those of the documents that the test types, each at least once."""
 
     def note(test: Test) -> Test:
         TYPED_BY[test.__name__] = lines
@@ -49,15 +50,18 @@ def covers(*lines: str) -> Callable[[Test], Test]:
 
 
 class SandboxTerminal:
-    """Where a person types: in a checkout, beside a sandbox that LINE has started."""
+    """Where a person types: in a checkout, beside a sandbox that LINE has started. Its nodes read none of what other
+    tests write to this machine's kernel log."""
 
     def __init__(self, line: str, checkout: Path, binaries: Path) -> None:
         self.checkout, self._line = checkout, line
         checkout.mkdir()
         (checkout / ".venv").symlink_to(sys.prefix)
         shutil.copytree(REPOSITORY / "examples", checkout / "examples")
-        command = make_command(shlex.join(CommandRunner({line}, {}, {}).words(line)))
-        self._sandbox = start_sandbox(checkout.parent / "box", binaries, command=command, checkout=checkout)
+        command: Sequence[str] = make_command(shlex.join(CommandRunner({line}, {}, {}).words(line)))
+        place = checkout.parent
+        command = with_own_kernel_log(command, place / "kernel.log")
+        self._sandbox = start_sandbox(place / "box", binaries, command=command, checkout=checkout)
 
     def __enter__(self) -> "SandboxTerminal":
         self.box: RunningSandbox = self._sandbox.__enter__()

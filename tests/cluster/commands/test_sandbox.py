@@ -3,31 +3,22 @@
 These tests write to this machine's /dev/kmsg, as the README's tour does.
 """
 
-import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 from tests.cluster.commands.running_sandbox import (
-    CHANGE_LIMIT_S,
     FAULTY,
     GPU,
     PLACE,
     REPOSITORY,
     XID_79,
     RunningSandbox,
-    processes_of,
     start_sandbox,
 )
 
-from muster_sandbox.controlplane.audit import AuditedRequest, AuditLog
 from muster_sandbox.session.nodes import machine_name
-
-SETTLE_S = 20.0  # what the tests before caused has been written: Events that repeat are counted up every 10 s at most
-IDLE_S = 300.0 if os.environ.get("CI") else 30.0
-IDLE_TRIES = 3
 
 needs_kmsg = pytest.mark.kmsg
 
@@ -130,30 +121,6 @@ def test_a_second_sandbox_and_an_unknown_node_are_refused(box: RunningSandbox) -
     assert "sim-7" in unknown.stderr
 
 
-@pytest.mark.timeout(IDLE_TRIES * (IDLE_S + SETTLE_S) + 300)
-def test_an_idle_sandbox_makes_no_list_and_no_write(box: RunningSandbox) -> None:
-    """Counted from the API server's audit log, lease renewals aside (and what this test's own client does)."""
-    audit = AuditLog(box.data / "audit.log", box.ping)
-    for _ in range(IDLE_TRIES):
-        told = box.told()
-        time.sleep(SETTLE_S)
-        since = audit.mark()
-        time.sleep(IDLE_S)
-        asked = audit.count(since, keep=of_muster)
-        if box.told() == told:
-            break  # else this machine's own kernel had something to say, which is to be written
-    else:
-        pytest.fail("findings come and go all the time here: this machine is not idle")
-    leases = {key for key in asked if key[2] == "leases"}
-    watches = {key for key in asked if key[1] == "watch"}
-    assert set(asked) - leases - watches == set()
-    assert leases, "the audit log shows not even the lease renewals: it proves nothing"
-
-
-def of_muster(request: AuditedRequest) -> bool:
-    return request.user.startswith("system:serviceaccount:muster:") or request.user_agent.startswith("muster")
-
-
 def _standing(box: RunningSandbox, path: str) -> tuple[int, str, str]:
     """How often it has moved, and the condition HealthDegraded."""
     status = box.admin.get(path)["status"]
@@ -208,16 +175,3 @@ def test_an_ipujob_runs_on_no_tainted_node_and_leaves_one_that_becomes_tainted(
         for node in ("sim-5", "sim-6", "sim-7"):
             box.muster("sandbox", "reboot", node)
     box.until(lambda: not any(FAULTY in box.taints(f"sim-{each}") for each in (5, 6, 7)), "all are given back")
-
-
-def test_a_killed_sandbox_leaves_no_process(binaries: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "box"
-    with pytest.raises(AssertionError, match="left"), start_sandbox(folder, binaries) as box:  # noqa: PT012
-        folders = (box.folder, box.data)
-        box.process.kill()
-        box.process.wait(timeout=10)
-        deadline = time.monotonic() + CHANGE_LIMIT_S
-        while processes_of(*folders) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert processes_of(*folders) == []
-        raise AssertionError("left as it is: a killed one cannot tidy its folder")

@@ -1,6 +1,6 @@
 """Commands of the documents that people type beside `make sandbox`, typed there: each does what its page says.
 
-A test says by ``types`` which lines of command_list.yaml it types; it fails where it leaves one of them out.
+A test says by ``types`` which lines of the documents it types; it fails where it leaves one of them out.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ from muster_sandbox.simulation.agents import pod_name
 from muster_sandbox.simulation.nodes import NODES
 from muster_tainter.agents.webhook import PATH as OWN_NODE
 
-pytestmark = [pytest.mark.kmsg, pytest.mark.usefixtures(curl.__name__)]
+pytestmark = pytest.mark.usefixtures(curl.__name__)
 
 PLAIN, KONDUKTOR = "make sandbox", "make sandbox ARGS=--policy examples/konduktor.yaml"
 REQUEST = (

@@ -5,14 +5,16 @@ Whatever a test does, at its end no process runs, no IPUJob is left, and no webh
 """
 
 import asyncio
+import contextlib
+import itertools
 import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ import httpx2
 import msgspec
 import pytest
 import yaml
+from tests.cluster.ipujob.part_processes import start_process
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import ApiError, Conflict, NotFound
@@ -39,6 +42,8 @@ SELECTOR = ("ipunode", "rack1")  # label of the nodes that reach the simulator's
 SAMPLES = Path(__file__).parents[2] / "operator" / "samples"
 _REGISTRATION = "/apis/admissionregistration.k8s.io/v1"
 _OURS = ("MUSTER_", "PROXY_")
+
+_outputs = itertools.count()
 
 MODULES = {
     "vipu-sim": "muster_operator.vipu.simulator",
@@ -68,7 +73,7 @@ async def until(ask: Callable[[], Awaitable[Any]], what: str, timeout_s: float =
 class Program:
     """A process that has printed where it listens. told: what stands before ``HOST:PORT`` -> ``HOST:PORT``."""
 
-    process: asyncio.subprocess.Process
+    process: ForkServerProcess
     log: Path
     told: dict[str, str]
 
@@ -91,34 +96,32 @@ class Program:
         return (await self.get("/readyz")).status_code == 200
 
     async def stop(self, number: int = signal.SIGTERM) -> int:
-        if self.process.returncode is None:
-            self.process.send_signal(number)
-            self.process.send_signal(signal.SIGCONT)  # a test may have failed while it was stopped
-        assert self.process.stdout is not None
-        await asyncio.wait_for(self.process.stdout.read(), WAIT_S)  # to its end, so that nothing of it stays open
-        return await self.process.wait()
+        if self.process.exitcode is None:
+            assert self.process.pid is not None
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.process.pid, number)
+                os.kill(self.process.pid, signal.SIGCONT)  # a test may have failed while it was stopped
+        await asyncio.to_thread(self.process.join, WAIT_S)
+        assert self.process.exitcode is not None, f"still runs {WAIT_S} s after signal {number}:\n{self.lines()}"
+        return self.process.exitcode
 
 
 async def started(
     folder: Path, name: str, words: tuple[str, ...], expected: tuple[str, ...], environ: Mapping[str, str]
 ) -> Program:
     """A part of Muster's, WORDS[0], once it has said where it listens for each of ``expected``."""
-    log = folder / f"{name}.log"
+    log, output = folder / f"{name}.log", folder / f"{name}.{next(_outputs)}.out"
     kept = {key: value for key, value in os.environ.items() if not key.startswith(_OURS)}
-    with log.open("ab") as errors:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", MODULES[words[0]], *words[1:], stdout=asyncio.subprocess.PIPE, stderr=errors,
-            env=kept | dict(environ),
-        )  # fmt: skip
-    assert process.stdout is not None
-    program = Program(process, log, {})
+    program = Program(start_process(MODULES[words[0]], words[1:], kept | dict(environ), output, log), log, {})
+    deadline = time.monotonic() + WAIT_S
     while set(expected) - program.told.keys():
-        line = (await asyncio.wait_for(process.stdout.readline(), WAIT_S)).decode()
-        if not line:
-            await process.wait()
+        ended = program.process.exitcode is not None
+        if output.exists():
+            program.told.update(re.findall(r"^(\w+) on (\S+)\n", output.read_text(), re.MULTILINE))
+        if ended and set(expected) - program.told.keys():
             raise AssertionError(f"muster {' '.join(words)} has ended:\n{log.read_text()}")
-        if match := re.fullmatch(r"(\w+) on (\S+)\n", line):
-            program.told[match[1]] = match[2]
+        assert time.monotonic() < deadline, f"muster {' '.join(words)} says nothing:\n{log.read_text()}"
+        await asyncio.sleep(0.01)
     return program
 
 

@@ -37,9 +37,11 @@ async def test_58_59_jobs_under_random_faults_all_end_with_a_true_reason_and_lea
 @pytest.mark.usefixtures("binaries")
 def test_make_soak_says_which_faults_there_were_and_how_each_job_ended(tmp_path: Path) -> None:
     folder = checkout(tmp_path / "muster")
-    typist = CommandRunner(commands_of_test(__file__), {}, {"ARGS": "--jobs 2 --minutes 0.02 --seed 7"}, folder)
+    environ = {"ARGS": "--examples 1 --jobs 2 --minutes 0.02 --seed 7"}
+    typist = CommandRunner(commands_of_test(__file__), {}, environ, folder)
     said = [line.partition(" s  ")[2] for line in typist.type("make soak").splitlines()]
-    assert said[0] == "2 jobs, 0.02 minutes of faults, --seed 7"
+    begun = [line for line in said if line.endswith(", --seed 7")]
+    assert [line.split()[:2] for line in begun] == [["1", "examples"], ["2", "jobs,"]]
     (ends,) = (line for line in said if re.match(r"2 jobs: .*; \d+ restarts, \d+ moves$", line))
     assert sum(map(int, re.findall(r"[:,] (\d+) ", ends.partition(";")[0]))) == 2, ends
     assert re.match(r"all at rest \d+ s after the faults$", said[-1])

@@ -373,5 +373,4 @@ TestRollouts.settings = settings(
     max_examples=15,
     stateful_step_count=14,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-    derandomize=True,
 )

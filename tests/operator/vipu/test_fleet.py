@@ -173,7 +173,7 @@ class FleetMachine(RuleBasedStateMachine):
 
 
 TestFleet = FleetMachine.TestCase
-TestFleet.settings = settings(max_examples=200, stateful_step_count=40)
+TestFleet.settings = settings(max_examples=40, stateful_step_count=40)
 
 
 def test_what_was_begun_before_a_kill_ends_at_its_time() -> None:

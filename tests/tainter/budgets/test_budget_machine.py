@@ -416,6 +416,6 @@ class Fleet(RuleBasedStateMachine):
 
 
 Fleet.TestCase.settings = settings(
-    max_examples=50, stateful_step_count=40, suppress_health_check=list(HealthCheck), deadline=None
+    max_examples=15, stateful_step_count=40, suppress_health_check=list(HealthCheck), deadline=None
 )
 TestFleet = Fleet.TestCase

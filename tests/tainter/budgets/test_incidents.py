@@ -239,6 +239,6 @@ class Openings(RuleBasedStateMachine):
 
 
 Openings.TestCase.settings = settings(
-    max_examples=60, stateful_step_count=25, suppress_health_check=list(HealthCheck), deadline=None
+    max_examples=20, stateful_step_count=25, suppress_health_check=list(HealthCheck), deadline=None
 )
 TestOpenings = Openings.TestCase

@@ -296,5 +296,5 @@ def vanished_if_bare(node: Node) -> tuple[OurTaint, ...]:
 
 TestOneNode = OneNode.TestCase
 TestOneNode.settings = settings(
-    max_examples=500, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=100, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )

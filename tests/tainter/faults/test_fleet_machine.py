@@ -384,5 +384,5 @@ class Fleet(RuleBasedStateMachine):
 
 TestFleet = Fleet.TestCase
 TestFleet.settings = settings(
-    max_examples=500, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=100, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
 )

@@ -163,5 +163,5 @@ class Repairs(RuleBasedStateMachine):
 
 TestRepairs = Repairs.TestCase
 TestRepairs.settings = settings(
-    max_examples=60, stateful_step_count=40, suppress_health_check=list(HealthCheck), deadline=None
+    max_examples=20, stateful_step_count=40, suppress_health_check=list(HealthCheck), deadline=None
 )

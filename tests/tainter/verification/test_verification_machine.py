@@ -319,5 +319,5 @@ class OneFaultyNode(RuleBasedStateMachine):
 
 TestOneFaultyNode = OneFaultyNode.TestCase
 TestOneFaultyNode.settings = settings(
-    max_examples=120, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=30, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
