@@ -293,8 +293,10 @@ def test_wish_14_one_policy_for_all_that_the_kernel_says(tmp_path: Path, capsys:
 def test_wish_15_a_job_is_told_of_its_nodes_fault_before_anything_is_evicted(make: Any, policy_of: PolicyOf) -> None:
     policy = policy_of("rules: [{name: hw, action: drain}]")
     decision: Decision = decide(make.node(), make.health(make.finding()), policy, T0)
-    text = format_message("n1", find_concerns(decision, policy, T0), "this pod runs")
-    for part in ("node n1", "muster.dev/faulty", "rule hw", "fallen off the bus", "this pod runs", "evicted as"):
+    [concern] = find_concerns(decision, policy, T0)
+    assert (concern.rule, concern.drain) == ("hw", True)
+    text = format_message("n1", [concern], "WHO")
+    for part in ("n1", "muster.dev/faulty", "hw", "fallen off the bus", "WHO"):
         assert part in text
 
 

@@ -32,7 +32,8 @@ SETTLE_S = 120.0
 the next probe of readiness follows within 10, and the kubelet has its own back-off."""
 BLIND_S = 1.0  # between two looks at whether the pods are seen again
 
-_SINCE = re.compile(r"no ready agent since (\S+):")
+_SILENT = "no ready agent since"  # a later leader reads the time after it
+_SINCE = re.compile(rf"{_SILENT} (\S+):")
 
 
 @dataclass(slots=True)
@@ -259,7 +260,7 @@ class AgentLiveness:
                 reason=REASON,
                 # of an outage nothing is said, nor done, node by node
                 verdict="UNKNOWN" if silence.shared else "FAIL",
-                message=shorten(f"no ready agent since {since}: {why}"),
+                message=shorten(f"{_SILENT} {since}: {why}"),
                 first_seen=since,
                 occurrence=silence.number,
             ),

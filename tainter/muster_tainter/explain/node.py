@@ -25,12 +25,11 @@ from muster_tainter.faults.node_record import (
 )
 from muster_tainter.faults.node_report import NodeReport, read_report
 from muster_tainter.faults.policy_match import FaultPolicy, confirmed_at, current_penalty, held_until, match_policy
-from muster_tainter.faults.wording import CONDITION, format_taint
+from muster_tainter.faults.wording import format_taint, withheld_reason
 from muster_tainter.policy.recovery import read_proof_request
 from muster_tainter.policy.rules import STARTUP_KEY, CloseOn, Policy
 from muster_tainter.verification.wording import format_proof
 
-WITHHELD = "; no taint: "  # as faults/desired_state.py writes it into the condition
 _LABEL_WIDTH = 8
 
 _NEEDS = {
@@ -157,8 +156,7 @@ class _Node:
         self._report = report
         self._policy = policy
         self._now = now
-        condition = next((c.message for c in node.status.conditions if c.type == CONDITION), "")
-        self.withheld = condition.partition(WITHHELD)[2]
+        self.withheld = withheld_reason(node)
         self._there = {(taint.key, taint.effect) for taint in node.spec.taints}
 
     @property

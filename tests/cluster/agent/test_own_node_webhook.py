@@ -84,8 +84,9 @@ class Guard:
         replica = await self.tainters.start("--webhook-port", "0", wait=False)
         assert replica.process.stdout is not None
         line = (await asyncio.wait_for(replica.process.stdout.readline(), 120)).decode()
-        assert line.startswith("webhook listening on 127.0.0.1:"), line + replica.lines()
-        return replica, "https://" + line.split()[-1]
+        address = line.split()[-1]
+        assert address.startswith("127.0.0.1:"), line + replica.lines()
+        return replica, f"https://{address}"
 
     async def change(self, **fields: Any) -> None:
         """Of the one webhook."""
@@ -171,14 +172,14 @@ async def test_an_agent_writes_its_own_nodes_status_and_no_others(guard: Guard) 
     with pytest.raises(Forbidden) as refused:
         await write(agent, guard.other, "not mine")
     said = refused.value.message
-    assert f"pod {pod_name(guard.one)} runs on node {guard.one}" in said
-    assert f"not of {guard.other}" in said
+    for name in (pod_name(guard.one), guard.one, guard.other):
+        assert name in said
     kept = (await guard.api.get(f"{HEALTHS}/{guard.other}")).get("status", {})
     assert kept.get("message") != "not mine"
     assert guard.replica is not None
     metrics = (await guard.replica.get("/metrics")).text
     assert 'muster_tainter_own_node_reviews_total{answer="allowed"} 1.0' in metrics
-    assert f"NodeHealth {guard.other}: a write was refused" in guard.replica.lines()
+    assert guard.replica.logged("WARNING", guard.other, pod_name(guard.one))
 
 
 @pytest.mark.parametrize("kind", ["unbound", "legacy"])
@@ -199,7 +200,7 @@ async def test_a_token_that_is_bound_to_no_pod_is_refused_and_told_what_to_do(gu
     agent = await guard.agent(token)
     with pytest.raises(Forbidden) as refused:
         await write(agent, guard.one)
-    assert "is bound to no pod" in refused.value.message
+    assert AGENT in refused.value.message
     assert "serviceAccountToken" in refused.value.message
     if kind == "legacy":
         await guard.api.delete(f"{SECRETS}/{name}")
@@ -214,10 +215,10 @@ async def test_agents_report_on_while_no_tainter_answers(guard: Guard) -> None:
     agent = await guard.agent(guard.token(guard.one))
     assert guard.replica is not None
     guard.replica.process.send_signal(signal.SIGSTOP)
-    assert await write(agent, guard.one, "while it hangs") == "while it hangs"
+    assert await write(agent, guard.one, "while-stopped") == "while-stopped"
     guard.replica.process.send_signal(signal.SIGCONT)
     assert await guard.replica.stop() == 0
-    assert await write(agent, guard.one, "while it is dead") == "while it is dead"
+    assert await write(agent, guard.one, "while-dead") == "while-dead"
 
 
 async def test_failure_policy_fail_holds_reports_until_the_tainter_is_back(guard: Guard) -> None:
@@ -271,7 +272,7 @@ async def test_a_secret_that_is_deleted_is_made_anew_by_word_of_a_watch(guard: G
 
     await until(anew, "another authority is trusted")
     await guard.in_force()
-    assert "is down" not in guard.replica.lines()
+    assert not guard.replica.logged("WARNING", SECRETS), "the watch is allowed"
     asked = [request for request in guard.plane.audit.requests(since) if request.name == NAME]
     assert not [each for each in asked if each.verb == "list" and "muster-tainter" in each.user_agent]
 

@@ -126,7 +126,7 @@ async def test_an_agent_has_a_volume_tried_on_its_node_without_any_right_to_it(
     asked = bench.plane.audit.requests(since)
     makers = {r.user for r in asked if r.resource in ("pods", "persistentvolumeclaims") and r.verb == "create"}
     assert makers == {f"system:serviceaccount:{NAMESPACE}:{TAINTER}"}
-    assert f"node {bench.one}: the claim was written" in bench.replica.lines()
+    assert bench.replica.logged(bench.one, "written")
     assert agent.rss_mb() - before_mb < 2, f"it costs memory: {before_mb} MB before, {agent.rss_mb()} MB now"
 
 
@@ -134,7 +134,8 @@ async def test_a_token_of_another_nodes_pod_is_refused_which_says_nothing_of_the
     agent = bench.agent(bench.one, bench.token(bench.other))
     result = await bench.ask(agent, "none")
     assert (result["verdict"], result["reason"]) == ("UNKNOWN", "ClaimRefused")
-    assert f"is not the agent of node {bench.one}" in result["message"]
+    assert bench.one in result["message"]
+    assert AUDIENCE in result["message"]
     assert await bench.left() == []
 
 
@@ -150,7 +151,7 @@ async def test_only_the_nodes_agent_and_who_may_make_pods_get_a_trial(bench: Ben
     good = bench.token(bench.one)
     answers = {
         "no token": (await bench.post("")).status_code,
-        "no token at all": (await bench.post("x.y.z")).status_code,
+        "garbage": (await bench.post("x.y.z")).status_code,
         "of another audience": (await bench.post(bench.token(bench.one, audience="vipu"))).status_code,
         "of no pod": (await bench.post(bench.token())).status_code,
         "for the API server": (await bench.post(bench.token(bench.one, audience=""))).status_code,
@@ -159,7 +160,7 @@ async def test_only_the_nodes_agent_and_who_may_make_pods_get_a_trial(bench: Ben
     }
     assert answers == {
         "no token": 401,
-        "no token at all": 401,
+        "garbage": 401,
         "of another audience": 401,
         "of no pod": 403,
         "for the API server": 403,

@@ -164,7 +164,6 @@ def test_autopilots_lines(desk: Desk) -> None:
         assert forward.stdout
         assert forward.stdout.readline() == "Forwarding from 127.0.0.1:3333 -> 3333\n", desk.state()
         said = desk.type("curl http://127.0.0.1:3333/status?check=pciebw")
-    assert said.startswith("Checking status on all nodes\n")
     assert re.search(rf"^Node: {desk.node.name}\nurl\(s\): http://\S+:3333/status\?", said, re.MULTILINE), said
     assert "[[ PCIEBW ]]" in said
     assert "Node Summary:" in said
@@ -249,7 +248,7 @@ def test_the_ipu_operators_lines(desk: Desk, v_ipu: None) -> None:
         listed
     )
     described = desk.type("kubectl describe ipujobs.graphcore.ai ipujob-sample")
-    assert "IPUJob default/ipujob-sample is waiting for resources to be ready." in described
+    assert "IPUJobPending" in described
     assert re.search(r"Launcher Status: +Completed", described), described
 
     assert "created" in desk.type("kubectl apply -f interactive-job.yaml")

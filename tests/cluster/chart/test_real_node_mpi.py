@@ -70,7 +70,7 @@ def start_launcher(node: RealNode, job: ipujob.IPUJob, setup: JobSetup) -> None:
     last = names.worker_pod(job.metadata.name, ipujob.workers_per_instance(job.spec) - 1)
     space, launcher = job.metadata.namespace, names.launcher_pod(job.metadata.name)
     until(
-        lambda: f"waiting for {last}: not there yet" in logs(node, space, launcher, pods.WAIT),
+        lambda: last in logs(node, space, launcher, pods.WAIT),
         lambda: logs(node, space, launcher, pods.WAIT) + state_of(node, space),
     )
 
@@ -96,7 +96,7 @@ def test_mpirun_reaches_each_worker_and_ranks_reach_one_another(
     printed = logs(real_node, real_namespace, launcher)
     assert phase == "Succeeded", waited + printed
     assert ranks(printed) == printed_by(workers)
-    assert f"all {workers} workers are ready" in waited
+    assert f" {workers} " in waited, "it names how many there are"
 
 
 def test_a_launcher_execs_into_its_own_workers_only(real_node: RealNode, real_namespace: str) -> None:
@@ -128,4 +128,6 @@ def test_a_worker_that_fails_ends_the_wait_with_its_reason(real_node: RealNode, 
     launcher = names.launcher_pod(job.metadata.name)
     assert ended(real_node, real_namespace, launcher) == "Failed"
     waited = logs(real_node, real_namespace, launcher, pods.WAIT)
-    assert f"worker ipujob-sample-worker-0 will not be ready: container {CONTAINER}: Error: exit code 3" in waited
+    [failed] = [line for line in waited.splitlines() if "ERROR" in line]
+    for fact in ("ipujob-sample-worker-0", CONTAINER, "Error", " 3"):
+        assert fact in failed

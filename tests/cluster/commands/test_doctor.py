@@ -3,6 +3,7 @@ administrator and by somebody who may look at little."""
 
 import base64
 import json
+import re
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -22,6 +23,7 @@ RBAC = "/apis/rbac.authorization.k8s.io/v1"
 HOOK = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/gc-ipu-operator-webhook"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/autopilot/leases"
 MAPS = "/api/v1/namespaces/{}/configmaps"
+TIME = r"\d{4}-\d\d-\d\dT"  # a finding about a certificate names when it ends or ended
 NODEHEALTHS = f"{CRDS}/nodehealths.muster.dev"
 STATUS = "/spec/versions/0/schema/openAPIV3Schema/properties/status/properties/observedAt"
 
@@ -34,8 +36,9 @@ class Said:
     def of(self, area: str) -> list[tuple[str, str]]:
         return [(each["verdict"], each["what"]) for each in self.findings if each["area"] == area]
 
-    def says(self, area: str, verdict: str, words: str) -> bool:
-        return any(found == verdict and words in what for found, what in self.of(area))
+    def says(self, area: str, verdict: str, *facts: str) -> bool:
+        """Whether one finding of the area, with that verdict, names all of them."""
+        return any(found == verdict and all(fact in what for fact in facts) for found, what in self.of(area))
 
     def verdicts(self, area: str) -> set[str]:
         return {verdict for verdict, _ in self.of(area)}
@@ -63,8 +66,8 @@ def test_it_finds_what_is_broken_and_only_that(cluster: Cluster, capsys: pytest.
     admin, kubeconfig = cluster.admin, cluster.plane.kubeconfig
     nothing = doctor(kubeconfig, capsys)
     assert nothing.code == 1
-    assert nothing.says("parts", "FAIL", "no part of Muster is installed")
-    assert nothing.says("crds", "FAIL", "nodehealths.muster.dev is missing")
+    assert nothing.says("parts", "FAIL", "Muster")
+    assert nothing.says("crds", "FAIL", "nodehealths.muster.dev")
 
     cluster.upgrade("gc", "--set", "admissionWebhooks.failurePolicy=Ignore", "--set", "agent.nodeSelector.gpu=a")
     # no kubelet runs: nothing of it starts. Roles are seen by the API server a moment after they were made
@@ -75,13 +78,13 @@ def test_it_finds_what_is_broken_and_only_that(cluster: Cluster, capsys: pytest.
     assert fresh.verdicts("policy") == {"PASS"}
     assert fresh.verdicts("pause") == {"PASS"}
     assert fresh.verdicts("clocks") == {"PASS"}
-    assert fresh.says("parts", "FAIL", "tainter (Deployment autopilot/muster-tainter): 0 of 2 pods ready")
-    assert fresh.says("leaders", "FAIL", "no tainter has ever led")
-    assert fresh.says("certificates", "FAIL", "its caBundle is empty")
-    assert fresh.says("webhooks", "WARN", "Service default/gc-ipu-operator-webhook has no ready endpoint")
-    assert fresh.says("v-ipu", "FAIL", "no V-IPU controller is listed")
-    assert fresh.says("v-ipu", "FAIL", "the V-IPU proxy serves nobody")
-    assert fresh.says("agents", "WARN", "the cluster has no nodes")
+    assert fresh.says("parts", "FAIL", "Deployment autopilot/muster-tainter", "0 of 2")
+    assert fresh.says("leaders", "FAIL", "tainter")
+    assert fresh.says("certificates", "FAIL", "caBundle")
+    assert fresh.says("webhooks", "WARN", "Service default/gc-ipu-operator-webhook")
+    assert fresh.says("v-ipu", "FAIL", "controller")
+    assert fresh.says("v-ipu", "FAIL", "proxy")
+    assert fresh.says("agents", "WARN", "nodes")
 
     _break(cluster)
     try:
@@ -90,22 +93,23 @@ def test_it_finds_what_is_broken_and_only_that(cluster: Cluster, capsys: pytest.
         admin.delete("/api/v1/nodes/bare")
     assert broken.code == 1
     assert broken.says("crds", "FAIL", "status.observedAt")
-    assert broken.says("rights", "FAIL", "tainter: autopilot:muster-tainter may not")
-    assert broken.says("leaders", "FAIL", "no tainter leads: Lease autopilot/muster-tainter is nobody's")
-    assert broken.says("certificates", "FAIL", "what its caBundle trusts has expired")
-    assert broken.says("pause", "WARN", "paused by ada")
+    assert broken.says("rights", "FAIL", "autopilot:muster-tainter")
+    assert broken.says("leaders", "FAIL", "Lease autopilot/muster-tainter")
+    expired = [what for verdict, what in broken.of("certificates") if verdict == "FAIL" and re.search(TIME, what)]
+    assert any("caBundle" in what for what in expired)
+    assert broken.says("pause", "WARN", "ada")
     assert broken.says("policy", "FAIL", "NoShedule")
     assert broken.says("v-ipu", "FAIL", "entry 1, 'pod1'")
-    assert broken.says("agents", "WARN", "1 node (bare): no agent: agent.nodeSelector wants gpu=a")
+    assert broken.says("agents", "WARN", "bare", "agent.nodeSelector", "gpu=a")
 
     person = cluster.plane.kubeconfig_for_user("somebody")
     partial = doctor(person, capsys)
     assert partial.code == 3
     assert partial.verdicts("parts") == {"UNKNOWN"}
-    assert not partial.says("parts", "FAIL", "")
+    assert not partial.says("parts", "FAIL")
     _may_read(cluster, "somebody", "autopilot")
     seen = doctor_until(person, capsys, lambda said: said.verdicts("pause") == {"WARN"}, "--namespace", "autopilot")
-    assert seen.says("pause", "WARN", "paused by ada")
+    assert seen.says("pause", "WARN", "ada")
     assert seen.says("policy", "FAIL", "NoShedule")
     assert seen.verdicts("rights") == {"UNKNOWN"}
     assert seen.verdicts("crds") == {"UNKNOWN"}

@@ -126,9 +126,10 @@ def test_nodes_are_told_as_they_answer_through_the_proxy(laptop: Laptop, tmp_pat
 
 
 def test_what_an_agent_refuses_is_told_in_its_words(laptop: Laptop):
-    laptop.serve(RecordedAgent((400, [b"check: 'pingg': expected all or some of ping, pvc\n"])))
+    refusal = "check: 'pingg': expected all or some of ping, pvc"
+    laptop.serve(RecordedAgent((400, [f"{refusal}\n".encode()])))
     out, err = laptop.run("--check", "pingg").communicate(timeout=GUARD_S)
-    assert (out, err.splitlines()[-1]) == ("", "muster: check: 'pingg': expected all or some of ping, pvc")
+    assert (out, err.splitlines()[-1]) == ("", f"muster: {refusal}")
 
 
 def test_json_comes_through_the_proxy_whole(laptop: Laptop):

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 from tests.cluster.tainter import test_end_to_end as end_to_end
-from tests.cluster.tainter.test_end_to_end import FAULTY, HEALTHS, Cluster, finding, until
+from tests.cluster.tainter.test_end_to_end import FAULTY, HEALTHS, TAINT, Cluster, finding, until
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import load_config
@@ -75,11 +75,13 @@ async def test_pause_says_who_and_why_and_resume_how_long(person: Person, api: K
     assert (data["reason"], data["by"]) == ("switch maintenance", load_config(person.kubeconfig).user)
     again = await person.types("pause", "--reason", "another")
     assert again.code == 0
-    assert again.out.startswith(f"already paused by {data['by']} since {data['at']}: switch maintenance")
+    for fact in (data["by"], data["at"], data["reason"]):
+        assert fact in again.out
     assert (await api.get(f"{MAPS}/muster-pause"))["data"] == data
     ended = await person.types("resume")
-    assert (ended.code, "resumed; was paused by" in ended.out) == (0, True), ended
-    assert "it was not paused" in (await person.types("resume")).out
+    assert (ended.code, data["by"] in ended.out) == (0, True), ended
+    none = await person.types("resume")
+    assert (none.code, data["by"] in none.out) == (0, False), none
 
 
 async def test_the_tainters_account_hears_of_a_pause_and_of_its_end(
@@ -90,23 +92,22 @@ async def test_the_tainters_account_hears_of_a_pause_and_of_its_end(
         heard: list[str] = []
         registry = CollectorRegistry()
         pause = Pause(client, "muster", on_change=lambda: heard.append(pause.reason), registry=registry)
-        assert pause.reason.startswith("paused until it is known")
+        assert pause.reason, "until it is known"
         task = asyncio.create_task(pause.run())
         try:
 
             async def now(reason: str) -> bool:
-                return pause.reason.startswith(reason) if reason else pause.reason == ""
+                return reason in pause.reason if reason else pause.reason == ""
 
             await until(lambda: now(""), "it has looked, and nothing is there")
             await person.types("pause", "--reason", "disk swap")
-            await until(lambda: now("paused by "), "it has heard of the pause")
-            assert pause.reason.endswith(": disk swap")
+            await until(lambda: now("disk swap"), "it has heard of the pause")
             assert registry.get_sample_value("muster_tainter_paused") == 1.0
             await api.create(MAPS, {"metadata": {"name": "another"}, "data": {}})  # nobody's pause
             await person.types("resume")
             await until(lambda: now(""), "it has heard of its end")
             assert registry.get_sample_value("muster_tainter_paused") == 0.0
-            assert [each.split(" by")[0] for each in heard] == ["", "paused", ""]
+            assert ["disk swap" in each for each in heard] == [False, True, False]
             assert pause.not_ready == ""
         finally:
             task.cancel()
@@ -140,7 +141,7 @@ async def test_third_hole_what_a_person_released_is_not_tainted_again_by_a_reset
     await cluster.report(names[0], finding(occurrence=3), finding("Xid95", 4, message="one thing more"))
     await cluster.until_faulty(names[0])  # what fires anew taints, so the others would have been by now
     assert [await cluster.faulty(name) for name in names[1:]] == [False] * 5
-    assert "tainted" not in "".join(line for line in second.lines().splitlines() if names[1] in line)
+    assert not second.logged(names[1], TAINT)
     memory = json.loads((await cluster.node(names[1]))["metadata"]["annotations"]["muster.dev/faults"])
     assert [(closed["how"], "open" in memory) for closed in memory["closed"]] == [("person", False)]
     assert (await person.types("release", names[0], "--yes")).code == 0
@@ -165,7 +166,7 @@ async def test_without_a_tainter_everything_of_ours_comes_off_and_nothing_of_oth
     await add_taint(api, bad, FAULTY, FOREIGN)
     await add_taint(api, lost, {"key": "muster.dev/startup", "effect": "NoSchedule"}, FAULTY)
     asked = await person.types("release", "--all")
-    assert (asked.code, "add --yes" in asked.err) == (64, True), asked
+    assert (asked.code, "--yes" in asked.err) == (64, True), asked
     said = await person.types("release", "--all", "--yes")
     assert said.code == 0, said
     assert [word in said.out for word in (bad, lost, "muster.dev/startup:NoSchedule")] == [True] * 3
@@ -176,7 +177,8 @@ async def test_without_a_tainter_everything_of_ours_comes_off_and_nothing_of_oth
                 if key.startswith("muster.dev/")]  # fmt: skip
         assert (kept, await cluster.condition(name)) == ([], None)
     assert await cluster.taints(lost) == []
-    assert "released 0 nodes" in (await person.types("release", "--all", "--yes")).out
+    again = json.loads((await person.types("release", "--all", "--yes", "--json")).out)
+    assert again["released"] == 0
     await tainters.start()
     await cluster.settled(sound, "pass")
     await cluster.report(bad, finding(occurrence=2), finding("Xid13", 3, verdict="WARN"))
@@ -219,8 +221,9 @@ async def test_the_tainter_is_found_by_its_lease_and_explain_shows_pause_policy_
     banner, first, *_ = said.out.splitlines()
     assert (said.code, banner.startswith("PAUSED by ")) == (2, True), said
     assert first.startswith(f"{name} TAINTED  for ")
-    assert "needs a reboot: dmesg gpu/0000:3b:00.0 Xid79" in first
-    assert "rules are told by the built-in policy" in said.out
+    for fact in ("reboot", "dmesg gpu/0000:3b:00.0 Xid79"):
+        assert fact in first
+    assert "built-in" in said.out, "whose rules these are"
     text = "rules: [{name: mine, match: {}, action: taint}]"
     await api.create(MAPS, {"metadata": {"name": "muster-policy"}, "data": {"policy.yaml": text}})
     try:
@@ -228,7 +231,8 @@ async def test_the_tainter_is_found_by_its_lease_and_explain_shows_pause_policy_
     finally:
         await api.delete(f"{MAPS}/muster-policy")
     [chain] = document["chains"]
-    assert (document["state"], dict(chain["links"])["rule"].split(":")[0]) == ("TAINTED", "mine (opened by hardware)")
+    rule = dict(chain["links"])["rule"]
+    assert (document["state"], rule.startswith("mine "), "hardware" in rule) == ("TAINTED", True, True)
     (tmp_path / "p.yaml").write_text("rules: [{name: x, action: no}]")
     refused = await person.types("explain", name, "--policy", str(tmp_path / "p.yaml"))
     assert (refused.code, "rules[0].action" in refused.err) == (64, True)

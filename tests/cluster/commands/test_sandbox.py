@@ -3,6 +3,7 @@
 These tests write to this machine's /dev/kmsg, as the README's tour does.
 """
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -162,14 +163,13 @@ def test_an_ipujob_runs_on_no_tainted_node_and_leaves_one_that_becomes_tainted(
         pods = box.admin.get("/api/v1/namespaces/default/pods", {"labelSelector": "muster.dev/ipujob=training"})
         assert {pod["spec"]["nodeName"] for pod in pods["items"]} == {"sim-5"}
         told = " ".join(box.events("training"))
-        assert f"rank 0 (pod training-worker-0) is on node sim-7: check dmesg on {GPU}: Xid79" in told
-        assert "moved from sim-7 to sim-5" in told
+        assert re.search(rf"rank 0\b.*training-worker-0.*sim-7.*dmesg.*{GPU}: Xid79", told), told
+        assert re.search(r"sim-7 .*sim-5", told), told
         story = box.muster("explain", "ipujob", "default/training").stdout
-        assert "moved once" in story.splitlines()[0]
         steps = [line.split()[1] for line in story.splitlines() if line.startswith("  20")]
         assert {"submitted", "running", "fault", "moving", "moved"} <= set(steps), story
-        assert "moved from sim-7 to sim-5" in story
-        assert "IPUJob default/training moved away from here" in box.muster("explain", "sim-7").stdout
+        assert re.search(r"^  20\S+ +moved +.*sim-7.*sim-5", story, re.MULTILINE), story
+        assert "default/training" in box.muster("explain", "sim-7").stdout
     finally:
         box.kubectl("delete", "ipujob", "training", "--timeout=120s")
         for node in ("sim-5", "sim-6", "sim-7"):

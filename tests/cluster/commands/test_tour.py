@@ -42,9 +42,8 @@ def test_a_page_is_written_anew_only_where_a_word_of_it_has_changed() -> None:
     a, b, c = steps(page)
     assert (a.command, b.printed, c.first) == ("a", "", 6)
     assert written(page, {a: "old 2s\n", b: "", c: "more 4s\n"}) == page
-    assert written(page, {a: "old 2s\n", b: "new\n", c: "more 4s\n"}) == (
-        "# Title\n```console\n$ a\nold 2s\n$ b\nnew\n$ c\nmore 4s\n```\nend\n"
-    )
+    anew = "# Title\n```console\n$ a\nold 2s\n$ b\nnew\n$ c\nmore 4s\n```\nend\n"
+    assert written(page, {a: "old 2s\n", b: "new\n", c: "more 4s\n"}) == anew
 
 
 @pytest.mark.parametrize(

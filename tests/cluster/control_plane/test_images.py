@@ -66,9 +66,9 @@ def test_a_tree_in_the_cache_is_taken_and_one_of_other_versions_is_not(tmp_path:
 @pytest.mark.parametrize(
     ("apt_get", "says"),
     [
-        ("exit 100", "apt-get ended with 100"),
-        ('case "$*" in *download*) touch tool_1.3-1_amd64.deb;; esac', "tool is .*, expected version 1.2…"),
-        ("exit 0", r"tool is \[\], expected version 1.2…"),
+        ("exit 100", "apt-get.* 100"),
+        ('case "$*" in *download*) touch tool_1.3-1_amd64.deb;; esac', "tool.*1\\.3.*1\\.2"),
+        ("exit 0", r"tool.*\[\].*1\.2"),
     ],
 )
 def test_what_cannot_be_fetched_as_proven_is_an_error_and_leaves_nothing(
@@ -79,7 +79,7 @@ def test_what_cannot_be_fetched_as_proven_is_an_error_and_leaves_nothing(
     said: list[str] = []
     with pytest.raises(NoPackages, match=says):
         unpack_tree(TREE, said.append, environ=environ, again_after_s=(0.0,))
-    assert len([line for line in said if "again in" in line]) == 1
+    assert len([line for line in said if " 0 s" in line]) == 1, "tried again after 0 s"
     assert [path.name for path in (tmp_path / "cache/muster/node").iterdir()] == ["lock"]
 
 

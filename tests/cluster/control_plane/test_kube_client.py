@@ -87,7 +87,7 @@ async def test_managed_fields_name_who_wrote(client, node):
 
 
 async def test_errors_come_typed(client, node, control_plane):
-    with pytest.raises(errors.NotFound, match="not found"):
+    with pytest.raises(errors.NotFound, match="absent"):
         await client.get(f"{NODES}/absent", type=Node)
     name = node.rpartition("/")[2]
     with pytest.raises(errors.AlreadyExists):

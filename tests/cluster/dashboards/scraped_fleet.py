@@ -25,6 +25,7 @@ from tests.tainter.sources.loki_stub import LokiServer, serving
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import NotFound
+from muster_operator.job.status import NOT_READY
 from muster_sandbox.controlplane.cluster import free_ports
 from muster_sandbox.prometheus import Prometheus, PrometheusPrograms, scrape_config
 from muster_sandbox.simulation.agents import create_agent_pods, delete_agent_pods
@@ -172,7 +173,7 @@ class Stage:
         await bad.until("has failed", lambda status: status["launcherStatus"] == "Failed")
         await self.bed.fault(down=True)
         late = await self.bed.submit("late", inference())
-        await late.until_says("partition not ready yet!")
+        await late.until_says(NOT_READY)
         await self.bed.end_faults()
         await late.until_running()
         moving = await self.bed.submit("moving", training(healthPolicy={"onFault": "Move", "gracePeriodSeconds": 1}))

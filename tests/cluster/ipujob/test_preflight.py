@@ -60,7 +60,7 @@ async def test_a_launcher_waits_for_its_nodes_and_a_job_leaves_those_that_fail(b
             agents.say(node, "")
         good = await bed.submit("good", checked())
         nodes = await asked_nodes(agents, good)
-        await good.until_says(f"pre-flight: waits for pciebw on {', '.join(nodes)}")
+        await good.until_says("pciebw", *nodes)
         await good.until_pods("good-worker-0", "good-worker-1")
         for node in bed.nodes:
             agents.say(node, "PASS")
@@ -68,7 +68,7 @@ async def test_a_launcher_waits_for_its_nodes_and_a_job_leaves_those_that_fail(b
         assert (status["preFlight"]["state"], status.get("moves", 0)) == ("Passed", 0)
         await until(lambda: is_clean(bed), "nothing is asked any more")
         assert (await bed.api.get(f"{HEALTHS}/{bed.nodes[0]}"))["spec"]["requests"] == [ANN]
-        assert "no node failed" in await events(good, "PreFlightPassed")
+        assert "pciebw" in await events(good, "PreFlightPassed")
 
         # a node that fails, and that no tainter taints
         for node in bed.nodes:
@@ -83,7 +83,8 @@ async def test_a_launcher_waits_for_its_nodes_and_a_job_leaves_those_that_fail(b
         assert (status["restartCount"], status["lastMove"]["nodes"]) == (0, [first])
         assert first not in {pod["spec"]["nodeName"] for pod in (await bad.pods()).values()}
         told = await events(bad, "PreFlightFailed")
-        assert told == f"node {first}: pre-flight of pciebw: FAIL: LowBandwidth: 3 GB/s"
+        for fact in (first, "pciebw", "FAIL: LowBandwidth: 3 GB/s"):
+            assert fact in told
         assert "taints" not in (await bed.api.get(f"/api/v1/nodes/{first}"))["spec"]
 
         # agents that say nothing hold up nothing
@@ -91,7 +92,7 @@ async def test_a_launcher_waits_for_its_nodes_and_a_job_leaves_those_that_fail(b
             agents.say(node, "")
         late = await bed.submit("late", checked(timeoutSeconds=10))
         await late.until_running()
-        assert "no answer within 10 s; the job starts all the same" in await events(late, "PreFlightUnknown")
+        assert "10 s" in await events(late, "PreFlightUnknown")
         await until(lambda: is_clean(bed), "nothing is asked any more")
         assert set(agents.ran.values()) == {1}
 
@@ -114,7 +115,8 @@ async def test_60_after_a_full_reset_agents_are_asked_and_their_word_is_told(bed
         )
         assert "FULL_RESET" in await events(job, "PoplarFullReset")
         found = await events(job, "FullResetChecked")
-        assert found == f"what Poplar says is confirmed: check ipu: node {node}: LowBandwidth: 3 GB/s"
+        for fact in ("check ipu", node, "LowBandwidth: 3 GB/s"):
+            assert fact in found
         assert (await job.status())["launcherStatus"] == "Failed"
         assert list(agents.ran.values()) == [1]
         await job.delete()

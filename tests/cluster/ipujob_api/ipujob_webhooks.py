@@ -6,6 +6,7 @@ The webhooks run in the test's own process, over real HTTPS on loopback, with ce
 import asyncio
 import copy
 import os
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -172,7 +173,7 @@ async def running(
 
 def free_url(capsys: pytest.CaptureFixture[str]) -> str:
     """The address that was printed last."""
-    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("webhooks on ")]
+    lines = [line for line in capsys.readouterr().out.splitlines() if re.search(r" on \S+:\d+$", line)]
     return f"https://{lines[-1].split()[-1]}" if lines else ""
 
 

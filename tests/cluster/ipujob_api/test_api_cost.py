@@ -155,4 +155,4 @@ async def test_a_right_that_is_missing_is_named_in_the_log_and_by_readyz(bed: Be
         return answer.status_code == 503 and 'cannot list resource "ipujobs"' in answer.text
 
     await until(named, "/readyz names the right")
-    assert 'cannot list resource "ipujobs" in API group "graphcore.ai"' in replica.lines()
+    assert 'cannot list resource "ipujobs"' in replica.lines()  # the API server's own words

@@ -41,9 +41,9 @@ async def memory(cluster: Cluster, name: str) -> dict[str, Any]:
     return json.loads(annotations.get(ANNOTATION, "{}"))  # type: ignore[no-any-return] # an object, by contract
 
 
-async def condition_says(cluster: Cluster, name: str, words: str) -> bool:
+async def condition_says(cluster: Cluster, name: str, *facts: str) -> bool:
     condition = await cluster.condition(name)
-    return condition is not None and words in condition["message"]
+    return condition is not None and all(fact in condition["message"] for fact in facts)
 
 
 async def test_of_rules_that_overlap_the_first_decides_and_of_pools_that_overlap_every_budget_counts(
@@ -71,7 +71,7 @@ rules:
         await cluster.report(name, finding(reason))
         await until(lambda name=name, key=key: _is(keys(name), [key]), f"{name} is tainted")  # type: ignore[misc] # bound at once
     await cluster.report(names[2], finding("Xid79"))
-    await until(partial(condition_says, cluster, names[2], "budget: pool rack has 2 of 2 nodes"), "it is withheld")
+    await until(partial(condition_says, cluster, names[2], "budget:", "rack", "2 of 2"), "it is withheld")
     await cluster.report(names[0], boot="boot-2")
     await until(lambda: _is(keys(names[2]), ["example.com/one"]), "the place that came free is taken")
     assert await keys(names[0]) == []
@@ -150,7 +150,7 @@ async def test_as_many_findings_as_one_object_takes_are_one_taint_and_a_bounded_
         of_each = [{"name": f"c{number}", "verdict": "FAIL", "findings": findings} for number in range(checks)]
         return {"status": {"verdict": "FAIL", "bootID": "boot-1", "checks": of_each}}
 
-    with pytest.raises(Invalid, match="should have at most 128 items"):
+    with pytest.raises(Invalid, match="128"):
         await cluster.api.patch(f"{HEALTHS}/{full}/status", status(160))  # ten thousand do not even get in
     await cluster.api.patch(f"{HEALTHS}/{full}/status", status(128))
     await cluster.until_faulty(full)
@@ -202,7 +202,7 @@ rules: [{{name: hw, match: {{class: reboot}}, for: 30s, action: taint}}]
         await until(partial(opened, names[4]), "the last one is open too")
         clock[0] += 3600.0
         await cluster.report(names[4], finding(), finding("Xid95", 2))
-        await until(partial(condition_says, cluster, names[4], "budget: pool jump has 4 of 4"), "the level holds")
+        await until(partial(condition_says, cluster, names[4], "budget:", "jump", "4 of 4"), "the level holds")
         assert [FAULTY in await cluster.taints(name) for name in names] == [True] * 4 + [False]
         await cluster.report(names[0], boot="boot-2")
         await cluster.until_free(names[0])

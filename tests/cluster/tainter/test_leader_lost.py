@@ -35,7 +35,7 @@ LEASE = "muster-tainter"
 POOL = "testbed.muster.dev/pool"
 WORST = finding("Xid48", "replace")
 MILD = finding("Xid95", "reset")
-LOST = "no longer leads"
+LOST = ("ERROR", LEASE)  # in the log line of a leader that lost its lease
 
 
 class Standbys:
@@ -87,12 +87,12 @@ class Standbys:
 
     async def wake(self, replica: Replica) -> None:
         """Until it has let go of all that it had in hand."""
-        before = replica.lines().count(LOST)
+        before = replica.logged(*LOST)
         replica.process.send_signal(signal.SIGCONT)
         self._running.append(replica)
 
         async def knows() -> bool:
-            return not await replica.leads() or replica.lines().count(LOST) > before
+            return not await replica.leads() or replica.logged(*LOST) > before
 
         await until(knows, "the woken replica knows that it does not lead")
 

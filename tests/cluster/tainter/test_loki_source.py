@@ -18,6 +18,7 @@ from muster_sandbox.simulation.nodes import SimulatedNodes
 
 KONDUKTOR = Path(__file__).parents[3] / "examples" / "konduktor.yaml"
 FAULTY = {"key": "trainy.konduktor.ai/faulty", "value": "true", "effect": "NoSchedule"}
+TAINT = "trainy.konduktor.ai/faulty=true:NoSchedule"  # as the log has it
 XID = "[1235733.431527] NVRM: Xid (0000:03:00): 14, Channel 00000001"
 CONDITIONS = """
 sources:
@@ -81,7 +82,7 @@ def cluster(api: KubeClient) -> Cluster:
 
 
 def times_tainted(tainters: Tainters, node: str) -> int:
-    return sum(replica.lines().count(f"Node {node} tainted") for replica in tainters.replicas)
+    return sum(replica.logged("WARNING", node, TAINT) for replica in tainters.replicas)
 
 
 async def test_the_founding_page_s_line_taints_its_node(
@@ -92,10 +93,10 @@ async def test_the_founding_page_s_line_taints_its_node(
     loki.store.dmesg(bad, XID)
     loki.store.dmesg(good, "[1235733.500000] usb 1-1: new high-speed USB device number 2 using xhci_hcd")
     await cluster.until_faulty(bad)
-    assert f"node `{bad}` has dmesg error: {XID}" in tainter.lines()
+    assert tainter.logged(f"`{bad}`", XID)
 
     async def said() -> bool:  # a moment after the Node was written
-        return f"Node {bad} tainted" in tainter.lines()
+        return tainter.logged("WARNING", bad, TAINT) > 0
 
     await until(said, "the log has it")
     assert await cluster.clean(good)
@@ -111,7 +112,7 @@ async def test_a_leader_that_is_killed_loses_no_line_and_taints_no_node_twice(
     await cluster.until_faulty(before, twice)
 
     async def said() -> bool:  # a moment after the Node was written
-        return all(f"Node {node} tainted" in first.lines() for node in (before, twice))
+        return all(first.logged("WARNING", node, TAINT) for node in (before, twice))
 
     await until(said, "the log has both")
     await first.stop(signal.SIGKILL)
@@ -149,7 +150,7 @@ async def test_what_a_person_took_off_stays_off_over_a_new_leader_until_the_next
     other = await tainters.start("--policy", str(policy))
 
     async def has_read() -> bool:
-        return f"node `{node}` has dmesg error" in other.lines()
+        return other.logged(f"`{node}`", XID) > 0
 
     await until(has_read, "the line has been read again")
     asked = len(loki.store.asked)
@@ -176,13 +177,14 @@ async def test_a_loki_that_was_away_is_read_on_from_where_it_went(
         return 'muster_tainter_source_up{source="loki.kernel[0]"} 0.0' in (await tainter.get("/metrics")).text
 
     await until(up, "Loki is read")
-    loki.instead = lambda _parameters: (503, {}, b"too many unhealthy instances in the ring\n")
+    refusal = b"too many unhealthy instances in the ring\n"
+    loki.instead = lambda _parameters: (503, {}, refusal)
     await until(down, "Loki is away")
     loki.store.dmesg(node, XID)
     assert await tainter.ready()  # nodes' own agents go on
     loki.instead = lambda _parameters: None
     await cluster.until_faulty(node)
-    assert "too many unhealthy instances" in tainter.lines()
+    assert tainter.logged(refusal.decode().strip())
 
 
 async def test_a_pod_s_line_without_a_node_counts_on_the_node_of_the_pod(

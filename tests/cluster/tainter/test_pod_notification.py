@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tests.cluster.tainter import test_end_to_end as end_to_end
-from tests.cluster.tainter.test_end_to_end import Cluster, finding, until
+from tests.cluster.tainter.test_end_to_end import TAINT, Cluster, finding, until
 
 cluster, tainters = end_to_end.cluster, end_to_end.tainters  # fixtures
 
@@ -108,9 +108,9 @@ async def test_pods_with_accelerators_and_their_owners_hear_of_the_fault_once_wh
     expected = {f"Pod/{of_job}", f"Pod/{of_deployment}", "Pod/alone", "Job/train", "Deployment/serve"}
     told = await work.until_told(*expected)
     text = told["Pod/alone"]["message"]
-    assert text.startswith(f"node {bad} is tainted muster.dev/faulty=true:NoSchedule (rule hardware): dmesg gpu/")
-    assert "Xid79: NVRM: Xid (PCI:0000:3b:00): 79" in text
-    assert f"its pod {of_job} runs there" in told["Job/train"]["message"]
+    for fact in (bad, TAINT, "hardware", "dmesg gpu/", "Xid79: NVRM: Xid (PCI:0000:3b:00): 79"):
+        assert fact in text
+    assert of_job in told["Job/train"]["message"]
     assert await first.stop() == 0
     # as if the first had died before it came to this one
     await work.pod("late", bad, GPU)
@@ -129,6 +129,8 @@ async def test_a_fault_that_the_budget_withholds_is_told_too(
     await work.pod("alone", bad, GPU)
     await cluster.report(bad, finding())
     told = await work.until_told("Pod/alone")
-    assert told["Pod/alone"]["message"].startswith(f"node {bad} is faulty (rule hardware): dmesg gpu/")
-    assert "it is not tainted now (" in told["Pod/alone"]["message"]
+    text = told["Pod/alone"]["message"]
+    for fact in (bad, "hardware", "dmesg gpu/", "budget:"):
+        assert fact in text
+    assert TAINT not in text
     assert not await cluster.faulty(bad)

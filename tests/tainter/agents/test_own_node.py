@@ -103,9 +103,8 @@ def test_an_agent_writes_its_own_nodes_status(judge: Judge) -> None:
 def test_an_agent_writes_no_other_nodes_status_and_is_told_which_is_its_own(judge: Judge) -> None:
     allowed, code, message = judge.of(bound("node-2"))
     assert (allowed, code) == (False, 403)
-    assert message == (
-        "pod agent-1 runs on node node-1, so it may write the status of NodeHealth node-1 only, not of node-2"
-    )
+    for name in ("agent-1", "node-1", "node-2"):
+        assert name in message
     assert judge.told == ["refused"]
 
 
@@ -113,7 +112,8 @@ def test_a_token_that_names_its_node_costs_no_lookup(judge: Judge, pods: Pods) -
     assert judge.of(bound(node_name="node-1"))[0]
     allowed, _, message = judge.of(bound("node-2", node_name="node-1"))
     assert not allowed
-    assert "pod agent-1 runs on node node-1" in message
+    for name in ("agent-1", "node-1"):
+        assert name in message
     assert pods.asked == []
 
 
@@ -142,8 +142,8 @@ def test_a_token_that_is_bound_to_no_pod_is_refused_and_told_what_to_do(
 ) -> None:
     allowed, code, message = judge.of(request(**claims))
     assert (allowed, code) == (False, 403)
-    assert "system:serviceaccount:muster:muster-agent is bound to no pod" in message
-    assert "expected a projected one" in message
+    assert str(AGENTS) in message
+    assert "serviceAccountToken" in message
     assert pods.asked == []
 
 
@@ -166,7 +166,7 @@ def test_a_pod_that_is_not_there_may_write_nothing(judge: Judge, pods: Pods, spo
     spoil(pods)
     allowed, code, message = judge.of(bound())
     assert (allowed, code) == (False, 403)
-    assert message.startswith("pod agent-1, which the token is bound to, does not exist any more or is on no node yet")
+    assert "agent-1" in message
     pods.add("agent-1", "u-1", "node-1")
     assert judge.of(bound())[0]  # a no is not kept
 
@@ -177,7 +177,7 @@ def test_while_the_pod_cannot_be_looked_up_nothing_is_allowed_and_it_is_said_to_
     pods.error = Unreachable("not within 1 s", "/api/v1/namespaces/muster/pods/agent-1")
     allowed, code, message = judge.of(bound())
     assert (allowed, code) == (False, 503)
-    assert "the node of pod agent-1 cannot be found out, try again" in message
+    assert "agent-1" in message
     assert "not within 1 s" in message
     assert judge.told == ["undecided"]
     pods.error = None
@@ -227,8 +227,10 @@ def test_refusals_are_logged_with_the_reason_and_at_most_once_a_second(
     judge.now += 1.0
     judge.of(bound("node\nforged"))
     first, second = [record.getMessage() for record in caplog.records]
-    assert first.startswith("NodeHealth node-2: a write was refused: pod agent-1 runs on node node-1")
-    assert second.startswith(r"NodeHealth 'node\nforged': a write was refused (and 3 others since the last such line)")
+    for name in ("node-2", "agent-1", "node-1"):
+        assert name in first
+    assert r"'node\nforged'" in second
+    assert "3" in second
     assert "\n" not in second
 
 
@@ -262,7 +264,7 @@ def test_the_certificate_is_for_the_service_and_for_an_address_of_its_own(host: 
 async def test_a_certificate_folder_that_holds_none_stops_the_start(tmp_path: Path) -> None:
     settings = load(None, {"webhook_port": 0, "host": "127.0.0.1", "cert_dir": str(tmp_path)}, {})
     config = ClusterConfig("test", "http://127.0.0.1:9")
-    with pytest.raises(ConfigError, match=r"tls\.crt: cannot be read: No such file"):
+    with pytest.raises(ConfigError, match=r"tls\.crt"):
         async with prepare(settings, config, "muster", "test", CollectorRegistry()):
             pass
 
@@ -281,7 +283,7 @@ async def test_files_of_others_are_served_and_no_secret_is_asked_for(tmp_path: P
             async with asyncio.timeout(60):
                 while not printed.getvalue().endswith("\n"):  # noqa: ASYNC110 - a print sets no event
                     await asyncio.sleep(0.01)
-        url = "https://" + printed.getvalue().removeprefix("webhook listening on ").strip()
+        url = f"https://{printed.getvalue().split()[-1]}"
         async with httpx2.AsyncClient(verify=trust, trust_env=False, timeout=60) as http:
             async with asyncio.timeout(60):
                 while not await _healthy(http, url):

@@ -33,10 +33,8 @@ def test_a_silent_agent_is_found_after_the_grace_and_not_before(fleet: FleetOfAg
     found = fleet.finding("n1")
     assert found is not None
     assert found.verdict == "FAIL"
-    assert (
-        found.message
-        == f"no ready agent since {rfc3339_whole(START + 1000)}: pod muster/agent-n1: Running, ContainersNotReady"
-    )
+    for fact in (rfc3339_whole(START + 1000), "muster/agent-n1", "Running, ContainersNotReady"):
+        assert fact in found.message
     assert fleet.finding("n2") is None
 
 
@@ -84,7 +82,7 @@ def test_a_silence_that_the_budget_withholds_is_unknown_all_the_same_and_said_on
     assert fleet.label("n1") == "unknown"
     condition = fleet.condition("n1")
     assert (condition.status, condition.reason) == ("Unknown", "AgentSilent")
-    assert "no taint: budget: 1 of 1" in condition.message
+    assert "budget: 1 of 1" in condition.message
     assert (fleet.told(), fleet.told("TaintWithheld")) == (["n1"], ["n1"])
     fleet.decide("n1")
     assert fleet.taints("n1") == [UNKNOWN]
@@ -113,7 +111,8 @@ def test_a_pod_that_is_deleted_and_never_comes_again_is_silent_from_its_end_on(f
     fleet.wait(1)
     found = fleet.finding("n1")
     assert found is not None
-    assert found.message.endswith("no pod of it is there")
+    assert rfc3339_whole(START + 5000) in found.message
+    assert "muster/agent-n1" not in found.message
 
 
 def test_pods_that_are_replaced_again_and_again_without_becoming_ready_are_one_silence(fleet: FleetOfAgents) -> None:
@@ -279,22 +278,22 @@ def test_a_shorter_grace_counts_at_once(fleet: FleetOfAgents) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "error"),
+    ("text", "place"),
     [
-        ("deadMan: {grace: 0s}", 'deadMan.grace: "0s": expected a time of 1 s to 366 days'),
-        ("deadMan: {action: drain}", 'deadMan.action: "drain": expected event, taint or ignore'),
-        ("deadMan: {graze: 1m}", "deadMan.graze: unknown key: expected action, grace or taint"),
-        ("deadMan: {taint: {efect: x}}", "deadMan.taint.efect: unknown key: expected effect, key or value"),
+        ("deadMan: {grace: 0s}", 'deadMan.grace: "0s":'),
+        ("deadMan: {action: drain}", 'deadMan.action: "drain":'),
+        ("deadMan: {graze: 1m}", "deadMan.graze:"),
+        ("deadMan: {taint: {efect: x}}", "deadMan.taint.efect:"),
         (
             "deadMan: {action: taint, taint: {key: muster.dev/faulty}}",
-            'deadMan.taint.key: "muster.dev/faulty": expected a key or an effect of its own: rules[0] has both',
+            'deadMan.taint.key: "muster.dev/faulty":',
         ),
     ],
 )
-def test_a_bad_dead_man_is_refused_with_its_place(text: str, error: str) -> None:
+def test_a_bad_dead_man_is_refused_with_its_place(text: str, place: str) -> None:
     with pytest.raises(PolicyError) as raised:
         parse_policy(f"rules: [{{name: a, action: taint}}]\n{text}\n")
-    assert error in str(raised.value)
+    assert place in str(raised.value)
 
 
 def test_a_pod_is_kept_in_a_few_hundred_bytes() -> None:

@@ -98,20 +98,19 @@ def concern(**changes: Any) -> Concern:
 
 
 def test_the_message_names_node_taint_rule_fault_and_what_comes_next() -> None:
-    text = format_message("n7", [concern()], "this pod runs")
-    assert text == (
-        "node n7 is tainted muster.dev/faulty=true:NoSchedule (rule hardware): dmesg gpu/0000:3b:00.0 Xid79: fell off "
-        "the bus; this pod runs there; what runs there is left alone, new pods go elsewhere until the node is proven "
-        "good"
-    )
-    evicting = OurTaint(key="k", value="", effect="NoExecute")
-    assert format_message("n7", [concern(taint=evicting)], "this pod runs").endswith(
-        "not tolerate the taint are evicted"
-    )
-    assert format_message("n7", [concern(drain=True)], "this pod runs").endswith("evicted as its pool's drain says")
-    withheld = format_message("n7", [concern(withheld="budget: 3 of 3")], "this pod runs")
-    assert withheld.startswith("node n7 is faulty (rule hardware): ")
-    assert withheld.endswith("it is not tainted now (budget: 3 of 3), so more pods may come there")
+    def said(**changes: Any) -> str:
+        return format_message("n7", [concern(**changes)], "WHO")
+
+    tainted = said()
+    key = "dmesg gpu/0000:3b:00.0 Xid79: fell off the bus"
+    for fact in ("n7", "muster.dev/faulty=true:NoSchedule", "hardware", key, "WHO"):
+        assert fact in tainted
+    withheld = said(withheld="budget: 3 of 3")
+    assert "budget: 3 of 3" in withheld
+    assert FAULTY.key not in withheld, "it carries no taint"
+    evicting, preferring = (OurTaint(key="k", value="", effect=effect) for effect in ("NoExecute", "PreferNoSchedule"))
+    each = [tainted, withheld, said(drain=True), said(taint=evicting), said(taint=preferring)]
+    assert len({text.rpartition("; ")[2] for text in each}) == 5, "each has another outcome for the pods there"
 
 
 def test_many_faults_are_one_message_that_stays_short() -> None:
@@ -119,10 +118,9 @@ def test_many_faults_are_one_message_that_stays_short() -> None:
     text = format_message("n" * 253, many, pods_run([f"{n}" + "p" * 200 for n in range(40)]))
     assert len(text.encode()) <= 1000
     text = format_message("n7", [concern(fault={"reason": f"Xid{n}"}) for n in range(6)], pods_run(["a", "b"]))
-    assert (
-        "(also dmesg gpu/0000:3b:00.0 Xid1, dmesg gpu/0000:3b:00.0 Xid2, dmesg gpu/0000:3b:00.0 Xid3, 2 more)" in text
-    )
-    assert "; its pods a, b run there; " in text
+    assert [n for n in range(6) if f"dmesg gpu/0000:3b:00.0 Xid{n}" in text] == [0, 1, 2, 3]
+    assert "2 more" in text
+    assert "a, b" in text
 
 
 def test_the_same_news_has_the_same_name_and_other_news_another() -> None:
@@ -267,10 +265,9 @@ async def test_pods_and_owners_get_an_event_each_that_names_fault_and_node(bench
         "NodeFaulty",
         {"component": "muster-tainter"},
     )
-    assert event["message"].startswith(
-        "node n1 is tainted muster.dev/faulty=true:NoSchedule (rule hardware): dmesg gpu/"
-    )
-    assert "its pods train-0, train-1 run there" in bench.events[2]["message"]
+    for fact in ("n1", "muster.dev/faulty=true:NoSchedule", "hardware", "dmesg gpu/"):
+        assert fact in event["message"]
+    assert "train-0, train-1" in bench.events[2]["message"]
     assert bench.events[2]["involvedObject"]["apiVersion"] == "batch/v1"
     assert len(bench.api.asked_for("GET", "/apis/batch/v1/namespaces/team/jobs/train")) == 1
 
@@ -373,8 +370,9 @@ async def test_a_fault_that_is_withheld_is_told_and_again_when_its_taint_comes(b
     bench.decide("Xid79")
     await bench.settle()
     assert bench.told == ["Pod/train-0", "Pod/train-0"]
-    assert "it is not tainted now (budget: 3 of 3)" in bench.events[0]["message"]
-    assert "is tainted muster.dev/faulty" in bench.events[1]["message"]
+    assert "budget: 3 of 3" in bench.events[0]["message"]
+    assert "muster.dev/faulty" not in bench.events[0]["message"]
+    assert "muster.dev/faulty" in bench.events[1]["message"]
 
 
 async def test_a_taint_that_came_before_the_word_of_its_withholding_is_told_alone(bench: Bench) -> None:
@@ -382,8 +380,8 @@ async def test_a_taint_that_came_before_the_word_of_its_withholding_is_told_alon
     bench.decide("Xid79")
     await bench.settle()
     assert len(bench.events) == 1
-    assert "is tainted" in bench.events[0]["message"]
-    assert "also" not in bench.events[0]["message"]
+    assert "muster.dev/faulty" in bench.events[0]["message"]
+    assert bench.events[0]["message"].count("Xid79") == 1
 
 
 async def test_a_taint_that_is_put_back_is_no_news(bench: Bench) -> None:

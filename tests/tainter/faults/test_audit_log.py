@@ -55,4 +55,6 @@ def test_a_taint_is_one_line_with_node_taint_and_rule(make: Any, caplog: Any, as
         told = json.loads(line)
         assert (told["node"], told["taint"], told["rule"]) == ("n1", "muster.dev/faulty=true:NoSchedule", "hardware")
     else:
-        assert "WARNING Node n1 tainted: muster.dev/faulty=true:NoSchedule rule hardware: dmesg" in line
+        assert "WARNING" in line
+        for fact in ("n1", "muster.dev/faulty=true:NoSchedule", "hardware", "dmesg"):
+            assert fact in line

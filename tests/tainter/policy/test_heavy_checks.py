@@ -48,58 +48,58 @@ pools:
     assert other.name == "rest"
 
 
-BAD: list[tuple[str, str]] = [
-    ("{atOnce: -1}", 'testing.atOnce: -1: expected a number of nodes, 0 to 100000, or a share such as "5%"'),
-    ("{atOnce: 101%}", 'testing.atOnce: "101%": expected a number of nodes'),
-    ("{atOnce: true}", "testing.atOnce: true: expected a number of nodes"),
-    ("{atOnce: 2.5}", "testing.atOnce: 2.5: expected a number of nodes"),
-    ("{coverage: 7}", "testing.coverage: 7: expected a time of 1 s to 366 days, such as 90s, 10m, 2h or 7d"),
-    ("{coverage: 0d}", 'testing.coverage: "0d": expected a time'),
-    ("{coverage: 1.5}", "testing.coverage: 1.5: expected a time"),
-    ("{pause: 400d}", 'testing.pause: "400d": expected a time'),
-    ("{cap: 3}", "testing.cap: unknown key: expected atOnce, coverage or pause"),
-    ("3", "testing: 3: expected a mapping"),
+BAD: list[tuple[str, ...]] = [
+    ("{atOnce: -1}", "testing.atOnce: -1:", "100000", "%"),
+    ("{atOnce: 101%}", 'testing.atOnce: "101%":'),
+    ("{atOnce: true}", "testing.atOnce: true:"),
+    ("{atOnce: 2.5}", "testing.atOnce: 2.5:"),
+    ("{coverage: 7}", "testing.coverage: 7:", "1 s", "366", "90s"),
+    ("{coverage: 0d}", 'testing.coverage: "0d":'),
+    ("{coverage: 1.5}", "testing.coverage: 1.5:"),
+    ("{pause: 400d}", 'testing.pause: "400d":'),
+    ("{cap: 3}", "testing.cap:", "atOnce", "coverage", "pause"),
+    ("3", "testing: 3:"),
 ]  # fmt: skip
 
 
-BAD_POOLS: list[tuple[str, str]] = [
-    ("[{name: a, selector: {}, testing: {atOnce: x}}]",
-     'pools[0].testing.atOnce: "x": expected a number of nodes'),
-    ("[{name: a}]", "pools[0].selector: missing"),
-    ("[{name: '', selector: {}}]", 'pools[0].name: "": expected a text that is not empty'),
+BAD_POOLS: list[tuple[str, ...]] = [
+    ("[{name: a, selector: {}, testing: {atOnce: x}}]", 'pools[0].testing.atOnce: "x":'),
+    ("[{name: a}]", "pools[0].selector:"),
+    ("[{name: '', selector: {}}]", 'pools[0].name: "":'),
     ("[{name: a, selector: {}, testing: {preflight: []}}]",
-     "pools[0].testing.preflight: unknown key: expected atOnce, postFlight or preFlight"),
-    ("[{name: a, selector: {matchExpressions: []}}]",
-     "pools[0].selector.matchExpressions: unknown key: expected matchLabels"),
-    ("[{name: a, selector: {matchLabels: [x]}}]", "pools[0].selector.matchLabels: [\"x\"]: expected"),
-    ("[{name: a, selector: {matchLabels: {a b: c}}}]", "'a b': expected a label key"),
-    ("[{name: a, selector: {matchLabels: {a: b c}}}]", "'b c': expected a label value"),
-    ("[{name: a, selector: {}, domain: a b}]", 'pools[0].domain: "a b": expected a label key'),
-    ("[{name: a, selector: {}, budget: {tainted: 200%}}]", 'pools[0].budget.tainted: "200%": expected a number of'),
-    ("[{name: a, selector: {}, budget: {rate: {nodes: 1}}}]", "pools[0].budget.rate.within: missing"),
-    ("[{name: a, selector: {}, budget: {rat: 1}}]", "pools[0].budget.rat: unknown key: expected healthyPerDomain, per"),
+     "pools[0].testing.preflight:", "atOnce", "postFlight", "preFlight"),
+    ("[{name: a, selector: {matchExpressions: []}}]", "pools[0].selector.matchExpressions:", "matchLabels"),
+    ("[{name: a, selector: {matchLabels: [x]}}]", "pools[0].selector.matchLabels: [\"x\"]:"),
+    ("[{name: a, selector: {matchLabels: {a b: c}}}]", "pools[0].selector.matchLabels", "'a b'"),
+    ("[{name: a, selector: {matchLabels: {a: b c}}}]", "pools[0].selector.matchLabels", "'b c'"),
+    ("[{name: a, selector: {}, domain: a b}]", 'pools[0].domain: "a b":'),
+    ("[{name: a, selector: {}, budget: {tainted: 200%}}]", 'pools[0].budget.tainted: "200%":'),
+    ("[{name: a, selector: {}, budget: {rate: {nodes: 1}}}]", "pools[0].budget.rate.within:"),
+    ("[{name: a, selector: {}, budget: {rat: 1}}]", "pools[0].budget.rat:", "healthyPerDomain", "perDomain"),
     ("[{name: a, selector: {}, testing: {postFlight: [PCIe]}}]",
-     "pools[0].testing.postFlight: [\"PCIe\"]: 'PCIe': expected"),
-    ("[{name: a, selector: {}, testing: {preFlight: [x, x]}}]", "expected each check once"),
+     "pools[0].testing.postFlight: [\"PCIe\"]:", "'PCIe'"),
+    ("[{name: a, selector: {}, testing: {preFlight: [x, x]}}]", 'pools[0].testing.preFlight: ["x", "x"]:'),
     ("[{name: a, selector: {}}, {name: a, selector: {}}]",
-     'pools[1].name: "a": expected a name of its own: pools[0] has it'),
+     'pools[1].name: "a":', "pools[0]"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "said"), BAD_POOLS)
-def test_an_error_in_a_pool_says_where_too(text: str, said: str) -> None:
+@pytest.mark.parametrize("case", BAD_POOLS, ids=lambda case: case[0])
+def test_an_error_in_a_pool_says_where_too(case: tuple[str, ...]) -> None:
+    text, *facts = case
     with pytest.raises(PolicyError) as caught:
         parse_policy(f"{{rules: [], pools: {text}}}")
     assert str(caught.value).startswith("policy.yaml: pools")
-    assert said in str(caught.value)
+    assert [fact for fact in facts if fact not in str(caught.value)] == []
 
 
-@pytest.mark.parametrize(("text", "said"), BAD)
-def test_an_error_says_where_what_and_what_is_allowed(text: str, said: str) -> None:
+@pytest.mark.parametrize("case", BAD, ids=lambda case: case[0])
+def test_an_error_says_where_what_and_what_is_allowed(case: tuple[str, ...]) -> None:
+    text, *facts = case
     with pytest.raises(PolicyError) as caught:
         parse_policy(f"{{rules: [], testing: {text}}}")
     assert str(caught.value).startswith("policy.yaml: testing")
-    assert said in str(caught.value)
+    assert [fact for fact in facts if fact not in str(caught.value)] == []
 
 
 def test_another_section_is_another_policy(tmp_path: Path) -> None:

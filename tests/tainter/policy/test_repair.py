@@ -9,36 +9,47 @@ from tests.tainter.repair.repair_rounds import RULES, attempt, go_on, one_node, 
 
 from muster_tainter.policy.file import PolicyError, load_policy
 
-BAD: list[tuple[str, str]] = [
-    ("{reset: {}}", "pools[0].repair.reset: {}: nothing: expected exactly one of job, annotate and create"),
-    ("{reset: {annotate: {a: b}, create: {manifest: {apiVersion: v1, kind: X}}}}", "annotate and create: expected"),
+BAD: list[tuple[str, ...]] = [
+    ("{reset: {}}", "pools[0].repair.reset: {}:", "job", "annotate", "create"),
+    (
+        "{reset: {annotate: {a: b}, create: {manifest: {apiVersion: v1, kind: X}}}}",
+        "pools[0].repair.reset:",
+        "job",
+        "annotate",
+        "create",
+    ),
     ("{reset: {annotate: {'a b': c}}}", "pools[0].repair.reset.annotate"),
-    ("{reset: {annotate: {muster.dev/faults: c}}}", "this one is the tainter's own"),
-    ("{reset: {annotate: {a: '${nodes}'}}}", "${nodes}: expected ${node}, ${class}"),
-    ("{reset: {annotate: {a: b}, escalate: reboot}}", 'reset.escalate: "reboot": expected none: no heavier class'),
-    ("{reset: {annotate: {a: b}, escalate: reset}}", 'reset.escalate: "reset": expected'),
+    ("{reset: {annotate: {muster.dev/faults: c}}}", "pools[0].repair.reset.annotate", "muster.dev/faults"),
+    ("{reset: {annotate: {a: '${nodes}'}}}", "${nodes}", "${node}", "${class}"),
+    ("{reset: {annotate: {a: b}, escalate: reboot}}", 'reset.escalate: "reboot":'),
+    ("{reset: {annotate: {a: b}, escalate: reset}}", 'reset.escalate: "reset":'),
     ("{reset: {annotate: {a: b}, attempts: 0}}", "pools[0].repair.reset.attempts: 0"),
-    ("{reset: {annotate: {a: b}, wait: 5}}", "pools[0].repair.reset.wait: 5: expected a time"),
-    ("{reset: {job: {template: {}}}}", "pools[0].repair.reset.job.template: {}: spec: expected a mapping"),
-    ("{reset: {job: {template: {kind: Pod}}}}", 'kind: "Pod": expected Job'),
-    ("{reset: {job: {template: {metadata: {name: x}}}}}", "metadata.name: expected none"),
-    ("{reset: {job: {template: {spec: {ttlSecondsAfterFinished: 5, template: {spec: {}}}}}}}", "expected at least 600"),
+    ("{reset: {annotate: {a: b}, wait: 5}}", "pools[0].repair.reset.wait: 5:"),
+    ("{reset: {job: {template: {}}}}", "pools[0].repair.reset.job.template: {}: spec:"),
+    ("{reset: {job: {template: {kind: Pod}}}}", 'kind: "Pod":', "Job"),
+    ("{reset: {job: {template: {metadata: {name: x}}}}}", "pools[0].repair.reset.job.template", "metadata.name"),
+    (
+        "{reset: {job: {template: {spec: {ttlSecondsAfterFinished: 5, template: {spec: {}}}}}}}",
+        "ttlSecondsAfterFinished",
+        "600",
+    ),
     ("{reset: {job: {template: {spec: {template: {spec: {a: 2026-01-01}}}}}}}", "pools[0].repair.reset.job.template"),
     ("{reset: {job: {file: x}}}", "pools[0].repair.reset.job"),
-    ("{reset: {create: {manifest: {kind: X}}}}", "apiVersion: null: expected one, such as example.com/v1"),
-    ("{reset: {create: {manifest: {apiVersion: ../../v1, kind: X}}}}", "expected one, such as example.com/v1"),
-    ("{reset: {create: {manifest: {apiVersion: v1, kind: x/y}}}}", "expected one, such as Remediation"),
-    ("{resett: {annotate: {a: b}}}", "pools[0].repair.resett: unknown key: expected atOnce, contact, reboot, replace"),
-    ("{reset: {anotate: {a: b}}}", "pools[0].repair.reset.anotate: unknown key: expected annotate, attempts, create"),
+    ("{reset: {create: {manifest: {kind: X}}}}", "apiVersion: null:"),
+    ("{reset: {create: {manifest: {apiVersion: ../../v1, kind: X}}}}", 'apiVersion: "../../v1":'),
+    ("{reset: {create: {manifest: {apiVersion: v1, kind: x/y}}}}", 'kind: "x/y":'),
+    ("{resett: {annotate: {a: b}}}", "pools[0].repair.resett:", "atOnce", "contact", "reboot", "replace"),
+    ("{reset: {anotate: {a: b}}}", "pools[0].repair.reset.anotate:", "annotate", "attempts", "create"),
     ("{atOnce: 200%, reset: {annotate: {a: b}}}", "pools[0].repair.atOnce"),
 ]
 
 
-@pytest.mark.parametrize(("text", "words"), BAD)
-def test_what_a_repair_may_not_say(text: str, words: str) -> None:
+@pytest.mark.parametrize("case", BAD, ids=lambda case: case[0])
+def test_what_a_repair_may_not_say(case: tuple[str, ...]) -> None:
+    text, *facts = case
     with pytest.raises(PolicyError) as told:
         with_repair(text)
-    assert words in str(told.value)
+    assert [fact for fact in facts if fact not in str(told.value)] == []
 
 
 def test_a_manifest_may_stand_in_a_file_beside_the_policy(tmp_path: Path) -> None:
@@ -51,23 +62,23 @@ def test_a_manifest_may_stand_in_a_file_beside_the_policy(tmp_path: Path) -> Non
     assert body["spec"]["template"]["spec"] == {"nodeName": "n1"}
 
 
-@pytest.mark.parametrize(("job", "words"), [
-    ("{file: other.yaml}", 'pools[0].repair.reset.job.file: "other.yaml": No such file'),
-    ("{file: ../secret}", "expected the name of a file in the policy's own folder"),
-    ("{file: /etc/passwd}", "expected the name of a file in the policy's own folder"),
-    ("{file: bad.yaml}", 'pools[0].repair.reset.job.file: "bad.yaml": while'),
-    ("{file: list.yaml}", "pools[0].repair.reset.job.template: []: expected a mapping"),
-    ("{file: list.yaml, template: {}}", "pools[0].repair.reset.job: expected one of file and template"),
-    ("{file: 3}", "pools[0].repair.reset.job.file: 3: expected"),
+@pytest.mark.parametrize(("job", "place"), [
+    ("{file: other.yaml}", 'pools[0].repair.reset.job.file: "other.yaml":'),
+    ("{file: ../secret}", "pools[0].repair.reset.job.file: '../secret':"),
+    ("{file: /etc/passwd}", "pools[0].repair.reset.job.file: '/etc/passwd':"),
+    ("{file: bad.yaml}", 'pools[0].repair.reset.job.file: "bad.yaml":'),
+    ("{file: list.yaml}", "pools[0].repair.reset.job.template: []:"),
+    ("{file: list.yaml, template: {}}", "pools[0].repair.reset.job:"),
+    ("{file: 3}", "pools[0].repair.reset.job.file: 3:"),
 ])  # fmt: skip
-def test_what_is_wrong_with_a_file_is_said(tmp_path: Path, job: str, words: str) -> None:
+def test_what_is_wrong_with_a_file_is_said(tmp_path: Path, job: str, place: str) -> None:
     (tmp_path / "bad.yaml").write_text("{a: [")
     (tmp_path / "list.yaml").write_text("[]")
     policy = tmp_path / "policy.yaml"
     policy.write_text(f"{RULES}  - {{name: all, selector: {{}}, repair: {{reset: {{job: {job}}}}}}}")
     with pytest.raises(PolicyError) as told:
         load_policy(policy)
-    assert words in str(told.value)
+    assert place in str(told.value)
 
 
 FILES = sorted((Path(__file__).parents[3] / "examples").glob("*.yaml"))

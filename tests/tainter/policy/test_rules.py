@@ -98,43 +98,46 @@ def test_the_konduktor_example_taints_on_every_xid_and_never_lets_go(reason: str
     assert rule.closes_on("restart-app") == ()
 
 
-BAD: list[tuple[str, str]] = [
+BAD: list[tuple[str, ...]] = [
     ('rules: [{name: a, action: taint, taint: {effect: NoShedule}}]',
-     'rules[0].taint.effect: "NoShedule": expected NoSchedule, PreferNoSchedule or NoExecute'),
-    ("rules: [{name: a, action: tain}]", 'rules[0].action: "tain": expected taint, drain, quarantine, event or ignore'),
+     'rules[0].taint.effect: "NoShedule":', "NoSchedule", "PreferNoSchedule", "NoExecute"),
+    ("rules: [{name: a, action: tain}]", 'rules[0].action: "tain":', "taint", "drain", "quarantine", "event", "ignore"),
     ("rules: [{name: a, action: event, when: x}]",
-     "rules[0].when: unknown key: expected action, closeOn, for, holdDown, match, name, proof or taint"),
+     "rules[0].when:", "action", "closeOn", "for", "holdDown", "match", "name", "proof", "taint"),
     ("rules: [{name: a, action: event, match: {chek: x}}]",
-     "rules[0].match.chek: unknown key: expected check, class, component, correlated, reason, solo or verdict"),
+     "rules[0].match.chek:", "check", "class", "component", "correlated", "reason", "solo", "verdict"),
     ("rules: [{name: a, action: event, match: {verdict: UNKNOWN}}]",
-     'rules[0].match.verdict[0]: "UNKNOWN": expected WARN or FAIL'),
+     'rules[0].match.verdict[0]: "UNKNOWN":', "WARN", "FAIL"),
     ("rules: [{name: a, action: taint, closeOn: [bot]}]",
-     'rules[0].closeOn[0]: "bot": expected boot, driver, quiet, clear, proof or source'),
+     'rules[0].closeOn[0]: "bot":', "boot", "driver", "quiet", "clear", "proof", "source"),
     ("rules: [{name: a, action: event}, {name: a, action: event}]",
-     'rules[1].name: "a": expected a name of its own: rules[0] has it'),
-    ("rules: [{name: a, action: event, closeOn: [boot]}]", "closeOn has no effect with action event"),
+     'rules[1].name: "a":', "rules[0]"),
+    ("rules: [{name: a, action: event, closeOn: [boot]}]", "rules[0]", "closeOn", "event"),
     ("rules: [{name: a, action: taint, taint: {value: x}}, {name: b, action: taint}]",
-     'rules[1].taint.value: "true": expected "x" as in rules[0]'),
-    ("rules: [{name: a, action: taint, taint: {key: muster.dev/startup}}]", "expected another key"),
-    ("rules: [{name: a, name: b, action: taint}]", "key 'name' stands twice"),
-    ("rules: 3", "rules: 3: expected a list"),
-    ("[]", "expected a mapping"),
+     'rules[1].taint.value: "true":', '"x"', "rules[0]"),
+    ("rules: [{name: a, action: taint, taint: {key: muster.dev/startup}}]",
+     'rules[0].taint.key: "muster.dev/startup":'),
+    ("rules: [{name: a, name: b, action: taint}]", "'name'"),
+    ("rules: 3", "rules: 3:"),
+    ("[]", "policy.yaml: ", "rules"),
     ("rules: [", "policy.yaml"),
-    ("{}", "rules: missing"),
+    ("{}", "policy.yaml: rules:"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "said"), BAD)
-def test_an_error_says_where_what_and_what_is_allowed(text: str, said: str) -> None:
+@pytest.mark.parametrize("case", BAD, ids=lambda case: case[0])
+def test_an_error_says_where_what_and_what_is_allowed(case: tuple[str, ...]) -> None:
+    text, *facts = case
     with pytest.raises(PolicyError) as caught:
         parse_policy(text)
     assert str(caught.value).startswith("policy.yaml: ")
-    assert said in str(caught.value)
+    assert [fact for fact in facts if fact not in str(caught.value)] == []
 
 
 @pytest.mark.parametrize("key", ["faulty", "a.b/c", "example.com/A_b.c-1", "x" * 63])
 def test_label_keys_are_taken(key: str) -> None:
-    assert parse_policy(f"rules: [{{name: a, action: taint, taint: {{key: {key}}}}}]").rules[0].node_taint is not None
+    policy = parse_policy(f"rules: [{{name: a, action: taint, taint: {{key: {key}}}}}]")
+    assert policy.rules[0].node_taint is not None
 
 
 @pytest.mark.parametrize("key", ["", "-a", "a/", "/a", "A.b/c", "a b", "x" * 64, "a/b/c", "a_b/c", "é"])
@@ -177,7 +180,7 @@ class TestReload:
         assert told == []
 
     def test_a_start_needs_a_good_policy(self, tmp_path: Path) -> None:
-        with pytest.raises(PolicyError, match="No such file"):
+        with pytest.raises(PolicyError, match=r"none\.yaml"):
             LivePolicy(tmp_path / "none.yaml")
 
     def test_a_configmaps_swap_of_links_is_seen(self, tmp_path: Path) -> None:

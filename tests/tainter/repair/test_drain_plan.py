@@ -259,15 +259,15 @@ def test_a_rule_that_says_event_by_now_drains_nobody(make: Any) -> None:
     assert find_drain_order(tainted(make, NOW_ALL), event, NOW) is None
 
 
-@pytest.mark.parametrize(("text", "words"), [
-    ("{when: later}", 'pools[0].drain.when: "later": expected completion, after or now'),
+@pytest.mark.parametrize(("text", "place"), [
+    ("{when: later}", 'pools[0].drain.when: "later":'),
     ("{when: after}", "pools[0].drain: "),
-    ("{when: now, after: 30m}", "with when: after and only with it"),
-    ("{when: after, after: 30}", "pools[0].drain.after: 30: expected a time"),
-    ("{when: now, pods: gpus}", 'pools[0].drain.pods: "gpus": expected all or accelerator'),
-    ("{wen: now}", "pools[0].drain.wen: unknown key: expected after, pods or when"),
+    ("{when: now, after: 30m}", "pools[0].drain: "),
+    ("{when: after, after: 30}", "pools[0].drain.after: 30:"),
+    ("{when: now, pods: gpus}", 'pools[0].drain.pods: "gpus":'),
+    ("{wen: now}", "pools[0].drain.wen:"),
 ])  # fmt: skip
-def test_what_a_drain_may_not_say(text: str, words: str) -> None:
+def test_what_a_drain_may_not_say(text: str, place: str) -> None:
     with pytest.raises(PolicyError) as told:
         policy(f"drain: {text}")
-    assert words in str(told.value)
+    assert place in str(told.value)

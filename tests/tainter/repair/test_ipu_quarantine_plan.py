@@ -163,13 +163,13 @@ def test_what_comes_later_pushes_nobody_out(
     assert len(after.data) + len(after.withheld) == len(wanted)
 
 
-@pytest.mark.parametrize(("text", "words"), [
+@pytest.mark.parametrize(("text", "place"), [
     ("{ipus: -1}", "quarantine.ipus: -1"), ("{ipus: 5%}", "quarantine.ipus"), ("{ipus: 2000}", "quarantine.ipus: 2000"),
-    ("{ipu: 3}", "quarantine.ipu: unknown key: expected fleet, ipus or share"),
-    ("{share: 25%}", "expected share and fleet"), ("{fleet: 64}", "expected share and fleet"),
+    ("{ipu: 3}", "quarantine.ipu:"),
+    ("{share: 25%}", "quarantine:"), ("{fleet: 64}", "quarantine:"),
     ("{share: 101%, fleet: 64}", "quarantine.share"), ("{share: 25, fleet: 64}", "quarantine.share"),
 ])  # fmt: skip
-def test_what_a_quarantine_may_not_say(text: str, words: str) -> None:
+def test_what_a_quarantine_may_not_say(text: str, place: str) -> None:
     with pytest.raises(PolicyError) as told:
         parse_policy(f"{{rules: [], quarantine: {text}}}")
-    assert words in str(told.value)
+    assert place in str(told.value)

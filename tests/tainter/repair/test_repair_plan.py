@@ -109,7 +109,8 @@ def test_attempts_are_counted_escalated_and_given_up_with_a_label_that_says_so()
     assert world.nodes["n1"].metadata.labels == {LABEL: GAVE_UP_LABEL}
     assert world.unfinished() == set()
     assert reasons(world).count("RepairGaveUp") == 1
-    assert "tried reset 2 times, reboot 1 times" in world.told[-1][1].message
+    for attempts in ("reset 2", "reboot 1"):
+        assert attempts in world.told[-1][1].message
 
 
 def test_a_failed_job_is_not_waited_for() -> None:

@@ -106,10 +106,10 @@ async def test_a_token_that_cannot_be_one_is_never_sent(
     [
         (429, {"Retry-After": "7"}, b"too many outstanding requests", LokiError, "too many outstanding"),
         (500, {}, b"empty ring", LokiError, "500: empty ring"),
-        (503, {"Retry-After": "soon"}, b"", LokiError, "no reason given"),
+        (503, {"Retry-After": "soon"}, b"", LokiError, "503"),
         (400, {}, b"parse error : syntax error", LokiRefused, "syntax error"),
         (404, {}, b"404 page not found", LokiRefused, "404"),
-        (302, {"Location": "http://elsewhere/"}, b"", LokiRefused, "redirects are not followed"),
+        (302, {"Location": "http://elsewhere/"}, b"", LokiRefused, "302"),
         (
             400,
             {},
@@ -124,8 +124,8 @@ async def test_a_token_that_cannot_be_one_is_never_sent(
             LokiAnswerTooLarge,
             "larger than max",
         ),
-        (200, {}, b"<html>proxy</html>", LokiError, "the answer begins"),
-        (200, {}, b'{"status":"success","data":{"resultType":"vector","result":[]}}', LokiError, "must ask for lines"),
+        (200, {}, b"<html>proxy</html>", LokiError, "<html>proxy"),
+        (200, {}, b'{"status":"success","data":{"resultType":"vector","result":[]}}', LokiError, "vector"),
     ],
 )
 async def test_each_failure_has_its_name(
@@ -161,7 +161,7 @@ async def test_nobody_there_is_no_refusal(server: LokiServer) -> None:
 
 async def test_a_loki_that_stays_silent_is_given_up(server: LokiServer) -> None:
     server.instead = lambda _parameters: (200, {"Content-Length": "1000000"}, b"{")
-    with pytest.raises(LokiError, match="no answer within"):
+    with pytest.raises(LokiError, match=r"0\.05 s"):
         await ask(settings(server.url), timeout_s=0.05)
 
 

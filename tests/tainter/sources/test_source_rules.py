@@ -29,26 +29,29 @@ def test_a_condition_s_status_may_be_written_as_yaml_likes_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "place"),
     [
-        (loki(KERNEL), "sources.loki.url: missing"),
-        (loki(f"url: 'ftp://x', {KERNEL}"), 'sources.loki.url: "ftp://x": expected http://'),
-        (loki(f"url: 'http://me:secret@x', {KERNEL}"), "without user"),
-        (loki(f"url: 'http://x:99999', {KERNEL}"), "expected http://"),
-        (loki("url: 'http://x'"), "expected kernel or pods"),
-        (loki(f"url: 'http://x', {KERNEL}, tennant: a"), "unknown key: expected caFile, every,"),
+        (loki(KERNEL), "sources.loki.url:"),
+        (loki(f"url: 'ftp://x', {KERNEL}"), 'sources.loki.url: "ftp://x":'),
+        (loki(f"url: 'http://me:secret@x', {KERNEL}"), "sources.loki.url:"),
+        (loki(f"url: 'http://x:99999', {KERNEL}"), 'sources.loki.url: "http://x:99999":'),
+        (loki("url: 'http://x'"), "sources.loki:"),
+        (loki(f"url: 'http://x', {KERNEL}, tennant: a"), "sources.loki.tennant:"),
         (loki(f"url: 'http://x', {KERNEL}, tenant: 'a b'"), "sources.loki.tenant"),
-        (loki(f"url: 'http://x', {KERNEL}, every: 5"), "sources.loki.every: 5: expected a time"),
-        (loki(f"url: 'http://x', {KERNEL}, overlap: 2h"), "overlap: expected no more than lookback"),
-        (loki(f"url: 'http://x', {KERNEL}, user: me"), "expected tokenFile with it"),
-        (loki(f"url: 'http://x', {KERNEL}, caFile: /ca"), "no effect without https"),
+        (loki(f"url: 'http://x', {KERNEL}, every: 5"), "sources.loki.every: 5:"),
+        (loki(f"url: 'http://x', {KERNEL}, overlap: 2h"), "lookback"),
+        (loki(f"url: 'http://x', {KERNEL}, user: me"), "tokenFile"),
+        (loki(f"url: 'http://x', {KERNEL}, caFile: /ca"), "https"),
         (loki("url: 'http://x', kernel: [{query: 'rate({a=\"b\"}[5m])'}]"), "sources.loki.kernel[0].query"),
         (loki("url: 'http://x', kernel: [{query: '{}', nodeLabel: k8s.node.name}]"), "kernel[0].nodeLabel"),
-        (loki("url: 'http://x', kernel: [{query: '{}', nodelabel: a}]"), "expected nodeLabel, patterns or query"),
-        (loki("url: 'http://x', pods: [{query: '{}'}]"), "expected patterns, or known"),
-        (loki("url: 'http://x', pods: [{query: '{}', known: rocm}]"), "expected cuda, nccl or poplar"),
+        (loki("url: 'http://x', kernel: [{query: '{}', nodelabel: a}]"), "sources.loki.kernel[0].nodelabel:"),
+        (loki("url: 'http://x', pods: [{query: '{}'}]"), "sources.loki.pods[0]"),
+        (loki("url: 'http://x', pods: [{query: '{}', known: rocm}]"), 'sources.loki.pods[0].known[0]: "rocm":'),
         (loki("url: 'http://x', pods: [{query: '{}', patterns: [{name: A, pattern: '(a'}]}]"), "patterns[0].pattern"),
-        (loki("url: 'http://x', pods: [{query: '{}', patterns: [{name: A, pattern: '.*'}]}]"), "the empty one too"),
+        (
+            loki("url: 'http://x', pods: [{query: '{}', patterns: [{name: A, pattern: '.*'}]}]"),
+            'patterns[0].pattern: ".*":',
+        ),
         (loki("url: 'http://x', pods: [{query: '{}', patterns: [{name: 'a b', pattern: x}]}]"), "patterns[0].name"),
         (
             loki("url: 'http://x', pods: [{query: '{}', patterns: [{name: A, pattern: '((x{60}){60})'}]}]"),
@@ -56,16 +59,16 @@ def test_a_condition_s_status_may_be_written_as_yaml_likes_it() -> None:
         ),
         (
             loki("url: 'http://x', pods: [{query: '{}', patterns: [{name: A, pattern: x}, {name: A, pattern: y}]}]"),
-            "expected a name of its own",
+            'patterns[1].name: "A":',
         ),
-        ("rules: []\nsources: {conditions: [{type: muster.dev/Healthy}]}", "another agent's condition"),
+        ("rules: []\nsources: {conditions: [{type: muster.dev/Healthy}]}", "sources.conditions[0].type"),
         ("rules: []\nsources: {conditions: [{type: 'a b'}]}", "sources.conditions[0].type"),
-        ("rules: []\nsources: {conditions: [{type: A}, {type: A}]}", "expected each type once"),
-        ("rules: []\nsources: {conditions: [{type: A, status: Bad}]}", "expected True, False or Unknown"),
-        ("rules: []\nsources: {lokki: {}}", "sources.lokki: unknown key: expected conditions or loki"),
+        ("rules: []\nsources: {conditions: [{type: A}, {type: A}]}", 'conditions[1].type: "A":'),
+        ("rules: []\nsources: {conditions: [{type: A, status: Bad}]}", "sources.conditions[0].status"),
+        ("rules: []\nsources: {lokki: {}}", "sources.lokki:"),
     ],
 )
-def test_a_bad_source_is_told_with_its_place_and_what_is_allowed(text: str, words: str) -> None:
+def test_a_bad_source_is_told_with_its_place(text: str, place: str) -> None:
     with pytest.raises(PolicyError) as error:
         parse_policy(text)
-    assert words in str(error.value)
+    assert place in str(error.value)
