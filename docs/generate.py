@@ -12,6 +12,7 @@ import api
 import chart
 import chart_rights
 import house
+import phases
 import reference
 import yaml
 
@@ -207,6 +208,7 @@ MAKERS: tuple[Callable[[], dict[Path, str]], ...] = (
     dashboards.files,
     alerts.files,
     house.files,
+    phases.files,
 )
 
 
