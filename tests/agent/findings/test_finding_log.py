@@ -48,7 +48,7 @@ def test_the_log_line_of_a_cleared_finding_names_how_it_was_cleared(root_logger,
     line = capsys.readouterr().err
     assert "INFO" in line
     assert "`n1`" in line
-    assert "dmesg FAIL: off the bus" in line
+    assert f"dmesg FAIL: {FINDING.message}" in line
     assert line.endswith("how=request\n")
 
 
