@@ -177,7 +177,7 @@ async def test_work_that_comes_ends_the_run_and_leaves_the_last_result(bench: Be
     assert bench.agent.checks["pciebw"].tallies["gave_way"] == 1
 
 
-async def test_when_the_agent_stops_whoever_waits_is_told(bench: Bench):
+async def test_callers_that_wait_get_an_answer_when_the_agent_stops(bench: Bench):
     bench.heavy.gate.clear()
     asking = asyncio.create_task(bench.ask("pciebw"))
     await bench.heavy.begun.wait()
@@ -187,7 +187,7 @@ async def test_when_the_agent_stops_whoever_waits_is_told(bench: Bench):
     assert bench.heavy.cancelled == 1
 
 
-async def test_the_last_result_is_told_without_a_run(bench: Bench):
+async def test_the_last_result_is_returned_without_a_run(bench: Bench):
     assert bench.agent.last_outcome(bench.agent.checks["temp"]).result.reason == "NotRun"
     await bench.ask("temp")
     bench.now += 5
@@ -287,9 +287,9 @@ async def test_a_boot_is_named_only_after_its_light_checks_have_run(bench: Bench
     bench.now += 11
     status = bench.agent.desired()
     assert status is not None
-    assert status.boot_id == "", "a pass that takes too long is told of, without the boot"
+    assert status.boot_id == "", "a pass that takes too long is published without the boot"
     bench.light.gate.set()
-    await bench.until(lambda: (told := bench.agent.desired()) is not None and told.boot_id == "boot")
+    await bench.until(lambda: (published := bench.agent.desired()) is not None and published.boot_id == "boot")
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
 

@@ -49,9 +49,9 @@ class Machine:
         names = {"/tmp/widget.log": str(self.widget)} | given
         typist = CommandRunner(commands_of_test(__file__), names, self.node.environment | given, folder or self.folder)
         inside = self.node.inside("etc", "root/sys")
-        said = typist.type(line, within=inside, judge=lambda done: code in (None, done.returncode))
+        printed = typist.type(line, within=inside, judge=lambda done: code in (None, done.returncode))
         self.left &= typist.left
-        return said
+        return printed
 
 
 @pytest.fixture(scope="module")
@@ -65,18 +65,18 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
         yield Machine(node)
 
 
-def verdicts(said: str) -> dict[str, str]:
+def verdicts(printed: str) -> dict[str, str]:
     """Of each check, from the table."""
-    return dict(re.findall(r"^(\w+) +(PASS|SKIP|WARN|FAIL|UNKNOWN)\b", said, re.MULTILINE))
+    return dict(re.findall(r"^(\w+) +(PASS|SKIP|WARN|FAIL|UNKNOWN)\b", printed, re.MULTILINE))
 
 
 def test_all_light_checks_at_once_and_what_is_missing_is_named(machine: Machine) -> None:
     """Nobody has installed here what asks the GPUs that /sys shows."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    said = machine.type("muster check", PATH=path, LD_LIBRARY_PATH="")
-    assert set(verdicts(said)) == LIGHT
+    printed = machine.type("muster check", PATH=path, LD_LIBRARY_PATH="")
+    assert set(verdicts(printed)) == LIGHT
     for name in ("gpuconfig", "gpucount", "gpuecc", "gpufabric", "gpupower", "gputemp", "nvlink", "remapped"):
-        assert re.search(rf"^{name} +UNKNOWN  ToolMissing: .*nvidia-smi", said, re.M), said
+        assert re.search(rf"^{name} +UNKNOWN  ToolMissing: .*nvidia-smi", printed, re.M), printed
 
 
 @pytest.mark.alone
@@ -98,30 +98,30 @@ def test_what_a_tool_printed_elsewhere_is_judged(machine: Machine) -> None:
     assert verdicts(machine.type("muster check --sample diag.json", 2)) == {"dcgm": "FAIL"}
 
 
-@pytest.mark.parametrize(("name", "file", "code", "told"), SAMPLES)
+@pytest.mark.parametrize(("name", "file", "code", "expected"), SAMPLES)
 def test_a_sample_is_judged_by_the_check_that_is_named(
-    machine: Machine, name: str, file: str, code: int, told: str
+    machine: Machine, name: str, file: str, code: int, expected: str
 ) -> None:
-    said = machine.type("muster check NAME --sample FILE", code, NAME=name, FILE=str(CHECKS / file))
-    assert list(verdicts(said)) == [name]
-    assert told in said
+    printed = machine.type("muster check NAME --sample FILE", code, NAME=name, FILE=str(CHECKS / file))
+    assert list(verdicts(printed)) == [name]
+    assert expected in printed
 
 
 def test_a_packed_sys_is_judged_by_the_check_that_is_named(machine: Machine) -> None:
     packed = machine.folder / "infiniband.tar.xz"
     packed.write_bytes(pack(machine.folder / "root/sys/class/infiniband"))
-    said = machine.type("muster check NAME --sample FILE", 0, NAME="ib", FILE=str(packed))
-    assert list(verdicts(said)) == ["ib"]
-    assert "rate 400 Gb/s (limit 400)" in said
+    printed = machine.type("muster check NAME --sample FILE", 0, NAME="ib", FILE=str(packed))
+    assert list(verdicts(printed)) == ["ib"]
+    assert "rate 400 Gb/s (limit 400)" in printed
 
 
-def test_a_folder_of_plug_ins_says_what_it_has_become(machine: Machine) -> None:
-    said = machine.type("muster checks --plugins /etc/muster/plugins", 0)
-    assert "uptimemonitor  (light, every 30 s)\n" in said
-    said = machine.type("muster check --plugins /etc/muster/plugins")
-    assert set(verdicts(said)) == LIGHT | {"uptimemonitor"}
-    said = machine.type("muster check --plugins /etc/muster/plugins uptimemonitor", 0)
-    assert re.fullmatch(r"uptimemonitor  PASS\n +PASS     host \S.*\n", said)
+def test_a_folder_of_plug_ins_becomes_checks(machine: Machine) -> None:
+    printed = machine.type("muster checks --plugins /etc/muster/plugins", 0)
+    assert "uptimemonitor  (light, every 30 s)\n" in printed
+    printed = machine.type("muster check --plugins /etc/muster/plugins")
+    assert set(verdicts(printed)) == LIGHT | {"uptimemonitor"}
+    printed = machine.type("muster check --plugins /etc/muster/plugins uptimemonitor", 0)
+    assert re.fullmatch(r"uptimemonitor  PASS\n +PASS     host \S.*\n", printed)
 
 
 def test_rules_for_logs_judge_a_saved_log(machine: Machine) -> None:
@@ -142,8 +142,8 @@ def test_a_package_is_found_where_it_is_installed(machine: Machine) -> None:
     offline = {"PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "0", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     builder = {"PYTHONPATH": os.pathsep.join([str(fetch_setuptools(print)), search]), "PIP_TARGET": str(site)}
     machine.type("pip install .", 0, folder=package, **offline, **builder)
-    said = machine.type("muster check loadavg", PYTHONPATH=os.pathsep.join([str(site), search]))
-    assert re.match(r"loadavg  (PASS|WARN)\n +\1     host load5 [\d.]+ \(limit 1000\)\n", said), said
+    printed = machine.type("muster check loadavg", PYTHONPATH=os.pathsep.join([str(site), search]))
+    assert re.match(r"loadavg  (PASS|WARN)\n +\1     host load5 [\d.]+ \(limit 1000\)\n", printed), printed
 
 
 def test_no_line_was_left_out(machine: Machine) -> None:

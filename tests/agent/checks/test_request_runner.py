@@ -44,31 +44,31 @@ async def test_a_request_is_carried_out_and_answered(node: ScriptedNode):
 async def test_the_same_request_seen_again_is_not_run_again_also_when_it_was_edited(node: ScriptedNode):
     async with node.at_work(request("link")) as requests:
         await until(requests.answers)
-        told = requests.answers()
+        published = requests.answers()
         for again in (request("link"), request("heavy", runs="3")):
-            requests.apply_requests([again], told)
+            requests.apply_requests([again], published)
             await settle()
-        assert (node.ran, requests.answers()) == (["link"], told)
+        assert (node.ran, requests.answers()) == (["link"], published)
 
 
 async def test_an_answer_is_kept_over_a_restart(node: ScriptedNode):
     async with node.at_work(request("link")) as requests:
         await until(requests.answers)
-        told, kept = requests.answers(), requests.stored()
+        published, kept = requests.answers(), requests.stored()
     async with node.at_work(request("link"), stored=kept) as requests:
         await settle()
-        assert (node.ran, requests.answers()) == (["link"], told)
+        assert (node.ran, requests.answers()) == (["link"], published)
 
 
-async def test_an_answer_that_was_told_but_not_saved_is_not_given_anew(node: ScriptedNode):
-    told = RequestAnswer(
+async def test_an_answer_that_was_published_but_not_saved_is_not_given_again(node: ScriptedNode):
+    published = RequestAnswer(
         id="r1", verdict="FAIL", runs=3, passes=1, finished=rfc3339(NOON), reason="Slow", message="3 GB/s"
     )
     requests = node.requests([StoredRequest(id="r1", runs=2, passes=1, begun=1)])
-    requests.apply_requests([request("link", runs="3")], [told])
+    requests.apply_requests([request("link", runs="3")], [published])
     task = asyncio.create_task(requests.run())
     await settle()
-    assert (node.ran, requests.answers()) == ([], (told,))
+    assert (node.ran, requests.answers()) == ([], (published,))
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 
@@ -82,7 +82,7 @@ async def test_an_answer_that_was_told_but_not_saved_is_not_given_anew(node: Scr
         RequestAnswer(id="else", verdict="PASS", finished=rfc3339(NOON)),
     ],
 )
-async def test_what_is_told_and_is_no_answer_answers_nothing(node: ScriptedNode, odd: RequestAnswer):
+async def test_a_published_entry_that_is_no_answer_answers_nothing(node: ScriptedNode, odd: RequestAnswer):
     requests = node.requests()
     requests.apply_requests([request("link")], [odd])
     task = asyncio.create_task(requests.run())
@@ -95,13 +95,13 @@ async def test_what_is_told_and_is_no_answer_answers_nothing(node: ScriptedNode,
 async def test_the_answer_to_a_withdrawn_request_is_withdrawn_and_given_again_when_it_was_a_blink(node: ScriptedNode):
     async with node.at_work(request("link")) as requests:
         await until(requests.answers)
-        told = requests.answers()
+        published = requests.answers()
         requests.apply_requests([])
         assert requests.answers() == ()
         node.clock.now += REMEMBERED_S - 1
         requests.apply_requests([request("link")])
         await settle()
-        assert (requests.answers(), node.ran) == (told, ["link"])
+        assert (requests.answers(), node.ran) == (published, ["link"])
 
 
 async def test_an_id_that_was_gone_for_long_is_a_new_request(node: ScriptedNode):
@@ -476,12 +476,12 @@ async def test_whatever_is_killed_when_counts_never_exceed_and_answers_never_cha
     passes = rng.randint(1, runs)
     asked = request("link", runs=str(runs), passes=str(passes))
     saved: tuple[StoredRequest, ...] = ()
-    told: tuple[RequestAnswer, ...] = ()
+    published: tuple[RequestAnswer, ...] = ()
     ever: set[RequestAnswer] = set()
     kills = 0
-    while not (told and rng.random() < 0.3):
+    while not (published and rng.random() < 0.3):
         requests = node.requests(saved)
-        requests.apply_requests([asked], told)
+        requests.apply_requests([asked], published)
         task = asyncio.create_task(requests.run())
         node.finds["link"] = [rng.choice([Verdict.PASS, Verdict.FAIL]) for _ in range(100)]
         begun = len(node.ran)
@@ -490,8 +490,8 @@ async def test_whatever_is_killed_when_counts_never_exceed_and_answers_never_cha
             if rng.random() < 0.5:
                 saved = requests.stored()
             if rng.random() < 0.5:
-                told = requests.answers() or told
-                ever.update(told)
+                published = requests.answers() or published
+                ever.update(published)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         kills += 1

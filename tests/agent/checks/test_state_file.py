@@ -274,7 +274,7 @@ LAZY, SOON, BEHIND = RERUNS_EVERY_S, POSITIONS_EVERY_S, BEHIND_CHANGE_S
         [("save_soon", [SOON]), ("save_lazily", [SOON])],
     ],
 )
-async def test_the_most_urgent_wish_says_when(slow: Bench, steps):
+async def test_the_most_urgent_save_decides_when(slow: Bench, steps):
     slow.counter += 1
     for wish, waits in steps:
         getattr(slow.saver, wish)()
@@ -324,7 +324,7 @@ async def test_what_the_disk_refused_is_saved_again(bench: Bench):
     assert len(bench.disk.saved) == 1
 
 
-async def test_a_full_disk_is_told_once_counted_and_survived(bench: Bench, caplog):
+async def test_a_full_disk_is_logged_once_and_counted_each_time(bench: Bench, caplog):
     bench.disk.full = True
     bench.saver.save_now()
     await bench.until(lambda: bench.errors >= 3)
@@ -357,7 +357,7 @@ async def test_two_saves_never_write_one_file_at_once(bench: Bench):
     assert most == 1
 
 
-async def test_a_disk_that_does_not_answer_is_told_of(bench: Bench, caplog):
+async def test_a_disk_that_does_not_answer_is_logged(bench: Bench, caplog):
     go = threading.Event()
     saver = StateSaver(stored, lambda _: go.wait(60) and None, on_error=bench._error, slow_s=0.01)
     flushing = asyncio.create_task(saver.flush())
@@ -376,7 +376,7 @@ async def test_an_error_of_our_own_while_saving_is_not_swallowed():
         await StateSaver(stored, save).flush()
 
 
-def test_an_agent_whose_disk_hangs_still_ends_when_told_to(tmp_path):
+def test_an_agent_whose_disk_hangs_still_ends_on_a_signal(tmp_path):
     log = tmp_path / "kernel.log"
     log.touch()
     (tmp_path / "state").mkdir()

@@ -170,7 +170,7 @@ async def test_an_agent_that_lost_its_state_numbers_above_what_its_clean_nodehea
         assert status.checks[0].last_occurrence == 6
 
 
-async def test_nothing_is_said_until_the_first_pass_is_through_and_then_with_the_boot():
+async def test_nothing_is_published_before_the_first_pass_is_complete_and_then_with_the_boot():
     log = Log()
     log.held.clear()
     async with started(log=log) as bench:
@@ -185,7 +185,7 @@ async def test_nothing_is_said_until_the_first_pass_is_through_and_then_with_the
         assert (status.verdict, status.boot_id) == ("PASS", "boot")
 
 
-async def test_a_first_pass_that_takes_too_long_is_told_without_the_new_boot():
+async def test_a_first_pass_that_takes_too_long_is_published_without_the_new_boot():
     log = Log()
     log.held.clear()
     async with started(log=log) as bench:
@@ -290,8 +290,8 @@ async def test_ledger_and_position_saved_at_any_moment_belong_together():
             assert again.findings() == {("Xid48", 3, 2)}, raw
 
 
-@pytest.mark.parametrize("told", [1, 4])
-async def test_a_provisional_ledger_gives_way_to_what_the_nodehealth_tells(told):
+@pytest.mark.parametrize("reported", [1, 4])
+async def test_a_provisional_ledger_gives_way_to_the_nodehealth(reported):
     health = {
         "metadata": {"name": "n1"},
         "status": {
@@ -304,7 +304,7 @@ async def test_a_provisional_ledger_gives_way_to_what_the_nodehealth_tells(told)
                         {
                             "component": "gpu/0",
                             "reason": "Xid79",
-                            "occurrence": told,
+                            "occurrence": reported,
                             "how": "request",
                             "at": "1970-01-01T00:00:20.000Z",
                         }
@@ -322,9 +322,9 @@ async def test_a_provisional_ledger_gives_way_to_what_the_nodehealth_tells(told)
         assert bench.findings() == set(), "what had been cleared stays so, though its line was read again"
         log.entries.append(sign(at=50.0))
         await bench.until(bench.findings)
-        assert bench.findings() == {("Xid79", told + 1, 1)}
+        assert bench.findings() == {("Xid79", reported + 1, 1)}
         bench.agent.apply_health(msgspec.convert(health, NodeHealth))
-        assert bench.findings() == {("Xid79", told + 1, 1)}, "only the first sight counts"
+        assert bench.findings() == {("Xid79", reported + 1, 1)}, "only the first sight counts"
 
 
 async def test_callers_of_one_check_share_a_run():
@@ -344,7 +344,7 @@ async def test_callers_of_one_check_share_a_run():
         assert len({id(result) for result in results}) == 1
 
 
-async def test_an_object_without_a_word_of_the_check_changes_nothing():
+async def test_a_nodehealth_without_this_check_changes_nothing():
     async with started() as bench:
         bench.log.entries.append(sign())
         await bench.until(bench.findings)

@@ -42,13 +42,13 @@ def test_a_finding_is_one_line_with_node_and_whole_kernel_line(root_logger, caps
         assert line.endswith("occurrence=3 origin=kernel")
 
 
-def test_the_end_of_a_finding_says_on_whose_word(root_logger, capsys):
+def test_the_log_line_of_a_cleared_finding_names_how_it_was_cleared(root_logger, capsys):
     configure_logging("text")
     finding_log.log_transition("n1", "dmesg", Transition(TransitionKind.CLEARED, FINDING, "", "request"))
     line = capsys.readouterr().err
     assert "INFO" in line
     assert "`n1`" in line
-    assert "dmesg FAIL: off the bus" in line
+    assert f"dmesg FAIL: {FINDING.message}" in line
     assert line.endswith("how=request\n")
 
 

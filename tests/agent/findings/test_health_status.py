@@ -39,7 +39,7 @@ def test_a_status_patch_leaves_nothing_of_the_earlier_status():
         assert msgspec.convert(on_server, NodeHealth).status == status
 
 
-def test_the_numbers_of_a_boot_that_is_over_are_told_even_when_nothing_is_found():
+def test_the_numbers_of_an_earlier_boot_are_published_even_when_nothing_is_found():
     status = compose_status(
         [CheckView(name="dmesg", verdict=Verdict.PASS, last_occurrence=5)], boot_id="b", pod_uid="u", version="1"
     )

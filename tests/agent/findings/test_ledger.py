@@ -25,7 +25,7 @@ def all_clear(component="gpu/0", at=START, how="driver", **rest) -> AllClear:
     return AllClear(component=component, at=at, how=how, **rest)
 
 
-def told(ledger: Ledger, clears: tuple[ClearEntry, ...] = ()) -> NodeHealth:
+def reported(ledger: Ledger, clears: tuple[ClearEntry, ...] = ()) -> NodeHealth:
     """The NodeHealth after ``ledger`` was published."""
     findings, more = ledger.published()
     view = CheckView(
@@ -198,13 +198,13 @@ def test_a_component_that_is_merely_absent_is_not_sound():
 
 
 @pytest.mark.parametrize("whole", ["host", "sel"])
-def test_a_word_on_the_whole_speaks_for_its_parts(whole: str):
+def test_a_pass_of_the_whole_device_clears_its_parts(whole: str):
     ledger = Ledger("ipmi", BOOT)
     ledger.take_run(run(bad("sel/DIMM_A1")))
     assert len(ledger.take_run(run(bad(whole, Verdict.PASS, "Ok"), verdict=Verdict.PASS))) == 1
 
 
-def test_a_run_without_any_finding_says_that_all_is_well():
+def test_a_run_that_passes_without_findings_clears_what_was_open():
     ledger = Ledger("plugin", BOOT)
     ledger.take_run(run(bad("gpu/0")))
     assert len(ledger.take_run(run(verdict=Verdict.PASS))) == 1
@@ -310,14 +310,14 @@ def test_a_lost_state_file_neither_reopens_the_closed_nor_loses_the_open(life, l
     """The log is read again from its beginning; what had been told by ``lost_at`` keeps its number and its end."""
     gap = 10.0  # seconds between lines, well above the tolerance for clocks that were stepped
     steady = Ledger("dmesg", BOOT)
-    health = told(steady)
+    health = reported(steady)
     clears: tuple[ClearEntry, ...] = ()
     for n, event in enumerate(life):
         feed(steady, event, START + n * gap)
         if isinstance(event, ClearEntry):
             clears = (*clears, event)
         if n < lost_at:
-            health = told(steady, clears)
+            health = reported(steady, clears)
     told_open = {(f.component, f.reason): f.occurrence for c in health.status.checks for f in c.findings}
     told_numbers = [o.occurrence for c in health.status.checks for o in c.cleared] + list(told_open.values())
 
@@ -345,7 +345,7 @@ def test_a_lost_state_file_neither_reopens_the_closed_nor_loses_the_open(life, l
 def test_a_seed_from_another_boot_keeps_only_the_numbers():
     old = Ledger("dmesg", "former-boot")
     old.take([sign(), all_clear(), sign(at=START + 5)])
-    ledger = seed_ledger("dmesg", BOOT, told(old, (ClearEntry(check="dmesg", component="*", occurrence=7),)))
+    ledger = seed_ledger("dmesg", BOOT, reported(old, (ClearEntry(check="dmesg", component="*", occurrence=7),)))
     assert ledger.open_findings() == []
     assert not ledger.replaying
     ledger.take([sign(at=START + 1)])
@@ -355,7 +355,7 @@ def test_a_seed_from_another_boot_keeps_only_the_numbers():
 def test_a_seed_leaves_out_what_people_edited_into_nonsense():
     ledger = Ledger("dmesg", BOOT)
     ledger.take([sign()])
-    health = told(ledger)
+    health = reported(ledger)
     raw = msgspec.json.encode(health).replace(b'"FAIL"', b'"BROKEN"')
     assert seed_ledger("dmesg", BOOT, msgspec.json.decode(raw, type=NodeHealth)).open_findings() == []
 
@@ -393,6 +393,6 @@ def test_more_ends_than_are_listed_are_still_not_taken_for_news():
     for n in range(CLEARED_LIMIT + 5):
         life += [sign(f"gpu/{n}", at=START + 20 * n), all_clear(f"gpu/{n}", at=START + 20 * n + 10)]
     ledger.take(life)
-    again = seed_ledger("dmesg", BOOT, told(ledger))
+    again = seed_ledger("dmesg", BOOT, reported(ledger))
     assert again.take(life) == []
     assert [t.step for t in again.take([sign("gpu/0", at=START + 10_000)])] == [TransitionKind.OPENED]

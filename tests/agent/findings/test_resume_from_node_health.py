@@ -30,9 +30,9 @@ def telling(verdict: str, after_s: float = 60.0, **more: Any) -> nodehealth.Repo
 
 
 class Bench:
-    """One check that finds ``found``. saved: what the state file has; told: what the NodeHealth has, a minute later."""
+    """One check that finds ``found``. saved: what the state file has; reported: in the NodeHealth, a minute later."""
 
-    def __init__(self, saved: Verdict, findings: tuple[Finding, ...], told: nodehealth.ReportedCheck) -> None:
+    def __init__(self, saved: Verdict, findings: tuple[Finding, ...], reported: nodehealth.ReportedCheck) -> None:
         async def probe(_node: NodeView, _parameters: Parameters) -> Sequence[Finding]:
             return self.found
 
@@ -61,7 +61,8 @@ class Bench:
         )
         self.running = SnapshotCheck(check, Parameters(), local, stored, self.reporter)
         self.health = nodehealth.NodeHealth(
-            metadata=nodehealth.Metadata(name="n1"), status=nodehealth.NodeHealthStatus(checks=(told,), boot_id="boot")
+            metadata=nodehealth.Metadata(name="n1"),
+            status=nodehealth.NodeHealthStatus(checks=(reported,), boot_id="boot"),
         )
 
     async def runs(self, *found: Finding) -> None:
@@ -94,7 +95,7 @@ async def test_a_fault_that_was_over_and_is_back_is_a_firing_of_its_own(order: s
     assert bench.reporter.changes
 
 
-async def test_a_fault_that_was_told_and_is_mended_is_over_by_the_run_of_this_process():
+async def test_a_published_fault_that_is_mended_is_cleared_by_the_first_run():
     again = msgspec.structs.replace(TOLD_SLOW, occurrence=2)
     bench = Bench(Verdict.PASS, (), telling("FAIL", findings=(again,), last_occurrence=2))
     await bench.runs()
@@ -104,7 +105,7 @@ async def test_a_fault_that_was_told_and_is_mended_is_over_by_the_run_of_this_pr
     assert bench.verdicts == [(0, "PASS"), (60, "FAIL"), (120, "PASS")]
 
 
-async def test_a_fault_that_was_told_as_worse_stays_as_bad():
+async def test_a_fault_that_was_published_as_worse_stays_as_bad():
     mild = Finding(component="gpu/0", reason="Slow", verdict=Verdict.WARN, message="", occurrence=1)
     bench = Bench(Verdict.WARN, (mild,), telling("FAIL", findings=(TOLD_SLOW,)))
     bench.sees()
@@ -112,15 +113,15 @@ async def test_a_fault_that_was_told_as_worse_stays_as_bad():
     assert bench.verdicts == [(0, "WARN"), (60, "FAIL")]
 
 
-@pytest.mark.parametrize(("saved", "told"), [("PASS", "UNKNOWN"), ("UNKNOWN", "PASS")])
-async def test_blindness_that_came_or_went_is_a_change_once(saved: str, told: str):
-    bench = Bench(Verdict(saved), (), telling(told, reason="Timeout" if told == "UNKNOWN" else ""))
+@pytest.mark.parametrize(("saved", "reported"), [("PASS", "UNKNOWN"), ("UNKNOWN", "PASS")])
+async def test_blindness_that_came_or_went_is_a_change_once(saved: str, reported: str):
+    bench = Bench(Verdict(saved), (), telling(reported, reason="Timeout" if reported == "UNKNOWN" else ""))
     bench.sees()
-    assert bench.verdicts == [(0, saved), (60, told)]
+    assert bench.verdicts == [(0, saved), (60, reported)]
     assert bench.reporter.changes, "to be saved"
 
 
-async def test_what_was_saved_and_not_told_is_not_taken_back():
+async def test_what_was_saved_and_not_published_is_not_taken_back():
     bench = Bench(Verdict.FAIL, (SLOW,), telling("PASS", -60.0, last_occurrence=0))
     bench.sees()
     assert bench.open == [(Verdict.FAIL, 1)]

@@ -11,7 +11,7 @@ from muster_agent.findings.verdict_history import CHANGES_LIMIT, VerdictChange, 
 from muster_checks.base.vocabulary import Verdict
 
 
-def told(changes: VerdictHistory) -> list[tuple[float, str, str]]:
+def reported(changes: VerdictHistory) -> list[tuple[float, str, str]]:
     return [(change.at, change.old, change.to) for change in changes.entries]
 
 
@@ -19,7 +19,7 @@ def test_the_first_verdict_begins_the_history():
     changes = VerdictHistory()
     assert changes.record(1.0, None, Verdict.PASS)
     assert changes.record(2.0, Verdict.PASS, Verdict.FAIL, "Slow", "3 GB/s")
-    assert told(changes) == [(1.0, "", "PASS"), (2.0, "PASS", "FAIL")]
+    assert reported(changes) == [(1.0, "", "PASS"), (2.0, "PASS", "FAIL")]
     assert (changes.entries[1].reason, changes.entries[1].message) == ("Slow", "3 GB/s")
 
 
@@ -28,7 +28,7 @@ def test_the_same_verdict_again_is_no_change():
     changes.record(1.0, None, Verdict.FAIL, "Slow")
     assert not changes.record(2.0, Verdict.FAIL, Verdict.FAIL, "Slower")
     assert not changes.record(3.0, None, Verdict.FAIL, "Slow")
-    assert told(changes) == [(1.0, "", "FAIL")]
+    assert reported(changes) == [(1.0, "", "FAIL")]
 
 
 def test_an_agent_that_has_just_started_has_changed_nothing():
@@ -36,13 +36,13 @@ def test_an_agent_that_has_just_started_has_changed_nothing():
     assert not changes.record(2.0, Verdict.PASS, Verdict.UNKNOWN, "Starting", "reading")
     assert not changes.record(3.0, Verdict.UNKNOWN, Verdict.PASS)
     assert changes.record(4.0, Verdict.PASS, Verdict.UNKNOWN, "Timeout")
-    assert told(changes) == [(1.0, "", "PASS"), (4.0, "PASS", "UNKNOWN")]
+    assert reported(changes) == [(1.0, "", "PASS"), (4.0, "PASS", "UNKNOWN")]
 
 
 def test_a_history_that_was_lost_begins_with_what_the_caller_knows():
     changes = VerdictHistory()
     changes.record(5.0, Verdict.FAIL, Verdict.PASS)
-    assert told(changes) == [(5.0, "FAIL", "PASS")]
+    assert reported(changes) == [(5.0, "FAIL", "PASS")]
 
 
 def test_what_is_kept_is_bounded():
@@ -55,7 +55,7 @@ def test_what_is_kept_is_bounded():
     assert len(VerdictHistory(changes.entries * 5).entries) == CHANGES_LIMIT
 
 
-def test_in_json_it_says_from_and_to():
+def test_in_json_a_change_has_from_and_to():
     assert msgspec.json.encode(VerdictChange(at=1.5, old="PASS", to="FAIL", reason="Slow")) == (
         b'{"at":1.5,"from":"PASS","to":"FAIL","reason":"Slow"}'
     )
@@ -84,7 +84,7 @@ PASS, FAIL, UNKNOWN = Verdict.PASS, Verdict.FAIL, Verdict.UNKNOWN
 
 
 @pytest.mark.parametrize(
-    ("kept", "told", "known"),
+    ("kept", "reported", "known"),
     [
         ([], (5.0, FAIL), [(5.0, "", "FAIL")]),
         ([(1.0, PASS)], (5.0, FAIL), [(1.0, "", "PASS"), (5.0, "PASS", "FAIL")]),
@@ -106,14 +106,14 @@ PASS, FAIL, UNKNOWN = Verdict.PASS, Verdict.FAIL, Verdict.UNKNOWN
         ([(5.0, PASS), (9.0, FAIL)], (1.0, UNKNOWN), [(5.0, "", "PASS"), (9.0, "PASS", "FAIL")]),
     ],
 )
-def test_what_was_told_is_put_in_its_place_once(kept, told, known):
+def test_a_reported_change_is_put_in_its_place_once(kept, reported, known):
     changes = VerdictHistory()
     for at, verdict in kept:
         changes.record(at, None, verdict)
     before = changes.entries
-    assert changes.insert_reported(*told) == (changes.entries != before)
+    assert changes.insert_reported(*reported) == (changes.entries != before)
     assert [(change.at, change.old, change.to) for change in changes.entries] == known
-    assert not changes.insert_reported(*told), "twice is once"
+    assert not changes.insert_reported(*reported), "twice is once"
     assert [(change.at, change.old, change.to) for change in changes.entries] == known
 
 

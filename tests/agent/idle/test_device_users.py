@@ -137,7 +137,7 @@ def test_a_circle_of_parents_ends(node: Node) -> None:
 
 
 @pytest.mark.parametrize("stat", ["", "garbage", "5000 (x", "5000 (x) S", "5000 (x) S minus", "\x00\xff"])
-def test_a_process_that_cannot_be_told_of_is_still_seen(node: Node, stat: str) -> None:
+def test_a_process_without_a_readable_stat_is_still_seen(node: Node, stat: str) -> None:
     node.process(5000, "x", "/dev/nvidia0")
     (node.root / "proc/5000/stat").write_text(stat, encoding="latin-1")
     assert node.users() == [DeviceUser(5000, "?", "/dev/nvidia0")]
@@ -150,7 +150,7 @@ def test_a_process_that_has_just_ended_is_none(node: Node) -> None:
     assert (sight.users, sight.unreadable) == ((), 0)
 
 
-def test_a_machine_is_told_from_a_container(tmp_path: Path) -> None:
+def test_a_machine_differs_from_a_container(tmp_path: Path) -> None:
     node = Node(tmp_path)
     assert not scan_device_users(node.view, limit_s=60).hidden
     (tmp_path / "proc/2/stat").write_text("2 (sleep) S 1 2 2 0 -1 0")

@@ -181,9 +181,9 @@ async def test_a_kubelet_that_does_not_answer_leaves_the_node_in_use(world: Worl
 
     kubelet.answer = hang
     for look in (world.agent(answer_s=0.2).find_work, world.idleness.find_foreign_work):
-        told = await look()
-        assert told.startswith(UNKNOWN)
-        assert "0.2 s" in told
+        reason = await look()
+        assert reason.startswith(UNKNOWN)
+        assert "0.2 s" in reason
     go_on.set()
 
 
@@ -195,12 +195,12 @@ async def test_a_process_that_is_seen_outranks_a_kubelet_that_does_not_tell(worl
 
 async def test_who_sees_only_a_container_and_no_kubelet_cannot_tell(world: World) -> None:
     (world.view.root / "proc/2/stat").unlink()
-    told = await world.idleness.find_work()
-    assert told.startswith(UNKNOWN)
-    assert "hostPID" in told
+    reason = await world.idleness.find_work()
+    assert reason.startswith(UNKNOWN)
+    assert "hostPID" in reason
 
 
-async def test_the_kubelet_s_word_does_for_who_sees_only_a_container(world: World, kubelet: Kubelet) -> None:
+async def test_the_kubelet_is_enough_for_an_agent_that_sees_only_its_container(world: World, kubelet: Kubelet) -> None:
     (world.view.root / "proc/2/stat").unlink()
     assert await world.idleness.find_work() == ""
 
@@ -287,7 +287,7 @@ async def test_somebody_else_s_diagnostics_refuse_a_test_and_leave_the_node_idle
 # --- as time goes by
 
 
-async def test_a_job_that_comes_and_goes_is_told(world: World, kubelet: Kubelet) -> None:
+async def test_a_job_that_comes_and_goes_is_reported(world: World, kubelet: Kubelet) -> None:
     async with world.running():
         assert world.changes == [True]
         kubelet.answer = GPU
@@ -308,13 +308,13 @@ async def test_looking_again_changes_nothing(world: World, kubelet: Kubelet) -> 
         assert world.idleness.idle_since == BEGUN
 
 
-async def test_by_the_way_no_tool_is_started(world: World, kubelet: Kubelet) -> None:
+async def test_no_tool_is_started_without_a_heavy_check(world: World, kubelet: Kubelet) -> None:
     async with world.running():
         await world.passes(10)
     assert world.tools.asked == []
 
 
-async def test_a_process_is_told_by_the_way(world: World, kubelet: Kubelet) -> None:
+async def test_a_process_is_reported_without_a_heavy_check(world: World, kubelet: Kubelet) -> None:
     async with world.running():
         folder = world.node.process(5000, "python3", "/dev/nvidia0")
         await world.passes(1000)
@@ -338,7 +338,9 @@ async def test_a_kubelet_that_is_started_anew_changes_nothing(world: World, firs
 @pytest.mark.parametrize(
     ("away_s", "since"), [(FORGOTTEN_S / 2, BEGUN), (FORGOTTEN_S * 2, BEGUN + 2 * FORGOTTEN_S + 10)]
 )
-async def test_a_kubelet_that_stays_away_is_told(world: World, first: ExitStack, away_s: float, since: float) -> None:
+async def test_a_kubelet_that_stays_away_is_reported(
+    world: World, first: ExitStack, away_s: float, since: float
+) -> None:
     async with world.running():
         first.close()
         await world.passes(away_s)
@@ -375,7 +377,7 @@ async def test_memory_that_a_look_found_in_use_is_asked_after_now_and_then(world
         assert world.changes == [True, False, True]
 
 
-async def test_a_look_asks_the_driver_again_whatever_it_said(world: World, kubelet: Kubelet) -> None:
+async def test_each_look_asks_the_driver_again(world: World, kubelet: Kubelet) -> None:
     world.tools._answers["nvml"] = [reading(70_000.0)]
     assert await world.idleness.find_work()
     world.tools._answers["nvml"] = [reading(4.0)]
@@ -409,7 +411,7 @@ async def test_an_idle_node_stays_idle_over_a_restart(world: World, kubelet: Kub
     assert world.changes == []
 
 
-async def test_a_job_that_began_during_a_restart_is_told(world: World, kubelet: Kubelet) -> None:
+async def test_a_job_that_began_during_a_restart_is_reported(world: World, kubelet: Kubelet) -> None:
     kubelet.answer = GPU
     await world.agent(since=BEGUN - 5000).find_work()
     assert world.changes == [False]

@@ -44,7 +44,7 @@ async def asking(path: Path, answer_s: float = PATIENT_S) -> AsyncIterator[PodRe
         await asyncio.sleep(0)
 
 
-async def untold(resources: PodResources) -> str:
+async def why_unknown(resources: PodResources) -> str:
     with pytest.raises(HoldersUnknown) as caught:
         await resources.holders()
     assert str(resources.path) in str(caught.value)
@@ -100,14 +100,14 @@ async def test_a_socket_that_has_gone_is_no_absent_kubelet(path: Path) -> None:
     async with asking(path) as resources:
         with Kubelet().listens(path):
             assert await resources.holders() == []
-        assert await untold(resources)
+        assert await why_unknown(resources)
 
 
-async def test_a_socket_that_nobody_listens_on_tells_nothing(path: Path) -> None:
+async def test_a_socket_that_nobody_listens_on_leaves_holders_unknown(path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as left_behind:
         left_behind.bind(str(path))
     async with asking(path) as resources:
-        assert await untold(resources)
+        assert await why_unknown(resources)
 
 
 async def test_an_answer_of_a_megabyte_is_read(path: Path, kubelet: Kubelet) -> None:
@@ -122,7 +122,7 @@ async def test_an_answer_of_a_megabyte_is_read(path: Path, kubelet: Kubelet) -> 
 async def test_an_answer_without_end_is_given_up(path: Path, kubelet: Kubelet) -> None:
     kubelet.answer = field(9, bytes(LIMIT_BYTES))
     async with asking(path) as resources:
-        assert "4 MiB" in await untold(resources)
+        assert "4 MiB" in await why_unknown(resources)
         kubelet.answer = GPU
         assert await resources.holders()  # over the same connection
 
@@ -147,17 +147,17 @@ async def test_a_kubelet_that_has_too_much_to_do_is_asked_again(path: Path, kube
     assert len(kubelet.asked) == 3
 
 
-async def test_a_kubelet_s_error_is_told_in_its_own_words(path: Path, kubelet: Kubelet) -> None:
+async def test_a_kubelet_s_error_is_quoted(path: Path, kubelet: Kubelet) -> None:
     kubelet.answer = lambda context: context.abort(grpc.StatusCode.INTERNAL, "böse\n\x1b[31m%")
     async with asking(path) as resources:
-        told = await untold(resources)
-    assert "13: böse??[31m%" in told
+        reason = await why_unknown(resources)
+    assert "13: böse??[31m%" in reason
 
 
-async def test_a_garbled_answer_tells_nothing(path: Path, kubelet: Kubelet) -> None:
+async def test_a_garbled_answer_leaves_holders_unknown(path: Path, kubelet: Kubelet) -> None:
     kubelet.answer = GPU[:-3]
     async with asking(path) as resources:
-        assert await untold(resources)
+        assert await why_unknown(resources)
 
 
 async def test_a_kubelet_that_hangs_is_not_waited_for_and_then_asked_again(path: Path, kubelet: Kubelet) -> None:
@@ -171,7 +171,7 @@ async def test_a_kubelet_that_hangs_is_not_waited_for_and_then_asked_again(path:
     async with asking(path, answer_s=0.2) as resources:
         resources.open_now()
         path.unlink()
-        assert "0.2 s" in await untold(resources)
+        assert "0.2 s" in await why_unknown(resources)
         go_on.set()
         kubelet.answer = GPU
         resources._answer_s = PATIENT_S
@@ -203,15 +203,15 @@ async def answering(path: Path, serve: Serve) -> AsyncIterator[list[int]]:
         await server.wait_closed()
 
 
-async def test_what_is_no_grpc_tells_nothing(path: Path) -> None:
+async def test_what_is_no_grpc_leaves_holders_unknown(path: Path) -> None:
     async def talk_http_1(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1000)
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\nwhat do you want?\r\n")
         await writer.drain()
 
     async with answering(path, talk_http_1) as had, asking(path) as resources:
-        assert await untold(resources)
-        assert await untold(resources)
+        assert await why_unknown(resources)
+        assert await why_unknown(resources)
         assert len(had) == 2
 
 
@@ -220,7 +220,7 @@ async def test_a_server_that_hangs_up_is_tried_once_a_look(path: Path) -> None:
         await reader.read(1)
 
     async with answering(path, hang_up) as had, asking(path) as resources:
-        assert await untold(resources)
+        assert await why_unknown(resources)
         assert len(had) == 1
 
 
@@ -233,7 +233,7 @@ async def test_an_answer_that_stops_in_the_middle_is_not_waited_for(path: Path) 
         await gone.wait()
 
     async with answering(path, begin), asking(path, answer_s=0.2) as resources:
-        assert "0.2 s" in await untold(resources)
+        assert "0.2 s" in await why_unknown(resources)
         gone.set()
 
 
@@ -246,7 +246,7 @@ async def test_a_server_that_chatters_on_is_not_waited_for(path: Path) -> None:
             await asyncio.sleep(0.01)
 
     async with answering(path, chatter), asking(path, answer_s=0.3) as resources:
-        assert "0.3 s" in await untold(resources)
+        assert "0.3 s" in await why_unknown(resources)
 
 
 async def test_a_caller_who_goes_away_leaves_the_connection_whole(path: Path, kubelet: Kubelet) -> None:
@@ -275,8 +275,8 @@ async def main():
     for _ in range(2):
         try:
             print("holders", await resources.holders(), resources.lost, flush=True)
-        except HoldersUnknown as untold:
-            print("untold", untold, resources.lost, flush=True)
+        except HoldersUnknown as error:
+            print("unknown", error, resources.lost, flush=True)
         sys.stdin.readline()
     resources.close()
 asyncio.run(main())
@@ -290,7 +290,7 @@ async def ask_without_rights(path: Path, when: str) -> asyncio.subprocess.Proces
     )
 
 
-async def said(process: asyncio.subprocess.Process) -> str:
+async def printed_line(process: asyncio.subprocess.Process) -> str:
     assert process.stdin is not None
     assert process.stdout is not None
     line = await process.stdout.readline()
@@ -307,9 +307,9 @@ async def test_what_was_opened_before_the_rights_went_serves_on_until_the_kubele
         assert (await process.stdout.readline()).decode() == "holders [] False\n"
     with Kubelet().listens(path):
         process.stdin.write(b"\n")
-        second = await said(process)
+        second = await printed_line(process)
         await process.communicate()
-    assert second.startswith("untold")
+    assert second.startswith("unknown")
     assert second.endswith("True\n")
 
 
@@ -317,9 +317,9 @@ async def test_what_was_opened_before_the_rights_went_serves_on_until_the_kubele
 async def test_an_agent_that_never_had_the_right_is_not_to_be_restarted(path: Path) -> None:
     with Kubelet().listens(path):
         process = await ask_without_rights(path, "late")
-        first = await said(process)
+        first = await printed_line(process)
         await process.communicate(b"\n")
-    assert first.startswith("untold")
+    assert first.startswith("unknown")
     assert first.endswith("False\n")
 
 

@@ -87,7 +87,7 @@ async def test_memory_that_a_process_has_left_a_moment_ago_is_no_work(tmp_path: 
     assert tools.asked == ["nvml", "nvml"]
 
 
-async def test_a_driver_that_does_not_answer_says_nothing(tmp_path: Path) -> None:
+async def test_a_driver_that_does_not_answer_reports_no_work(tmp_path: Path) -> None:
     assert await query_vendor_tools(node(tmp_path, Tools(nvml=[b"Segmentation"])), environment={}, sleep=no_wait) == ""
 
 
@@ -103,7 +103,7 @@ async def test_an_application_on_ipus_is_work(tmp_path: Path) -> None:
     assert "train (PID 40172)" in busy
 
 
-async def test_an_ipu_host_without_gc_monitor_says_nothing(tmp_path: Path) -> None:
+async def test_an_ipu_host_without_gc_monitor_reports_no_work(tmp_path: Path) -> None:
     assert await query_vendor_tools(NodeView(tmp_path, commands=Tools()), environment=IPUS, sleep=no_wait) == ""
 
 

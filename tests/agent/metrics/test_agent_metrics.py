@@ -178,7 +178,7 @@ def test_names_without_end_and_names_that_are_no_text_cost_no_scrape(check: str)
     assert max(len(value) for _, labels in series for _, value in labels) == 128
 
 
-def test_a_run_is_told_with_its_age_its_duration_and_its_period():
+def test_a_run_has_an_age_a_duration_and_a_period():
     done = reading("link", Verdict.PASS, ran_at=NOW - 90, duration_s=1.5, period_s=60.0)
     series = scrape(done)
     assert of(series, "muster_agent_check_age_seconds", check="link") == 90
@@ -190,7 +190,7 @@ def test_a_clock_that_was_set_back_makes_no_age_below_zero():
     assert of(scrape(reading("link", ran_at=NOW + 5)), "muster_agent_check_age_seconds", check="link") == 0
 
 
-def test_a_check_that_has_not_run_tells_how_long_it_has_waited_and_nothing_of_the_node():
+def test_a_check_that_has_not_run_has_only_its_waiting_time():
     waiting = reading("dcgm", Verdict.UNKNOWN, known=False, period_s=3600.0, due_since=NOW - 7200)
     series = scrape(waiting)
     assert of(series, "muster_agent_check_due_seconds", check="dcgm") == 7200
@@ -210,7 +210,7 @@ def test_what_became_of_runs_is_counted():
 
 
 @pytest.mark.parametrize("busy", [False, True])
-def test_idleness_is_told(busy: bool):
+def test_idleness_is_a_metric(busy: bool):
     assert of(scrape(busy=busy), "muster_agent_idle") == (0 if busy else 1)
 
 
@@ -306,11 +306,11 @@ def test_the_page_names_the_labels_of_each_family():
     metrics.record_detection("dmesg", 0.1)
     metrics.record_publish_failure("Conflict")
     metrics.record_stream_failure("dmesg")
-    said = dict(re.findall(r"^\| `([a-z_]+)` \| \w+ \|([\w, ]*)\|", page(), re.MULTILINE))
+    documented = dict(re.findall(r"^\| `([a-z_]+)` \| \w+ \|([\w, ]*)\|", page(), re.MULTILINE))
     for family in metrics.registry.collect():
         name = family.name + ("_total" if family.type == "counter" else "")
         labels = {label for sample in family.samples for label in sample.labels} - {"le"}
-        assert labels == {label.strip() for label in said[name].split(",") if label.strip()}, name
+        assert labels == {label.strip() for label in documented[name].split(",") if label.strip()}, name
 
 
 @pytest.mark.parametrize(

@@ -289,7 +289,7 @@ def test_run_as_root_is_no_drop_of_rights(place: Path, run_as: str):
     assert (code, line.startswith(f"run_as: {run_as!r}: ")) == (64, True), line
 
 
-def test_a_root_that_may_not_drop_everything_is_told_what_it_lacks(place: Path):
+def test_a_root_that_may_not_drop_everything_reads_what_it_lacks(place: Path):
     code, line = Place(place, run_as="65534").refused("setpriv", "--bounding-set=-setpcap")
     assert code == 64
     assert line.startswith("run_as: '65534': ")

@@ -169,7 +169,7 @@ async def test_times_alone_are_never_written_while_all_is_well(bench: Bench):
     assert bench.writes == 1
 
 
-async def test_nothing_is_said_before_there_is_something_to_say():
+async def test_nothing_is_written_before_there_is_a_verdict():
     bench = Bench()
     bench.silent = True
     bench.see()
@@ -335,7 +335,7 @@ async def test_a_holder_answers_a_claim_at_once_however_often(bench: Bench):
         assert bench.server.raw["agent"]["podUID"] == "pod-1"
 
 
-async def test_a_clean_stop_gives_the_node_back_and_says_what_was_unsaid(bench: Bench):
+async def test_a_clean_stop_releases_the_node_and_writes_what_was_pending(bench: Bench):
     bench.fail()
     await bench.publisher.release()
     assert "podUID" not in bench.server.raw["agent"]
