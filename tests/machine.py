@@ -51,7 +51,7 @@ PROGRAMS = (
     _program("ping", "iputils-ping", "test", "the check ping"),
     _program("unshare", "util-linux", "test", "nodes in namespaces"),
 )
-_PACKAGES = {program.file: program.package for program in PROGRAMS}
+PACKAGES = {program.file: program.package for program in PROGRAMS}
 
 
 def is_there(file: str) -> bool:
@@ -64,7 +64,7 @@ def _lack(want: str) -> str:
         return "" if os.geteuid() == 0 else want
     if want == "/dev/kmsg":
         return "" if os.access(want, os.R_OK | os.W_OK) else want
-    return "" if is_there(want) else f"{want} (Debian's {_PACKAGES[want]})"
+    return "" if is_there(want) else f"{want} (Debian's {PACKAGES[want]})"
 
 
 def find_lack(*wants: str) -> str:

@@ -11,6 +11,7 @@ import httpx2
 import msgspec
 import pytest
 import uvicorn
+from tests.machine import needs
 from tests.processes import processes_with
 
 from muster_agent.checks.local_node import LocalNode
@@ -133,6 +134,7 @@ async def node() -> AsyncIterator[Node]:
     await made.until_none_is_left()
 
 
+@needs("iperf3")
 async def test_a_server_listens_while_its_connection_is_open_and_serves_more_than_one_test(node: Node):
     async with node.servers() as lines:
         (listening,) = (await lines.next()).servers
@@ -154,12 +156,14 @@ async def test_a_server_listens_while_its_connection_is_open_and_serves_more_tha
     await until(lambda: not node.agent.queue.running_heavy)
 
 
+@needs("iperf3")
 async def test_each_server_has_a_port_of_its_own(node: Node):
     async with node.servers(HERE, HERE, HERE) as lines:
         listening = (await lines.next()).servers
     assert len({each.port for each in listening}) == 3
 
 
+@needs("iperf3")
 async def test_servers_end_with_their_time(node: Node):
     async with node.servers(seconds=2.0) as lines:  # the start of iperf3 is part of it
         assert (await lines.next()).servers
@@ -167,6 +171,7 @@ async def test_servers_end_with_their_time(node: Node):
     await node.until_none_is_left()
 
 
+@needs("iperf3")
 async def test_servers_give_way_to_work_that_comes(node: Node):
     async with node.servers() as lines:
         assert (await lines.next()).servers
@@ -175,6 +180,7 @@ async def test_servers_give_way_to_work_that_comes(node: Node):
         assert not node.left()
 
 
+@needs("iperf3")
 async def test_a_busy_node_neither_serves_nor_sends_unless_forced(node: Node):
     node.occupancy.busy = "pod team-a/train-0"
     refused = await node.post("/iperf/servers", {"servers": [HERE], "seconds": 10})
@@ -199,6 +205,7 @@ async def test_nobody_waits_for_another_heavy_check(node: Node):
     await heavy
 
 
+@needs("iperf3")
 async def test_an_address_that_is_not_here_is_refused_with_iperf3s_word(node: Node):
     refused = await node.post("/iperf/servers", {"servers": [{**HERE, "address": "192.0.2.1"}], "seconds": 10})
     assert refused.status_code == 503
@@ -206,6 +213,7 @@ async def test_an_address_that_is_not_here_is_refused_with_iperf3s_word(node: No
     assert not node.left()
 
 
+@needs("iperf3")
 async def test_a_client_reports_both_ways(node: Node):
     port = a_free_port()
     async with run_server(NodeView(), "127.0.0.1", port, once=False):
@@ -216,6 +224,7 @@ async def test_a_client_reports_both_ways(node: Node):
     assert [outcome["report"]["flows"][0]["to_server"] for outcome in outcomes] == [True, False]
 
 
+@needs("iperf3")
 @pytest.mark.parametrize(
     "error",
     [
@@ -241,6 +250,7 @@ async def test_a_server_that_ends_one_test_before_the_next_is_asked_again(node: 
     assert [bool(outcome.get("report")) for outcome in answer.json()["outcomes"]] == [True, True]
 
 
+@needs("iperf3")
 async def test_a_client_without_a_server_says_why(node: Node):
     test = {**HERE, "server": "127.0.0.1", "port": a_free_port()}
     answer = await node.post("/iperf/client", {"tests": [test], **SHORT})

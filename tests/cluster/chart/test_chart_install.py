@@ -20,6 +20,7 @@ from release import manifests
 from tests.chart.helm_render import CHART, PROGRAM, SHA256, Helm, Object, Refused, checked
 from tests.docs.command_list import commands_of_test
 from tests.docs.command_runner import CommandRunner
+from tests.machine import needs
 
 from muster_sandbox.controlplane.admin import AdminClient
 from muster_sandbox.controlplane.cluster import ControlPlane
@@ -424,6 +425,7 @@ def test_values_of_an_older_chart_are_refused_with_what_to_type_instead(clean: C
     assert clean.admin.get(CONTROLLERS)["data"] == {"controllers.yaml": "pod1:8090:ipunode=pod1"}
 
 
+@needs("kubectl")
 def test_everything_of_the_chart_is_taken_by_kubectl_too(clean: Cluster) -> None:
     """With its own look at each field, by the schemas of this very server."""
     printed = clean.helm.run("template", "gc", str(CHART), "--no-hooks", "--kube-version", clean.plane.server_version)

@@ -8,6 +8,7 @@ import pytest
 from tests.chart.helm_render import Object
 from tests.cluster.chart import test_chart_install as chart
 from tests.cluster.chart.test_chart_install import CRDS, HEALTHS, IPUJOBS, TRACKER, Cluster, until
+from tests.machine import require
 
 from muster_sandbox.controlplane.admin import AdminClient
 from muster_sandbox.controlplane.admin import RequestRefused as Denied
@@ -197,6 +198,7 @@ def test_metrics_may_be_read_once_the_guides_line_is_typed(parts: Cluster) -> No
         return bool(answer["status"]["allowed"])
 
     assert not may_read()
+    require("kubectl")
     kubectl = ["kubectl", "--kubeconfig", str(parts.plane.kubeconfig)]
     found = subprocess.run(
         [*kubectl, "get", "clusterrole", "-l", "component=metrics-reader"], capture_output=True, text=True, check=True

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.machine import require
 from tests.processes import processes_with
 
 from muster_sandbox.controlplane.admin import AdminClient
@@ -65,6 +66,7 @@ class RunningSandbox:
         )
 
     def kubectl(self, *words: str) -> str:
+        require("kubectl")
         done = subprocess.run(
             ["kubectl", "--kubeconfig", str(self.kubeconfig), *words],
             capture_output=True, text=True, timeout=CHANGE_LIMIT_S + 60, check=False,

@@ -7,10 +7,12 @@ from tests.cluster.commands.tour import PAGE, start_tour
 from tests.cluster.commands.tour_page import BadPage, Step, steps, written
 from tests.docs.command_list import commands_of_test
 from tests.docs.document_commands import commands
+from tests.machine import require
 
 
 @pytest.mark.timeout(1800)  # a guard against hanging: each step has a limit of its own
 def test_a_newcomers_tour_prints_what_the_page_says(binaries: Path) -> None:
+    require("kubectl")
     typed = steps(PAGE.read_text())
     assert len(typed) > 15
     assert commands_of_test(__file__) <= {" ".join(each.words) for each in commands(PAGE)}, (

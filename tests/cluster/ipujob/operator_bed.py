@@ -23,6 +23,7 @@ import msgspec
 import pytest
 import yaml
 from tests.cluster.ipujob.part_processes import start_process
+from tests.machine import require
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import ApiError, Conflict, NotFound
@@ -345,6 +346,7 @@ class Bed:
 
     def kubectl(self, *words: str, stdin: str | None = None) -> str:
         """What kubectl prints, as an administrator in the test's namespace. Raises AssertionError with what it says."""
+        require("kubectl")
         done = subprocess.run(
             ["kubectl", "--kubeconfig", str(self.control_plane.kubeconfig), "--namespace", self.namespace, *words],
             input=stdin, capture_output=True, text=True, timeout=WAIT_S, check=False,
@@ -362,6 +364,7 @@ class Bed:
 
     def kubectl_anywhere(self, *words: str, default_namespace: str) -> str:
         """As :meth:`kubectl`, for files that name a namespace themselves."""
+        require("kubectl")
         loaded = yaml.safe_load(self.control_plane.kubeconfig.read_text())
         for context in loaded["contexts"]:
             context["context"]["namespace"] = default_namespace

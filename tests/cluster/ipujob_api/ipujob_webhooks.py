@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
+from tests.machine import require
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import load_config
@@ -93,6 +94,7 @@ class Kubectl:
 
 @pytest.fixture
 def kubectl(kubeconfig: Path, tmp_path: Path) -> Kubectl:
+    require("kubectl")
     cache = tmp_path / "kubectl"
     cache.mkdir()
     return Kubectl(kubeconfig, cache)
