@@ -76,7 +76,8 @@ def bare_service() -> Service:
     anybody: Any = Anybody()
     metrics = TainterMetrics()
     client = KubeClient(ClusterConfig(origin="nowhere", server="http://127.0.0.1:1"))
-    tainter = Tainter(Connections.shared(client), lambda: load_policy(None), Replica(may_write=lambda: False), metrics)
+    policy = load_policy(None)
+    tainter = Tainter(Connections.shared(client), lambda: policy, Replica(may_write=lambda: False), metrics)
     tainter.fleet = watched(make_sample())
     feed = FleetFeed(tainter, FleetStatus(lambda: True))
     feed.close()  # its streams end at once

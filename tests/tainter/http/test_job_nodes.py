@@ -21,6 +21,7 @@ from muster_tainter.metrics import TainterMetrics
 from muster_tainter.policy.file import load_policy
 
 NODES = "/api/v1/nodes"
+POLICY = load_policy(None)
 PODS = "/api/v1/namespaces/team-a/pods"
 
 
@@ -158,9 +159,7 @@ async def test_a_label_without_a_value_is_one() -> None:
 async def test_over_http_a_question_is_answered_once_the_nodes_are_known(api: FakeApi) -> None:
     metrics = TainterMetrics()
     async with KubeClient(ClusterConfig(origin="test", server=f"http://127.0.0.1:{api.port}")) as client:
-        tainter = Tainter(
-            Connections.shared(client), lambda: load_policy(None), Replica(may_write=lambda: False), metrics
-        )
+        tainter = Tainter(Connections.shared(client), lambda: POLICY, Replica(may_write=lambda: False), metrics)
         nobody: Any = None
         app = make_app(tainter, metrics, nobody, nobody, NodeLocator(client))
         api.on("GET", NODES, listed(named("n1")))
@@ -187,9 +186,7 @@ async def test_a_list_of_many_nodes_lets_others_have_their_turn(api: FakeApi) ->
             turns += 1
 
     async with KubeClient(ClusterConfig(origin="test", server=f"http://127.0.0.1:{api.port}")) as client:
-        tainter = Tainter(
-            Connections.shared(client), lambda: load_policy(None), Replica(may_write=lambda: False), metrics
-        )
+        tainter = Tainter(Connections.shared(client), lambda: POLICY, Replica(may_write=lambda: False), metrics)
         app = make_app(tainter, metrics, nobody, nobody, NodeLocator(client))
         watching = asyncio.create_task(tainter.fleet.node_watch.run())
         await tainter.fleet.node_watch.wait_synced()
