@@ -1,7 +1,6 @@
 """docs/api.md: what each part answers over HTTP, and the fields of a NodeHealth; from routes, schemas and the CRD."""
 
-import inspect
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,7 +8,6 @@ from unittest.mock import MagicMock
 
 import reference
 import yaml
-from starlette.routing import BaseRoute, Route
 
 from muster_agent.http.routes import make_app as agent_app
 from muster_kube.nodehealth import AgentIdentity
@@ -18,14 +16,14 @@ from muster_operator import metrics_server
 from muster_operator.proxy import routes as proxy
 from muster_operator.vipu.simulator import routes as simulator
 from muster_tainter.http import routes as tainter
-from muster_tainter.page.routes import page_routes
+from muster_tainter.page.routes import add_page
 
 FILE = reference.HERE / "api.md"
 CRD = reference.HERE.parent / "helm/muster/crds/muster.dev_nodehealths.yaml"
 INTRODUCTION = """\
-What a client may rely on. The agent's is also served as OpenAPI 3.1 (`/openapi.json`, `/docs`), with every check's
-parameters; those stand in [the checks](checks.md), too. Who may ask for what: [security](security.md). Refusals are
-JSON or a line of text that says what is allowed."""
+What a client may rely on. Each part serves its own as OpenAPI 3.1 (`/openapi.json`) and a page to try it (`/docs`), all
+of it from the part itself. The agent's has every check's parameters; those stand in [the checks](checks.md), too. Who
+may ask for what: [security](security.md). Refusals are JSON or a line of text that says what is allowed."""
 TABLE = ["| request | answers |", "|---|---|"]
 
 
@@ -33,12 +31,14 @@ def text() -> str:
     nothing: Any = MagicMock()  # routes are made without what they answer from
     agent: Any = SimpleNamespace(node="NODE", identity=AgentIdentity(), checks={})
     described = agent_app(agent, nothing).openapi()
+    of_tainter = tainter.make_app(*5 * [nothing])
+    add_page(of_tainter, *3 * [nothing])
     parts = (
-        ("muster tainter, port 3334", tainter.make_app(*5 * [nothing], page_routes(*3 * [nothing])).routes),
-        ("muster operator, port 8081", operator.health_app(nothing).routes),
-        ("muster operator, port 8443 (TLS)", metrics_server.metrics_app(nothing, nothing).routes),
-        ("muster vipu-proxy, port 8080", proxy.make_app(nothing, nothing, allowed=frozenset()).routes),
-        ("muster vipu-sim, port 8090", simulator.make_app(nothing).routes),
+        ("muster tainter, port 3334", of_tainter),
+        ("muster operator, port 8081", operator.health_app(nothing)),
+        ("muster operator, port 8443 (TLS)", metrics_server.metrics_app(nothing, nothing)),
+        ("muster vipu-proxy, port 8080", proxy.make_app(nothing, nothing, allowed=frozenset())),
+        ("muster vipu-sim, port 8090", simulator.make_app(nothing)),
     )
     lines = ["# HTTP interfaces, and the NodeHealth object", "", reference.NOTE, "", *INTRODUCTION.splitlines(), ""]
     lines += ["## muster agent, port 3333", "", *TABLE, *_operations(described), ""]
@@ -48,25 +48,18 @@ def text() -> str:
     lines.append("")
     for name, schema in described["components"]["schemas"].items():
         lines += _answer(name, schema)
-    for title, routes in parts:
-        lines += [f"## {title}", "", *TABLE, *_requests(routes), ""]
+    for title, service in parts:
+        lines += [f"## {title}", "", *TABLE, *_operations(service.openapi()), ""]
     return "\n".join([*lines, *_node_health()])
 
 
 def _operations(document: Mapping[str, Any]) -> Iterator[str]:
+    """Of an OpenAPI document: its requests, and what they answer."""
     for path, operations in document["paths"].items():
-        for method, each in operations.items():
-            yield f"| `{method.upper()} {path}` | {reference.cell(each['description'])} |"
-
-
-def _requests(routes: Iterable[BaseRoute]) -> Iterator[str]:
-    for each in routes:
-        if isinstance(each, Route):
-            said = inspect.getdoc(each.endpoint)
-            if not said:
-                raise SystemExit(f"{each.path}: a docstring has to say what it answers")
-            for method in sorted((each.methods or set()) - {"HEAD"}):
-                yield f"| `{method} {each.path}` | {reference.cell(said)} |"
+        for method, operation in operations.items():
+            if not operation.get("description"):
+                raise SystemExit(f"{path}: a docstring has to say what it answers")
+            yield f"| `{method.upper()} {path}` | {reference.cell(' '.join(operation['description'].split()))} |"
 
 
 def _answer(name: str, schema: Mapping[str, Any]) -> list[str]:

@@ -10,10 +10,7 @@ from collections.abc import AsyncIterator, Coroutine
 from typing import Any
 
 import uvicorn
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Route
+from fastapi.responses import PlainTextResponse, Response
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig, load_config
@@ -21,6 +18,8 @@ from muster_kube.api.credentials import FileToken
 from muster_kube.api.reviews import Reviews
 from muster_kube.controller.fencing import LeaderClient
 from muster_kube.controller.lease import LeaderElector
+from muster_kube.http.responses import described
+from muster_kube.http.service import Service
 from muster_kube.process.address import bind_socket
 from muster_kube.process.lifetime import (
     QuietServer,
@@ -127,20 +126,26 @@ def _find_certificate(settings: OperatorSettings) -> OwnCertificate | Certificat
     return CertificateFiles(settings.cert_dir) if settings.cert_dir is not None else OwnCertificate("muster-operator")
 
 
-def health_app(operator: Operator) -> Starlette:
-    async def healthz(_: Request) -> Response:
-        """The event loop gets round."""
-        return PlainTextResponse("ok\n")
+def health_app(operator: Operator) -> Service:
+    service = Service("muster operator", package_version())
 
-    async def readyz(_: Request) -> Response:
+    @service.get("/healthz", response_class=PlainTextResponse)
+    async def healthz() -> str:
+        """The event loop gets round."""
+        return "ok\n"
+
+    @service.get(
+        "/readyz", response_class=PlainTextResponse, responses={503: described("what is missing, one thing a line")}
+    )
+    async def readyz() -> Response:
         """It watches what it goes by, leader or not; 503 says what is missing."""
         reasons = operator.not_ready()
         return PlainTextResponse("".join(f"{reason}\n" for reason in reasons) or "ok\n", 503 if reasons else 200)
 
-    return Starlette(routes=[Route("/healthz", healthz), Route("/readyz", readyz)])
+    return service
 
 
-def _make_server(app: Starlette, certificate: OwnCertificate | CertificateFiles | None = None) -> QuietServer:
+def _make_server(app: Service, certificate: OwnCertificate | CertificateFiles | None = None) -> QuietServer:
     tls: dict[str, Any] = {}
     if certificate is not None:
         tls["ssl_context_factory"] = lambda *_: certificate.ssl_context

@@ -9,21 +9,25 @@ import asyncio
 import ssl
 import time
 from collections.abc import Awaitable, Callable
+from typing import Annotated
 
+from fastapi import Depends, Request
+from fastapi.responses import PlainTextResponse, Response
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import choose_encoder
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Route
 
 from muster_kube.api.errors import ApiError, ConfigError
 from muster_kube.api.reviews import Reviews
+from muster_kube.http.metrics_page import METRICS, metrics_response
+from muster_kube.http.responses import described
+from muster_kube.http.service import Service
+from muster_kube.process.lifetime import package_version
 from muster_kube.webhook.key_pairs import VALID_S, make_key_pair
 from muster_kube.webhook.served_certificate import load_key_pair
 
 PATH = "/metrics"
 RENEWED_S = VALID_S / 2
+_BEARER = HTTPBearer(auto_error=False, description="a Kubernetes token of somebody who may get the path /metrics")
 
 
 class OwnCertificate:
@@ -54,14 +58,27 @@ class OwnCertificate:
             self.renew()
 
 
-def metrics_app(registry: CollectorRegistry, reviews: Reviews) -> Starlette:
-    async def metrics(request: Request) -> Response:
+def metrics_app(registry: CollectorRegistry, reviews: Reviews) -> Service:
+    service = Service("muster operator's metrics", package_version())
+
+    @service.get(
+        PATH,
+        response_class=PlainTextResponse,
+        responses={
+            **METRICS,
+            401: described("no token, or one that nobody knows"),
+            403: described("the token's user may not get this path"),
+            503: described("the API server cannot be asked now"),
+        },
+    )
+    async def metrics(
+        request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)]
+    ) -> Response:
         """For Prometheus, with a token that may `get` the non-resource URL /metrics; else 401 or 403."""
-        kind, _, token = request.headers.get("authorization", "").partition(" ")
-        if kind.lower() != "bearer" or not token.strip():
+        if credentials is None:
             return _refused(401, "expected a header Authorization: Bearer TOKEN")
         try:
-            identity = await reviews.who(token.strip())
+            identity = await reviews.who(credentials.credentials)
             if identity is None:
                 return _refused(401, "the API server does not know this token")
             if not await reviews.may_ask(identity, "get", PATH):
@@ -70,10 +87,9 @@ def metrics_app(registry: CollectorRegistry, reviews: Reviews) -> Starlette:
                 )
         except (ApiError, ConfigError) as error:
             return _refused(503, f"the API server cannot be asked who this is: {error}")
-        encoder, content_type = choose_encoder(request.headers.get("accept", ""))
-        return Response(encoder(registry), media_type=content_type)
+        return metrics_response(registry, request)
 
-    return Starlette(routes=[Route(PATH, metrics)])
+    return service
 
 
 def _refused(status: int, why: str) -> Response:

@@ -38,7 +38,7 @@ from muster_tainter.http.volume_trials import AT_ONCE, TrialAuthorizer, VolumeTr
 from muster_tainter.metrics import TainterMetrics
 from muster_tainter.page.clear import ClearHandler
 from muster_tainter.page.feed import FleetFeed, FleetStatus
-from muster_tainter.page.routes import page_routes
+from muster_tainter.page.routes import add_page
 from muster_tainter.pause import Pause, record_pause_event
 from muster_tainter.policy.file import FileWatch, LivePolicy
 from muster_tainter.settings import TainterSettings
@@ -107,12 +107,13 @@ async def run(settings: TainterSettings) -> int:
         )
         feed = FleetFeed(tainter, status)
         tainter.on_news = feed.changed
-        page = page_routes(tainter.fleet, feed, ClearHandler(reviewing, Reviews(reviewing)))
+        service = make_app(tainter, metrics, authorizer, trials, NodeLocator(locating))
+        add_page(service, tainter.fleet, feed, ClearHandler(reviewing, Reviews(reviewing)))
         listener = listen(settings.host, settings.port)
         stack.callback(listener.close)
         server = QuietServer(
             uvicorn.Config(
-                make_app(tainter, metrics, authorizer, trials, NodeLocator(locating), page),
+                service,
                 log_config=None,
                 access_log=False,
                 lifespan="off",

@@ -27,7 +27,7 @@ from muster_tainter.http.routes import make_app
 from muster_tainter.metrics import TainterMetrics
 from muster_tainter.page.clear import ClearHandler
 from muster_tainter.page.feed import FleetFeed, FleetStatus
-from muster_tainter.page.routes import page_routes
+from muster_tainter.page.routes import add_page
 
 GUARD_S = 120.0  # what hangs fails, what is slow does not
 TOKENS = {"t-ada": "ada", "t-bob": "bob"}
@@ -124,8 +124,8 @@ class FleetServer:
             around = FleetStatus(lambda: self.leading, lambda: self.usage, lambda: self.incidents, lambda: self.paused)
             self.feed = FleetFeed(self.tainter, around, clock=(lambda: self.clock) if self._steady else time.monotonic)
             self.tainter.on_news = self.feed.changed
-            page = page_routes(self.tainter.fleet, self.feed, ClearHandler(client, Reviews(client)))
-            self.app = make_app(self.tainter, metrics, nobody, nobody, NodeLocator(client), page)
+            self.app = make_app(self.tainter, metrics, nobody, nobody, NodeLocator(client))
+            add_page(self.app, self.tainter.fleet, self.feed, ClearHandler(client, Reviews(client)))
             self._script()
             listener = self._listener or socket.create_server(("127.0.0.1", 0))
             self.port = listener.getsockname()[1]

@@ -52,9 +52,9 @@ def seen(*bodies: Object) -> dict[str, JobPod]:
 
 
 @pytest.mark.parametrize(
-    ("body", "why"),
+    ("body", "facts"),
     [
-        (pod("w"), "Pending on node-1"),
+        (pod("w"), ["Pending", "node-1"]),
         (
             pod(
                 "w",
@@ -62,11 +62,11 @@ def seen(*bodies: Object) -> dict[str, JobPod]:
                     {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes\n are"}
                 ],
             ),
-            "Pending: Unschedulable: 0/3 nodes are",
+            ["Pending", "Unschedulable", "0/3 nodes are"],
         ),
         (
             pod("w", containerStatuses=[waiting("main", "ImagePullBackOff", 'Back-off pulling image "x"')]),
-            'Pending: container main: ImagePullBackOff: Back-off pulling image "x"',
+            ["Pending", "main", "ImagePullBackOff", 'Back-off pulling image "x"'],
         ),
         (
             pod(
@@ -74,43 +74,51 @@ def seen(*bodies: Object) -> dict[str, JobPod]:
                 initContainerStatuses=[waiting("init", "CrashLoopBackOff")],
                 containerStatuses=[waiting("main", "PodInitializing")],
             ),
-            "Pending: container init: CrashLoopBackOff",
+            ["Pending", "init", "CrashLoopBackOff"],
         ),
         (
-            pod("w", "Running", containerStatuses=[{"name": "a", "ready": True}, {"name": "b", "ready": False}]),
-            "Running, not ready: container b",
+            pod("w", "Running", containerStatuses=[{"name": "good", "ready": True}, {"name": "bad", "ready": False}]),
+            ["Running", "bad"],
         ),
-        (pod("w", "Running"), "Running, not ready"),
-        (pod("w", "Failed", deleted=True), "being deleted"),
-        (pod("w", "Running", deleted=True, conditions=[READY]), "being deleted"),
-        (pod("w", "Unknown"), "Unknown"),
-        (pod("other"), "not there yet"),
+        (pod("w", "Running"), ["Running"]),
+        (pod("w", "Failed", deleted=True), []),
+        (pod("w", "Running", deleted=True, conditions=[READY]), []),
+        (pod("w", "Unknown"), ["Unknown"]),
+        (pod("other"), []),
     ],
 )
-def test_a_worker_that_is_not_ready_has_a_reason(body: Object, why: str) -> None:
+def test_a_worker_that_is_not_ready_has_a_reason(body: Object, facts: list[str]) -> None:
     outlook = judge_workers(seen(body), ["w"])
-    assert outlook.waits == {"w": why}
+    assert list(outlook.waits) == ["w"]
     assert outlook.failed == {}
+    assert outlook.waits["w"]
+    assert [fact for fact in facts if fact not in outlook.waits["w"]] == []
+    # what waits only for another container is no reason, nor is a container that is ready
+    assert "PodInitializing" not in outlook.waits["w"]
+    assert "good" not in outlook.waits["w"]
 
 
 @pytest.mark.parametrize(
-    ("body", "why"),
+    ("body", "facts"),
     [
-        (pod("w", "Failed", reason="Evicted", message="low on memory"), "Evicted: low on memory"),
+        (pod("w", "Failed", reason="Evicted", message="low on memory"), ["Evicted", "low on memory"]),
         (
             pod("w", "Failed", containerStatuses=[terminated("main", exitCode=137, reason="OOMKilled")]),
-            "container main: OOMKilled: exit code 137",
+            ["main", "OOMKilled", "137"],
         ),
         (
             pod("w", "Failed", initContainerStatuses=[terminated("init", exitCode=0, signal=9, message="no disk")]),
-            "container init: signal 9; no disk",
+            ["init", "signal 9", "no disk"],
         ),
-        (pod("w", "Failed"), "failed, and does not say why"),
-        (pod("w", "Succeeded"), "ended with exit code 0 before the launcher began"),
+        (pod("w", "Failed"), []),
+        (pod("w", "Succeeded"), ["exit code 0"]),
     ],
 )
-def test_a_worker_that_has_ended_will_never_be_ready(body: Object, why: str) -> None:
-    assert judge_workers(seen(body, ready("v")), ["v", "w"]).failed == {"w": why}
+def test_a_worker_that_has_ended_will_never_be_ready(body: Object, facts: list[str]) -> None:
+    failed = judge_workers(seen(body, ready("v")), ["v", "w"]).failed
+    assert list(failed) == ["w"]
+    assert failed["w"]
+    assert [fact for fact in facts if fact not in failed["w"]] == []
 
 
 def test_ready_workers_are_not_waited_for_and_pods_of_others_do_not_count() -> None:
@@ -168,12 +176,13 @@ async def test_it_tells_each_change_of_what_it_waits_for_once(fake: FakeApi, log
     bodies = (pulling, again, ready("job-worker-0", 13))
     fake.on("WATCH", PODS, *(Stream((changed(body),), then="end") for body in bodies), Stream())
     assert await waited(fake) == 0
-    assert said(logged) == [
-        "waiting for job-worker-0: not there yet",
-        "waiting for job-worker-0: Pending: container main: ContainerCreating",
-        "job-worker-0 is ready",
-        "all 2 workers are ready",
-    ]
+    missing, creating, ready_now, all_ready = said(logged)
+    assert "job-worker-0" in missing
+    assert "ContainerCreating" not in missing
+    assert [word for word in ("job-worker-0", "Pending", "main", "ContainerCreating") if word not in creating] == []
+    assert "job-worker-0" in ready_now
+    assert "Pending" not in ready_now
+    assert "2" in all_ready
 
 
 async def test_it_asks_for_workers_of_this_very_job_only(fake: FakeApi) -> None:
@@ -189,7 +198,8 @@ async def test_a_worker_that_fails_while_it_waits_ends_it(fake: FakeApi, logged:
     fake.on("GET", PODS, listing())
     fake.on("WATCH", PODS, Stream((changed(failed),)))
     assert await waited(fake, 1) == 1
-    assert said(logged)[-1] == "worker job-worker-0 will not be ready: container main: Error: exit code 3"
+    last = said(logged)[-1]
+    assert [word for word in ("job-worker-0", "main", "Error", "exit code 3") if word not in last] == []
 
 
 GONE = Wire.event("ERROR", {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"})
@@ -239,7 +249,8 @@ def test_without_kubectl_it_ends_at_once_and_says_so(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert main(["wait-workers", *ARGUMENTS, "--kubectl-to", str(tmp_path / "to")]) == 1
-    assert "kubectl is not on $PATH" in capsys.readouterr().err
+    message = capsys.readouterr().err
+    assert [word for word in ("kubectl", "$PATH") if word not in message] == []
 
 
 def test_a_place_that_cannot_be_written_is_named(
@@ -248,7 +259,8 @@ def test_a_place_that_cannot_be_written_is_named(
     monkeypatch.setenv("PATH", played_kubectl(tmp_path / "bin"))
     (tmp_path / "file").touch()
     assert main(["wait-workers", *ARGUMENTS, "--kubectl-to", str(tmp_path / "file/x")]) == 1
-    assert f"kubectl cannot be copied to {tmp_path / 'file/x'}" in capsys.readouterr().err
+    message = capsys.readouterr().err
+    assert [word for word in ("kubectl", str(tmp_path / "file/x")) if word not in message] == []
 
 
 # --- the command
@@ -257,25 +269,26 @@ ARGUMENTS = ("--namespace", "team", "--job", "job", "--uid", "u-1", "--workers",
 
 
 @pytest.mark.parametrize(
-    ("flag", "value", "message"),
+    ("flag", "value", "allowed"),
     [
-        ("--workers", "0", "expected a number from 1"),
-        ("--workers", "two", "expected a number from 1"),
-        ("--workers", "-1", "expected a number from 1"),
-        ("--job", "a,b=c", "'a,b=c': expected letters, digits"),
-        ("--uid", "", "'': expected letters, digits"),
-        ("--namespace", "x" * 64, "63 at most"),
+        ("--workers", "0", "1"),
+        ("--workers", "two", "1"),
+        ("--workers", "-1", "1"),
+        ("--job", "a,b=c", "63"),
+        ("--uid", "", "63"),
+        ("--namespace", "x" * 64, "63"),
     ],
 )
-def test_a_bad_argument_is_a_usage_error(
-    flag: str, value: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_bad_argument_is_a_usage_error_with_flag_value_and_limit(
+    flag: str, value: str, allowed: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = [*ARGUMENTS, "--kubectl-to", str(tmp_path)]
     words[words.index(flag) + 1] = value
     with pytest.raises(SystemExit) as ended:
         main(["wait-workers", *words])
     assert ended.value.code == 64
-    assert message in capsys.readouterr().err
+    complaint = capsys.readouterr().err.splitlines()[-1]
+    assert [word for word in (flag, repr(value), allowed) if word not in complaint] == []
 
 
 def test_it_loads_nothing_of_a_controllers_weight() -> None:
@@ -284,4 +297,6 @@ def test_it_loads_nothing_of_a_controllers_weight() -> None:
         [sys.executable, "-c", script], env=dict(os.environ), capture_output=True, text=True, check=True
     )
     loaded = {name.partition(".")[0] for name in done.stdout.split()}
-    assert loaded.isdisjoint({"kubernetes", "pydantic", "starlette", "uvicorn", "cryptography", "prometheus_client"})
+    assert loaded.isdisjoint(
+        {"kubernetes", "pydantic", "fastapi", "starlette", "uvicorn", "cryptography", "prometheus_client"}
+    )

@@ -13,6 +13,7 @@ from fastapi import FastAPI, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException as StarletteHTTPException
+from starlette.routing import compile_path
 from starlette.types import Message, Receive, Scope, Send
 
 from muster_kube.http.bad_request import FIELDS_LIMIT, BadRequest, explain_invalid
@@ -63,6 +64,7 @@ class Service(FastAPI):
         self._complete = complete
         self._body_limit = body_limit
         self._body_s = body_s
+        self._served: dict[str, list[str]] = {}
         self.add_exception_handler(StarletteHTTPException, self.http_error)
         self.add_exception_handler(RequestValidationError, self._invalid)
         self.add_exception_handler(BadRequest, self._bad_request)
@@ -100,6 +102,13 @@ class Service(FastAPI):
         schemas.update(msgspec.json.schema_components(self.structs, ref_template=SCHEMAS)[1])
         return document
 
+    def served(self) -> Mapping[str, Sequence[str]]:
+        """Its methods, by path. Made when first asked for: once all routes have been added."""
+        if not self._served:
+            paths = self.openapi()["paths"].items()
+            self._served = {path: [method.upper() for method in operations] for path, operations in paths}
+        return self._served
+
     async def _document(self) -> Response:
         document = self.openapi()
         if self._complete is not None:
@@ -119,10 +128,15 @@ class Service(FastAPI):
             raise HTTPException(404, f"{name[:80]!r}: expected {', '.join(ASSETS)}")
         return answer
 
-    async def http_error(self, _: Request, error: Exception) -> Response:
+    async def http_error(self, request: Request, error: Exception) -> Response:
         """What Starlette and FastAPI refuse by themselves."""
         assert isinstance(error, StarletteHTTPException)  # noqa: S101 - registered for it
-        return self._refuse(error.status_code, error.detail, error.headers or {})
+        headers = dict(error.headers or {})
+        if error.status_code == 405:  # Starlette names the methods of one route alone
+            path = request.url.path
+            methods = [self.served()[each] for each in self.served() if compile_path(each)[0].match(path)]
+            headers["Allow"] = ", ".join(method for each in methods for method in each) or headers.get("Allow", "")
+        return self._refuse(error.status_code, error.detail, headers)
 
     async def _invalid(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for it

@@ -3,19 +3,23 @@
 import asyncio
 from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Protocol
+from typing import Annotated, Any, Protocol
 
-import msgspec
-from prometheus_client.exposition import choose_encoder
-from starlette.applications import Starlette
+from fastapi import Depends, Query, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import PlainTextResponse, Response
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Route
 
 from muster_kube.api.errors import ApiError, ConfigError
 from muster_kube.api.reviews import Identity
-from muster_operator.job.partition_api import PartitionEntry, PartitionRefusal, PartitionRequest, RefusalReason
+from muster_kube.http.bad_request import explain_invalid
+from muster_kube.http.metrics_page import METRICS, metrics_response
+from muster_kube.http.responses import StructResponse, described, struct
+from muster_kube.http.service import Service
+from muster_kube.process.lifetime import package_version
+from muster_operator.job.partition_api import PartitionCapacity, PartitionEntry, PartitionRefusal, RefusalReason
+from muster_operator.proxy.bodies import CapacityQuery, PartitionBody
 from muster_operator.proxy.partition_limits import is_power_of_two, list_sizes
 from muster_operator.proxy.vipu_proxy import VipuProxy
 
@@ -38,156 +42,191 @@ class Reviewer(Protocol):
     async def who(self, token: str, audience: str = "") -> Identity | None: ...
 
 
-class _EarlyResponse(Exception):
+class _Refused(Exception):
     def __init__(self, status: int, refusal: PartitionRefusal, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(refusal.message)
-        self.response = _json(refusal, status, headers)
+        self.response = StructResponse(refusal, status, headers=dict(headers or {}))
 
 
-def make_app(proxy: VipuProxy, reviews: Reviewer, *, allowed: frozenset[tuple[str, str]]) -> Starlette:
+_BEARER = HTTPBearer(auto_error=False, description="a Kubernetes token of the operator's service account")
+_REFUSAL = {"application/json": struct(PartitionRefusal)}
+_REFUSED: dict[int | str, dict[str, Any]] = {
+    401: described("no token, or one that nobody knows", _REFUSAL),
+    403: described("the account may not use /partitions", _REFUSAL),
+    503: described("the API server, the tracker or V-IPU cannot be asked now", _REFUSAL),
+}
+_EXPECTED_REQUEST = f"expected a JSON object with {', '.join(PartitionBody.model_fields)}"
+_ENTRY = {"application/json": struct(PartitionEntry)}
+
+
+def make_app(proxy: VipuProxy, reviews: Reviewer, *, allowed: frozenset[tuple[str, str]]) -> Service:
     """allowed: (namespace, name) of the service accounts that may use /partitions."""
     capacity, store, intents = proxy.capacity, proxy.store, proxy.intents
 
-    async def stats(_: Request) -> Response:
-        """IPUs used and available, by namespace and in total."""
-        return _json(await capacity.count_ipus())
-
-    async def query(request: Request) -> Response:
-        """{"size": N}: how many partitions of N IPUs there is room for now."""
-        try:
-            size = _parse_size(await _read_body(request), proxy.limits.max_ipus)
-            return _json(await capacity.count_partitions(size))
-        except _EarlyResponse as early:
-            return early.response
-        except ClientDisconnect:
-            return Response(status_code=400)  # for nobody
-
-    async def partitions(request: Request) -> Response:
-        """For the operator: all of the tracker."""
-        try:
-            await admit(request)
-        except _EarlyResponse as early:
-            return early.response
-        return _json(dict(store.entries))
-
-    async def partition(request: Request) -> Response:
-        """For the operator: PUT has a partition made, DELETE (?job=UID) has it removed, GET tells its entry."""
-        name = request.path_params["name"]
-        try:
-            await admit(request)
-            if request.method == "PUT":
-                return _respond_to_put(await intents.request(name, _parse_request(await _read_body(request))))
-            if request.method == "DELETE":
-                return _respond_to_delete(await intents.release(name, request.query_params.get("job", "")))
-        except _EarlyResponse as early:
-            return early.response
-        except ClientDisconnect:
-            return Response(status_code=400)  # for nobody
-        entry = store.find_entry(name)
-        if entry is None:
-            problem = store.unreadable.get(name)
-            message = f"partition {name[:80]}: {problem or 'not in the tracker'}"
-            return _json(PartitionRefusal(why="Refused", message=message), 409 if problem else 404)
-        return _json(entry)
-
-    async def health(_: Request) -> Response:
-        """Tracker and quarantine are known; 503 says what is missing."""
-        reason = proxy.explain_unhealthy()
-        return PlainTextResponse(f"{reason or 'ok'}\n", 503 if reason else 200)
-
-    async def prometheus(request: Request) -> Response:
-        """For Prometheus: its text format, or OpenMetrics where that is accepted."""
-        try:
-            encoder, content_type = choose_encoder(request.headers.get("accept", ""))
-        except (TypeError, ValueError):  # a version in it is no number
-            encoder, content_type = choose_encoder("")
-        return Response(encoder(proxy.metrics.registry), headers={"content-type": content_type})
-
-    async def admit(request: Request) -> None:
-        kind, _, token = request.headers.get("authorization", "").partition(" ")
-        if kind.lower() != "bearer" or not token.strip():
+    async def admit(credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)]) -> None:
+        if credentials is None:
             raise _deny(401, "expected a header Authorization: Bearer TOKEN of the operator's service account")
         try:
             async with asyncio.timeout(REVIEW_S):
-                identity = await reviews.who(token.strip())
+                identity = await reviews.who(credentials.credentials)
         except (ApiError, ConfigError, TimeoutError) as error:
             message = f"who asks cannot be found out: {error or 'no answer of the API server'}"
-            raise _EarlyResponse(503, PartitionRefusal(why="Unreachable", message=message)) from error
+            raise _Refused(503, PartitionRefusal(why="Unreachable", message=message)) from error
         if identity is None:
             raise _deny(401, "the API server does not know this token")
         if identity.service_account not in allowed:
             listed = ", ".join(f"{namespace}/{name}" for namespace, name in sorted(allowed))
             raise _deny(403, f"{identity.user} may not use /partitions; allowed: {listed or 'nobody'}")
 
-    return Starlette(
-        routes=[
-            Route("/stats", stats, methods=["GET"]),
-            Route("/query", query, methods=["POST"]),
-            Route("/partitions", partitions, methods=["GET"]),
-            Route("/partitions/{name}", partition, methods=["GET", "PUT", "DELETE"]),
-            Route("/health", health, methods=["GET"]),
-            Route("/metrics", prometheus, methods=["GET"]),
-        ],
-        exception_handlers={HTTPException: _respond_in_words},
+    service = Service(
+        "muster vipu-proxy",
+        package_version(),
+        description="Keeps partitions for IPUJobs. Refusals of a request are JSON: why, message.",
+        refuse=_refuse,
+        structs=(PartitionCapacity, PartitionEntry, PartitionRefusal),
+        body_limit=BODY_LIMIT,
     )
 
+    async def refused(_: Request, error: Exception) -> Response:
+        assert isinstance(error, _Refused)  # noqa: S101 - registered for it
+        return error.response
 
-def _respond_in_words(_: Request, error: Exception) -> Response:
-    """404 and 405 in words."""
-    assert isinstance(error, HTTPException)  # noqa: S101 - it is registered for these
-    phrase = HTTPStatus(error.status_code).phrase
-    return PlainTextResponse(f"{phrase}\n", error.status_code, headers=error.headers)
+    async def invalid(request: Request, error: Exception) -> Response:
+        """What is no JSON, and JSON of another form."""
+        if isinstance(error, HTTPException):
+            if error.status_code != 400:
+                return await service.http_error(request, error)
+            wrong = f"body: {error.detail}"
+        else:
+            assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for it
+            wrong = explain_invalid(error, request)
+        expected = _expect_size(proxy) if request.url.path == "/query" else _EXPECTED_REQUEST
+        return _refuse(400, f"{wrong}; {expected}", {})
+
+    service.add_exception_handler(_Refused, refused)
+    service.add_exception_handler(RequestValidationError, invalid)
+    service.add_exception_handler(HTTPException, invalid)
+
+    @service.get("/stats")
+    async def stats() -> dict[str, dict[str, int]]:
+        """IPUs used and available, by namespace and in total."""
+        return await capacity.count_ipus()
+
+    @service.post(
+        "/query",
+        responses={
+            200: described("the number of partitions", {"application/json": struct(PartitionCapacity)}),
+            400: described("what is wrong, and the sizes there are", _REFUSAL),
+        },
+    )
+    async def query(asked: CapacityQuery) -> Response:
+        """{"size": N}: how many partitions of N IPUs there is room for now."""
+        if not is_power_of_two(asked.size) or asked.size > proxy.limits.max_ipus:
+            raise _Refused(400, PartitionRefusal(why="Invalid", message=f"size: {asked.size}; {_expect_size(proxy)}"))
+        return StructResponse(await capacity.count_partitions(asked.size))
+
+    @service.get(
+        "/partitions",
+        dependencies=[Depends(admit)],
+        responses={
+            200: described(
+                "by name", {"application/json": {"schema": {"additionalProperties": struct(PartitionEntry)["schema"]}}}
+            ),
+            **_REFUSED,
+        },
+    )
+    async def partitions() -> Response:
+        """For the operator: all of the tracker."""
+        return StructResponse(dict(store.entries))
+
+    @service.put(
+        "/partitions/{name}",
+        dependencies=[Depends(admit)],
+        responses={
+            200: described("it is active", _ENTRY),
+            202: described("it is being made", _ENTRY),
+            400: described("what is wrong, and what is allowed", _REFUSAL),
+            409: described("another's, no room, an old attempt, or V-IPU said no", _REFUSAL),
+            **_REFUSED,
+        },
+    )
+    async def put_partition(name: str, asked: PartitionBody) -> Response:
+        """For the operator: has the partition made, or taken over by a later attempt; idempotent."""
+        return _respond_to_put(await intents.request(name, asked.request()))
+
+    @service.delete(
+        "/partitions/{name}",
+        dependencies=[Depends(admit)],
+        responses={
+            200: described("it is gone", {"application/json": {"schema": {"type": "object"}}}),
+            202: described("it is being removed", _ENTRY),
+            400: described("no job is named", _REFUSAL),
+            409: described("it is another job's, or V-IPU said no", _REFUSAL),
+            **_REFUSED,
+        },
+    )
+    async def delete_partition(
+        name: str, job: Annotated[str, Query(description="the uid of the job whose it is")] = ""
+    ) -> Response:
+        """For the operator: has the partition of ?job=UID removed; idempotent."""
+        return _respond_to_delete(await intents.release(name, job))
+
+    @service.get(
+        "/partitions/{name}",
+        dependencies=[Depends(admit)],
+        responses={
+            200: described("its entry", _ENTRY),
+            404: described("it is not in the tracker", _REFUSAL),
+            409: described("its entry cannot be read", _REFUSAL),
+            **_REFUSED,
+        },
+    )
+    async def partition(name: str) -> Response:
+        """For the operator: the partition's entry in the tracker."""
+        entry = store.find_entry(name)
+        if entry is None:
+            problem = store.unreadable.get(name)
+            message = f"partition {name[:80]}: {problem or 'not in the tracker'}"
+            return StructResponse(PartitionRefusal(why="Refused", message=message), 409 if problem else 404)
+        return StructResponse(entry)
+
+    @service.get("/health", response_class=PlainTextResponse, responses={503: described("what is missing")})
+    async def health() -> Response:
+        """Tracker and quarantine are known; 503 says what is missing."""
+        reason = proxy.explain_unhealthy()
+        return PlainTextResponse(f"{reason or 'ok'}\n", 503 if reason else 200)
+
+    @service.get("/metrics", response_class=PlainTextResponse, responses=dict(METRICS))
+    async def prometheus(request: Request) -> Response:
+        """For Prometheus: its text format, or OpenMetrics where that is accepted."""
+        return metrics_response(proxy.metrics.registry, request)
+
+    return service
+
+
+def _expect_size(proxy: VipuProxy) -> str:
+    return f'expected {{"size": N}} with N one of {list_sizes(proxy.limits.max_ipus)}'
+
+
+def _refuse(status: int, message: str, headers: Mapping[str, str]) -> Response:
+    """What is not served is answered in a word, as ever; what is wrong with a request in JSON."""
+    if status in (404, 405):
+        return PlainTextResponse(f"{HTTPStatus(status).phrase}\n", status, dict(headers))
+    return StructResponse(PartitionRefusal(why="Invalid", message=message), status, headers=dict(headers))
 
 
 def _respond_to_put(answer: PartitionEntry | PartitionRefusal) -> Response:
     if isinstance(answer, PartitionRefusal):
-        return _json(answer, _STATUS[answer.why])
-    return _json(answer, 200 if answer.state == "active" else 202)
+        return StructResponse(answer, _STATUS[answer.why])
+    return StructResponse(answer, 200 if answer.state == "active" else 202)
 
 
 def _respond_to_delete(answer: PartitionEntry | PartitionRefusal | None) -> Response:
     if isinstance(answer, PartitionRefusal):
-        return _json(answer, _STATUS[answer.why])
-    return _json({}) if answer is None else _json(answer, 202)
+        return StructResponse(answer, _STATUS[answer.why])
+    return StructResponse({}) if answer is None else StructResponse(answer, 202)
 
 
-class _QueryBody(msgspec.Struct, frozen=True):
-    size: int
-
-
-def _parse_size(body: bytes, max_ipus: int) -> int:
-    expected = f'expected {{"size": N}} with N one of {list_sizes(max_ipus)}'
-    try:
-        size = msgspec.json.decode(body, type=_QueryBody).size
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise _EarlyResponse(400, PartitionRefusal(why="Invalid", message=f"{error}; {expected}")) from error
-    if not is_power_of_two(size) or size > max_ipus:
-        raise _EarlyResponse(400, PartitionRefusal(why="Invalid", message=f"size: {size}; {expected}"))
-    return size
-
-
-def _parse_request(body: bytes) -> PartitionRequest:
-    try:
-        return msgspec.json.decode(body, type=PartitionRequest)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        expected = "expected a JSON object with job, namespace, name, instance, attempt, size and gcds"
-        raise _EarlyResponse(400, PartitionRefusal(why="Invalid", message=f"{error}; {expected}")) from error
-
-
-async def _read_body(request: Request) -> bytes:
-    """How long it may take is the connection's matter."""
-    body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > BODY_LIMIT:
-            raise _EarlyResponse(413, PartitionRefusal(why="Invalid", message=f"body: more than {BODY_LIMIT} bytes"))
-    return body
-
-
-def _deny(status: int, message: str) -> _EarlyResponse:
+def _deny(status: int, message: str) -> _Refused:
     headers = {"www-authenticate": "Bearer"} if status == 401 else None
-    return _EarlyResponse(status, PartitionRefusal(why="Refused", message=message), headers)
-
-
-def _json(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    return Response(msgspec.json.encode(value), status, headers=headers, media_type="application/json")
+    return _Refused(status, PartitionRefusal(why="Refused", message=message), headers)

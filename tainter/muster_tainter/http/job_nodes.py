@@ -6,10 +6,13 @@
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Annotated
 
 import msgspec
+from fastapi import Query
+from pydantic import AfterValidator
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import ApiError, ConfigError
@@ -17,7 +20,6 @@ from muster_kube.api.objects import Metadata
 from muster_tainter.http.volume_trials import HttpRefusal
 from muster_tainter.policy import label_syntax
 
-PARAMETERS = ("job", "nodelabel")
 FRESH_S = 5.0  # callers of one moment, the agents of a fleet among them, share an answer
 LISTS_AT_ONCE = 2
 WAITING_AT_MOST = 32
@@ -48,37 +50,51 @@ class ObjectQuery:
     namespace: str = ""
 
 
-def read_query(query: Mapping[str, str]) -> tuple[ObjectQuery, ...]:
-    """Raises HttpRefusal (400) with parameter, value and what is allowed."""
-    asked = []
-    for name, value in query.items():
-        if name not in PARAMETERS:
-            raise _bad(f"{name[:40]!r}: unknown parameter: expected {' or '.join(PARAMETERS)}")
-        if len(value) > TEXT_LIMIT:
-            raise _bad(f"{name}: expected at most {TEXT_LIMIT} characters")
-        if name == "nodelabel":
-            asked.append(ObjectQuery(_selector(name, value, value)))
-        else:
-            namespace, colon, rest = value.partition(":")
-            if not colon or not _is_namespace(namespace):
-                raise _bad(f"job: {value[:80]!r}: expected NAMESPACE:key=value[,key=value]")
-            asked.append(ObjectQuery(_selector(name, value, rest), namespace))
-    return tuple(asked)
-
-
-def _selector(name: str, value: str, text: str) -> str:
+def _check_labels(text: str) -> str:
+    """Raises ValueError."""
     pairs = text.split(",")
     if len(pairs) > LABELS_LIMIT:
-        raise _bad(f"{name}: {value[:80]!r}: expected at most {LABELS_LIMIT} labels")
+        raise ValueError(f"expected at most {LABELS_LIMIT} labels")
     for pair in pairs:
         key, equals, wanted = pair.partition("=")
         if not equals:
-            raise _bad(f"{name}: {pair[:80]!r}: expected key=value[,key=value]")
+            raise ValueError(f"{pair[:80]!r}: expected key=value[,key=value]")
         if not label_syntax.is_key(key):
-            raise _bad(f"{name}: {key[:80]!r}: {label_syntax.KEY_WORDS}")
+            raise ValueError(f"{key[:80]!r}: {label_syntax.KEY_WORDS}")
         if not label_syntax.is_value(wanted):
-            raise _bad(f"{name}: {wanted[:80]!r}: {label_syntax.VALUE_WORDS}")
-    return ",".join(pairs)
+            raise ValueError(f"{wanted[:80]!r}: {label_syntax.VALUE_WORDS}")
+    return text
+
+
+def _check_job(text: str) -> str:
+    """Raises ValueError."""
+    namespace, colon, labels = text.partition(":")
+    if not colon or not _is_namespace(namespace):
+        raise ValueError("expected NAMESPACE:key=value[,key=value]")
+    _check_labels(labels)
+    return text
+
+
+# parameters of a route
+Labels = Annotated[
+    str,
+    Query(max_length=TEXT_LIMIT, description="nodes with these labels: key=value[,key=value]"),
+    AfterValidator(_check_labels),
+]
+Job = Annotated[
+    str,
+    Query(max_length=TEXT_LIMIT, description="nodes on which pods run: NAMESPACE:key=value[,key=value] of the pods"),
+    AfterValidator(_check_job),
+]
+
+
+def object_queries(nodelabel: str | None, job: str | None) -> tuple[ObjectQuery, ...]:
+    """What has to be listed for these parameters, which are :data:`Labels` and :data:`Job`."""
+    queries = [ObjectQuery(nodelabel)] if nodelabel is not None else []
+    if job is not None:
+        namespace, _, labels = job.partition(":")
+        queries.append(ObjectQuery(labels, namespace))
+    return tuple(queries)
 
 
 def _is_namespace(text: str) -> bool:
@@ -89,10 +105,6 @@ def _is_namespace(text: str) -> bool:
         and text == text.lower()
         and "-" not in (text[0], text[-1])
     )
-
-
-def _bad(message: str) -> HttpRefusal:
-    return HttpRefusal(400, "BadRequest", message)
 
 
 @dataclass

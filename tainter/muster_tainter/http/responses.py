@@ -1,47 +1,48 @@
-"""What the tainter's HTTP routes share: answers, refusals, and what a caller sends."""
+"""What the tainter's HTTP routes share: refusals, and the token that a caller sends."""
 
-import asyncio
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Annotated, Any
 
-import msgspec
-from starlette.requests import Request
-from starlette.responses import Response
+from fastapi import Depends, Request
+from fastapi.responses import Response
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
+from muster_kube.http.responses import StructResponse
 from muster_tainter.http.volume_trials import HttpRefusal, unauthorized
 
 BODY_LIMIT = 4096  # bytes of a request
 BODY_S = 5.0  # in which it has to be here
+_REASONS = {
+    400: "BadRequest",
+    404: "NotFound",
+    405: "MethodNotAllowed",
+    408: "Timeout",
+    413: "RequestEntityTooLarge",
+}
+JSON_STATUS: Mapping[str, Any] = MappingProxyType({"application/json": {"schema": {"type": "object"}}})
+_BEARER = HTTPBearer(auto_error=False, description="a Kubernetes token: `kubectl create token NAME`")
 
 
-def json_response(value: object, headers: Mapping[str, str] = MappingProxyType({})) -> Response:
-    return Response(msgspec.json.encode(value), headers=headers, media_type="application/json")
-
-
-def refusal_response(refusal: HttpRefusal) -> Response:
+def refuse(status: int, message: str, headers: Mapping[str, str]) -> Response:
     """As the Kubernetes API says no: a Status, which clients of ours read as such."""
+    return _status(HttpRefusal(status, _REASONS.get(status, "Unknown"), message, headers))
+
+
+async def refusal_response(_: Request, refusal: Exception) -> Response:
+    assert isinstance(refusal, HttpRefusal)  # noqa: S101 - registered for it
+    return _status(refusal)
+
+
+def _status(refusal: HttpRefusal) -> Response:
     status = {"kind": "Status", "code": refusal.status, "reason": refusal.reason, "message": str(refusal)}
-    return Response(
-        msgspec.json.encode(status), refusal.status, headers=dict(refusal.headers), media_type="application/json"
-    )
+    return StructResponse(status, refusal.status, headers=dict(refusal.headers))
 
 
-def read_bearer_token(request: Request) -> str:
-    kind, _, token = request.headers.get("authorization", "").partition(" ")
-    if kind.lower() != "bearer" or not token.strip():
+async def _bearer_token(credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)]) -> str:
+    if credentials is None:
         raise unauthorized("expected a header Authorization: Bearer TOKEN")
-    return token.strip()
+    return credentials.credentials
 
 
-async def read_body(request: Request) -> bytes:
-    """Raises HttpRefusal; ClientDisconnect where nobody is there any more."""
-    read = b""
-    try:
-        async with asyncio.timeout(BODY_S):
-            async for chunk in request.stream():
-                read += chunk
-                if len(read) > BODY_LIMIT:
-                    raise HttpRefusal(413, "RequestEntityTooLarge", f"body: more than {BODY_LIMIT} bytes")
-    except TimeoutError as error:
-        raise HttpRefusal(408, "Timeout", f"body: not here within {BODY_S:g} s") from error
-    return read
+BearerToken = Annotated[str, Depends(_bearer_token)]

@@ -4,31 +4,61 @@ Nothing here changes a node.
 """
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine
 from typing import Any
 
 import msgspec
-from prometheus_client.exposition import choose_encoder
-from starlette.applications import Starlette
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Route
+from fastapi import Depends, Request
+from fastapi.responses import PlainTextResponse, Response
+from starlette.requests import ClientDisconnect
 
 from muster_kube.api.objects import Node
+from muster_kube.http.bad_request import check_query
+from muster_kube.http.metrics_page import METRICS, metrics_response
+from muster_kube.http.responses import StructResponse, described, struct
+from muster_kube.http.service import Service
 from muster_kube.nodehealth import NodeHealth, NodeHealthStatus
+from muster_kube.process.lifetime import package_version
+from muster_kube.volume_trial import VolumeTrial
 from muster_tainter.controller import Tainter
 from muster_tainter.faults.check_history import check_under_test
 from muster_tainter.faults.desired_state import HEALTH_LABEL, is_managed
-from muster_tainter.faults.node_record import read_record
+from muster_tainter.faults.node_record import Fault, read_record
 from muster_tainter.faults.wording import format_taint
 from muster_tainter.fleet.watched_fleet import WatchedFleet
-from muster_tainter.http.job_nodes import NodeLocator, read_query
-from muster_tainter.http.responses import json_response, read_bearer_token, read_body, refusal_response
-from muster_tainter.http.volume_trials import HttpRefusal, TrialAuthorizer, VolumeTrials, read_trial_request
+from muster_tainter.http.job_nodes import Job, Labels, NodeLocator, ObjectQuery, object_queries
+from muster_tainter.http.responses import BODY_LIMIT, BODY_S, JSON_STATUS, BearerToken, refusal_response, refuse
+from muster_tainter.http.volume_trials import HttpRefusal, TrialAuthorizer, TrialRequest, VolumeTrials
 from muster_tainter.metrics import TainterMetrics
 
 _ORDER = {"fail": 0, "unknown": 1, "warn": 2, "pass": 3}
 _SLICE = 200  # rows made at once
+
+
+class NodeRow(msgspec.Struct, frozen=True, rename="camel"):
+    """One node. health: of its label; faults: how many are open, the first of them is ``message``; testing: the heavy
+    check that runs; due: heavy checks that wait for an idle node. Times are RFC 3339, or empty."""
+
+    node: str
+    health: str
+    managed: bool
+    taints: list[str]
+    faults: int
+    message: str
+    observed_at: str
+    testing: str
+    idle_since: str
+    due: tuple[str, ...]
+
+
+class NodeFault(Fault, frozen=True, kw_only=True):
+    """A fault, and whose it is."""
+
+    node: str
+
+
+def _list_of(kind: type) -> dict[str, Any]:
+    return {"application/json": {"schema": {"type": "array", "items": struct(kind)["schema"]}}}
 
 
 def make_app(
@@ -37,27 +67,44 @@ def make_app(
     authorizer: TrialAuthorizer,
     trials: VolumeTrials,
     locator: NodeLocator,
-    page: Sequence[Route] = (),
-) -> Starlette:
-    """page: what :func:`muster_tainter.page.routes.page_routes` makes."""
+) -> Service:
+    """Without the fleet page, which muster_tainter.page.routes.add_page adds."""
+    service = Service(
+        "muster tainter",
+        package_version(),
+        description="Refusals are a Kubernetes Status as JSON: code, reason, message.",
+        refuse=refuse,
+        structs=(NodeRow, NodeFault, VolumeTrial),
+        body_limit=BODY_LIMIT,
+        body_s=BODY_S,
+        responses={400: described("what is wrong, and what is allowed", JSON_STATUS)},
+    )
+    service.add_exception_handler(HttpRefusal, refusal_response)
 
-    async def nodes(request: Request) -> Response:
-        """Every node with health, taints, faults, tests, and since when it is idle; ?nodelabel= and ?job= choose."""
-        try:
-            names = await _located(tainter.fleet, locator, request)
-        except HttpRefusal as refusal:
-            return refusal_response(refusal)
+    @service.get(
+        "/api/nodes",
+        dependencies=[Depends(check_query)],
+        responses={
+            200: described("the nodes, the worst first", _list_of(NodeRow)),
+            429: described("too many such questions wait", JSON_STATUS),
+            503: described("the API server cannot be asked now", JSON_STATUS),
+        },
+    )
+    async def nodes(nodelabel: Labels | None = None, job: Job | None = None) -> Response:
+        """Every node with health, taints, faults, tests, and since when it is idle; or those that are chosen."""
+        names = await _located(tainter.fleet, locator, object_queries(nodelabel, job))
         chosen = [node for node in _sorted(tainter.fleet) if names is None or node.metadata.name in names]
         rows = []
         for number, node in enumerate(chosen, 1):
             rows.append(_node(tainter.fleet, node))
             if number % _SLICE == 0:
                 await asyncio.sleep(0)  # a taint does not wait for it
-        return json_response(rows)
+        return StructResponse(rows)
 
-    async def faults(_: Request) -> Response:
+    @service.get("/api/faults", responses={200: described("the faults", _list_of(NodeFault))})
+    async def faults() -> Response:
         """Every fault that is open, with its node."""
-        return json_response(
+        return StructResponse(
             [
                 {"node": node.metadata.name} | msgspec.to_builtins(fault)
                 for node in _sorted(tainter.fleet)
@@ -65,62 +112,53 @@ def make_app(
             ]
         )
 
-    async def prometheus(request: Request) -> Response:
-        """For Prometheus: its text format, or OpenMetrics where that is accepted."""
-        encoder, content_type = choose_encoder(request.headers.get("accept", ""))
-        return Response(encoder(metrics.registry), media_type=content_type)
-
-    async def healthz(_: Request) -> Response:
-        """The event loop gets round."""
-        return PlainTextResponse("ok\n")
-
-    async def readyz(_: Request) -> Response:
-        """It watches what it goes by, leader or not; 503 says what is missing."""
-        reasons = tainter.not_ready()
-        if reasons:
-            return PlainTextResponse("".join(f"{reason}\n" for reason in reasons), 503)
-        return PlainTextResponse("ok\n")
-
-    async def pvc(request: Request) -> Response:
+    @service.post(
+        "/api/trials/pvc",
+        responses={
+            200: described("how far it came", {"application/json": struct(VolumeTrial)}),
+            401: described("no token, or one that nobody knows", JSON_STATUS),
+            403: described("it is not the node's agent, and may not create pods", JSON_STATUS),
+            429: described("other trials are under way", JSON_STATUS),
+            503: described("the API server cannot be asked now, or this replica stops", JSON_STATUS),
+        },
+    )
+    async def pvc(request: Request, token: BearerToken, asked: TrialRequest) -> Response:
         """For agents: a claim of a storage class is made, written to, read and removed. Takes a token."""
+        user = await authorizer.admit(token, asked.node)
         try:
-            token = read_bearer_token(request)
-            asked = read_trial_request(await read_body(request))
-            user = await authorizer.admit(token, asked.node)
             return await _unless_gone(request, trials.run(asked, user))
-        except HttpRefusal as refusal:
-            return refusal_response(refusal)
         except ClientDisconnect:
             return Response(status_code=400)  # for nobody
 
-    return Starlette(
-        routes=[
-            *page,
-            Route("/api/nodes", nodes),
-            Route("/api/faults", faults),
-            Route("/api/trials/pvc", pvc, methods=["POST"]),
-            Route("/metrics", prometheus),
-            Route("/healthz", healthz),
-            Route("/readyz", readyz),
-        ]
+    @service.get("/metrics", responses=dict(METRICS), response_class=PlainTextResponse)
+    async def prometheus(request: Request) -> Response:
+        """For Prometheus: its text format, or OpenMetrics where that is accepted."""
+        return metrics_response(metrics.registry, request)
+
+    @service.get("/healthz", response_class=PlainTextResponse)
+    async def healthz() -> str:
+        """The event loop gets round."""
+        return "ok\n"
+
+    @service.get(
+        "/readyz", response_class=PlainTextResponse, responses={503: described("what is missing, one thing a line")}
     )
+    async def readyz() -> Response:
+        """It watches what it goes by, leader or not; 503 says what is missing."""
+        reasons = tainter.not_ready()
+        return PlainTextResponse("".join(f"{reason}\n" for reason in reasons) or "ok\n", 503 if reasons else 200)
+
+    return service
 
 
-async def _located(fleet: WatchedFleet, locator: NodeLocator, request: Request) -> frozenset[str] | None:
+async def _located(
+    fleet: WatchedFleet, locator: NodeLocator, queries: tuple[ObjectQuery, ...]
+) -> frozenset[str] | None:
     """The nodes that are asked for; None: all. Raises HttpRefusal."""
-    names = await locator.names(read_query(_single_values(request)))
+    names = await locator.names(queries)
     if names is not None and not fleet.node_watch.synced:
         raise HttpRefusal(503, "ServiceUnavailable", "the nodes are not listed yet", {"Retry-After": "1"})
     return names
-
-
-def _single_values(request: Request) -> dict[str, str]:
-    values: dict[str, str] = {}
-    for name, value in request.query_params.multi_items():
-        if name in values:
-            raise HttpRefusal(400, "BadRequest", f"{name[:40]}: stands twice: expected it once")
-        values[name] = value
-    return values
 
 
 async def _unless_gone(request: Request, work: Coroutine[Any, Any, object]) -> Response:
@@ -130,7 +168,7 @@ async def _unless_gone(request: Request, work: Coroutine[Any, Any, object]) -> R
         await asyncio.wait([working, gone], return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
             raise ClientDisconnect
-        return json_response(working.result())
+        return StructResponse(working.result())
     finally:
         for task in (working, gone):
             task.cancel()
@@ -151,19 +189,19 @@ def _health(node: Node) -> str:
     return node.metadata.labels.get(HEALTH_LABEL, "unknown")
 
 
-def _node(fleet: WatchedFleet, node: Node) -> dict[str, Any]:
+def _node(fleet: WatchedFleet, node: Node) -> NodeRow:
     memory = read_record(node)
     health = fleet.health_of(node.metadata.name)
     status = health.status if isinstance(health, NodeHealth) else NodeHealthStatus()
-    return {
-        "node": node.metadata.name,
-        "health": _health(node),
-        "managed": is_managed(node),
-        "taints": [format_taint(taint) for taint in memory.ours],
-        "faults": sum(fault.rest or 1 for fault in memory.open),
-        "message": memory.open[0].message if memory.open else "",
-        "observedAt": status.observed_at,
-        "testing": (check_under_test(health) or "") if isinstance(health, NodeHealth) else "",
-        "idleSince": status.idle_since,
-        "due": status.due,
-    }
+    return NodeRow(
+        node=node.metadata.name,
+        health=_health(node),
+        managed=is_managed(node),
+        taints=[format_taint(taint) for taint in memory.ours],
+        faults=sum(fault.rest or 1 for fault in memory.open),
+        message=memory.open[0].message if memory.open else "",
+        observed_at=status.observed_at,
+        testing=(check_under_test(health) or "") if isinstance(health, NodeHealth) else "",
+        idle_since=status.idle_since,
+        due=status.due,
+    )

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from muster_checks.pvc import PvcParameters
@@ -19,7 +19,6 @@ from muster_kube.api.errors import ApiError, ConfigError, NotFound
 from muster_kube.api.objects import Pod
 from muster_kube.api.reviews import Identity, Reviews
 from muster_kube.nodehealth import GROUP, PLURAL
-from muster_kube.process.settings import explain_briefly
 from muster_kube.volume_trial import VolumeTrial, VolumeTrialRunner
 
 log = logging.getLogger(__name__)
@@ -37,8 +36,10 @@ def _on_the_wire(name: str) -> str:
 class TrialRequest(PvcParameters):
     """One request: the check's own parameters and bounds, named as in JSON (``bindTimeoutSeconds``)."""
 
-    model_config = ConfigDict(strict=True, alias_generator=_on_the_wire)
-    node: str = Field(max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")
+    model_config = ConfigDict(strict=True, alias_generator=_on_the_wire, defer_build=False)
+    node: str = Field(
+        max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", description="on which the pod has to run"
+    )
 
 
 class HttpRefusal(Exception):
@@ -51,14 +52,6 @@ class HttpRefusal(Exception):
         self.status = status
         self.reason = reason
         self.headers = headers
-
-
-def read_trial_request(raw: bytes) -> TrialRequest:
-    """Raises HttpRefusal with each mistake's field, value and what is allowed."""
-    try:
-        return TrialRequest.model_validate_json(raw)
-    except ValidationError as error:
-        raise HttpRefusal(400, "BadRequest", explain_briefly(error, "body", TrialRequest)) from error
 
 
 class TrialAuthorizer:

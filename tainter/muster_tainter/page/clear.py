@@ -7,10 +7,10 @@ It is taken from whoever may patch that NodeHealth, by the API server's word, an
 import logging
 import time
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import ApiError, ConfigError, Conflict, NotFound
@@ -18,7 +18,6 @@ from muster_kube.api.objects import Node
 from muster_kube.api.reviews import Identity, Reviews
 from muster_kube.api.times import rfc3339
 from muster_kube.nodehealth import CLEAR_LIMIT, GROUP, PATH, PLURAL, ClearEntry, NodeHealth
-from muster_kube.process.settings import explain_briefly
 from muster_tainter.faults.manual_clear import clear_entries, merge_clears
 from muster_tainter.faults.node_record import read_record
 from muster_tainter.http.volume_trials import HttpRefusal, unauthorized
@@ -33,16 +32,20 @@ class ClearRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
     node: str = Field(max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")
-    check: Annotated[str, Field(min_length=1, max_length=63)] | None = None
-    component: Annotated[str, Field(min_length=1, max_length=253)] | None = None
+    check: Annotated[str, Field(min_length=1, max_length=63)] | None = Field(
+        default=None, description="of the findings to clear; none: all checks"
+    )
+    component: Annotated[str, Field(min_length=1, max_length=253)] | None = Field(
+        default=None, description="of the findings to clear, as gpu/0000:3b:00.0; none: all components"
+    )
 
 
-def read_clear_request(raw: bytes) -> ClearRequest:
-    """Raises HttpRefusal with each mistake's field, value and what is allowed."""
-    try:
-        return ClearRequest.model_validate_json(raw)
-    except ValidationError as error:
-        raise HttpRefusal(400, "BadRequest", explain_briefly(error, "body", ClearRequest)) from error
+class ClearAnswer(msgspec.Struct, frozen=True):
+    """by: whose token it was; cleared: as it was written; late: so many more had no room, and take another call."""
+
+    by: str
+    cleared: tuple[ClearEntry, ...]
+    late: int
 
 
 class ClearHandler:
@@ -53,8 +56,8 @@ class ClearHandler:
         self._reviews = reviews
         self._now = now
 
-    async def clear(self, token: str, asked: ClearRequest) -> dict[str, Any]:
-        """What was cleared, and by whom. Raises HttpRefusal."""
+    async def clear(self, token: str, asked: ClearRequest) -> ClearAnswer:
+        """Raises HttpRefusal."""
         try:
             identity = await self._admitted(token, asked.node)
             cleared, late = await self._write(asked, identity.user)
@@ -67,7 +70,7 @@ class ClearHandler:
                 "node %s: %s %s cleared up to occurrence %d by %s from the page",
                 *(asked.node, entry.check, entry.component, entry.occurrence, identity.user),
             )
-        return {"by": identity.user, "cleared": [msgspec.to_builtins(entry) for entry in cleared], "late": late}
+        return ClearAnswer(identity.user, cleared, late)
 
     async def _admitted(self, token: str, node: str) -> Identity:
         identity = await self._reviews.who(token)

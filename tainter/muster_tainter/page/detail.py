@@ -1,6 +1,6 @@
 """All that is known of one node, for its panel: what is wrong, what was done, what ends it, what was before. Pure."""
 
-from typing import Any
+from typing import Any, TypedDict
 
 import msgspec
 
@@ -35,8 +35,49 @@ _OUTSIDE = ("agent", "condition", "loki", "podlog")  # checks that are no agent'
 _PERSON = "a person: muster clear, or the button below"
 
 
-def describe_node(node: Node, health: NodeHealth | UnusableHealth | None, policy: Policy, now: float) -> dict[str, Any]:
-    """For JSON. Times are as the objects have them, RFC 3339, or empty."""
+class TaintDetail(TypedDict):
+    text: str
+    ours: bool
+
+
+class CheckDetail(TypedDict):
+    name: str
+    verdict: str
+
+
+class NodeDetail(TypedDict):
+    """Of one node, all that is known. Times are RFC 3339 as the objects have them, or empty.
+
+    faults: as the node record has them, with rule, taint, evidence, and what ends each; findings: those without a fault
+    closed: faults that are over, the last ones; attempts: repairs, by class
+    """
+
+    node: str
+    state: str
+    done: str
+    pool: str
+    pools: list[str]
+    domain: str
+    managed: bool
+    unschedulable: bool
+    errors: list[str]
+    verdict: str
+    boot: str
+    observedAt: str
+    idleSince: str
+    testing: str
+    proving: bool
+    tainted: str
+    taints: list[TaintDetail]
+    faults: list[dict[str, Any]]
+    findings: list[dict[str, Any]]
+    closed: list[dict[str, Any]]
+    checks: list[CheckDetail]
+    attempts: dict[str, dict[str, Any]]
+
+
+def describe_node(node: Node, health: NodeHealth | UnusableHealth | None, policy: Policy, now: float) -> NodeDetail:
+    """For JSON."""
     error = ""
     try:
         memory = decode_record(node.metadata.annotations.get(ANNOTATION))

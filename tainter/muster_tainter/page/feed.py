@@ -48,6 +48,52 @@ class FleetStatus:
     dry_run: bool = False
 
 
+class BudgetRow(msgspec.Struct, frozen=True):
+    """See budgets.pool_usage.BudgetUsage."""
+
+    pool: str
+    domain: str
+    what: str
+    used: int
+    limit: int | None
+    left: int | None
+    waiting: int
+
+
+class IncidentRow(msgspec.Struct, frozen=True):
+    """where: what its nodes share, ``rack h001``; since: seconds since the epoch; nodes: how many."""
+
+    id: str
+    check: str
+    reason: str
+    where: str
+    since: int
+    nodes: int
+
+
+class FleetState(msgspec.Struct, frozen=True, rename="camel"):
+    """What is told beside the nodes. behind: what is not known yet; paused: why nothing new is tainted."""
+
+    leading: bool
+    synced: bool
+    behind: list[str]
+    paused: str
+    dry_run: bool
+    budgets: list[BudgetRow]
+    incidents: list[IncidentRow]
+
+
+class FleetSnapshot(msgspec.Struct, frozen=True):
+    """mark: for ?after= of /api/stream; now: seconds since the epoch; order: of the pools; pools: by pool and domain
+    the name of each node that passes, and [name, …] with what page.rows.row makes of the others."""
+
+    mark: str
+    now: float
+    order: list[str]
+    pools: dict[str, dict[str, list[str | list[str | int]]]]
+    state: FleetState
+
+
 @dataclass(frozen=True)
 class _Snapshot:
     mark: str
@@ -144,7 +190,7 @@ class FleetFeed:
     async def _make(self) -> _Snapshot:
         mark, made_at = self._mark(self._seq), self._clock()  # what changes meanwhile is sent again
         policy, now = self._fleet.policy(), self._now()
-        pools: dict[str, dict[str, list[object]]] = {}
+        pools: dict[str, dict[str, list[str | list[str | int]]]] = {}
         for number, name in enumerate(list(self._fleet.nodes), 1):
             made = self._row(name, policy, now)
             if len(made) > 1:
@@ -153,16 +199,10 @@ class FleetFeed:
                 nodes.append(name if len(rest) == 1 else [name, *rest])
             if number % _SLICE == 0:
                 await asyncio.sleep(0)  # a taint does not wait for it
-        fleet = {
-            "mark": mark,
-            "now": now,
-            "order": [pool.name for pool in policy.pools],
-            "pools": pools,
-            "state": msgspec.Raw(self._state_now()),
-        }
+        fleet = FleetSnapshot(mark, now, [pool.name for pool in policy.pools], pools, self._make_state())
         return _Snapshot(mark, made_at, gzip.compress(_encode(fleet), _GZIP_LEVEL, mtime=0))
 
-    def _row(self, name: str, policy: Policy, now: float) -> list[object]:
+    def _row(self, name: str, policy: Policy, now: float) -> list[str | int]:
         """[name, pool, domain, *row]; of a node that is gone the name alone."""
         node = self._fleet.node(name)
         if node is None:
@@ -178,20 +218,21 @@ class FleetFeed:
         """Made anew once in a tick, however many ask."""
         at, made = self._state
         if self._clock() - at >= TICK_S:
-            status = self._status
-            made = _encode(
-                {
-                    "leading": status.leading(),
-                    "synced": self._fleet.synced,
-                    "behind": self._tainter.not_ready(),
-                    "paused": status.paused(),
-                    "dryRun": status.dry_run,
-                    "budgets": [row._asdict() for row in islice(filter(is_worth_a_row, status.budgets()), _ROWS)],
-                    "incidents": [_incident(each) for each in islice(status.incidents(), _ROWS)],
-                }
-            )
+            made = _encode(self._make_state())
             self._state = (self._clock(), made)
         return made
+
+    def _make_state(self) -> FleetState:
+        status = self._status
+        return FleetState(
+            leading=status.leading(),
+            synced=self._fleet.synced,
+            behind=self._tainter.not_ready(),
+            paused=status.paused(),
+            dry_run=status.dry_run,
+            budgets=[BudgetRow(*usage) for usage in islice(filter(is_worth_a_row, status.budgets()), _ROWS)],
+            incidents=[_incident(each) for each in islice(status.incidents(), _ROWS)],
+        )
 
     # what changes
 
@@ -275,16 +316,16 @@ def is_worth_a_row(usage: BudgetUsage) -> bool:
     return bool(usage.waiting) or usage.left == 0 or (usage.what == "perDomain" and usage.used > 0)
 
 
-def _incident(incident: Incident) -> dict[str, object]:
+def _incident(incident: Incident) -> IncidentRow:
     label, value = incident.ground
-    return {
-        "id": incident.id,
-        "check": incident.check,
-        "reason": incident.reason,
-        "where": f"{label.rpartition('/')[2]} {value}".strip(),
-        "since": int(incident.since),
-        "nodes": incident.count,
-    }
+    return IncidentRow(
+        id=incident.id,
+        check=incident.check,
+        reason=incident.reason,
+        where=f"{label.rpartition('/')[2]} {value}".strip(),
+        since=int(incident.since),
+        nodes=incident.count,
+    )
 
 
 def _event(name: str, data: bytes, mark: str = "") -> bytes:

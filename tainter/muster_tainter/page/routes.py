@@ -12,18 +12,20 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from typing import Annotated, Any
 
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
-from starlette.routing import Route
+from fastapi import Header, Query, Request
+from fastapi.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from muster_kube.http.responses import StructResponse, described, struct
+from muster_kube.http.service import Service
 from muster_tainter.fleet.interface import Fleet
-from muster_tainter.http.responses import json_response, read_bearer_token, read_body, refusal_response
+from muster_tainter.http.responses import JSON_STATUS, BearerToken
 from muster_tainter.http.volume_trials import HttpRefusal
-from muster_tainter.page.clear import ClearHandler, read_clear_request
-from muster_tainter.page.detail import describe_node
-from muster_tainter.page.feed import LISTENERS, FleetFeed
+from muster_tainter.page.clear import ClearAnswer, ClearHandler, ClearRequest
+from muster_tainter.page.detail import NodeDetail, describe_node
+from muster_tainter.page.feed import LISTENERS, FleetFeed, FleetSnapshot
 
 POLICY = "; ".join(
     (
@@ -49,6 +51,7 @@ _TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg"
 _SCRIPTS = ("page", "model", "live", "layout", "map", "glyphs", "lists", "panel", "clearing", "words")
 FILES = frozenset({"page.css", "icon.svg", *(f"{name}.js" for name in _SCRIPTS)})
 _NEVER = {"Cache-Control": "no-store"}
+_TEXT_SCHEMA = {"schema": {"type": "string"}}
 
 
 @dataclass(frozen=True)
@@ -106,20 +109,39 @@ async def _hung_up(receive: Receive) -> None:
         pass
 
 
-def page_routes(
-    fleet: Fleet, feed: FleetFeed, clear_handler: ClearHandler, *, now: Callable[[], float] = time.time
-) -> list[Route]:
+def add_page(
+    service: Service,
+    fleet: Fleet,
+    feed: FleetFeed,
+    clear_handler: ClearHandler,
+    *,
+    now: Callable[[], float] = time.time,
+) -> None:
+    """Adds the page's routes to the tainter's."""
+    service.structs += [FleetSnapshot, NodeDetail, ClearAnswer]
+
+    @service.get("/", response_class=Response, responses={200: described("the page", _content("text/html"))})
     async def page(request: Request) -> Response:
         """The fleet page."""
         return _answered(request, _file("index.html"))
 
-    async def file(request: Request) -> Response:
+    @service.get(
+        "/page/{name}",
+        response_class=Response,
+        responses={
+            200: described("the file", dict.fromkeys(_TYPES.values(), _TEXT_SCHEMA)),
+            404: described("there is no such file", JSON_STATUS),
+        },
+    )
+    async def file(request: Request, name: str) -> Response:
         """What the page is made of."""
-        name = request.path_params["name"]
         if name not in FILES:
-            return refusal_response(HttpRefusal(404, "NotFound", f"{name[:40]!r}: expected {', '.join(sorted(FILES))}"))
+            raise HttpRefusal(404, "NotFound", f"{name[:40]!r}: expected {', '.join(sorted(FILES))}")
         return _answered(request, _file(name))
 
+    @service.get(
+        "/api/fleet", responses={200: described("the fleet, and its mark", {"application/json": struct(FleetSnapshot)})}
+    )
     async def whole_fleet(request: Request) -> Response:
         """All nodes by pool and domain, and the rest of the state, as the page shows them."""
         packed = await feed.fleet()
@@ -128,37 +150,53 @@ def page_routes(
             return Response(packed, headers={**headers, "Content-Encoding": "gzip"}, media_type="application/json")
         return Response(gzip.decompress(packed), headers=headers, media_type="application/json")
 
-    async def stream(request: Request) -> Response:
+    @service.get(
+        "/api/stream",
+        response_class=Response,
+        responses={
+            200: described("events rows, state, beat and resync, without end", _content("text/event-stream")),
+            503: described("as many pages as there may be are open", JSON_STATUS),
+        },
+    )
+    async def stream(
+        after: Annotated[str, Query(description="the mark after which changes are told")] = "",
+        last_event_id: Annotated[str, Header(description="the same, of a browser that connects again")] = "",
+    ) -> Response:
         """Server-sent events: what has changed since ?after=MARK, of /api/fleet's `mark`."""
         if feed.listeners >= LISTENERS:
             reason = f"{LISTENERS} pages are open, which is the most: this one asks every few seconds"
-            return refusal_response(HttpRefusal(503, "ServiceUnavailable", reason, {"Retry-After": "10"}))
-        last = request.headers.get("last-event-id") or request.query_params.get("after", "")
-        return EventStream(feed, feed.events(last))
+            raise HttpRefusal(503, "ServiceUnavailable", reason, {"Retry-After": "10"})
+        return EventStream(feed, feed.events(last_event_id or after))
 
-    async def node(request: Request) -> Response:
+    @service.get(
+        "/api/nodes/{name}",
+        responses={
+            200: described("the node", {"application/json": struct(NodeDetail)}),
+            404: described("no node of that name is known", JSON_STATUS),
+        },
+    )
+    async def node(name: str) -> Response:
         """What the page's panel shows of a node; 404: it is not known."""
-        name = request.path_params["name"]
         known = fleet.node(name)
         if known is None:
-            return refusal_response(HttpRefusal(404, "NotFound", f"{name[:80]!r}: no node of that name is known"))
-        return json_response(describe_node(known, fleet.health_of(name), fleet.policy(), now()), _NEVER)
+            raise HttpRefusal(404, "NotFound", f"{name[:80]!r}: no node of that name is known")
+        return StructResponse(describe_node(known, fleet.health_of(name), fleet.policy(), now()), headers=_NEVER)
 
-    async def clear(request: Request) -> Response:
+    @service.post(
+        "/api/clear",
+        responses={
+            200: described("what was cleared", {"application/json": struct(ClearAnswer)}),
+            401: described("no token, or one that nobody knows", JSON_STATUS),
+            403: described("the token's user may not patch the NodeHealth", JSON_STATUS),
+            404: described("there is no such node", JSON_STATUS),
+            409: described("others write the same object all the time", JSON_STATUS),
+            503: described("the API server cannot be asked now", JSON_STATUS),
+        },
+    )
+    async def clear(token: BearerToken, asked: ClearRequest) -> Response:
         """As `muster clear`, in the name of the token that comes along."""
-        try:
-            token = read_bearer_token(request)
-            return json_response(await clear_handler.clear(token, read_clear_request(await read_body(request))), _NEVER)
-        except HttpRefusal as refusal:
-            return refusal_response(refusal)
-        except ClientDisconnect:
-            return Response(status_code=400)  # for nobody
+        return StructResponse(await clear_handler.clear(token, asked), headers=_NEVER)
 
-    return [
-        Route("/", page),
-        Route("/page/{name}", file),
-        Route("/api/fleet", whole_fleet),
-        Route("/api/stream", stream),
-        Route("/api/nodes/{name}", node),
-        Route("/api/clear", clear, methods=["POST"]),
-    ]
+
+def _content(kind: str) -> dict[str, Any]:
+    return {kind: _TEXT_SCHEMA}

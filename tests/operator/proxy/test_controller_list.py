@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.operator.proxy.world import FAR_S, World, build_request, partition_name
 
-from muster_operator.job.partition_api import PartitionCapacity, PartitionEntry, PartitionRefusal
+from muster_operator.job.partition_api import PartitionEntry, PartitionRefusal
 from muster_operator.proxy.controllers.list_source import ControllerListSource
 from muster_operator.proxy.controllers.list_syntax import ControllerEndpoint, parse_address, parse_controller_list
 from muster_operator.proxy.controllers.registry import ControllerRegistry
@@ -118,15 +118,19 @@ async def test_55_one_that_is_down_is_passed_over_and_named() -> None:
     taken = await proxy.intents.request(partition_name(asked), asked)
     assert isinstance(taken, PartitionEntry)
     assert taken.controller == "v1:8090"
-    assert await proxy.capacity.count_partitions(2) == PartitionCapacity(True, 0, "v0:8090: no answer")
+    room = await proxy.capacity.count_partitions(2)
+    assert (room.available, room.num_of_partitions) == (True, 0)
+    assert "v0:8090" in room.message
+    assert "v1:8090" not in room.message
     world.vipus[1].inner.clocked_fleet.set_faults(InjectedFaults(down=True))
-    assert await proxy.capacity.count_partitions(2) == PartitionCapacity(
-        False, 0, "v0:8090: no answer; v1:8090: no answer"
-    )
+    room = await proxy.capacity.count_partitions(2)
+    assert (room.available, room.num_of_partitions) == (False, 0)
+    assert [address for address in ("v0:8090", "v1:8090") if address not in room.message] == []
     other = build_request(instance=1)
-    assert await proxy.intents.request(partition_name(other), other) == PartitionRefusal(
-        why="Unreachable", message="v0:8090: no answer; v1:8090: no answer"
-    )
+    refused = await proxy.intents.request(partition_name(other), other)
+    assert isinstance(refused, PartitionRefusal)
+    assert refused.why == "Unreachable"
+    assert [address for address in ("v0:8090", "v1:8090") if address not in refused.message] == []
     await world.kill()
 
 
@@ -169,11 +173,12 @@ async def test_56_an_edited_file_is_read_again(tmp_path: Path, caplog: pytest.Lo
     with caplog.at_level(logging.ERROR):
         file.write_text("v0:8090:rack=v0,v1:nonsense,v1:8090:rack=v1")
         await world.until(lambda: len(proxy.controllers.endpoints) == 2, "the second list")
-    assert "entry 2, 'v1:nonsense': port: 'nonsense': expected 1 to 65535" in caplog.text
+    assert [fact for fact in ("entry 2", "'v1:nonsense'", "port: 'nonsense'", "65535") if fact not in caplog.text] == []
     assert proxy.metrics.registry.get_sample_value("muster_vipu_proxy_controllers", {"entries": "bad"}) == 1
     file.unlink()
     with caplog.at_level(logging.WARNING):
-        await world.until(lambda: "the list stays as it is" in caplog.text, "it is told")
+        caplog.clear()
+        await world.until(lambda: str(file) in caplog.text, "it is told")
     assert len(proxy.controllers.endpoints) == 2
     following.cancel()
     await asyncio.gather(following, return_exceptions=True)

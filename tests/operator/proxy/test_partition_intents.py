@@ -206,7 +206,8 @@ async def test_a_partition_that_vanishes_is_made_again_and_told() -> None:
     await world.wait_idle()
     entry = proxy.store.find_entry(partition_name(asked))
     assert entry is not None
-    assert (entry.state, entry.message) == ("active", "V-IPU did not have it any more: made again")
+    assert entry.state == "active"
+    assert "V-IPU" in entry.message
     world.assert_they_agree()
     assert proxy.metrics.registry.get_sample_value("muster_vipu_proxy_vanished_total") == 1
     await world.kill()
@@ -220,7 +221,7 @@ async def test_a_partition_that_the_tracker_does_not_know_is_left_alone() -> Non
     refused = await proxy.intents.request(partition_name(asked), asked)
     assert isinstance(refused, PartitionRefusal)
     assert refused.why == "Refused"
-    assert "that the tracker does not know" in refused.message
+    assert [fact for fact in (partition_name(asked), "tracker") if fact not in refused.message] == []
     assert partition_name(asked) in world.vipus[0].held
     await world.kill()
 
@@ -228,7 +229,8 @@ async def test_a_partition_that_the_tracker_does_not_know_is_left_alone() -> Non
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"size": 3}, "size: 3: expected one of 1, 2, 4, 8, 16, 32, 64"),
+        ({"size": 3}, "1, 2, 4, 8, 16, 32, 64"),
+        ({"size": 3}, "size: 3"),
         ({"size": 128}, "size: 128"),
         ({"size": 0}, "size: 0"),
         ({"gcds": 3}, "gcds: 3"),
@@ -257,7 +259,7 @@ async def test_a_name_that_the_tracker_cannot_have_is_refused_and_never_written(
     refused = await proxy.intents.request(name, build_request())
     assert isinstance(refused, PartitionRefusal)
     assert refused.why == "Invalid"
-    assert "expected a name of a job's partition" in refused.message
+    assert repr(name[:80]) in refused.message
     await world.wait_idle()
     assert (world.api.data, world.vipus[0].calls) == ({}, [])
     await world.kill()

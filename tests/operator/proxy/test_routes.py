@@ -121,7 +121,11 @@ async def test_53_get_on_query_is_405(served: Served) -> None:
 async def test_53_without_a_controller_that_answers_nothing_is_available(served: Served) -> None:
     served.world.vipus[0].inner.clocked_fleet.set_faults(InjectedFaults(down=True))
     answer = await served.http.post("/query", content='{"size":2}')
-    assert answer.json() == {"available": False, "numOfPartitions": 0, "message": "v0:8090: no answer"}
+    room = answer.json()
+    assert (list(room), room["available"], room["numOfPartitions"]) == (
+        ["available", "numOfPartitions", "message"], False, 0,
+    )  # fmt: skip
+    assert "v0:8090" in room["message"]
     stats = await served.http.get("/stats")
     assert stats.json() == {"total": {"used": 0, "available": 0}}
 
@@ -162,19 +166,21 @@ async def test_a_partition_is_put_shown_and_deleted(served: Served) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "facts"),
     [
-        (b"", "expected a JSON object with job"),
-        (b"\xff", "expected a JSON object"),
-        (b'{"job":"u"}', "missing required field"),
-        (msgspec.json.encode(msgspec.to_builtins(build_request()) | {"extra": 1}), "unknown field"),
-        (msgspec.json.encode(msgspec.to_builtins(build_request()) | {"size": 3}), "size: 3"),
+        (b"", ["body", "job, namespace, name, instance, attempt, size, gcds"]),
+        (b"\xff", ["body", "job, namespace, name, instance, attempt, size, gcds"]),
+        (b"[" * 10_000, ["body"]),
+        (b'{"job":"u"}', ["body.namespace", "body.name"]),
+        (msgspec.json.encode(msgspec.to_builtins(build_request()) | {"extra": 1}), ["body.extra"]),
+        (msgspec.json.encode(msgspec.to_builtins(build_request()) | {"gcds": "1"}), ["body.gcds", "'1'"]),
+        (msgspec.json.encode(msgspec.to_builtins(build_request()) | {"size": 3}), ["size: 3"]),
     ],
 )
-async def test_a_bad_wish_is_400_and_says_why(served: Served, body: bytes, told: str) -> None:
+async def test_a_bad_wish_is_400_and_says_why(served: Served, body: bytes, facts: list[str]) -> None:
     answer = await served.http.put(f"/partitions/{partition_name(build_request())}", content=body, headers=OPERATOR)
     assert (answer.status_code, answer.json()["why"]) == (400, "Invalid")
-    assert told in answer.json()["message"]
+    assert [fact for fact in facts if fact not in answer.json()["message"]] == []
 
 
 async def test_a_body_without_end_is_cut_off(served: Served) -> None:

@@ -33,13 +33,13 @@ def test_the_defaults_are_the_originals() -> None:
 @pytest.mark.parametrize(
     ("flags", "environ", "told"),
     [
-        ({}, {}, "expected one of controllers, controllers_file and controllers_map"),
-        ({**LIST, "controllers_file": "x"}, {}, "expected one of"),
+        ({}, {}, "controllers_map"),
+        ({**LIST, "controllers_file": "x"}, {}, "controllers_file"),
         ({**LIST, "log_level": 7}, {}, "--log-level: 7"),
         (LIST, {"PROXY_READ_TIMEOUT": "soon"}, "PROXY_READ_TIMEOUT: 'soon'"),
-        (LIST, {"MUSTER_VIPU_PROXY_MAX_IPUS": "48"}, "expected a power of two"),
+        (LIST, {"MUSTER_VIPU_PROXY_MAX_IPUS": "48"}, "MUSTER_VIPU_PROXY_MAX_IPUS: '48'"),
         (LIST, {"MUSTER_VIPU_PROXY_ALLOWED": "operator"}, "MUSTER_VIPU_PROXY_ALLOWED"),
-        (LIST, {"MUSTER_VIPU_PROXY_COLOUR": "red"}, "unknown variable"),
+        (LIST, {"MUSTER_VIPU_PROXY_COLOUR": "red"}, "MUSTER_VIPU_PROXY_COLOUR"),
     ],
 )
 def test_what_is_wrong_is_named(flags: dict[str, object], environ: dict[str, str], told: str) -> None:
@@ -51,7 +51,7 @@ def test_what_is_wrong_is_named(flags: dict[str, object], environ: dict[str, str
 
 
 def test_what_is_wrong_with_no_one_setting_says_that_alone() -> None:
-    with pytest.raises(SettingsError, match=r"^expected one of controllers, controllers_file and controllers_map$"):
+    with pytest.raises(SettingsError, match=r"^[^:\n]*controllers, controllers_file and controllers_map$"):
         load(None, {"port": 0}, {})
 
 

@@ -47,8 +47,8 @@ def test_whatever_stands_in_it_is_read_or_kept_aside(data: dict[str, str]) -> No
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("{", "one line of JSON"),
-        ('{"job": "u", "namespace": "n", "name": "x", "size": 3}', "size: 3: expected a power of two"),
+        ("{", "JSON"),
+        ('{"job": "u", "namespace": "n", "name": "x", "size": 3}', "size: 3"),
         ('{"job": "", "namespace": "n", "name": "x"}', "job"),
         ('{"job": "u", "namespace": "n", "name": "x", "state": "odd"}', "$.state"),
         ("[" * 10000, ""),
@@ -66,7 +66,7 @@ async def test_garbage_under_a_name_that_is_not_known_is_left_and_refused_for() 
     for answer in (await proxy.intents.request(NAME, ASKED), await proxy.intents.release(NAME, "uid-1")):
         assert isinstance(answer, PartitionRefusal)
         assert answer.why == "Refused"
-        assert "cannot be read" in answer.message
+        assert NAME in answer.message
     await proxy.intents.request(partition_name(OTHER), OTHER)
     assert world.api.data[NAME] == "{garbage"
     assert proxy.metrics.registry.get_sample_value("muster_vipu_proxy_tracker_unreadable") == 1
@@ -194,7 +194,7 @@ async def test_the_api_server_is_away_and_the_wish_is_refused_with_the_reason() 
     refused = await proxy.intents.request(NAME, ASKED)
     assert isinstance(refused, PartitionRefusal)
     assert refused.why == "Unreachable"
-    assert "cannot be written" in refused.message
+    assert "tracker" in refused.message
     world.api.away = False
     proxy.intents._timeouts = RequestTimeouts(FAR_S, FAR_S)
     assert isinstance(await proxy.intents.request(NAME, ASKED), PartitionEntry)

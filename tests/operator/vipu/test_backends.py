@@ -309,5 +309,5 @@ async def test_nobody_listening_is_no_answer(tmp_path: Path) -> None:
 def test_back_ends_are_named_and_an_unknown_one_is_refused() -> None:
     assert create_controller("sim", "h", 1).address == "h:1"
     assert create_controller("vipu", "::1", 2).address == "[::1]:2"
-    with pytest.raises(ValueError, match="'grpc': expected vipu or sim"):
+    with pytest.raises(ValueError, match=r"'grpc'.*vipu.*sim"):
         create_controller("grpc", "h", 1)

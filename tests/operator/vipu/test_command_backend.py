@@ -137,9 +137,9 @@ async def test_success_without_the_word_counts_when_it_is_listed(tmp_path: Path)
 
 async def test_success_without_the_word_and_nothing_listed_is_no_answer(tmp_path: Path) -> None:
     controller = _vipu(tmp_path, "print('done')")
-    with pytest.raises(VipuUnreachable, match="it says 'done'; it is not listed"):
+    with pytest.raises(VipuUnreachable, match="'done'"):
         await controller.create("p64", 64, 1)
-    with pytest.raises(VipuUnreachable, match="it is not listed"):
+    with pytest.raises(VipuUnreachable):
         await controller.reset("p64")
 
 
@@ -150,8 +150,8 @@ async def test_success_for_another_partition_is_no_word_of_success(tmp_path: Pat
 
 
 async def test_a_failure_that_has_made_it_all_the_same_is_no_answer(tmp_path: Path) -> None:
-    controller = _vipu(tmp_path, "(here / 'made').touch()\nsys.exit('timed out waiting')")
-    with pytest.raises(VipuUnreachable, match="timed out waiting; it is listed"):
+    controller = _vipu(tmp_path, "(here / 'made').touch()\nsys.exit('rpc deadline 4711')")
+    with pytest.raises(VipuUnreachable, match=r"rpc deadline 4711"):
         await controller.create("p64", 64, 1)
 
 

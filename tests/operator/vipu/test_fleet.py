@@ -199,22 +199,26 @@ def test_a_fault_that_came_after_a_partition_was_made_breaks_it_though_nobody_lo
     mended = inject_faults(broken, 61.0, InjectedFaults())
     held = mended.find_partition("a")
     assert held is not None
-    assert (held.state, held.message) == ("ERROR", "IPU 0 of 10.1.1.1 does not train")
+    assert held.state == "ERROR"
+    assert [fact for fact in ("IPU 0", "10.1.1.1") if fact not in held.message] == []
 
 
 @pytest.mark.parametrize(
     ("changed", "complaint"),
     [
-        ({"ipus": 6}, "multiple of 4"),
-        ({"ipus": 0}, "from 4 to"),
-        ({"ipus": 1 << 30}, "from 4 to"),
-        ({"firstRack": 56}, "expected 0 to 55"),
-        ({"delayS": -1}, "expected 0 to 3600"),
-        ({"partitions": [{"name": "a", "size": 4, "gcds": 1, "first": 2, "state": "ACTIVE"}]}, "no aligned block"),
-        ({"partitions": [{"name": "a", "size": 64, "gcds": 1, "first": 0, "state": "ACTIVE"}]}, "no aligned block"),
-        ({"partitions": [{"name": n, "size": 4, "gcds": 1, "first": 0, "state": "ACTIVE"} for n in "ab"]}, "overlaps"),
-        ({"partitions": [{"name": "a", "size": 4, "gcds": 1, "first": 0, "state": "GONE"}]}, "Invalid enum value"),
-        ({"oops": 1}, "unknown field"),
+        ({"ipus": 6}, "ipus: 6"),
+        ({"ipus": 0}, "ipus: 0"),
+        ({"ipus": 1 << 30}, f"ipus: {1 << 30}"),
+        ({"firstRack": 56}, "56.* 0 .*55"),
+        ({"delayS": -1}, "-1.* 0 .*3600"),
+        ({"partitions": [{"name": "a", "size": 4, "gcds": 1, "first": 2, "state": "ACTIVE"}]}, "partition a"),
+        ({"partitions": [{"name": "a", "size": 64, "gcds": 1, "first": 0, "state": "ACTIVE"}]}, "partition a"),
+        (
+            {"partitions": [{"name": n, "size": 4, "gcds": 1, "first": 0, "state": "ACTIVE"} for n in "ab"]},
+            "partition b",
+        ),
+        ({"partitions": [{"name": "a", "size": 4, "gcds": 1, "first": 0, "state": "GONE"}]}, "'GONE'"),
+        ({"oops": 1}, "`oops`"),
     ],
 )
 def test_a_fleet_that_cannot_be_is_not_read(changed: dict[str, Any], complaint: str) -> None:

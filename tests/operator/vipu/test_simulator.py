@@ -130,12 +130,12 @@ def test_two_over_one_state_are_refused(simulator: SimulatorProcess) -> None:
     simulator.start()
     code, said = _start_in_vain("--state", str(simulator.folder / "state"))
     assert code == 64
-    assert "in use by another simulator" in said
+    assert str(simulator.folder / "state") in said
 
 
 @pytest.mark.parametrize(
     ("state", "complaint"),
-    [(b"", "malformed"), (b"{", "malformed"), (b'{"ipus": 3}', "multiple of 4"), (b'{"ipus": 8, "x": 1}', "`x`")],
+    [(b"", "malformed"), (b"{", "malformed"), (b'{"ipus": 3}', "ipus: 3"), (b'{"ipus": 8, "x": 1}', "`x`")],
 )
 def test_a_state_that_is_none_is_neither_believed_nor_thrown_away(tmp_path: Path, state: bytes, complaint: str) -> None:
     (tmp_path / "vipu.json").write_bytes(state)
@@ -173,8 +173,8 @@ def test_a_fleet_may_grow_and_shrinks_only_where_no_partition_is(simulator: Simu
 @pytest.mark.parametrize(
     ("flags", "complaint"),
     [
-        ((), "state: Field required"),
-        (("--state", "{tmp}", "--ipus", "6"), "ipus: 6: expected a multiple of 4"),
+        ((), "state"),
+        (("--state", "{tmp}", "--ipus", "6"), "ipus: 6"),
         (("--state", "{tmp}", "--delay", "nan"), "--delay"),
         (("--state", "{tmp}", "--delay", "-1"), "--delay"),
         (("--state", "{tmp}", "--first-rack", "56"), "--first-rack"),
@@ -197,57 +197,57 @@ def test_settings_come_from_a_file_and_the_environment_too(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("method", "target", "body", "status", "words"),
+    ("method", "target", "body", "status", "facts"),
     [
-        ("POST", "/partitions", b"", 400, "name, size, gcds"),
-        ("POST", "/partitions", b"nonsense", 400, "malformed"),
-        ("POST", "/partitions", b"\xff\xfe", 400, "body:"),
-        ("POST", "/partitions", b"[]", 400, "Expected `object`"),
-        ("POST", "/partitions", b'{"size": 4}', 400, "`name`"),
-        ("POST", "/partitions", b'{"name": "a"}', 400, "`size`"),
-        ("POST", "/partitions", b'{"name": "a", "size": "4"}', 400, "Expected `int`"),
-        ("POST", "/partitions", b'{"name": "a", "size": 4.5}', 400, "Expected `int`"),
-        ("POST", "/partitions", b'{"name": "a", "size": true}', 400, "Expected `int`"),
-        ("POST", "/partitions", b'{"name": "a", "size": 3}', 400, "size: 3: expected a power of two"),
-        ("POST", "/partitions", b'{"name": "a", "size": -4}', 400, "size: -4"),
-        ("POST", "/partitions", b'{"name": "a", "size": 4, "gcds": 3}', 400, "gcds: 3: expected a divisor"),
-        ("POST", "/partitions", b'{"name": "a", "size": 4, "gcd": 1}', 400, "unknown field `gcd`"),
-        ("POST", "/partitions", b'{"name": "a b", "size": 4}', 400, "name: 'a b': expected letters"),
-        ("POST", "/partitions", b'{"name": "", "size": 4}', 400, "name: ''"),
-        ("POST", "/partitions", b'{"name": "' + b"a" * 3000 + b'", "size": 4}', 400, "at most 253"),
-        ("POST", "/partitions", b'{"name": "a", "size": 1' + b"0" * 3000 + b"}", 400, "…: expected a power of two"),
-        ("POST", "/partitions", b" " * 5000, 400, "more than 4096 bytes"),
-        ("POST", "/partitions", b"[" * 4000, 400, "body:"),
-        ("POST", "/partitions", b'{"name": "a", "size": 1048576}', 409, "no 1048576 free"),
-        ("POST", "/partitions", b'{"name": "a", "size": 2097152}', 400, "at most 1048576"),
-        ("GET", "/partitions/a", None, 404, "no partition 'a'"),
-        ("GET", "/partitions?x=1", None, 400, "'x': expected no parameters"),
-        ("POST", "/partitions/a/reset", None, 404, "no partition 'a'"),
-        ("GET", "/free-blocks", None, 400, "size=''"),
-        ("GET", "/free-blocks?size=3", None, 400, "power of two"),
-        ("GET", "/free-blocks?size=-2", None, 400, "size='-2'"),
-        ("GET", "/free-blocks?size=%D9%A2", None, 400, "expected a power of two"),
-        ("GET", "/free-blocks?size=2&size=4", None, 400, "twice"),
-        ("GET", "/free-blocks?count=2", None, 400, "expected size"),
-        ("POST", "/faults", b'{"ipu": "10.1.1.9/0"}', 400, "10.1.1.1/0 to 10.1.1.8/3"),
-        ("POST", "/faults", b'{"ipu": "10.1.1.1/4"}', 400, "expected MACHINE/INDEX"),
-        ("POST", "/faults", b'{"link": "10.1.1.1-10.1.1.3"}', 400, "as 10.1.1.1-10.1.1.2"),
-        ("POST", "/faults", b'{"slow": -1}', 400, "expected 0 to 600"),
-        ("POST", "/faults", b'{"loseAnswers": 5000}', 400, "expected 0 to 1000"),
-        ("POST", "/faults", b'{"vanish": "a"}', 404, "no partition 'a'"),
-        ("POST", "/faults", b'{"fire": true}', 400, "ipu, link, down, slow, loseAnswers, stuck, vanish"),
-        ("DELETE", "/faults?down=1", None, 400, "expected ipu, link, stuck"),
-        ("GET", "/nowhere", None, 404, "not served"),
-        ("PUT", "/partitions", b"{}", 405, "not served"),
+        ("POST", "/partitions", b"", 400, ["body"]),
+        ("POST", "/partitions", b"nonsense", 400, ["body", "JSON"]),
+        ("POST", "/partitions", b"\xff\xfe", 400, ["body"]),
+        ("POST", "/partitions", b"[]", 400, ["body"]),
+        ("POST", "/partitions", b'{"size": 4}', 400, ["body.name"]),
+        ("POST", "/partitions", b'{"name": "a"}', 400, ["body.size"]),
+        ("POST", "/partitions", b'{"name": "a", "size": "4"}', 400, ["body.size", "'4'", "integer"]),
+        ("POST", "/partitions", b'{"name": "a", "size": 4.5}', 400, ["body.size", "4.5", "integer"]),
+        ("POST", "/partitions", b'{"name": "a", "size": true}', 400, ["body.size", "True", "integer"]),
+        ("POST", "/partitions", b'{"name": "a", "size": 3}', 400, ["size: 3"]),
+        ("POST", "/partitions", b'{"name": "a", "size": -4}', 400, ["size: -4"]),
+        ("POST", "/partitions", b'{"name": "a", "size": 4, "gcds": 3}', 400, ["gcds: 3"]),
+        ("POST", "/partitions", b'{"name": "a", "size": 4, "gcd": 1}', 400, ["body.gcd", "name, size, gcds"]),
+        ("POST", "/partitions", b'{"name": "a b", "size": 4}', 400, ["name: 'a b'"]),
+        ("POST", "/partitions", b'{"name": "", "size": 4}', 400, ["name: ''"]),
+        ("POST", "/partitions", b'{"name": "' + b"a" * 3000 + b'", "size": 4}', 400, ["name", "253"]),
+        ("POST", "/partitions", b'{"name": "a", "size": 1' + b"0" * 3000 + b"}", 400, ["size: 1000"]),
+        ("POST", "/partitions", b" " * 5000, 413, ["4096"]),
+        ("POST", "/partitions", b"[" * 4000, 400, ["body"]),
+        ("POST", "/partitions", b'{"name": "a", "size": 1048576}', 409, ["1048576"]),
+        ("POST", "/partitions", b'{"name": "a", "size": 2097152}', 400, ["size: 2097152", "1048576"]),
+        ("GET", "/partitions/a", None, 404, ["'a'"]),
+        ("GET", "/partitions?x=1", None, 400, ["'x'"]),
+        ("POST", "/partitions/a/reset", None, 404, ["'a'"]),
+        ("GET", "/free-blocks", None, 400, ["size"]),
+        ("GET", "/free-blocks?size=3", None, 400, ["size: 3"]),
+        ("GET", "/free-blocks?size=-2", None, 400, ["size: '-2'"]),
+        ("GET", "/free-blocks?size=%D9%A2", None, 400, ["size: '\u0662'"]),
+        ("GET", "/free-blocks?size=2&size=4", None, 400, ["'size'"]),
+        ("GET", "/free-blocks?count=2", None, 400, ["'count'", "size"]),
+        ("POST", "/faults", b'{"ipu": "10.1.1.9/0"}', 400, ["ipu: '10.1.1.9/0'", "10.1.1.1/0", "10.1.1.8/3"]),
+        ("POST", "/faults", b'{"ipu": "10.1.1.1/4"}', 400, ["ipu: '10.1.1.1/4'", "MACHINE/INDEX"]),
+        ("POST", "/faults", b'{"link": "10.1.1.1-10.1.1.3"}', 400, ["link", "10.1.1.1-10.1.1.2"]),
+        ("POST", "/faults", b'{"slow": -1}', 400, ["body.slow", "-1"]),
+        ("POST", "/faults", b'{"loseAnswers": 5000}', 400, ["body.loseAnswers", "5000", " 1000"]),
+        ("POST", "/faults", b'{"vanish": "a"}', 404, ["'a'"]),
+        ("POST", "/faults", b'{"fire": true}', 400, ["ipu, link, down, slow, loseAnswers, stuck, vanish"]),
+        ("DELETE", "/faults?down=1", None, 400, ["'down'", "ipu, link, stuck"]),
+        ("GET", "/nowhere", None, 404, ["GET '/nowhere'", "/free-blocks", "POST /partitions"]),
+        ("PUT", "/partitions", b"{}", 405, ["PUT '/partitions'", "/free-blocks", "POST /partitions"]),
     ],
 )
 def test_what_is_asked_wrongly_is_refused_by_name_and_changes_nothing(
-    asked: SimulatorProcess, method: str, target: str, body: bytes | None, status: int, words: str
+    asked: SimulatorProcess, method: str, target: str, body: bytes | None, status: int, facts: list[str]
 ) -> None:
     before = asked.call("GET", "/")[1]
     got, refusal = asked.call(method, target, body)
     assert (got, set(refusal)) == (status, {"why", "message"})
-    assert words in refusal["message"]
+    assert [fact for fact in facts if fact not in refusal["message"]] == []
     assert len(refusal["message"]) < 600
     assert asked.call("GET", "/")[1] == before
 
@@ -296,7 +296,8 @@ def test_its_vipu_command_prints_what_is_public(asked: SimulatorProcess, capsys:
         assert vipu([verb, "partition", "p2", *server]) == 0
         assert capsys.readouterr().out == f"{verb} partition (p2): success.\n"
     assert vipu(["remove", "partition", "p2", "--force", *server]) == 1
-    assert capsys.readouterr() == ("", "remove partition (p2): failed: no partition 'p2'\n")
+    printed = capsys.readouterr()
+    assert (printed.out, "remove partition (p2): failed: " in printed.err) == ("", True)
 
 
 def test_its_vipu_command_is_a_script_of_the_package() -> None:

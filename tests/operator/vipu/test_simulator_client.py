@@ -1,6 +1,7 @@
 """The simulator's back end, asked something that is no simulator."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -66,10 +67,11 @@ NONSENSE = {
 async def test_nonsense_is_an_error_and_after_a_change_no_answer(raw: bytes) -> None:
     async with answering(raw) as controller:
         for call in CALLS:
-            with pytest.raises(VipuError, match="no simulator answers like this"):
+            with pytest.raises(VipuError, match=re.escape(controller.address)) as caught:
                 await call(controller)
+            assert caught.type is VipuError
         for change in CHANGES:
-            with pytest.raises(VipuUnreachable, match="no simulator answers like this"):
+            with pytest.raises(VipuUnreachable, match=re.escape(controller.address)):
                 await change(controller)
 
 
@@ -94,5 +96,5 @@ async def test_an_answer_without_end_is_cut_off() -> None:
     chunk = b"100000\r\n" + b" " * 0x100000 + b"\r\n"
     head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
     async with answering(head + chunk * (1 + ANSWER_LIMIT // 0x100000)) as controller:
-        with pytest.raises(VipuUnreachable, match=f"more than {ANSWER_LIMIT} bytes"):
+        with pytest.raises(VipuUnreachable, match=str(ANSWER_LIMIT)):
             await controller.list_partitions()

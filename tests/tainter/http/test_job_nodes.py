@@ -1,25 +1,27 @@
 """Which nodes a job runs on, and which have a label: what is taken, and what is asked of the API server."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import httpx2
 import pytest
 from tests.kube.conftest import Asked as Seen
 from tests.kube.conftest import Drop, FakeApi, Reply
+from tests.tainter.http.service import bare_service
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
 from muster_tainter.controller import Tainter
 from muster_tainter.fleet.replica import Connections, Replica
-from muster_tainter.http.job_nodes import FRESH_S, WAITING_AT_MOST, NodeLocator, ObjectQuery, read_query
+from muster_tainter.http.job_nodes import FRESH_S, WAITING_AT_MOST, NodeLocator, ObjectQuery, object_queries
 from muster_tainter.http.routes import make_app
 from muster_tainter.http.volume_trials import HttpRefusal
 from muster_tainter.metrics import TainterMetrics
 from muster_tainter.policy.file import load_policy
 
 NODES = "/api/v1/nodes"
+POLICY = load_policy(None)
 PODS = "/api/v1/namespaces/team-a/pods"
 
 
@@ -62,7 +64,7 @@ async def locator(api: FakeApi) -> AsyncIterator[NodeLocator]:
 async def test_labels_and_jobs_are_met_together(api: FakeApi, locator: NodeLocator) -> None:
     api.on("GET", NODES, listed(named("n1"), more="2"), listed(named("n2"), named("n3")))
     api.on("GET", PODS, listed(pod("a", "n2"), pod("b", "n2"), pod("c", ""), pod("d", "n9")))
-    asked = read_query({"nodelabel": "size=big,zone=a", "job": "team-a:job=train"})
+    asked = object_queries("size=big,zone=a", "team-a:job=train")
     assert await locator.names(asked) == {"n2"}
     [nodes, more], [pods] = api.asked_for("GET", NODES), api.asked_for("GET", PODS)
     assert nodes.query == {"labelSelector": "size=big,zone=a", "limit": "500"}
@@ -72,7 +74,7 @@ async def test_labels_and_jobs_are_met_together(api: FakeApi, locator: NodeLocat
 
 
 async def test_nothing_asked_names_nothing(api: FakeApi, locator: NodeLocator) -> None:
-    assert await locator.names(read_query({})) is None
+    assert await locator.names(object_queries(None, None)) is None
     assert api.asked == []
 
 
@@ -107,8 +109,7 @@ async def test_an_api_server_that_cannot_be_asked_is_said(api: FakeApi, locator:
         api.on("GET", NODES, script)
         with pytest.raises(HttpRefusal) as caught:
             await locator.names((ObjectQuery("a=b"),))
-        assert caught.value.status == 503
-        assert "the API server cannot be asked: " in str(caught.value)
+        assert (caught.value.status, caught.value.reason) == (503, "ServiceUnavailable")
 
 
 async def test_more_questions_than_the_server_should_have_wait_elsewhere(api: FakeApi, locator: NodeLocator) -> None:
@@ -119,41 +120,46 @@ async def test_more_questions_than_the_server_should_have_wait_elsewhere(api: Fa
     assert [(end.status, end.reason) for end in refused] == [(429, "TooManyRequests")]
 
 
-@pytest.mark.parametrize(("query", "said"), [
-    ({"host": "n1"}, "'host': unknown parameter: expected job or nodelabel"),
-    ({"nodelabel": ""}, "nodelabel: '': expected key=value[,key=value]"),
-    ({"nodelabel": "a"}, "nodelabel: 'a': expected key=value[,key=value]"),
-    ({"nodelabel": "a=b,"}, "nodelabel: '': expected key=value[,key=value]"),
-    ({"nodelabel": "a in (b)=c"}, "nodelabel: 'a in (b)': expected a label key"),
-    ({"nodelabel": "a=b=c"}, "nodelabel: 'b=c': expected a label value"),
-    ({"nodelabel": "a!=b"}, "nodelabel: 'a!': expected a label key"),
-    ({"nodelabel": ",".join(["a=b"] * 17)}, "expected at most 16 labels"),
-    ({"nodelabel": "a=" + "b" * 3000}, "expected at most 2048 characters"),
-    ({"job": "train"}, "job: 'train': expected NAMESPACE:key=value[,key=value]"),
-    ({"job": "../../x:a=b"}, "expected NAMESPACE:key=value"),
-    ({"job": "Team:a=b"}, "expected NAMESPACE:key=value"),
-    ({"job": "-a:a=b"}, "expected NAMESPACE:key=value"),
-    ({"job": ":a=b"}, "expected NAMESPACE:key=value"),
-    ({"job": "é:a=b"}, "expected NAMESPACE:key=value"),
-    ({"job": "team-a:"}, "job: '': expected key=value"),
+async def ask(query: Mapping[str, str]) -> httpx2.Response:
+    transport = httpx2.ASGITransport(app=bare_service())
+    async with httpx2.AsyncClient(transport=transport, base_url="http://tainter") as http:
+        return await http.get("/api/nodes", params=query)
+
+
+@pytest.mark.parametrize(("query", "facts"), [
+    ({"host": "n1"}, ["'host'", "nodelabel, job"]),
+    ({"nodelabel": ""}, ["nodelabel: ''", "key=value[,key=value]"]),
+    ({"nodelabel": "a"}, ["nodelabel: 'a'", "key=value[,key=value]"]),
+    ({"nodelabel": "a=b,"}, ["nodelabel: 'a=b,'", "''", "key=value[,key=value]"]),
+    ({"nodelabel": "a in (b)=c"}, ["nodelabel", "'a in (b)'"]),
+    ({"nodelabel": "a=b=c"}, ["nodelabel", "'b=c'"]),
+    ({"nodelabel": "a!=b"}, ["nodelabel", "'a!'"]),
+    ({"nodelabel": ",".join(["a=b"] * 17)}, ["nodelabel", "16"]),
+    ({"nodelabel": "a=" + "b" * 3000}, ["nodelabel", "2048"]),
+    ({"job": "train"}, ["job: 'train'", "NAMESPACE:key=value[,key=value]"]),
+    ({"job": "../../x:a=b"}, ["job", "NAMESPACE:key=value"]),
+    ({"job": "Team:a=b"}, ["job", "NAMESPACE:key=value"]),
+    ({"job": "-a:a=b"}, ["job", "NAMESPACE:key=value"]),
+    ({"job": ":a=b"}, ["job", "NAMESPACE:key=value"]),
+    ({"job": "é:a=b"}, ["job", "NAMESPACE:key=value"]),
+    ({"job": "team-a:"}, ["job", "''", "key=value"]),
+    ({"job": "train", "nodelabel": "a"}, ["job: 'train'", "nodelabel: 'a'"]),
 ])  # fmt: skip
-def test_what_is_no_question_is_refused(query: dict[str, str], said: str) -> None:
-    with pytest.raises(HttpRefusal) as caught:
-        read_query(query)
-    assert caught.value.status == 400
-    assert said in str(caught.value)
+async def test_what_is_no_question_is_refused(query: dict[str, str], facts: list[str]) -> None:
+    answer = await ask(query)
+    assert (answer.status_code, answer.json()["reason"]) == (400, "BadRequest")
+    assert [fact for fact in facts if fact not in answer.json()["message"]] == []
 
 
-def test_a_label_without_a_value_is_one() -> None:
-    assert read_query({"nodelabel": "node-role.kubernetes.io/gpu="}) == (ObjectQuery("node-role.kubernetes.io/gpu="),)
+async def test_a_label_without_a_value_is_one() -> None:
+    assert (await ask({"nodelabel": "node-role.kubernetes.io/gpu="})).status_code == 200
+    assert object_queries("node-role.kubernetes.io/gpu=", None) == (ObjectQuery("node-role.kubernetes.io/gpu="),)
 
 
 async def test_over_http_a_question_is_answered_once_the_nodes_are_known(api: FakeApi) -> None:
     metrics = TainterMetrics()
     async with KubeClient(ClusterConfig(origin="test", server=f"http://127.0.0.1:{api.port}")) as client:
-        tainter = Tainter(
-            Connections.shared(client), lambda: load_policy(None), Replica(may_write=lambda: False), metrics
-        )
+        tainter = Tainter(Connections.shared(client), lambda: POLICY, Replica(may_write=lambda: False), metrics)
         nobody: Any = None
         app = make_app(tainter, metrics, nobody, nobody, NodeLocator(client))
         api.on("GET", NODES, listed(named("n1")))
@@ -164,7 +170,7 @@ async def test_over_http_a_question_is_answered_once_the_nodes_are_known(api: Fa
                 for query in ("", "?nodelabel=a=b", "?nodelabel=a=b&nodelabel=c=d", "?x=y")
             ]
     assert [answer.status_code for answer in answers] == [200, 503, 400, 400]
-    assert answers[2].json()["message"] == "nodelabel: stands twice: expected it once"
+    assert "nodelabel" in answers[2].json()["message"]
 
 
 async def test_a_list_of_many_nodes_lets_others_have_their_turn(api: FakeApi) -> None:
@@ -180,9 +186,7 @@ async def test_a_list_of_many_nodes_lets_others_have_their_turn(api: FakeApi) ->
             turns += 1
 
     async with KubeClient(ClusterConfig(origin="test", server=f"http://127.0.0.1:{api.port}")) as client:
-        tainter = Tainter(
-            Connections.shared(client), lambda: load_policy(None), Replica(may_write=lambda: False), metrics
-        )
+        tainter = Tainter(Connections.shared(client), lambda: POLICY, Replica(may_write=lambda: False), metrics)
         app = make_app(tainter, metrics, nobody, nobody, NodeLocator(client))
         watching = asyncio.create_task(tainter.fleet.node_watch.run())
         await tainter.fleet.node_watch.wait_synced()

@@ -20,6 +20,7 @@ from muster_tainter.page import feed as feeding
 from muster_tainter.policy.file import parse_policy
 
 NOW = 1_800_000_000.0
+PAUSED = "paused by ada: switch maintenance"  # as the pause has it
 GUARD_S = 60.0  # what hangs fails, what is slow does not
 
 
@@ -267,7 +268,7 @@ async def test_lease_pause_budgets_and_incidents_are_told_when_they_change(
     async with reading(stand, mark) as reader:
         assert (await reader.until("state"))["leading"] is True
         stand.leading = False
-        stand.paused = "paused by ada: switch maintenance"
+        stand.paused = PAUSED
         stand.usage = [
             BudgetUsage("h100", "", "tainted", 2, 2, 0, 5),
             BudgetUsage("h100", "h001", "perDomain", 0, 8, 8, 0),
@@ -275,7 +276,7 @@ async def test_lease_pause_budgets_and_incidents_are_told_when_they_change(
         stand.incidents = [Incident("i1", "nic", "LinkDown", ("example.com/rack", "h001"), NOW - 9, 7)]
         stand.clock += feeding.TICK_S
         state = await reader.until("state")
-    assert (state["leading"], state["paused"]) == (False, "paused by ada: switch maintenance")
+    assert (state["leading"], state["paused"]) == (False, PAUSED)
     # a domain of which nothing is taken is left out
     assert state["budgets"] == [
         {"pool": "h100", "domain": "", "what": "tainted", "used": 2, "limit": 2, "left": 0, "waiting": 5}
@@ -380,7 +381,8 @@ async def test_one_node_has_a_page_of_its_own_and_an_unknown_one_has_not(http: h
     answer = await http.get("/api/nodes/none%2Fsuch")
     assert answer.status_code == 404
     answer = await http.get("/api/nodes/none-such")
-    assert (answer.status_code, answer.json()["message"]) == (404, "'none-such': no node of that name is known")
+    assert (answer.status_code, answer.json()["reason"]) == (404, "NotFound")
+    assert "'none-such'" in answer.json()["message"]
 
 
 async def test_the_page_runs_no_script_but_its_own_and_loads_nothing_from_elsewhere(http: httpx2.AsyncClient) -> None:

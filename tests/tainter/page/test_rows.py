@@ -1,7 +1,5 @@
 """What a node is shown as on the fleet page, and what its panel says; from what the tainter's decisions leave."""
 
-from typing import Any
-
 import msgspec
 import pytest
 from tests.browser.sample_fleet import HOT, LINK_DOWN, NO_TOOL, XID31, SampleFleet, make_fleet, xid79
@@ -10,13 +8,14 @@ from muster_kube.api.objects import NodeCondition, NodeSpec, NodeStatus, Taint
 from muster_kube.api.times import rfc3339_whole
 from muster_kube.nodehealth import RequestAnswer
 from muster_tainter.faults.node_report import UnusableHealth
-from muster_tainter.page.detail import describe_node
+from muster_tainter.page.detail import NodeDetail, describe_node
 from muster_tainter.page.rows import Row, row
 from muster_tainter.policy.file import parse_policy
 
 NOW = 1_800_000_000.0
 FULL = "budget: pool h100 has 2 of 2 nodes tainted (3% of 48)"
 PROOF = "muster-tainter-proof"
+SILENCE = "no ready agent for 14 m"  # as a condition has it
 
 
 @pytest.fixture
@@ -33,7 +32,7 @@ def shown(fleet: SampleFleet, name: str) -> Row:
     return row(fleet.nodes[name], fleet.healths[name], fleet.policy, NOW)
 
 
-def told(fleet: SampleFleet, name: str) -> dict[str, Any]:
+def told(fleet: SampleFleet, name: str) -> NodeDetail:
     return describe_node(fleet.nodes[name], fleet.healths[name], fleet.policy, NOW)
 
 
@@ -43,16 +42,19 @@ def test_of_a_node_that_passes_there_is_only_its_state(fleet: SampleFleet, name:
 
 def test_a_tainted_node_says_what_where_since_when_and_by_which_rule(fleet: SampleFleet, name: str) -> None:
     fleet.break_node(name, "dmesg", xid79(), ago=90)
-    assert shown(fleet, name) == (
+    made = shown(fleet, name)
+    assert made[:8] == (
         "T", 1, int(NOW) - 90, "dmesg", "gpu/0000:3b:00.0", "Xid79", "reboot", xid79().message,
-        "tainted by rule hardware", "",
     )  # fmt: skip
+    assert "hardware" in str(made[8])
+    assert made[9] == ""
 
 
 def test_a_withheld_node_says_which_budget_has_no_room(fleet: SampleFleet, name: str) -> None:
     fleet.break_node(name, "dmesg", xid79(), withhold=FULL)
     made = shown(fleet, name)
-    assert (made[0], made[8]) == ("W", f"no taint: {FULL}")
+    assert made[0] == "W"
+    assert FULL in str(made[8])
 
 
 def test_a_withheld_node_that_has_room_is_tainted(fleet: SampleFleet, name: str) -> None:
@@ -64,7 +66,8 @@ def test_a_withheld_node_that_has_room_is_tainted(fleet: SampleFleet, name: str)
 def test_a_failure_without_a_taint_names_no_taint(fleet: SampleFleet, name: str) -> None:
     fleet.break_node(name, "dmesg", XID31, ago=5)
     made = shown(fleet, name)
-    assert (made[0], made[2], made[5], made[8]) == ("F", int(NOW) - 5, "Xid31", "told by an Event, no taint")
+    assert (made[0], made[2], made[5]) == ("F", int(NOW) - 5, "Xid31")
+    assert "rule" not in str(made[8])
 
 
 def test_a_fault_that_waits_to_be_confirmed_is_failing_and_says_until_when(fleet: SampleFleet, name: str) -> None:
@@ -72,7 +75,8 @@ def test_a_fault_that_waits_to_be_confirmed_is_failing_and_says_until_when(fleet
     fleet.policy = parse_policy(rules)
     fleet.break_node(name, "nic", LINK_DOWN, ago=20)
     made = shown(fleet, name)
-    assert (made[0], made[8]) == ("F", f"to be confirmed at {{{int(NOW) + 40}}}, rule slow")
+    assert made[0] == "F"
+    assert [fact for fact in (f"{{{int(NOW) + 40}}}", "slow") if fact not in str(made[8])] == []
     assert told(fleet, name)["faults"][0]["confirmedAt"] == int(NOW) + 40
 
 
@@ -80,7 +84,8 @@ def test_proof_under_way_is_proving(fleet: SampleFleet, name: str) -> None:
     fleet.break_node(name, "nic", LINK_DOWN, ago=600)
     fleet.ask(name, "nic", PROOF, f"proof-0123456789-{int(NOW) - 10}")
     made = shown(fleet, name)
-    assert (made[0], made[8]) == ("P", "still tainted, proof is under way")
+    assert made[0] == "P"
+    assert told(fleet, name)["proving"] is True
 
 
 def test_proof_that_was_answered_is_proving_no_longer(fleet: SampleFleet, name: str) -> None:
@@ -91,6 +96,7 @@ def test_proof_that_was_answered_is_proving_no_longer(fleet: SampleFleet, name: 
     answers = (RequestAnswer(id=identity, verdict="FAIL", finished=rfc3339_whole(NOW)),)
     fleet.healths[name] = msgspec.structs.replace(known, status=msgspec.structs.replace(known.status, answers=answers))
     assert shown(fleet, name)[0] == "T"
+    assert told(fleet, name)["proving"] is False
 
 
 def test_a_node_that_comes_and_goes_is_held_and_says_until_when(fleet: SampleFleet, name: str) -> None:
@@ -102,7 +108,8 @@ def test_a_node_that_comes_and_goes_is_held_and_says_until_when(fleet: SampleFle
     annotations = {"muster.dev/faults": msgspec.json.encode(memory).decode()}
     fleet.put(name, metadata=msgspec.structs.replace(known, annotations=annotations))
     made = shown(fleet, name)
-    assert (made[0], made[8]) == ("P", f"over, held until {{{int(NOW) + 200}}}")
+    assert made[0] == "P"
+    assert f"{{{int(NOW) + 200}}}" in str(made[8])
     [fault] = told(fleet, name)["faults"]
     assert (fault["heldUntil"], fault["how"]) == (int(NOW) + 200, "boot")
 
@@ -110,34 +117,35 @@ def test_a_node_that_comes_and_goes_is_held_and_says_until_when(fleet: SampleFle
 def test_what_was_not_measured_is_unknown(fleet: SampleFleet, name: str) -> None:
     fleet.break_node(name, "dcgm", NO_TOOL)
     made = shown(fleet, name)
-    assert (made[0], made[5], made[8]) == ("U", "ToolMissing", "not measured, no taint")
+    assert (made[0], made[5]) == ("U", "ToolMissing")
 
 
 def test_no_report_is_unknown(fleet: SampleFleet, name: str) -> None:
     fleet.silent(name)
     made = shown(fleet, name)
-    assert (made[0], made[5], made[7]) == ("U", "NoReport", "no agent has reported yet")
+    assert (made[0], made[5]) == ("U", "NoReport")
     assert row(fleet.nodes[name], None, fleet.policy, NOW)[0] == "U"
 
 
 def test_a_silent_agent_makes_its_node_unknown_whatever_it_said_last(fleet: SampleFleet, name: str) -> None:
     condition = NodeCondition(
-        type="muster.dev/Healthy", status="Unknown", reason="AgentSilent", message="no ready agent for 14 m",
+        type="muster.dev/Healthy", status="Unknown", reason="AgentSilent", message=SILENCE,
         last_transition_time=rfc3339_whole(NOW - 840),
     )  # fmt: skip
     fleet.put(name, status=NodeStatus(conditions=(condition,)))
     fleet.label(name, muster_health="unknown")
     assert shown(fleet, name)[:8] == (
-        "U", 0, int(NOW) - 840, "agent", "host", "AgentSilent", "", "no ready agent for 14 m",
+        "U", 0, int(NOW) - 840, "agent", "host", "AgentSilent", "", SILENCE,
     )  # fmt: skip
-    assert told(fleet, name)["errors"] == ["no ready agent for 14 m"]
+    assert told(fleet, name)["errors"] == [SILENCE]
 
 
 def test_an_object_that_makes_no_sense_is_unknown_and_says_why(fleet: SampleFleet, name: str) -> None:
-    unusable = UnusableHealth("status.checks: expected array")
+    unusable = UnusableHealth("status.checks[3]")
     made = row(fleet.nodes[name], unusable, fleet.policy, NOW)
-    assert (made[0], made[7]) == ("U", "its NodeHealth makes no sense: status.checks: expected array")
-    assert describe_node(fleet.nodes[name], unusable, fleet.policy, NOW)["errors"] == ["status.checks: expected array"]
+    assert (made[0], made[5]) == ("U", "ReportUnreadable")
+    assert unusable.error in str(made[7])
+    assert describe_node(fleet.nodes[name], unusable, fleet.policy, NOW)["errors"] == [unusable.error]
 
 
 def test_a_warning_is_shown_as_one(fleet: SampleFleet, name: str) -> None:
@@ -159,7 +167,8 @@ def test_a_new_node_waits_for_its_first_pass(fleet: SampleFleet, name: str) -> N
 def test_a_node_that_is_left_alone_says_so_even_where_it_fails(fleet: SampleFleet, name: str) -> None:
     fleet.label(name, muster_managed="false")
     fleet.break_node(name, "dmesg", xid79())
-    assert (shown(fleet, name)[0], shown(fleet, name)[8]) == ("M", "left alone: muster.dev/managed=false")
+    assert shown(fleet, name)[0] == "M"
+    assert "muster.dev/managed=false" in str(shown(fleet, name)[8])
 
 
 def test_evidence_in_a_row_is_bounded(fleet: SampleFleet, name: str) -> None:
@@ -173,9 +182,10 @@ def test_the_panel_has_evidence_rule_taint_and_what_ends_it(fleet: SampleFleet, 
     [fault] = made["faults"]
     assert (fault["rule"], fault["taint"], fault["isSet"]) == ("hardware", "muster.dev/faulty=true:NoSchedule", True)
     assert fault["measurements"][0] == {"name": "rate", "value": 0.0, "unit": "Gb/s", "threshold": 400.0}
-    assert fault["ends"][0] == "proof: nic passes 3 times"
+    assert [fact for fact in ("nic", "3") if fact not in fault["ends"][0]] == []
     assert made["taints"] == [{"text": "muster.dev/faulty=true:NoSchedule", "ours": True}]
-    assert (made["pool"], made["domain"], made["done"]) == ("h100", "h001", "tainted by rule hardware")
+    assert (made["pool"], made["domain"]) == ("h100", "h001")
+    assert "hardware" in made["done"]
 
 
 def test_the_panel_tells_what_was_closed_how_and_by_whom(fleet: SampleFleet, name: str) -> None:
@@ -202,5 +212,6 @@ def test_an_annotation_that_is_garbage_is_said_and_shown_as_none(fleet: SampleFl
     fleet.put(name, metadata=msgspec.structs.replace(known, annotations={"muster.dev/faults": "{"}))
     made = told(fleet, name)
     assert made["faults"] == []
-    assert made["errors"][0].startswith("the annotation muster.dev/faults cannot be read")
+    [error] = made["errors"]
+    assert "muster.dev/faults" in error
     assert shown(fleet, name) == (".",)

@@ -17,7 +17,8 @@ IPUS_OF_MACHINE = 4
 MACHINES_OF_RACK = 16  # an IPU-POD64
 IPUS_LIMIT = 64 * 200  # 200 racks: the third part of an address
 SIZE_LIMIT = 1 << 20  # of what may be asked for, whatever there is
-_NAME = re.compile(r"[A-Za-z0-9]([-._A-Za-z0-9]{0,251}[A-Za-z0-9])?", re.ASCII)
+NAME_PATTERN = "[A-Za-z0-9]([-._A-Za-z0-9]{0,251}[A-Za-z0-9])?"
+_NAME = re.compile(NAME_PATTERN, re.ASCII)
 
 SimulatedState = Literal["CREATING", "ACTIVE", "RESETTING", "REMOVING", "ERROR"]
 PASSING: tuple[SimulatedState, ...] = ("CREATING", "RESETTING", "REMOVING")

@@ -1,31 +1,40 @@
 """The simulator over HTTP and JSON; routes and bodies are ours.
 
-``GET /`` all at a glance; ``GET /partitions[/NAME]``; ``POST /partitions`` {name, size, gcds}; ``POST
-/partitions/NAME/reset``; ``DELETE /partitions/NAME``; ``GET /ipus``, in the order of blocks; ``GET /capacity``; ``GET
-/free-blocks?size=N``; ``GET``, ``POST`` and ``DELETE /faults`` (:mod:`muster_operator.vipu.simulator.faults`), which
-answer whatever is faulty.
-
 A refusal is {why, message}: 400 Invalid, 404 NotThere, 409 Exists, NoRoom or Busy, 503 Silent (a fault that was asked
 for: the caller has to take it as no answer) or NotKept (the disk; nothing has changed).
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import wraps
-from typing import Any, TypeVar
+from types import MappingProxyType
+from typing import Annotated, Any, ParamSpec, TypeVar
 
-import msgspec
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
+from fastapi import APIRouter, Depends, Query, Request
+from fastapi.responses import Response
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from starlette.exceptions import HTTPException as StarletteHTTPException
+from typing_extensions import TypedDict  # pydantic reads the standard library's from Python 3.12 on
 
+from muster_kube.http.bad_request import check_query
+from muster_kube.http.not_served import list_routes
+from muster_kube.http.responses import StructResponse
+from muster_kube.http.service import Service
+from muster_kube.process.lifetime import package_version
+from muster_operator.vipu.controller import Capacity, Ipu, VipuPartition
 from muster_operator.vipu.simulator.clocked_fleet import ClockedFleet
-from muster_operator.vipu.simulator.faults import FaultRequest, add_faults, describe_faults, remove_faults
+from muster_operator.vipu.simulator.faults import (
+    DescribedFaults,
+    FaultRequest,
+    add_faults,
+    describe_faults,
+    remove_faults,
+)
 from muster_operator.vipu.simulator.fleet import (
     IPUS_OF_MACHINE,
+    NAME_PATTERN,
+    SIZE_LIMIT,
     InvalidCommand,
     NameTaken,
     NoFreeBlock,
@@ -42,189 +51,228 @@ log = logging.getLogger(__name__)
 BODY_LIMIT = 4096  # bytes of a request
 BODY_S = 10.0  # in which it has to be here
 _STATUS = {InvalidCommand: 400, UnknownPartition: 404, NameTaken: 409, NoFreeBlock: 409, PartitionBusy: 409}
-T = TypeVar("T", bound=msgspec.Struct)
+SIZES: list[JsonValue] = [1 << power for power in range(SIZE_LIMIT.bit_length())]
+_WHY = {400: "Invalid", 408: "Invalid", 413: "Invalid"}
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
-class NewPartition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The body of ``POST /partitions``. size: IPUs; gcds: graph compilation domains, a divisor of the size."""
+class NewPartition(BaseModel):
+    """The body of ``POST /partitions``."""
 
-    name: str
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
+    name: str = Field(json_schema_extra={"pattern": f"^{NAME_PATTERN}$"})
+    size: int = Field(description="IPUs: a power of two", json_schema_extra={"enum": SIZES})
+    gcds: int = Field(default=1, description="graph compilation domains, a divisor of the size")
+
+
+class Refusal(BaseModel):
+    """Why a request was not carried out: for programs, and for people."""
+
+    why: str
+    message: str
+
+
+def _described(description: str) -> dict[str, Any]:
+    return {"description": description, "model": Refusal}
+
+
+_NOT_THERE: dict[int | str, dict[str, Any]] = {404: _described("there is no such partition")}
+
+
+class FreeBlocks(TypedDict):
     size: int
-    gcds: int = 1
+    blocks: int
 
 
-RouteHandler = Callable[[Request], Awaitable[Response]]
+class DescribedMachine(TypedDict):
+    """partitions: of each of its IPUs, empty where none is."""
+
+    address: str
+    partitions: list[str]
 
 
-def make_app(clocked_fleet: ClockedFleet) -> Starlette:
+class DescribedFleet(TypedDict):
+    ipus: int
+    free: int
+    delayS: float
+    machines: list[DescribedMachine]
+    partitions: Sequence[VipuPartition]
+    faults: DescribedFaults
+
+
+class _Silent(Exception):
+    """No answer of the controller, as a fault will have it."""
+
+
+def make_app(clocked_fleet: ClockedFleet) -> Service:
     """All requests go through one event loop, so no two changes overlap."""
 
-    async def overview(request: Request) -> Response:
+    async def answers_at_all() -> None:
+        if clocked_fleet.faults.down:
+            raise _Silent("the controller is down (a fault that was asked for)")
+
+    reads = _with_faults(clocked_fleet, changes=False)
+    changes = _with_faults(clocked_fleet, changes=True)
+    controller = APIRouter(
+        dependencies=[Depends(answers_at_all), Depends(check_query)],
+        responses={503: _described("no answer, as a fault will have it, or the disk cannot be written")},
+    )
+    faults = APIRouter(dependencies=[Depends(check_query)])
+
+    @controller.get("/")
+    @reads
+    async def overview() -> DescribedFleet:
         """All that is simulated."""
-        _parse_query(request)
-        return _json(_describe_fleet(clocked_fleet))
+        return _describe_fleet(clocked_fleet)
 
-    async def list_all(request: Request) -> Response:
+    @controller.get("/partitions")
+    @reads
+    async def list_all() -> Sequence[VipuPartition]:
         """Every partition."""
-        _parse_query(request)
-        return _json(clocked_fleet.list_partitions())
+        return clocked_fleet.list_partitions()
 
-    async def one(request: Request) -> Response:
+    @controller.get("/partitions/{name}", responses=_NOT_THERE)
+    @reads
+    async def one(name: str) -> VipuPartition:
         """One partition."""
-        _parse_query(request)
-        return _json(clocked_fleet.get_partition(request.path_params["name"]))
+        return clocked_fleet.get_partition(name)
 
-    async def create(request: Request) -> Response:
+    @controller.post(
+        "/partitions", status_code=202, responses={409: _described("the name is taken, or there is no room")}
+    )
+    @changes
+    async def create(wanted: NewPartition) -> VipuPartition:
         """{"name", "size", "gcds"}: a partition is made; 202."""
-        _parse_query(request)
-        wanted = await _read_body(request, NewPartition)
-        return _json(clocked_fleet.create(wanted.name, wanted.size, wanted.gcds), 202)
+        return clocked_fleet.create(wanted.name, wanted.size, wanted.gcds)
 
-    async def reset(request: Request) -> Response:
+    @controller.post(
+        "/partitions/{name}/reset", status_code=202, responses={**_NOT_THERE, 409: _described("it is being removed")}
+    )
+    @changes
+    async def reset(name: str) -> VipuPartition:
         """Its IPUs are reset; 202."""
-        _parse_query(request)
-        return _json(clocked_fleet.reset(request.path_params["name"]), 202)
+        return clocked_fleet.reset(name)
 
-    async def remove(request: Request) -> Response:
+    @controller.delete("/partitions/{name}", status_code=202)
+    @changes
+    async def remove(name: str) -> dict[str, str]:
         """It is removed; 202."""
-        _parse_query(request)
-        clocked_fleet.remove(request.path_params["name"])
-        return _json({}, 202)
+        clocked_fleet.remove(name)
+        return {}
 
-    async def ipus(request: Request) -> Response:
-        """Every IPU, with its partition and state."""
-        _parse_query(request)
-        return _json(clocked_fleet.list_ipus())
+    @controller.get("/ipus")
+    @reads
+    async def ipus() -> Sequence[Ipu]:
+        """Every IPU, in the order of blocks."""
+        return clocked_fleet.list_ipus()
 
-    async def capacity(request: Request) -> Response:
+    @controller.get("/capacity")
+    @reads
+    async def capacity() -> Capacity:
         """IPUs in all, and free."""
-        _parse_query(request)
-        return _json(clocked_fleet.read_capacity())
+        return clocked_fleet.read_capacity()
 
-    async def free_blocks(request: Request) -> Response:
+    @controller.get("/free-blocks")
+    @reads
+    async def free_blocks(
+        size: Annotated[int, Query(ge=1, description="IPUs: a power of two", json_schema_extra={"enum": SIZES})],
+    ) -> FreeBlocks:
         """?size=N: free blocks of N IPUs side by side."""
-        size = _parse_query(request, "size").get("size", "")
-        if not (size.isascii() and size.isdecimal() and len(size) <= 9):
-            raise InvalidCommand(f"query: size={shorten_repr(size)}: expected a power of two")
-        return _json({"size": int(size), "blocks": clocked_fleet.count_free_blocks(int(size))})
+        return {"size": size, "blocks": clocked_fleet.count_free_blocks(size)}
 
-    async def show_faults(request: Request) -> Response:
+    @faults.get("/faults")
+    async def show_faults() -> DescribedFaults:
         """What is broken."""
-        _parse_query(request)
-        return _json(describe_faults(clocked_fleet.fleet))
+        return describe_faults(clocked_fleet.fleet)
 
-    async def add_fault(request: Request) -> Response:
-        """Breaks an IPU, a link, or the controller itself."""
-        _parse_query(request)
-        asked = await _read_body(request, FaultRequest)
-        faults = add_faults(clocked_fleet.fleet, asked)
+    @faults.post("/faults", responses={**_NOT_THERE, 503: _described("the disk cannot be written")})
+    async def add_fault(asked: FaultRequest) -> DescribedFaults:
+        """Breaks an IPU, a link, or the controller itself; answers whatever is broken."""
+        found = add_faults(clocked_fleet.fleet, asked)
         if asked.vanish is not None:
             clocked_fleet.forget(asked.vanish)
-        clocked_fleet.set_faults(faults)
-        return _json(describe_faults(clocked_fleet.fleet))
+        clocked_fleet.set_faults(found)
+        return describe_faults(clocked_fleet.fleet)
 
-    async def end_faults(request: Request) -> Response:
-        """Mends all, or ?ipu=, ?link=, ?stuck= alone."""
-        clocked_fleet.set_faults(remove_faults(clocked_fleet.fleet, _parse_query(request, "ipu", "link", "stuck")))
-        return _json(describe_faults(clocked_fleet.fleet))
+    @faults.delete("/faults", responses={503: _described("the disk cannot be written")})
+    async def end_faults(
+        ipu: Annotated[str | None, Query(description="MACHINE/INDEX")] = None,
+        link: Annotated[str | None, Query(description="MACHINE-MACHINE")] = None,
+        stuck: Annotated[str | None, Query(description="a partition")] = None,
+    ) -> DescribedFaults:
+        """Mends all, or ?ipu=, ?link=, ?stuck= alone; answers whatever is still broken."""
+        named = {"ipu": ipu, "link": link, "stuck": stuck}
+        ended = {key: text for key, text in named.items() if text is not None}
+        clocked_fleet.set_faults(remove_faults(clocked_fleet.fleet, ended))
+        return describe_faults(clocked_fleet.fleet)
 
-    def reads(carry_out: RouteHandler) -> RouteHandler:
-        return _with_faults(clocked_fleet, carry_out, changes=False)
-
-    def changes(carry_out: RouteHandler) -> RouteHandler:
-        return _with_faults(clocked_fleet, carry_out, changes=True)
-
-    return Starlette(
-        routes=[
-            Route("/", reads(overview), methods=["GET"]),
-            Route("/partitions", reads(list_all), methods=["GET"]),
-            Route("/partitions", changes(create), methods=["POST"]),
-            Route("/partitions/{name}", reads(one), methods=["GET"]),
-            Route("/partitions/{name}", changes(remove), methods=["DELETE"]),
-            Route("/partitions/{name}/reset", changes(reset), methods=["POST"]),
-            Route("/ipus", reads(ipus), methods=["GET"]),
-            Route("/capacity", reads(capacity), methods=["GET"]),
-            Route("/free-blocks", reads(free_blocks), methods=["GET"]),
-            Route("/faults", _with_refusals(show_faults), methods=["GET"]),
-            Route("/faults", _with_refusals(add_fault), methods=["POST"]),
-            Route("/faults", _with_refusals(end_faults), methods=["DELETE"]),
-        ],
-        exception_handlers={HTTPException: _respond_not_served},
+    service = Service(
+        "muster vipu-sim",
+        package_version(),
+        description="A V-IPU controller without IPUs. Refusals are JSON: why, message.",
+        refuse=_refuse_request,
+        body_limit=BODY_LIMIT,
+        body_s=BODY_S,
+        responses={400: _described("what is wrong, and what is allowed")},
     )
 
+    async def not_served(request: Request, error: Exception) -> Response:
+        assert isinstance(error, StarletteHTTPException)  # noqa: S101 - registered for it
+        if error.status_code in (404, 405):
+            text = f"{request.method} {shorten_repr(request.url.path)}: not served; there are {list_routes(service)}"
+            error = StarletteHTTPException(error.status_code, text, error.headers)
+        return await service.http_error(request, error)
 
-def _with_faults(clocked_fleet: ClockedFleet, carry_out: RouteHandler, *, changes: bool) -> RouteHandler:
-    """As the faults will have it: not at all, late, or carried out and not answered."""
-    refusable = _with_refusals(carry_out)
-
-    @wraps(carry_out)
-    async def answer(request: Request) -> Response:
-        if clocked_fleet.faults.down:
-            return _refuse(503, "Silent", "the controller is down (a fault that was asked for)")
-        response = await refusable(request)
-        slow_s = clocked_fleet.faults.slow
-        if changes and response.status_code < 300 and clocked_fleet.lose_answer():
-            response = _refuse(503, "Silent", "this answer is lost (a fault that was asked for)")
-        if slow_s:
-            await asyncio.sleep(slow_s)
-        return response
-
-    return answer
+    service.include_router(controller)
+    service.include_router(faults)
+    service.add_exception_handler(SimulatorRefusal, _refused)
+    service.add_exception_handler(_Silent, _silent)
+    service.add_exception_handler(OSError, _not_kept)
+    service.add_exception_handler(StarletteHTTPException, not_served)
+    return service
 
 
-def _with_refusals(carry_out: RouteHandler) -> RouteHandler:
-    @wraps(carry_out)
-    async def answer(request: Request) -> Response:
-        try:
-            return await carry_out(request)
-        except SimulatorRefusal as refused:
-            return _refuse(_STATUS[type(refused)], refused.why, str(refused))
-        except OSError as error:
-            log.warning("the state cannot be written: %s", error)
-            return _refuse(503, "NotKept", f"the state cannot be written, nothing has changed: {error}")
+def _with_faults(
+    clocked_fleet: ClockedFleet, *, changes: bool
+) -> Callable[[Callable[P, Awaitable[T]]], Callable[P, Awaitable[T]]]:
+    """As the faults will have it: late, or carried out and not answered."""
 
-    return answer
+    def decorate(carry_out: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
+        @wraps(carry_out)
+        async def answer(*args: P.args, **kwargs: P.kwargs) -> T:
+            try:
+                made = await carry_out(*args, **kwargs)
+                if changes and clocked_fleet.lose_answer():
+                    raise _Silent("this answer is lost (a fault that was asked for)")
+                return made
+            finally:
+                if slow_s := clocked_fleet.faults.slow:
+                    await asyncio.sleep(slow_s)
 
+        return answer
 
-async def _respond_not_served(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)  # noqa: S101 - registered for it
-    served = "GET /, /partitions, /partitions/NAME, /ipus, /capacity, /free-blocks?size=N, /faults"
-    changing = "POST /partitions, /partitions/NAME/reset, /faults; DELETE /partitions/NAME, /faults"
-    text = f"{request.method} {shorten_repr(request.url.path)}: not served; there are {served}; {changing}"
-    return _refuse(error.status_code, "NotServed", text)
-
-
-def _parse_query(request: Request, *allowed: str) -> dict[str, str]:
-    given = request.query_params.multi_items()
-    for key, _ in given:
-        if key not in allowed:
-            raise InvalidCommand(f"query: {shorten_repr(key)}: expected {', '.join(allowed) or 'no parameters'}")
-    if len(dict(given)) != len(given):
-        raise InvalidCommand("query: a parameter is given twice")
-    return dict(given)
+    return decorate
 
 
-async def _read_body(request: Request, kind: type[T]) -> T:
-    raw = b""
-    try:
-        async with asyncio.timeout(BODY_S):
-            async for chunk in request.stream():
-                raw += chunk
-                if len(raw) > BODY_LIMIT:
-                    raise InvalidCommand(f"body: more than {BODY_LIMIT} bytes")
-    except TimeoutError as error:
-        raise InvalidCommand(f"body: not here within {BODY_S:g} s") from error
-    try:
-        return msgspec.json.decode(raw, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        fields = ", ".join(field.encode_name for field in msgspec.structs.fields(kind))
-        raise InvalidCommand(f"body: {error}; expected a JSON object of {fields}") from error
+async def _refused(_: Request, error: Exception) -> Response:
+    assert isinstance(error, SimulatorRefusal)  # noqa: S101 - registered for it
+    return _refuse(_STATUS[type(error)], error.why, str(error))
 
 
-def _describe_fleet(clocked_fleet: ClockedFleet) -> dict[str, Any]:
+async def _silent(_: Request, error: Exception) -> Response:
+    return _refuse(503, "Silent", str(error))
+
+
+async def _not_kept(_: Request, error: Exception) -> Response:
+    log.warning("the state cannot be written: %s", error)
+    return _refuse(503, "NotKept", f"the state cannot be written, nothing has changed: {error}")
+
+
+def _describe_fleet(clocked_fleet: ClockedFleet) -> DescribedFleet:
     fleet, capacity = clocked_fleet.fleet, clocked_fleet.read_capacity()
     by_ipu = {number: held.name for held in fleet.partitions for number in held.ipus}
-    machines = [
+    machines: list[DescribedMachine] = [
         {
             "address": machine_address(fleet, machine),
             "partitions": [by_ipu.get(machine * IPUS_OF_MACHINE + at, "") for at in range(IPUS_OF_MACHINE)],
@@ -241,9 +289,9 @@ def _describe_fleet(clocked_fleet: ClockedFleet) -> dict[str, Any]:
     }
 
 
-def _json(value: object, status: int = 200) -> Response:
-    return Response(msgspec.json.encode(value), status, media_type="application/json")
+def _refuse_request(status: int, message: str, headers: Mapping[str, str]) -> Response:
+    return _refuse(status, _WHY.get(status, "NotServed"), message, headers)
 
 
-def _refuse(status: int, why: str, message: str) -> Response:
-    return _json({"why": why, "message": message}, status)
+def _refuse(status: int, why: str, message: str, headers: Mapping[str, str] = MappingProxyType({})) -> Response:
+    return StructResponse({"why": why, "message": message}, status, headers=dict(headers))
