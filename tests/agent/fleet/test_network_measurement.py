@@ -202,6 +202,18 @@ async def test_a_node_that_answers_garbage_is_unknown_for_itself_alone(garbage: 
     assert verdicts(found) == {"PASS": 4, "UNKNOWN": 1}
 
 
+async def test_a_node_whose_servers_are_on_no_port_of_ours_is_unknown_for_itself_alone():
+    agents = Agents(5)
+    agents.fails["node-3", "/iperf/client"] = agents.fails["node-3", "/iperf/interfaces"] = lambda: None
+    agents.fails["node-3", "/iperf/servers"] = lambda: msgspec.json.encode(
+        IperfServers((IperfServer("net1", "10.0.0.4", 22),))
+    )
+    found = await agents.measure()
+    assert {result.reason for node, result in found.items() if result.verdict is Verdict.UNKNOWN} <= {"BadAnswer"}
+    assert found["node-3"].verdict is Verdict.UNKNOWN
+    assert verdicts(found) == {"PASS": 4, "UNKNOWN": 1}
+
+
 async def test_a_busy_node_is_tried_again_and_then_left_alone():
     agents = Agents(4)
     agents.fails["node-1", "/iperf/servers"] = agents.fails["node-1", "/iperf/client"] = failing("Refused", 409)

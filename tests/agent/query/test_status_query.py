@@ -197,7 +197,7 @@ async def test_what_is_wrong_is_told_with_what_is_allowed(query, where, found, a
         await read(query)
     text = str(raised.value)
     assert where in text
-    assert found is None or repr(found) in text
+    assert found is None or f"{where}: {found!r}" in text
     assert all(each in text for each in allowed), text
     assert len(text) < 2500
 

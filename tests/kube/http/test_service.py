@@ -38,6 +38,10 @@ class Choice(BaseModel):
     sizes: list[int] = Field([])
 
 
+async def discount(coupon: str = "") -> int:
+    return len(coupon)
+
+
 class Bill(msgspec.Struct, frozen=True):
     total: int
 
@@ -46,8 +50,10 @@ def make_service(**options: object) -> Service:
     service = Service("shop", "1.2", structs=[Bill], body_limit=BODY_LIMIT, **options)  # type: ignore[arg-type]
 
     @service.get("/stock", dependencies=[Depends(check_query)], response_class=PlainTextResponse)
-    async def stock(size: Annotated[int, Query(ge=1, le=8)] = 1, colour: str = "red") -> str:
-        return f"{size} {colour}\n"
+    async def stock(
+        off: Annotated[int, Depends(discount)], size: Annotated[int, Query(ge=1, le=8)] = 1, colour: str = "red"
+    ) -> str:
+        return f"{size} {colour} {off}\n"
 
     @service.get("/orders", dependencies=[Depends(check_query)], response_class=PlainTextResponse)
     async def orders(choice: Annotated[Choice, Query()]) -> str:
@@ -72,7 +78,7 @@ async def shop() -> AsyncIterator[httpx2.AsyncClient]:
     [
         ("size=9", ["size: '9'", "8"]),
         ("size=many", ["size: 'many'"]),
-        ("sise=1", ["'sise'", "size, colour"]),
+        ("sise=1", ["'sise'", "size, colour, coupon"]),
         ("size=1&size=2", ["'size'", "twice"]),
         ("&".join(f"a{n}=" for n in range(FIELDS_LIMIT + 1)), [str(FIELDS_LIMIT)]),
     ],
