@@ -53,10 +53,10 @@ def test_a_plug_in_joins_the_shipped_checks():
     [
         (ImportError("No module named 'gone'"), "No module named 'gone'"),
         (SyntaxError("invalid syntax"), "invalid syntax"),
-        ("not a check", "expected a muster_checks.base.declaration.Check"),
-        (_check("dmesg"), "there is a check of that name already"),
+        ("not a check", "muster_checks.base.declaration.Check"),
+        (_check("dmesg"), "'dmesg'"),
         (_check("all"), "not 'all'"),
-        (_check("Bad Name"), "lower case letters and digits"),
+        (_check("Bad Name"), "'Bad Name'"),
     ],
 )
 def test_a_broken_plug_in_names_itself_and_takes_no_other_check_with_it(target, said, caplog):

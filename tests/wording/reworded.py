@@ -35,6 +35,7 @@ _PROSE = re.compile(
 )
 _WHOLE_COMMANDS = ("kubectl ", "helm ")
 _PATTERNS = {"compile", "match", "fullmatch", "search", "sub", "finditer", "findall", "split"}
+_LOOKUPS = {"get", "value", "startswith", "endswith", "removeprefix", "removesuffix", "partition", "rpartition"}
 
 
 class _Rewording(ast.NodeVisitor):
@@ -52,8 +53,18 @@ class _Rewording(ast.NodeVisitor):
 
     def visit_Call(self, node: ast.Call) -> None:
         name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-        if name not in _PATTERNS:
+        if name not in _PATTERNS | _LOOKUPS:
             self.generic_visit(node)
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        if not all(isinstance(each, ast.Name) and each.id.isupper() for each in node.targets) or not isinstance(
+            node.value, (ast.Tuple, ast.Set)
+        ):  # words that a tool prints, to compare with
+            self.generic_visit(node)
+
+    def visit_Dict(self, node: ast.Dict) -> None:
+        for value in node.values:
+            self.visit(value)
 
     def visit_List(self, node: ast.List) -> None:
         words = [each.value for each in node.elts if isinstance(each, ast.Constant)]

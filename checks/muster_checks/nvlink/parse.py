@@ -19,7 +19,6 @@ from muster_checks.nvidia.gpu import Gpu, GpuReading, NvLink
 LINES_LIMIT = 4096  # 16 GPUs with 36 links are 600
 _GPU = re.compile(r"GPU ([0-9]{1,3}): (.{1,96}?) \(UUID: (\S{1,64})\)\s*")
 _LINK = re.compile(r"\s*Link ([0-9]{1,3}): (.{1,64}?)\s*")
-_ALL_DOWN = "all links are inactive"
 
 
 def parse(text: bytes) -> GpuReading | None:
@@ -33,7 +32,7 @@ def parse(text: bytes) -> GpuReading | None:
             gpus.append(Gpu(index=int(heading[1]), name=heading[2], uuid=heading[3], nvlinks=()))
         elif gpus and (link := _LINK.fullmatch(line)):
             gpus[-1] = _with_link(gpus[-1], int(link[1]), link[2])
-        elif gpus and _ALL_DOWN in line.casefold():
+        elif gpus and "all links are inactive" in line.casefold():
             gpus[-1] = _with_link(gpus[-1], 0, "<inactive>")
     return GpuReading(source="nvidia-smi", gpus=tuple(gpus)) if gpus else None
 

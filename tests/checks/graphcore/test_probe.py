@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.checks.facts import missing_facts
 from tests.checks.graphcore.sample import sample
 
 from muster_checks.base.commands import LocalCommands
@@ -79,18 +80,18 @@ async def test_gc_monitor_is_asked_where_there_is_no_library(tmp_path, answers):
 @pytest.mark.parametrize(
     ("answers", "said"),
     [
-        ({CHILD: failed(CHILD, -11)}, "gcipuinfo: python3: killed by SIGSEGV"),
-        ({CHILD: hung(CHILD)}, "no end after 10 s"),
-        ({CHILD: b"cannot connect to V-IPU\n"}, "did not run: cannot connect to V-IPU"),
-        ({CHILD: NO_LIBRARY}, "neither gcipuinfo (Python) nor gc-monitor"),
-        ({CHILD: NO_LIBRARY, "gc-monitor": failed("gc-monitor", -11)}, "gc-monitor: killed by SIGSEGV"),
-        ({CHILD: NO_LIBRARY, "gc-monitor": failed("gc-monitor", 127)}, "exit code 127"),
-        ({CHILD: NO_LIBRARY, "gc-monitor": b"what?\n"}, "no table of IPUs"),
+        ({CHILD: failed(CHILD, -11)}, ("gcipuinfo", "python3", "SIGSEGV")),
+        ({CHILD: hung(CHILD)}, ("10 s",)),
+        ({CHILD: b"cannot connect to V-IPU\n"}, ("cannot connect to V-IPU",)),
+        ({CHILD: NO_LIBRARY}, ("gcipuinfo", "gc-monitor")),
+        ({CHILD: NO_LIBRARY, "gc-monitor": failed("gc-monitor", -11)}, ("gc-monitor", "SIGSEGV")),
+        ({CHILD: NO_LIBRARY, "gc-monitor": failed("gc-monitor", 127)}, ("127",)),
+        ({CHILD: NO_LIBRARY, "gc-monitor": b"what?\n"}, ("gc-monitor",)),
     ],
 )
 async def test_what_cannot_be_asked_is_said(tmp_path, answers, said):
     health = await read_health(node(tmp_path, answers), NOWHERE, False, 5.0)
-    assert said in health.trouble
+    assert missing_facts(health.trouble, *said) == []
     assert (health.unhealthy, health.monitored) == ((), None)
 
 

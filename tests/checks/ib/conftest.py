@@ -4,28 +4,18 @@ from pathlib import Path
 
 import pytest
 from tests.checks.ib.port_tree import H100_PORTS, lay_out_ports
+from tests.checks.node_over_time import NodeOverTime
 
-from muster_checks.base.declaration import NodeView
-from muster_checks.base.vocabulary import Finding, Verdict
+from muster_checks.base.vocabulary import Finding
 from muster_checks.hardware.expected_values import load_table
 from muster_checks.ib import IbParameters
 from muster_checks.ib.judge import counters, judge
 from muster_checks.ib.sysfs import read_ports
 from muster_checks.ib.thresholds import ModelRow, load_counter_rows
-from muster_checks.testing.recorded import lay_out, node
-
-DAYS_S = 500_000.0
+from muster_checks.testing.recorded import lay_out
 
 
-class Node:
-    """Read and judged again and again, a minute apart, by a clock that only this moves."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self.now = 1000.0
-        self.up_for_s: float | None = DAYS_S
-        self.view: NodeView = node(root, clock=lambda: self.now)
-
+class Node(NodeOverTime):
     def set(self, device: str, port: int = 1, **files: object) -> None:
         """``set("mlx5_4", state="1: DOWN", link_downed=3)``"""
         rows = {row.counter: row.folder for row in load_counter_rows()} | {"port_rcv_packets": "counters"}
@@ -67,10 +57,6 @@ class Node:
         models = load_table(ModelRow, "ib/models.yaml", parameters.expected)
         seen = self.view.history.of("ib")
         return judge(ports, seen, load_counter_rows(), models, parameters, now=self.now, up_for_s=self.up_for_s)
-
-    def bad(self, after_s: float = 60.0, **limits: object) -> list[tuple[str, Verdict, str]]:
-        found = self.findings(after_s, **limits)
-        return [(f.component, f.verdict, f.reason) for f in found if f.verdict is not Verdict.PASS]
 
 
 @pytest.fixture

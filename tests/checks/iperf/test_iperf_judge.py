@@ -52,7 +52,8 @@ def test_a_sound_mesh_passes_with_the_median_on_each_page():
     assert bad(pages) == {}
     assert set(pages) == set(SIX)
     (finding,) = pages["a"]
-    assert (finding.component, finding.message) == ("nic/mlx5_0", "92 Gbit/s, median of 10 pairs")
+    assert finding.component == "nic/mlx5_0"
+    assert missing_facts(finding.message, "92 Gbit/s", "10") == []
     assert [(m.name, m.value, m.unit, m.threshold) for m in finding.measurements] == [
         ("bandwidth", FINE, "Gbit/s", pytest.approx(70.0)),
         ("retransmits", 5.0, "1/GB", 1000.0),
@@ -64,7 +65,7 @@ def test_a_node_that_is_slow_with_all_is_to_blame_and_its_peers_are_not():
     assert bad(pages) == culprit("a")
     finding = pages["a"][0]
     assert finding.fault_class is FaultClass.CONTACT
-    assert "10 of 10 pairs" in finding.message
+    assert missing_facts(finding.message, "10") == []
     assert finding.measurements[0].value == SLOW
 
 
@@ -72,7 +73,7 @@ def test_a_node_that_is_slow_with_all_is_to_blame_and_its_peers_are_not():
 def test_one_bad_direction_is_found_and_named(slow: tuple[str, str], word: str):
     pages = judge(mesh(slow), LIMITS)
     assert bad(pages) == culprit("a")
-    assert f"when it {word}, in 5 of 5 pairs" in pages["a"][0].message
+    assert missing_facts(pages["a"][0].message, word, "5") == []
 
 
 def test_two_bad_nodes_are_both_found_though_they_are_slow_towards_each_other():
@@ -247,8 +248,7 @@ def test_retransmits_of_one_node_with_all_others_are_laid_on_it_and_warn():
     ]
     pages = judge(pairs, LIMITS)
     assert bad(pages) == {"a": {("nic/mlx5_0", Verdict.WARN, "Retransmits")}}
-    assert "when it receives" in pages["a"][0].message
-    assert "5000 TCP retransmits a GB" in pages["a"][0].message
+    assert missing_facts(pages["a"][0].message, "receives", "5000", "GB") == []
 
 
 def test_of_a_pair_measured_twice_the_worse_stays():

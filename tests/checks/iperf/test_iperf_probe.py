@@ -128,7 +128,7 @@ async def test_a_missing_iperf3_names_its_package(tmp_path: Path):
         (failed("iperf3", 127, b"libiperf.so.0: cannot open shared object file"), "libiperf"),
         (failed("iperf3", -11, stdout=TCP), "SIGSEGV"),
         (hung("iperf3", 24.0), "24 s"),
-        (Output(argv=("iperf3",), exit_code=0, stdout=TCP, truncated=True), "printed more"),
+        (Output(argv=("iperf3",), exit_code=0, stdout=TCP, truncated=True), "MiB"),
         (Output(argv=("iperf3",), missing="not found"), "not found"),
         (Output(argv=("iperf3",), exit_code=0), "empty"),
     ],
@@ -223,7 +223,7 @@ async def test_a_server_that_listens_is_ended_with_the_block(tmp_path: Path):
 
 async def test_a_server_that_never_listens_is_ended_and_told(tmp_path: Path):
     commands = Serving(tmp_path, listening=False)
-    with pytest.raises(CannotTell, match="does not listen"):
+    with pytest.raises(CannotTell, match=r"\b5201\b"):
         async with run_server(NodeView(tmp_path, commands), "127.0.0.1", 5201, start_s=0.05):
             raise AssertionError
     assert commands.ended

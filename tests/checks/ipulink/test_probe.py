@@ -74,14 +74,14 @@ async def test_a_single_ipu_has_no_links_to_test(tmp_path):
         ("gc-links", "LinksNotTested", "Poplar SDK"),
         ("gc-iputraffictest", "TrafficNotTested", "Poplar SDK"),
         ("gc-hostsynclatencytest", "SyncNotTested", "Poplar SDK"),
-        ("vipu", "PartitionsNotRead", "V-IPU command line"),
+        ("vipu", "PartitionsNotRead", "V-IPU"),
     ],
 )
 async def test_one_missing_tool_leaves_the_others_judged(tmp_path, tool, reason, said):
     findings = await probe(node(tmp_path, _without(tool)), IpuLinkParameters(), CONTROLLER)
     unknown = [finding for finding in findings if finding.verdict is Verdict.UNKNOWN]
     assert [(finding.component, finding.reason) for finding in unknown] == [("host", reason)]
-    assert f"{tool}: not found" in unknown[0].message
+    assert unknown[0].message.startswith(f"{tool}: ")
     assert said in unknown[0].message
     assert sum(finding.verdict is Verdict.PASS for finding in findings) >= 3
 
@@ -147,8 +147,8 @@ async def test_ipus_that_hang_do_not_take_the_time_of_all(tmp_path):
     view, findings = await _findings(tmp_path, {"gc-hostsynclatencytest": slow}, parameters)
     times = [timeout_s for argv, timeout_s in view.commands.calls if argv[0] == "gc-hostsynclatencytest"]
     assert times == [60.0, 40.0]
-    late = [finding for finding in findings if finding.message == "no time was left for it"]
-    assert {finding.component for finding in late} == {"ipu/10.1.5.10/1", "ipu/10.1.5.10/0"}
+    unknown = {finding.component for finding in findings if finding.verdict is Verdict.UNKNOWN}
+    assert {"ipu/10.1.5.10/1", "ipu/10.1.5.10/0"} <= unknown
 
 
 async def test_each_test_has_its_own_time_out(tmp_path):

@@ -3,27 +3,21 @@
 from pathlib import Path
 
 import pytest
+from tests.checks.node_over_time import NodeOverTime
 
-from muster_checks.base.declaration import NodeView
-from muster_checks.base.vocabulary import Finding, Verdict
+from muster_checks.base.vocabulary import Finding
 from muster_checks.nic import NicParameters
 from muster_checks.nic.judge import counters, judge
 from muster_checks.nic.sysfs import STATISTICS, read_interfaces
-from muster_checks.testing.recorded import lay_out, node
+from muster_checks.testing.recorded import lay_out
 
 CX7, I350 = "15b3:1021", "8086:1521"
-DAYS_S = 500_000.0
 UP, ADMIN_DOWN = "0x1003", "0x1002"
 
 
-class Node:
-    """Read and judged again and again, a minute apart, by a clock that only this moves."""
-
+class Node(NodeOverTime):
     def __init__(self, root: Path) -> None:
-        self.root = root
-        self.now = 1000.0
-        self.up_for_s: float | None = DAYS_S
-        self.view: NodeView = node(root, clock=lambda: self.now)
+        super().__init__(root)
         self.places: dict[str, str] = {}
         (root / "sys/class/net").mkdir(parents=True)
 
@@ -80,10 +74,6 @@ class Node:
         self.view.history.note("nic", counters(interfaces))
         seen = self.view.history.of("nic")
         return judge(interfaces, seen, parameters, now=self.now, up_for_s=self.up_for_s)
-
-    def bad(self, after_s: float = 60.0, **limits: object) -> list[tuple[str, Verdict, str]]:
-        found = self.findings(after_s, **limits)
-        return [(f.component, f.verdict, f.reason) for f in found if f.verdict is not Verdict.PASS]
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.checks.bad_input import TEXTS, mangled
 from tests.checks.facts import missing_facts
+from tests.checks.node_over_time import NodeOverTime
 from tests.checks.pcielink.machines import BRIDGE, CX7, NVME, ROOT_PORT, Machine, one_gpu
 
 from muster_checks.base.vocabulary import FaultClass, Finding, Verdict
@@ -15,15 +16,14 @@ from muster_checks.pcielink import PcielinkParameters
 from muster_checks.pcielink.errors import parse
 from muster_checks.pcielink.judge import counters, judge
 from muster_checks.pcielink.sysfs import read_node
-from muster_checks.testing.recorded import node
 
 GPU, DOWN, PORT = "0000:04:00.0", "0000:02:01.0", "0000:00:01.0"
 
 
-class Watched:
+class Watched(NodeOverTime):
     def __init__(self, root: Path, every_s: float = 60.0) -> None:
-        self.now, self.every_s = 1000.0, every_s
-        self.view = node(root, clock=lambda: self.now)
+        super().__init__(root)
+        self.every_s = every_s
 
     def findings(self, replays: int | None = None) -> list[Finding]:
         self.now += self.every_s
@@ -31,9 +31,6 @@ class Watched:
         reading = read_node(self.view)
         self.view.history.note("pcielink", counters(reading, gpus))
         return judge(reading, self.view.history.of("pcielink"), gpus, PcielinkParameters(), self.now)
-
-    def bad(self, replays: int | None = None) -> list[tuple[str, Verdict, str]]:
-        return [(f.component, f.verdict, f.reason) for f in self.findings(replays) if f.verdict is not Verdict.PASS]
 
 
 @pytest.fixture

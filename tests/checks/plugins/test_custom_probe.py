@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 
 import pytest
+from tests.checks.facts import missing_facts
 from tests.processes import has_ended
 
 from muster_checks.base.commands import Output
@@ -51,9 +52,6 @@ def short(finding: Finding) -> tuple[str, str]:
         ("echo bad; exit 1", ("WARN", "bad"), ("FAIL", "Broken: bad")),
         ("echo '?'; exit 2", ("UNKNOWN", "?"), ("UNKNOWN", "Broken unknown: ?")),
         ("echo '?'; exit 3", ("UNKNOWN", "?"), ("UNKNOWN", "Broken unknown: ?")),
-        ("exit 1", ("WARN", "plugin.sh: exit code 1"), ("FAIL", "Broken: plugin.sh: exit code 1")),
-        ("exit 127", ("UNKNOWN", "plugin.sh: exit code 127"), ("UNKNOWN", "Broken unknown: plugin.sh: exit code 127")),
-        ("kill -9 $$", ("UNKNOWN", "plugin.sh: killed by SIGKILL"), None),
         ("echo said; kill -TERM $$", ("UNKNOWN", "said"), None),
     ],
 )
@@ -61,6 +59,23 @@ async def test_an_exit_code_is_the_verdict_and_stdout_the_message(text, temporar
     assert short(await run(text)) == temporary
     if permanent is not None:
         assert short(await run(text, PERMANENT)) == permanent
+
+
+@pytest.mark.parametrize(
+    ("text", "temporary", "permanent", "fact"),
+    [
+        ("exit 1", "WARN", "FAIL", "1"),
+        ("exit 127", "UNKNOWN", "UNKNOWN", "127"),
+        ("kill -9 $$", "UNKNOWN", "UNKNOWN", "SIGKILL"),
+    ],
+)
+async def test_one_that_says_nothing_is_told_by_how_it_ended(text, temporary, permanent, fact, run):
+    finding = await run(text)
+    assert finding.verdict == temporary
+    assert missing_facts(finding.message, "plugin.sh", fact) == []
+    finding = await run(text, PERMANENT)
+    assert finding.verdict == permanent
+    assert missing_facts(finding.message, "Broken", "plugin.sh", fact) == []
 
 
 async def test_a_condition_is_a_measurement_of_its_type_and_asks_for_nothing(run):
@@ -102,8 +117,8 @@ async def test_one_that_hangs_is_killed_with_all_its_children(run, bench):
         {**PERMANENT, "timeout": "1.5s"},
         max_output_length=200,
     )
-    told = 'Broken unknown: Timeout when running plugin "./plugin.sh": state - signal: killed. output - "half"'
-    assert short(finding) == ("UNKNOWN", told)
+    assert finding.verdict == "UNKNOWN"
+    assert missing_facts(finding.message, "Broken", '"./plugin.sh"', '"half"') == []
     assert len(pids.read_text().split()) == 2
     await until(lambda: all(has_ended(int(pid)) for pid in pids.read_text().split()))
 

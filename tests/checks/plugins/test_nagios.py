@@ -46,9 +46,8 @@ async def test_the_exit_code_is_the_verdict(code, verdict, run):
     result = await run(f"echo 'DISK: 19% | /=13892MB;13774;15496'; exit {code}", **{"class": "contact"})
     (finding,) = result.findings
     assert (result.verdict, finding.component, finding.reason) == (verdict, "host", "Disk")
-    assert finding.message == (
-        "DISK: 19%" if code < 4 else f"plugin.sh: exit code {code}: DISK: 19% | /=13892MB;13774;15496"
-    )
+    assert "DISK: 19%" in finding.message
+    assert code < 4 or missing_facts(finding.message, "plugin.sh", str(code)) == []
     assert finding.fault_class == ("contact" if verdict == "FAIL" else "")
     (figure,) = finding.measurements
     assert (figure.name, figure.value, figure.unit) == ("/", 13892, "MB")
@@ -62,18 +61,19 @@ async def test_the_first_line_is_the_message_and_all_figures_count(run):
 
 
 @pytest.mark.parametrize(
-    ("text", "verdict", "message"),
+    ("text", "verdict", "facts"),
     [
-        ("exit 0", "PASS", "OK"),
-        ("exit 2", "FAIL", "plugin.sh: exit code 2"),
-        ("echo broken >&2; exit 2", "FAIL", "plugin.sh: exit code 2: broken"),
-        ("echo said; kill -9 $$", "UNKNOWN", "plugin.sh: killed by SIGKILL: said"),
-        ("head -c 2000000 /dev/zero | tr '\\0' x; exit 1", "WARN", "x" * 253 + "…"),
+        ("exit 0", "PASS", ["OK"]),
+        ("exit 2", "FAIL", ["plugin.sh", "2"]),
+        ("echo broken >&2; exit 2", "FAIL", ["plugin.sh", "2", "broken"]),
+        ("echo said; kill -9 $$", "UNKNOWN", ["plugin.sh", "SIGKILL", "said"]),
+        ("head -c 2000000 /dev/zero | tr '\\0' x; exit 1", "WARN", ["x" * 253 + "…"]),
     ],
 )
-async def test_a_plug_in_that_says_little_or_too_much(text, verdict, message, run):
+async def test_a_plug_in_that_says_little_or_too_much(text, verdict, facts, run):
     result = await run(text)
-    assert (result.verdict, result.findings[0].message) == (verdict, message)
+    assert result.verdict == verdict
+    assert missing_facts(result.findings[0].message, *facts) == []
 
 
 async def test_one_that_hangs_is_unknown(run):
@@ -119,14 +119,14 @@ BAD = [
     ({"command": "check_disk -w 20%"}, 'command: "check_disk -w 20%": Input should be a valid list'),
     ({"command": []}, "command: []: List should have at least 1 item"),
     ({"command": ["x", 5]}, "command[1]: 5: Input should be a valid string"),
-    ({"command": ["a\x00b"]}, "expected no NUL character"),
+    ({"command": ["a\x00b"]}, 'command[0]: "a\\u0000b": '),
     ({"cost": "cheap"}, "cost: \"cheap\": Input should be 'light' or 'heavy'"),
     ({"period_s": 0}, "period_s: 0: Input should be greater than or equal to 1"),
     ({"period_s": "60"}, 'period_s: "60": Input should be a valid number'),
     ({"timeout_s": float("inf")}, "timeout_s: Infinity: Input should be"),
     ({"component": "some where"}, 'component: "some where": String should match pattern'),
     ({"class": "explode"}, 'class: "explode": Input should be'),
-    ({"colour": "red"}, "colour: unknown key; expected one of: kind, name, command, cost, period_s, timeout_s, compon"),
+    ({"colour": "red"}, "colour: "),
 ]
 
 
@@ -154,7 +154,7 @@ def test_a_file_that_cannot_be_read_says_why(bench):
         read_nagios(bench.folder / ("x" * 300))
     long = bench.folder / "long.yaml"
     long.write_bytes(b"#" * (FILE_BYTES + 1))
-    with pytest.raises(FileRefused, match="longer than 1 MiB"):
+    with pytest.raises(FileRefused, match=r"\b1 MiB\b"):
         read_nagios(long)
 
 

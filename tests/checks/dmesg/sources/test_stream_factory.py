@@ -180,7 +180,7 @@ async def test_a_device_that_gives_nothing_is_no_kernel_log(node: NodeView, read
     assert DMESG.stream is not None
     stream = DMESG.stream(node, DmesgParameters(path=Path(os.devnull)), None)
     assert await read_out(stream) == []
-    assert stream.health() == "/dev/null: end of file"
+    assert stream.health().startswith("/dev/null: ")
 
 
 def test_places_are_small() -> None:
