@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests import machine
 
 CHECKS = Path(__file__).with_name("checks")
 _CHILDREN = "COVERAGE_PROCESS_CONFIG"  # by which coverage measures the processes that a test starts
@@ -27,3 +28,16 @@ def paused_outside_checks(item: pytest.Item) -> Iterator[None]:
         if children is not None:
             os.environ[_CHILDREN] = children
         coverage.start()
+
+
+def release_bound_of_skipped(config: pytest.Config) -> None:
+    """Where tests of checks were skipped as something is missing here, a low coverage is no failure."""
+    reporter = config.pluginmanager.getplugin("terminalreporter")
+    plugin = config.pluginmanager.getplugin("_cov")
+    if reporter is None or plugin is None or not plugin.options.cov_fail_under:
+        return
+    if any(
+        machine.lack_of(each) for each in reporter.stats.get("skipped", ()) if each.nodeid.startswith("tests/checks")
+    ):
+        plugin.options.cov_fail_under = None
+        reporter.write_line("\nmuster: tests of checks were skipped, so their coverage is not held to its bound")

@@ -70,11 +70,18 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
         return (yield)
 
 
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_runtestloop(session: pytest.Session) -> Iterator[object]:
+    """Comes to its end before pytest-cov looks at the bound."""
+    ended = yield
+    check_coverage.release_bound_of_skipped(session.config)
+    return ended
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """One line counts the tests that this machine, or this user, could not run; the seed plays the examples again."""
     terminalreporter.write_line(state_machines.describe_seed(config))
-    skipped = (report.longrepr for report in terminalreporter.stats.get("skipped", ()))
-    if line := machine.summary(place[2].removeprefix("Skipped: ") for place in skipped):
+    if line := machine.summary(terminalreporter.stats.get("skipped", ())):
         terminalreporter.write_line(line, yellow=True)
 
 

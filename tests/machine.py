@@ -92,9 +92,17 @@ def needs(*wants: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(bool(lack) and not CI, reason=_NEEDS + lack)
 
 
-def summary(reasons: Iterable[str]) -> str:
-    """One line about tests that were skipped, from their reasons; empty where none was for want of something."""
-    wants = Counter(each.removeprefix(_NEEDS).partition(":")[0] for each in reasons if each.startswith(_NEEDS))
+def lack_of(report: pytest.TestReport) -> str:
+    """What a skipped test was skipped for want of; empty where that was not why."""
+    if not isinstance(report.longrepr, tuple):
+        return ""
+    reason = report.longrepr[2].removeprefix("Skipped: ")
+    return reason.removeprefix(_NEEDS).partition(":")[0] if reason.startswith(_NEEDS) else ""
+
+
+def summary(skipped: Iterable[pytest.TestReport]) -> str:
+    """One line about tests that were skipped for want of something; empty where none was."""
+    wants = Counter(lack for report in skipped if (lack := lack_of(report)))
     if not wants:
         return ""
     counts = ", ".join(f"{want} {count}" for want, count in wants.most_common())

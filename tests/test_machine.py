@@ -2,10 +2,13 @@
 
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from tests import machine
+from tests.machine import needs
 
 from muster_sandbox.programs import requirements
 
@@ -37,6 +40,11 @@ def calls(folder: Path) -> list[str]:
 def as_user(monkeypatch: pytest.MonkeyPatch, number: int, ci: bool = False) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: number)
     monkeypatch.setattr(machine, "CI", ci)
+
+
+def skipped(reason: str) -> pytest.TestReport:
+    place = (__file__, 1, f"Skipped: {reason}")
+    return pytest.TestReport("tests/a.py::test_a", ("tests/a.py", 1, "test_a"), {}, "skipped", place, "setup")
 
 
 def test_root_installs_what_is_missing_and_nothing_else(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,14 +106,42 @@ def test_the_summary_counts_what_was_missing_and_leaves_other_reasons_out(monkey
     as_user(monkeypatch, 1000)
     mark = machine.needs("root")
     assert mark.args == (True,)
-    reasons = [mark.kwargs["reason"]] * 2
+    reasons = [str(mark.kwargs["reason"])] * 2
     for want in ("iperf3", "a real node"):
         with pytest.raises(pytest.skip.Exception) as caught:
             machine.skip(want, "for some: reason")
         reasons.append(str(caught.value))
     other = "this kernel's ring holds 4,000 long records"
-    line = machine.summary([*reasons, other])
+    line = machine.summary(map(skipped, [*reasons, other]))
     assert "\n" not in line
     for count in ("4 tests", "root 2", "iperf3 1", "a real node 1"):
         assert count in line
-    assert machine.summary([other]) == ""
+    assert machine.summary([skipped(other)]) == ""
+
+
+@needs("gcc", "/usr/include/stdio.h")
+@pytest.mark.parametrize(("compiler", "code"), [(False, 0), (True, 1)])
+def test_coverage_is_held_to_its_bound_where_no_test_of_a_check_lacked_anything(
+    tmp_path: Path, compiler: bool, code: int
+) -> None:
+    """One test of a check, which covers far less, with a compiler and without."""
+    chosen = "tests/checks/nvidia/test_library.py::test_the_child_reads_a_real_library"
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "no:cacheprovider",
+        "--cov",
+        "--cov-report=",
+        "--cov-fail-under=95",
+    ]
+    environment = {name: value for name, value in os.environ.items() if name != "CI" and not name.startswith("COV")}
+    environment |= {"COVERAGE_FILE": str(tmp_path / "coverage")}
+    if not compiler:
+        environment["PATH"] = str(tmp_path)
+    done = subprocess.run(
+        [*command, chosen], cwd=Path(machine.__file__).parents[1], env=environment,
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == code, done.stdout + done.stderr
