@@ -11,7 +11,8 @@ from tests.docs.document_commands import ROOT, Command, commands, documents
 
 METRICS = (ROOT / "docs/metrics.md").read_text()
 OTHERS = {"grafana.sidecar.dashboards.searchNamespace", "controllers.yaml"}  # of another chart; a key of a ConfigMap
-ROOMS = {path.name for path in ROOT.glob("*/muster_*")} | {"muster_loadavg"}  # and a plug-in's file
+# packages; a plug-in's file, and the fixture of its test
+ROOMS = {path.name for path in ROOT.glob("*/muster_*")} | {"muster_loadavg", "muster_node"}
 # made while the parts run: kind, name, namespace
 MADE = {
     ("configmap", "muster-pause", "autopilot"),
