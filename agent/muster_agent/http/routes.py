@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 import msgspec
 from fastapi import Depends, Query, Request
 from fastapi.responses import PlainTextResponse, Response
-from prometheus_client.exposition import choose_encoder
 
 from muster_agent.fleet.iperf_routes import IPERF_STRUCTS, iperf_router
 from muster_agent.fleet.members import BadNodeSelection, FleetUnknown
@@ -18,6 +17,7 @@ from muster_agent.node_agent import Agent
 from muster_agent.query.node_answer import PEER_AGENT, Ending, NodeAnswer, StatusDocument
 from muster_agent.query.status_query import BadQuery, StatusParameters, StatusQuery, read_query
 from muster_kube.http.bad_request import single_values
+from muster_kube.http.metrics_page import METRICS, metrics_response
 from muster_kube.http.responses import TEXT, StructResponse, described, struct
 from muster_kube.http.service import Service
 
@@ -43,10 +43,6 @@ _STATUS: dict[int | str, dict[str, Any]] = {
     403: described("the token's user has no right to it"),
     421: described("an agent asked another for a node that is not its own"),
     503: described("nobody can be asked now which nodes there are, or who the caller is"),
-}
-_METRICS = {
-    **TEXT,
-    "application/openmetrics-text": {"schema": {"type": "string"}},
 }
 
 
@@ -143,14 +139,10 @@ def make_app(
         """JSON Schema of what /status answers with format=json."""
         return StructResponse(_status_schema())
 
-    @app.get("/metrics", response_class=PlainTextResponse, responses={200: described("as it is now", _METRICS)})
+    @app.get("/metrics", response_class=PlainTextResponse, responses=dict(METRICS))
     async def prometheus(request: Request) -> Response:
         """For Prometheus: its text format, or OpenMetrics where that is accepted."""
-        try:
-            encoder, content_type = choose_encoder(request.headers.get("accept", ""))
-        except (TypeError, ValueError):  # a version in it is no number
-            encoder, content_type = choose_encoder("")
-        return Response(encoder(metrics.registry), headers={"content-type": content_type})
+        return metrics_response(metrics.registry, request)
 
     @app.get("/healthz", response_class=PlainTextResponse)
     async def healthz() -> str:
