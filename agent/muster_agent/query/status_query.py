@@ -80,6 +80,13 @@ class OfForm:
         return text
 
 
+def _digits(given: Any) -> Any:
+    """pydantic takes ``1_0`` and `` 1``, too, of which the OpenAPI document says nothing."""
+    if isinstance(given, str) and not (given.isascii() and given.isdigit()):
+        raise ValueError("expected a whole number")
+    return given
+
+
 def _not_empty(names: tuple[str, ...]) -> tuple[str, ...]:
     if not names:
         raise ValueError("expected names of nodes, comma separated")
@@ -102,20 +109,22 @@ class StatusParameters(BaseModel):
     host: Annotated[tuple[HostName, ...] | None, BeforeValidator(_split), AfterValidator(_not_empty)] = Field(
         None, description="comma list of nodes; by default all"
     )
-    batch: int | None = Field(
+    batch: Annotated[int | None, BeforeValidator(_digits)] = Field(
         None,
         ge=1,
         le=BATCH_LIMIT,
         description="how many nodes at once; by default as many as the agent's setting fleet_at_once allows, which "
         "bounds any number given here",
     )
-    serverspernode: int | None = Field(
+    serverspernode: Annotated[int | None, BeforeValidator(_digits)] = Field(
         None,
         ge=1,
         le=SERVERS_LIMIT,
         description="iperf: servers on a node, spread over its secondary interfaces, at least one each",
     )
-    clientsperiface: int | None = Field(None, ge=1, le=CLIENTS_LIMIT, description="iperf: clients towards one server")
+    clientsperiface: Annotated[int | None, BeforeValidator(_digits)] = Field(
+        None, ge=1, le=CLIENTS_LIMIT, description="iperf: clients towards one server"
+    )
     plane: Plane = Field(
         "data",
         description="iperf: data (default; the secondary interfaces) or mgmt (eth0; one server a node, one client)",

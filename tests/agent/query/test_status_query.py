@@ -165,6 +165,8 @@ async def test_the_accept_header_chooses_a_format_and_the_parameter_counts_for_m
         ("batch=1000001", "batch", "1000001", ["1000000"]),
         ("batch=-1", "batch", "-1", ["1"]),
         ("batch=1.5", "batch", "1.5", []),
+        ("batch=1_0", "batch", "1_0", []),
+        ("clientsperiface=%201", "clientsperiface", " 1", []),
         ("batch=%D9%A3", "batch", "٣", []),
         ("batch=" + "9" * 5000, "batch", None, []),
         ("check=dcgm&r=99", "r", "99", ["4"]),
