@@ -111,7 +111,7 @@ def test_a_worker_that_is_not_ready_has_a_reason(body: Object, facts: list[str])
             ["init", "signal 9", "no disk"],
         ),
         (pod("w", "Failed"), []),
-        (pod("w", "Succeeded"), ["exit code 0"]),
+        (pod("w", "Succeeded"), ["code 0"]),
     ],
 )
 def test_a_worker_that_has_ended_will_never_be_ready(body: Object, facts: list[str]) -> None:
@@ -199,7 +199,7 @@ async def test_a_worker_that_fails_while_it_waits_ends_it(fake: FakeApi, logged:
     fake.on("WATCH", PODS, Stream((changed(failed),)))
     assert await waited(fake, 1) == 1
     last = said(logged)[-1]
-    assert [word for word in ("job-worker-0", "main", "Error", "exit code 3") if word not in last] == []
+    assert [word for word in ("job-worker-0", "main", "Error", "code 3") if word not in last] == []
 
 
 GONE = Wire.event("ERROR", {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"})

@@ -10,6 +10,7 @@ from schemathesis.checks import ignored_auth, missing_required_header, positive_
 from tests.operator.proxy.test_routes import Accounts
 from tests.operator.proxy.world import build_request, partition_name
 
+from muster_kube.http.service import Service
 from muster_operator.job.partition_api import PartitionCapacity, PartitionEntry, PartitionRefusal, PartitionRequest
 from muster_operator.proxy.metrics import ProxyMetrics
 from muster_operator.proxy.partition_limits import PartitionLimits
@@ -37,7 +38,7 @@ class Capacity:
         return PartitionCapacity(True, 28 // size)
 
 
-def make_service() -> Any:
+def make_service() -> Service:
     entries = {partition_name(build_request()): ENTRY}
     proxy: Any = SimpleNamespace(
         capacity=Capacity(),
