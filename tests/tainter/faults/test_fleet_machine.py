@@ -80,10 +80,11 @@ nodes = st.sampled_from(NAMES)
 
 @dataclass
 class Pending:
-    """A decision that has its place and is not written yet."""
+    """A decision that has its place and is not written yet. over: the fleet's, when it was made."""
 
     node: Node
     decision: Decision
+    over: dict[tuple[str, str], int]
 
 
 class Fleet(RuleBasedStateMachine):
@@ -266,7 +267,7 @@ class Fleet(RuleBasedStateMachine):
     @rule(name=nodes)
     def leader_decides(self, name: str) -> None:
         if name not in self.pending:
-            self.pending[name] = Pending(self.nodes[name], self.decision(name))
+            self.pending[name] = Pending(self.nodes[name], self.decision(name), dict(self.over))
 
     @rule(name=nodes, fate=st.sampled_from(["answered", "answered", "refused", "lost", "done unanswered"]))
     def leader_writes(self, name: str, fate: str) -> None:
@@ -281,7 +282,7 @@ class Fleet(RuleBasedStateMachine):
         elif fate == "lost":
             self.allocator.mark_uncertain(name, version)
         else:
-            self.land(name, pending.decision)
+            self.land(name, pending.decision, pending.over)
             if fate == "answered":
                 self.allocator.confirm(name)
             else:
@@ -291,7 +292,8 @@ class Fleet(RuleBasedStateMachine):
     def leader_dies(self) -> None:
         self.lead()
 
-    def land(self, name: str, decision: Decision) -> None:
+    def land(self, name: str, decision: Decision, over: dict[tuple[str, str], int]) -> None:
+        """over: what was closed when it was decided; what a person closes meanwhile is for the next decision."""
         before, taken_before, healthy_before = self.nodes[name], self.taken(), self.healthy()
         had = {fault.key: fault for fault in recall_record(before).open}
         foreign = FOREIGN in before.spec.taints
@@ -314,7 +316,7 @@ class Fleet(RuleBasedStateMachine):
             )
         for fault in memory.open:
             if fault.key not in had or had[fault.key].occurrence < fault.occurrence:
-                assert fault.occurrence > self.over.get((name, fault.reason), 0), "opened again though it was closed"
+                assert fault.occurrence > over.get((name, fault.reason), 0), "opened again though it was closed"
 
     def taken(self) -> frozenset[str]:
         return frozenset(name for name in NAMES if recall_record(self.nodes[name]).ours)
@@ -343,7 +345,7 @@ class Fleet(RuleBasedStateMachine):
                 decision = self.decision(name)
                 if decision.writes:
                     wrote = True
-                    self.land(name, decision)
+                    self.land(name, decision, self.over)
                     self.allocator.confirm(name)
             if not wrote:
                 break
