@@ -386,5 +386,5 @@ def test_the_idle_agent_stays_within_its_memory_and_cpu(bench: Bench):
     time.sleep(5)
     used = (agent.cpu_s() - before) / 5
     print(json.dumps({"rss_mb": agent.rss_mb(), "idle_cpu": used}))
-    assert agent.rss_mb() <= 55 * 1.2, "55 MB is measured by the bench; this guards against a heavy import"
+    assert agent.rss_mb() <= 70 * 1.2, "70 MB is measured by the bench; this guards against a heavy import"
     assert used <= 0.05
