@@ -42,8 +42,10 @@ pivot_root . mnt/outside
 umount -l /mnt/outside
 home=$(getent passwd "$user" | cut -d: -f6)
 cd "$home"
-exec env -i PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin LANG=C.UTF-8 TERM=dumb HOME="$home" \\
+# a child of this shell, not in its place: a process that changes its user outlives the one that started it
+env -i PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin LANG=C.UTF-8 TERM=dumb HOME="$home" \\
   setpriv --reuid="$user" --regid="$user" --clear-groups "$@"
+exit 0
 """
 # job control gives the sandbox a process group of its own, which Ctrl-C on a terminal would reach as a whole
 _SANDBOX = """
@@ -59,7 +61,10 @@ wait $sandbox
 code=$?
 [ $code = 0 ] || [ $code = 130 ] || { echo "make sandbox: exit code $code"; exit 1; }
 for process in /proc/[0-9]*; do
-  [ "$process" = "/proc/$$" ] || ! [ -s "$process/cmdline" ] || { echo "still running: $process"; exit 1; }
+  case $process in /proc/1 | /proc/$$) continue ;; esac
+  words=$(tr '\\0' ' ' < "$process/cmdline") 2>/dev/null && [ -n "$words" ] || continue
+  echo "still running: $words"
+  exit 1
 done
 ! grep muster /proc/mounts
 """

@@ -64,14 +64,16 @@ def main() -> int:
 
 
 def install(packages: list[str], *, again_after_s: Sequence[float] = AGAIN_AFTER_S) -> bool:
-    """Through apt, as root; tried again after each of the pauses."""
+    """Through apt, as root; tried again after each of the pauses. Prints errors only."""
     environ = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     install = ["apt-get", "-qq", "-o", "DPkg::Lock::Timeout=300", "install", "--no-install-recommends", "--yes"]
     for pause_s in (0.0, *again_after_s):
         time.sleep(pause_s)
         # lists that are half fetched are no error to apt; what is then missing is
         subprocess.run(["apt-get", "-qq", "update"], check=False, env=environ)
-        if subprocess.run([*install, *packages], check=False, env=environ).returncode == 0:
+        # -qq leaves dpkg's own lines, several for each package
+        done = subprocess.run([*install, *packages], check=False, env=environ, stdout=subprocess.DEVNULL)
+        if done.returncode == 0:
             return True
     return False
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 from tests.checks.ping.namespaces import Inside, Wire, wire
+from tests.machine import needs
 from tests.processes import processes_with
 
 from muster_checks.base.declaration import NodeView
@@ -16,6 +17,7 @@ from muster_checks.iperf import IPERF, IperfParameters
 from muster_checks.iperf.server import run_server
 from muster_checks.testing.recorded import lay_out
 
+pytestmark = needs("iperf3")
 SHORT = {"seconds": 1, "omit_seconds": 0, "clients": 2, "max_retransmits_per_gb": 1e9}
 
 
