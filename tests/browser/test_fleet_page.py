@@ -96,12 +96,12 @@ def colour(browser: Browser, name: str) -> list[float]:
 
 
 def test_at_a_glance_it_says_what_is_broken_where_since_when_and_what_waits(page: Browser) -> None:
-    assert "49 of 10,000 nodes are broken: 32 tainted, 11 waiting for room, 6 failing" in page.text("#headline")
+    assert re.search(r"\b49 .*\b10,000 .*\b32 .*\b11 .*\b6 ", page.text("#headline"))
     assert BROKEN in page.text("#newest")
-    assert re.search(r"LinkDown \d+ min ago, no taint: budget: pool h100 has 8 of 8 nodes", page.text("#newest"))
+    assert re.search(r"LinkDown \d+ min .*\bh100\b.* 8 of 8 ", page.text("#newest"))
     lists = page.text("#lists")
     assert "LinkDown on 19 nodes · rack h087" in lists
-    assert "8 tainted, 11 waiting for room" in lists
+    assert re.search(r"\b8 tainted\b.*\b11 waiting\b", lists)
     assert page.text("#heads").count("nodes") == 3
     assert "34 of 144, room for 110" in page.text("#heads")
     assert page.driver.title == "(49) Muster"
