@@ -20,7 +20,7 @@ from muster_checks.base.vocabulary import Result, Verdict
 from muster_checks.pvc import PVC, PvcParameters
 from muster_kube.process.settings import SettingsError
 from muster_sandbox.controlplane.certificates import Authority
-from muster_tainter.http.volume_trials import read_trial_request
+from muster_tainter.http.volume_trials import TrialRequest
 
 WRITTEN = {"stage": "written", "storageClass": "fast", "boundAfterSeconds": 1.5, "writtenAfterSeconds": 2.5}
 LIMITS = PvcParameters(storage_class="fast", size_mib=8, bind_timeout_s=30, write_timeout_s=40.5)
@@ -68,7 +68,7 @@ async def test_the_tainter_is_asked_for_this_node_with_this_pods_token(tainter: 
     ]
     [asked] = tainter.asked
     assert asked.headers["authorization"] == "Bearer t-1"
-    understood = read_trial_request(asked.body)
+    understood = TrialRequest.model_validate_json(asked.body)
     assert understood.node == "node-7"
     assert understood.model_dump(exclude={"node"}) == LIMITS.model_dump()
 
