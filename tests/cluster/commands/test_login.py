@@ -6,9 +6,11 @@ from uuid import uuid4
 
 import pytest
 
+from muster_cli.__main__ import main
 from muster_cli.cluster.login import load_user_config
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import load_config
+from muster_kube.process.command_line import EXIT_UNKNOWN
 from muster_sandbox.controlplane.cluster import ControlPlane
 
 
@@ -51,3 +53,9 @@ async def test_the_api_server_takes_what_the_plugin_answers(control_plane, tmp_p
     async with KubeClient(load_user_config(path), timeout_s=30.0) as client:
         answer = await client.create("/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", review)
     assert answer["status"]["resourceRules"], "known, or it would have been a 401"
+
+
+def test_a_command_with_a_token_that_the_server_does_not_know_ends(control_plane, tmp_path, capsys) -> None:
+    path = with_plugin(tmp_path, control_plane.kubeconfig, {"token": "of nobody"})
+    assert main(["release", "--all", "--yes", "--kubeconfig", str(path)]) == EXIT_UNKNOWN
+    assert "401" in capsys.readouterr().err
