@@ -4,9 +4,9 @@ All that counts is what the store holds, and promises: a place that :meth:`Budge
 :meth:`BudgetAllocator.confirm` (the write came back, the store has it) or :meth:`BudgetAllocator.release` (it was not
 sent, or refused). A write that nobody answered may still be carried out: after :meth:`BudgetAllocator.mark_uncertain`
 its place is given free only when the node is seen in a later version than the one the write was made on, or when no
-server would carry it out any more. So whatever lies between asking and writing, no budget is exceeded by a place given
-here. Others may exceed it (a budget lowered, nodes that go, a cordon): then nothing is given until it holds again, and
-nobody is untainted.
+server would carry it out any more and no watch would still hide that one did. So whatever lies between asking and
+writing, no budget is exceeded by a place given here. Others may exceed it (a budget lowered, nodes that go, a
+cordon): then nothing is given until it holds again, and nobody is untainted.
 
 The level is counted, and no clock can change it. The rate goes by the times that stand in the nodes' annotations: a
 clock set forward lets a window pass at once, so as many nodes again may be tainted, within the level. A clock set back
@@ -21,12 +21,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from muster_kube.controller.reflector import LIST_SILENCE_S, SILENCE_MARGIN_S, WATCH_S
 from muster_tainter.budgets.pool_usage import BudgetedNode, BudgetUsage, PoolUsage, Shortage
 from muster_tainter.policy.budgets import Budget
 from muster_tainter.policy.heavy_checks import AtOnce
 from muster_tainter.policy.pools import Pool
 
-UNCERTAIN_S = 90.0  # kube-apiserver ends a request after 60 s (--request-timeout); the rest is the way there
+# kube-apiserver ends a request after 60 s (--request-timeout). What it did is in the store once the watch shows it, or,
+# where that watch is dead and nobody knows yet, once it is given up and the nodes are listed anew
+UNCERTAIN_S = 60.0 + WATCH_S[1] + SILENCE_MARGIN_S + LIST_SILENCE_S
 _NEVER = float("inf")
 
 Severity = tuple[float, ...]  # greater is worse

@@ -12,12 +12,14 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from muster_tainter.budgets.allocator import BudgetAllocator, Severity
+from muster_kube.controller.reflector import LIST_SILENCE_S, SILENCE_MARGIN_S, WATCH_S
+from muster_tainter.budgets.allocator import UNCERTAIN_S, BudgetAllocator, Severity
 from muster_tainter.budgets.pool_usage import BudgetedNode
 from muster_tainter.policy.pools import Pool
 
 NAMES = [f"n{number}" for number in range(6)]
 SERVER_ENDS_S = 60.0  # a request is not carried out later than that
+BEHIND_S = WATCH_S[1] + SILENCE_MARGIN_S + LIST_SILENCE_S  # a watch is never further behind than that
 names = st.sampled_from(NAMES)
 several = st.lists(names, min_size=2, max_size=5, unique=True)
 racks = st.sampled_from(["r1", "r2", ""])
@@ -109,7 +111,7 @@ HAPPENINGS: dict[str, tuple[int, dict[str, st.SearchStrategy[Any]]]] = {
     "time_passes": (
         1,
         {
-            "seconds": st.sampled_from([0.3, 1.0, 61.0, 100.0, 599.7, 3600.0]),
+            "seconds": st.sampled_from([0.3, 1.0, 61.0, 100.0, 599.7, 760.0, 3600.0]),
             "jump": st.sampled_from([0, 0, 0, -3600, 3600]),
         },
     ),
@@ -142,6 +144,7 @@ class Fleet(RuleBasedStateMachine):
     def a_leader_begins(self) -> None:
         self.allocator = BudgetAllocator(lambda: self.monotonic, self.pools.values())
         self.seen = dict(self.server)
+        self.unseen_since: dict[str, float] = {}  # on the monotonic clock
         self.wants: dict[str, tuple[Severity, int]] = {}
         for name, real in self.server.items():
             self.allocator.note(name, real.standing, str(real.version))
@@ -285,6 +288,7 @@ class Fleet(RuleBasedStateMachine):
         real = self.server[name]
         stamp = real.tainted_at if real.ours else write.stamp
         self.server[name] = replace(real, version=real.version + 1, ours=True, tainted_at=stamp)
+        self.unseen_since.setdefault(name, self.monotonic)
         return True
 
     def writes_are_answered(self, answered: list[str]) -> None:
@@ -336,6 +340,7 @@ class Fleet(RuleBasedStateMachine):
         real = self.server.get(name)
         if real is not None:
             self.server[name] = replace(real, version=real.version + 1, **fields)
+            self.unseen_since.setdefault(name, self.monotonic)
 
     def the_watch_delivers(self, seen: list[str]) -> None:
         for name in seen:
@@ -343,6 +348,7 @@ class Fleet(RuleBasedStateMachine):
 
     def deliver(self, name: str) -> None:
         real = self.server.get(name)
+        self.unseen_since.pop(name, None)
         if real is None:
             self.seen.pop(name, None)
             self.wants.pop(name, None)
@@ -370,6 +376,9 @@ class Fleet(RuleBasedStateMachine):
         self.allocator.policy(self.pools.values())
 
     def time_passes(self, seconds: float, jump: int) -> None:
+        for name, since in list(self.unseen_since.items()):
+            if since + BEHIND_S <= self.monotonic + seconds:
+                self.deliver(name)
         self.wall += seconds + jump
         self.monotonic += seconds
 
@@ -408,7 +417,7 @@ class Fleet(RuleBasedStateMachine):
             return
         self.writes_are_answered(NAMES)
         self.unknown = {}
-        self.monotonic += 100.0
+        self.time_passes(UNCERTAIN_S + 10, 0)
         for _ in NAMES:
             self.who_is_called_asks("answered")
         assert not self.allocator.ready(self.wall)
