@@ -109,7 +109,7 @@ def test_a_fault_is_explained_cleared_and_stays_closed_until_the_line_comes_anew
     assert {"saw", "rule", "since", "ends"} <= links
     page = desk.type("muster status --host NODE", code=2, NODE="sim-1")
     assert page.startswith("sim-1  FAIL ")
-    assert re.search(rf"^ +taints +{FAULTY}=true:NoSchedule\n +fault +dmesg {GPU} Xid79, .*reboot", page, re.MULTILINE)
+    assert re.search(rf"^ *taints +{FAULTY}=true:NoSchedule\n *fault +dmesg {GPU} Xid79, .*reboot", page, re.MULTILINE)
 
     assert desk.type("muster clear NODE", NODE="sim-1").startswith(f"sim-1: dmesg {GPU} ")
     desk.box.until(lambda: not desk.box.taints("sim-1"), "the taint goes")
@@ -167,7 +167,7 @@ def test_while_paused_nothing_new_is_tainted_and_recovery_goes_on(desk: SandboxT
     desk.tainted("sim-1")
     pause = "muster pause --reason switch maintenance"
     said = desk.type(pause).splitlines()[0]
-    assert re.search(rf"{ADMIN} .*\d: switch maintenance$", said)
+    assert re.search(rf"{ADMIN} .*\dZ: switch maintenance$", said)
     metrics = f"{desk.page}/metrics"
     desk.box.until(lambda: "muster_tainter_paused 1.0" in http_request(metrics), "the tainter knows")
     desk.inject("sim-2")
