@@ -23,7 +23,7 @@ def test_the_fleet_pages_pictures_are_drawn_anew(tmp_path: Path) -> None:
         (folder / name).unlink()
     (line,) = lines = commands_of_test(__file__)
     recipe = CommandRunner(lines, {}, {"MAKEFLAGS": "--dry-run"}, folder).type(line).splitlines()
-    fleet, dashboards = map(shlex.split, recipe)
+    _installs, fleet, dashboards = map(shlex.split, recipe)
     assert (ROOT / dashboards[-1]).exists()
     done = subprocess.run(fleet, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
