@@ -337,9 +337,7 @@ async def test_which_nodes_a_job_runs_on_and_which_have_a_label(
     assert await names(f"job={namespace}:job=eval&nodelabel=size=huge,testbed.muster.dev/simulated=true") == [big[1]]
     assert await names("nodelabel=size=none") == []
     refused = await replica.get("/api/nodes?nodelabel=size")
-    assert (refused.status_code, refused.json()["message"]) == (
-        400,
-        "nodelabel: 'size': expected key=value[,key=value]",
-    )
+    assert refused.status_code == 400
+    assert all(fact in refused.json()["message"] for fact in ("nodelabel", "'size'", "key=value"))
     [row] = [row for row in (await replica.get("/api/nodes")).json() if row["node"] == small]
     assert (row["testing"], row["idleSince"], row["due"]) == ("", "", [])
