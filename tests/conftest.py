@@ -25,8 +25,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # a shell starts background jobs so, and children would inherit it: what is ended by Ctrl-C here would never end
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-for name in ("KUBERNETES_SERVICE_HOST", "KUBECONFIG"):
-    # in a pod, or where a person works: what is started here must not find a cluster that is somebody's
+for name in ("KUBERNETES_SERVICE_HOST", "KUBECONFIG", "PYTEST_ADDOPTS"):
+    # in a pod, or where a person works: what is started here must not find a cluster that is somebody's, nor a pytest
+    # that a test runs the options of this one
     os.environ.pop(name, None)
 
 

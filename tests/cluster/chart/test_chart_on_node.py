@@ -345,6 +345,8 @@ def controller(release: Release) -> Iterator[None]:
     admin.create("/api/v1/namespaces/default/pods", {"metadata": made, "spec": {"containers": [container]}})
     ports = {"ports": [{"port": 8090}], "selector": {"app": "pod001"}}
     admin.create("/api/v1/namespaces/default/services", {"metadata": {"name": "pod001"}, "spec": ports})
+    # a job of another file on this node may have had a label of that name
+    typed(release, f"kubectl label nodes {release.node.name} ipunode-")
     typed(release, f"kubectl label nodes {release.node.name} ipunode=node1")
     release.type("kubectl edit configmap gc-ipu-operator-vipu-controllers")
     yield

@@ -133,6 +133,8 @@ async def test_a_node_that_flaps_costs_few_writes_moves_no_pod_and_lets_a_waitin
         # that it is bad, and, OVER_S later by the whole seconds of times in conditions, that it is good
         lasted_s = time.monotonic() - begun
         assert (running.by - before[0])["PATCH ipujobs"] <= 2 * (1 + lasted_s // (OVER_S - 1))
+        # an Event is sent once the status is written
+        await here.until(lambda: (running.by - before[0])["POST events"] >= 2, "both Events are sent")
         assert (running.by - before[0])["POST events"] == 2
         # whether there is a node at all is what it waits for; one Event of it
         assert (waiting.by - before[1])["PATCH ipujobs"] <= LINES + 1 + lasted_s // LINE_S
