@@ -27,8 +27,8 @@ from muster_tainter.events.recorder import EventRecorder
 from muster_tainter.faults import audit_log
 from muster_tainter.faults.desired_state import Decision, decide, is_managed, may_carry_ours
 from muster_tainter.faults.event_only import EventOnlyHistory
+from muster_tainter.faults.messages import Notice
 from muster_tainter.faults.node_report import UnusableHealth, read_report
-from muster_tainter.faults.wording import Notice
 from muster_tainter.fleet.replica import AgentPodSelector, Connections, Replica
 from muster_tainter.fleet.watched_fleet import WatchedFleet
 from muster_tainter.metrics import TainterMetrics

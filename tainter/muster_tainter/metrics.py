@@ -11,8 +11,8 @@ from prometheus_client.registry import Collector
 from muster_kube.api.objects import Node
 from muster_tainter.budgets.incidents import Incident
 from muster_tainter.budgets.pool_usage import BudgetUsage
+from muster_tainter.faults.messages import format_taint, withheld_reason
 from muster_tainter.faults.node_record import read_record
-from muster_tainter.faults.wording import format_taint, withheld_reason
 
 _CHECKS_LIMIT = 64
 _BUDGETS_LIMIT = 200  # rows

@@ -1,15 +1,13 @@
 """`/docs` of an agent in Chromium: Swagger draws every request and parameter, and asks nobody but the agent."""
 
-import asyncio
 import base64
 import os
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from tests.browser.chromium import Browser
+from tests.browser.served import served
 
 from muster_agent.checks.local_node import LocalNode
 from muster_agent.checks.node_check import NodeCheck
@@ -23,8 +21,6 @@ from muster_checks.base.declaration import NodeView
 from muster_checks.registry import load_registry
 from muster_kube.nodehealth import AgentIdentity
 
-GUARD_S = 120.0  # what hangs fails, what is slow does not
-
 
 def agent_app() -> AgentService:
     local = LocalNode(name="node-1", view=NodeView(), boot_id="boot")
@@ -36,25 +32,9 @@ def agent_app() -> AgentService:
     return make_app(agent, AgentMetrics("node-1", "1.2.3"))
 
 
-@contextmanager
-def served(app: AgentService) -> Iterator[str]:
-    """Its address, while a thread serves it with the agent's own server."""
-    listener = listen("127.0.0.1", 0)
-    server = make_server(app)
-    # not serve(), which takes the signals of the process
-    thread = threading.Thread(target=lambda: asyncio.run(server._serve([listener])), daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        thread.join(GUARD_S)
-        assert not thread.is_alive(), "the server has not ended"
-
-
 @pytest.fixture(scope="module")
 def agent() -> Iterator[str]:
-    with served(agent_app()) as url:
+    with served(make_server(agent_app()), listen("127.0.0.1", 0)) as url:
         yield url
 
 

@@ -1,17 +1,14 @@
 """`/docs` of the tainter, the V-IPU proxy and the simulator in Chromium: every request is drawn, and can be sent."""
 
-import asyncio
 import base64
 import os
 import socket
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import uvicorn
 from tests.browser.chromium import Browser
+from tests.browser.served import served
 from tests.operator.proxy.test_schemathesis import make_service
 from tests.tainter.http.service import bare_service
 
@@ -19,23 +16,6 @@ from muster_kube.http.service import Service
 from muster_operator.vipu.simulator.clocked_fleet import ClockedFleet
 from muster_operator.vipu.simulator.fleet import SimulatedFleet
 from muster_operator.vipu.simulator.routes import make_app as make_simulator
-
-GUARD_S = 120.0  # what hangs fails, what is slow does not
-
-
-@contextmanager
-def served(service: Service) -> Iterator[str]:
-    listener = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(service, log_config=None, access_log=False, lifespan="off", ws="none"))
-    # not serve(), which takes the signals of the process
-    thread = threading.Thread(target=lambda: asyncio.run(server._serve([listener])), daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        thread.join(GUARD_S)
-        assert not thread.is_alive(), "the server has not ended"
 
 
 @pytest.mark.parametrize(
@@ -48,7 +28,9 @@ def served(service: Service) -> Iterator[str]:
     ids=["tainter", "vipu-proxy", "vipu-sim"],
 )
 def test_swagger_draws_every_request_and_asks_the_part_alone(part: str, service: Service, browser: Browser) -> None:
-    with served(service) as url:
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(service, log_config=None, access_log=False, lifespan="off", ws="none"))
+    with served(server, listener) as url:
         browser.window(1280, 1400, dark=False)
         browser.open(f"{url}/docs")
         browser.until(lambda: browser.find(".opblock"), "Swagger is drawn")

@@ -16,8 +16,8 @@ from muster_checks.registry import load_registry
 from muster_cli.__main__ import main
 from muster_cli.report.policy_rows import policy_rows
 from muster_cli.report.policy_warnings import find_warnings
+from muster_tainter.faults.messages import format_taint
 from muster_tainter.faults.node_record import as_our_taint
-from muster_tainter.faults.wording import format_taint
 from muster_tainter.policy.file import default_policy_text, parse_policy
 from muster_tainter.policy.rules import Policy
 

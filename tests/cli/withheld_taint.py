@@ -1,9 +1,9 @@
 """A Node whose taint is withheld, as the tainter writes it."""
 
 from muster_kube.api.objects import Metadata, Node, NodeStatus
+from muster_tainter.faults.messages import node_condition
 from muster_tainter.faults.node_record import NodeRecord
 from muster_tainter.faults.node_report import NodeReport
-from muster_tainter.faults.wording import node_condition
 from muster_tainter.policy.file import parse_policy
 
 

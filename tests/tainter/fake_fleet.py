@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from muster_kube.api.objects import Node
 from muster_kube.nodehealth import NodeHealth
 from muster_tainter.faults.external_findings import ExternalFindings
+from muster_tainter.faults.messages import Notice
 from muster_tainter.faults.node_report import UnusableHealth
-from muster_tainter.faults.wording import Notice
 from muster_tainter.policy.file import parse_policy
 from muster_tainter.policy.rules import Policy
 

@@ -60,12 +60,12 @@ class _Gone(Exception):
 
 
 def iperf_router(agent: "Agent") -> APIRouter:
-    """Whoever includes it lets only agents, and people with as many rights, come here."""
+    """The application that includes this router must admit only agents and users with the same rights."""
     router = APIRouter(
         prefix="/iperf",
         responses={
-            401: described("who asks has no token"),
-            403: described("who asks has no right to it"),
+            401: described("the caller has no token"),
+            403: described("the caller may not do this"),
             409: described("the node is busy"),
             413: described("the body is too long"),
             503: described("what keeps this node from it"),

@@ -63,7 +63,7 @@ def _split(given: Any) -> Any:
 
 @dataclass(frozen=True)
 class OfForm:
-    """A text that matches a regular expression in whole; ``expected`` says the same in words."""
+    """A string that must match a regular expression completely; ``expected`` describes that form."""
 
     form: str
     expected: str
@@ -138,7 +138,7 @@ class StatusParameters(BaseModel):
     force: Flag = Field(
         "false",
         description="true: heavy checks run beside somebody's work, too; over loopback, or with a Kubernetes token of "
-        "somebody who may patch nodehealths.muster.dev",
+        "a user who may patch nodehealths.muster.dev",
     )
     format: Format | None = Field(
         None,

@@ -48,7 +48,7 @@ class LoginToken:
 
 
 def load_user_config(kubeconfig: Path | None) -> ClusterConfig:
-    """The cluster of a person's command, who may have to log in. Raises ConfigError."""
+    """The cluster that a command talks to; logs the user in where the kubeconfig asks for it. Raises ConfigError."""
     return load_config(kubeconfig, log_in=log_in)
 
 

@@ -32,9 +32,9 @@ from muster_tainter.faults.desired_state import (
     is_ours,
 )
 from muster_tainter.faults.manual_clear import clear_entries
+from muster_tainter.faults.messages import CONDITION, describe_fault, format_taint
 from muster_tainter.faults.node_record import LOST_CHECK, NodeRecord, as_our_taint, read_record
 from muster_tainter.faults.node_report import read_report
-from muster_tainter.faults.wording import CONDITION, describe_fault, format_taint
 from muster_tainter.policy.rules import OUR_PREFIX, STARTUP_KEY, Policy
 
 NODES = "/api/v1/nodes"

@@ -13,7 +13,7 @@ from muster_kube.api.times import seconds
 from muster_kube.nodehealth import NodeHealth
 from muster_tainter.faults.check_history import TESTING_LABEL
 from muster_tainter.faults.desired_state import HEALTH_LABEL, MANAGED_LABEL, is_managed
-from muster_tainter.faults.wording import format_taint, withheld_reason
+from muster_tainter.faults.messages import format_taint, withheld_reason
 
 HEAD = ("NODE", "VERDICT", "FAILING", "STATE", "TAINTS", "FOR", "MESSAGE")
 NOT_SHOWN = "node.kubernetes.io/"  # taints of Kubernetes itself

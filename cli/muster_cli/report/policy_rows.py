@@ -10,8 +10,8 @@ from muster_checks.base.declaration import Check
 from muster_checks.base.vocabulary import FaultClass, Verdict
 from muster_checks.dmesg import DMESG
 from muster_checks.dmesg.catalogue.types import SXID_REASON, XID_REASON, Catalogue
+from muster_tainter.faults.messages import format_taint
 from muster_tainter.faults.node_record import as_our_taint
-from muster_tainter.faults.wording import format_taint
 from muster_tainter.policy.rules import CloseOn, Policy, Rule
 
 ANY = "(any other)"  # a reason that is declared nowhere

@@ -8,7 +8,7 @@ import msgspec
 from muster_cli.report.colours import VERDICT_STYLES
 from muster_kube.api.objects import Node
 from muster_kube.nodehealth import NodeHealth
-from muster_tainter.faults.wording import withheld_reason
+from muster_tainter.faults.messages import withheld_reason
 
 if TYPE_CHECKING:
     from rich.table import Table

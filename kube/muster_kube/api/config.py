@@ -1,8 +1,8 @@
 """Where the API server is, whom to trust, and who we are.
 
 Order: the flag, in-cluster, ``$KUBECONFIG``, ``~/.kube/config``; ``ClusterConfig.origin`` says which. Proxies of the
-environment and of kubeconfigs are not used. Tokens and certificates are read here; exec plug-ins and OIDC are run by
-whoever passes ``log_in``.
+environment and of kubeconfigs are not used. Tokens and certificates are read here; exec plug-ins and OIDC are left
+to the caller's ``log_in``.
 """
 
 import os

@@ -4,12 +4,12 @@ from collections.abc import Collection, Mapping
 
 from muster_operator.proxy.controllers.capacity import CapacityCounter
 from muster_operator.proxy.controllers.registry import ControllerFactory, ControllerRegistry
+from muster_operator.proxy.intervals import Intervals, RequestTimeouts
 from muster_operator.proxy.metrics import ProxyMetrics
 from muster_operator.proxy.partition_limits import PartitionLimits
 from muster_operator.proxy.partitions.intents import PartitionIntents
 from muster_operator.proxy.partitions.reconciler import PartitionReconciler
 from muster_operator.proxy.quarantine.quarantine_list import QuarantinedIpus
-from muster_operator.proxy.timing import Intervals, RequestTimeouts
 from muster_operator.proxy.tracker.config_map import TrackerConfigMap
 from muster_operator.proxy.tracker.store import TrackerStore
 from muster_operator.vipu.controller import VipuPartition

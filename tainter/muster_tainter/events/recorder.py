@@ -16,7 +16,7 @@ from muster_kube.api.errors import AlreadyExists, ApiError, ConfigError, Conflic
 from muster_kube.api.objects import Event, EventMetadata, EventSource, Node, NodeCondition, ObjectReference
 from muster_kube.api.times import rfc3339_whole
 from muster_kube.controller.workqueue import WorkQueue, run_workers
-from muster_tainter.faults.wording import CONDITION, Notice
+from muster_tainter.faults.messages import CONDITION, Notice
 from muster_tainter.fleet.interface import Fleet
 from muster_tainter.fleet.replica import Replica
 from muster_tainter.metrics import TainterMetrics

@@ -13,6 +13,7 @@ from muster_kube.api.objects import Node
 from muster_kube.api.times import rfc3339_whole, seconds
 from muster_kube.nodehealth import NodeHealth, ReportedFinding, ReportedMeasurement
 from muster_tainter.faults.desired_state import FAULTY_LABEL, MANAGED_LABEL, is_managed
+from muster_tainter.faults.messages import format_taint, withheld_reason
 from muster_tainter.faults.node_record import (
     ANNOTATION,
     LOST_CHECK,
@@ -25,10 +26,9 @@ from muster_tainter.faults.node_record import (
 )
 from muster_tainter.faults.node_report import NodeReport, read_report
 from muster_tainter.faults.policy_match import FaultPolicy, confirmed_at, current_penalty, held_until, match_policy
-from muster_tainter.faults.wording import format_taint, withheld_reason
 from muster_tainter.policy.recovery import read_proof_request
 from muster_tainter.policy.rules import STARTUP_KEY, CloseOn, Policy
-from muster_tainter.verification.wording import format_proof
+from muster_tainter.verification.messages import format_proof
 
 _LABEL_WIDTH = 8
 

@@ -22,9 +22,9 @@ from muster_tainter.budgets.reservations import severity
 from muster_tainter.faults.decision_context import DecisionContext
 from muster_tainter.faults.desired_state import READY, Decision, decide, is_managed
 from muster_tainter.faults.lifecycle import FaultStep
+from muster_tainter.faults.messages import describe_fault, format_taint
 from muster_tainter.faults.node_record import NodeRecord, read_record
 from muster_tainter.faults.node_report import FaultKey, read_report
-from muster_tainter.faults.wording import describe_fault, format_taint
 from muster_tainter.policy.rules import Policy
 
 SPELLS_LIMIT = 20_000  # kept for showing; all are counted

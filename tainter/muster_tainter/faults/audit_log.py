@@ -15,7 +15,7 @@ from muster_kube.api.times import rfc3339_micro
 from muster_kube.nodehealth import ClearedFault, ClearEntry, NodeHealth, ReportedCheck, ReportedFinding
 from muster_kube.process.logs import configure_logging
 from muster_tainter.faults.desired_state import Decision
-from muster_tainter.faults.wording import format_taint
+from muster_tainter.faults.messages import format_taint
 
 log = logging.getLogger("muster_tainter.taints")
 findings_log = logging.getLogger("muster_tainter.findings")

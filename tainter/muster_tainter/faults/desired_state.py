@@ -17,6 +17,16 @@ from muster_tainter.faults import node_record as remembered
 from muster_tainter.faults.check_history import TESTING_LABEL, check_under_test, pre_flight_left
 from muster_tainter.faults.decision_context import EMPTY_CONTEXT, DecisionContext
 from muster_tainter.faults.lifecycle import FaultChange, FaultStep, advance_faults, lost_fault
+from muster_tainter.faults.messages import (
+    MESSAGE_LIMIT,
+    Notice,
+    TaintChange,
+    describe_fault,
+    fault_notices,
+    node_condition,
+    taint_notices,
+    withheld_reason,
+)
 from muster_tainter.faults.node_record import (
     ANNOTATION,
     UNREADABLE_ANNOTATION,
@@ -28,16 +38,6 @@ from muster_tainter.faults.node_record import (
 )
 from muster_tainter.faults.node_report import NodeReport, UnusableHealth, read_report
 from muster_tainter.faults.policy_match import confirmed_at, held_until, match_policy
-from muster_tainter.faults.wording import (
-    MESSAGE_LIMIT,
-    Notice,
-    TaintChange,
-    describe_fault,
-    fault_notices,
-    node_condition,
-    taint_notices,
-    withheld_reason,
-)
 from muster_tainter.policy.repair import LABEL as REPAIR_LABEL
 from muster_tainter.policy.rules import OUR_PREFIX, SILENT, STARTUP_KEY, Policy
 

@@ -2,8 +2,8 @@
 
 from muster_checks.base.vocabulary import Verdict, shorten
 from muster_kube.api.times import seconds
+from muster_tainter.faults.messages import Notice
 from muster_tainter.faults.node_report import FaultKey, NodeReport
-from muster_tainter.faults.wording import Notice
 from muster_tainter.policy.rules import Policy
 
 _MESSAGE_LIMIT = 900

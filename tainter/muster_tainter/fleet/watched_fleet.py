@@ -11,8 +11,8 @@ from muster_kube.api.objects import ManagedNode, Node
 from muster_kube.controller.reflector import Reflector
 from muster_kube.nodehealth import NodeHealth
 from muster_tainter.faults.external_findings import ExternalFindings
+from muster_tainter.faults.messages import Notice
 from muster_tainter.faults.node_report import UnusableHealth
-from muster_tainter.faults.wording import Notice
 from muster_tainter.fleet.interface import NODES_PATH
 from muster_tainter.fleet.label_backfill import LabelBackfill
 from muster_tainter.fleet.projection import slim_health, slim_node

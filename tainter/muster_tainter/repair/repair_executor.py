@@ -22,6 +22,7 @@ from muster_kube.api.errors import (
 )
 from muster_kube.api.objects import Node
 from muster_kube.controller.backoff import Backoff
+from muster_tainter.faults.messages import Notice, describe_fault
 from muster_tainter.faults.node_record import (
     ANNOTATION,
     NodeRecord,
@@ -30,7 +31,6 @@ from muster_tainter.faults.node_record import (
     fit_record,
     read_record,
 )
-from muster_tainter.faults.wording import Notice, describe_fault
 from muster_tainter.fleet.interface import FIELD_MANAGER, NODES_PATH, Fleet
 from muster_tainter.fleet.replica import Replica
 from muster_tainter.policy.repair import LABEL as REPAIR_LABEL

@@ -31,9 +31,9 @@ from muster_operator.metrics import OperatorMetrics
 from muster_operator.observe.cluster import WatchScope
 from muster_operator.plan.phase_table import plan
 from muster_operator.proxy.controllers.list_source import ControllerListSource
+from muster_operator.proxy.intervals import Intervals
 from muster_operator.proxy.metrics import ProxyMetrics
 from muster_operator.proxy.routes import make_app
-from muster_operator.proxy.timing import Intervals
 from muster_operator.proxy.tracker.config_map import TrackerConfigMap
 from muster_operator.proxy.vipu_proxy import VipuProxy
 from muster_operator.vipu.controller import Capacity, Ipu, VipuPartition

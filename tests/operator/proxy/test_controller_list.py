@@ -11,8 +11,8 @@ from muster_operator.job.partition_api import PartitionEntry, PartitionRefusal
 from muster_operator.proxy.controllers.list_source import ControllerListSource
 from muster_operator.proxy.controllers.list_syntax import ControllerEndpoint, parse_address, parse_controller_list
 from muster_operator.proxy.controllers.registry import ControllerRegistry
+from muster_operator.proxy.intervals import RequestTimeouts
 from muster_operator.proxy.metrics import ProxyMetrics
-from muster_operator.proxy.timing import RequestTimeouts
 from muster_operator.vipu.backends import create_controller
 from muster_operator.vipu.controller import VipuController
 from muster_operator.vipu.simulator.fleet import InjectedFaults

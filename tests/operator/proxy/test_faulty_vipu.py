@@ -8,7 +8,7 @@ from tests.operator.proxy.world import FAR_S, FAST, Vipu, World, build_request, 
 
 from muster_operator.job.names import PARKED_PREFIX
 from muster_operator.job.partition_api import PartitionEntry, PartitionRefusal
-from muster_operator.proxy.timing import RequestTimeouts
+from muster_operator.proxy.intervals import RequestTimeouts
 from muster_operator.vipu.controller import Ipu, NoRoom, VipuError, VipuPartition, VipuUnreachable
 from muster_operator.vipu.simulator.fleet import InjectedFaults
 

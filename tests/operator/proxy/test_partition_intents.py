@@ -8,7 +8,7 @@ from tests.operator.proxy.world import FAR_S, World, build_request, partition_na
 
 from muster_operator.job.names import partition
 from muster_operator.job.partition_api import PartitionEntry, PartitionRefusal
-from muster_operator.proxy.timing import RequestTimeouts
+from muster_operator.proxy.intervals import RequestTimeouts
 from muster_operator.proxy.tracker.decisions import create_entry
 from muster_operator.proxy.tracker.entries import format_entry
 from muster_operator.vipu.simulator.fleet import InjectedFaults

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.operator.proxy.world import FAR_S, World, build_request, partition_name
 
 from muster_operator.job.partition_api import PartitionEntry, PartitionRefusal
-from muster_operator.proxy.timing import RequestTimeouts
+from muster_operator.proxy.intervals import RequestTimeouts
 from muster_operator.proxy.tracker import entries
 from muster_operator.vipu.simulator.fleet import InjectedFaults
 

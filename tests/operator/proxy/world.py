@@ -16,8 +16,8 @@ from muster_kube.api.objects import Metadata
 from muster_operator.job.names import partition
 from muster_operator.job.partition_api import PartitionRequest
 from muster_operator.proxy.controllers.list_source import ControllerListSource
+from muster_operator.proxy.intervals import Intervals, RequestTimeouts
 from muster_operator.proxy.metrics import ProxyMetrics
-from muster_operator.proxy.timing import Intervals, RequestTimeouts
 from muster_operator.proxy.tracker.config_map import TrackerConfigMap, TrackerObject
 from muster_operator.proxy.vipu_proxy import VipuProxy
 from muster_operator.vipu.controller import Capacity, Ipu, VipuPartition

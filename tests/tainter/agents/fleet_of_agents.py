@@ -12,7 +12,7 @@ from muster_tainter.agents.liveness import AgentLiveness
 from muster_tainter.agents.pods import AgentPod, slim_agent_pod
 from muster_tainter.faults.decision_context import DecisionContext
 from muster_tainter.faults.desired_state import HEALTH_LABEL, Decision, decide
-from muster_tainter.faults.wording import CONDITION
+from muster_tainter.faults.messages import CONDITION
 from muster_tainter.fleet.replica import Replica
 from muster_tainter.policy.file import parse_policy
 from muster_tainter.policy.rules import SILENT, Policy

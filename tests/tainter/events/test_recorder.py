@@ -6,7 +6,7 @@ import msgspec
 
 from muster_kube.api.objects import NodeCondition
 from muster_tainter.events.recorder import condition_patch, event_name
-from muster_tainter.faults.wording import CONDITION, Notice
+from muster_tainter.faults.messages import CONDITION, Notice
 
 
 def test_the_same_news_has_the_same_name_and_other_news_another() -> None:

@@ -10,9 +10,9 @@ from muster_kube.nodehealth import ClearEntry, NodeHealth, NodeHealthSpec, Reque
 from muster_tainter.faults.check_history import ANNOTATION as TESTS
 from muster_tainter.faults.check_history import CheckHistory, encode_history
 from muster_tainter.faults.desired_state import Decision, decide, missing_taints, recall_record
+from muster_tainter.faults.messages import CONDITION
 from muster_tainter.faults.node_record import ANNOTATION, UNREADABLE_ANNOTATION, as_our_taint
 from muster_tainter.faults.node_report import UnusableHealth
-from muster_tainter.faults.wording import CONDITION
 from muster_tainter.policy.file import load_policy, parse_policy
 from muster_tainter.policy.rules import Policy
 from muster_tainter.verification.fleet_plan import request_for

@@ -13,6 +13,7 @@ from muster_kube.api.errors import AlreadyExists, Conflict, NotFound, Unreachabl
 from muster_kube.api.list_decoder import ListPage
 from muster_kube.api.objects import Metadata, Node, NodeSpec, Taint
 from muster_kube.api.times import rfc3339_whole
+from muster_tainter.faults.messages import Notice
 from muster_tainter.faults.node_record import (
     ANNOTATION,
     ClosedFault,
@@ -22,7 +23,6 @@ from muster_tainter.faults.node_record import (
     encode_record,
     read_record,
 )
-from muster_tainter.faults.wording import Notice
 from muster_tainter.fleet.replica import Replica
 from muster_tainter.policy.rules import Policy
 from muster_tainter.repair.repair_executor import RepairExecutor

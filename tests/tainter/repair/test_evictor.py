@@ -12,7 +12,7 @@ from tests.tainter.repair.fake_cluster import FakeCluster
 
 from muster_kube.api.errors import ApiError, Conflict, Forbidden, NotFound, TooManyRequests
 from muster_kube.api.list_decoder import ListPage
-from muster_tainter.faults.wording import Notice
+from muster_tainter.faults.messages import Notice
 from muster_tainter.policy.file import parse_policy
 from muster_tainter.repair.evictor import Evictor
 

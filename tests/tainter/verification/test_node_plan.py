@@ -14,8 +14,8 @@ from muster_tainter.faults.node_report import UnusableHealth
 from muster_tainter.faults.policy_match import match_policy
 from muster_tainter.faults.verification_attempts import ANNOTATION, VerificationAttempts, limit_attempts
 from muster_tainter.policy.recovery import MANAGER, Proof, ProofCheck
+from muster_tainter.verification.messages import format_proof
 from muster_tainter.verification.node_plan import AT_ONCE, EXPIRES_S, NodePlan, ProofToRequest, choose_nodes, plan_node
-from muster_tainter.verification.wording import format_proof
 
 THEIRS = CheckRequest(id="ann-1", checks=("dcgm",), by="ann")
 

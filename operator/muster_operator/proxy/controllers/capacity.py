@@ -14,6 +14,7 @@ from muster_operator.job.partition_api import PartitionCapacity, PartitionRefusa
 from muster_operator.proxy.controllers.list_syntax import ControllerEndpoint
 from muster_operator.proxy.controllers.measured_calls import MeasuredController
 from muster_operator.proxy.controllers.registry import ControllerRegistry
+from muster_operator.proxy.intervals import Intervals
 from muster_operator.proxy.metrics import ProxyMetrics
 from muster_operator.proxy.quarantine.quarantine_list import QuarantinedIpus
 from muster_operator.proxy.quarantine.quarantined_blocks import (
@@ -22,7 +23,6 @@ from muster_operator.proxy.quarantine.quarantined_blocks import (
     count_quarantined_blocks,
     find_quarantined_blocks,
 )
-from muster_operator.proxy.timing import Intervals
 from muster_operator.proxy.tracker.entries import count_used_ipus
 from muster_operator.proxy.tracker.store import TrackerStore
 from muster_operator.vipu.controller import VipuError, VipuPartition, VipuUnreachable

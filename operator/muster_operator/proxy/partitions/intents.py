@@ -4,9 +4,9 @@ import asyncio
 
 from muster_operator.job.partition_api import PartitionEntry, PartitionRefusal, PartitionRequest
 from muster_operator.proxy.controllers.capacity import CapacityCounter
+from muster_operator.proxy.intervals import RequestTimeouts
 from muster_operator.proxy.metrics import ProxyMetrics
 from muster_operator.proxy.partitions.reconciler import PartitionReconciler
-from muster_operator.proxy.timing import RequestTimeouts
 from muster_operator.proxy.tracker.decisions import answer_request, create_entry, release_entry, validate_request
 from muster_operator.proxy.tracker.patch import EntryDecision, EntryUnreadable, TrackerFull
 from muster_operator.proxy.tracker.store import TrackerStore

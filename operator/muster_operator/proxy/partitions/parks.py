@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable
 from muster_operator.job.names import PARKED_PREFIX
 from muster_operator.job.partition_api import PartitionEntry, PartitionRefusal
 from muster_operator.proxy.controllers.measured_calls import MeasuredController
+from muster_operator.proxy.intervals import Intervals
 from muster_operator.proxy.metrics import ProxyMetrics
 from muster_operator.proxy.partitions.progress import PartitionProgress
 from muster_operator.proxy.quarantine.quarantine_list import QuarantinedIpus
-from muster_operator.proxy.timing import Intervals
 from muster_operator.proxy.tracker.entries import PARKED_JOB, list_parked
 from muster_operator.proxy.tracker.patch import TrackerFull
 from muster_operator.proxy.tracker.store import TrackerStore

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from muster_operator.proxy.timing import Intervals
+from muster_operator.proxy.intervals import Intervals
 
 
 @dataclass

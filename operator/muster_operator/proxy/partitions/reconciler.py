@@ -19,13 +19,13 @@ from muster_operator.job.partition_api import PartitionEntry, PartitionRefusal, 
 from muster_operator.proxy.controllers.capacity import CapacityCounter
 from muster_operator.proxy.controllers.measured_calls import MeasuredController
 from muster_operator.proxy.controllers.registry import ControllerRegistry
+from muster_operator.proxy.intervals import Intervals
 from muster_operator.proxy.metrics import ProxyMetrics
 from muster_operator.proxy.partitions.outcomes import PartitionOutcomes
 from muster_operator.proxy.partitions.park_resize import ParkResizer
 from muster_operator.proxy.partitions.parks import ParkKeeper
 from muster_operator.proxy.partitions.progress import PartitionProgress
 from muster_operator.proxy.quarantine.quarantine_list import QuarantinedIpus
-from muster_operator.proxy.timing import Intervals
 from muster_operator.proxy.tracker.decisions import PartitionAction, decide_action, describe_sickness, mark_deleting
 from muster_operator.proxy.tracker.entries import list_parked
 from muster_operator.proxy.tracker.patch import EntryUnreadable, TrackerFull
