@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 from tests.chart.helm_render import CHART, Helm, Refused
-from tests.wording.facts import absent_facts
+from tests.wording.facts import missing_facts
 
 VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
 
@@ -44,7 +44,7 @@ def test_every_value_that_is_missing_is_named_with_what_to_type(helm: Helm) -> N
     for path in NEEDED:
         section, _, name = path.rpartition(".")
         assert f"- {section or '(root)'}: {name} is required" in lines
-    assert not absent_facts(str(error.value), "helm upgrade --reset-then-reuse-values", "--reuse-values")
+    assert not missing_facts(str(error.value), "helm upgrade --reset-then-reuse-values", "--reuse-values")
 
 
 @pytest.mark.parametrize("section", [name for name, value in VALUES.items() if isinstance(value, dict) and value])

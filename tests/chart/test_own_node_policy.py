@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.chart.admission_policy import CelError, Policy
 from tests.chart.helm_render import Helm, Object
-from tests.wording.facts import absent_facts
+from tests.wording.facts import missing_facts
 
 NAME = "muster-own-node"
 NODE = "authentication.kubernetes.io/node-name"
@@ -73,7 +73,7 @@ def test_it_lets_through(body: Object, given: dict[str, Any]) -> None:
 def test_it_refuses_and_says_why(body: Object, given: dict[str, Any], fact: str) -> None:
     [refusal] = Policy(body).refusals(given)
     assert refusal.reason == "Forbidden"
-    assert not absent_facts(refusal.message, fact)
+    assert not missing_facts(refusal.message, fact)
 
 
 def test_the_account_is_the_one_of_the_charts_namespace(helm: Helm) -> None:
@@ -83,7 +83,7 @@ def test_the_account_is_the_one_of_the_charts_namespace(helm: Helm) -> None:
     assert policy.refusals(write("gpu-2", extra=OF_POD)) == []
     of_elsewhere = write("gpu-2", user="system:serviceaccount:elsewhere:muster-agent", extra=OF_POD)
     [refusal] = policy.refusals(of_elsewhere)
-    assert not absent_facts(refusal.message, NOT_ITS_OWN)
+    assert not missing_facts(refusal.message, NOT_ITS_OWN)
 
 
 def test_what_cannot_be_judged_is_refused(body: Object) -> None:
@@ -92,7 +92,7 @@ def test_what_cannot_be_judged_is_refused(body: Object) -> None:
     del given["request"]["name"]
 
     [refusal] = Policy(body).refusals(given)
-    assert not absent_facts(refusal.message, '"name"')
+    assert not missing_facts(refusal.message, '"name"')
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from tests.kube.conftest import Asked, Reply
 from tests.operator.operator_bench import JOBS, NS, Object, OperatorBench, bench_around, failure, job_object, until
-from tests.wording.facts import absent_facts
+from tests.wording.facts import missing_facts
 
 from muster_operator.act.status_writer import COUNTS_S, LINE_S, LINES
 from muster_operator.controller import REFUSED_LINE, JobPlanner, Operator, OperatorTiming, WriteAccess
@@ -209,7 +209,7 @@ async def test_what_the_api_server_does_not_take_is_what_the_job_waits_for() -> 
     async with lead_operator(decide, before) as it:
         it.bench.api.on("POST", f"/api/v1/namespaces/{NS}/pods", failure(403, "Forbidden", "exceeded quota"))
         await until(lambda: it.sent(STATUS) and it.sent(EVENTS) and it.at_rest())
-        assert not absent_facts(it.sent(STATUS)[-1]["status"]["lastMessage"], "Pod p", "exceeded quota")
+        assert not missing_facts(it.sent(STATUS)[-1]["status"]["lastMessage"], "Pod p", "exceeded quota")
         assert it.sent(EVENTS)[0]["reason"] == "FailedCreate"
         pods = [asked for asked in it.bench.written() if asked.path.endswith("/pods")]
         assert len(pods) == 1

@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.checks.facts import missing_facts
 from tests.processes import ends_within
+from tests.wording.facts import missing_facts
 
 from muster_checks.base.commands import LocalCommands, Output, explain_not_started, python_child
 

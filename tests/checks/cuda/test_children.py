@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.checks.cuda.fake_driver import address, gpu_node
-from tests.checks.facts import missing_facts
+from tests.wording.facts import missing_facts
 
 from muster_checks.cuda import arithmetic, copies
 from muster_checks.cuda.child import UNAVAILABLE, bind_to_cpus, main, parse_cpus, parser

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.checks.bad_input import TEXTS, any_json, huge
 from tests.checks.cuda.fake_driver import address, gpu_node
-from tests.checks.facts import missing_facts
+from tests.wording.facts import missing_facts
 
 from muster_checks.base.commands import Output
 from muster_checks.base.counter_history import History

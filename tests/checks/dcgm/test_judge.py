@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 from tests.checks.bad_input import TEXTS
-from tests.checks.facts import missing_facts
 from tests.shared_data import SharedData
+from tests.wording.facts import missing_facts
 
 from muster_checks.base.execution import CannotTell, run_recorded
 from muster_checks.base.vocabulary import FaultClass, Finding, Measurement, Result, Verdict

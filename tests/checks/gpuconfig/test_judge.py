@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.checks.facts import missing_facts
 from tests.checks.nvidia.on_bus import Clock, answer, gpu_node
 from tests.checks.nvidia.samples_of import H100, changed, healthy, numbered, of, series
+from tests.wording.facts import missing_facts
 
 from muster_checks.base.counter_history import CounterSeries
 from muster_checks.base.execution import NotHere, run_probe, run_recorded

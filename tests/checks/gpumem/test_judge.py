@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.checks.facts import missing_facts
+from tests.wording.facts import missing_facts
 
 from muster_checks.base.vocabulary import FaultClass, Finding, Measurement, Verdict
 from muster_checks.cuda.launcher import GpuRun

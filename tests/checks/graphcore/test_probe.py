@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.checks.facts import missing_facts
 from tests.checks.graphcore.sample import sample
+from tests.wording.facts import missing_facts
 
 from muster_checks.base.commands import LocalCommands
 from muster_checks.base.declaration import NodeView

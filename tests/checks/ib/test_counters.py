@@ -1,8 +1,8 @@
 """Error counters are judged by their rise within a window, as the rows of thresholds.yaml say."""
 
 import pytest
-from tests.checks.facts import missing_facts
 from tests.checks.ib.conftest import Node
+from tests.wording.facts import missing_facts
 
 from muster_checks.base.vocabulary import FaultClass, Verdict
 from muster_checks.ib.thresholds import CounterRow, load_counter_rows

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from tests.checks.facts import missing_facts
 from tests.checks.ib.conftest import Node
 from tests.checks.ib.port_tree import BOND, COMPUTE
+from tests.wording.facts import missing_facts
 
 from muster_checks.base.vocabulary import FaultClass, Verdict
 

@@ -5,7 +5,7 @@ from itertools import permutations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.checks.facts import missing_facts
+from tests.wording.facts import missing_facts
 
 from muster_checks.base.vocabulary import FaultClass, Finding, Verdict
 from muster_checks.iperf import IperfParameters

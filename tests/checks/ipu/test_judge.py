@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from tests.checks.facts import missing_facts
+from tests.wording.facts import missing_facts
 
 from muster_checks.base.counter_history import Rise
 from muster_checks.base.vocabulary import FaultClass, Verdict

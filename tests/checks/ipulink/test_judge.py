@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from tests.checks.facts import missing_facts
+from tests.wording.facts import missing_facts
 
 from muster_checks.base.vocabulary import FaultClass, Verdict
 from muster_checks.graphcore.models import IpuModel

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 import pytest
 from tests.checks.bad_input import TEXTS
-from tests.checks.facts import missing_facts
 from tests.checks.nic.conftest import Node
+from tests.wording.facts import missing_facts
 
 from muster_checks.base.vocabulary import FaultClass, Verdict
 

@@ -1,8 +1,8 @@
 """Which interfaces count, and when one without a link is a fault."""
 
 import pytest
-from tests.checks.facts import missing_facts
 from tests.checks.nic.conftest import ADMIN_DOWN, CX7, Node
+from tests.wording.facts import missing_facts
 
 from muster_checks.base.vocabulary import FaultClass, Verdict
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.checks.facts import missing_facts
 from tests.checks.nvidia.samples_of import of, series
+from tests.wording.facts import missing_facts
 
 from muster_checks.base.counter_history import CounterSeries
 from muster_checks.base.execution import NotHere

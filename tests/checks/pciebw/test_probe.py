@@ -8,8 +8,8 @@ import msgspec
 import pytest
 from tests.checks.bad_input import TEXTS
 from tests.checks.cuda.fake_driver import Commands, address, gpu_node
-from tests.checks.facts import missing_facts
 from tests.checks.graphcore.sample import sample as ipu_sample
+from tests.wording.facts import missing_facts
 
 from muster_checks.base.declaration import NodeView
 from muster_checks.base.execution import run_probe, run_recorded

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.checks.bad_input import TEXTS, mangled
-from tests.checks.facts import missing_facts
 from tests.checks.node_over_time import NodeOverTime
 from tests.checks.pcielink.machines import BRIDGE, CX7, NVME, ROOT_PORT, Machine, one_gpu
+from tests.wording.facts import missing_facts
 
 from muster_checks.base.vocabulary import FaultClass, Finding, Verdict
 from muster_checks.nvidia.gpu import Gpu, Pcie

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from tests.checks.facts import missing_facts
 from tests.checks.node_over_time import NodeOverTime
 from tests.checks.pcielink.machines import (
     BRIDGE,
@@ -19,6 +18,7 @@ from tests.checks.pcielink.machines import (
     eight_gpus,
     one_gpu,
 )
+from tests.wording.facts import missing_facts
 
 from muster_checks.base.vocabulary import FaultClass, Finding, Verdict
 from muster_checks.nvidia.gpu import ClocksEvent, Gpu, GpuClocks, Pcie

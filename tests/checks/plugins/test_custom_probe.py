@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable
 
 import pytest
-from tests.checks.facts import missing_facts
 from tests.processes import has_ended
+from tests.wording.facts import missing_facts
 
 from muster_checks.base.commands import Output
 from muster_checks.base.declaration import NodeView

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.checks.bad_input import TEXTS
-from tests.checks.facts import missing_facts
+from tests.wording.facts import missing_facts
 
 from muster_checks.base.declaration import NodeView, Sign
 from muster_checks.base.npd_json import FileRefused

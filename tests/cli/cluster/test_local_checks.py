@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from tests.wording.facts import absent_facts
+from tests.wording.facts import missing_facts
 
 from muster_checks.base.declaration import Check, Cost, NodeView, Parameters
 from muster_checks.base.execution import NotHere
@@ -119,7 +119,7 @@ def test_parameters_go_to_every_check_that_has_them_or_to_one():
 def test_parameters_that_are_wrong_say_what_is_allowed(word: str, told: tuple[str, ...]):
     with pytest.raises(UsageError) as caught:
         read_parameters([Diary().check("one")], [word])
-    assert not absent_facts(str(caught.value), *told)
+    assert not missing_facts(str(caught.value), *told)
 
 
 def test_a_sample_is_judged_by_whoever_knows_its_form(tmp_path: Path):

@@ -3,7 +3,7 @@
 from typing import Any, cast
 
 import pytest
-from tests.wording.facts import absent_facts
+from tests.wording.facts import missing_facts
 
 from muster_cli.cluster.tainter import NamespaceUnknown, find_namespace
 from muster_kube.api.client import KubeClient
@@ -22,4 +22,4 @@ async def test_who_may_not_list_leases_is_told_that_and_not_that_there_are_none(
     config = ClusterConfig(origin="test", server="https://127.0.0.1:1", namespace="team")
     with pytest.raises(NamespaceUnknown) as told:
         await find_namespace(cast(KubeClient, Shut()), config, None)
-    assert not absent_facts(str(told.value), "Leases", "team", "--namespace")
+    assert not missing_facts(str(told.value), "Leases", "team", "--namespace")

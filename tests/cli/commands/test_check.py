@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from tests.docs.command_list import commands_of_test
-from tests.wording.facts import absent_facts
+from tests.wording.facts import missing_facts
 
 from muster_cli.__main__ import main
 
@@ -60,7 +60,7 @@ def test_what_is_wrong_is_named_with_what_is_allowed(
     words: list[str], told: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(words) == 64
-    assert not absent_facts(capsys.readouterr().err, *told)
+    assert not missing_facts(capsys.readouterr().err, *told)
 
 
 def test_a_root_without_a_kernel_log_is_unknown_and_says_why(

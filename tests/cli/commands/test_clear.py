@@ -5,7 +5,7 @@ from typing import Any
 
 from tests.cli.commands.test_run import kubeconfig
 from tests.cli.commands.test_status import HEALTHS, XID, check, cluster, health, node
-from tests.wording.facts import absent_facts
+from tests.wording.facts import missing_facts
 
 from muster_cli.__main__ import main
 from muster_kube.api.objects import Metadata
@@ -47,4 +47,4 @@ def test_where_nothing_of_that_name_is_open_what_is_open_is_told(tmp_path: Path,
     objects = {"/api/v1/nodes/a": node("a"), f"{HEALTHS}/a": health("a", "FAIL", check("dmesg", "FAIL", 60, XID))}
     with cluster(objects) as server:
         assert main(["clear", "a", "dmsg", "--kubeconfig", str(kubeconfig(tmp_path, server))]) == 0
-    assert not absent_facts(capsys.readouterr().out, "a", "dmsg", "dmesg gpu/0000:3b:00.0")
+    assert not missing_facts(capsys.readouterr().out, "a", "dmsg", "dmesg gpu/0000:3b:00.0")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.wording.facts import absent_facts
+from tests.wording.facts import missing_facts
 
 from muster_checks.dmesg.catalogue.loader import load_catalogue
 from muster_checks.registry import load_registry
@@ -106,7 +106,7 @@ def test_a_rule_that_another_one_leaves_nothing_for_is_a_warning(first: str, sec
     text = f"rules:\n  - {{name: a, match: {first}, {TAINT}}}\n  - {{name: b, match: {second}, {TAINT}}}\n"
     assert [line for line in doubts(text) if line.startswith("rules[1] (b): ")] == doubts(text)
     assert len(doubts(text)) == int(never)
-    assert not absent_facts("".join(doubts(text)), *(["a"] if never else []))
+    assert not missing_facts("".join(doubts(text)), *(["a"] if never else []))
 
 
 def test_rules_that_leave_nothing_together_are_named_together() -> None:
@@ -118,7 +118,7 @@ rules:
 """
     (doubt,) = doubts(text)
     assert doubt.startswith("rules[2] (late): ")
-    assert not absent_facts(doubt, "f, w")
+    assert not missing_facts(doubt, "f, w")
 
 
 @pytest.mark.parametrize(("text", "place"), [
@@ -165,7 +165,7 @@ def test_the_table_fits_a_hundred_columns() -> None:
     page = as_page(("VERDICT", "CLASS", "RULE", "DOES", "FINDINGS"), verdict_rows(found, frozenset()), 100)
     assert max(map(len, [*page.splitlines(), *describe_rules(policy, found)])) <= 100
     facts = ("hardware", "kernel log", "reboot, reset", "taint muster.dev/faulty=true:NoSchedule")
-    assert any(not absent_facts(line, *facts) for line in describe_rules(policy, found))
+    assert any(not missing_facts(line, *facts) for line in describe_rules(policy, found))
 
 
 def test_a_reason_that_a_rule_names_for_one_check_is_no_reason_of_the_others() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.wording.facts import absent_facts
+from tests.wording.facts import missing_facts
 
 from muster_cli.__main__ import main
 
@@ -50,7 +50,7 @@ def test_an_xid_taints_until_the_boot_after_it_is_looked_through(tmp_path: Path,
     )
     assert (spell["rules"], spell["taint"]) == ("hw", "muster.dev/faulty=true:NoSchedule")
     assert "Xid79" in spell["why"]
-    assert not absent_facts(spell["ended"], "boot")
+    assert not missing_facts(spell["ended"], "boot")
     assert (found["nodesTainted"], found["nodeHours"], found["lines"]) == (1, 2.02, 4)
 
 
@@ -83,7 +83,7 @@ def test_what_cannot_be_read_is_a_usage_error_that_says_where(
         (tmp_path / name).write_text(log(("00:00:00", XID79)))
     (tmp_path / "a/binary").write_bytes(bytes(range(256)) * 8)
     assert main(["replay", policy, *words]) == 64
-    assert not absent_facts(capsys.readouterr().err, *facts)
+    assert not missing_facts(capsys.readouterr().err, *facts)
 
 
 def test_a_bad_policy_is_a_usage_error_with_its_place(tmp_path: Path, capsys: Any) -> None:
@@ -129,7 +129,7 @@ def test_budgets_go_by_the_fleet_that_kubectl_printed(tmp_path: Path, capsys: An
     found = told(capsys, *words, *logs)
     assert {spell["node"] for spell in found["taints"]} == {"n0", "n1"}
     assert {spell["node"] for spell in found["withheld"]} == {"n2", "n3", "n4"}
-    assert not absent_facts(found["withheld"][0]["why"], "a", "2 of 2", "20% of 10")
+    assert not missing_facts(found["withheld"][0]["why"], "a", "2 of 2", "20% of 10")
     assert (found["nodes"], found["atOnce"], found["nodesWithheld"]) == (10, 2, 3)
 
 
@@ -169,7 +169,7 @@ def test_a_tainters_own_log_is_replayed(tmp_path: Path, policy: str, capsys: Any
     found = told(capsys, policy, "--log", file(tmp_path, "tainter.log", "\n".join(lines)))
     [spell] = found["taints"]
     assert (spell["node"], spell["seconds"], found["badLines"]) == ("n1", 7200, 2)
-    assert not absent_facts(spell["ended"], "person", "pcielink gpu/0 NarrowLink: x4")
+    assert not missing_facts(spell["ended"], "person", "pcielink gpu/0 NarrowLink: x4")
 
 
 def test_the_table_has_a_row_a_taint_and_a_summary(tmp_path: Path, policy: str, capsys: Any) -> None:
@@ -177,4 +177,4 @@ def test_the_table_has_a_row_a_taint_and_a_summary(tmp_path: Path, policy: str, 
     head, row, _, *rest = capsys.readouterr().out.splitlines()
     assert head.split() == ["SINCE", "(UTC)", "NODE", "FOR", "RULE", "WHY", "ENDED"]
     assert row.split()[:5] == ["2026-01-01", "00:00:00", "n1", "30m", "hw"]
-    assert not absent_facts(rest[0], "1 of 1 node", "0.5 node-hours", "1", "2026-01-01T00:00:00Z")
+    assert not missing_facts(rest[0], "1 of 1 node", "0.5 node-hours", "1", "2026-01-01T00:00:00Z")

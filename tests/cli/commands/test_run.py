@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.recorded_agent import GUARD_S, Piece, RecordedAgent, bad, ending, node, serving
-from tests.wording.facts import absent_facts
+from tests.wording.facts import missing_facts
 
 from muster_cli.__main__ import main
 from muster_cli.cluster.agent_routes import find_route
@@ -105,7 +105,7 @@ def test_what_cannot_be_asked_is_a_usage_error(
 ):
     assert main(["run", "--url", "http://127.0.0.1:1", *flags]) == 64
     (line,) = capsys.readouterr().err.splitlines()
-    assert not absent_facts(line, *facts)
+    assert not missing_facts(line, *facts)
 
 
 @pytest.mark.parametrize("flags", [["--batch", "0"], ["--batch", "x"], ["--timeout", "-1"], ["--timeout", "nan"]])
@@ -113,7 +113,7 @@ def test_numbers_are_checked_before_anybody_is_asked(flags: list[str], capsys: p
     with pytest.raises(SystemExit) as ended:
         main(["run", *flags])
     assert ended.value.code == 64
-    assert not absent_facts(capsys.readouterr().err, flags[0], repr(flags[1]))
+    assert not missing_facts(capsys.readouterr().err, flags[0], repr(flags[1]))
 
 
 @pytest.mark.parametrize(("verdict", "code"), [("PASS", 0), ("SKIP", 0), ("WARN", 1), ("FAIL", 2), ("UNKNOWN", 3)])
@@ -142,7 +142,7 @@ def test_many_sound_nodes_are_one_line(ask):
     fleet = [node(f"node{n}", "PASS", ping=GOOD) for n in range(21)]
     _, out, _, _ = ask([*fleet, node("bad", "FAIL", ping=bad()), ending()])
     assert "node7" not in out
-    assert not absent_facts(out, "21 nodes", "all")
+    assert not missing_facts(out, "21 nodes", "all")
 
 
 def test_all_shows_every_node(ask):
@@ -154,7 +154,7 @@ def test_all_shows_every_node(ask):
 def test_the_result_of_a_busy_node_says_its_age_and_whose_work_it_was(ask):
     old = GOOD | {"ageSeconds": 7200.0, "refused": "busy", "why": "pod team/train-0 holds nvidia.com/gpu"}
     _, out, _, _ = ask([node("a", "PASS", dcgm=old), ending()])
-    assert not absent_facts(out, "dcgm", "2h", "busy", old["why"])
+    assert not missing_facts(out, "dcgm", "2h", "busy", old["why"])
 
 
 def test_a_sound_node_names_a_few_checks_and_counts_many(ask):
@@ -162,8 +162,8 @@ def test_a_sound_node_names_a_few_checks_and_counts_many(ask):
     many = {f"check{n}": GOOD for n in range(20)}
     _, out, _, _ = ask([node("a", "PASS", ping=GOOD, dcgm=none), node("b", "PASS", dcgm=none, **many), ending()])
     few, many_checks = sorted(out.splitlines()[1:3])
-    assert not absent_facts(few, "ping, dcgm", f"dcgm: {none['message']}")
-    assert not absent_facts(many_checks, "21 checks", "1")
+    assert not missing_facts(few, "ping, dcgm", f"dcgm: {none['message']}")
+    assert not missing_facts(many_checks, "21 checks", "1")
 
 
 def test_a_node_that_could_not_be_asked_is_unknown_with_the_reason(ask):
@@ -179,7 +179,7 @@ def test_more_findings_than_there_is_room_for_are_counted(ask):
     found["findings"] = [found["findings"][0] | {"component": f"gpu/{n}"} for n in range(5)]
     _, out, _, _ = ask([node("a", "FAIL", pciebw=found), ending()])
     assert out.count("LowBandwidth") == 3
-    assert not absent_facts(out, "2")
+    assert not missing_facts(out, "2")
 
 
 def test_notes_of_the_agent_are_told(ask):
@@ -194,7 +194,7 @@ def test_half_an_answer_is_told_and_unknown(ask):
     code, out, err, _ = ask([node("a", "PASS", ping=GOOD)])
     assert code == 3
     assert "a " in out
-    assert not absent_facts(err, "1 node")
+    assert not missing_facts(err, "1 node")
 
 
 def test_a_fail_in_half_an_answer_stays_a_fail(ask):
@@ -204,7 +204,7 @@ def test_a_fail_in_half_an_answer_stays_a_fail(ask):
 def test_a_connection_that_is_lost_is_told(stack: ExitStack, capsys: pytest.CaptureFixture[str]):
     agent = stack.enter_context(serving(RecordedAgent((200, [node("a", "PASS", ping=GOOD), b"", node("b")]))))
     assert main(["run", "--url", agent.url]) == 3  # an empty chunk ends the body, what follows breaks the protocol
-    assert not absent_facts(capsys.readouterr().err, "1 node")
+    assert not missing_facts(capsys.readouterr().err, "1 node")
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_a_node_that_answers_twice_counts_once(ask):
     assert code == 2
     assert "1 node: 1 FAIL" in out
     (complaint,) = complaints(err)
-    assert not absent_facts(complaint, "a")
+    assert not missing_facts(complaint, "a")
 
 
 def test_an_error_at_the_end_of_the_answer_makes_it_unknown(ask):
@@ -265,7 +265,7 @@ def test_a_time_limit_ends_the_wait_and_shows_what_there_is(ask):
     code, _, err, _ = ask([node("a", "PASS", ping=GOOD), held], "--timeout", "0.5")
     held.set()
     assert code == 3
-    assert not absent_facts(err, "0.5 s", "1 node")
+    assert not missing_facts(err, "0.5 s", "1 node")
 
 
 # --- JSON
@@ -298,7 +298,7 @@ def test_a_laptop_asks_through_the_api_servers_proxy(stack: ExitStack, tmp_path,
     ((path, query),) = agent.asked
     assert path == "/api/v1/namespaces/autopilot/services/http:autopilot-healthchecks:3333/proxy/status"
     assert query == {"check": "ping", "format": "jsonl"}
-    assert not absent_facts(capsys.readouterr().err, "autopilot/autopilot-healthchecks", agent.url)
+    assert not missing_facts(capsys.readouterr().err, "autopilot/autopilot-healthchecks", agent.url)
 
 
 def test_an_agent_that_the_proxy_does_not_reach_is_not_the_only_one(stack: ExitStack, tmp_path):

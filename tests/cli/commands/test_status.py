@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from tests.cli.commands.test_run import kubeconfig
 from tests.cli.withheld_taint import node_without_its_taint
-from tests.wording.facts import absent_facts
+from tests.wording.facts import missing_facts
 
 from muster_checks.base.vocabulary import Verdict
 from muster_cli.__main__ import main
@@ -108,7 +108,7 @@ def test_an_agent_that_has_not_spoken_is_unknown():
 def test_an_agent_that_the_tainter_does_not_believe_is_unknown():
     row = one(node("a", health="unknown"), health("a", "PASS"))
     assert row.verdict is Verdict.UNKNOWN
-    assert not absent_facts(row.message, "PASS", "muster.dev/health=unknown")
+    assert not missing_facts(row.message, "PASS", "muster.dev/health=unknown")
 
 
 def test_a_fail_of_an_agent_that_is_gone_stays_a_fail():
@@ -157,11 +157,11 @@ def test_a_sound_node_has_been_so_since_the_last_of_its_checks_changed():
 def test_a_nodehealth_without_a_node_is_shown():
     row = one(None, health("a", "PASS"))
     assert (row.node, row.verdict) == ("a", Verdict.PASS)
-    assert not absent_facts(row.message, "Node")
+    assert not missing_facts(row.message, "Node")
 
 
 def test_a_node_left_alone_says_so():
-    assert not absent_facts(one(node("a", managed="false"), health("a")).message, "muster.dev/managed=false")
+    assert not missing_facts(one(node("a", managed="false"), health("a")).message, "muster.dev/managed=false")
 
 
 def test_the_worst_stand_on_top_and_what_nobody_watches_below():
@@ -170,7 +170,7 @@ def test_the_worst_stand_on_top_and_what_nobody_watches_below():
     assert [row.node for row in rows] == ["b", "c", "a", "d"]
     watched, _, others = summary(rows).partition("; ")
     assert watched == "3 nodes: 1 PASS, 1 FAIL, 1 UNKNOWN"
-    assert not absent_facts(others, "1")
+    assert not missing_facts(others, "1")
 
 
 def test_many_sound_nodes_are_one_line_but_tainted_ones_are_shown():
@@ -179,7 +179,7 @@ def test_many_sound_nodes_are_one_line_but_tainted_ones_are_shown():
     rows = node_rows(nodes, {each.metadata.name: health(each.metadata.name) for each in nodes}, NOW)
     visible, said = select_rows(rows, every=False)
     assert [row.node for row in visible] == ["tainted", "tested"]
-    assert not absent_facts(said, "30 nodes", "all")
+    assert not missing_facts(said, "30 nodes", "all")
     assert select_rows(rows, every=True) == (rows, "")
 
 
@@ -232,7 +232,7 @@ def test_one_node_in_full():
         ("gpu/1", "Xid31", "60s", "quiet", "4"),
         ("ib", "Timeout", "ibstat took more than 10 s"),
     ):
-        assert any(not absent_facts(line, *facts) for line in lines), facts
+        assert any(not missing_facts(line, *facts) for line in lines), facts
     text = "\n".join(lines)
     order = [text.index(f"\n{name} ") for name in ("dmesg", "ib", "ping")]
     assert order == sorted(order), "the worst check first"
@@ -318,7 +318,7 @@ def test_a_cluster_without_muster_is_told(tmp_path: Path, capsys: pytest.Capture
         assert main(["status", "--kubeconfig", str(kubeconfig(tmp_path, server))]) == 3
     told = capsys.readouterr()
     assert told.out == ""
-    assert not absent_facts(told.err, "NodeHealths")
+    assert not missing_facts(told.err, "NodeHealths")
 
 
 def test_an_empty_cluster_is_unknown(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -333,4 +333,4 @@ def test_a_nodehealth_that_makes_no_sense_is_unknown_and_told(tmp_path: Path, ca
         assert main(["status", "--kubeconfig", str(kubeconfig(tmp_path, server))]) == 3
     told = capsys.readouterr()
     assert "nodehealths/b: " in told.err
-    assert not absent_facts(next(line for line in told.out.splitlines() if line.startswith("b ")), "UNKNOWN")
+    assert not missing_facts(next(line for line in told.out.splitlines() if line.startswith("b ")), "UNKNOWN")

@@ -3,7 +3,7 @@
 from typing import Any
 
 import msgspec
-from tests.wording.facts import absent_facts
+from tests.wording.facts import missing_facts
 
 from muster_checks.base.vocabulary import Verdict
 from muster_cli.doctor import agents, clocks
@@ -58,12 +58,12 @@ def judge(nodes: list[Node], pods: list[PodFacts], healths: list[HealthFacts], *
 def test_nodes_whose_agents_report_are_fine() -> None:
     (found,) = judge([node("a")], [agent("a")], [health("a")])
     assert (found.area, found.verdict, found.mend) == ("agents", Verdict.PASS, "")
-    assert not absent_facts(found.what, "1 node")
+    assert not missing_facts(found.what, "1 node")
 
 
 def test_a_node_that_the_selector_leaves_out_is_told_with_the_label_it_lacks() -> None:
     (found,) = judge([node("a")], [], [], daemon=daemon(nodeSelector={"gpu": "yes"}))
-    assert not absent_facts(found.what, "1 node (a)", "agent.nodeSelector", "gpu=yes")
+    assert not missing_facts(found.what, "1 node (a)", "agent.nodeSelector", "gpu=yes")
     assert found.verdict is Verdict.WARN
     command = "kubectl label node a muster.dev/managed=false"
     assert command in found.mend
@@ -75,14 +75,14 @@ def test_a_node_that_is_left_alone_is_to_have_no_agent() -> None:
     (found,) = judge([node("a", gpu="yes"), alone], [agent("a")], [health("a")], daemon=chosen)
     assert found.verdict is Verdict.PASS
     assert found.what.count("1 node") == 2
-    assert not absent_facts(found.what, "muster.dev/managed=false")
+    assert not missing_facts(found.what, "muster.dev/managed=false")
 
 
 def test_a_taint_that_keeps_the_agent_off_is_named() -> None:
     taint = Taint(key="site/x", effect="NoExecute")
     (found,) = judge([node("a", taint)], [], [], daemon=daemon(tolerations=[{"key": "y", "operator": "Exists"}]))
     assert found.verdict is Verdict.FAIL
-    assert not absent_facts(found.what, "site/x:NoExecute")
+    assert not missing_facts(found.what, "site/x:NoExecute")
     assert "agent.tolerations" in found.mend
 
 
@@ -96,7 +96,7 @@ def test_nodes_of_one_reason_are_one_finding_with_some_of_their_names() -> None:
     waiting = {"waiting": {"reason": "ImagePullBackOff"}}
     ill = [agent(f"n{i}", ready=False, containerStatuses=[{"name": "agent", "state": waiting}]) for i in range(9)]
     (found,) = judge([node(f"n{i}") for i in range(9)], ill, [])
-    assert not absent_facts(found.what, "9 nodes", "n0, n1, n2", "6", "agent: ImagePullBackOff")
+    assert not missing_facts(found.what, "9 nodes", "n0, n1, n2", "6", "agent: ImagePullBackOff")
 
 
 def test_a_pod_of_the_daemonset_that_is_bound_nowhere_belongs_to_its_node() -> None:
@@ -128,7 +128,7 @@ def test_an_agent_that_never_reported_and_one_without_a_nodehealth_are_told_apar
 def test_a_nodehealth_that_speaks_for_a_pod_that_is_gone_is_stale() -> None:
     (stale,) = judge([node("a")], [agent("a", uid="new")], [health("a", uid="old")])
     assert stale.verdict is not Verdict.PASS
-    assert not absent_facts(stale.what, "1 node (a)", "NodeHealth")
+    assert not missing_facts(stale.what, "1 node (a)", "NodeHealth")
     assert "kubectl -n autopilot logs agent-a" in stale.mend
 
 
@@ -146,7 +146,7 @@ def test_a_daemonset_whose_pods_are_refused_says_why() -> None:
 def test_agents_without_a_daemonset_are_judged_all_the_same() -> None:
     (found,) = judge([node("a")], [], [], daemon=None)
     assert found.verdict is not Verdict.PASS
-    assert (absent_facts(found.what, "1 node (a)"), found.mend) == ([], INSTALL)
+    assert (missing_facts(found.what, "1 node (a)"), found.mend) == ([], INSTALL)
 
 
 def test_what_a_toleration_covers() -> None:
@@ -178,12 +178,12 @@ def test_clocks_that_agree_are_fine() -> None:
 def test_this_machines_clock_is_held_against_the_api_servers() -> None:
     (found,) = of_clocks(NOW - 90)
     assert found.verdict is Verdict.WARN
-    assert not absent_facts(found.what, "90 s", "behind", "API server")
+    assert not missing_facts(found.what, "90 s", "behind", "API server")
 
 
 def test_a_nodes_clock_is_held_against_the_api_servers_by_its_lease() -> None:
     (found,) = of_clocks(NOW, ("a", 1800), ("b", 0), ("c", -300))
-    assert not absent_facts(found.what, "2 nodes (a, c)", "30 min", "ahead")
+    assert not missing_facts(found.what, "2 nodes (a, c)", "30 min", "ahead")
 
 
 def test_the_lease_of_a_node_that_is_gone_says_nothing_of_its_clock() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
-from tests.wording.facts import absent_facts
+from tests.wording.facts import missing_facts
 
 from muster_checks.base.vocabulary import Verdict
 from muster_cli.doctor import crds, rights, webhooks
@@ -52,7 +52,7 @@ def test_a_description_makes_no_crd_old() -> None:
 def test_a_missing_crd_is_wrong() -> None:
     (found,) = of_crd(None)
     assert found.verdict is Verdict.FAIL
-    assert not absent_facts(found.what, NAME)
+    assert not missing_facts(found.what, NAME)
     assert "helm/muster/crds" in found.mend
     assert [each.verdict for each in of_crd(UNSEEN)] == [Verdict.UNKNOWN]
 
@@ -79,7 +79,7 @@ def test_a_crd_whose_version_is_not_served_or_whose_names_are_taken_is_wrong() -
     other["spec"]["versions"][0]["served"] = False
     (unserved,) = of_crd(definition(other))
     assert unserved.verdict is Verdict.FAIL
-    assert not absent_facts(unserved.what, NAME, "v1alpha1")
+    assert not missing_facts(unserved.what, NAME, "v1alpha1")
     other = body()
     taken = {"type": "NamesAccepted", "status": "False", "message": "taken"}
     other["status"] = {"conditions": [taken], "storedVersions": ["v1alpha0"]}
@@ -142,21 +142,21 @@ def test_a_certificate_near_its_end_that_nobody_renews_is_a_warning() -> None:
 def test_a_bundle_that_does_not_trust_what_is_served_is_wrong() -> None:
     (found,) = of_hook(configuration(make_key_pair(["b.svc"], NOW).authority))
     assert (found.area, found.verdict) == ("certificates", Verdict.FAIL)
-    assert not absent_facts(found.what, "Secret autopilot/muster-own-node", "caBundle")
+    assert not missing_facts(found.what, "Secret autopilot/muster-own-node", "caBundle")
 
 
 def test_a_bundle_that_is_empty_or_nonsense_is_wrong() -> None:
     for bundle in (b"", b"nonsense"):
         found = of_hook(configuration(bundle))[0]
         assert (found.area, found.verdict) == ("certificates", Verdict.FAIL)
-        assert not absent_facts(found.what, KEY, "caBundle")
+        assert not missing_facts(found.what, KEY, "caBundle")
 
 
 def test_a_secret_that_is_no_certificate_is_wrong_and_one_that_may_not_be_read_is_unknown() -> None:
     nonsense = DataMap(metadata=Metadata(name="s"), data={"tls.crt": "bm9uZQ=="})
     found = of_hook(configuration(KEPT.bundle), nonsense)[0]
     assert found.verdict is Verdict.FAIL
-    assert not absent_facts(found.what, "Secret autopilot/muster-own-node", "tls.crt")
+    assert not missing_facts(found.what, "Secret autopilot/muster-own-node", "tls.crt")
     assert [each.verdict for each in of_hook(configuration(KEPT.bundle), UNSEEN)] == [Verdict.UNKNOWN]
 
 
@@ -164,7 +164,7 @@ def test_a_secret_that_is_no_certificate_is_wrong_and_one_that_may_not_be_read_i
 def test_a_webhook_without_endpoints_is_as_bad_as_its_failure_policy(policy: str, verdict: Verdict) -> None:
     (found,) = of_hook(configuration(KEPT.bundle, policy=policy), ready=slices(False))
     assert found.verdict is verdict
-    assert not absent_facts(found.what, KEY, "Service autopilot/muster-own-node")
+    assert not missing_facts(found.what, KEY, "Service autopilot/muster-own-node")
 
 
 def test_a_webhook_that_is_called_by_an_address_has_no_endpoints_to_look_at() -> None:
@@ -174,7 +174,7 @@ def test_a_webhook_that_is_called_by_an_address_has_no_endpoints_to_look_at() ->
 def test_a_configuration_that_is_missing_is_told() -> None:
     (found,) = webhooks.judge({}, {}, [KEY], NOW)
     assert (found.area, found.verdict) == ("webhooks", Verdict.FAIL)
-    assert not absent_facts(found.what, KEY)
+    assert not missing_facts(found.what, KEY)
 
 
 # rights
@@ -186,14 +186,14 @@ RIGHTS = rights.list_rights(PARTS)
 def test_rights_that_are_all_there_are_counted() -> None:
     (found,) = rights.judge(RIGHTS, [])
     assert found.verdict is Verdict.PASS
-    assert not absent_facts(found.what, "2 accounts", f"{len(RIGHTS)} rights")
+    assert not missing_facts(found.what, "2 accounts", f"{len(RIGHTS)} rights")
 
 
 def test_a_right_that_is_missing_is_named_with_the_line_that_tries_it() -> None:
     gone = [each for each in RIGHTS if (each.part, each.resource, each.verb) == ("tainter", "nodes", "patch")]
     (found,) = rights.judge(RIGHTS, gone)
     assert found.verdict is Verdict.FAIL
-    assert not absent_facts(found.what, "tainter", "muster:muster-tainter", "patch nodes")
+    assert not missing_facts(found.what, "tainter", "muster:muster-tainter", "patch nodes")
     command = "kubectl auth can-i patch nodes --as system:serviceaccount:muster:muster-tainter"
     assert command in found.mend
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 import msgspec
-from tests.wording.facts import absent_facts
+from tests.wording.facts import missing_facts
 
 from muster_checks.base.vocabulary import Verdict
 from muster_cli.doctor import ipus, leaders, parts, settings
@@ -78,7 +78,7 @@ def test_a_part_without_pods_says_why_by_the_word_of_the_container() -> None:
     known = parts.find_parts([workload("tainter", "muster-tainter", ready=0, replicas=2)], [])
     (found,) = parts.judge(known, {"gc/muster-tainter": [ill]}, {}, "1")
     assert found.verdict is Verdict.FAIL
-    assert not absent_facts(found.what, "gc/muster-tainter", "0 of 2", "container tainter")
+    assert not missing_facts(found.what, "gc/muster-tainter", "0 of 2", "container tainter")
     assert f"{waiting['reason']}: {waiting['message']}" in found.what
 
 
@@ -91,7 +91,7 @@ def test_a_part_that_was_scaled_to_nothing_is_wrong() -> None:
     known = parts.find_parts([workload("operator", "x-controller-manager", ready=0, replicas=0)], [])
     (found,) = parts.judge(known, {}, {}, "1")
     assert found.verdict is Verdict.FAIL
-    assert not absent_facts(found.what, "gc/x-controller-manager", "0")
+    assert not missing_facts(found.what, "gc/x-controller-manager", "0")
     assert found.mend.endswith("--replicas 1")
 
 
@@ -107,7 +107,7 @@ def test_a_pod_that_crashes_says_its_last_exit_code_and_its_last_event() -> None
     ill = pod(phase="Running", containerStatuses=[{"name": "a", "restartCount": 3, "lastState": ended}])
     last = event("p", "BackOff", "restarting failed container")
     trouble = parts.describe_trouble(ill, [last])
-    assert not absent_facts(trouble, "container a", "OOMKilled", "137", f"{last.reason}: {last.message}")
+    assert not missing_facts(trouble, "container a", "OOMKilled", "137", f"{last.reason}: {last.message}")
 
 
 def test_a_pod_that_is_bound_nowhere_says_the_schedulers_word() -> None:
@@ -119,7 +119,7 @@ def test_two_releases_side_by_side_are_told() -> None:
     known = parts.find_parts([workload("tainter", "muster-tainter")], [])
     (found,) = parts.judge(known, {}, {}, "2")
     assert found.verdict is Verdict.WARN
-    assert not absent_facts(found.what, "2", "tainter 1")
+    assert not missing_facts(found.what, "2", "tainter 1")
 
 
 # leaders, pause
@@ -140,20 +140,20 @@ def test_a_lease_that_is_renewed_has_a_leader() -> None:
 def test_a_lease_that_is_renewed_while_we_look_has_one_whose_clock_is_wrong() -> None:
     (found,) = leaders.judge(TAINTER, {"tainter": lease(renewed=NOW - 900, moved=True)}, NOW)
     assert found.verdict is Verdict.WARN
-    assert not absent_facts(found.what, "tainter a", "900 s", "behind")
+    assert not missing_facts(found.what, "tainter a", "900 s", "behind")
 
 
 def test_a_lease_that_is_old_has_none() -> None:
     (found,) = leaders.judge(TAINTER, {"tainter": lease(renewed=NOW - 600)}, NOW)
     assert found.verdict is Verdict.FAIL
-    assert not absent_facts(found.what, "Lease gc/muster-tainter", "10m", "a")
+    assert not missing_facts(found.what, "Lease gc/muster-tainter", "10m", "a")
 
 
 def test_a_lease_that_is_given_back_or_was_never_there_has_no_leader() -> None:
     for observed in (lease(renewed=NOW, holder=""), None):
         (found,) = leaders.judge(TAINTER, {"tainter": observed}, NOW)
         assert (found.area, found.verdict) == ("leaders", Verdict.FAIL)
-        assert not absent_facts(found.what, "tainter", "Lease gc/muster-tainter")
+        assert not missing_facts(found.what, "tainter", "Lease gc/muster-tainter")
     assert verdicts(leaders.judge(TAINTER, {"tainter": UNSEEN}, NOW)) == [Verdict.UNKNOWN]
 
 
@@ -161,7 +161,7 @@ def test_a_pause_that_was_left_on_says_who_and_since_when() -> None:
     data = {"by": "ada", "at": rfc3339_whole(NOW - 7200), "reason": "switch"}
     (found,) = leaders.judge_pause(PauseMap(metadata=Metadata(name="muster-pause"), data=data), NOW)
     assert found.verdict is Verdict.WARN
-    assert not absent_facts(found.what, "ada", "2h", "switch")
+    assert not missing_facts(found.what, "ada", "2h", "switch")
     assert found.mend == "muster resume"
     assert verdicts(leaders.judge_pause(None, NOW)) == [Verdict.PASS]
 
@@ -194,7 +194,7 @@ def test_an_api_version_that_is_served_no_more_is_told_with_who_speaks_it() -> N
     assert verdicts(settings.judge_apis(TAINTER, groups(*served))) == [Verdict.PASS]
     (found,) = settings.judge_apis(TAINTER, groups(*(each for each in served if not each.startswith("policy"))))
     assert found.verdict is not Verdict.PASS
-    assert not absent_facts(found.what, "policy/v1", "v1beta1", "tainter")
+    assert not missing_facts(found.what, "policy/v1", "v1beta1", "tainter")
 
 
 # V-IPU
@@ -207,14 +207,14 @@ def test_a_v_ipu_that_answers_is_fine() -> None:
     answer = PartitionCapacity(available=True, num_of_partitions=4)
     (found,) = ipus.judge(ipus.VipuState(PROXY, LISTED, "", answer))
     assert found.verdict is Verdict.PASS
-    assert not absent_facts(found.what, "1 controller")
+    assert not missing_facts(found.what, "1 controller")
 
 
 def test_a_v_ipu_that_cannot_be_reached_is_named() -> None:
     answer = PartitionCapacity(available=False, num_of_partitions=0, message="pod001:8090: timeout")
     (found,) = ipus.judge(ipus.VipuState(PROXY, LISTED, "", answer))
     assert found.verdict is Verdict.FAIL
-    assert not absent_facts(found.what, "pod001:8090: timeout")
+    assert not missing_facts(found.what, "pod001:8090: timeout")
     assert "edit configmap gc-ipu-operator-vipu-controllers" in found.mend
     assert ipus.judge(ipus.VipuState(PROXY, LISTED, "", msgspec.structs.replace(answer, available=True)))[
         0
@@ -232,7 +232,7 @@ def test_an_empty_or_missing_list_of_controllers_is_wrong() -> None:
     for listed in (text_map(controllers_yaml=""), None):
         found = ipus.judge(ipus.VipuState(PROXY, listed, "", None))[0]
         assert found.verdict is Verdict.FAIL
-        assert not absent_facts(found.what, "ConfigMap gc/gc-ipu-operator-vipu-controllers")
+        assert not missing_facts(found.what, "ConfigMap gc/gc-ipu-operator-vipu-controllers")
 
 
 def test_a_proxy_that_serves_nobody_says_why() -> None:

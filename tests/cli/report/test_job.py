@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.wording.facts import absent_facts
+from tests.wording.facts import missing_facts
 
 from muster_cli.commands.explain_ipujob import job_name
 from muster_cli.report.job import JobFacts, format_story, list_jobs_on_node, tell_story
@@ -82,7 +82,7 @@ def test_a_moved_job_is_told_in_the_order_in_which_it_happened() -> None:
         "submitted", "taken up", "queued", "running", "fault", "moving", "running", "moved",
     ]  # fmt: skip
     assert told.state == "Running"
-    assert not absent_facts(told.why, "attempt 2", "0 of 3")
+    assert not missing_facts(told.why, "attempt 2", "0 of 3")
     assert told.places == ("n2: worker-0 Running",)
     assert told.code == 0
 
@@ -91,7 +91,7 @@ def test_a_move_is_told_from_the_status_when_its_events_are_forgotten() -> None:
     old = job(made="01:00:00", moves=1, lastMove=MOVE)
     told = tell_story(JobFacts(old), NOW)
     assert told.chapters[-1].word == "moving"
-    assert not absent_facts(told.chapters[-1].text, "n1", MOVE["message"])
+    assert not missing_facts(told.chapters[-1].text, "n1", MOVE["message"])
     assert len(told.notes) == len(tell_story(JobFacts(old, [event("Odd", "07:10:00", "x")]), NOW).notes) + 1
 
 
@@ -124,11 +124,11 @@ def test_bad_hardware_under_a_running_job_stands_in_its_first_line_and_beside_it
         {"metadata": {"name": "n1"}, "status": {"verdict": "FAIL", "message": "off the bus"}}, type=NodeHealth
     )
     told = tell_story(JobFacts(ill, [], [pod("train-worker-0", "n1")], {"n1": health}), NOW)
-    assert not absent_facts(
+    assert not missing_facts(
         next(iter(format_story(told))), "team/train RUNNING", "attempt 1", "0 of 3", "rank 0: Xid79"
     )
     (place,) = told.places
-    assert not absent_facts(place, "n1: worker-0 Running", f"FAIL: {health.status.message}")
+    assert not missing_facts(place, "n1: worker-0 Running", f"FAIL: {health.status.message}")
     assert told.code == 1
 
 
@@ -148,8 +148,8 @@ def test_what_could_not_be_read_is_said_and_the_rest_is_told() -> None:
 def test_a_node_tells_of_the_jobs_that_run_there_and_that_left_it() -> None:
     left = job(lastMove=MOVE, moves=1)
     here, gone = list_jobs_on_node("n1", [left], [pod("other-worker-0", "n1", owner="other")])
-    assert not absent_facts(here, "IPUJob team/other", "worker-0 Running")
-    assert not absent_facts(gone, "IPUJob team/train", f"{DAY}07:20:00Z", MOVE["message"])
+    assert not missing_facts(here, "IPUJob team/other", "worker-0 Running")
+    assert not missing_facts(gone, "IPUJob team/train", f"{DAY}07:20:00Z", MOVE["message"])
     assert list_jobs_on_node("n2", [left], []) == []
 
 

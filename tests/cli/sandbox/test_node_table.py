@@ -2,7 +2,7 @@
 
 from rich.console import Console
 from tests.cli.withheld_taint import node_without_its_taint
-from tests.wording.facts import absent_facts
+from tests.wording.facts import missing_facts
 
 from muster_cli.sandbox.node_table import SandboxRow, describe_changes, render_table, sandbox_rows
 from muster_kube.api.objects import Metadata, Node, NodeSpec, Taint
@@ -39,14 +39,14 @@ def test_a_tainted_node_shows_its_worst_finding_and_the_taint_but_not_those_of_k
     (row,) = sandbox_rows(fleet, {"a": health("a", "FAIL", bad, other)}, first="a")
     assert (row.node, row.verdict, row.taints) == ("a", "FAIL", ("muster.dev/faulty=true:NoSchedule",))
     assert row.message.startswith(bad.message)
-    assert not absent_facts(row.message, "+1")
+    assert not missing_facts(row.message, "+1")
 
 
 def test_only_what_changed_is_printed() -> None:
     before = {"a": SandboxRow("a", "PASS", "", ()), "b": SandboxRow("b", "FAIL", "x", ("k:NoSchedule",))}
     now = [SandboxRow("a", "PASS", "", ()), SandboxRow("b", "PASS", "", ())]
     (line,) = describe_changes(before, now)
-    assert not absent_facts(line, "b", "FAIL -> PASS", "taint")
+    assert not missing_facts(line, "b", "FAIL -> PASS", "taint")
 
 
 def test_a_fault_that_is_withheld_says_why_in_the_table_and_in_the_lines() -> None:
@@ -56,7 +56,7 @@ def test_a_fault_that_is_withheld_says_why_in_the_table_and_in_the_lines() -> No
     (row,) = sandbox_rows(fleet, {"a": health("a", "FAIL", bad)}, first="a")
     assert row.withheld == why
     (line,) = describe_changes({}, [row])
-    assert not absent_facts(line, bad.message)
+    assert not missing_facts(line, bad.message)
     assert line.endswith(why)
     console = Console(width=200)
     with console.capture() as drawn:

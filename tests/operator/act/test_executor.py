@@ -18,7 +18,7 @@ from tests.operator.operator_bench import (
     job_object,
     pod_object,
 )
-from tests.wording.facts import absent_facts
+from tests.wording.facts import missing_facts
 
 from muster_kube.api.errors import Conflict, Unreachable
 from muster_operator.act.partition_requests import AT_ONCE
@@ -108,7 +108,7 @@ async def test_an_object_that_the_server_does_not_take_is_told_in_its_words_and_
     bench.api.on("POST", PODS, failure(code, reason, "exceeded quota: gpus"))
     assert await bench.executor.execute(a_job(), POD) is ActionResult.REFUSED
     [said] = bench.refusals.refused("u1").values()
-    assert not absent_facts(said, "Pod train-worker-0", "exceeded quota: gpus")
+    assert not missing_facts(said, "Pod train-worker-0", "exceeded quota: gpus")
     assert await bench.executor.execute(a_job(), POD) is ActionResult.WAITS
     assert len(bench.written()) == 1
     again_s = bench.refusals.again_s("u1")
@@ -257,7 +257,7 @@ async def test_a_gang_is_asked_room_for_first(bench: OperatorBench) -> None:
     assert await bench.executor.execute(a_job(), take(0, 1, together=True)) is ActionResult.REFUSED
     assert bench.played.asked == [("POST", "/query")]
     [said] = {refusal.message for refusal in bench.refusals.refusals("u1", TAKING).values()}
-    assert not absent_facts(said, "1 of 2", "4 IPUs", "fragmented")
+    assert not missing_facts(said, "1 of 2", "4 IPUs", "fragmented")
 
 
 async def test_42_a_gang_that_begins_anew_needs_room_only_for_partitions_that_it_does_not_have(
@@ -270,7 +270,7 @@ async def test_42_a_gang_that_begins_anew_needs_room_only_for_partitions_that_it
     assert bench.played.asked == [("PUT", FIRST)]
     assert await bench.executor.execute(a_job(), take(0, 1, together=True, attempt=2)) is ActionResult.REFUSED
     [said] = {refusal.message for refusal in bench.refusals.refusals("u1", TAKING).values()}
-    assert not absent_facts(said, "0 of 1", "4 IPUs")
+    assert not missing_facts(said, "0 of 1", "4 IPUs")
 
 
 async def test_a_gang_that_gets_half_gives_it_back(bench: OperatorBench) -> None:
@@ -320,7 +320,7 @@ async def test_49_of_two_gangs_that_begin_at_once_one_gets_all_it_wants_and_the_
         assert {entry.job for entry in vipu.held.values()} == {"u1"}
         assert not [path for method, path in vipu.asked if method == "DELETE" or "other" in path]
         [said] = {refusal.message for refusal in bench.refusals.refusals("u2", TAKING).values()}
-        assert not absent_facts(said, "1 of 2", "4 IPUs")
+        assert not missing_facts(said, "1 of 2", "4 IPUs")
         bench.now += 60
         assert await bench.executor.execute(other, take(0, together=True)) is ActionResult.DONE, (
             "nothing is reserved any more"

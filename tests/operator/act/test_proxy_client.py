@@ -7,7 +7,7 @@ from typing import Any
 import httpx2
 import msgspec
 import pytest
-from tests.wording.facts import absent_facts
+from tests.wording.facts import missing_facts
 
 from muster_kube.api.credentials import StaticToken
 from muster_kube.controller.fencing import NotLeading
@@ -136,7 +136,7 @@ async def test_nobody_listens() -> None:
         answer = await proxy.take("p", WISH)
     assert isinstance(answer, PartitionRefusal)
     assert answer.why == "Unreachable"
-    assert not absent_facts(answer.message, URL, "refused")
+    assert not missing_facts(answer.message, URL, "refused")
 
 
 async def test_a_call_is_bounded_as_a_whole() -> None:
@@ -148,7 +148,7 @@ async def test_a_call_is_bounded_as_a_whole() -> None:
         answer = await proxy.take("p", WISH)
     assert isinstance(answer, PartitionRefusal)
     assert answer.why == "Unreachable"
-    assert not absent_facts(answer.message, URL, "0.05 s")
+    assert not missing_facts(answer.message, URL, "0.05 s")
 
 
 async def test_a_token_that_has_been_replaced_is_read_again_once() -> None:

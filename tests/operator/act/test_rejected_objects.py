@@ -6,7 +6,7 @@ import pytest
 from tests.kube.conftest import Reply
 from tests.operator.operator_bench import NS, failure, job_object, pod_object, until
 from tests.operator.test_controller import EVENTS, STATUS, lead_operator, status
-from tests.wording.facts import absent_facts
+from tests.wording.facts import missing_facts
 
 from muster_operator.job.snapshot import AddFinalizer, CreateObject, FreePartition, JobPlan, Snapshot
 from muster_operator.job.types import IPUJob
@@ -26,7 +26,7 @@ async def test_what_nobody_asks_for_any_more_is_no_reason_to_wait() -> None:
     async with lead_operator(decide, job_object(**BEFORE)) as it:
         it.bench.api.on("POST", PODS, failure(403, "Forbidden", "exceeded quota"))
         await until(lambda: it.sent(STATUS) and it.at_rest())
-        assert not absent_facts(it.sent(STATUS)[-1]["status"]["lastMessage"], "Pod p", "exceeded quota")
+        assert not missing_facts(it.sent(STATUS)[-1]["status"]["lastMessage"], "Pod p", "exceeded quota")
         wanted.clear()
         it.operator._enqueue(f"{NS}/train")
         await until(lambda: len(it.sent(STATUS)) == 2 and it.at_rest())
@@ -43,7 +43,7 @@ async def test_a_template_that_cannot_be_read_or_a_webhooks_no_is_told(code: int
     async with lead_operator(decide, job_object(**BEFORE)) as it:
         it.bench.api.on("POST", PODS, failure(code, reason, "cannot unmarshal"))
         await until(lambda: it.sent(STATUS) and it.sent(EVENTS) and it.at_rest())
-        assert not absent_facts(it.sent(STATUS)[-1]["status"]["lastMessage"], "Pod p", "cannot unmarshal")
+        assert not missing_facts(it.sent(STATUS)[-1]["status"]["lastMessage"], "Pod p", "cannot unmarshal")
         assert len([asked for asked in it.bench.written() if asked.path == PODS]) == 1
 
 

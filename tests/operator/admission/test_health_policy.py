@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from tests.operator.plan.job_factory import make_entry, make_job, template
-from tests.wording.facts import absent_facts
+from tests.wording.facts import missing_facts
 
 from muster_operator.admission.errors import show_value
 from muster_operator.admission.validation import SpecLimits, review_spec
@@ -60,7 +60,7 @@ def test_what_can_be_done_is_taken_without_a_word(policy: dict[str, Any]) -> Non
 def test_what_cannot_be_done_is_refused_with_its_path(more: dict[str, Any], path: str, facts: tuple[str, ...]) -> None:
     [error] = review({"onFault": "Move", **more})[0]
     assert error.startswith(f"spec.healthPolicy.{path}: ")
-    assert not absent_facts(error.partition(": ")[2], *facts)
+    assert not missing_facts(error.partition(": ")[2], *facts)
 
 
 @pytest.mark.parametrize("key", ["hostPID", "shareProcessNamespace"])
@@ -68,7 +68,7 @@ def test_a_signal_is_refused_where_process_1_is_not_the_container_s(key: str) ->
     workers = {"template": template(**{key: True})}
     [error] = review({"onFault": "Move", "checkpoint": {"signal": "SIGINT"}}, workers=workers)[0]
     assert error.startswith('spec.healthPolicy.checkpoint.signal: "SIGINT": ')
-    assert not absent_facts(error, "SIGTERM", "command", "workers.template", key)
+    assert not missing_facts(error, "SIGTERM", "command", "workers.template", key)
     assert review({"onFault": "Move", "checkpoint": SAVE}, workers=workers)[0] == []
 
 
@@ -78,7 +78,7 @@ def test_a_worker_has_one_hook_only() -> None:
     policy = {"onFault": "Move", "checkpoint": SAVE}
     [error] = review(policy, workers=workers)[0]
     assert error.startswith("spec.workers.template.spec.containers[0].lifecycle.preStop: ")
-    assert not absent_facts(error, "spec.healthPolicy.checkpoint")
+    assert not missing_facts(error, "spec.healthPolicy.checkpoint")
     assert review(policy, workers=workers, launcher={"command": ["mpirun"]})[0] == [], "the launcher has one of its own"
 
 
@@ -87,9 +87,9 @@ def test_what_means_nothing_is_a_warning() -> None:
     assert errors == []
     for warning, field in zip(warnings, ("checkpoint", "gracePeriodSeconds"), strict=True):
         assert warning.startswith(f"spec.healthPolicy.{field}: ")
-        assert not absent_facts(warning, 'onFault "Keep"')
+        assert not missing_facts(warning, 'onFault "Keep"')
     [warning] = review({"onFault": "Move", "tolerateFaulty": True})[1]
-    assert not absent_facts(warning, "spec.healthPolicy.onFault", "tolerateFaulty")
+    assert not missing_facts(warning, "spec.healthPolicy.onFault", "tolerateFaulty")
 
 
 @pytest.mark.parametrize("with_launcher", [True, False])
@@ -120,7 +120,7 @@ def test_checks_before_the_launcher_are_taken_where_there_is_one() -> None:
         assert review(policy, **there) == ([], ())
     [error] = review(policy)[0]
     assert error.startswith("spec.healthPolicy.preFlight: ")
-    assert not absent_facts(error, "launcher", "interactive")
+    assert not missing_facts(error, "launcher", "interactive")
 
 
 @pytest.mark.parametrize(
@@ -138,4 +138,4 @@ def test_checks_before_the_launcher_are_taken_where_there_is_one() -> None:
 def test_what_checks_cannot_be_is_refused_with_its_path(given: dict[str, Any], place: str, allowed: str) -> None:
     [said] = review({"preFlight": given}, launcher={"command": ["mpirun"]})[0]
     assert said.startswith(f"spec.healthPolicy.preFlight.{place}")
-    assert not absent_facts(said, allowed)
+    assert not missing_facts(said, allowed)

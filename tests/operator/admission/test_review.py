@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.operator.admission.specs import Spec, least
-from tests.wording.facts import absent_facts
+from tests.wording.facts import missing_facts
 
 from muster_kube.api.reviews import Identity
 from muster_kube.webhook.review import AdmissionRequest, BadReview, Resource, ReviewAnswer
@@ -78,7 +78,7 @@ async def test_an_update_is_filled_in_by_what_is_stored(asked: Webhooks) -> None
 
 async def test_warnings_come_with_the_patch(asked: Webhooks) -> None:
     (warning,) = (await asked.mutate(job(least(workerPerJobInstance="2")))).warnings
-    assert not absent_facts(warning, "spec.workerPerJobInstance", "spec.workersPerJobInstance")
+    assert not missing_facts(warning, "spec.workerPerJobInstance", "spec.workersPerJobInstance")
 
 
 async def test_a_refusal_is_as_the_api_servers_own(asked: Webhooks) -> None:
@@ -165,7 +165,7 @@ async def test_a_new_job_of_a_kueue_queue_is_suspended_and_resumed_by_whoever_do
     answer = await asked.mutate(job(least(), labels=labels))
     assert answer.patch is not None
     assert {each["path"]: each["value"] for each in answer.patch} == FILLED_IN | {"/spec/suspend": True}
-    assert not absent_facts(answer.warnings[0], "team-a")
+    assert not missing_facts(answer.warnings[0], "team-a")
     stored = job(apply_defaults(least()).spec | {"suspend": True}, labels=labels)
     assert not (await asked.mutate(stored)).patch, "again changes nothing"
     resumed = job(stored["spec"] | {"suspend": False}, labels=labels)

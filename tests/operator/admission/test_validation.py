@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.operator.admission.specs import CONTAINER, Spec, least, samples, specs, template, workers
-from tests.wording.facts import absent_facts
+from tests.wording.facts import missing_facts
 
 from muster_operator.admission.defaults import apply_defaults
 from muster_operator.admission.errors import ERRORS_LIMIT, SpecError, limit_errors, show_value
@@ -38,7 +38,7 @@ def test_7_a_size_is_a_power_of_two_as_text(size: object) -> None:
     """Behaviour 7."""
     (error,) = errors(least() | {"ipusPerJobInstance": size})
     assert error.startswith(f"spec.ipusPerJobInstance: {show_value(size)}: ")
-    assert not absent_facts(error, '"1"', '"64"')
+    assert not missing_facts(error, '"1"', '"64"')
     assert len(error) < 200
 
 
@@ -53,9 +53,9 @@ def test_8_the_largest_size_is_a_setting() -> None:
     spec = least(ipusPerJobInstance="128")
     [error] = errors(spec)
     assert error.startswith('spec.ipusPerJobInstance: "128": ')
-    assert not absent_facts(error, '"64"')
+    assert not missing_facts(error, '"64"')
     assert errors(spec, limits=SpecLimits(max_ipus=128)) == []
-    assert not absent_facts(errors(least(ipusPerJobInstance="256"), limits=SpecLimits(max_ipus=128))[0], '"128"')
+    assert not missing_facts(errors(least(ipusPerJobInstance="256"), limits=SpecLimits(max_ipus=128))[0], '"128"')
 
 
 @pytest.mark.parametrize("group", ["1", "2", "4"])
@@ -69,7 +69,7 @@ def test_9_more_workers_than_ipus_or_unequal_shares_are_refused(group: str) -> N
     """Behaviour 9."""
     error = errors(least(workersPerJobInstance=group))[0]
     assert error.startswith(f'spec.workersPerJobInstance: "{group}"')
-    assert not absent_facts(error, '"4"')
+    assert not missing_facts(error, '"4"')
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_10_a_name_that_makes_no_host_of_a_pod_is_refused(name: str, fields: Spe
     """Behaviour 10."""
     [error] = errors(least(**fields), name)
     assert error.startswith(f"metadata.name: {show_value(name)}")
-    assert not absent_facts(error, *facts)
+    assert not missing_facts(error, *facts)
 
 
 def test_10_a_generated_name_is_counted_with_what_is_added() -> None:
@@ -146,7 +146,7 @@ def test_12_a_session_has_no_launcher_of_its_own() -> None:
     """Behaviour 12."""
     (error,) = errors(least(interactive={"ttl": 60}, launcher={"command": ["mpirun"]}))
     assert error.startswith("spec.interactive: ")
-    assert not absent_facts(error, "launcher", "interactive")
+    assert not missing_facts(error, "launcher", "interactive")
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_12_a_session_has_no_launcher_of_its_own() -> None:
 )
 def test_each_error_names_its_place_what_was_found_and_what_is_allowed(fields: Spec, facts: tuple[str, ...]) -> None:
     found = errors(least(**fields))
-    assert any(not absent_facts(error, *facts) for error in found), found
+    assert any(not missing_facts(error, *facts) for error in found), found
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def test_errors_are_bounded_in_number_and_length() -> None:
     found = errors(least(workers={"template": {"spec": {"containers": many}}}))
     assert len(found) == ERRORS_LIMIT + 1
     assert found[-1].startswith("spec: ")
-    assert not absent_facts(found[-1], f"{2000 - ERRORS_LIMIT}")
+    assert not missing_facts(found[-1], f"{2000 - ERRORS_LIMIT}")
     assert sum(map(len, found)) < 8000
     assert limit_errors([SpecError("a", "b")] * 100) == (SpecError("a", "b"),)
 
@@ -244,7 +244,7 @@ def test_13_what_pods_and_partitions_were_made_to_changes_only_while_suspended(c
     before = apply_defaults(least(launcher={"command": ["mpirun", "a"]})).spec
     found = changed(before, before | change)
     assert found[0].startswith(f"{path}: ")
-    assert not absent_facts(found[0], "spec.suspend: true")
+    assert not missing_facts(found[0], "spec.suspend: true")
     assert changed(before, before | change | {"suspend": True}) != []
     assert changed(before | {"suspend": True}, before | change | {"suspend": True}) == []
     assert changed(before | {"suspend": True}, before | change) == []

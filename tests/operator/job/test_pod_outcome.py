@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from tests.operator.plan.job_factory import ended_container, make_job, make_pod
-from tests.wording.facts import absent_facts
+from tests.wording.facts import missing_facts
 
 from muster_operator.job.pod_outcome import LIMIT, describe_failure, shorten
 
@@ -58,7 +58,7 @@ def describe(**status: Any) -> str:
     ],
 )
 def test_a_failed_pod_says_which_container_and_why(status: dict[str, Any], facts: tuple[str, ...]) -> None:
-    assert not absent_facts(describe(**status), "train-worker-1", "node1", *facts)
+    assert not missing_facts(describe(**status), "train-worker-1", "node1", *facts)
 
 
 def test_error_is_no_reason_of_its_own_and_containers_that_did_well_are_left_out() -> None:

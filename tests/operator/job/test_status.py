@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.operator.plan.job_factory import NOW, make_job, make_pod
-from tests.wording.facts import absent_facts
+from tests.wording.facts import missing_facts
 
 from muster_operator.job.status import (
     COMPLETE,
@@ -52,7 +52,7 @@ def test_36_a_new_job_is_pending() -> None:
             last_transition_time=CREATED,
         ),
     ]
-    assert not absent_facts(conditions(job)["Pending"].message, "default/ipujob-sample")
+    assert not missing_facts(conditions(job)["Pending"].message, "default/ipujob-sample")
     assert (job.status.launcher_status, job.status.start_time) == ("Pending", CREATED)
 
 
@@ -62,7 +62,7 @@ def test_36_running_comes_beside_pending_as_in_the_transcript() -> None:
         ("Pending", "False", "IPUJobPending"),
         ("Running", "True", "IPUJobRunning"),
     ]
-    assert not absent_facts(conditions(job)["Running"].message, "default/ipujob-sample")
+    assert not missing_facts(conditions(job)["Running"].message, "default/ipujob-sample")
     assert conditions(job)["Running"].last_transition_time == LATER
     assert (job.status.launcher_status, job.status.start_time) == ("Running", CREATED)
 

@@ -15,7 +15,7 @@ from tests.operator.plan.decisions import (
     workers,
 )
 from tests.operator.plan.job_factory import NOW, ended_container, make_job
-from tests.wording.facts import absent_facts
+from tests.wording.facts import missing_facts
 
 from muster_operator.job.snapshot import DeleteJob, DeletePod, FreePartition, JobPlan, JobSetup, RecordEvent
 from muster_operator.job.types import IPUJob
@@ -38,7 +38,7 @@ def test_45_a_job_that_is_over_its_deadline_fails_and_its_pods_are_ended() -> No
     late = decide(job, now=NOW + 600, **seen)
     assert late.status is not None
     assert late.status.launcher_status == "Failed"
-    assert not absent_facts(late.status.last_message, "activeDeadlineSeconds", "600")
+    assert not missing_facts(late.status.last_message, "activeDeadlineSeconds", "600")
     assert (late.status.conditions[-1].type, late.status.conditions[-1].reason) == ("Failed", "DeadlineExceeded")
     after = decide(with_status(job, late), now=NOW + 600, **seen)
     assert {each.name for each in after.actions if isinstance(each, DeletePod)} == {"train-worker-0", "train-launcher"}
@@ -50,7 +50,7 @@ def test_45_no_restart_begins_after_the_deadline() -> None:
     late = decide(job, now=NOW + 601, **seen)
     assert late.status is not None
     assert (late.status.launcher_status, late.status.attempt) == ("Failed", 0)
-    assert not absent_facts(late.status.last_message, "train-launcher", "1")
+    assert not missing_facts(late.status.last_message, "train-launcher", "1")
 
 
 def test_45_what_succeeded_before_anybody_looked_has_succeeded() -> None:
@@ -66,7 +66,7 @@ def test_45_a_job_is_deleted_its_ttl_after_its_end() -> None:
     seen["pods"] |= launcher(job, "Succeeded")
     decided = decide(job, now=NOW + 5, **seen)
     assert decided.status is not None
-    assert not absent_facts(decided.status.conditions[-1].message, "60 s")
+    assert not missing_facts(decided.status.conditions[-1].message, "60 s")
     job = with_status(job, decided)
     assert decide(job, now=NOW + 10, **seen) == JobPlan(again_s=55)
     assert decide(job, now=NOW + 65, **seen) == JobPlan((DeleteJob(),))
@@ -130,7 +130,7 @@ def test_43_partitions_can_be_freed_at_the_end() -> None:
     seen["pods"] |= launcher(job, "Succeeded")
     decided = decide(job, setup, **seen)
     assert decided.status is not None
-    assert not absent_facts(decided.status.conditions[-1].message, "default/train")
+    assert not missing_facts(decided.status.conditions[-1].message, "default/train")
     job = with_status(job, decided)
     assert decide(job, setup, **seen).actions == (DeletePod("train-worker-0", "pod-train-worker-0"),)
     seen["pods"] = launcher(job, "Succeeded")

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from tests.kube.conftest import Asked, Reply
 from tests.operator.operator_bench import Object, OperatorBench, a_job, bench_around, failure, job_object, until
-from tests.wording.facts import absent_facts
+from tests.wording.facts import missing_facts
 
 from muster_kube.api.errors import Conflict
 from muster_kube.nodehealth import REQUESTS_LIMIT, CheckRequest
@@ -132,7 +132,7 @@ async def test_a_node_that_cannot_be_asked_is_remembered_and_asked_again_later(r
         assert await bench.executor.execute(a_job(), RequestChecks("node-a", OURS)) is ActionResult.NOTHING
         [(node, why)] = bench.refusals.failed_requests("u1").items()
         assert node == "node-a"
-        assert not absent_facts(why, fact)
+        assert not missing_facts(why, fact)
         assert bench.refusals.refused("u1") == {}, "nothing of the job's own was refused"
         assert bench.written() == []
         asked = len(bench.api.asked)

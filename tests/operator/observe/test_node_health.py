@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.operator.plan.job_factory import make_entry, make_job, make_pod, partition_of
-from tests.wording.facts import absent_facts
+from tests.wording.facts import missing_facts
 
 from muster_operator.job.partition_api import ipus_of, ipus_text
 from muster_operator.job.snapshot import JobPod
@@ -92,7 +92,7 @@ def test_63_a_node_is_bad_for_the_reason_that_the_cluster_gives(
     problem = find_node_problem(found, frozenset(OURS))
     assert problem is not None
     assert problem.kind == kind
-    assert not absent_facts(problem.what, *facts)
+    assert not missing_facts(problem.what, *facts)
     assert "Slow" not in problem.what, "a warning has tainted nothing"
 
 
@@ -148,11 +148,11 @@ def test_63_the_quarantine_leads_to_the_jobs_on_its_ipus() -> None:
     assert board.looked == ["default/train"]
     [(partition, (quarantined,))] = board.hardware.bad_ipus({partition_of(job): entry}).items()
     assert partition == partition_of(job)
-    assert not absent_facts(quarantined, "10.1.5.10/3", "ipu", "IpuErrorState")
+    assert not missing_facts(quarantined, "10.1.5.10/3", "ipu", "IpuErrorState")
     assert fault["message"] in quarantined
     board.hardware.note_quarantine({"c": json.dumps({"machine": "10.1.5.99", "index": 0})})
     assert board.looked == ["default/train"] * 2, "it is free again"
     assert board.hardware.bad_ipus({partition_of(job): entry}) == {}
     [(ipu, said)] = read_quarantine({"d": '{"machine": "m", "index": 1}'}).items()
     assert ipu == ("m", 1)
-    assert not absent_facts(said, "m/1")
+    assert not missing_facts(said, "m/1")

@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from tests.wording.facts import absent_facts
+from tests.wording.facts import missing_facts
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
@@ -75,7 +75,7 @@ def test_a_text_that_is_no_entry_hides_no_other(bench: Bench, caplog: pytest.Log
     bench.tracker.update({"a": "{", "b": text(entry(state="active"))})
     assert bench.of("u1") == {"b": "active"}
     [warning] = caplog.records
-    assert not absent_facts(warning.getMessage(), "a"), "the entry's name"
+    assert not missing_facts(warning.getMessage(), "a"), "the entry's name"
 
 
 def test_a_parked_partition_is_no_jobs(bench: Bench) -> None:

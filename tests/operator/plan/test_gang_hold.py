@@ -7,7 +7,7 @@ import pytest
 from tests.operator.plan.decisions import decide, entries, with_status, workers
 from tests.operator.plan.job_factory import NOW, make_job, make_pod
 from tests.operator.plan.simulated_cluster import OperatorDied, SimulatedCluster
-from tests.wording.facts import absent_facts
+from tests.wording.facts import missing_facts
 
 from muster_kube.api.times import rfc3339_whole, seconds
 from muster_operator.job import status
@@ -104,7 +104,7 @@ def test_what_was_held_goes_pods_first_and_the_job_tells_why_and_until_when() ->
     assert said.given_back is not None
     assert said.given_back.count == 1
     assert said.given_back.until is not None
-    assert not absent_facts(said.last_message, "300 s", said.given_back.until, "one-launcher")
+    assert not missing_facts(said.last_message, "300 s", said.given_back.until, "one-launcher")
     pending = next(each for each in said.conditions if each.type == status.PENDING)
     assert (pending.status, pending.reason, pending.message) == ("True", "GaveBack", said.last_message)
     cluster.end_deletions()
@@ -194,7 +194,7 @@ def test_without_a_launcher_only_the_instance_that_waits_gives_back() -> None:
     assert decided.status is not None
     assert decided.status.given_back is not None
     assert decided.status.given_back.instances == (1,)
-    assert not absent_facts(decided.status.last_message, "instance 1")
+    assert not missing_facts(decided.status.last_message, "instance 1")
     [tell] = decided.actions
     assert isinstance(tell, RecordEvent)
     assert tell.reason == "GaveBack"

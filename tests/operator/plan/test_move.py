@@ -7,7 +7,7 @@ import pytest
 from tests.operator.plan.decisions import decide, entries, workers
 from tests.operator.plan.faulty_cluster import GONE, NOT_READY, TAINTED, FaultyCluster
 from tests.operator.plan.job_factory import make_job, partition_of, template
-from tests.wording.facts import absent_facts
+from tests.wording.facts import missing_facts
 
 from muster_kube.api.times import rfc3339_whole, seconds
 from muster_operator.job.snapshot import JobSetup, NodeProblem, QueryCapacity, RecordEvent, TakePartitions
@@ -52,10 +52,12 @@ def test_63_by_default_a_job_stays_and_is_told_what_is_wrong_until_it_is_good_ag
     cluster.live()
     condition = degraded(cluster)
     assert (condition.status, condition.reason) == ("True", "NodeFaulty")
-    assert not absent_facts(condition.message, "train-worker-1", "node-b", TAINTED.what, "healthPolicy.onFault", "Keep")
+    assert not missing_facts(
+        condition.message, "train-worker-1", "node-b", TAINTED.what, "healthPolicy.onFault", "Keep"
+    )
     [(reason, told)] = recorded_events(cluster)
     assert reason == "HealthDegraded"
-    assert not absent_facts(told, "train-worker-1", "node-b", TAINTED.what)
+    assert not missing_facts(told, "train-worker-1", "node-b", TAINTED.what)
     assert (dict(cluster.pods), job_status(cluster).moves, job_status(cluster).launcher_status) == (
         before,
         0,
@@ -136,7 +138,7 @@ def test_63_fail_ends_the_job_with_the_fault_and_restarts_nothing() -> None:
     assert (job_status(cluster).launcher_status, job_status(cluster).restart_count) == ("Failed", 0)
     failed = next(each for each in job_status(cluster).conditions if each.type == "Failed")
     assert failed.reason == "HealthDegraded"
-    assert not absent_facts(failed.message, "node-a", TAINTED.what)
+    assert not missing_facts(failed.message, "node-a", TAINTED.what)
     assert not [each for each in job_status(cluster).conditions if each.type == "HealthDegraded"], "it is over"
     assert cluster.pods == {}
 
@@ -157,7 +159,7 @@ def test_63_a_job_that_ends_on_bad_hardware_is_told_so_by_the_write_that_ends_it
     assert job_status(cluster).launcher_status == ends
     condition = degraded(cluster)
     assert (condition.status, condition.reason) == ("False", "IPUJobEnded")
-    assert not absent_facts(condition.message, "train-worker-1", "node-b", TAINTED.what)
+    assert not missing_facts(condition.message, "train-worker-1", "node-b", TAINTED.what)
     assert condition.last_transition_time == job_status(cluster).completion_time
     assert writes == lived(bad=False)[1], "it costs no write of its own"
 
@@ -178,7 +180,7 @@ def test_63_a_job_moves_off_a_bad_node_and_tells_from_where_to_where() -> None:
     assert cluster.resets == {(UID, partition_of(job), 1): 1}
     assert cluster.where() == {"train-launcher": "node-b", "train-worker-0": "node-b", "train-worker-1": "node-c"}
     assert (degraded(cluster).status, degraded(cluster).reason) == ("False", "IPUJobMoved")
-    assert not absent_facts(degraded(cluster).message, "node-a", "node-b, node-c", "train-launcher", TAINTED.what)
+    assert not missing_facts(degraded(cluster).message, "node-a", "node-b, node-c", "train-launcher", TAINTED.what)
 
 
 def test_63_several_ranks_that_are_hit_at_once_are_one_move() -> None:
@@ -196,7 +198,7 @@ def test_63_a_job_keeps_its_place_while_there_are_too_few_healthy_nodes() -> Non
     before = dict(cluster.pods)
     cluster.live()
     assert dict(cluster.pods) == before
-    assert not absent_facts(degraded(cluster).message, "1", "2"), "healthy nodes, and nodes that it needs"
+    assert not missing_facts(degraded(cluster).message, "1", "2"), "healthy nodes, and nodes that it needs"
     del cluster.bad["node-c"]
     cluster.live()
     assert job_status(cluster).moves == 1
@@ -210,7 +212,7 @@ def test_63_a_node_that_flaps_moves_a_job_three_times_an_hour_at_most() -> None:
         cluster.live(12)
     assert job_status(cluster).moves == 3
     next_move_at = rfc3339_whole(seconds(job_status(cluster).move_starts[0]) + HOUR_S)
-    assert not absent_facts(degraded(cluster).message, next_move_at, "3")
+    assert not missing_facts(degraded(cluster).message, next_move_at, "3")
     cluster.hour()
     cluster.live()
     assert job_status(cluster).moves == 4
@@ -226,7 +228,7 @@ def test_63_with_no_moves_allowed_it_says_so_once() -> None:
     cluster.live()
     assert cluster.writes == written
     assert job_status(cluster).moves == 0
-    assert not absent_facts(degraded(cluster).message, "moves_per_hour", "0")
+    assert not missing_facts(degraded(cluster).message, "moves_per_hour", "0")
 
 
 def test_63_a_quarantined_ipu_moves_the_job_to_another_partition_if_there_is_room() -> None:
@@ -238,7 +240,7 @@ def test_63_a_quarantined_ipu_moves_the_job_to_another_partition_if_there_is_roo
     cluster.live()
     assert job_status(cluster).moves == 0
     pods_and_nodes = ("train-worker-0", "train-worker-1", "node-a", "node-b")
-    assert not absent_facts(degraded(cluster).message, *pods_and_nodes, "p-train-default-0", "0 of 1", "4 IPUs")
+    assert not missing_facts(degraded(cluster).message, *pods_and_nodes, "p-train-default-0", "0 of 1", "4 IPUs")
     assert quarantined in degraded(cluster).message
     assert degraded(cluster).reason == "IPUQuarantined"
     assert cluster.asked == 1
@@ -295,7 +297,7 @@ def test_63_an_instance_has_moved_once_it_works_again_though_the_others_always_d
     assert job_status(cluster).last_message.startswith(PARTITION_NOT_READY)
     cluster.live()
     assert degraded(cluster).reason == "IPUJobMoved"
-    assert not absent_facts(degraded(cluster).message, "node-b", "node-c", "train-worker-1")
+    assert not missing_facts(degraded(cluster).message, "node-b", "node-c", "train-worker-1")
 
 
 def leaving(instances: int = 4) -> FaultyCluster:
@@ -372,7 +374,7 @@ def test_57_a_worker_that_is_lost_with_its_node_ends_the_attempt_by_policy(
     assert (status.launcher_status, status.restart_count, status.moves) == (launcher_status, restarts, 0)
     message = next(each.message for each in status.conditions if each.type in ("Failed", "Restarting"))
     assert bad.what in message
-    assert not absent_facts(message, "train-worker-1", "node-b")
+    assert not missing_facts(message, "train-worker-1", "node-b")
     left = {name for (_, name), pod in cluster.pods.items() if not pod.metadata.deletion_timestamp}
     assert left == (set() if kind == "Never" else {"train-launcher", "train-worker-0", "train-worker-1"})
 
@@ -403,7 +405,7 @@ def test_57_an_instance_that_is_lost_while_others_go_on_begins_anew_on_a_partiti
     assert cluster.grace == [("train-worker-1", 0)], "nothing but what is lost goes"
     assert (degraded(cluster).status, degraded(cluster).reason) == ("False", "IPUJobMoved")
     assert bad.what in degraded(cluster).message
-    assert not absent_facts(degraded(cluster).message, "train-worker-1", "node-b")
+    assert not missing_facts(degraded(cluster).message, "train-worker-1", "node-b")
 
 
 @pytest.mark.parametrize("launcher", [True, False])
@@ -465,7 +467,7 @@ def test_57_instances_that_are_lost_again_and_again_are_bounded_as_moves_are() -
     cluster.live(24)
     assert job_status(cluster).instance_moves == {"1": 1}
     next_move_at = rfc3339_whole(seconds(job_status(cluster).move_starts[0]) + HOUR_S)
-    assert not absent_facts(degraded(cluster).message, next_move_at, "1")
+    assert not missing_facts(degraded(cluster).message, next_move_at, "1")
     cluster.hour()
     cluster.live(24)
     assert (job_status(cluster).moves, job_status(cluster).instance_moves) == (2, {"1": 2, "2": 1})

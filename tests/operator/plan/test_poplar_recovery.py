@@ -5,7 +5,7 @@ import pytest
 from tests.operator.plan.faulty_cluster import FaultyCluster
 from tests.operator.plan.job_factory import ended_container, make_entry, make_job, make_pod, partition_of
 from tests.operator.plan.preflight_cluster import PreFlightCluster
-from tests.wording.facts import absent_facts
+from tests.wording.facts import missing_facts
 
 from muster_operator.job.snapshot import JobSetup, RecordEvent, Snapshot
 from muster_operator.job.types import IPUJob, IPUJobStatus
@@ -58,7 +58,7 @@ def test_60_a_job_that_moves_recovers_outside_back_off_limit() -> None:
     assert status.last_move is not None
     assert status.last_move.reason == "PoplarRecovery"
     poplar_says = ("PARTITION_RESET", "CIUERRVR.IPUSOFTERR", "IPU 0")
-    assert not absent_facts(status.last_move.message, "train-launcher", "node-a", *poplar_says)
+    assert not missing_facts(status.last_move.message, "train-launcher", "node-a", *poplar_says)
 
 
 @pytest.mark.parametrize("policy", ["Keep", "Move"])
@@ -75,7 +75,7 @@ def test_60_a_full_reset_is_told_with_the_machines_and_restarts_nothing_by_itsel
     assert (decided.status.launcher_status, decided.status.moves) == ("Failed", 0)
     [event] = [each for each in decided.actions if isinstance(each, RecordEvent) and each.reason == "PoplarFullReset"]
     poplar_says = ("FULL_RESET", "CIUERRVR.IPUSOFTERR", "IPU 0")
-    assert not absent_facts(event.message, "train-launcher", *poplar_says, "10.1.5.10", "10.1.5.11")
+    assert not missing_facts(event.message, "train-launcher", *poplar_says, "10.1.5.10", "10.1.5.11")
 
 
 def suspected(job: IPUJob | None = None, *, dies_at: int = 0, **says: str) -> PreFlightCluster:
@@ -101,7 +101,7 @@ def test_60_agents_are_asked_what_they_find_of_the_ipus_after_a_full_reset_and_i
     [told] = [each for each in cluster.told if each.reason == "FullResetChecked"]
     assert told.type == type_
     found = ("LowBandwidth", "3 GB/s") if verdict == "FAIL" else ("node-a", verdict)
-    assert not absent_facts(told.message, "ipu", "node-b", *found)
+    assert not missing_facts(told.message, "ipu", "node-b", *found)
     assert ("LowBandwidth" in told.message) == (verdict == "FAIL")
     assert job_status(cluster).launcher_status == "Failed"
     cluster.live(60)

@@ -8,7 +8,7 @@ from msgspec import UNSET
 from tests.operator.plan.faulty_cluster import TAINTED
 from tests.operator.plan.job_factory import make_job
 from tests.operator.plan.preflight_cluster import CANNOT_BE_ASKED, PreFlightCluster
-from tests.wording.facts import absent_facts
+from tests.wording.facts import missing_facts
 
 from muster_kube.api.times import rfc3339_whole, seconds
 from muster_operator.job.snapshot import CreateObject, JobSetup
@@ -67,7 +67,7 @@ def test_the_launcher_comes_once_all_nodes_have_answered_and_nothing_is_left_of_
     until_asked(cluster)
     cluster.live()
     assert LAUNCHER not in cluster.pods
-    assert not absent_facts(status(cluster).last_message, "ipulink", "pciebw", "node-b")
+    assert not missing_facts(status(cluster).last_message, "ipulink", "pciebw", "node-b")
     assert "node-a" not in status(cluster).last_message, "it has answered"
     [request] = cluster.requests["node-b"].values()
     assert (request.checks, request.force, request.by) == (("ipulink", "pciebw"), False, "IPUJob default/train")
@@ -79,7 +79,7 @@ def test_the_launcher_comes_once_all_nodes_have_answered_and_nothing_is_left_of_
     assert cluster.asked_nodes() == []
     assert sorted(cluster.ran.values()) == [1, 1]
     [passed] = cluster.events("PreFlightPassed")
-    assert not absent_facts(passed, "ipulink", "pciebw")
+    assert not missing_facts(passed, "ipulink", "pciebw")
     written = cluster.writes
     cluster.live()
     assert cluster.writes == written, "what was checked costs nothing more"
@@ -100,8 +100,8 @@ def test_a_node_that_fails_is_left_and_avoided_though_nobody_taints_it(on_fault:
     [failed] = cluster.events("PreFlightFailed")
     [moving] = cluster.events("IPUJobMoving")
     for text in (failed, moving):
-        assert not absent_facts(text, "node-a", "ipulink, pciebw", "FAIL: LowBandwidth: 3 GB/s")
-    assert not absent_facts(moving, "train-worker-0")
+        assert not missing_facts(text, "node-a", "ipulink, pciebw", "FAIL: LowBandwidth: 3 GB/s")
+    assert not missing_facts(moving, "train-worker-0")
     assert said.last_move is not None
     assert (said.last_move.nodes, said.last_move.reason) == (("node-a",), "PreFlightFailed")
     assert [each.name for each in checked(cluster).left] == ["node-a"]
@@ -139,7 +139,7 @@ def test_what_is_not_known_holds_up_nothing_and_is_told(verdict: str, why: str) 
     cluster.live()
     assert (status(cluster).launcher_status, status(cluster).moves) == ("Running", 0)
     [told] = cluster.events("PreFlightUnknown")
-    assert not absent_facts(told, "node-a", "ipulink, pciebw", why)
+    assert not missing_facts(told, "node-a", "ipulink, pciebw", why)
     assert cluster.asked_nodes() == []
 
 
@@ -156,7 +156,7 @@ def test_a_node_that_cannot_be_asked_is_told_with_the_reason() -> None:
     cluster = PreFlightCluster(full={"node-b"})
     cluster.add(checked_job(timeoutSeconds=60))
     cluster.live()
-    assert not absent_facts(status(cluster).last_message, "ipulink, pciebw", "node-b", CANNOT_BE_ASKED)
+    assert not missing_facts(status(cluster).last_message, "ipulink, pciebw", "node-b", CANNOT_BE_ASKED)
     cluster.waits_s(60)
     cluster.live()
     assert status(cluster).launcher_status == "Running"
@@ -184,7 +184,7 @@ def test_moves_are_bounded_as_those_of_running_jobs_are() -> None:
     held = next(each for each in status(cluster).conditions if each.type == "HealthDegraded")
     assert (held.status, held.reason) == ("True", "PreFlightFailed")
     next_move_at = rfc3339_whole(seconds(status(cluster).move_starts[0]) + HOUR_S)
-    assert not absent_facts(held.message, next_move_at, "2")
+    assert not missing_facts(held.message, next_move_at, "2")
     cluster.hour()
     cluster.says.clear()
     cluster.live(24)
@@ -197,12 +197,12 @@ def test_a_job_that_can_go_nowhere_gives_back_what_it_holds_and_starts_once_the_
     cluster.add(checked_job(workers=1))
     cluster.live()
     held = next(each for each in status(cluster).conditions if each.type == "HealthDegraded")
-    assert not absent_facts(held.message, "0", "1"), "healthy nodes, and nodes that it needs"
+    assert not missing_facts(held.message, "0", "1"), "healthy nodes, and nodes that it needs"
     cluster.waits_s(300)
     assert (cluster.tracker, status(cluster).moves) == ({}, 0)
     given_back = status(cluster).given_back
     assert given_back is not None
-    assert not absent_facts(given_back.message, "ipulink, pciebw", "FAIL")
+    assert not missing_facts(given_back.message, "ipulink, pciebw", "FAIL")
     del cluster.says["node-a"]
     cluster.waits_s(AVOIDED_S + 600)
     assert (status(cluster).launcher_status, set(cluster.where().values())) == ("Running", {"node-a"})

@@ -15,7 +15,7 @@ from tests.operator.plan.decisions import (
 )
 from tests.operator.plan.job_factory import NOW, ended_container, make_job, make_pod
 from tests.operator.plan.simulated_cluster import SimulatedCluster
-from tests.wording.facts import absent_facts
+from tests.wording.facts import missing_facts
 
 from muster_kube.api import times
 from muster_operator.job import names, status
@@ -63,7 +63,7 @@ def test_39_the_last_failure_is_the_jobs_and_the_limit_is_named() -> None:
     decided = ended(msgspec.structs.replace(job, status=before), 7)
     assert decided.status is not None
     assert (decided.status.launcher_status, decided.status.restart_count) == ("Failed", 3)
-    assert not absent_facts(last_message(decided), "train-launcher", "node1", "main", "7", "3")
+    assert not missing_facts(last_message(decided), "train-launcher", "node1", "main", "7", "3")
     assert decided.status.conditions[-1].reason == "BackoffLimitExceeded"
 
 
@@ -93,7 +93,7 @@ def test_41_exit_codes_choose(exit_code: int, codes: str | None, again: bool) ->
     decided = ended(job, exit_code)
     assert restarts(decided) is again
     if not again:
-        assert not absent_facts(last_message(decided), str(exit_code))
+        assert not missing_facts(last_message(decided), str(exit_code))
 
 
 def test_41_codes_of_init_containers_count() -> None:
@@ -137,7 +137,7 @@ def test_42_the_new_attempt_is_in_the_status_before_anything_is_done() -> None:
     assert status.has_condition(after, status.RESTARTING)
     assert status.is_written_first(job.status, after)
     assert times.seconds(after.next_attempt_time or "") == NOW + 10
-    assert not absent_facts(after.last_message, "1 of 3", "2023-11-14T22:13:30Z", "train-launcher", "137", "SIGKILL")
+    assert not missing_facts(after.last_message, "1 of 3", "2023-11-14T22:13:30Z", "train-launcher", "137", "SIGKILL")
 
 
 def restarting() -> tuple[IPUJob, dict[str, Any]]:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.operator.plan.job_factory import make_job, template
 from tests.operator.plan.simulated_cluster import OperatorDied, SimulatedCluster
-from tests.wording.facts import absent_facts
+from tests.wording.facts import missing_facts
 
 from muster_operator.job import names, status
 from muster_operator.job.types import INSTANCES_LIMIT, IPUJob, Strategy, Workers, instances
@@ -151,7 +151,7 @@ def test_51_a_template_that_fails_stops_at_its_bounds_says_so_and_a_second_edit_
     assert min(at_work for at_work, _ in seen) == 3
     found = cluster.jobs[uid].status
     assert found.launcher_status == "Running"
-    assert not absent_facts(found.last_message, "0 of 4", "train-worker-3")
+    assert not missing_facts(found.last_message, "0 of 4", "train-worker-3")
     cluster.edit(uid, workers=of(cluster.jobs[uid], 3))
     assert min(at_work for at_work, _ in cluster.until_done(uid)) >= 3
     assert {pod.metadata.labels[names.TEMPLATE] for pod in cluster.pods.values()} == {digest(cluster.jobs[uid])}
@@ -166,7 +166,7 @@ def test_51_without_room_for_the_extra_one_nothing_goes_and_the_job_says_what_it
     cluster.until_done(uid)
     cluster.edit(uid, workers=of(job, 2))
     assert min(at_work for at_work, _ in cluster.until_done(uid)) == 2
-    assert not absent_facts(cluster.jobs[uid].status.last_message, "0 of 2", "room")
+    assert not missing_facts(cluster.jobs[uid].status.last_message, "0 of 2", "room")
     cluster.room = 1
     cluster.until_done(uid)
     assert {pod.metadata.labels[names.TEMPLATE] for pod in cluster.pods.values()} == {digest(cluster.jobs[uid])}

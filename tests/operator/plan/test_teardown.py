@@ -22,7 +22,7 @@ from tests.operator.plan.job_factory import (
     make_pod,
     partition_of,
 )
-from tests.wording.facts import absent_facts
+from tests.wording.facts import missing_facts
 
 from muster_operator.job import status
 from muster_operator.job.partition_api import PartitionRefusal
@@ -90,7 +90,7 @@ def test_a_launcher_that_fails_fails_the_job_and_names_the_cause() -> None:
     decided = decide(job, **seen)
     said = last_message(decided)
     launcher_says, worker_says = ("train-launcher", "node1", "main", "1"), ("train-worker-0", "137", "SIGKILL")
-    assert not absent_facts(said, *launcher_says, *worker_says, "OOMKilled")
+    assert not missing_facts(said, *launcher_says, *worker_says, "OOMKilled")
     assert decided.actions == (RecordEvent("Warning", "IPUJobFailed", said),)
     assert printed_columns(decided)[:3] == ("Failed", 0, 1)
     assert decided.status is not None
@@ -105,7 +105,7 @@ def test_a_worker_that_fails_under_a_launcher_fails_the_job() -> None:
     seen["pods"]["train-worker-1"] = make_pod(job, "train-worker-1", "Failed", reason="Evicted", message="memory")
     decided = decide(job, **seen)
     assert printed_columns(decided)[0] == "Failed"
-    assert not absent_facts(last_message(decided), "train-worker-1", "node1", "Evicted", "memory")
+    assert not missing_facts(last_message(decided), "train-worker-1", "node1", "Evicted", "memory")
 
 
 def test_28_a_pod_that_is_being_deleted_ends_nothing() -> None:
@@ -221,7 +221,7 @@ def test_34_why_it_cannot_go_is_shown() -> None:
     refusal = PartitionRefusal(why="Unreachable", message="10.0.0.1:8090 does not answer")
     decided = decide(job, entries=entries(job, 0), refusals={partition_of(job): refusal})
     assert decided.actions == (FreePartition("p-train-default-0"),)
-    assert not absent_facts(last_message(decided), "p-train-default-0", refusal.message)
+    assert not missing_facts(last_message(decided), "p-train-default-0", refusal.message)
     again = decide(with_status(job, decided), entries=entries(job, 0), refusals={partition_of(job): refusal})
     assert again.status is None
 

@@ -17,7 +17,7 @@ from tests.operator.plan.job_factory import (
     partition_of,
     template,
 )
-from tests.wording.facts import absent_facts
+from tests.wording.facts import missing_facts
 
 from muster_operator.job.partition_api import PartitionRefusal
 from muster_operator.job.snapshot import (
@@ -64,7 +64,7 @@ def test_the_scale_transcript_in_what_kubectl_prints() -> None:
 def test_many_waiting_instances_are_counted() -> None:
     decided = decide(make_job(instances=9, launcher=False))
     assert last_message(decided).count(NOT_READY) == 1
-    assert not absent_facts(last_message(decided), "9 of 9")
+    assert not missing_facts(last_message(decided), "9 of 9")
 
 
 def test_a_job_of_no_instances_waits_for_some() -> None:
@@ -72,7 +72,7 @@ def test_a_job_of_no_instances_waits_for_some() -> None:
     decided = decide(job)
     assert actions_but_events(decided) == ()
     assert printed_columns(decided)[:3] == ("Pending", 0, 0)
-    assert not absent_facts(last_message(decided), "jobInstances")
+    assert not missing_facts(last_message(decided), "jobInstances")
 
 
 def test_the_proxys_words_are_shown() -> None:
@@ -89,7 +89,7 @@ def test_what_vipu_says_of_a_partition_is_shown() -> None:
     job = make_job()
     decided = decide(job, entries=entries(job, 0, state="creating", message="ERROR: link training"))
     assert last_message(decided).startswith(NOT_READY)
-    assert not absent_facts(last_message(decided), "p-train-default-0", "ERROR: link training")
+    assert not missing_facts(last_message(decided), "p-train-default-0", "ERROR: link training")
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_what_vipu_says_of_a_partition_is_shown() -> None:
 )
 def test_no_partition_is_taken_without_a_healthy_node(places: NodeCapacity, facts: tuple[str, ...]) -> None:
     decided = decide(make_job(), node_capacity=places)
-    assert not absent_facts(last_message(decided), *facts)
+    assert not missing_facts(last_message(decided), *facts)
     assert decided.actions == (RecordEvent("Warning", "NoHealthyNode", last_message(decided)),)
     assert printed_columns(decided)[:3] == ("Pending", 0, 1)
     assert decided.waits_for_room
@@ -135,7 +135,9 @@ def test_a_running_job_does_not_wait_for_nodes() -> None:
 def test_25_a_node_selector_that_excludes_the_partition_is_told_of() -> None:
     job = make_job(launcher=False, pods=template(nodeSelector={"ipunode": "node2"}))
     decided = decide(job, entries=entries(job, 0))
-    assert not absent_facts(last_message(decided), "nodeSelector", "workers.template", "ipunode=node2", "ipunode=node1")
+    assert not missing_facts(
+        last_message(decided), "nodeSelector", "workers.template", "ipunode=node2", "ipunode=node1"
+    )
     assert decided.actions == (RecordEvent("Warning", "NodeSelectorConflict", last_message(decided)),)
     assert printed_columns(decided)[:3] == ("Pending", 0, 1)
 
@@ -178,7 +180,7 @@ def test_a_pod_that_cannot_start_says_why(status: dict[str, Any], facts: tuple[s
     pods = {"train-worker-0": make_pod(job, "train-worker-0", "Pending", **status)}
     decided = decide(job, entries=entries(job, 0), pods=pods)
     assert printed_columns(decided)[:3] == ("Pending", 1, 1)
-    assert not absent_facts(last_message(decided), *facts)
+    assert not missing_facts(last_message(decided), *facts)
 
 
 def test_what_passes_by_itself_is_not_told() -> None:

@@ -23,7 +23,7 @@ from tests.operator.plan.job_factory import (
     make_pod,
     partition_of,
 )
-from tests.wording.facts import absent_facts
+from tests.wording.facts import missing_facts
 
 from muster_operator.job.snapshot import (
     AddFinalizer,
@@ -185,7 +185,7 @@ def test_26_a_name_that_others_have_is_told_of_and_tried_again() -> None:
     job = make_job(workers=2)
     decided = decide(job, entries=entries(job, 0), foreign={("Role", "train-launcher"): "Deployment web"})
     assert created_objects(decided) == ["Role train-launcher"], "half a job is not made"
-    assert not absent_facts(last_message(decided), "Role train-launcher", "Deployment web")
+    assert not missing_facts(last_message(decided), "Role train-launcher", "Deployment web")
 
 
 def test_26_no_partition_is_taken_for_a_job_whose_name_others_have() -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from tests.operator.plan.job_factory import make_entry, make_job, template
-from tests.wording.facts import absent_facts
+from tests.wording.facts import missing_facts
 
 from muster_operator.job.snapshot import JobSetup
 from muster_operator.resources import pods
@@ -139,5 +139,5 @@ class TestNodeSelector:
     def test_25_a_conflict_says_what_both_want(self, users: dict[str, str], facts: tuple[str, ...]) -> None:
         said = conflict(users, "ipunode=node1")
         assert bool(said) == bool(facts)
-        assert not absent_facts(said, *facts)
+        assert not missing_facts(said, *facts)
         assert conflict(users, "") == ""

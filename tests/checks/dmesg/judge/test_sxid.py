@@ -1,7 +1,7 @@
 """NVSwitch lines: the guide's class, the line's own word, and lines that only belong to another."""
 
 import pytest
-from tests.checks.facts import missing_facts
+from tests.wording.facts import missing_facts
 
 SWITCH = "nvswitch/0000:c1:00.0"
 

@@ -1,7 +1,7 @@
 """Xid lines: every printed form, the codes that need decoding, and a GPU's UUID and reset."""
 
 import pytest
-from tests.checks.facts import missing_facts
+from tests.wording.facts import missing_facts
 
 from muster_checks.base.vocabulary import FaultClass, Origin, Verdict
 

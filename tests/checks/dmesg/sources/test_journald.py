@@ -10,8 +10,8 @@ import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.checks.facts import missing_facts
 from tests.machine import needs
+from tests.wording.facts import missing_facts
 
 from muster_checks.base.vocabulary import Origin
 from muster_checks.dmesg.sources.journald import ENTRY_BYTES, ExportParser, JournalPlace, JournalSource, parse_entry
