@@ -1,6 +1,6 @@
 """Commands of the documents that people type beside `make sandbox`, typed there: each does what its page says.
 
-A test says by ``types`` which lines of the documents it types; it fails where it leaves one of them out.
+A test says by ``covers`` which lines of the documents it types; it fails where it leaves one of them out.
 """
 
 import contextlib
