@@ -16,7 +16,7 @@ help:
 	@echo "make manifests the chart as plain YAML in build/manifests; ARGS=\"-f values.yaml --kube-version 1.30\""
 	@echo "make package   build/muster-vX.Y.Z: CRDs, docs, chart, image, wheel, SHA256SUMS; needs no docker"
 	@echo "make generate  reference pages, dashboards, and the CRD of IPUJobs, made from the code"
-	@echo "make docs      all pages as HTML in build/docs/html; a dead link ends it"
+	@echo "make docs      all pages as HTML in build/docs/html, with menu and search; fails on a dead link"
 	@echo "make tour      docs/tour.md: types its commands beside a sandbox and writes down what they print"
 	@echo "make screenshots  docs/*.png: the fleet page, and the dashboards, by Debian's chromium"
 
