@@ -15,8 +15,8 @@ _LINK = re.compile(r"(?<!!)\[[^\]]+\]\(([^)\s#]+)(#[^)\s]+)?\)")
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = checkout(tmp_path_factory.mktemp("docs") / "muster")
-    typist = CommandRunner(commands_of_test(__file__), {}, {}, folder)
-    printed = typist.type("make docs", judge=lambda done: done.returncode == 0 and not done.stderr)
+    runner = CommandRunner(commands_of_test(__file__), {}, {}, folder)
+    printed = runner.type("make docs", judge=lambda done: done.returncode == 0 and not done.stderr)
     front = Path(printed.splitlines()[-1])
     assert front == Path("build/docs/html/README.html")
     return folder / front.parent
