@@ -25,6 +25,14 @@ DEPTH_LIMIT = 40
 MEMORY_LIMIT_BYTES = 160 << 20  # of xz: its largest preset needs 65 MB
 
 
+def is_tar(text: bytes) -> bool:
+    """Whether ``text`` begins as a tar file, plain or compressed. Reads the first header only."""
+    try:
+        return _has_tar_header(_decompress(text, 512)[0])
+    except (lzma.LZMAError, zlib.error, OSError):
+        return False
+
+
 @contextmanager
 def lay_out_tree(text: bytes) -> Iterator[Path | None]:
     """The folder that has ``sys`` in it (the root of a node's files) or else what was packed; None for what is no tar.
@@ -46,28 +54,38 @@ def lay_out_tree(text: bytes) -> Iterator[Path | None]:
 
 
 def _unpack(text: bytes) -> bytes | None:
-    """The plain tar in ``text``; None where it is none."""
+    """The plain tar in ``text``; None if it is not a tar."""
     most = UNPACKED_LIMIT_BYTES + 1
-    plain, whole = text, True
     try:
-        if text.startswith(b"\xfd7zXZ\0"):
-            xz = lzma.LZMADecompressor(memlimit=MEMORY_LIMIT_BYTES)
-            plain, whole = xz.decompress(text, most), xz.eof
-        elif text.startswith(b"\x1f\x8b"):
-            gz = zlib.decompressobj(wbits=31)
-            plain, whole = gz.decompress(text, most), gz.eof
-        elif text.startswith(b"BZh"):
-            bz = bz2.BZ2Decompressor()
-            plain, whole = bz.decompress(text, most), bz.eof
+        plain, whole = _decompress(text, most)
     except (lzma.LZMAError, zlib.error, OSError) as error:
-        raise Unreadable(f"not a whole compressed file: {error}") from None
-    if plain[257:262] != b"ustar":
+        raise Unreadable(f"damaged compressed file: {error}") from None
+    if not _has_tar_header(plain):
         return None
     if len(plain) >= most:
         raise Unreadable(f"unpacks to more than {UNPACKED_LIMIT_BYTES >> 20} MiB")
     if not whole:
         raise Unreadable("compressed file cut short")
     return plain
+
+
+def _decompress(text: bytes, most: int) -> tuple[bytes, bool]:
+    """The first ``most`` bytes of the content, and whether the compressed file is complete. Raises OSError,
+    LZMAError and zlib.error."""
+    if text.startswith(b"\xfd7zXZ\0"):
+        xz = lzma.LZMADecompressor(memlimit=MEMORY_LIMIT_BYTES)
+        return xz.decompress(text, most), xz.eof
+    if text.startswith(b"\x1f\x8b"):
+        gz = zlib.decompressobj(wbits=31)
+        return gz.decompress(text, most), gz.eof
+    if text.startswith(b"BZh"):
+        bz = bz2.BZ2Decompressor()
+        return bz.decompress(text, most), bz.eof
+    return text, True
+
+
+def _has_tar_header(plain: bytes) -> bool:
+    return plain[257:262] == b"ustar"
 
 
 def _lay_out(archive: tarfile.TarFile, root: Path) -> None:

@@ -44,9 +44,54 @@ _BEGINNING = re.compile(
 )
 
 
+# Marks that only kernel messages have: a time since boot with its fraction, the fields of a /dev/kmsg record, a time as
+# `dmesg -T` and `dmesg --time-format iso` print it, and a syslog line that the kernel wrote.
+_KERNEL_MARK = re.compile(
+    rb"^(?:<\d{1,3}>)?(?:\d+,\d+,\d+,[-c+]|\[ *\d{1,12}\.\d{1,9}\]|<\d{1,3}>[^<\n]|"
+    + _CTIME.pattern
+    + rb"|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d,\d{1,9}(?:Z|[+-]\d\d:?\d\d) |(?:"
+    + _ISO.pattern
+    + rb"|"
+    + _SYSLOG.pattern
+    + rb")"
+    + _WRITER.pattern
+    + rb")",
+    re.M,
+)
+_LINE_WITH_TEXT = re.compile(rb"^.*\S", re.M)
+_LABELLED_LINE = re.compile(rb"^.*\S: \S", re.M)
+_JSON_OR_XML = re.compile(rb"\s*(?:\{|\[\s*[\"{\[]|<[A-Za-z?!])")
+_LOOKED_AT_BYTES = 4 << 20
+
+
 def has_kernel_line(text: bytes) -> bool:
-    """Some line begins as a kernel log's do. Bare lines have no form of their own: anything may be one."""
+    """Some line begins with a time or a priority, as lines of a kernel log do."""
     return _BEGINNING.search(text) is not None
+
+
+def is_kernel_log(text: bytes) -> bool:
+    """At least half of the lines begin with a time or a priority, and at least one carries a mark of the kernel.
+
+    One such line alone proves nothing: a binary file may contain one. Lines without a time belong to the message
+    before them, so not every line needs a mark.
+    """
+    if _KERNEL_MARK.search(text) is None:
+        return False
+    beginning = text[:_LOOKED_AT_BYTES]
+    return 2 * len(_BEGINNING.findall(beginning)) >= len(_LINE_WITH_TEXT.findall(beginning))
+
+
+def may_be_bare_messages(text: bytes) -> bool:
+    """Plain text of which at least half of the lines have the form ``driver: text``.
+
+    Kernel messages without times look like this, and so do other files. Only a line that the catalogue knows tells
+    them apart.
+    """
+    beginning = text[:_LOOKED_AT_BYTES]
+    lines = len(_LINE_WITH_TEXT.findall(beginning))
+    if not lines or b"\0" in beginning or _JSON_OR_XML.match(beginning):
+        return False
+    return 2 * len(_LABELLED_LINE.findall(beginning)) >= lines
 
 
 class TextReader:
