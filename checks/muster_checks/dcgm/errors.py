@@ -1,10 +1,10 @@
-"""DCGM's error codes and what each asks for: errors.csv.
+"""DCGM's error codes and the action that each requires: errors.csv.
 
-code, name: enum dcgmError_enum, without its DCGM_FR_ (github.com/NVIDIA/DCGM, dcgmlib/dcgm_errors.h of DCGM 4.5)
-action:     what NVSentinel does about it (github.com/NVIDIA/NVSentinel, Apache-2.0, its table of DCGM errors)
-says:       ``fault``; ``notice`` where the action is NONE: a node that nobody is asked to repair is not taken away;
-            also where the error is a setting that keeps no job from its work (persistence mode, a graphics process);
-            ``unmeasured`` where the error is about the test and not about the hardware, with our reason in ``why``
+code, name: enum dcgmError_enum, without the prefix DCGM_FR_ (github.com/NVIDIA/DCGM, dcgmlib/dcgm_errors.h of DCGM 4.5)
+action:     NVSentinel's action (github.com/NVIDIA/NVSentinel, Apache-2.0, its table of DCGM errors)
+says:       ``fault``; ``notice`` if the action is NONE, because a node that needs no repair stays in service, or if the
+            error is a setting that stops no job (persistence mode, a graphics process); ``unmeasured`` if the error
+            concerns the test and not the hardware, with our reason in ``why``
 """
 
 import csv
@@ -32,7 +32,7 @@ class ErrorKind(StrEnum):
 
     @property
     def verdict(self) -> Verdict:
-        """Of a failed test in which the code is all there is."""
+        """Verdict of a failed test that reports only this code."""
         return {ErrorKind.FAULT: Verdict.FAIL, ErrorKind.NOTICE: Verdict.WARN, ErrorKind.UNMEASURED: Verdict.UNKNOWN}[
             self
         ]
@@ -63,7 +63,7 @@ def load_meanings() -> dict[int, ErrorMeaning]:
 
 
 def find_meaning(code: int | None) -> ErrorMeaning:
-    """A code that is newer than the table, or none at all, is a fault that a person has to look at."""
+    """A missing code, or one newer than the table, is a fault that a person must examine."""
     if code is None:
         return NO_CODE
     return load_meanings().get(code) or ErrorMeaning(f"DCGM error {code}", FaultClass.CONTACT, ErrorKind.FAULT)

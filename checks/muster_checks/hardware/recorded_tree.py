@@ -1,8 +1,8 @@
-"""A recorded /sys, as a tar file (plain, or compressed with gzip, bzip2 or xz), laid out in a temporary folder.
+"""Unpacks a recorded /sys, a tar file (plain, or compressed with gzip, bzip2 or xz), into a temporary folder.
 
-It comes from strangers: what it unpacks to is bounded, nothing in it leaves the folder, and links are made last, so
-that nothing is written through one. (The standard library's own filter could be led astray before Python 3.11.13,
-CVE-2025-4517, and is not there at all before 3.11.4.)
+The file is not trusted: its unpacked size is bounded, nothing is written outside the folder, and links are created
+last, so that nothing is written through one. (The standard library's own filter was vulnerable before Python 3.11.13,
+CVE-2025-4517, and does not exist before 3.11.4.)
 """
 
 import bz2
@@ -35,9 +35,9 @@ def is_tar(text: bytes) -> bool:
 
 @contextmanager
 def lay_out_tree(text: bytes) -> Iterator[Path | None]:
-    """The folder that has ``sys`` in it (the root of a node's files) or else what was packed; None for what is no tar.
+    """The folder that contains ``sys`` (the root of a node's files), or the unpacked folder; None if it is not a tar.
 
-    Raises Unreadable for a tar that is cut short, too large, or reaches out of its folder.
+    Raises Unreadable for a tar that is cut short, is too large, or contains paths outside its folder.
     """
     unpacked = _unpack(text)
     if unpacked is None:
@@ -49,7 +49,7 @@ def lay_out_tree(text: bytes) -> Iterator[Path | None]:
             with tarfile.open(fileobj=io.BytesIO(unpacked), mode="r:") as archive:
                 _lay_out(archive, root)
         except (tarfile.TarError, OSError, ValueError, RecursionError, OverflowError) as error:
-            raise Unreadable(f"not a whole tar file: {error}") from None
+            raise Unreadable(f"not a complete tar file: {error}") from None
         yield _node_root(root)
 
 
@@ -90,7 +90,7 @@ def _has_tar_header(plain: bytes) -> bool:
 
 def _lay_out(archive: tarfile.TarFile, root: Path) -> None:
     links: list[tuple[Path, str]] = []
-    room = UNPACKED_LIMIT_BYTES  # a file with holes takes more here than in the tar
+    room = UNPACKED_LIMIT_BYTES  # a sparse file takes more space here than in the tar
     for number, member in enumerate(archive):
         if number >= ENTRIES_LIMIT:
             raise Unreadable(f"more than {ENTRIES_LIMIT} entries")
@@ -100,7 +100,7 @@ def _lay_out(archive: tarfile.TarFile, root: Path) -> None:
         elif member.issym():
             links.append((place, member.linkname))
         elif member.isreg() and (file := archive.extractfile(member)) is not None:
-            # a file of /sys claims a page of 4096 bytes; tar fills up what is missing with zeros
+            # files of /sys report a size of 4096 bytes; tar pads the missing bytes with zeros
             content = file.read(FILE_LIMIT_BYTES).rstrip(b"\0")
             room -= len(content)
             if room < 0:
@@ -112,7 +112,7 @@ def _lay_out(archive: tarfile.TarFile, root: Path) -> None:
             continue
         place.parent.mkdir(parents=True, exist_ok=True)
         place.symlink_to(target)
-    # seen through all other links: what leads out of the folder would be read from this machine
+    # resolved through all other links: a link out of the folder would be read from this machine
     for place, _ in links:
         if _leads_out(root, place):
             place.unlink(missing_ok=True)
@@ -125,7 +125,7 @@ def _leads_out(root: Path, place: Path) -> bool:
 def _inside(root: Path, name: str) -> Path:
     parts = [part for part in PurePosixPath(name).parts if part not in ("/", ".")]
     if ".." in parts or len(parts) > DEPTH_LIMIT:
-        raise Unreadable(f"{name[:80]!r}: reaches out of its folder")
+        raise Unreadable(f"{name[:80]!r}: outside its folder")
     return root.joinpath(*parts)
 
 

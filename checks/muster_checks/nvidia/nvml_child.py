@@ -1,10 +1,10 @@
 """Reads all GPUs through NVML and prints them as JSON: `python -m muster_checks.nvidia.nvml_child`.
 
-A process of its own, because a sick driver lets its caller hang in the kernel or crash. Each call may fail alone: its
-field stays empty and, unless the driver only said "not supported", is named in :attr:`Gpu.errors`. A GPU that is lost
-is left alone at the first sign, since every further call to it may take seconds.
+It runs as a separate process, because a faulty driver can make its caller crash or hang in the kernel. If one call
+fails, its field stays empty and :attr:`Gpu.errors` names it, unless the driver reported "not supported". After the
+first call that reports a lost GPU, no more calls go to it, because each may take seconds.
 
-Calls and field numbers: NVML API Reference Guide (docs.nvidia.com/deploy/nvml-api), by way of nvidia-ml-py.
+Calls and field numbers: NVML API Reference Guide (docs.nvidia.com/deploy/nvml-api), as in nvidia-ml-py.
 """
 
 import os
@@ -104,7 +104,7 @@ def bit_error_rate(raw: float) -> float:
 
 
 def read_all(nvml: Any, devices: Path = Path("/dev")) -> NvmlReply:
-    """Every GPU. ``nvml``: the module pynvml, or what stands in for it; ``devices``: where its device files are."""
+    """Every GPU. ``nvml``: the module pynvml, or a stand-in; ``devices``: the folder of the device files."""
     try:
         nvml.nvmlInit()
     except nvml.NVMLError as error:
@@ -136,7 +136,7 @@ def _held_fields(driver: str | None) -> dict[int, ClocksEvent]:
 
 
 def _visible(devices: Path) -> tuple[int, ...]:
-    # a container's device rules let access(2) fail, too
+    # access(2) also fails where a container's device rules forbid the device
     found = [path for path in devices.glob("nvidia*") if path.name[6:].isdecimal() and os.access(path, os.R_OK)]
     return tuple(sorted(int(path.name[6:]) for path in found))
 
@@ -159,7 +159,7 @@ def _read_gpu(nvml: Any, index: int, held: Mapping[int, ClocksEvent]) -> Gpu:
 
 
 def _parts(query: NvmlQuery, held: Mapping[int, ClocksEvent]) -> Iterable[tuple[str, Any]]:
-    """The fields of a Gpu one after the other, so that what was read before the GPU was lost is kept."""
+    """The fields of a Gpu one by one, so that those read before the GPU was lost are kept."""
     pci = query.ask("address", "PciInfo")
     if pci is not None:
         yield "address", f"{pci.domain:04x}:{pci.bus:02x}:{pci.device:02x}.0"
@@ -193,7 +193,7 @@ def _recovery(query: NvmlQuery, action: float | None) -> RecoveryAction | None:
         return None
     if action < len(RECOVERY):
         return RECOVERY[int(action)]
-    query.errors["recovery"] = f"recovery action {action:g} is not known here"
+    query.errors["recovery"] = f"unknown recovery action {action:g}"
     return None
 
 
@@ -273,7 +273,7 @@ def _temperature(query: NvmlQuery, found: Mapping[int, float]) -> Temperature:
     if now is None:
         now = query.ask("temperature.gpu_c", "Temperature", 0)
     if now is not None:
-        query.errors.pop("temperature.gpu_c", None)  # the older function did answer
+        query.errors.pop("temperature.gpu_c", None)  # the older function answered
     shutdown, slowdown, memory_max, operating_max = (
         query.ask(f"temperature.{name}", "TemperatureThreshold", which)
         for which, name in enumerate(("shutdown_c", "slowdown_c", "memory_max_c", "operating_max_c"))
@@ -342,7 +342,7 @@ def _fabric(query: NvmlQuery) -> GpuFabric:
 
 
 def _nvlinks(query: NvmlQuery, count: float | None) -> tuple[NvLink, ...]:
-    """``count``: what the driver says; where it says nothing, links are counted by asking for them."""
+    """``count``: as the driver reports it; if None, links are queried until one does not exist."""
     links: list[NvLink] = []
     for link in range(LINKS_LIMIT if count is None else min(int(count), LINKS_LIMIT)):
         active = query.flag(f"nvlink.{link}", "NvLinkState", link)
@@ -353,7 +353,7 @@ def _nvlinks(query: NvmlQuery, count: float | None) -> tuple[NvLink, ...]:
 
 
 def _nvlink(query: NvmlQuery, link: int, active: bool | None) -> NvLink:
-    if not active:  # counters of a link that is down are not there
+    if not active:  # a link that is down has no counters
         return NvLink(link=link, active=active)
     found = query.fields(f"nvlink.{link}", LINK_FIELDS.values(), link)
     values = {name: found[number] for name, number in LINK_FIELDS.items() if number in found}
