@@ -36,7 +36,7 @@ GPUS_LIMIT = 256  # number of GPUs whose UUID is stored
 LINK_WINDOW_S = 7 * 86400.0  # for "more than 2 times on the same link": NVIDIA gives no time
 
 _KINDS = {"nvidia": "gpu", "nvidia-nvswitch": "nvswitch", "mlx5_core": "nic", "nvme": "disk"}
-_ASKS = {
+_ADVICE = {
     FaultClass.RESTART_APP: "; restart the application",
     FaultClass.RESET: "; needs a reset",
     FaultClass.REBOOT: "; needs a reboot",
@@ -226,16 +226,16 @@ class KernelLogJudge:
             if row.decode == "recovery":
                 self._take_recovery(one, component, reason, row, decode.decode_recovery_action(xid.rest))
             elif row.decode == "xid74":
-                verdict, asks, what = self._judge_link(one, component, row, xid.rest)
-                self._raise(one, component, reason, verdict, asks, prefix + what, row.quiet_s)
+                verdict, fault_class, what = self._judge_link(one, component, row, xid.rest)
+                self._raise(one, component, reason, verdict, fault_class, prefix + what, row.quiet_s)
             elif row.decode == "nvlink5":
                 found = decode.decode_nvlink5(xid.code, xid.rest, self._catalogue.nvlink5)
                 # if no row matches, only the line's own word gives the severity
                 undecoded = (Verdict.FAIL, FaultClass.CONTACT) if found.fatal else (Verdict.WARN, FaultClass.NONE)
-                verdict, asks = _NVLINK5.get(found.action, undecoded)
+                verdict, fault_class = _NVLINK5.get(found.action, undecoded)
                 what = f"{row.description} in {found.unit or 'an unnamed unit'}, {found.action or 'not decoded'}"
                 name = f"{reason}:{found.unit[:40]}" if found.unit else reason
-                self._raise(one, component, name, verdict, asks, prefix + what, row.quiet_s)
+                self._raise(one, component, name, verdict, fault_class, prefix + what, row.quiet_s)
             else:
                 self._raise(one, component, reason, row.verdict, row.fault_class, prefix + row.description, row.quiet_s)
 
@@ -266,8 +266,8 @@ class KernelLogJudge:
             candidate = fails, bit.fault_class is FaultClass.CONTACT, bit.fault_class, bit.meaning
             if worst is None or candidate[:2] > worst[:2]:
                 worst = candidate
-        fails, _, asks, meaning = cast("tuple[bool, bool, FaultClass, str]", worst)
-        return Verdict.FAIL if fails else Verdict.WARN, asks, f"{meaning}, link {error.link}"
+        fails, _, fault_class, meaning = cast("tuple[bool, bool, FaultClass, str]", worst)
+        return Verdict.FAIL if fails else Verdict.WARN, fault_class, f"{meaning}, link {error.link}"
 
     def _take_sxids(self, one: LineContext, _index: int) -> None:
         for sxid in decode.decode_sxids(one.text):
@@ -277,15 +277,21 @@ class KernelLogJudge:
             if sxid.follows:
                 if row.verdict is Verdict.PASS or self._open.is_open(component, reason):
                     continue
-                verdict, asks = Verdict.WARN, FaultClass.NONE  # details of a line that is missing
+                verdict, fault_class = Verdict.WARN, FaultClass.NONE  # details of a line that is missing
             elif sxid.fatal:
-                verdict, asks = row.verdict_if_fatal, row.class_if_fatal
+                verdict, fault_class = row.verdict_if_fatal, row.class_if_fatal
             else:
-                verdict, asks = row.verdict, row.fault_class
+                verdict, fault_class = row.verdict, row.fault_class
             what = row.description if row.code == sxid.code else sxid.text or row.description
             link = "" if sxid.link is None else f", link {sxid.link}"
             self._raise(
-                one, component, reason, verdict, asks, f"SXid {sxid.code} on {component}: {what}{link}", row.quiet_s
+                one,
+                component,
+                reason,
+                verdict,
+                fault_class,
+                f"SXid {sxid.code} on {component}: {what}{link}",
+                row.quiet_s,
             )
 
     def _take_reset(self, one: LineContext, _index: int) -> None:
@@ -378,7 +384,7 @@ class KernelLogJudge:
         component: str,
         reason: str,
         verdict: Verdict,
-        asks: FaultClass,
+        fault_class: FaultClass,
         message: str,
         quiet_s: float,
         lines: int = 1,
@@ -389,15 +395,15 @@ class KernelLogJudge:
             self.counters.stale += 1  # already over
             return
         self.counters.signs += lines
-        if self._open.count_more(component, reason, verdict, asks, one.at, one.line.origin, lines):
+        if self._open.count_more(component, reason, verdict, fault_class, one.at, one.line.origin, lines):
             return
         sign = Sign(
             component=component,
             reason=reason,
             verdict=verdict,
-            message=shorten(message + _ASKS.get(asks, "")),
+            message=shorten(message + _ADVICE.get(fault_class, "")),
             at=one.at,
-            fault_class=asks,
+            fault_class=fault_class,
             count=lines,
             origin=one.line.origin,
             line=one.whole,

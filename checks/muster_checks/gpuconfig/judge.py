@@ -65,39 +65,39 @@ def judge(
         findings = judge_unread(gpu, "config", "vbios", "mig")
         measured = _measurements(gpu, limits, sees_all)
 
-        def say(verdict: Verdict, reason: str, message: str, fault_class: FaultClass = FaultClass.NONE) -> None:
+        def add(verdict: Verdict, reason: str, message: str, fault_class: FaultClass = FaultClass.NONE) -> None:
             findings.append(gpu_finding(gpu, verdict, reason, message, measured, fault_class))
 
         config = gpu.config
         if config.inforom_valid is False:
             message = "the InfoROM is corrupt and records no memory errors: flash the InfoROM or replace the GPU"
-            say(Verdict.FAIL, "InforomCorrupt", message, FaultClass.CONTACT)
+            add(Verdict.FAIL, "InforomCorrupt", message, FaultClass.CONTACT)
         if gpu.component in odd_vbios:
             message = f"VBIOS {gpu.vbios}, other GPUs of this model have {odd_vbios[gpu.component]}: use one version"
-            say(Verdict.WARN, "VbiosDiffers", message)
+            add(Verdict.WARN, "VbiosDiffers", message)
         if gpu.mig is not None and config.mig_pending is not None and gpu.mig != config.mig_pending:
             message = f"the next reset switches MIG mode {'on' if config.mig_pending else 'off'}"
-            say(Verdict.WARN, "MigModePending", message, FaultClass.RESET)
+            add(Verdict.WARN, "MigModePending", message, FaultClass.RESET)
         if config.compute_mode is ComputeMode.PROHIBITED:
-            say(
+            add(
                 Verdict.WARN,
                 "ComputeProhibited",
                 "compute mode is prohibited, so no job can use the GPU: run nvidia-smi -c 0",
             )
         elif gpu.component in odd_mode:
             message = f"compute mode is {config.compute_mode}, other GPUs of this model have {odd_mode[gpu.component]}"
-            say(Verdict.WARN, "ComputeModeDiffers", f"{message}: set it with nvidia-smi -c")
+            add(Verdict.WARN, "ComputeModeDiffers", f"{message}: set it with nvidia-smi -c")
         if gpu.component in slow:
-            say(Verdict.WARN, "LowApplicationClocks", f"{slow[gpu.component]}: reset them with nvidia-smi -rac")
+            add(Verdict.WARN, "LowApplicationClocks", f"{slow[gpu.component]}: reset them with nvidia-smi -rac")
         left = _leftover(gpu) if sees_all else None
         if left is not None and left > limits.max_idle_memory_mib and _lasts(gpu, series, limits):
             message = (
                 f"{left:.0f} MiB in use without a process on the GPU, limit {limits.max_idle_memory_mib:g} MiB: "
                 "look for processes that cannot end (state D or Z); if there are none, reset the GPU"
             )
-            say(Verdict.WARN, "LeftoverMemory", message, FaultClass.RESET)
+            add(Verdict.WARN, "LeftoverMemory", message, FaultClass.RESET)
         if not findings and (gpu.vbios is not None or measured):
-            say(Verdict.PASS, "Ok", f"VBIOS {gpu.vbios}, compute mode {config.compute_mode or 'unknown'}")
+            add(Verdict.PASS, "Ok", f"VBIOS {gpu.vbios}, compute mode {config.compute_mode or 'unknown'}")
         return findings
 
     return judge_each(reading, judge_one, NOTHING)

@@ -26,7 +26,7 @@ class NvmlQuery:
         self.handle = handle
         self.errors: dict[str, str] = {}
 
-    def ask(self, field: str, name: str, *arguments: object) -> Any:
+    def get(self, field: str, name: str, *arguments: object) -> Any:
         """The result of ``nvmlDeviceGet<name>(handle, …)``; None if it fails."""
         function = getattr(self.nvml, f"nvmlDeviceGet{name}", None)
         if function is None:  # this release of the library does not have it
@@ -35,14 +35,14 @@ class NvmlQuery:
 
     def first(self, field: str, *names: str) -> Any:
         """The result of the first of several functions that succeeds: newer drivers drop functions of older ones."""
-        return next((value for name in names if (value := self.ask(field, name)) is not None), None)
+        return next((value for name in names if (value := self.get(field, name)) is not None), None)
 
     def flag(self, field: str, name: str, *arguments: object) -> bool | None:
-        value = self.ask(field, name, *arguments)
+        value = self.get(field, name, *arguments)
         return None if value is None else bool(value)
 
     def scaled(self, field: str, name: str, *arguments: object, by: float = 1.0) -> float | None:
-        value = self.ask(field, name, *arguments)
+        value = self.get(field, name, *arguments)
         return None if value is None else value / by
 
     def struct(self, field: str, name: str, *kinds: str) -> Any:
@@ -50,14 +50,14 @@ class NvmlQuery:
         for kind in kinds:
             make = getattr(self.nvml, kind, None)
             info = None if make is None else make()
-            if info is not None and self.ask(field, name, byref(info)) is not None:
+            if info is not None and self.get(field, name, byref(info)) is not None:
                 return info
         return None
 
     def fields(self, field: str, wanted: Iterable[int], scope: int = 0) -> dict[int, float]:
         """Field values by number, without those that the driver does not have."""
         numbers = list(wanted)
-        values = self.ask(field, "FieldValues", [(number, scope) for number in numbers])
+        values = self.get(field, "FieldValues", [(number, scope) for number in numbers])
         found: dict[int, float] = {}
         for number, value in zip(numbers, values or (), strict=False):
             if value.nvmlReturn == 0:

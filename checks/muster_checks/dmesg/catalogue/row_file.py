@@ -57,7 +57,7 @@ Regexes = Annotated[
 ]
 Seconds = Annotated[float, Field(gt=0, le=31_536_000, allow_inf_nan=False)]
 Judgement = Literal["PASS", "WARN", "FAIL"]
-Asks = Literal["", "none", "restart-app", "reset", "reboot", "replace", "contact"]
+ClassName = Literal["", "none", "restart-app", "reset", "reboot", "replace", "contact"]
 Clears = Literal["boot", "driver", "person", "quiet"]
 Bit = Annotated[int, Field(ge=0, le=63)]
 Text = Annotated[str, Field(max_length=1000)]
@@ -84,7 +84,7 @@ class RowForm(Form):
     pattern: Regexes
     component: Annotated[str, Field(pattern=r"^(?:host|[a-z{][a-z0-9_}]*/\S+)$", max_length=200)]
     verdict: Judgement
-    asks: Annotated[Asks, Field(alias="class")] = ""
+    fault_class: Annotated[ClassName, Field(alias="class")] = ""
     message: Text
     description: Text = ""
     source: Text = ""
@@ -129,7 +129,7 @@ class RowForm(Form):
             component=self.component,
             message=self.message,
             verdict=verdict,
-            fault_class=_fault_class(self.asks),
+            fault_class=_fault_class(self.fault_class),
             description=self.description,
             clears=self.clears or _default_clears(verdict),
             source=self.source,
@@ -157,7 +157,7 @@ class CodeForm(Form):
     """A user's setting for an Xid or SXid: one verdict, whatever the rest of the line."""
 
     verdict: Judgement
-    asks: Annotated[Asks, Field(alias="class")] = ""
+    fault_class: Annotated[ClassName, Field(alias="class")] = ""
     description: Text | None = None
     clears: Clears | None = None
     quiet_s: Seconds | None = None
@@ -175,7 +175,7 @@ class CodeForm(Form):
         given: dict[str, Any] = {"description": self.description, "quiet_s": self.quiet_s}
         return {
             "verdict": verdict,
-            "fault_class": _fault_class(self.asks),
+            "fault_class": _fault_class(self.fault_class),
             "clears": self.clears or _default_clears(verdict),
             "source": "the user's own catalogue",
             **{key: value for key, value in given.items() if value is not None},
@@ -193,8 +193,8 @@ class FileForm(Form):
     sxid: dict[Code, CodeForm] = {}
 
 
-def _fault_class(asks: str) -> FaultClass:
-    return FaultClass("" if asks == "none" else asks)
+def _fault_class(name: str) -> FaultClass:
+    return FaultClass("" if name == "none" else name)
 
 
 def _default_clears(verdict: Verdict) -> str:

@@ -285,9 +285,9 @@ def _explain(reason: str, row: RowMeaning) -> str:
     if isinstance(row, XidRow) and row.decode:
         lines.append("verdict: decoded from the line")
     else:
-        lines.append(f"verdict: {row.verdict}{_asks(row.fault_class)}")
+        lines.append(f"verdict: {row.verdict}{_requires(row.fault_class)}")
     if isinstance(row, SxidRow) and row.verdict_if_fatal != row.verdict:
-        lines.append(f"verdict if the line contains Fatal: {row.verdict_if_fatal}{_asks(row.class_if_fatal)}")
+        lines.append(f"verdict if the line contains Fatal: {row.verdict_if_fatal}{_requires(row.class_if_fatal)}")
     if isinstance(row, PatternRow) and row.count > 1:
         lines.append(f"reported after: {row.count} lines for one component within {row.window_s:g} s")
     if row.clears:
@@ -298,8 +298,8 @@ def _explain(reason: str, row: RowMeaning) -> str:
     return "\n".join(lines)
 
 
-def _asks(fault_class: FaultClass) -> str:
-    return f", asks for: {fault_class}" if fault_class else ""
+def _requires(fault_class: FaultClass) -> str:
+    return f", requires: {fault_class}" if fault_class else ""
 
 
 _CLEARS = {
