@@ -2,7 +2,7 @@
 
 code, name: enum dcgmError_enum, without the prefix DCGM_FR_ (github.com/NVIDIA/DCGM, dcgmlib/dcgm_errors.h of DCGM 4.5)
 action:     NVSentinel's action (github.com/NVIDIA/NVSentinel, Apache-2.0, its table of DCGM errors)
-says:       ``fault``; ``notice`` if the action is NONE, because a node that needs no repair stays in service, or if the
+kind:       ``fault``; ``notice`` if the action is NONE, because a node that needs no repair stays in service, or if the
             error is a setting that stops no job (persistence mode, a graphics process); ``unmeasured`` if the error
             concerns the test and not the hardware, with our reason in ``why``
 """
@@ -43,7 +43,7 @@ class ErrorMeaning(msgspec.Struct, frozen=True):
 
     name: str
     fault_class: FaultClass
-    says: ErrorKind
+    kind: ErrorKind
     why: str = ""
 
 
@@ -56,7 +56,7 @@ def load_meanings() -> dict[int, ErrorMeaning]:
     text = files("muster_checks.dcgm").joinpath("errors.csv").read_text("utf-8")
     return {
         int(row["code"]): ErrorMeaning(
-            f"DCGM_FR_{row['name']}", CLASSES[row["action"]], ErrorKind(row["says"]), row["why"]
+            f"DCGM_FR_{row['name']}", CLASSES[row["action"]], ErrorKind(row["kind"]), row["why"]
         )
         for row in csv.DictReader(text.splitlines())
     }

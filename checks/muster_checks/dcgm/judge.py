@@ -105,14 +105,14 @@ def _of_error(outcome: DcgmTestResult, component: str, error: DiagnosisError) ->
     test = outcome.test
     if test.casefold() == _INSTALLATION and (check := _CHECK_NAME.match(error.text)) is not None:
         test = check[1]
-    verdict = Verdict.WARN if outcome.status is DcgmStatus.WARN else meaning.says.verdict
+    verdict = Verdict.WARN if outcome.status is DcgmStatus.WARN else meaning.kind.verdict
     known = verdict is Verdict.FAIL or (verdict is Verdict.WARN and error.code is not None)
     fault_class = meaning.fault_class if known else FaultClass.NONE
     return _EntityErrors(component, test, verdict, fault_class, _text(error, meaning))
 
 
 def _text(error: DiagnosisError, meaning: ErrorMeaning) -> str:
-    why = f"; {meaning.why}" if meaning.says is ErrorKind.UNMEASURED else ""
+    why = f"; {meaning.why}" if meaning.kind is ErrorKind.UNMEASURED else ""
     return " ".join(part for part in (error.text, f"({meaning.name}{why})" if meaning.name else "") if part)
 
 

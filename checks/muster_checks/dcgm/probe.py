@@ -66,7 +66,7 @@ def _judge_untested(findings: Sequence[Finding], addresses: Sequence[str]) -> li
 
 async def diagnose(node: NodeView, arguments: tuple[str, ...], timeout_s: float) -> Diagnosis:
     """Run ``dcgmi diag``. Raises CannotTell."""
-    # a dcgmi that is killed leaves the host engine at work on the GPUs; at a SIGTERM it stops the diagnostic first
+    # a killed dcgmi leaves the host engine working on the GPUs; after SIGTERM it stops the diagnostic first
     gently = ("timeout", "-k", f"{STOP_S:g}", f"{timeout_s:g}") if node.commands.which("timeout") else ()
     argv = (*gently, "dcgmi", "diag", *arguments)
     output = await node.commands.run(argv, timeout_s=timeout_s + 2 * STOP_S if gently else timeout_s)

@@ -26,7 +26,7 @@ class Windows:
                 self._times.popitem(last=False)
         self._times.move_to_end(key)
         if times and at < times[-1] - window_s:
-            times.clear()  # the clock was set back: the old times would never leave the window
+            times.clear()  # after the clock was set back, the old times would never leave the window
         times.extend([at] * min(lines, count))
         return len(times) == count and at - times[0] <= window_s
 

@@ -79,7 +79,7 @@ def upstream(device: PciDevice) -> list[Path]:
     """The folders of the bridges above the device, the nearest first, up to its root port."""
     above = []
     for parent in device.path.parents:
-        if not _ADDRESS.fullmatch(parent.name):  # pci0000:00: a host bridge, or a controller with a bus of its own
+        if not _ADDRESS.fullmatch(parent.name):  # pci0000:00: a host bridge, or a controller with its own bus
             break
         above.append(parent)
     return above

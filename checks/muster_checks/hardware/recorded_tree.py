@@ -22,7 +22,7 @@ UNPACKED_LIMIT_BYTES = 64 << 20
 ENTRIES_LIMIT = 20_000  # /sys/class/net and infiniband of a node with ten ports have 9,000
 FILE_LIMIT_BYTES = 1 << 20
 DEPTH_LIMIT = 40
-MEMORY_LIMIT_BYTES = 160 << 20  # of xz: its largest preset needs 65 MB
+MEMORY_LIMIT_BYTES = 160 << 20  # limit for xz, whose largest preset needs 65 MB
 
 
 def is_tar(text: bytes) -> bool:
@@ -131,7 +131,7 @@ def _inside(root: Path, name: str) -> Path:
 
 def _node_root(root: Path) -> Path:
     place = root
-    for _ in range(4):  # packed with a folder or three around it
+    for _ in range(4):  # the tar may contain up to three parent folders
         if (place / "sys").is_dir():
             return place
         inside = [child for child in place.iterdir() if child.is_dir() and not child.is_symlink()]

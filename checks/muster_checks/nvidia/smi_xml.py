@@ -121,7 +121,7 @@ class _Element:
 
     @staticmethod
     def _amount(text: str | None) -> float | None:
-        # "16x" is a width, which number() takes for half a hexadecimal number
+        # a width such as "16x", which number() would take for a hexadecimal number
         return number(text.removesuffix("x") if text else None)
 
     def processes(self) -> int | None:

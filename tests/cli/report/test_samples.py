@@ -181,7 +181,12 @@ def test_a_long_kernel_log_is_read_as_one(tmp_path: Path) -> None:
 def test_a_kernel_log_is_recognised_by_lines_of_any_form(line: bytes) -> None:
     assert has_kernel_line(line)
     assert is_kernel_log(b"saved by hand\n" + line + b"\n")
-    assert not is_kernel_log(b"some text\n" * 3 + line + b"\n")
+    assert not is_kernel_log(b"some text\n" * 10 + line + b"\n")
+    assert not is_kernel_log(b"some\0text\n" * 3 + line + b"\n")
+
+
+def test_a_serial_console_with_firmware_and_logins_is_a_kernel_log() -> None:
+    assert is_kernel_log(b"Press F2 to enter setup\r\n" * 5 + OFF_THE_BUS + b"node-7 login: \r\n")
 
 
 def test_a_syslog_with_few_kernel_lines_is_a_kernel_log() -> None:

@@ -49,7 +49,7 @@ class JudgeCounts(msgspec.Struct):
 
 
 class Gap(msgspec.Struct, frozen=True):
-    """``lost`` records before number ``seq`` were overwritten before they were read; ``at``: epoch seconds."""
+    """``lost`` records before number ``seq`` were overwritten before they could be read; ``at``: epoch seconds."""
 
     lost: int
     seq: int

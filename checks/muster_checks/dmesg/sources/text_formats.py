@@ -70,15 +70,16 @@ def has_kernel_line(text: bytes) -> bool:
 
 
 def is_kernel_log(text: bytes) -> bool:
-    """At least half of the lines begin with a time or a priority, and at least one carries a mark of the kernel.
+    """Enough lines begin with a time or a priority, and at least one of them has a mark of the kernel.
 
-    One such line alone proves nothing: a binary file may contain one. Lines without a time belong to the message
-    before them, so not every line needs a mark.
+    One such line alone proves nothing, because any file may contain or quote one. In plain text a tenth of the lines is
+    enough (a serial console also shows firmware and logins), in a file with NUL bytes half of them.
     """
     if _KERNEL_MARK.search(text) is None:
         return False
     beginning = text[:_LOOKED_AT_BYTES]
-    return 2 * len(_BEGINNING.findall(beginning)) >= len(_LINE_WITH_TEXT.findall(beginning))
+    enough = 2 if b"\0" in beginning else 10
+    return enough * len(_BEGINNING.findall(beginning)) >= len(_LINE_WITH_TEXT.findall(beginning))
 
 
 def may_be_bare_messages(text: bytes) -> bool:
@@ -176,7 +177,7 @@ class TextReader:
                 return found.end(), self._timeline.passed(at)
             if found := _ISO.match(raw, start):
                 moment = datetime.fromisoformat(found[0].decode("ascii").strip().replace(",", "."))
-                # dmesg writes a comma and no host
+                # dmesg writes a comma, and no host name
                 end = found.end() if b"," in found[0] else self._after_writer(raw, found.end())
                 return end, self._timeline.passed(moment.timestamp())
             if found := _SYSLOG.match(raw, start):
@@ -197,9 +198,16 @@ class TextReader:
     def _yearless(self, found: re.Match[bytes]) -> float:
         """Syslog writes local time without a year: take this year, or the year before if that day is in the future."""
         now = self._timeline.now()
-        year = datetime.fromtimestamp(now, UTC).year + 1  # local New Year may come first
+        year = datetime.fromtimestamp(now, UTC).year + 1  # in local time the new year may already have begun
         month = _MONTHS.index(found[1]) + 1
-        for candidate in (year, year - 1, year - 2, year - 3, year - 4, year - 5):  # 29 February: up to four back
+        for candidate in (
+            year,
+            year - 1,
+            year - 2,
+            year - 3,
+            year - 4,
+            year - 5,
+        ):  # 29 February may be several years back
             try:
                 moment = datetime(candidate, month, int(found[2]), int(found[3]), int(found[4]), int(found[5]))  # noqa: DTZ001 - local time is what syslog writes
             except ValueError:
