@@ -125,7 +125,7 @@ def test_a_fault_appears_by_itself(page: Browser, server: ThreadedFleetServer, m
     break_live(server, QUIET)
     page.until_text("#headline", "50 of 10,000 nodes are broken: 33 tainted")
     page.until_text("#newest", QUIET)
-    page.until_text("#said", f"{QUIET}, pool h100 · h003, tainted, Xid79")
+    page.until_text("#announcement", f"{QUIET}, pool h100 · h003, tainted, Xid79")
     page.until(lambda: page.run("return document.getElementById('map').dataset.drawn") != before, "it is drawn")
     red, green, _ = colour(page, QUIET)
     assert red > 2 * green
@@ -177,7 +177,7 @@ def test_a_click_on_the_map_opens_the_node_under_it(page: Browser) -> None:
 
 def test_the_panel_has_evidence_what_was_done_what_ends_it_and_what_was_before(page: Browser) -> None:
     page.one("#search").send_keys("h100-h087-04", Keys.ENTER)
-    page.until_text("#panel", "Closed lately")
+    page.until_text("#panel", "Recently closed")
     text = page.text("#panel")
     for wanted in (
         "pool h100 · h087", "tainted by rule hardware", "mlx5_3 port 1: state DOWN", "limit 400", "asks for",
@@ -199,18 +199,18 @@ def test_the_panel_follows_what_becomes_of_its_node(
 
 def test_the_address_holds_what_is_looked_at(page: Browser, server: ThreadedFleetServer) -> None:
     page.one("#search").send_keys(BROKEN, Keys.ENTER)
-    page.until_text("#panel", "Wait for room")
+    page.until_text("#panel", "Taint withheld")
     address = page.driver.current_url
     assert address.endswith(f"#node={BROKEN}&q={BROKEN}")
     page.open("about:blank")
     page.open(address)
-    page.until_text("#panel", "Wait for room")
+    page.until_text("#panel", "Taint withheld")
 
 
 def test_all_of_it_can_be_done_with_the_keyboard(page: Browser) -> None:
     keys = ActionChains(page.driver)
     page.one("#map").send_keys("n")
-    page.until(lambda: page.text("#said") != "", "the first broken node is said")
+    page.until(lambda: page.text("#announcement") != "", "the first broken node is announced")
     first = page.text("#said").partition(",")[0]
     page.one("#map").send_keys(Keys.ARROW_RIGHT)
     page.until(lambda: page.text("#said").partition(",")[0] != first, "another node is said")
@@ -226,7 +226,7 @@ def test_all_of_it_can_be_done_with_the_keyboard(page: Browser) -> None:
 
 def test_every_control_has_a_name(page: Browser) -> None:
     page.one("#search").send_keys("h100-h087-04", Keys.ENTER)
-    page.until_text("#panel", "Closed lately")
+    page.until_text("#panel", "Recently closed")
     tree = page.cdp("Accessibility.getFullAXTree", {})["nodes"]
     controls = [n for n in tree if n.get("role", {}).get("value") in ("button", "searchbox", "application", "textbox")]
     assert len(controls) > 12
