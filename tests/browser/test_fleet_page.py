@@ -264,13 +264,13 @@ def ask_to_clear(page: Browser, token: str) -> None:
 )
 def test_a_token_without_the_right_clears_nothing(page: Browser, writes: Writes, token: str, said: str) -> None:
     ask_to_clear(page, token)
-    page.until_text("dialog .said", said)
+    page.until_text("dialog .status", said)
     assert writes.bodies == []
 
 
 def test_a_token_with_the_right_clears_one_fault(page: Browser, writes: Writes) -> None:
     ask_to_clear(page, "t-ada")
-    page.until_text("dialog .said", "Cleared by ada: nic nic/mlx5_3.")
+    page.until_text("dialog .status", "Cleared by ada: nic nic/mlx5_3.")
     [body] = writes.bodies
     assert [(e["check"], e["component"], e["by"]) for e in body["spec"]["clear"]] == [("nic", "nic/mlx5_3", "ada")]
 

@@ -125,22 +125,22 @@ def is_managed(node: Node) -> bool:
 
 
 def may_carry_ours(node: Node) -> bool:
-    """There is a memory, or a taint of ours by name."""
+    """It has a record, or a taint with our prefix."""
     return ANNOTATION in node.metadata.annotations or any(t.key.startswith(OUR_PREFIX) for t in node.spec.taints)
 
 
 def recall_record(node: Node) -> NodeRecord:
-    """The Node's memory. Raises UnreadableRecord."""
+    """The Node's record. Raises UnreadableRecord."""
     return remembered.decode_record(node.metadata.annotations.get(ANNOTATION))
 
 
 def is_ours(taint: Taint, memory: NodeRecord) -> bool:
-    """By memory, or by name."""
+    """According to the record, or by its prefix."""
     return taint.key.startswith(OUR_PREFIX) or as_our_taint(taint) in memory.ours
 
 
 def missing_taints(node: Node, policy: Policy) -> tuple[OurTaint, ...]:
-    """Taints that we set, that an open fault still wants, and that are not there."""
+    """Taints that Muster set, that an open fault still requires, and that are missing."""
     try:
         memory = recall_record(node)
     except UnreadableRecord:

@@ -154,9 +154,7 @@ def add_page(
         "/api/stream",
         response_class=Response,
         responses={
-            200: described(
-                "an endless stream of rows, state, beat and resync", _content("text/event-stream")
-            ),
+            200: described("an endless stream of rows, state, beat and resync", _content("text/event-stream")),
             503: described("too many pages are open", JSON_STATUS),
         },
     )

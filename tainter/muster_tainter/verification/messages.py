@@ -28,9 +28,11 @@ def format_proof(
     lines = []
     known = read_attempts(health).get(proof.digest, VerificationAttempts())
     boot = health.status.boot_id
-    if known.said:
+    if known.last_result:
         again = "this boot" if known.boot == boot else "an earlier boot"
-        lines.append(f"not passed {known.tries} time{'' if known.tries == 1 else 's'} in {again}, last: {known.said}")
+        lines.append(
+            f"not passed {known.tries} time{'' if known.tries == 1 else 's'} in {again}, last: {known.last_result}"
+        )
     if proof.new_boot and not (boot and fault.boot and boot != fault.boot):
         return [*lines, "waiting for the node to reboot"]
     for request in health.spec.requests:
@@ -39,7 +41,7 @@ def format_proof(
             return lines
     at = max(first_at(fault, want, hold_s, now), not_before(known, proof, boot, now))
     if at > now:
-        return [*lines, f"{'next' if known.said else 'first'} attempt not before {rfc3339_whole(at)}"]
+        return [*lines, f"{'next' if known.last_result else 'first'} attempt not before {rfc3339_whole(at)}"]
     if not health.status.agent.pod_uid:
         return [*lines, "waiting for an agent"]
     slot = "a verification slot"
