@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from muster_kube.process.command_line import EXIT_UNKNOWN, EXIT_USAGE, run_part
+from muster_kube.process.command_line import EXIT_UNKNOWN, EXIT_USAGE, add_log_arguments, run_part
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="the webhook's tls.crt and tls.key (default: a generated Secret)",
     )
-    add("--log-format", choices=("text", "json"), help="default text")
+    add_log_arguments(parser)
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -37,15 +37,14 @@ def main(arguments: argparse.Namespace) -> int:
     from muster_kube.process.settings import SettingsError
     from muster_tainter.faults.audit_log import configure
     from muster_tainter.policy.file import PolicyError
-    from muster_tainter.settings import load
+    from muster_tainter.settings import FLAGS, load
 
-    names = ("kubeconfig", "policy", "dry_run", "host", "port", "namespace", "webhook_port", "cert_dir", "log_format")
     try:
-        settings = load(arguments.config, {name: getattr(arguments, name) for name in names}, os.environ)
+        settings = load(arguments.config, {name: getattr(arguments, name) for name in FLAGS}, os.environ)
     except SettingsError as error:
         print(error, file=sys.stderr)
         return EXIT_USAGE
-    configure(settings.log_format)
+    configure(settings.log_format, settings.log_level)
     from muster_tainter.app import run
 
     try:

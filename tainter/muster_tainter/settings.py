@@ -6,13 +6,18 @@ An error gives the place (file and key, variable or flag), what was found and wh
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from muster_kube.process.logs import LogFormat, LogLevel
 from muster_kube.process.settings import load_settings
 
 PREFIX = "MUSTER_TAINTER_"
+FLAGS = (
+    "kubeconfig", "policy", "dry_run", "host", "port", "namespace", "webhook_port", "cert_dir",
+    "log_format", "log_level",
+)  # fmt: skip
 _NAMESPACE = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
 _PREFIX = r"^[A-Za-z0-9][-A-Za-z0-9_./]{0,316}$"
 _ACCOUNT = r"^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?/)?[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"
@@ -68,7 +73,8 @@ class TainterSettings(BaseModel):
     webhook_name: str = Field(default="muster-own-node", pattern=_NAMESPACE)
     agent_account: str = Field(default="muster-agent", pattern=_ACCOUNT)
     cert_dir: Path | None = None
-    log_format: Literal["text", "json"] = "text"
+    log_format: LogFormat = "text"
+    log_level: LogLevel = "info"
 
 
 def load(file: Path | None, flags: Mapping[str, object], environ: Mapping[str, str] = os.environ) -> TainterSettings:

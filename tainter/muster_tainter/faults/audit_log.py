@@ -13,7 +13,7 @@ import msgspec
 
 from muster_kube.api.times import rfc3339_micro
 from muster_kube.nodehealth import ClearedFault, ClearEntry, NodeHealth, ReportedCheck, ReportedFinding
-from muster_kube.process.logs import configure_logging
+from muster_kube.process.logs import LogFormat, LogLevel, configure_logging
 from muster_tainter.faults.desired_state import Decision
 from muster_tainter.faults.messages import format_taint
 
@@ -28,13 +28,14 @@ class _Bare(logging.Formatter):
         return record.getMessage()
 
 
-def configure(log_format: str) -> None:
-    """Log to standard error; finding transitions are always JSON. ``log_format``: text or json."""
-    configure_logging(log_format)
+def configure(log_format: LogFormat, level: LogLevel = "info") -> None:
+    """Log to standard error. Finding transitions are JSON in any format, and logged at any level, for a replay."""
+    configure_logging(log_format, level)
     bare = logging.StreamHandler(sys.stderr)
     bare.setFormatter(_Bare())
     findings_log.handlers[:] = [bare]
     findings_log.propagate = False
+    findings_log.setLevel(logging.INFO)
 
 
 def log_taints(node: str, decision: Decision, *, dry_run: bool) -> None:
