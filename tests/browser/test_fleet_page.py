@@ -180,9 +180,9 @@ def test_the_panel_has_evidence_what_was_done_what_ends_it_and_what_was_before(p
     page.until_text("#panel", "Recently closed")
     text = page.text("#panel")
     for wanted in (
-        "pool h100 · h087", "tainted by rule hardware", "mlx5_3 port 1: state DOWN", "limit 400", "asks for",
-        "set muster.dev/faulty=true:NoSchedule, rule hardware", "proof: nic passes 3 times", "min ago",
-        "after a reboot: boot 7c1d", "by a person: ada@example.com", "BandwidthLow", "for 54 min",
+        "pool h100 · h087", "tainted by rule hardware", "mlx5_3 port 1: state DOWN", "limit 400", "needs",
+        "set muster.dev/faulty=true:NoSchedule, rule hardware", "verification: nic passes 3 times", "min ago",
+        "after a reboot: boot 7c1d", "by an operator: ada@example.com", "BandwidthLow", "for 54 min",
     ):  # fmt: skip
         assert wanted in text
 
@@ -211,9 +211,9 @@ def test_all_of_it_can_be_done_with_the_keyboard(page: Browser) -> None:
     keys = ActionChains(page.driver)
     page.one("#map").send_keys("n")
     page.until(lambda: page.text("#announcement") != "", "the first broken node is announced")
-    first = page.text("#said").partition(",")[0]
+    first = page.text("#announcement").partition(",")[0]
     page.one("#map").send_keys(Keys.ARROW_RIGHT)
-    page.until(lambda: page.text("#said").partition(",")[0] != first, "another node is said")
+    page.until(lambda: page.text("#announcement").partition(",")[0] != first, "another node is announced")
     page.one("#map").send_keys(Keys.ARROW_LEFT, Keys.ENTER)
     page.until_text("#panel-title", first)
     keys.send_keys(Keys.ESCAPE).perform()
@@ -260,7 +260,10 @@ def ask_to_clear(page: Browser, token: str) -> None:
 
 @pytest.mark.parametrize(
     ("token", "said"),
-    [("t-nobody", "the API server does not know this token"), ("t-bob", "bob may not patch nodehealths.muster.dev")],
+    [
+        ("t-nobody", "the API server rejected this token"),
+        ("t-bob", "bob has no permission to patch"),
+    ],
 )
 def test_a_token_without_the_right_clears_nothing(page: Browser, writes: Writes, token: str, said: str) -> None:
     ask_to_clear(page, token)
