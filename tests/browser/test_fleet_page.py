@@ -180,7 +180,7 @@ def test_the_panel_has_evidence_what_was_done_what_ends_it_and_what_was_before(p
     page.until_text("#panel", "Recently closed")
     text = page.text("#panel")
     for wanted in (
-        "pool h100 · h087", "tainted by rule hardware", "mlx5_3 port 1: state DOWN", "limit 400", "needs",
+        "pool h100 · h087", "tainted by rule hardware", "mlx5_3 port 1: state DOWN", "limit 400", "inspection by a person",
         "set muster.dev/faulty=true:NoSchedule, rule hardware", "verification: nic passes 3 times", "min ago",
         "after a reboot: boot 7c1d", "by an operator: ada@example.com", "BandwidthLow", "for 54 min",
     ):  # fmt: skip
@@ -199,12 +199,12 @@ def test_the_panel_follows_what_becomes_of_its_node(
 
 def test_the_address_holds_what_is_looked_at(page: Browser, server: ThreadedFleetServer) -> None:
     page.one("#search").send_keys(BROKEN, Keys.ENTER)
-    page.until_text("#panel", "Taint withheld")
+    page.until_text("#panel", "Withheld")
     address = page.driver.current_url
     assert address.endswith(f"#node={BROKEN}&q={BROKEN}")
     page.open("about:blank")
     page.open(address)
-    page.until_text("#panel", "Taint withheld")
+    page.until_text("#panel", "Withheld")
 
 
 def test_all_of_it_can_be_done_with_the_keyboard(page: Browser) -> None:
@@ -291,7 +291,7 @@ def test_a_pause_and_a_standby_are_said(page: Browser, server: ThreadedFleetServ
         stand.paused, stand.leading = "paused by ada since 2026-01-01T03:00:00Z: switch maintenance", False
         page.until_text("#banners", "Paused by ada since")
         page.until_text("#banners", "switch maintenance. No new taint, drain or repair; recovery goes on.")
-        page.until_text("#leads", "stands by")
+        page.until_text("#leads", "standby")
     finally:
         stand.paused, stand.leading = "", True
     page.until(lambda: not page.text("#banners"), "the banner goes")
@@ -305,7 +305,7 @@ def test_what_is_not_live_is_said_and_mends_itself(page: Browser, server: Thread
     page.until(lambda: server.call(lambda: server.stand.feed.listeners) == 1, "it has connected again")
     page.cdp("Network.emulateNetworkConditions", offline)
     server.call(server.stand.drop_streams)
-    page.until_text("#banners", "Not live. What you see is from")
+    page.until_text("#banners", "Not live: showing the state of")
     page.cdp("Network.emulateNetworkConditions", offline | {"offline": False})
     page.until(lambda: page.text("#live") == "live", "it is live again")
     page.complaints()  # the console notes each connection that could not be made

@@ -20,14 +20,14 @@ const SHAPES = {
 // The order of the list: states that need a person first
 export const STATES = [
   { code: "T", word: "tainted", title: "Tainted", bad: true },
-  { code: "W", word: "waiting for a taint", title: "Taint withheld", bad: true },
+  { code: "W", word: "waiting for a taint", title: "Withheld", bad: true },
   { code: "F", word: "failing", title: "Failing", bad: true },
   { code: "P", word: "verifying", title: "Verifying", bad: true },
   { code: "U", word: "unknown", title: "Unknown" },
   { code: "N", word: "warning", title: "Warning" },
   { code: "H", word: "testing", title: "Testing" },
   { code: "S", word: "new", title: "New" },
-  { code: "M", word: "not managed", title: "Not managed" },
+  { code: "M", word: "unmanaged", title: "Unmanaged" },
   { code: ".", word: "passing", title: "Pass" },
 ];
 export const STATE = Object.fromEntries(STATES.map((state) => [state.code, state]));

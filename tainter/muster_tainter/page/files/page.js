@@ -95,8 +95,8 @@ function pills() {
   pill.className = `pill ${fresh.word}`;
   pill.textContent = FRESH[fresh.word];
   const leads = element("leads");
-  leads.textContent = fleet.state ? (fleet.state.dryRun ? "dry run" : fleet.state.leading ? "leads" : "stands by") : "";
-  leads.title = fleet.state?.leading ? "This replica decides and writes." : "Another replica decides; this one shows its own warm copy.";
+  leads.textContent = fleet.state ? (fleet.state.dryRun ? "dry run" : fleet.state.leading ? "leader" : "standby") : "";
+  leads.title = fleet.state?.leading ? "This replica decides and writes." : "Another replica decides; this one shows its own copy.";
   leads.className = `pill${fleet.state?.leading ? " leading" : ""}`;
   element("banners").replaceChildren(...banners(fleet, fresh));
 }

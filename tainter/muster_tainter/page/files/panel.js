@@ -7,6 +7,7 @@ const HOW = {
   boot: "after a reboot", driver: "by the driver", quiet: "after its quiet time", clear: "by a clear request",
   proof: "by verification", source: "by its source", person: "by an operator", passing: "disappeared before it was confirmed",
 };
+const NEEDS = { reset: "a reset", reboot: "a reboot", replace: "a replacement part", contact: "inspection by a person" };
 const VERDICTS = { PASS: ".", SKIP: ".", WARN: "N", FAIL: "F", UNKNOWN: "U" };
 
 export class Panel {
@@ -105,7 +106,7 @@ export class Panel {
         row("since", clock(fault.since, true), " · ", ago(fault.since)),
         fault.count > 1 ? row("seen", `${fault.count} times, first ${clock(fault.firstSeen, true)}`, fault.lastSeen ? `, last ${clock(fault.lastSeen, true)}` : "") : "",
         fault.raised ? row("occurred again", clock(fault.raised, true), " · ", ago(fault.raised)) : "",
-        fault.class ? row("needs", fault.class) : "",
+        fault.class ? row("needs", NEEDS[fault.class] ?? "", fault.class in NEEDS ? ` (class ${fault.class})` : `class ${fault.class}`) : "",
         row("Muster", done(fault)),
         fault.incident ? row("incident", `${fault.incident}, with ${many(fault.others, "other node")}`) : "",
         fault.over ? row("resolved", `${HOW[fault.how] ?? fault.how} ${clock(fault.over, true)}, ${fault.by}`, fault.heldUntil ? `; held until ${clock(fault.heldUntil, true)}` : "") : "",
@@ -150,7 +151,7 @@ function findingCard(finding) {
     h("h4", {}, icon(VERDICTS[finding.verdict] ?? "U", 12), ` ${finding.reason}`, h("span", { class: "where" }, finding.component)),
     finding.message ? h("pre", {}, finding.message) : "",
     finding.measurements.length ? measurements(finding.measurements) : "",
-    h("p", { class: "dim" }, `${finding.check} · ${finding.verdict}${finding.class ? ` · needs ${finding.class}` : ""}${finding.count > 1 ? ` · ${finding.count} times` : ""} · `, ago(finding.lastSeen || finding.firstSeen)),
+    h("p", { class: "dim" }, `${finding.check} · ${finding.verdict}${finding.class ? ` · class ${finding.class}` : ""}${finding.count > 1 ? ` · ${finding.count} times` : ""} · `, ago(finding.lastSeen || finding.firstSeen)),
   );
 }
 
