@@ -42,7 +42,7 @@ def main(arguments: argparse.Namespace) -> int:
     try:
         settings = load(arguments.config, {name: getattr(arguments, name) for name in FLAGS}, os.environ)
     except SettingsError as error:
-        print(error, file=sys.stderr)
+        _print_error(error)
         return EXIT_USAGE
     configure(settings.log_format, settings.log_level)
     from muster_tainter.app import run
@@ -50,11 +50,17 @@ def main(arguments: argparse.Namespace) -> int:
     try:
         return asyncio.run(run(settings))
     except (PolicyError, ConfigError) as error:
-        print(error, file=sys.stderr)
+        _print_error(error)
         return EXIT_USAGE
     except OSError as error:
-        print(f"muster tainter: {error}", file=sys.stderr)
+        _print_error(error)
         return EXIT_UNKNOWN
+
+
+def _print_error(error: Exception) -> None:
+    """Each line begins with ``muster:``, as in all commands."""
+    for line in str(error).splitlines():
+        print(f"muster: {line}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -8,9 +8,19 @@ from pathlib import Path
 import pytest
 
 from muster_kube.process.settings import SettingsError
-from muster_tainter.__main__ import add_arguments
+from muster_tainter.__main__ import add_arguments, main
 from muster_tainter.faults.audit_log import configure, findings_log
 from muster_tainter.settings import FLAGS, load
+
+
+@pytest.fixture(autouse=True)
+def _loggers(self) -> Iterator[None]:
+    root = logging.getLogger()
+    kept = [(each, each.handlers[:], each.level, each.propagate) for each in (root, findings_log)]
+    yield
+    for logger, handlers, level, propagate in kept:
+        logger.handlers[:], logger.propagate = handlers, propagate
+        logger.setLevel(level)
 
 
 class TestSettings:
@@ -49,15 +59,6 @@ class TestSettings:
 class TestLogLevel:
     """--log-level, MUSTER_TAINTER_LOG_LEVEL and log_level."""
 
-    @pytest.fixture(autouse=True)
-    def _loggers(self) -> Iterator[None]:
-        root = logging.getLogger()
-        kept = [(each, each.handlers[:], each.level, each.propagate) for each in (root, findings_log)]
-        yield
-        for logger, handlers, level, propagate in kept:
-            logger.handlers[:], logger.propagate = handlers, propagate
-            logger.setLevel(level)
-
     def test_every_setting_with_a_flag_is_an_argument(self) -> None:
         parser = ArgumentParser()
         add_arguments(parser)
@@ -81,3 +82,20 @@ class TestLogLevel:
         configure("text", "error")
         findings_log.info("%s", "{}")
         assert capsys.readouterr().err == "{}\n"
+
+
+def test_every_line_of_an_error_begins_with_muster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("rules: [{name: a, action: tain}, {name: b, action: drian}]")
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(
+        "{clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}], current-context: x, "
+        "contexts: [{name: x, context: {cluster: c, user: u}}], users: [{name: u, user: {token: t}}]}"
+    )
+    parser = ArgumentParser()
+    add_arguments(parser)
+    for arguments in (["--policy", str(policy), "--kubeconfig", str(kubeconfig)], ["--port", "70000"]):
+        assert main(parser.parse_args(arguments)) == 64
+        lines = capsys.readouterr().err.splitlines()
+        assert lines
+        assert all(line.startswith("muster: ") for line in lines)
