@@ -14,7 +14,7 @@ from muster_tainter.settings import FLAGS, load
 
 
 @pytest.fixture(autouse=True)
-def _loggers(self) -> Iterator[None]:
+def _loggers() -> Iterator[None]:
     root = logging.getLogger()
     kept = [(each, each.handlers[:], each.level, each.propagate) for each in (root, findings_log)]
     yield
