@@ -181,7 +181,8 @@ def test_the_panel_has_evidence_what_was_done_what_ends_it_and_what_was_before(p
     text = page.text("#panel")
     for wanted in (
         "pool h100 · h087", "tainted by rule hardware", "mlx5_3 port 1: state DOWN", "limit 400",
-        "inspection by a person", "set muster.dev/faulty=true:NoSchedule, rule hardware", "verification: nic passes 3 times", "min ago",
+        "inspection by a person", "set muster.dev/faulty=true:NoSchedule, rule hardware",
+        "verification: nic passes 3 times", "min ago",
         "after a reboot: boot 7c1d", "by an operator: ada@example.com", "BandwidthLow", "for 54 min",
     ):  # fmt: skip
         assert wanted in text
