@@ -11,10 +11,10 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic.alias_generators import to_camel
 
 from muster_agent.fleet.interfaces import DEVICE, INTERFACES_LIMIT, NodeInterface
-from muster_agent.query.status_query import Plane
+from muster_agent.query.status_query import FIRST_PORT, SERVERS_LIMIT, Plane
 from muster_checks.iperf.parse import IperfReport
 
-PORTS = range(5201, 5265)  # 5201 is iperf3's own
+PORTS = range(FIRST_PORT, FIRST_PORT + SERVERS_LIMIT)
 HOLD_LIMIT_S = 600.0  # no server lives longer
 
 
