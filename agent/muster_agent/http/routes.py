@@ -230,7 +230,9 @@ def _check_standalone(query: StatusQuery, node: str) -> None:
 def _index(app: AgentService, agent: Agent) -> str:
     """The routes for people. Those between agents (POST) are left out."""
     routes = [
-        (each.path, each.description) for each in app.routes if isinstance(each, APIRoute) and "GET" in each.methods
+        (each.path, each.description)
+        for each in app.routes
+        if isinstance(each, APIRoute) and "GET" in (each.methods or ())
     ]
     lines = [f"{path:<22}{text.partition('. ')[0].removesuffix('.')}" for path, text in routes if path and text]
     lines += [f"{'/docs':<22}Documents all routes and parameters", f"{'/openapi.json':<22}The same as OpenAPI 3.1"]
