@@ -96,7 +96,7 @@ class IperfServer(msgspec.Struct, frozen=True):
 
 
 class IperfServers(msgspec.Struct, frozen=True):
-    """servers: in the first line, the running servers in the requested order. error: in the last line, why they ended."""
+    """servers: the running servers in the requested order (first line). error: why they ended (last line)."""
 
     servers: tuple[IperfServer, ...] = ()
     error: str = ""
