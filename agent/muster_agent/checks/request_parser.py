@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from muster_agent.checks.node_check import NodeCheck
 from muster_checks.base.declaration import Parameters
-from muster_checks.base.unknown_names import LIST_PARAMETERS, explain_unknown
+from muster_checks.base.unknown_names import explain_unknown
 from muster_checks.registry import UnknownCheck, select_checks
 from muster_kube.api.times import seconds
 from muster_kube.nodehealth import CheckRequest
@@ -20,6 +20,7 @@ from muster_kube.process.settings import explain
 RUNS_LIMIT = 100
 LONGEST_INTERVAL_S = 86_400.0
 RESERVED = ("runs", "passes", "interval_s", "sees", "beside")
+LIST_PARAMETERS = f'use {", ".join(RESERVED)} or a parameter of the checks, which "muster checks" lists'
 
 
 class BadRequest(ValueError):
@@ -92,7 +93,7 @@ def _by_check(params: Mapping[str, str], chosen: list[NodeCheck]) -> dict[str, d
             known = [check] if dot else list(takers)
             allowed = sorted({field for each in known for field in takers[each]})
             message = explain_unknown("parameter", name, [*RESERVED, *allowed], LIST_PARAMETERS)
-            raise BadRequest(f"params.{name}: {message}")
+            raise BadRequest(f"params: {message}")
         for each in names:
             given[each][bare] = value
     return given
