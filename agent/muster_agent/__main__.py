@@ -14,7 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--kubeconfig",
         type=Path,
         metavar="FILE",
-        help="default: the pod's service account, $KUBECONFIG or ~/.kube/config",
+        help="kubeconfig file (default: the pod's service account, $KUBECONFIG or ~/.kube/config)",
     )
     parser.add_argument("--node", metavar="NAME", help="name of this node in the cluster (default: the host name)")
     parser.add_argument("--root", type=Path, metavar="DIR", help="root directory for /proc, /sys and /dev (default /)")

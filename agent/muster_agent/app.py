@@ -276,7 +276,7 @@ def _load_cluster(settings: AgentSettings) -> ClusterConfig | None:
         named = settings.kubeconfig is not None or os.environ.get("KUBECONFIG") or SERVICE_ACCOUNT_DIR.exists()
         if named or (Path.home() / ".kube/config").exists():
             raise SettingsError(str(error)) from error  # a cluster is configured but unusable
-        log.warning("no cluster configured: serving HTTP only, publishing nothing: %s", error)
+        log.warning("serving HTTP only, publishing nothing: %s", error)
         return None
     log.info("using cluster %s from %s", config.server, config.origin)
     return config

@@ -229,13 +229,15 @@ class Ledger:
         if known is None:
             return self._fire(sign)
         worse = severity(sign.verdict) > severity(known.verdict)
-        speaks = severity(sign.verdict) >= severity(known.verdict)
+        at_least_as_bad = severity(sign.verdict) >= severity(known.verdict)
         finding = msgspec.structs.replace(
             known,
             verdict=sign.verdict if worse else known.verdict,
-            message=shorten(sign.message) if speaks else known.message,
-            fault_class=sign.fault_class if speaks and sign.fault_class is not FaultClass.NONE else known.fault_class,
-            measurements=sign.measurements if speaks else known.measurements,
+            message=shorten(sign.message) if at_least_as_bad else known.message,
+            fault_class=sign.fault_class
+            if at_least_as_bad and sign.fault_class is not FaultClass.NONE
+            else known.fault_class,
+            measurements=sign.measurements if at_least_as_bad else known.measurements,
             first_seen=min(known.first_seen, sign.at),
             last_seen=max(known.last_seen, sign.at),
             count=known.count + sign.count,
