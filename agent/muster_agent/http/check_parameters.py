@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from muster_agent.checks.node_check import NodeCheck
-from muster_agent.query.status_query import FLAGS, IN_A_CLUSTER
+from muster_agent.query.status_query import ALL_HOSTS, FLAGS, IN_A_CLUSTER
 
 HOSTS_LISTED = 1000  # more nodes are documented as a pattern instead of a list
 _OCTET = "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
@@ -64,7 +64,7 @@ def complete_nodes(operation: dict[str, Any], nodes: Collection[str] | None) -> 
     parameters = operation["parameters"]
     if len(nodes) <= HOSTS_LISTED:
         host = next(each for each in parameters if each["name"] == "host")
-        host["schema"]["items"] = {"type": "string", "enum": sorted(nodes)}
+        host["schema"]["items"] = {"type": "string", "enum": [*sorted(nodes), ALL_HOSTS]}
     if len(nodes) == 1:
         operation["parameters"] = [each for each in parameters if each["name"] not in IN_A_CLUSTER]
 

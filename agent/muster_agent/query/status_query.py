@@ -251,7 +251,7 @@ def read_query(given: StatusParameters, running: Mapping[str, NodeCheck], accept
     others: dict[str, str] = given.model_extra or {}
     chosen = _chosen(given.check, running)
     taken, notes = _given(others, chosen, running)
-    clients = _clients(given)
+    clients = given.pclients if given.clientsperiface is None else given.clientsperiface
     network = {"serverspernode": given.serverspernode, "clientsperiface": clients, "plane": given.plane}
     return StatusQuery(
         checks=[(each, _parameters(each, others)) for each in chosen],
@@ -271,16 +271,9 @@ def read_query(given: StatusParameters, running: Mapping[str, NodeCheck], accept
     )
 
 
-def _clients(given: StatusParameters) -> int | None:
-    """Raises BadQuery if the number of clients is given by both of its names."""
-    if given.pclients is not None and given.clientsperiface is not None:
-        raise BadQuery(
-            f"pclients: {given.pclients}: is another name of clientsperiface, which is given too; expected one of them"
-        )
-    return given.pclients if given.clientsperiface is None else given.clientsperiface
-
-
 def _notes_for_autopilot(given: StatusParameters) -> Iterator[str]:
+    if given.pclients is not None and given.clientsperiface is not None:
+        yield "pclients has no effect: clientsperiface is given, which means the same"
     if given.workload is not None:
         yield "workload has no effect: iperf measures pairs of nodes, in rounds of disjoint pairs"
     if given.startport is not None:

@@ -224,7 +224,7 @@ async def test_the_openapi_document_lists_every_parameter_of_every_check(bench: 
 async def test_the_document_of_an_agent_in_no_cluster_names_its_node_alone(bench: Bench):
     document = (await bench.get("/openapi.json")).json()
     listed = {each["name"]: each for each in document["paths"]["/status"]["get"]["parameters"]}
-    assert listed["host"]["schema"]["items"] == {"type": "string", "enum": ["node-1"]}
+    assert listed["host"]["schema"]["items"] == {"type": "string", "enum": ["node-1", "all"]}
     assert (listed["host"]["explode"], listed["check"]["explode"]) == (False, False)
     assert listed["check"]["schema"]["items"]["enum"] == ["link", "dmesg", "all"]
     assert not {"job", "nodelabel"} & listed.keys()

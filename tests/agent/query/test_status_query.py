@@ -184,7 +184,6 @@ async def test_the_accept_header_chooses_a_format_and_the_parameter_counts_for_m
         ("serverspernode=65", "serverspernode", "65", ["64"]),
         ("clientsperiface=0", "clientsperiface", "0", ["1"]),
         ("pclients=65", "pclients", "65", ["64"]),
-        ("pclients=2&clientsperiface=2", "pclients", None, ["clientsperiface"]),
         ("startport=0", "startport", "0", ["1"]),
         ("workload=tree", "workload", "tree", ["ring"]),
         ("plane=control", "plane", "control", ["data", "mgmt"]),
@@ -230,6 +229,9 @@ async def test_autopilots_parameters_of_iperf_are_taken_with_a_note_where_they_h
     query = await read("workload=ring&pclients=8&startport=6000")
     assert query.iperf == IperfOptions(clients_per_iface=8)
     assert [note.split()[0] for note in query.notes] == ["workload", "startport"]
+    both = await read("pclients=8&clientsperiface=2")
+    assert both.iperf == IperfOptions(clients_per_iface=2)
+    assert [note.split()[0] for note in both.notes] == ["pclients"]
 
 
 async def test_a_url_of_iperf_keeps_its_options():
