@@ -240,8 +240,10 @@ class Publisher:
             written = await self._own.patch_status(body)
         except (ApiError, ConfigError) as error:
             self._noticed_at = noticed if noticed is not None else self._noticed_at
-            return await self._handle_failure(error)
+            return await self._handle_failure(error, health)
         self._failures, self._error = 0, ""
+        if self._is_outdated(written, health):
+            return 0.0
         if desired is None:
             self.claim.record_claim(self._clock.monotonic())
         else:
@@ -252,7 +254,13 @@ class Publisher:
         self._observe_newer(written)
         return 0.0
 
-    async def _handle_failure(self, error: ApiError | ConfigError) -> float | None:
+    def _is_outdated(self, answer: NodeHealth, asked: NodeHealth) -> bool:
+        """Whether the watch has reported the deletion of ``asked`` before its ``answer`` was read."""
+        now = self._observed
+        return answer.metadata.uid == asked.metadata.uid and (now is None or now.metadata.uid != asked.metadata.uid)
+
+    async def _handle_failure(self, error: ApiError | ConfigError, health: NodeHealth) -> float | None:
+        """health: the object that was to be written."""
         self._metrics.record_publish_failure(type(error).__name__)
         failures, self._failures = self._failures, self._failures + 1
         if isinstance(error, NotFound):
@@ -262,10 +270,12 @@ class Publisher:
         if isinstance(error, Conflict):
             # another client has written, and the watch has not reported it yet: read the object and decide again
             try:
-                self._observe_newer(await self._own.get(), newest=True)
+                newest = await self._own.get()
             except (ApiError, ConfigError) as again:
                 error = again
             else:
+                if not self._is_outdated(newest, health):
+                    self._observe_newer(newest, newest=True)
                 return 0.0 if failures == 0 else self._retry.delay_s(failures - 1, self._rng)
         if str(error) != self._error:
             log.warning("NodeHealth %s: cannot write its status, will retry: %s", self._node, error)
