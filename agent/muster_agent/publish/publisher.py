@@ -254,13 +254,13 @@ class Publisher:
         self._observe_newer(written)
         return 0.0
 
-    def _is_outdated(self, answer: NodeHealth, asked: NodeHealth) -> bool:
-        """Whether the watch has reported the deletion of ``asked`` before its ``answer`` was read."""
+    def _is_outdated(self, answer: NodeHealth, target: NodeHealth) -> bool:
+        """Whether the watch has reported the deletion of ``target`` before the ``answer`` to a request for it."""
         now = self._observed
-        return answer.metadata.uid == asked.metadata.uid and (now is None or now.metadata.uid != asked.metadata.uid)
+        return answer.metadata.uid == target.metadata.uid and (now is None or now.metadata.uid != target.metadata.uid)
 
     async def _handle_failure(self, error: ApiError | ConfigError, health: NodeHealth) -> float | None:
-        """health: the object that was to be written."""
+        """Decide how to continue after a failed write of ``health``."""
         self._metrics.record_publish_failure(type(error).__name__)
         failures, self._failures = self._failures, self._failures + 1
         if isinstance(error, NotFound):
