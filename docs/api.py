@@ -1,6 +1,8 @@
 """Generates docs/api.md, the HTTP routes of all parts and the fields of a NodeHealth, from code and CRD."""
 
-from collections.abc import Iterator, Mapping
+import inspect
+import re
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -8,6 +10,7 @@ from unittest.mock import MagicMock
 
 import reference
 import yaml
+from pydantic.alias_generators import to_camel
 
 from muster_agent.http.routes import make_app as agent_app
 from muster_kube.nodehealth import AgentIdentity
@@ -67,9 +70,31 @@ def _answer(name: str, schema: Mapping[str, Any]) -> list[str]:
     """The fields of a JSON message of the agent."""
     if "properties" not in schema:
         return []
-    rows = [f"| `{field}` | {reference.cell(_kind(each))} |" for field, each in schema["properties"].items()]
-    text = " ".join(schema.get("description", "").split()).replace("``", "`")
-    return [f"### {name}", "", *([text, ""] if text else []), "| field | type |", "|---|---|", *rows, ""]
+    lead, meanings = _split_docstring(schema.get("description", ""), schema["properties"])
+    rows = [
+        f"| `{field}` | {reference.cell(_kind(each))} | {reference.cell(meanings.get(field, ''))} |"
+        for field, each in schema["properties"].items()
+    ]
+    return [f"### {name}", "", *([lead, ""] if lead else []), "| field | type | meaning |", "|---|---|---|", *rows, ""]
+
+
+def _split_docstring(text: str, fields: Collection[str]) -> tuple[str, dict[str, str]]:
+    """The text without its lines ``field: meaning`` and ``field, field: meaning``, and the meanings by field."""
+    lead: list[str] = []
+    meanings: dict[str, str] = {}
+    current: list[str] = []
+    for line in inspect.cleandoc(text.replace("``", "`")).splitlines():
+        named = re.fullmatch(r"(\w+(?:, \w+)*): +(.+)", line)
+        names = [to_camel(each) for each in named[1].split(", ")] if named else []
+        if named and set(names) <= set(fields):
+            current = names
+            meanings |= dict.fromkeys(names, named[2])
+        elif current and line.startswith("  "):
+            meanings |= {field: f"{meanings[field]} {line.strip()}" for field in current}
+        else:
+            current = []
+            lead.append(line.strip())
+    return " ".join(line for line in lead if line), meanings
 
 
 def _kind(schema: Mapping[str, Any]) -> str:

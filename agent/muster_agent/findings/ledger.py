@@ -42,7 +42,10 @@ class ClearedBy(StrEnum):
 
 
 class ClearedFinding(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A cleared finding. at: seconds since the epoch."""
+    """A cleared finding.
+
+    at: seconds since the epoch
+    """
 
     component: str
     reason: str

@@ -67,7 +67,10 @@ class InterfacesRequest(_Body):
 
 
 class InterfaceList(msgspec.Struct, frozen=True, rename="camel"):
-    """skipped, why: reason and message if the node has no interfaces of the plane; otherwise empty."""
+    """The interfaces of a plane.
+
+    skipped, why: reason and message if the node has none; otherwise empty
+    """
 
     interfaces: Annotated[tuple[NodeInterface, ...], msgspec.Meta(max_length=INTERFACES_LIMIT)] = ()
     skipped: str = ""
@@ -82,7 +85,11 @@ class ListenAddress(_Body):
 
 
 class ServersRequest(_Body):
-    """seconds: longest lifetime of the servers; force: also on a busy node."""
+    """Starts servers.
+
+    seconds: longest lifetime of the servers
+    force:   also on a busy node
+    """
 
     servers: list[ListenAddress] = Field(min_length=1, max_length=len(PORTS))
     seconds: float = Field(gt=0, le=HOLD_LIMIT_S, strict=True)
@@ -96,7 +103,11 @@ class IperfServer(msgspec.Struct, frozen=True):
 
 
 class IperfServers(msgspec.Struct, frozen=True):
-    """servers: the running servers in the requested order (first line). error: why they ended (last line)."""
+    """A line of the answer.
+
+    servers: in the first line, the running servers in the requested order
+    error:   in the last line, why they ended
+    """
 
     servers: tuple[IperfServer, ...] = ()
     error: str = ""
@@ -112,8 +123,12 @@ class IperfTest(_Body):
 
 
 class ClientRequest(_Body):
-    """All tests run concurrently, first in one direction, then in the other. clients: streams of each test. The other
-    fields are those of IperfParameters."""
+    """All tests run concurrently, first in one direction, then in the other. Fields not described here are those of
+    IperfParameters.
+
+    clients: streams of each test
+    force:   also on a busy node
+    """
 
     tests: list[IperfTest] = Field(min_length=1, max_length=len(PORTS))
     clients: Whole = Field(ge=1, le=64)
@@ -123,7 +138,12 @@ class ClientRequest(_Body):
 
 
 class IperfOutcome(msgspec.Struct, frozen=True):
-    """The outcome of one test in one direction. trouble: why there is no report."""
+    """The outcome of one test in one direction.
+
+    test:    index of the test in the request
+    reverse: the server sends
+    trouble: why there is no report
+    """
 
     test: int
     reverse: bool

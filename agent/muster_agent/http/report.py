@@ -55,7 +55,11 @@ class AgentReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Declaration(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A check as listed by /checks. parameters: JSON Schema; values: the values configured on this node."""
+    """A check as listed by /checks.
+
+    parameters: JSON Schema
+    values:     the parameters configured on this node
+    """
 
     name: str
     description: str

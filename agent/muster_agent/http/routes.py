@@ -37,7 +37,12 @@ WRONG_NODE = "host: {}: this is the agent of {}; agents may query each other onl
 
 
 class UnknownNameDocument(msgspec.Struct, frozen=True):
-    """The 400 for an unknown check or parameter. kind: check or parameter; valid: every name that exists."""
+    """The 400 for an unknown check or parameter.
+
+    message: for people
+    kind:    ``check`` or ``parameter``
+    valid:   every name that exists
+    """
 
     message: str
     kind: str

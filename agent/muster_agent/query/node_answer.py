@@ -14,7 +14,12 @@ loop after an address has moved to another node."""
 
 
 class CheckAnswer(Result, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
-    """A result, and whether this query produced it. ageSeconds, refused, why: as in CheckOutcome."""
+    """A result, and whether this query produced it.
+
+    age_seconds: age of the result; absent if this query produced it
+    refused:     ``busy`` if a heavy check was not run because the node is busy
+    why:         the work on the node, for people
+    """
 
     age_seconds: float = 0.0
     refused: str = ""
@@ -52,7 +57,10 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
 
 
 class StatusDocument(Ending, frozen=True, kw_only=True, rename="camel"):
-    """The document of format=json. nodes: in the order in which they answered."""
+    """The document of format=json.
+
+    nodes: in the order in which they answered
+    """
 
     nodes: tuple[NodeAnswer, ...]
 
