@@ -1,10 +1,12 @@
 """Settings: file under environment under flags, and errors that name the place, the value and what is allowed."""
 
+import argparse
 from pathlib import Path
 
 import pytest
 
-from muster_agent.settings import AgentSettings, check_parameters, load_agent_settings
+from muster_agent.__main__ import add_arguments
+from muster_agent.settings import FLAGS, AgentSettings, check_parameters, load_agent_settings
 from muster_checks.registry import load_registry
 from muster_kube.process.settings import SettingsError
 
@@ -33,6 +35,7 @@ def test_the_state_lies_under_the_root_unless_it_is_named():
         ("prot: 1", ("agent.yaml: prot: 1: ", "node, ", "port, ")),
         ("port: many", ("agent.yaml: port: 'many': ",)),
         ("port: 70000", ("agent.yaml: port: 70000: ", "65535")),
+        ("log_level: loud", ("agent.yaml: log_level: 'loud': ", "'debug'", "'error'")),
         ("log_format: xml", ("agent.yaml: log_format: 'xml': ", "'text'", "'json'")),
         ("node: Not_A_Node", ("agent.yaml: node: 'Not_A_Node'",)),
         ("checks: {dmesg: {enable: true}}", ("agent.yaml: checks.dmesg.", "enabled, period, parameters")),
@@ -113,3 +116,12 @@ def test_a_bad_check_setting_names_itself(checks, facts):
     with pytest.raises(SettingsError) as refused:
         check_parameters(settings, load_registry(plug_ins=[]))
     assert [fact for fact in facts if fact not in str(refused.value)] == []
+
+
+def test_flags_for_the_log_are_settings():
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    given = parser.parse_args(["--node", "n", "--log-level", "debug", "--log-format", "json"])
+    settings = load_agent_settings(None, {name: getattr(given, name) for name in FLAGS}, {})
+    assert (settings.log_level, settings.log_format) == ("debug", "json")
+    assert load_agent_settings(None, {"node": "n"}, {}).log_level == "info"

@@ -50,7 +50,7 @@ class ObjectQuery:
     namespace: str = ""
 
 
-def _check_labels(text: str) -> str:
+def _check_labels(text: str, *, in_job: bool = False) -> str:
     """Raises ValueError."""
     pairs = text.split(",")
     if len(pairs) > LABELS_LIMIT:
@@ -58,7 +58,9 @@ def _check_labels(text: str) -> str:
     for pair in pairs:
         key, equals, wanted = pair.partition("=")
         if not equals:
-            raise ValueError(f"{pair[:80]!r}: expected key=value[,key=value]")
+            # the error quotes the whole value of the parameter in any case
+            part = f"{pair[:80]!r}: " if in_job or len(pairs) > 1 else ""
+            raise ValueError(f"{part}expected key=value[,key=value]")
         if not label_syntax.is_key(key):
             raise ValueError(f"{key[:80]!r}: {label_syntax.KEY_WORDS}")
         if not label_syntax.is_value(wanted):
@@ -71,7 +73,7 @@ def _check_job(text: str) -> str:
     namespace, colon, labels = text.partition(":")
     if not colon or not _is_namespace(namespace):
         raise ValueError("expected NAMESPACE:key=value[,key=value]")
-    _check_labels(labels)
+    _check_labels(labels, in_job=True)
     return text
 
 

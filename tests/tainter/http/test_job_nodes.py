@@ -126,6 +126,11 @@ async def ask(query: Mapping[str, str]) -> httpx2.Response:
         return await http.get("/api/nodes", params=query)
 
 
+async def test_a_bad_value_is_quoted_once() -> None:
+    answer = await ask({"nodelabel": "gpu"})
+    assert answer.text.count("'gpu'") == 1
+
+
 @pytest.mark.parametrize(("query", "facts"), [
     ({"host": "n1"}, ["'host'", "nodelabel, job"]),
     ({"nodelabel": ""}, ["nodelabel: ''", "key=value[,key=value]"]),
