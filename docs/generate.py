@@ -134,9 +134,9 @@ _AGENTS, _CALLS = "tests/cluster/commands/test_curl_commands.py", "tests/agent/q
 EXAMPLES_TYPED = {"iperf": f"<!-- typed by: {_AGENTS} (2), {_CALLS} -->"}  # of the check's examples, in order
 
 CHECKS_INTRODUCTION = """\
-<!-- typed by: tests/agent/checks/test_documented_commands.py -->
 Run checks on the node that you are logged in to:
 
+<!-- typed by: tests/agent/checks/test_documented_commands.py -->
 - `muster check`: all light checks
 - `muster check NAME …`: these checks, light or heavy
 - `muster check NAME --sample FILE`: judge the output of a tool that was recorded elsewhere
@@ -155,8 +155,8 @@ A **verdict** is one of:
 | UNKNOWN | could not be measured, e.g. because a tool is missing; taints nothing |
 | SKIP | does not apply to this node, for example because it has no such device |
 
-**Cost**: a light check may run beside a job. A heavy check uses the accelerators or the network, so it runs only on
-idle nodes.
+**Cost**: a light check may run beside a job. A heavy check uses the accelerators or the network, so an agent runs
+it only on idle nodes.
 
 **Tested on**: what a check has run on so far. A check that has only seen recorded output may misread real hardware. If
 it does, please report it with the tool's output.

@@ -90,15 +90,15 @@ def _host(
             )
         else:
             verdict = Verdict.WARN
-            message = (
-                f"{who}, nor has any since the agent started: this node is cut off, or ICMP is filtered between nodes"
-            )
+            message = f"{who}, and none has answered before: this node is cut off, or ICMP is filtered between nodes"
     elif len(measured) >= LEAST and 2 * len(silent) >= len(measured):
         verdict, reason = Verdict.WARN, "PeersSilent"
         message = f"{len(silent)} of {len(measured)} sampled peers do not answer: part of the network, or this node"
     elif poor:
         verdict, reason = Verdict.WARN, "NetworkPoor"
-        message = f"loss or delay to {len(poor)} of {len(measured)} sampled peers, so this node: {_figures(poor[0])}"
+        message = (
+            f"loss or delay to {len(poor)} of {len(measured)} sampled peers: this node is at fault. {_figures(poor[0])}"
+        )
     rtts = [peer.answers.rtt_ms for peer in measured if peer.answers and peer.answers.rtt_ms is not None]
     figures = [
         Measurement("peers", len(measured), ""),
