@@ -184,7 +184,9 @@ def checks() -> str:
 
 
 def default_of(value: object) -> str:
-    return "not set" if value in (None, "") else f"`{value}`"
+    if value is None or value in ("", {}):
+        return "not set"
+    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
 
 
 def one_check(check: Check) -> list[str]:

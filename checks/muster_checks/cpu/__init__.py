@@ -17,7 +17,10 @@ class CpuParameters(Parameters):
     # No vendor names a limit: a well-cooled CPU is not throttled at all. 1 % is 9 s of 15 minutes; the kernel's own
     # warning needs 6 s of rising temperature (drivers/thermal/intel/therm_throt.c: two means of three 1 s samples)
     max_throttled_percent: float = Field(
-        default=1.0, gt=0, le=100, description="share of 15 minutes for which heat may throttle a socket"
+        default=1.0,
+        gt=0,
+        le=100,
+        description="percentage of 15 minutes in which heat throttled a socket, above which it warns",
     )
     # mcelog's default for corrected errors (10 in 24 h), as in the rows of the check dmesg
     max_corrected_per_day: float = Field(
@@ -31,7 +34,9 @@ class CpuParameters(Parameters):
     # Azure's health agent for its CycleCloud clusters warns at 50 a core
     max_zombies_per_cpu: float = Field(default=50, gt=0, description="zombie processes per CPU above which it warns")
     max_blocked_per_cpu: float = Field(
-        default=1.0, gt=0, description="processes in uninterruptible sleep per CPU, in two consecutive runs"
+        default=1.0,
+        gt=0,
+        description="processes in uninterruptible sleep per CPU, in two runs in a row, above which it warns",
     )
     first_interval_s: float = Field(
         default=1.0, ge=0, le=60, description="on the first run: seconds between the two readings of the counters"

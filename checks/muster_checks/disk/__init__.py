@@ -14,10 +14,16 @@ NODE_PATHS = "/,/var,/var/lib/kubelet,/var/lib/containerd,/var/lib/docker,/var/l
 class DiskParameters(Parameters):
     # the kubelet's default hard eviction thresholds nodefs.available and nodefs.inodesFree
     min_free_percent: float = Field(
-        default=10, ge=0, le=100, description="free space below which a file system that the node needs warns"
+        default=10,
+        ge=0,
+        le=100,
+        description="percentage of free space below which a file system that the node needs warns",
     )
     min_free_inodes_percent: float = Field(
-        default=5, ge=0, le=100, description="free inodes below which a file system that the node needs warns"
+        default=5,
+        ge=0,
+        le=100,
+        description="percentage of free inodes below which a file system that the node needs warns",
     )
     paths: str = Field(
         default=NODE_PATHS,
@@ -26,7 +32,9 @@ class DiskParameters(Parameters):
     )
     min_nvme: int | None = Field(default=None, ge=1, description="local NVMe disks that must exist")
     # NVMe base specification, Percentage Used: at 100 the rated endurance is consumed
-    max_wear_percent: float = Field(default=100, gt=0, le=255, description="wear of an NVMe disk above which it warns")
+    max_wear_percent: float = Field(
+        default=100, gt=0, le=255, description="wear of an NVMe disk, in percent, above which it warns"
+    )
     smart: bool = Field(
         default=True,
         description="query each disk's own health data (SMART): needs root, and smartctl or nvme",

@@ -26,13 +26,15 @@ class IperfParameters(Parameters):
         default=None, description="IP address of a node that runs an iperf3 server (iperf3 -s)"
     )
     port: int = Field(default=5201, ge=1, le=65535, description="the server's port; 5201 is iperf3's default")
-    seconds: int = Field(
-        default=5, ge=1, le=60, description="duration of the transfer"
-    )  # 5, 8 clients, -Z: as Autopilot
+    # Autopilot's defaults: 5 seconds, 8 clients, -Z
+    seconds: int = Field(default=5, ge=1, le=60, description="duration of the transfer, s")
     clients: int = Field(default=8, ge=1, le=64, description="parallel streams")
     omit_seconds: int = Field(default=1, ge=0, le=10, description="seconds ignored at the start (TCP slow start)")
     link_gbit_per_s: float | None = Field(
-        default=None, gt=0, le=10_000, description="expected rate of the link; default: the speed of the NIC in use"
+        default=None,
+        gt=0,
+        le=10_000,
+        description="expected rate of the link, Gbit/s; default: the speed of the NIC in use",
     )
     # a healthy link gives TCP 94 % (MTU 1500) to 99 % (MTU 9000) of its rate, all headers counted; below 70 % there is
     # a problem on the path (alert rules for iperf3 of azurelocal-loadtools; 7 of 10 Gbit/s there)
@@ -43,7 +45,9 @@ class IperfParameters(Parameters):
     )
     # 0.14 % of the segments at MTU 1500. Above that, loss limits the rate: at a round trip of 0.2 ms one stream cannot
     # exceed 2 Gbit/s (MSS / RTT * 1.22 / sqrt(loss): Mathis et al., 1997)
-    max_retransmits_per_gb: float = Field(default=1000.0, ge=0, description="TCP retransmits per GB above which: WARN")
+    max_retransmits_per_gb: float = Field(
+        default=1000.0, ge=0, description="TCP retransmits per GB above which it warns"
+    )
 
 
 async def _probe(node: NodeView, parameters: IperfParameters) -> Sequence[Finding]:

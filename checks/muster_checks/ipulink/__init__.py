@@ -18,7 +18,7 @@ class IpuLinkParameters(GraphcoreParameters):
         default=0.5,
         ge=0.0,
         le=1.0,
-        description="traffic between two IPUs below this share of the other pairs' median is a WARN",
+        description="share of the other pairs' median traffic below which a pair of IPUs warns",
     )
     links_timeout_s: float = Field(default=120.0, ge=1.0, le=200.0, description="seconds for gc-links")
     traffic_timeout_s: float = Field(

@@ -22,11 +22,11 @@ class MembwParameters(Parameters):
         default=None,
         gt=0,
         le=10_000,
-        description="FAIL below it (10^9 bytes read and written, as STREAM counts a copy)",
+        description="bandwidth below which it fails (10^9 bytes read and written, as STREAM counts a copy)",
     )
     # healthy sockets differ by a few percent; losing one of 4 channels, or two of 8, costs 25 %; one of 8 goes unseen
     min_share_of_siblings: float = Field(
-        default=0.8, gt=0, le=1, description="WARN below this share of the other NUMA nodes with as much memory"
+        default=0.8, gt=0, le=1, description="share of the other NUMA nodes with as much memory, below which it warns"
     )
 
 

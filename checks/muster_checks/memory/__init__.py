@@ -14,20 +14,20 @@ class MemoryParameters(Parameters):
         default=10, ge=0, description="corrected errors per DIMM within 24 hours above which it warns"
     )
     min_total_gib: float | None = Field(
-        default=None, gt=0, description="memory that must exist, as counted by MemTotal of /proc/meminfo"
+        default=None, gt=0, description="memory that must exist, GiB, as MemTotal of /proc/meminfo counts it"
     )
     min_dimms: int | None = Field(default=None, ge=1, description="DIMMs that the kernel's EDAC driver must show")
     min_hugepages_mib: int | None = Field(
-        default=None, ge=1, description="memory that must be reserved as huge pages, all sizes together"
+        default=None, ge=1, description="memory that must be reserved as huge pages, MiB, all sizes together"
     )
     # the kubelet's default hard eviction threshold memory.available
-    min_available_mib: float = Field(default=100, ge=0, description="available memory below which it warns")
+    min_available_mib: float = Field(default=100, ge=0, description="available memory, MiB, below which it warns")
     # above this pressure systemd-oomd kills (oomd.conf: DefaultMemoryPressureLimit)
     max_pressure_percent: float = Field(
         default=60,
         gt=0,
         le=100,
-        description="share of a minute in which every task waited for memory, above which it warns",
+        description="percentage of a minute in which every task waited for memory, above which it warns",
     )
     allow_swap: bool = Field(default=True, description="false: warn if swap is on (the kubelet's failSwapOn)")
     first_interval_s: float = Field(

@@ -32,10 +32,12 @@ class PingParameters(Parameters):
     # below 0.2 s ping requires root
     interval_s: float = Field(default=0.2, ge=0.2, le=1.0, description="seconds between two requests")
     # one lost request of ten is acceptable (the first one waits for ARP), two are not
-    max_loss_percent: float = Field(default=10.0, ge=0, le=100, description="WARN above this loss")
+    max_loss_percent: float = Field(default=10.0, ge=0, le=100, description="loss above which it warns")
     # nodes of one cluster are a few ms apart at most, even across zones ("single-digit millisecond": AWS on its zones)
-    max_rtt_ms: float = Field(default=10.0, gt=0, le=60_000, description="WARN above this mean round trip")
-    max_mdev_ms: float = Field(default=10.0, gt=0, le=60_000, description="WARN above this deviation of round trips")
+    max_rtt_ms: float = Field(default=10.0, gt=0, le=60_000, description="mean round trip above which it warns")
+    max_mdev_ms: float = Field(
+        default=10.0, gt=0, le=60_000, description="deviation of round trips above which it warns"
+    )
 
 
 async def _probe(node: NodeView, parameters: PingParameters) -> Sequence[Finding]:
