@@ -106,7 +106,7 @@ def _worse(
         component,
         Verdict.FAIL if why and serious else Verdict.WARN,
         reason,
-        f"{is_now} between {link.name}{why or ', perhaps by design'}{behind}: reboot; if it stays, reseat card, riser",
+        f"{is_now} between {link.name}{why or ', perhaps by design'}{behind}: reboot; if it stays, reseat the card",
         FaultClass.REBOOT if why else FaultClass.CONTACT,
         Measurement("lanes", now, "", best) if wide else Measurement("speed", now, "GT/s", best),
     )
