@@ -145,13 +145,37 @@ _AGENTS, _CALLS = "tests/cluster/commands/test_curl_commands.py", "tests/agent/q
 EXAMPLES_TYPED = {"iperf": f"<!-- typed by: {_AGENTS} (2), {_CALLS} -->"}  # of the check's examples, in order
 
 CHECKS_INTRODUCTION = """\
-<!-- typed by: tests/agent/checks/test_documented_commands.py -->
-`muster check` runs the light ones here and now, `muster check NAME …` any of them, `muster check NAME --sample FILE`
-judges what a tool printed elsewhere. Under `ran on` stands what each has been tried on: a check that has seen only
-recorded output may be wrong where real hardware speaks otherwise; a report with the sample helps.
+Run checks on the node that you are logged in to:
 
-A verdict is PASS, WARN, FAIL, UNKNOWN (could not be measured; taints nothing) or SKIP (no such device). Executables of
-your own: [plug-ins](plugins.md). What each kernel line means: [kernel-log.md](kernel-log.md).""".splitlines()
+<!-- typed by: tests/agent/checks/test_documented_commands.py -->
+- `muster check`: all light checks
+- `muster check NAME …`: these checks, light or heavy
+- `muster check NAME --sample FILE`: judge the output of a tool that was recorded elsewhere
+
+## How to read this page
+
+The table lists every check. The section of a check has its parameters, and requests to an agent that you can copy.
+
+A **verdict** is one of:
+
+| verdict | meaning |
+|---|---|
+| PASS | no fault found |
+| WARN | reported; never taints the node under the default [policy](policy.md) |
+| FAIL | a fault; its class (`reset`, `reboot`, `replace` …) decides what the default policy does |
+| UNKNOWN | could not be measured, e.g. because a tool is missing; taints nothing |
+| SKIP | does not apply to this node, for example because it has no such device |
+
+**Cost**: a light check may run beside a job. A heavy check uses the accelerators or the network, so an agent runs
+it only on idle nodes.
+
+**Tested on**: what a check has run on so far. A check that has only seen recorded output may misread real hardware. If
+it does, please report it with the tool's output.
+
+To add a check, see [Write a check](plugins.md). For the meaning of each kernel message, see
+[kernel-log.md](kernel-log.md).
+
+## All checks""".splitlines()
 
 PEERS = ("NVSentinel", "Autopilot", "Konduktor", "NPD", "gcm", "gpud", "healthagent", "others")
 NOT_A_CHECK = "plug-ins"
@@ -161,7 +185,7 @@ def checks() -> str:
     declared = sorted(load_registry(plug_ins=[]).values(), key=lambda check: check.name)
     lines = ["# The checks", "", NOTE, CHECKS_TYPED, "", *CHECKS_INTRODUCTION, ""]
     lines += table(
-        ("check", "cost", "sees", "ran on"),
+        ("check", "cost", "finds", "tested on"),
         ((f"[{each.name}](#{each.name})", each.cost, each.description, each.ran_on) for each in declared),
     )
     lines += ["", *peers({each.name for each in declared}), ""]
@@ -170,18 +194,29 @@ def checks() -> str:
     return "\n".join(lines)
 
 
+def default_of(value: object) -> str:
+    if value is None or value in ("", {}):
+        return "not set"
+    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
+
+
 def one_check(check: Check) -> list[str]:
-    rhythm = f"every {check.period_s:g} s" if check.period_s else "when asked" if check.probe else "a stream, always on"
-    lines = [f"## {check.name}", "", f"{check.description}.", "", f"Cost: {check.cost}. {rhythm.capitalize()}."]
-    lines.append(f"Time-out: {check.timeout_s:g} s. Looks at: {', '.join(check.devices)}.")
-    lines += [f"Reads: {check.reads}."] if check.reads else []
-    lines += [f"Ran on: {check.ran_on}."] if check.ran_on else []
+    runs = (
+        f"every {check.period_s:g} s" if check.period_s else "on request" if check.probe else "all the time (a stream)"
+    )
+    lines = [f"## {check.name}", "", f"{check.description[:1].upper()}{check.description[1:]}.", ""]
+    lines += [f"- Cost: {check.cost}", f"- Runs: {runs}, with a timeout of {check.timeout_s:g} s"]
+    lines.append(f"- Devices: {', '.join(check.devices)}")
+    lines += [f"- Reads: {check.reads}"] if check.reads else []
+    lines += [f"- Tested on: {check.ran_on}"] if check.ran_on else []
     properties = check.parameters.model_json_schema(mode="serialization").get("properties", {})
     fields = check.parameters.model_fields
     rows = [
-        (f"`{name}`", f"`{properties[name].get('default')}`", fields[name].description or "") for name in properties
+        (f"`{name}`", default_of(properties[name].get("default")), fields[name].description or "")
+        for name in properties
     ]
     lines += ["", *table(("parameter", "default", "meaning"), rows)] if rows else []
+    lines += ["", "Requests to an agent:"] if check.examples else []
     lines += ["", EXAMPLES_TYPED[check.name]] if check.name in EXAMPLES_TYPED else []
     return [*lines, "", *(f"    curl 'localhost:3333/status?{example}'" for example in check.examples), ""]
 
@@ -196,7 +231,7 @@ def peers(known: set[str]) -> list[str]:
     return [
         "## Beside other systems",
         "",
-        "What each of these public systems checks, by its own names (as read in 2026), and what sees it here.",
+        "What each of these public systems checks, by its own names (as of 2026), and the check of Muster for it.",
         "",
         *table(
             ("what", "Muster", *PEERS),

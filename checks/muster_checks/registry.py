@@ -1,8 +1,8 @@
-"""Which checks there are: the shipped ones, those of other packages (entry-point group ``muster.checks``), and those of
-a folder of plug-ins (:mod:`muster_checks.plugins`).
+"""Finds all checks: the shipped ones, those of other packages (entry-point group ``muster.checks``), and those of a
+plug-in folder (:mod:`muster_checks.plugins`).
 
-A shipped check is one line here and a package of its own. A plug-in that cannot be loaded is left out and named: one
-broken package must not take a node's other checks with it.
+A shipped check is a package plus one line here. A plug-in that fails to load is skipped and reported, so that one
+broken package does not disable a node's other checks.
 """
 
 import logging
@@ -77,29 +77,29 @@ def load_registry(
     """All checks by name, shipped ones first.
 
     plug_ins: entry points to use instead of the installed ones
-    broken:   receives, by entry-point name or file, why a plug-in was left out
-    plugins_folder: files that are checks (docs/plugins.md)
+    broken:   receives the reason for each skipped plug-in, by entry-point name or file
+    plugins_folder: folder of plug-in files (docs/plugins.md)
     """
     checks = {name: _load_shipped(place) for name, place in SHIPPED.items()}
     refused = broken if broken is not None else {}
     for plug_in in _find_installed() if plug_ins is None else plug_ins:
         try:
             check = _load(plug_in, checks)
-        except Exception as error:  # anything may be raised by a stranger's import
+        except Exception as error:  # importing third-party code may raise anything
             refused[plug_in.name] = f"{type(error).__name__}: {error}"
-            log.warning("check %s (%s) is left out: %s", plug_in.name, plug_in.value, refused[plug_in.name])
+            log.warning("check %s (%s) skipped: %s", plug_in.name, plug_in.value, refused[plug_in.name])
         else:
             checks[check.name] = check
     if plugins_folder is not None:
         left_out = _add_folder(plugins_folder, checks)
         refused.update(left_out)
-        for file, why in left_out.items() if broken is None else ():  # who asks for them tells of them
-            log.warning("plug-in %s is left out: %s", file, why)
+        for file, why in left_out.items() if broken is None else ():  # a caller that passes `broken` reports them
+            log.warning("plug-in %s skipped: %s", file, why)
     return checks
 
 
 def select_checks(names: Iterable[str], checks: Mapping[str, Check]) -> list[Check]:
-    """The checks called ``names``, in that order, each once; ``all`` means all of them. Raises UnknownCheck."""
+    """The checks called ``names``, in that order, without repeats; ``all`` selects every check. Raises UnknownCheck."""
     chosen: dict[str, Check] = {}
     for name in names:
         if name == "all":
@@ -112,7 +112,7 @@ def select_checks(names: Iterable[str], checks: Mapping[str, Check]) -> list[Che
 
 
 def _find_installed() -> "Iterable[EntryPoint]":
-    # here, not above: 2 MB (it loads the email package), and only who looks for plug-ins needs it
+    # imported late: it costs 2 MB (it loads the email package), and only the search for plug-ins needs it
     from importlib.metadata import entry_points
 
     return entry_points(group=GROUP)
@@ -133,8 +133,8 @@ def _load(plug_in: "EntryPoint", known: Mapping[str, Check]) -> Check:
 
 
 def _add_folder(folder: Path, checks: dict[str, Check]) -> dict[str, str]:
-    """Adds what a folder has to ``checks``; by file, why one was left out."""
-    # here, not above: they load re2 and pydantic's forms, which only who has such a folder needs
+    """Add a folder's checks to ``checks``. Returns the reason for each skipped file, by file."""
+    # imported late: these load re2 and pydantic models that only a plug-in folder needs
     from muster_checks.dmesg import with_rules
     from muster_checks.plugins.folder import read_folder
 
@@ -153,8 +153,8 @@ def _add_folder(folder: Path, checks: dict[str, Check]) -> dict[str, str]:
 
 
 def _take_name(check: Check, known: Mapping[str, Check]) -> None:
-    """Raises ValueError for a name that no check may have, or that one has already."""
+    """Raises ValueError if the name is invalid or already taken."""
     if not _NAME.fullmatch(check.name) or check.name == "all":
         raise ValueError(f"name {check.name!r}: expected lower case letters and digits, not 'all'")
     if check.name in known:
-        raise ValueError(f"name {check.name!r}: there is a check of that name already")
+        raise ValueError(f"name {check.name!r}: already used by another check")

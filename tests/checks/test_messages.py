@@ -8,6 +8,7 @@ from muster_checks.base.declaration import Sign
 from muster_checks.dcgm.judge import judge as judge_diagnosis
 from muster_checks.dcgm.parse import DcgmEntity, DcgmStatus, DcgmTestResult, Diagnosis, DiagnosisError
 from muster_checks.dmesg.catalogue.loader import load_catalogue
+from muster_checks.membw.worker import describe_no_room
 from muster_checks.pciebw.bandwidth import Bandwidth
 from muster_checks.pciebw.judge import PciebwLimits
 from muster_checks.pciebw.judge import judge as judge_bandwidth
@@ -53,13 +54,20 @@ def test_the_bandwidth_of_a_sound_gpu() -> None:
     assert finding.message == "to device 25.1 GB/s, from device 26.0 GB/s"
 
 
+def test_memory_that_the_bandwidth_test_may_not_take() -> None:
+    assert describe_no_room(512 << 20, 800 << 20, "on this NUMA node") == (
+        "the test needs 512 MiB and uses at most half of the free memory, but only 800 MiB are free on this NUMA node: "
+        "free some memory, or lower block_mib"
+    )
+
+
 @pytest.mark.parametrize(
     ("output", "message"),
     [
         (Output(argv=("sh",), exit_code=127, stderr=b"cannot open device\n"), "sh: exit code 127: cannot open device"),
         (Output(argv=("sh",), exit_code=-11), "sh: killed by SIGSEGV"),
         (Output(argv=("x",), exit_code=-99, stderr=b"why"), "x: killed by signal 99: why"),
-        (Output(argv=("gc-info",), timed_out=True, duration_s=300.0), "gc-info: no end after 300 s, killed"),
+        (Output(argv=("gc-info",), timed_out=True, duration_s=300.0), "gc-info: did not finish within 300 s, killed"),
         (Output(argv=("gc-info",), missing="not found"), "gc-info: not found"),
     ],
 )

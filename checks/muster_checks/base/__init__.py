@@ -1,1 +1,1 @@
-"""What every check is made of: declaration, vocabulary, bounded reads, commands."""
+"""What every check uses: declaration, vocabulary, bounded reads, commands."""

@@ -1,7 +1,7 @@
-"""Runs the tools that checks rely on: with a time-out that ends the whole process group, and bounded output.
+"""Runs the tools that checks depend on, with bounded output and a timeout that kills the whole process group.
 
-Nothing here raises for what a tool does. A tool that is missing, hangs, is killed or prints without end gives an
-:class:`Output` that says so, and the check says UNKNOWN.
+Nothing here raises because of what a tool does. For a tool that is missing, hangs, is killed or prints endlessly, the
+:class:`Output` holds the reason, and the check's verdict is UNKNOWN.
 """
 
 import asyncio
@@ -19,21 +19,21 @@ from typing import Any, Protocol
 import msgspec
 
 OUTPUT_LIMIT_BYTES = 8 << 20  # of each of stdout and stderr; `nvidia-smi -q -x` of 16 GPUs prints 1 MB
-LOOK_S = 0.25  # whether a tool whose pipes are open has ended
-AFTER_END_S = 1.0  # what a tool has printed is read at once; only its children may still hold a pipe
-STOP_S = 0.5  # for a tool that is called off to end by itself; a job may be waiting for the accelerators
-AFTER_KILL_S = 2.0  # a process in uninterruptible sleep does not even die of SIGKILL: it is left behind
-START_S = 10.0  # forking takes milliseconds, on a machine that swaps seconds
-SANE_LOCALE = {"LC_ALL": "C", "LANG": "C", "LANGUAGE": ""}  # numbers with points, messages in English
+LOOK_S = 0.25  # how often to check whether a tool has exited while its pipes are still open
+AFTER_END_S = 1.0  # after the tool exits, its output is read at once; only its children may still hold a pipe
+STOP_S = 0.5  # grace period for a cancelled tool to exit; a job may be waiting for the accelerators
+AFTER_KILL_S = 2.0  # SIGKILL does not end a process in uninterruptible sleep: it is abandoned after this time
+START_S = 10.0  # forking takes milliseconds; on a machine that swaps, seconds
+SANE_LOCALE = {"LC_ALL": "C", "LANG": "C", "LANGUAGE": ""}  # decimal points, English messages
 
 
 class Output(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one command.
+    """The outcome of one command.
 
-    exit_code:  None if it did not end by itself (missing, timed out); negative: minus the signal that killed it
+    exit_code:  None if it did not exit on its own (missing, timed out); negative: minus the signal that killed it
     missing:    why it could not be started; empty if it ran
-    timed_out:  it was killed by us after its time
-    truncated:  stdout or stderr was longer than the limit; the rest was read and thrown away
+    timed_out:  we killed it at its timeout
+    truncated:  stdout or stderr exceeded the limit; the rest was read and discarded
     """
 
     argv: tuple[str, ...]
@@ -47,27 +47,27 @@ class Output(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ok(self) -> bool:
-        """It ended by itself with 0, and all it printed is here."""
+        """It exited with 0, and the output is complete."""
         return self.exit_code == 0 and not self.truncated
 
     @property
     def trouble(self) -> str:
-        """What went wrong, for people; empty when nothing did."""
+        """What went wrong, for people; empty on success."""
         name = Path(self.argv[0]).name
         if self.missing:
             return f"{name}: {self.missing}"
         if self.timed_out:
-            return f"{name}: no end after {self.duration_s:.0f} s, killed"
-        said = (self.stderr.strip() or self.stdout.strip())[-200:].decode("utf-8", "replace")
+            return f"{name}: did not finish within {self.duration_s:.0f} s, killed"
+        printed = (self.stderr.strip() or self.stdout.strip())[-200:].decode("utf-8", "replace")
         if self.exit_code is not None and self.exit_code < 0:
-            return f"{name}: killed by {_signal_name(-self.exit_code)}" + (f": {said}" if said else "")
+            return f"{name}: killed by {_signal_name(-self.exit_code)}" + (f": {printed}" if printed else "")
         if self.exit_code:
-            return f"{name}: exit code {self.exit_code}" + (f": {said}" if said else "")
+            return f"{name}: exit code {self.exit_code}" + (f": {printed}" if printed else "")
         return f"{name}: printed more than {OUTPUT_LIMIT_BYTES >> 20} MiB" if self.truncated else ""
 
 
 class Commands(Protocol):
-    """How a check starts a program. Tests replay recorded output in its place."""
+    """How a check runs a program. Tests replay recorded output instead."""
 
     async def run(
         self,
@@ -77,7 +77,7 @@ class Commands(Protocol):
         environment: Mapping[str, str] | None = None,
         limit_bytes: int = OUTPUT_LIMIT_BYTES,
     ) -> Output:
-        """Run ``argv`` to its end. ``environment`` is added to ours. When cancelled the group is killed, too."""
+        """Run ``argv`` until it exits. ``environment`` is added to ours. Cancelling also kills the process group."""
         ...  # pragma: no cover - the interface
 
     def which(self, name: str) -> str | None:
@@ -86,10 +86,10 @@ class Commands(Protocol):
 
 
 class LocalCommands:
-    """Programs of this machine, each in a process group of its own.
+    """Programs of this machine, each in its own process group.
 
-    stop_s: what is called off (not what is too late) is told to end so long before it is killed: a dcgmi that is killed
-            leaves its host engine at work on the GPUs
+    stop_s: a cancelled program gets SIGTERM this long before SIGKILL (a timed-out one does not): a dcgmi that is
+            killed outright leaves its host engine working on the GPUs
     """
 
     def __init__(self, *, stop_s: float = STOP_S) -> None:
@@ -108,20 +108,20 @@ class LocalCommands:
         try:
             process = await asyncio.shield(starting)
         except asyncio.CancelledError:
-            # a start cancelled half-way would wait for its pipes, and so for every child that holds them: it is let
-            # finish, which takes milliseconds, and what it started is killed
+            # cancelling a start half-way would wait for its pipes, and so for every child that holds them: let the
+            # start finish, which takes milliseconds, then kill the process
             starting.add_done_callback(_kill_group_of)
             await _run_to_end(_end_when_started(starting))
             raise
         except (OSError, ValueError) as error:  # ValueError: a NUL in an argument
             return Output(argv=tuple(argv), missing=explain_not_started(error))
-        assert process.stdout is not None and process.stderr is not None  # noqa: S101, PT018 - asked for in _start
+        assert process.stdout is not None and process.stderr is not None  # noqa: S101, PT018 - requested in _start
         out, err = _CappedOutput(limit_bytes), _CappedOutput(limit_bytes)
         drained = asyncio.gather(out.drain(process.stdout), err.drain(process.stderr))
         timed_out = False
         try:
             async with asyncio.timeout(timeout_s):
-                # children that the tool left behind may hold its pipes open for ever, and wait() waits for the pipes
+                # children that the tool left behind may hold its pipes open forever, and wait() waits for the pipes
                 while process.returncode is None and not drained.done():
                     await asyncio.wait([drained], timeout=LOOK_S)
                 await asyncio.wait([drained], timeout=AFTER_END_S)
@@ -134,7 +134,7 @@ class LocalCommands:
             await asyncio.wait([drained], timeout=self._stop_s)
             raise
         finally:
-            # also after an orderly end: children it left behind are of the group
+            # also after a normal exit: children that the tool left behind are in its group
             _kill_group(process)
             await _run_to_end(_end_and_close(process, drained))
         return Output(
@@ -152,12 +152,12 @@ class LocalCommands:
 
 
 def python_child(module: str, *arguments: str) -> tuple[str, ...]:
-    """The command line of one of our own modules in a process of its own, where vendor libraries may hang or crash."""
+    """The command line that runs one of our modules in its own process, where vendor libraries may hang or crash."""
     return (sys.executable, "-X", "utf8", "-P", "-m", module, *arguments)
 
 
 class _CappedOutput:
-    """The first ``limit`` bytes of a pipe; the rest is read too, so that the tool does not block on a full pipe."""
+    """The first ``limit`` bytes of a pipe; the rest is read and dropped so that the tool does not block."""
 
     def __init__(self, limit: int) -> None:
         self.data = bytearray()
@@ -183,12 +183,12 @@ async def _start(argv: Sequence[str], environment: Mapping[str, str] | None) -> 
 
 
 def explain_not_started(error: OSError | ValueError) -> str:
-    """In plain words."""
+    """Why the program did not start, for people."""
     if isinstance(error, FileNotFoundError):
         return "not found"
     if isinstance(error, OSError) and error.errno == errno.EPERM:
-        # execve(2): a program with file capabilities, in a process that may never have these
-        return "not started: it has file capabilities that this process may not gain; take them off (setcap -r)"
+        # execve(2): the program has file capabilities that this process can never gain
+        return "not started: it has file capabilities that this process may not gain; remove them (setcap -r)"
     return str(error)
 
 
@@ -208,10 +208,10 @@ def _kill_group_of(starting: "asyncio.Future[asyncio.subprocess.Process]") -> No
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Wait for a process that was killed, not for its pipes: children that hold them are killed, but not ours to wait
-    for. What does not die (uninterruptible sleep) is left behind."""
+    """Wait for a killed process, but not for its pipes: its children are killed too, but are not ours to wait for.
+    A process that does not die (uninterruptible sleep) is abandoned."""
     deadline = time.monotonic() + AFTER_KILL_S
-    # its end is told by no event but wait()
+    # no event signals the exit except wait()
     while process.returncode is None and time.monotonic() < deadline:  # noqa: ASYNC110 - as above
         await asyncio.sleep(0.01)
 
@@ -226,12 +226,12 @@ async def _end_and_close(process: asyncio.subprocess.Process, drained: "asyncio.
     await _end(process)
     await asyncio.wait([drained], timeout=AFTER_END_S)
     drained.cancel()
-    await asyncio.gather(drained, return_exceptions=True)  # else asyncio complains of it in the log
+    await asyncio.gather(drained, return_exceptions=True)  # otherwise asyncio logs an unretrieved exception
     _close(process)
 
 
 async def _run_to_end(tidying: Coroutine[Any, Any, None]) -> None:
-    """Takes seconds at most, so whoever is cancelled (once more) in the midst of it is so afterwards."""
+    """Run the clean-up, which takes a few seconds at most, to its end before a (repeated) cancellation takes effect."""
     task = asyncio.ensure_future(tidying)
     cancelled = False
     while not task.done():
@@ -245,7 +245,7 @@ async def _run_to_end(tidying: Coroutine[Any, Any, None]) -> None:
 
 
 def _close(process: asyncio.subprocess.Process) -> None:
-    # asyncio offers no public way to let go of a process that will not die; its pipes must not stay open with it
+    # asyncio has no public way to release a process that does not die; its pipes must not stay open
     transport = getattr(process, "_transport", None)
     if transport is not None:
         transport.close()

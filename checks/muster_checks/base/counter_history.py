@@ -1,8 +1,8 @@
-"""What counters read before: a counter says little by its height, much by how fast it rises.
+"""Earlier readings of counters. What matters is how fast a counter rises, not its absolute value.
 
-Most hardware counters start at an unknown height and never fall (a working IPU-Machine showed 2,932,108 corrected link
-errors), so checks judge the rise within a window. One History serves all checks of an agent, and what it holds can be
-carried over a restart within the same boot.
+Most hardware counters start at an unknown value and never fall (a working IPU-Machine showed 2,932,108 corrected link
+errors), so checks judge the rise within a window. One History serves all checks of an agent, and its contents survive
+a restart of the agent within the same boot.
 """
 
 import asyncio
@@ -15,22 +15,22 @@ from operator import itemgetter
 
 import msgspec
 
-POINTS_LIMIT = 512  # of one series; the older half is thinned out
-SERIES_LIMIT = 16_384  # 16 devices with 100 counters each, ten times over
+POINTS_LIMIT = 512  # per series; the older half is thinned out
+SERIES_LIMIT = 16_384  # ten times 16 devices with 100 counters each
 KEPT_S = 7 * 86_400.0
 MEMORY_LIMIT_BYTES = 1_500_000  # 2 MB in the agent's state file, which holds it as base64
-POINT_BYTES = 28  # three floats of nine bytes, and their frame
-MEMORY_KEPT_S = 300.0  # a memory is made anew so often at most: what a crash takes is as many seconds of readings
+POINT_BYTES = 28  # three floats of nine bytes, plus their frame
+MEMORY_KEPT_S = 300.0  # a saved state is rebuilt at most this often; a crash loses at most this much of the readings
 
 
 class Rise(msgspec.Struct, frozen=True):
-    """By how much a counter rose, and over how many seconds it was watched."""
+    """How much a counter rose, and over how many seconds it was watched."""
 
     amount: float
     over_s: float
 
     def per(self, seconds: float) -> float:
-        """The mean rise in ``seconds``; 0 when it was not watched for any time."""
+        """The mean rise per ``seconds``; 0 if the counter was not watched for any time."""
         return self.amount * seconds / self.over_s if self.over_s > 0 else 0.0
 
 
@@ -38,7 +38,7 @@ class CounterSeries(msgspec.Struct, frozen=True):
     """The readings of one counter, oldest first.
 
     points: (seconds of a steady clock, value)
-    risen:  by how much it had risen at each point since the first, falls left out
+    risen:  the total rise from the first point to each point, ignoring falls
     """
 
     points: tuple[tuple[float, float], ...]
@@ -47,9 +47,9 @@ class CounterSeries(msgspec.Struct, frozen=True):
     def rise(self, window_s: float) -> Rise:
         """The rise within the last ``window_s`` seconds, up to the newest reading.
 
-        A fall is a counter that began anew (driver reload, wrap): what it shows then has come since. Between two
-        readings a counter is taken to rise evenly, so of a rise that was found after a long gap only the share that
-        falls into the window counts.
+        A fall means that the counter was reset (driver reload, wrap): the value after it counts as new. Between two
+        readings a counter is assumed to rise evenly, so after a long gap only the share of the rise that falls into
+        the window counts.
         """
         if not self.points:
             return Rise(0.0, 0.0)
@@ -71,7 +71,7 @@ Point = tuple[float, float, float]  # (seconds, value, risen)
 
 
 class _SavedHistory(msgspec.Struct, frozen=True, array_like=True):
-    """The bytes of :meth:`History.memory`, as msgpack. series: (check, counter's name, points)."""
+    """The content of :meth:`History.memory`, as msgpack. series: (check, counter's name, points)."""
 
     boot_id: str
     noted: dict[str, float]
@@ -79,18 +79,18 @@ class _SavedHistory(msgspec.Struct, frozen=True, array_like=True):
 
 
 class History:
-    """The readings of all counters, by check and name. ``clock``: seconds, steady, counting while suspended."""
+    """The readings of all counters, by check and name. ``clock``: steady seconds that include suspended time."""
 
     def __init__(self, clock: Callable[[], float] = lambda: time.clock_gettime(time.CLOCK_BOOTTIME)) -> None:
         self.clock = clock
         self._memory = b""
         self._memory_at = -math.inf
-        # (seconds, value, risen): with the sum of all rises kept, a point can be dropped and no rise is lost
+        # (seconds, value, risen): each point holds the total rise, so a point can be dropped without losing any rise
         self._series: dict[tuple[str, str], deque[Point]] = {}
         self._noted: dict[str, float] = {}
 
     def note(self, check: str, values: Mapping[str, float]) -> None:
-        """Keep one reading of each counter; what is no number at all (nan, inf) is left out."""
+        """Keep one reading of each counter; values that are not finite (nan, inf) are ignored."""
         now = self.clock()
         self._noted[check] = now
         for name, value in values.items():
@@ -124,11 +124,11 @@ class History:
             series.extend(points[: POINTS_LIMIT // 2 : 2] + points[POINTS_LIMIT // 2 :])
 
     def since_noted_s(self, check: str) -> float:
-        """Seconds since the check left its last reading; endless before the first."""
+        """Seconds since the check's last reading; infinite before the first."""
         return self.clock() - self._noted[check] if check in self._noted else math.inf
 
     def noted(self, check: str) -> bool:
-        """True once the check has left a reading."""
+        """True once the check has stored a reading."""
         return check in self._noted
 
     def of(self, check: str) -> dict[str, CounterSeries]:
@@ -140,9 +140,9 @@ class History:
         }
 
     def memory(self, boot_id: str, *, newest: bool = False) -> bytes:
-        """All readings, for :meth:`restore`; at most :data:`MEMORY_LIMIT_BYTES`, old readings thinned to that end.
+        """All readings, for :meth:`restore`; at most :data:`MEMORY_LIMIT_BYTES`, thinning old readings to fit.
 
-        boot_id: of the boot whose clock this is. newest: made anew however young the last one is, as at the end
+        boot_id: the boot that this clock belongs to. newest: rebuild the state even if the last one is recent (at exit)
         """
         now = self.clock()
         if newest or now - self._memory_at >= MEMORY_KEPT_S:
@@ -150,8 +150,8 @@ class History:
         return self._memory
 
     def restore(self, memory: bytes, boot_id: str) -> bool:
-        """Go on from what :meth:`memory` gave, before the first reading. False, and nothing is restored, where it is
-        of another boot, whose clock and counters are others; or cannot be read."""
+        """Continue from what :meth:`memory` returned; call before the first reading. Returns False and restores nothing
+        if the state cannot be read or comes from another boot, whose clock and counters differ."""
         if not memory or not boot_id:
             return False
         try:
@@ -161,13 +161,13 @@ class History:
         now = self.clock()
         times = [*kept.noted.values(), *(at for _, _, points in kept.series for at, _, _ in points)]
         if kept.boot_id != boot_id or not all(0 <= at <= now for at in times):
-            return False  # a boot's clock begins at 0: what is of the future is of another one, whatever its name
+            return False  # clocks start at 0 with the boot: a time in the future is from another boot, whatever its ID
         self._noted = dict(kept.noted)
         self._series = {(check, name): deque(points) for check, name, points in kept.series[:SERIES_LIMIT] if points}
         return True
 
     def _pack(self, boot_id: str) -> bytes:
-        # the longest silent ones are left out first, should even two readings of each be too many
+        # if two readings of each series are still too many, those longest without a new reading are dropped first
         newest_first = sorted(self._series.items(), key=lambda item: item[1][-1][0], reverse=True)
         sized = [
             (_text_bytes(check) + _text_bytes(name), check, name, points)
@@ -193,12 +193,12 @@ class History:
 
 
 def _text_bytes(text: str) -> int:
-    """In msgpack, frame included."""
+    """Size in msgpack, including its frame."""
     return len(text.encode("utf-8", "surrogatepass")) + 5
 
 
 def _is_text(name: str) -> bool:
-    """False for a name made of bytes that were no UTF-8 (a file's, in /sys)."""
+    """False for a name that contains bytes that were not UTF-8 (a file name in /sys)."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -207,8 +207,8 @@ def _is_text(name: str) -> bool:
 
 
 def _thin(points: deque[Point], most: int) -> tuple[Point, ...]:
-    """At most ``most`` (from 2) of them: the newest half all, the first one, and every so many in between. As each has
-    the sum of all rises before it, no rise is lost."""
+    """At most ``most`` (2 or more) of the points: the whole newer half, the first point, and evenly spaced ones in
+    between. Each point holds the total rise before it, so no rise is lost."""
     if len(points) <= most:
         return tuple(points)
     every = list(points)
@@ -223,10 +223,10 @@ async def read_series(
     read: Callable[[], Awaitable[Mapping[str, float]]],
     first_interval_s: float,
 ) -> dict[str, CounterSeries]:
-    """Read counters, keep them, and return all their series.
+    """Read counters, store them, and return all their series.
 
-    The first time there is nothing to compare with, so they are read twice, ``first_interval_s`` apart: a person who
-    runs the check once learns whether something rises right now.
+    On the first run there is nothing to compare with, so they are read twice, ``first_interval_s`` apart: a person who
+    runs the check once sees whether something is rising now.
     """
     if not history.noted(check):
         history.note(check, await read())

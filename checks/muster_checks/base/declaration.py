@@ -1,6 +1,6 @@
-"""One declaration gives a check its name, cost, parameters and text; CLI, /status, chart schema and docs come from it.
+"""The declaration of a check: name, cost, parameters and texts. CLI, /status, chart schema and docs are made from it.
 
-A check is either a snapshot (``probe``: run it, get findings) or a stream (``stream``: signs as they happen).
+A check is either a snapshot (``probe``: each run returns findings) or a stream (``stream``: signs as they occur).
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -18,24 +18,24 @@ from muster_checks.base.vocabulary import FaultClass, Finding, Measurement, Orig
 
 
 class Cost(StrEnum):
-    """``LIGHT`` may run beside a job at any time; ``HEAVY`` takes the accelerator or the network."""
+    """``LIGHT`` may run beside a job at any time; ``HEAVY`` uses the accelerator or the network exclusively."""
 
     LIGHT = "light"
     HEAVY = "heavy"
 
 
 class Parameters(BaseModel):
-    """Base of every check's parameters: unknown names are errors, units are in the names."""
+    """Base class of every check's parameters: unknown names are errors, and names include their units."""
 
-    # built when first used: thirty models would cost an agent 3 MB at its start
+    # built on first use: building thirty models at start would cost an agent 3 MB
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True, allow_inf_nan=False)
 
     sends: ClassVar[frozenset[str]] = frozenset()
-    """Parameters that name where this node's packets go."""
+    """Names of parameters that decide where this node sends packets."""
 
     @classmethod
     def guarded(cls) -> frozenset[str]:
-        """What a stranger on the network may not choose: files that are read here, and where packets go."""
+        """Parameters that an unauthenticated caller may not set: paths that are read here, and packet destinations."""
         files = {
             name for name, field in cls.model_fields.items() if Path in (field.annotation, *get_args(field.annotation))
         }
@@ -43,9 +43,9 @@ class Parameters(BaseModel):
 
 
 class VolumeTrialResult(Protocol):
-    """What came of a volume claim that was tried (the check ``pvc``).
+    """The outcome of one trial volume claim (the check ``pvc``).
 
-    Times are seconds since the claim was made; None: not reached. ``said``: the cluster's words.
+    Times are seconds since the claim was created; None: not reached. ``said``: the message from the cluster.
     """
 
     @property
@@ -61,7 +61,7 @@ class VolumeTrialResult(Protocol):
 
 
 class VolumeTrialLender(Protocol):
-    """Lends the right to try a volume claim."""
+    """Creates a trial volume claim on behalf of a check that has no rights to do so."""
 
     async def try_claim(
         self,
@@ -73,20 +73,20 @@ class VolumeTrialLender(Protocol):
         bind_timeout_s: float,
         write_timeout_s: float,
     ) -> VolumeTrialResult:
-        """Never raises for what the cluster does, and leaves nothing behind."""
+        """Never raises because of the cluster's behaviour, and deletes everything it creates."""
         ...  # pragma: no cover - the interface
 
 
 @dataclass(frozen=True)
 class NodeView:
-    """The node as a check sees it: everything a check may ask of the world.
+    """The node as a check sees it: everything that a check may access.
 
     root:      prefix of /proc, /sys and /dev (``/`` or a test's folder)
     commands:  runs the node's tools
-    history:   what counters read at earlier runs
-    name:      the node's name in the cluster; empty without one
-    volumes:   makes volume claims with rights that a check of its own does not have; None where nobody lends them
-    opened:    descriptors by path, of what this process may not open any more
+    history:   earlier readings of counters
+    name:      the node's name in the cluster; empty outside a cluster
+    volumes:   creates volume claims, for which a check itself has no rights; None if nobody provides it
+    opened:    file descriptors by path, for files that this process can no longer open
     """
 
     root: Path = Path("/")
@@ -101,7 +101,7 @@ class NodeView:
 
 
 class Sign(msgspec.Struct, frozen=True, kw_only=True):
-    """One sign of trouble from a stream, e.g. one matching kernel line. ``at``: seconds since the epoch (UTC)."""
+    """One sign of trouble from a stream, e.g. a matching kernel line. ``at``: seconds since the epoch (UTC)."""
 
     component: str
     reason: str
@@ -112,13 +112,13 @@ class Sign(msgspec.Struct, frozen=True, kw_only=True):
     measurements: tuple[Measurement, ...] = ()
     count: int = 1
     origin: Origin | None = None
-    line: str = ""  # the whole line with its time, for the log
+    line: str = ""  # the whole line including its time, for the log
 
 
 class AllClear(msgspec.Struct, frozen=True, kw_only=True):
-    """A stream says that findings are over.
+    """A stream reports that findings are over.
 
-    how: ``driver`` (the driver's own word, e.g. a completed reset) or ``quiet`` (nothing for as long as its row says).
+    how: ``driver`` (the driver reported it, e.g. a completed reset) or ``quiet`` (no sign for the time set in the row).
 
     Clears the findings of ``component`` whose reason is in ``reasons`` (empty: any) and whose class is in
     ``classes`` (empty: any).
@@ -133,15 +133,15 @@ class AllClear(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Probe = Callable[[NodeView, Any], Awaitable[Sequence[Finding]]]
-"""Reads and judges. Raises NotHere, CannotTell or Unreadable (muster_checks.base.execution) when there is nothing to
+"""Reads and judges. Raises NotHere, CannotTell or Unreadable (muster_checks.base.execution) if there is nothing to
 judge.
 """
 
 Resume = Callable[[NodeView, Sequence[Finding]], None]
-"""After a restart: gets what is open from before, to put back what the check has to remember of it."""
+"""Called after a restart with the findings that are still open, so that the check can restore its own state."""
 
 Recorded = Callable[[bytes, Any], Sequence[Finding] | None]
-"""Judges recorded output of the check's tool; None where the text is of another kind. Raises as a probe does."""
+"""Judges recorded output of the check's tool; returns None for text of another kind. Raises as a probe does."""
 
 
 @dataclass(frozen=True)
@@ -149,16 +149,16 @@ class Check:
     """The declaration of one check.
 
     name:        as typed in ``check=``; lower case letters and digits
-    period_s:    default period of a snapshot; None for a stream, which never rests, and for what runs when asked only
-    shares:      checks of one node with the same word share a costly reading if they start together
-    timeout_s:   after it a run is UNKNOWN
+    period_s:    default period of a snapshot; None for a stream, and for a check that runs only on request
+    shares:      checks of one node with the same value share an expensive reading if they start together
+    timeout_s:   a run that takes longer is UNKNOWN
     devices:     device kinds it looks at (``gpu``, ``nic``, ``ipu``, ``host`` …)
-    probe:       a snapshot's reader and judge
+    probe:       reads and judges a snapshot
     stream:      a stream's factory; see :mod:`muster_checks.dmesg`
     recorded:    judges a file of recorded output, for `muster check --sample`
-    resume:      told of the findings that were open before a restart
-    reads:       what it reads or runs, for people: files, tools and the packages that have them
-    ran_on:      where it has run: real hardware, or recorded output of which origin
+    resume:      receives the findings that were open before a restart
+    reads:       what it reads or runs, for people: files, tools and the packages that contain them
+    ran_on:      where it has run: real hardware, or recorded output and its origin
     """
 
     name: str
@@ -183,11 +183,11 @@ class Check:
 
 
 class CheckStream:
-    """A running stream check. Made with the position where an earlier one stopped (opaque bytes), or None.
+    """A running stream check. Created with the position where an earlier one stopped (opaque bytes), or None.
 
-    ``events()`` yields batches until cancelled; after a batch has been taken in, ``position()`` is where to go on
-    from so that no line is read twice or skipped. ``caught_up`` is True once everything that was there at the start
-    has been read.
+    ``events()`` yields batches until cancelled. After the caller has processed a batch, ``position()`` is the point to
+    resume from without reading a line twice or skipping one. ``caught_up`` is True once everything that existed at the
+    start has been read.
     """
 
     caught_up: bool = False
@@ -199,17 +199,17 @@ class CheckStream:
         raise NotImplementedError  # pragma: no cover - the interface
 
     async def drain(self) -> None:
-        """Return when every line that was in the source at the call has been read and yielded."""
+        """Return once every line that was in the source at the time of the call has been read and yielded."""
         raise NotImplementedError  # pragma: no cover - the interface
 
     def forget(self, component: str, reasons: tuple[str, ...]) -> None:
-        """These findings were closed by somebody's word: what the stream remembers of them (counts, windows, the worst
-        verdict) is over, and the next sign is a new firing."""
+        """A person closed these findings: drop the stream's state for them (counts, windows, the worst verdict). The
+        next sign fires anew."""
 
     def counts(self) -> Mapping[str, int]:
-        """What it has seen since it was opened, by what became of it, for metrics."""
+        """What the stream has read since it was opened, by outcome, for metrics."""
         return {}
 
     def health(self) -> str:
-        """Empty while the source can be read; else why not (the check is then UNKNOWN)."""
+        """Empty while the source can be read; otherwise the reason why not (the check is then UNKNOWN)."""
         return ""

@@ -1,6 +1,6 @@
-"""Runs one snapshot check to one result. Whatever goes wrong on the way is UNKNOWN, never a FAIL.
+"""Runs one snapshot check and returns one result. Any error on the way is UNKNOWN, never FAIL.
 
-A probe returns findings (PASS ones carry the measurements of sound devices), or raises what stands in its way.
+A probe returns findings (PASS findings carry the measurements of healthy devices), or raises why it cannot.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 class NotHere(Exception):
-    """There is no such device on this node: SKIP. ``reason`` is one CamelCase word, ``message`` is for people."""
+    """This node has no such device: SKIP. ``reason`` is one CamelCase word, ``message`` is for people."""
 
     def __init__(self, message: str, reason: str = "NoDevice") -> None:
         super().__init__(message)
@@ -27,7 +27,7 @@ class NotHere(Exception):
 class CannotTell(Exception):
     """The device is there, but could not be measured: UNKNOWN.
 
-    message: what was tried, what came of it, and what to do (which package to install)
+    message: what was tried, what happened, and what to do (which package to install)
     """
 
     def __init__(self, message: str, reason: str = "NotMeasured") -> None:
@@ -37,7 +37,7 @@ class CannotTell(Exception):
 
 
 class ToolMissing(CannotTell):
-    """A program is not on this node. ``install``: the package that has it, as people know it."""
+    """A program is not installed on this node. ``install``: the package that contains it."""
 
     def __init__(self, tool: str, install: str) -> None:
         super().__init__(f"{tool}: not found on this node; install {install}", "ToolMissing")
@@ -51,7 +51,7 @@ async def run_probe(
     wall: Callable[[], float] = time.time,
     clock: Callable[[], float] = time.monotonic,
 ) -> Result:
-    """One run of a snapshot check. Never raises but for being cancelled."""
+    """One run of a snapshot check. Raises nothing except CancelledError."""
     assert check.probe is not None  # noqa: S101 - a snapshot check has one
     started, begun = wall(), clock()
     findings: Sequence[Finding] = ()
@@ -67,7 +67,7 @@ async def run_probe(
 
 
 def run_recorded(check: Check, text: bytes, parameters: Parameters) -> Result | None:
-    """One result from recorded output of the check's tool; None if ``text`` is not of a kind it reads."""
+    """One result from recorded output of the check's tool; None if the check cannot read this kind of text."""
     if check.recorded is None:
         return None
     started = time.time()
@@ -88,7 +88,7 @@ def _trouble(check: Check, error: Exception) -> tuple[Verdict, str, str]:
             return Verdict.UNKNOWN, error.reason, error.message
         case Unreadable():
             return Verdict.UNKNOWN, "Unreadable", str(error)
-    log.warning("check %s has broken", check.name, exc_info=error)
+    log.warning("check %s raised an unexpected exception", check.name, exc_info=error)
     return Verdict.UNKNOWN, "ProbeFailed", f"{type(error).__name__}: {error}"
 
 

@@ -1,7 +1,7 @@
-"""node-problem-detector's configuration files, read as that program reads them (Go's encoding/json).
+"""node-problem-detector's configuration files, read the way that program reads them (Go's encoding/json).
 
-Keys in any case, null as not given, unknown keys passed over; but a number is no text and a text no number. Sizes are
-bounded, and an error names the key, what was found and what is allowed.
+Keys match in any case, null means not set, and unknown keys are ignored; but strings and numbers are not converted into
+each other. Sizes are bounded, and an error names the key, what was found and what is allowed.
 """
 
 import json
@@ -21,13 +21,13 @@ _DURATION = re.compile(r"([0-9]{1,15}(?:\.[0-9]{0,15})?|\.[0-9]{1,15})(ns|us|µs
 
 
 class FileRefused(ValueError):
-    """A file that cannot be used. Says which key, what was found and what is allowed; the caller names the file."""
+    """The file cannot be used. The text names the key, the value and what is allowed; the caller names the file."""
 
 
 def duration(text: object) -> float:
-    """Seconds of what Go's time.ParseDuration reads: ``30s``, ``1m30s``, ``1.5h``, ``0``. Raises ValueError.
+    """Seconds from the formats of Go's time.ParseDuration: ``30s``, ``1m30s``, ``1.5h``, ``0``. Raises ValueError.
 
-    Below zero is refused: no duration of these files means anything there.
+    Negative durations are rejected: they have no meaning in these files.
     """
     if isinstance(text, str) and text[:1] != "-":
         rest = text.removeprefix("+")
@@ -43,7 +43,7 @@ Duration = Annotated[float, BeforeValidator(duration)]
 Reason = Annotated[
     str,
     Field(min_length=1, max_length=128),
-    # a reason goes into conditions, labels and rules of the policy: one word
+    # a reason becomes part of conditions, labels and policy rules, so it must be one word
     AfterValidator(lambda reason: _NOT_IN_A_REASON.sub("_", reason)),
 ]
 
@@ -63,8 +63,8 @@ class NpdForm(BaseModel):
 def read_document(path: Path) -> object:
     """The JSON document in a file. Raises FileRefused."""
     try:
-        if not path.is_file():  # a FIFO would never end
-            raise FileRefused("is no plain file")
+        if not path.is_file():  # reading a FIFO would block
+            raise FileRefused("not a regular file")
         with path.open("rb") as file:
             raw = file.read(FILE_BYTES + 1)
     except OSError as error:
@@ -74,7 +74,7 @@ def read_document(path: Path) -> object:
     try:
         document: object = json.loads(raw)
     except (ValueError, RecursionError) as error:
-        raise FileRefused(f"no JSON: {str(error)[:200]}") from None
+        raise FileRefused(f"not valid JSON: {str(error)[:200]}") from None
     return document
 
 
@@ -83,7 +83,7 @@ def is_of_windows(path: str) -> bool:
 
 
 def first_error(error: ValidationError) -> str:
-    """The first thing wrong, as ``rules[0].timeout: "5x": expected …``."""
+    """The first error, in the form ``rules[0].timeout: "5x": expected …``."""
     first = error.errors(include_url=False, include_context=False)[0]
     path = field_path(first["loc"])
     message = first["msg"].removeprefix("Value error, ")

@@ -1,7 +1,8 @@
-"""Reads that may hang, in threads that nobody waits for at the end of the process.
+"""Runs reads that may hang in daemon threads that do not delay the exit of the process.
 
-Not asyncio.to_thread: its threads are few and everybody's, name look-ups included. A driver that hangs whoever reads
-its files would take one more with each turn of its check, then all of them, and hold up the end of the process as well.
+asyncio.to_thread is not used: its few threads are shared with everything else, including name look-ups. If a driver
+blocked every read of its files, each run of the check would occupy one more thread until none is left, and the exit of
+the process would wait for them.
 """
 
 import asyncio
@@ -21,23 +22,23 @@ _under_way: "WeakKeyDictionary[asyncio.AbstractEventLoop, dict[object, asyncio.F
 
 
 async def in_thread(node: NodeView, read: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """What ``read`` returns or raises. One at a time for each node: while an earlier one hangs, later ones wait for it
-    (each for as long as its caller likes), and take no thread."""
+    """The result of ``read``, or its exception. Only one call per node runs at a time: while an earlier one hangs,
+    later ones wait for it (each as long as its caller allows) without using a thread."""
     others = _under_way.setdefault(asyncio.get_running_loop(), {})
     key = (node, read)
     while (before := others.get(key)) is not None:
         await asyncio.wait([before])
     reading = begin_in_thread(partial(read, *args, **kwargs), name=getattr(read, "__name__", "read"))
-    others[key] = reading  # type: ignore[assignment] # what it comes to is of no interest to others
+    others[key] = reading  # type: ignore[assignment] # nobody reads its result from here
     reading.add_done_callback(lambda _: others.pop(key))
     return await asyncio.shield(reading)
 
 
 def begin_in_thread(work: Callable[[], T], *, name: str) -> "asyncio.Future[T]":
-    """What becomes of ``work``."""
+    """Run ``work`` in a new daemon thread; the future receives its result or exception."""
     loop = asyncio.get_running_loop()
     outcome: asyncio.Future[T] = loop.create_future()
-    # whoever waited for it may have been cancelled: then nobody is left to hear of an error, and asyncio would complain
+    # if the waiting task was cancelled, nobody retrieves the exception, and asyncio would log a complaint
     outcome.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     def run() -> None:
@@ -47,7 +48,7 @@ def begin_in_thread(work: Callable[[], T], *, name: str) -> "asyncio.Future[T]":
             settle: Callable[[], None] = partial(outcome.set_exception, error)
         else:
             settle = partial(outcome.set_result, result)
-        with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+        with contextlib.suppress(RuntimeError):  # the loop has closed meanwhile
             loop.call_soon_threadsafe(settle)
 
     threading.Thread(target=run, name=name, daemon=True).start()

@@ -1,4 +1,4 @@
-"""YAML that a person wrote: fast, and no nesting or alias in it ends or stalls the process."""
+"""Loads YAML written by a person: fast, and safe against deep nesting and alias bombs that would stall the process."""
 
 import json
 import reprlib
@@ -14,9 +14,9 @@ _SHORT.maxstring = _SHORT.maxother = 200
 
 
 def load_yaml(text: str | bytes) -> Any:
-    """The one document of ``text``. Raises yaml.YAMLError or ValueError."""
+    """The single document in ``text``. Raises yaml.YAMLError or ValueError."""
     depth = 0
-    # the parser counts on the heap; what builds values from its events calls itself, in C, and would overrun the stack
+    # the parser uses the heap, but the C code that builds values recurses and could overflow the stack
     for event in yaml.parse(text, Loader=FAST_LOADER):
         if isinstance(event, yaml.events.CollectionStartEvent):
             depth += 1
@@ -28,21 +28,21 @@ def load_yaml(text: str | bytes) -> Any:
 
 
 def show_value(value: object) -> str:
-    """``value`` for a message, as JSON where it is short; aliases may make it endless."""
+    """``value`` for a message, as JSON if it is short; bounded, since aliases may make a value endless."""
     if value is None or isinstance(value, (str, int, float)):
         return json.dumps(value, ensure_ascii=False)[:200]
     return _SHORT.repr(value)[:200]
 
 
 def yaml_problem(error: Exception) -> str:
-    """What :func:`load_yaml` raised, for a message: ``line 3: mapping values are not allowed here; expected YAML``."""
+    """The error of :func:`load_yaml` as text: ``line 3: mapping values are not allowed here; expected YAML``."""
     mark = getattr(error, "problem_mark", None)
     where = f"line {mark.line + 1}: " if mark is not None else ""
     return f"{where}{getattr(error, 'problem', None) or error}; expected YAML"
 
 
 def field_path(location: Iterable[int | str]) -> str:
-    """Where a validation error is, as people write it: ``rules[0].timeout``."""
+    """The location of a validation error in the usual notation: ``rules[0].timeout``."""
     text = ""
     for part in location:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part

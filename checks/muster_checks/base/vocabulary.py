@@ -1,6 +1,6 @@
-"""The words every part shares: verdict, class, finding, result.
+"""The types that every part shares: verdict, class, finding, result.
 
-Values only. What leaves an agent is made of these, so their JSON form (camelCase keys) is a contract.
+Values only. Everything an agent sends is made of these types, so their JSON form (camelCase keys) is a contract.
 """
 
 from enum import StrEnum
@@ -10,15 +10,15 @@ import msgspec
 
 NodeName = NewType("NodeName", str)
 
-MESSAGE_LIMIT_BYTES = 256  # a message travels in NodeHealth, which is bounded (docs/decisions.md)
-FINDINGS_LIMIT = 64  # findings a check publishes; the rest is a number
+MESSAGE_LIMIT_BYTES = 256  # messages are part of NodeHealth, whose size is bounded (docs/decisions.md)
+FINDINGS_LIMIT = 64  # findings that a check publishes; the rest is only counted
 
 
 class Verdict(StrEnum):
-    """What a check says of a component or a node.
+    """The verdict of a check on a component or a node.
 
-    ``UNKNOWN``: it could not be measured (tool missing, timeout, unparsable output); never a FAIL.
-    ``SKIP``: it does not apply here (no such device).
+    ``UNKNOWN``: could not be measured (tool missing, timeout, unparsable output); never a FAIL.
+    ``SKIP``: does not apply here (no such device).
     """
 
     PASS = "PASS"  # noqa: S105 - a verdict, not a password
@@ -32,17 +32,17 @@ _SEVERITY = {Verdict.SKIP: 0, Verdict.PASS: 1, Verdict.UNKNOWN: 2, Verdict.WARN:
 
 
 def severity(verdict: Verdict) -> int:
-    """Higher is worse: FAIL, WARN, UNKNOWN, PASS, SKIP (what is proven outranks what is not known)."""
+    """Higher is worse: FAIL, WARN, UNKNOWN, PASS, SKIP (a proven fault outranks an unknown state)."""
     return _SEVERITY[verdict]
 
 
 def worst(verdicts: "list[Verdict] | tuple[Verdict, ...]", default: Verdict = Verdict.PASS) -> Verdict:
-    """The worst of ``verdicts`` by :func:`severity`; ``default`` answers for an empty list."""
+    """The worst of ``verdicts`` by :func:`severity`; ``default`` for an empty list."""
     return max(verdicts, key=_SEVERITY.__getitem__, default=default)
 
 
 class FaultClass(StrEnum):
-    """What a fault asks for. ``NONE``: nothing beyond being known."""
+    """The remedy that a fault needs. ``NONE``: no action beyond reporting it."""
 
     NONE = ""
     RESTART_APP = "restart-app"
@@ -54,7 +54,7 @@ class FaultClass(StrEnum):
 
 
 class Origin(StrEnum):
-    """Who wrote a kernel log record: facility 0 is the kernel's own; user writes always get another one."""
+    """Who wrote a kernel log record: facility 0 is the kernel; records from user space always have another one."""
 
     KERNEL = "kernel"
     USER = "user"
@@ -79,8 +79,8 @@ class Finding(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, k
     message:    for people; at most :data:`MESSAGE_LIMIT_BYTES` bytes of UTF-8
     first_seen, last_seen:  seconds since the epoch (UTC) of the first and last sign of this occurrence
     count:      signs within this occurrence (lines, or runs that found it)
-    occurrence: rises each time it fires anew after it had gone or had been closed; numbered through the whole check,
-                so a number names one firing of one finding
+    occurrence: increases each time the finding fires again after it was cleared or closed; numbered across the whole
+                check, so a number identifies one firing of one finding
     origin:     for kernel log findings: who wrote the lines; ``user`` as soon as one line came from user space
     """
 
@@ -104,8 +104,8 @@ class Finding(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, k
 class Result(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
     """One run of one check on one node.
 
-    verdict:  the worst of the findings, or what the run itself came to (UNKNOWN, SKIP, PASS)
-    reason, message:  the worst finding's, or why there is no measurement
+    verdict:  the worst verdict of the findings, or the outcome of the run itself (UNKNOWN, SKIP, PASS)
+    reason, message:  those of the worst finding, or why there is no measurement
     started:  seconds since the epoch (UTC); duration_s: seconds
     """
 
@@ -119,7 +119,7 @@ class Result(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw
 
 
 def shorten(message: str, limit_bytes: int = MESSAGE_LIMIT_BYTES) -> str:
-    """``message`` on one line in at most ``limit_bytes`` bytes of UTF-8, control characters made visible."""
+    """``message`` on one line, at most ``limit_bytes`` bytes of UTF-8, with control characters made visible."""
     clean = message
     if not message.isprintable():
         clean = "".join(c if c.isprintable() else " " if c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in message)

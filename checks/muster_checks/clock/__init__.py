@@ -1,4 +1,4 @@
-"""The check ``clock``: whether the node knows the time, and reads it from a fast source."""
+"""The check ``clock``: whether the node's clock is right and synchronised, and reads from a fast clock source."""
 
 from collections.abc import Sequence
 
@@ -10,11 +10,11 @@ from muster_checks.base.vocabulary import Finding
 
 class ClockParameters(Parameters):
     # the alert NodeClockSkewDetected of the Prometheus node exporter's mixin
-    max_offset_s: float = Field(default=0.05, gt=0, description="distance from the right time above which it warns")
-    # go-jose's DefaultLeeway, by which Kubernetes judges the times in a service account's token
-    fail_offset_s: float = Field(default=60.0, gt=0, description="distance from the right time above which it fails")
+    max_offset_s: float = Field(default=0.05, gt=0, description="clock error above which it warns, s")
+    # go-jose's DefaultLeeway, which Kubernetes applies to the times in a service account's token
+    fail_offset_s: float = Field(default=60.0, gt=0, description="clock error above which it fails, s")
     clocksource: str = Field(default="", max_length=64, description="clock source that must be in use, e.g. tsc")
-    timeout_s: float = Field(default=5.0, gt=0, le=30, description="for chronyc to answer")
+    timeout_s: float = Field(default=5.0, gt=0, le=30, description="seconds for chronyc to answer")
 
 
 async def _probe(node: NodeView, parameters: ClockParameters) -> Sequence[Finding]:
@@ -31,7 +31,7 @@ def _recorded(text: bytes, parameters: ClockParameters) -> Sequence[Finding] | N
 
 CLOCK = Check(
     name="clock",
-    description="system clock synchronised, its offset, leap seconds, and the clock source",
+    description="system clock: synchronisation, offset, leap seconds, and the clock source",
     cost=Cost.LIGHT,
     parameters=ClockParameters,
     timeout_s=15.0,
@@ -39,10 +39,10 @@ CLOCK = Check(
     devices=("host",),
     probe=_probe,
     recorded=_recorded,
-    reads="adjtimex(2), /sys/devices/system/clocksource, chronyc (package chrony; only where it is installed)",
+    reads="adjtimex(2), /sys/devices/system/clocksource, chronyc (package chrony; only if it is installed)",
     ran_on=(
-        "the real system call and clock source of a virtual machine (kernel 6.18), unsynchronised; chronyc 4.3 asking "
-        "real daemons: synchronised, without sources, with a reference of its own"
+        "the real system call and clock source of a virtual machine (kernel 6.18), unsynchronised; chronyc 4.3 against "
+        "real daemons: synchronised, without sources, with its own local reference"
     ),
     examples=("check=clock", "check=clock&max_offset_s=0.001&clocksource=tsc"),
 )

@@ -1,4 +1,4 @@
-"""What the readings of the clock mean. The kernel's word and chronyd's supplement each other: either may know more."""
+"""Judges the readings of the clock, from the kernel and from chronyd; each may know what the other does not."""
 
 from muster_checks.base.execution import CannotTell
 from muster_checks.base.vocabulary import FaultClass, Finding, Measurement, Verdict
@@ -6,17 +6,17 @@ from muster_checks.clock import ClockParameters
 from muster_checks.clock.chrony import Tracking
 from muster_checks.clock.kernel import KernelClock
 
-# Reading the time from these takes a microsecond instead of nanoseconds. The kernel falls back to them when it finds
-# the TSC unstable (kernel/time/clocksource.c).
+# Reading the time from these sources takes a microsecond instead of nanoseconds. The kernel falls back to them if the
+# TSC is unstable (kernel/time/clocksource.c).
 SLOW_SOURCES = frozenset({"hpet", "acpi_pm", "jiffies", "refined-jiffies", "pit"})
 
 
 def judge(
     kernel: KernelClock | None, tracking: Tracking | None, source: str | None, limits: ClockParameters
 ) -> list[Finding]:
-    """``source``: the clock source in use. Raises CannotTell if neither the kernel nor chronyd said anything."""
+    """``source``: the clock source in use. Raises CannotTell if there is no reading from the kernel or chronyd."""
     if kernel is None and tracking is None:
-        raise CannotTell("neither adjtimex nor chronyc could be asked for the state of the clock")
+        raise CannotTell("the state of the clock cannot be read: neither adjtimex nor chronyc answered")
     bad = [
         *_judge_sync(kernel, tracking, limits),
         *_leap((kernel.leap if kernel else 0) or (tracking.leap if tracking else 0)),
@@ -32,7 +32,7 @@ def _judge_sync(kernel: KernelClock | None, tracking: Tracking | None, limits: C
             _finding(
                 Verdict.WARN,
                 "ClockNotSynchronised",
-                "nothing keeps the clock right: see whether a time service (chronyd) runs and reaches a server",
+                "nothing synchronises the clock: check that a time service (chronyd) runs and reaches a server",
                 *_measured(kernel, tracking, limits),
             )
         ]
@@ -45,11 +45,11 @@ def _judge_sync(kernel: KernelClock | None, tracking: Tracking | None, limits: C
         _finding(
             Verdict.FAIL if fails else Verdict.WARN,
             "ClockWrong" if fails else "ClockOffset",
-            f"the clock is {off:.3g} s off (limit {limit:g} s)"
+            f"the clock is off by {off:.3g} s (limit {limit:g} s)"
             + (
-                ": tokens and certificates are refused; step it (chronyc makestep)"
+                ": tokens and certificates will be rejected; step the clock (chronyc makestep)"
                 if fails
-                else ", and is being corrected"
+                else "; it is being corrected"
             ),
             Measurement("offset", best.offset_s, "s", limit),
             asks=FaultClass.CONTACT if fails else FaultClass.NONE,
@@ -58,7 +58,7 @@ def _judge_sync(kernel: KernelClock | None, tracking: Tracking | None, limits: C
 
 
 def _best(kernel: KernelClock | None, tracking: Tracking | None) -> KernelClock | Tracking | None:
-    """Who knows the offset: chronyd corrects the clock by itself, so the kernel's offset is 0 then."""
+    """The reading with the real offset: while chronyd corrects the clock, the kernel shows an offset of 0."""
     if tracking is not None and tracking.synchronised:
         return tracking
     return kernel if kernel is not None and kernel.synchronised else None
@@ -67,19 +67,19 @@ def _best(kernel: KernelClock | None, tracking: Tracking | None) -> KernelClock 
 def _leap(leap: int) -> list[Finding]:
     if not leap:
         return []
-    what = "put in" if leap > 0 else "left out"
+    what = "inserted" if leap > 0 else "deleted"
     return [_finding(Verdict.WARN, "LeapSecond", f"a leap second will be {what} at the end of this UTC day")]
 
 
 def _source(source: str | None, expected: str) -> list[Finding]:
     if source is None or source == expected or (not expected and source not in SLOW_SOURCES):
         return []
-    wanted = f"expected {expected}" if expected else "slow; the kernel found the TSC unstable or was told not to use it"
+    wanted = f"expected {expected}" if expected else "slow; the TSC is unstable, or disabled on the kernel command line"
     return [
         _finding(
             Verdict.WARN,
             "ClockSource",
-            f"the clock source is {source} ({wanted}): every reading of the time is dear; see the kernel log, reboot",
+            f"the clock source is {source} ({wanted}): reading the time is slow; check the kernel log, then reboot",
             asks=FaultClass.REBOOT,
         )
     ]
@@ -91,8 +91,8 @@ def _measured(
     found = []
     if (best := _best(kernel, tracking)) is not None:
         found.append(Measurement("offset", best.offset_s, "s", limits.max_offset_s))
-    if (said := tracking or kernel) is not None:
-        found.append(Measurement("max_error", said.max_error_s, "s"))
+    if (bounded := tracking or kernel) is not None:
+        found.append(Measurement("max_error", bounded.max_error_s, "s"))
     if tracking is not None:
         found.append(Measurement("stratum", tracking.stratum, ""))
     return tuple(found)

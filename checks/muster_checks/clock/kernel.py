@@ -1,7 +1,7 @@
-"""What the kernel says of its clock: adjtimex(2), the one word that every way of keeping time (chronyd, ntpd,
-systemd-timesyncd, phc2sys) leaves behind. `timedatectl` shows the same.
+"""Reads the kernel's view of its clock with adjtimex(2). Every time service (chronyd, ntpd, systemd-timesyncd, phc2sys)
+leaves its result there, and `timedatectl` shows it.
 
-No library offers the call; with no mode bit set it only reads and needs no right.
+No library offers this call. With no mode bit set it only reads and needs no privilege.
 """
 
 import ctypes
@@ -13,13 +13,13 @@ import msgspec
 
 # include/uapi/linux/timex.h
 STA_INS, STA_DEL, STA_UNSYNC, STA_NANO = 0x0010, 0x0020, 0x0040, 0x2000
-# NTP_PHASE_LIMIT: the kernel's error estimate grows with time and stops here: nobody corrects the clock
+# NTP_PHASE_LIMIT: the kernel's error estimate grows up to this value while nothing corrects the clock
 UNSYNCHRONISED_ERROR_S = 16.0
 
 
 class KernelClock(msgspec.Struct, frozen=True):
-    """synchronised: somebody corrects the clock. offset_s: what the kernel still has to correct; max_error_s: its bound
-    of the error. leap: +1 or -1 if a second is put in or left out at the end of this UTC day."""
+    """synchronised: a time service corrects the clock. offset_s: correction still pending in the kernel. max_error_s:
+    the kernel's bound of the error. leap: +1 or -1 if a second is inserted or deleted at the end of this UTC day."""
 
     synchronised: bool
     offset_s: float
@@ -42,10 +42,10 @@ class _Timex(ctypes.Structure):
 
 
 def parse_timex(offset: int, max_error_us: int, status: int) -> KernelClock:
-    """``offset`` is in nanoseconds where the status says so, else in microseconds."""
+    """``offset`` is in nanoseconds if the status has STA_NANO, otherwise in microseconds."""
     max_error_s = max_error_us / 1e6
     return KernelClock(
-        # chronyd without rtcsync never clears the flag, so the flag alone is no proof
+        # chronyd without rtcsync never clears the flag, so the flag alone proves nothing
         synchronised=not (status & STA_UNSYNC and max_error_s >= UNSYNCHRONISED_ERROR_S),
         offset_s=offset / (1e9 if status & STA_NANO else 1e6),
         max_error_s=max_error_s,
@@ -54,7 +54,7 @@ def parse_timex(offset: int, max_error_us: int, status: int) -> KernelClock:
 
 
 def read_kernel_clock(call: Callable[[Any], int] | None = None) -> KernelClock:
-    """``call``: adjtimex, else the C library's. Raises OSError where it is forbidden (a seccomp profile)."""
+    """``call``: adjtimex; default: the C library's. Raises OSError if it is forbidden (a seccomp profile)."""
     adjtimex = call or ctypes.CDLL(None, use_errno=True).adjtimex
     timex = _Timex()
     if adjtimex(ctypes.byref(timex)) < 0:

@@ -1,4 +1,4 @@
-"""Asks the kernel and, where it is installed and answers, chronyd."""
+"""Reads the clock's state from the kernel and, if it is installed and answers, from chronyd."""
 
 from collections.abc import Callable
 
@@ -16,15 +16,15 @@ SOURCE = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
 async def probe(
     node: NodeView, parameters: ClockParameters, kernel: Callable[[], KernelClock] = read_kernel_clock
 ) -> list[Finding]:
-    """``kernel``: the system call, which no folder of files can stand in for. Raises CannotTell."""
+    """``kernel``: the system call, as a parameter because files cannot replace it in tests. Raises CannotTell."""
     output = await node.commands.run(COMMAND, timeout_s=parameters.timeout_s)
-    # without an answer (another time service, a network name space of our own) the kernel's word stands
+    # if chronyc does not answer (another time service, a separate network namespace), only the kernel's state is judged
     tracking = _parse_if_tracking(output.stdout) if output.ok else None
     try:
-        said = kernel()
+        kernel_clock = kernel()
     except (OSError, AttributeError):  # AttributeError: a C library without the call
-        said = None
-    return judge(said, tracking, read_text(node.path(SOURCE), 64) or None, parameters)
+        kernel_clock = None
+    return judge(kernel_clock, tracking, read_text(node.path(SOURCE), 64) or None, parameters)
 
 
 def judge_recorded(text: bytes, parameters: ClockParameters) -> list[Finding] | None:

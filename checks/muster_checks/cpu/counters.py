@@ -1,8 +1,8 @@
-"""Counters of trouble: heat throttling of each socket, and the interrupts by which CPUs report errors.
+"""Error counters of CPUs: thermal throttling of each socket, and the interrupts by which CPUs report errors.
 
-Throttling (drivers/thermal/intel/therm_throt.c; Intel only): the number of events and, but for old kernels, the time,
-which is added when an event ends. Interrupts: ``MCE`` is taken by all CPUs at once, so the highest CPU tells
-how many there were; ``THR`` (corrected) and ``DFR`` (deferred, AMD) are taken by one. ``MCP`` counts polls: no error.
+Throttling (drivers/thermal/intel/therm_throt.c; Intel only): the number of events and, except on old kernels, the time,
+which is added when an event ends. Interrupts: all CPUs take ``MCE`` at once, so the highest count is the number of
+events; one CPU takes ``THR`` (corrected) or ``DFR`` (deferred, AMD). ``MCP`` counts polls, which are not errors.
 """
 
 import re
@@ -23,7 +23,7 @@ _LEVELS = ("core", "package")
 
 
 class Throttling(msgspec.Struct, frozen=True):
-    """How long one socket, or its worst core, was throttled since boot. ms: None where the kernel does not count it."""
+    """Throttling of one socket, or of its worst core, since boot. ms: None if the kernel does not count the time."""
 
     socket: int
     level: str  # "core" or "package"
@@ -36,7 +36,7 @@ class Throttling(msgspec.Struct, frozen=True):
 
 
 def read_throttling(node: NodeView) -> list[Throttling]:
-    """Each socket's counters; none where CPUs have none."""
+    """Each socket's counters; empty if the CPUs have none."""
     folder = node.path(CPUS)
     worst: dict[tuple[int, str], tuple[int, int | None]] = {}
     for cpu in filter(_CPU.fullmatch, names_in(folder)):
@@ -55,7 +55,7 @@ def read_throttling(node: NodeView) -> list[Throttling]:
 
 
 def parse_interrupts(lines: Iterable[bytes]) -> dict[str, int]:
-    """Events since boot, of ``MCE``, ``THR`` and ``DFR`` as far as the kernel has them."""
+    """``MCE``, ``THR`` and ``DFR`` events since boot, as far as the kernel counts them."""
     found: dict[str, int] = {}
     for line in lines:
         name, colon, rest = line.strip().partition(b":")
@@ -72,7 +72,7 @@ def parse_interrupts(lines: Iterable[bytes]) -> dict[str, int]:
 
 
 def read_interrupts(node: NodeView) -> dict[str, int] | None:
-    """None where /proc/interrupts cannot be read. Line by line: on a large node it is megabytes."""
+    """None if /proc/interrupts cannot be read. Reads line by line: on a large node the file has megabytes."""
     try:
         with open_plain(node.path("/proc/interrupts")) as file:
             return parse_interrupts(_lines(file))

@@ -1,6 +1,7 @@
-"""What the readings of the CPUs mean. A CPU that is slow or reports errors warns: the node still computes, and right.
+"""Judges the readings of the CPUs.
 
-Only CPUs that an operator expects and that are not there fail.
+A slow CPU, or one that reports errors, is a WARN: the node still computes correctly. Only missing CPUs that an operator
+expects are a FAIL.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,17 +16,17 @@ from muster_checks.cpu.process_states import Processes
 from muster_checks.cpu.topology import CpufreqPolicy, Topology
 
 DAY_S, QUARTER_S = 86_400.0, 900.0
-MIN_THROTTLED_MS = 250.0  # a first run watches for a second or so: less than this is no trouble yet
-MAX_EVENTS_PER_MINUTE = 0.6  # where the kernel does not count time; gpud's limit for hardware slowdowns of GPUs
-# With these drivers "powersave" chooses a clock by load; with any other it means the lowest one
+MIN_THROTTLED_MS = 250.0  # a first run watches for about a second: less than this is not yet a problem
+MAX_EVENTS_PER_MINUTE = 0.6  # if the kernel does not count time; gpud's limit for hardware slowdowns of GPUs
+# With these drivers "powersave" sets the clock by load; with any other it means the lowest clock
 # (Documentation/admin-guide/pm: intel_pstate, amd-pstate, cpufreq)
 DYNAMIC_POWERSAVE = frozenset({"intel_pstate", "amd-pstate-epp", "amd_pstate_epp"})
-APART_S = 30.0  # the two readings of a first run are one look
-BUSY_LOAD = 0.5  # running tasks for each CPU: then at least some CPU is past its idle clock
+APART_S = 30.0  # readings closer than this, such as the two of a first run, count as one
+BUSY_LOAD = 0.5  # running tasks per CPU: at this load at least one CPU runs above its idle clock
 
 
 class CpuReading(msgspec.Struct, frozen=True):
-    """Everything one run reads. interrupts: None where they cannot be read."""
+    """Everything one run reads. interrupts: None if they cannot be read."""
 
     topology: Topology
     throttling: tuple[Throttling, ...]
@@ -79,21 +80,21 @@ def _missing(topology: Topology, limits: CpuParameters) -> list[Finding]:
             _finding(
                 Verdict.FAIL,
                 "CpusMissing",
-                f"{len(online)} CPUs online where {limits.min_cpus} should be: a socket is dead or disabled, or the "
-                "firmware's settings changed (SMT, cores)",
+                f"{len(online)} CPUs are online, expected {limits.min_cpus}: a socket is dead or disabled, or "
+                "firmware settings changed (SMT, cores)",
                 FaultClass.CONTACT,
                 Measurement("online", len(online), "CPUs", limits.min_cpus),
             )
         )
     offline = len(present - online)
-    # with SMT switched off the second thread of each core stays present and is never online
+    # with SMT off, the second thread of each core stays present and is never online
     if offline and not (topology.smt_off and offline <= len(present) / 2):
         findings.append(
             _finding(
                 Verdict.WARN,
                 "CpusOffline",
-                f"{offline} of {len(present)} CPUs are offline (the first: {min(present - online)}): switched off by "
-                "hand, or the kernel gave them up",
+                f"{offline} of {len(present)} CPUs are offline (first: CPU {min(present - online)}): an operator or "
+                "the kernel disabled them",
                 FaultClass.REBOOT,
                 Measurement("offline", offline, "CPUs", 0),
             )
@@ -103,8 +104,8 @@ def _missing(topology: Topology, limits: CpuParameters) -> list[Finding]:
             _finding(
                 Verdict.FAIL,
                 "NumaNodesMissing",
-                f"{topology.numa_nodes} NUMA nodes where {limits.min_numa_nodes} should be: a socket is missing, or "
-                "the firmware's NUMA setting (NPS, SNC) changed",
+                f"{topology.numa_nodes} NUMA nodes, expected {limits.min_numa_nodes}: a socket is missing, or the "
+                "firmware's NUMA setting (NPS, SNC) changed",
                 FaultClass.CONTACT,
                 Measurement("numa_nodes", topology.numa_nodes, "", limits.min_numa_nodes),
             )
@@ -118,10 +119,10 @@ def _governor(policies: Sequence[CpufreqPolicy], expected: str) -> list[Finding]
         what = f"should have the governor {expected}"
     else:
         wrong = [p for p in policies if p.governor == "powersave" and p.driver not in DYNAMIC_POWERSAVE]
-        what = "are held at their lowest clock by the governor powersave"
+        what = "run at their lowest clock because of the governor powersave"
     if not wrong:
         return []
-    found = wrong[0].governor or "none that can be read"
+    found = wrong[0].governor or "unreadable"
     message = f"{len(wrong)} of {len(policies)} clock domains {what} (found: {found}, driver {wrong[0].driver or '?'})"
     return [_finding(Verdict.WARN, "Governor", message)]
 
@@ -130,15 +131,15 @@ def _slow(topology: Topology, processes: Processes, cpus: int, limits: CpuParame
     highest = max((policy.max_mhz for policy in topology.policies if policy.max_mhz is not None), default=None)
     least = limits.min_frequency_mhz or (highest / 2 if highest else None)
     fastest = topology.fastest_mhz
-    # an idle CPU clocks down, and tasks that wait for I/O are in the load, too
+    # an idle CPU lowers its clock; the load average also counts tasks that wait for I/O
     if least is None or fastest is None or fastest >= least or _running(processes) < BUSY_LOAD * cpus:
         return []
     return [
         _finding(
             Verdict.WARN,
             "SlowClock",
-            f"under load the fastest CPU runs at {fastest:.0f} MHz (at least {least:.0f} expected): look for a power "
-            "cap, a failed power supply or PROCHOT in the service processor's log",
+            f"under load the fastest CPU runs at {fastest:.0f} MHz (expected at least {least:.0f}): check the "
+            "BMC's log for a power cap, a failed power supply or PROCHOT",
             FaultClass.CONTACT,
             Measurement("fastest", fastest, "MHz", least),
         )
@@ -162,13 +163,13 @@ def _throttled(
             worst = max(worst, percent)
     if not sockets:
         return []
-    share = f"for {worst:.0f} % of the time (limit {limit_percent:g} %)" if worst else "again and again"
+    share = f"for {worst:.0f} % of the time (limit {limit_percent:g} %)" if worst else "repeatedly"
     named = ", ".join(map(str, sorted(sockets)))
     return [
         _finding(
             Verdict.WARN,
             "ThermalThrottle",
-            f"socket {named} is too hot and was slowed down {share}: check fans, inlet temperature and heat sinks",
+            f"socket {named} overheated and was throttled {share}: check fans, inlet temperature and heat sinks",
             FaultClass.CONTACT,
             Measurement("throttled", worst, "%", limit_percent),
         )
@@ -177,8 +178,8 @@ def _throttled(
 
 def _errors(recent: Mapping[str, float], corrected_per_day: float) -> list[Finding]:
     rows = [
-        ("MCE", "MachineCheckException", 0.0, "machine check exceptions, which the machine survived: data were lost"),
-        ("DFR", "DeferredErrors", 0.0, "deferred errors: bad data lie in memory, and whoever reads them crashes"),
+        ("MCE", "MachineCheckException", 0.0, "machine check exceptions, survived by the machine but with data loss"),
+        ("DFR", "DeferredErrors", 0.0, "deferred errors: memory holds corrupt data; a process that reads it crashes"),
         ("THR", "CorrectedMachineChecks", corrected_per_day, "corrected machine checks"),
     ]
     return [
@@ -203,13 +204,13 @@ def _stuck(
             _finding(
                 Verdict.WARN,
                 "Zombies",
-                f"{processes.zombies} zombie processes on {cpus} CPUs (limit {limits.max_zombies_per_cpu:g} each): "
-                "their parent does not reap them; restart it (ps -eo ppid,stat | grep Z)",
+                f"{processes.zombies} zombie processes on {cpus} CPUs (limit {limits.max_zombies_per_cpu:g} per CPU): "
+                "restart the parent that does not reap them (ps -eo ppid,stat | grep Z)",
                 FaultClass.RESTART_APP,
                 Measurement("zombies", processes.zombies, "processes", limits.max_zombies_per_cpu * cpus),
             )
         )
-    # a burst of writes blocks many for a moment; who is still blocked at the next run waits for something dead
+    # a burst of writes blocks many processes for a moment; those still blocked at the next run wait for dead storage
     points = series["blocked"].points if "blocked" in series else ()
     before = [value for at, value in points if at <= points[-1][0] - APART_S]
     if before and min(before[-1], processes.blocked) > limits.max_blocked_per_cpu * cpus:
@@ -218,7 +219,7 @@ def _stuck(
                 Verdict.WARN,
                 "BlockedProcesses",
                 f"{processes.blocked} processes are in uninterruptible sleep on {cpus} CPUs (limit "
-                f"{limits.max_blocked_per_cpu:g} each): a disk or network file system does not answer",
+                f"{limits.max_blocked_per_cpu:g} per CPU): a disk or network file system does not respond",
                 FaultClass.REBOOT,
                 Measurement("blocked", processes.blocked, "processes", limits.max_blocked_per_cpu * cpus),
             )
@@ -243,7 +244,7 @@ def _measured(
 
 
 def _recent(name: str, count: int, series: Mapping[str, CounterSeries], uptime_s: float) -> float:
-    # these counters begin at 0 with the boot: within its first day they show all that came, watched or not
+    # these counters start at 0 at boot: within the first day they show all events, observed or not
     return float(count) if uptime_s <= DAY_S else _rise(series, name, DAY_S).amount
 
 

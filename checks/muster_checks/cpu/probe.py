@@ -1,4 +1,4 @@
-"""Reads the CPUs' files, in a thread: with many CPUs and processes that takes a tenth of a second."""
+"""Reads the CPUs' files in a thread: with many CPUs and processes this takes a tenth of a second."""
 
 from muster_checks.base.counter_history import read_series
 from muster_checks.base.declaration import NodeView

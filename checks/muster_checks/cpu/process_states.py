@@ -1,9 +1,9 @@
-"""Processes that are stuck: zombies, which nobody reaps, and those in uninterruptible sleep.
+"""Counts stuck processes: zombies, which their parent does not reap, and processes in uninterruptible sleep.
 
-An agent in a PID name space of its own counts only what it sees there.
+An agent in its own PID namespace counts only the processes in it.
 
-Read here and not by psutil, which takes three times as long for each process, and has one /proc for the whole
-process, where ``--root`` may name another node's.
+psutil is not used: it takes three times as long per process, and knows a single /proc for the whole process, while
+``--root`` may name another node's.
 """
 
 import os
@@ -17,8 +17,8 @@ PROCESS_LIMIT = 1_000_000
 
 
 class Processes(msgspec.Struct, frozen=True):
-    """load: mean number of running and blocked tasks in the last minute; pressure_percent: of the last minute in which
-    some task waited for a CPU (PSI, some avg60)."""
+    """load: mean number of running and blocked tasks in the last minute; pressure_percent: share of the last minute in
+    which some task waited for a CPU (PSI, some avg60)."""
 
     total: int
     zombies: int
@@ -49,7 +49,7 @@ def read_processes(node: NodeView) -> Processes:
 
 
 def _state(path: str) -> bytes:
-    # no file object, no decoding: thousands of these are read in one go. Not blocking: a FIFO must not hold the thread
+    # no file object and no decoding: there may be thousands. Non-blocking, so that a FIFO cannot hold the thread
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
@@ -57,6 +57,6 @@ def _state(path: str) -> bytes:
         finally:
             os.close(descriptor)
     except OSError:
-        return b""  # it has ended meanwhile
-    # a name may hold anything, brackets too: its end is the last one
+        return b""  # the process has exited
+    # the name may contain anything, including brackets: it ends at the last one
     return text[text.rfind(b")") + 1 :].strip()[:1]

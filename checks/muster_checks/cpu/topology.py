@@ -1,6 +1,6 @@
-"""Which CPUs there are, which of them run, and at what clock (Documentation/ABI/testing/sysfs-devices-system-cpu).
+"""Reads which CPUs exist, which are online, and their clocks (Documentation/ABI/testing/sysfs-devices-system-cpu).
 
-Read here and not by psutil, which does not obey ``--root`` and does not know which CPUs are missing or switched off.
+psutil is not used: it does not obey ``--root`` and does not know which CPUs are missing or offline.
 """
 
 import re
@@ -11,7 +11,7 @@ from muster_checks.base.bounded_read import names_in, number, read_integer, read
 from muster_checks.base.declaration import NodeView
 
 CPUS = "/sys/devices/system/cpu"
-CPU_LIMIT = 65_536  # what no kernel has; a longer range is garbage
+CPU_LIMIT = 65_536  # more than any kernel supports; a longer range is garbage
 _RANGE = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?", re.ASCII)
 _POLICY = re.compile(r"policy\d+")
 _NODE = re.compile(r"node\d+")
@@ -19,7 +19,7 @@ _MHZ = re.compile(r"^cpu MHz\s*: (\S{1,20})$", re.M)
 
 
 class CpufreqPolicy(msgspec.Struct, frozen=True):
-    """One cpufreq policy: CPUs that share a clock. max_mhz: the highest that hardware offers, turbo included."""
+    """One cpufreq policy: CPUs that share a clock. max_mhz: the highest the hardware offers, turbo included."""
 
     name: str
     driver: str
@@ -28,7 +28,7 @@ class CpufreqPolicy(msgspec.Struct, frozen=True):
 
 
 class Topology(msgspec.Struct, frozen=True):
-    """present, online: numbers of CPUs, None where the kernel does not say; fastest_mhz: the highest clock of now."""
+    """present, online: CPU numbers, None if the kernel does not list them; fastest_mhz: the highest current clock."""
 
     present: frozenset[int] | None
     online: frozenset[int] | None
@@ -39,7 +39,7 @@ class Topology(msgspec.Struct, frozen=True):
 
 
 def parse_list(text: str) -> frozenset[int] | None:
-    """``0-3,8`` as numbers; None for what is no list of CPUs."""
+    """``0-3,8`` as numbers; None if it is not a list of CPUs."""
     found: set[int] = set()
     for part in text.strip().split(","):
         bounds = _RANGE.fullmatch(part)
@@ -53,7 +53,7 @@ def parse_list(text: str) -> frozenset[int] | None:
 
 
 def parse_clocks(cpuinfo: str) -> list[float]:
-    """The clock of each CPU in MHz, from /proc/cpuinfo (x86 only: others do not tell)."""
+    """The clock of each CPU in MHz, from /proc/cpuinfo (x86 only: other architectures do not show it)."""
     return [mhz for text in _MHZ.findall(cpuinfo) if (mhz := number(text)) is not None and mhz > 0]
 
 

@@ -1,6 +1,6 @@
-"""Child process: double-precision arithmetic and memory patterns on each GPU, every result verified.
+"""Child process: double-precision arithmetic and memory patterns on each GPU; every result is verified.
 
-By hand: ``python -m muster_checks.cuda.arithmetic``.
+Run manually: ``python -m muster_checks.cuda.arithmetic``.
 """
 
 import argparse
@@ -19,15 +19,15 @@ VECTOR_DOUBLES = 1 << 26  # 512 MiB, ten times the largest cache
 MATRIX_EDGE = 4096  # 137 GFLOP a product: 7 ms at 20 TFLOP/s, half a second on a GPU with 1/32 of the FP64 units
 CHUNK_BYTES, LEAST_BYTES = 1 << 30, 1 << 16
 FACTOR = 3.0  # a of y = a x + y
-TRIALS, TRIAL_S, LAUNCHES = 3, 0.1, 100  # as many launches in a trial as fill its time, at most that many
+TRIALS, TRIAL_S, LAUNCHES = 3, 0.1, 100  # a trial repeats the launch until its time is filled, at most LAUNCHES times
 NOWHERE = (1 << 64) - 1
 
 GridPosition = tuple[int, int]
-"""Number of wrong values, and the place of the first."""
+"""Number of wrong values, and the position of the first."""
 
 
 class ArithmeticBench:
-    """One GPU with its kernels and the two words in which checks report."""
+    """One GPU with its kernels, and the two words in device memory where the check kernels report."""
 
     def __init__(self, device: CudaDevice, wrong: c_uint64) -> None:
         self.device = device
@@ -35,7 +35,7 @@ class ArithmeticBench:
         self._kernels = device.functions(kernels.ptx(), kernels.NAMES)
 
     def each(self, name: str, n: int, *arguments: object) -> None:
-        """Queue kernel ``name`` for ``n`` places."""
+        """Queue kernel ``name`` for ``n`` elements."""
         grid = (-(-n // kernels.BLOCK), 1)
         self.device.launch(self._kernels[name], grid, (kernels.BLOCK, 1), [c_uint64(n), *arguments])
 
@@ -44,14 +44,14 @@ class ArithmeticBench:
         self.device.launch(self._kernels["dgemm"], (blocks, blocks), (threads, threads), [c_uint64(edge), *matrices])
 
     def checked(self, queue: Callable[[], None]) -> GridPosition:
-        """What the check kernels that ``queue`` launches report."""
+        """What the check kernels launched by ``queue`` report."""
         self.device.write(self.wrong, [0, NOWHERE])
         queue()
         count, first = self.device.read(self.wrong, 2)
         return count, first
 
     def seconds(self, launch: Callable[[], None]) -> tuple[float, int]:
-        """The best mean time of one launch, and how many launches it took to find out."""
+        """The best mean time of one launch, and the number of launches needed to measure it."""
         once = self.device.seconds(launch)
         number = min(LAUNCHES, max(1, int(TRIAL_S / max(once, 1e-6))))
 
@@ -90,7 +90,7 @@ def _daxpy(bench: ArithmeticBench, wrong: list[WrongValues]) -> float:
 
 def _dgemm(bench: ArithmeticBench, wrong: list[WrongValues]) -> float:
     """GFLOP/s."""
-    room = int((bench.device.free_bytes() / 4 / 24) ** 0.5)  # three matrices of doubles in a quarter of what is free
+    room = int((bench.device.free_bytes() / 4 / 24) ** 0.5)  # three matrices of doubles in a quarter of the free memory
     edge = max(1, min(MATRIX_EDGE, room) // kernels.TILE) * kernels.TILE
     n = edge * edge
     with bench.device.memory(8 * n) as a, bench.device.memory(8 * n) as b, bench.device.memory(8 * n) as c:
@@ -107,8 +107,8 @@ def _dgemm(bench: ArithmeticBench, wrong: list[WrongValues]) -> float:
 
 
 def _memory(bench: ArithmeticBench, share: float, wrong: list[WrongValues]) -> int:
-    """Bytes tested: patterns in ``share`` of the free memory, all written before any is read back, so that two places
-    that are one are found, too; then the same turned over, so that every bit was 0 and 1."""
+    """Bytes tested: patterns in ``share`` of the free memory. All are written before any is read back, which also finds
+    two addresses that share a cell; then the same inverted, so that every bit has held 0 and 1."""
     left = int(bench.device.free_bytes() * share) // 8 * 8
     with ExitStack() as held:
         chunks: list[tuple[c_uint64, int]] = []
@@ -121,7 +121,7 @@ def _memory(bench: ArithmeticBench, share: float, wrong: list[WrongValues]) -> i
             except CudaError as error:
                 if error.error != "CUDA_ERROR_OUT_OF_MEMORY":
                     raise
-                piece = size // 16 * 8  # free, but not in one piece, or taken by somebody meanwhile
+                piece = size // 16 * 8  # free memory may be fragmented, or another process has just taken some
         tested = sum(size for _, size in chunks)
 
         def trial() -> tuple[GridPosition, float]:
@@ -148,7 +148,7 @@ def _pattern(bench: ArithmeticBench, chunks: Sequence[tuple[c_uint64, int]], mas
 def _twice_if_wrong(
     test: str, of: int, trial: Callable[[], tuple[GridPosition, float]], wrong: list[WrongValues]
 ) -> float:
-    """Seconds of one launch. A wrong result is run again: a bit that flipped once is not a GPU that cannot count."""
+    """Seconds of one launch. A wrong result is tested again: a single bit flip does not mean a defective GPU."""
     (count, first), each_s = trial()
     if count:
         (again, _), _ = trial()

@@ -1,7 +1,7 @@
-"""What every child does: go through the GPUs, tell what it begins and what came of it, and die rather than hang.
+"""What every child does: work on one GPU after the other, report each start and result, and die rather than hang.
 
-A GPU that does not come to an end within its time costs the process its life (SIGALRM in its default disposition ends
-it inside a driver call, too); whoever started it starts it again with ``--first`` behind that GPU.
+A GPU that exceeds its time ends the process (SIGALRM in its default disposition also ends it inside a driver call). The
+launcher then starts it again with ``--first`` set to the next GPU.
 """
 
 import argparse
@@ -14,25 +14,25 @@ from pathlib import Path
 from muster_checks.cuda.driver import LIBRARY, CudaDevice, CudaDriver, CudaError
 from muster_checks.cuda.protocol import GpuFailure, GpuStart, Line, NoUsableGpu, encode
 
-UNAVAILABLE = 3  # exit code; 0: every GPU was told of, whatever came of it
+UNAVAILABLE = 3  # exit code; 0: every GPU was reported, with whatever result
 
 Work = Callable[[CudaDevice, int, argparse.Namespace], Line]
 """Measures one GPU, whose context has been entered. Raises CudaError."""
 
 
 def parser() -> argparse.ArgumentParser:
-    arguments = argparse.ArgumentParser(description="works on each GPU in turn; prints one JSON object a line")
-    arguments.add_argument("--first", type=int, default=0, metavar="N", help="leave out the GPUs before this one")
-    arguments.add_argument("--per-gpu-s", type=float, default=60.0, help="the process ends when one GPU takes longer")
-    arguments.add_argument("--root", type=Path, default=Path("/"), help="another root for /sys")
+    arguments = argparse.ArgumentParser(description="works on each GPU in turn; prints one JSON object per line")
+    arguments.add_argument("--first", type=int, default=0, metavar="N", help="skip the GPUs before number N")
+    arguments.add_argument("--per-gpu-s", type=float, default=60.0, help="exit if one GPU takes longer than this")
+    arguments.add_argument("--root", type=Path, default=Path("/"), help="root folder for /sys")
     arguments.add_argument("--library", default=LIBRARY, help="the driver's library")
     return arguments
 
 
 def main(work: Work, arguments: argparse.Namespace, say: Callable[[Line], None] | None = None) -> int:
-    """The exit code. ``say`` is where lines go; by default stdout."""
+    """The exit code. ``say`` receives the lines; by default they go to stdout."""
     say = say or _print
-    # who asks for the node's GPUs means all of them, in the order of their addresses
+    # the check means all GPUs of the node, in the order of their addresses
     os.environ.pop("CUDA_VISIBLE_DEVICES", None)
     os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
@@ -60,11 +60,11 @@ def main(work: Work, arguments: argparse.Namespace, say: Callable[[Line], None] 
 
 
 def bind_to_cpus(address: str, root: Path) -> None:
-    """Run on the CPUs beside the GPU: memory across the sockets' link would show that link's bandwidth."""
+    """Run on the CPUs next to the GPU: a copy across sockets would measure the link between the sockets."""
     try:
         text = (root / "sys/bus/pci/devices" / address / "local_cpulist").read_text()
         os.sched_setaffinity(0, parse_cpus(text))
-    except (OSError, ValueError):  # no such file, or a container that may not use them: then wherever we are
+    except (OSError, ValueError):  # no such file, or a container that may not use these CPUs: stay on the current ones
         return
 
 

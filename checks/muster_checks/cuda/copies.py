@@ -1,6 +1,6 @@
 """Child process: host-to-device and device-to-host bandwidth of each GPU, from pinned memory.
 
-By hand: ``python -m muster_checks.cuda.copies``.
+Run manually: ``python -m muster_checks.cuda.copies``.
 """
 
 import argparse
@@ -12,7 +12,7 @@ from muster_checks.cuda.child import run
 from muster_checks.cuda.driver import CudaDevice
 from muster_checks.cuda.protocol import CopyResult
 
-# large enough that starting a copy does not count (nvbandwidth: 512 MiB), small enough for any limit on pinned memory
+# large enough that the start of a copy does not matter (nvbandwidth: 512 MiB), small enough for any pinned-memory limit
 BUFFER_BYTES = 256 << 20
 COPIES, TRIALS = 4, 3
 
@@ -30,13 +30,13 @@ def _of(size: int) -> tuple[c_size_t, c_void_p]:
 
 
 def _bandwidth(device: CudaDevice, size: int, copy: Callable[[], None]) -> float:
-    """GB/s. The best trial: what else the host does slows a copy, nothing makes it faster than its link."""
+    """GB/s. The best trial counts: other work on the host only slows a copy, and nothing exceeds the link."""
 
     def copies() -> None:
         for _ in range(COPIES):
             copy()
 
-    copies()  # a link that rests at a lower speed wakes up first
+    copies()  # wakes up a link that idles at a lower speed
     return COPIES * size / max(min(device.seconds(copies) for _ in range(TRIALS)), 1e-9) / 1e9
 
 

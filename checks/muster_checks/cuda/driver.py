@@ -1,7 +1,7 @@
-"""The CUDA driver (libcuda.so.1) by ctypes: the twenty-odd functions that a health check needs.
+"""The CUDA driver (libcuda.so.1) through ctypes: the twenty-odd functions that a health check needs.
 
-Only for child processes: a call may never return, or take the process with it. Signatures: cuda.h of CUDA 11 and later
-(driver 450 and later); functions that have a second version are called by it.
+For child processes only: a call may never return, or may crash the process. Signatures: cuda.h of CUDA 11 and later
+(driver 450 and later); functions with a second version are called by that name.
 """
 
 import ctypes
@@ -23,7 +23,7 @@ class CudaError(Exception):
 
 
 class CudaDriver:
-    """An initialised driver. Raises CudaError, and OSError where there is no such library."""
+    """An initialised driver. Raises CudaError, and OSError if the library does not exist."""
 
     def __init__(self, library: str = LIBRARY) -> None:
         self._library = ctypes.CDLL(library)
@@ -55,7 +55,7 @@ class CudaDriver:
 
 
 class CudaDevice:
-    """One GPU. What is below :meth:`context` needs it to be entered."""
+    """One GPU. The methods below :meth:`context` must run inside it."""
 
     def __init__(self, driver: CudaDriver, handle: c_int) -> None:
         self._handle = handle
@@ -73,7 +73,7 @@ class CudaDevice:
 
     @contextmanager
     def context(self) -> Iterator[None]:
-        """The primary context. In exclusive mode a GPU that is used says CUDA_ERROR_DEVICE_UNAVAILABLE here."""
+        """The primary context. In exclusive mode, a GPU in use raises CUDA_ERROR_DEVICE_UNAVAILABLE here."""
         context = c_void_p()
         self.call("cuDevicePrimaryCtxRetain", byref(context), self._handle)
         try:
@@ -108,7 +108,7 @@ class CudaDevice:
             self._let_go("cuMemFreeHost", pointer)
 
     def functions(self, ptx: str, names: Sequence[str]) -> dict[str, c_void_p]:
-        """The kernels ``names`` of ``ptx``, compiled by the driver; they live as long as the context."""
+        """The kernels ``names`` of ``ptx``, compiled by the driver; valid while the context exists."""
         module = c_void_p()
         self.call("cuModuleLoadData", byref(module), c_char_p(ptx.encode()))
         found = {}
@@ -127,7 +127,7 @@ class CudaDevice:
         self.call("cuLaunchKernel", function, *sizes, c_uint(0), c_void_p(), values, c_void_p())
 
     def read(self, pointer: c_uint64, words: int) -> list[int]:
-        """64-bit words from the beginning of device memory, after all that was queued."""
+        """64-bit words from the beginning of device memory, read after all queued work."""
         buffer = (c_uint64 * words)()
         self.call("cuMemcpyDtoH_v2", buffer, pointer, c_size_t(8 * words))
         return list(buffer)
@@ -136,7 +136,7 @@ class CudaDevice:
         self.call("cuMemcpyHtoD_v2", pointer, (c_uint64 * len(words))(*words), c_size_t(8 * len(words)))
 
     def seconds(self, queue: Callable[[], None]) -> float:
-        """How long the GPU worked on what ``queue`` puts into its stream, by the GPU's own clock."""
+        """How long the GPU worked on what ``queue`` adds to its stream, by the GPU's own clock."""
         start, stop = c_void_p(), c_void_p()
         for event in (start, stop):
             self.call("cuEventCreate", byref(event), c_uint(0))
@@ -153,7 +153,7 @@ class CudaDevice:
         return took_ms.value / 1000
 
     def _let_go(self, function: str, what: object) -> None:
-        # after an error of the GPU every call of its context fails, these too: the first error is the one to tell
+        # after a GPU error every call in its context fails, these included: only the first error is reported
         try:
             self.call(function, what)
         except CudaError:

@@ -1,17 +1,17 @@
-"""The kernels of the arithmetic child, as PTX that the driver compiles for whatever GPU is there.
+"""The kernels of the arithmetic child, as PTX that the driver compiles for any GPU.
 
-PTX ISA 6.0 for sm_60: every driver since CUDA 9 (384.81) takes it, for Pascal and all that came after. The doubles hold
-small integers, so that every sum is exact: a result is right or wrong, there is no tolerance. Expected values are
-computed from the index alone, so a check believes nothing that was read from memory but the result.
+PTX ISA 6.0 for sm_60: every driver since CUDA 9 (384.81) accepts it, for Pascal and all later GPUs. The doubles hold
+small integers, so every sum is exact: a result is right or wrong, without a tolerance. Expected values are computed
+from the index alone, so a check trusts nothing read from memory except the result.
 
-Every check writes to ``wrong``: two 64-bit words, the number of wrong values and the place of the first.
+Every check writes to ``wrong``: two 64-bit words, the number of wrong values and the position of the first.
 """
 
-TILE = 64  # edge of the square of C that one block of dgemm works on
-EDGE = 16  # its threads are EDGE x EDGE, each has TILE / EDGE rows and columns
+TILE = 64  # edge of the square of C that one block of dgemm computes
+EDGE = 16  # a block has EDGE x EDGE threads; each computes TILE / EDGE rows and columns
 BLOCK = 256  # threads of every other kernel
 _PER_THREAD = TILE // EDGE
-_PITCH = TILE + 1  # of A in shared memory: columns are written, and 64 doubles apart they would share one bank
+_PITCH = TILE + 1  # of A in shared memory: columns are written, and with 64 doubles they would all hit one bank
 
 NAMES = (
     "daxpy_start",
@@ -26,7 +26,7 @@ NAMES = (
 
 _HEADER = ".version 6.0\n.target sm_60\n.address_size 64\n"
 
-# %i = the thread's number in the whole grid; ends where it is not below the first parameter, n
+# %i = the thread's number in the whole grid; the thread returns if it is not below the first parameter, n
 _NUMBERED = """
     .reg .pred %p<4>;
     .reg .b32 %r<16>;
@@ -43,7 +43,7 @@ _NUMBERED = """
     @%p0 ret;
 """
 
-# counts a wrong value at place %i
+# counts a wrong value at position %i
 _COUNT = """
     ld.param.u64 %a10, [wrong];
     mov.u64 %a11, 1;
@@ -82,7 +82,7 @@ _DAXPY_START = _kernel(
     + "    st.global.f64 [%a4], %d1;\n",
 )
 
-# y = y + a x; n counts pairs, since 16 bytes a thread are what fills the memory bus
+# y = y + a x; n counts pairs, since only 16 bytes per thread saturate the memory bus
 _DAXPY = _kernel(
     "daxpy",
     "u64 n,u64 x,u64 y,f64 a",
@@ -102,7 +102,7 @@ _DAXPY = _kernel(
 """,
 )
 
-# y[i] must be i mod 509 + total (i mod 1021), total being the sum of all a
+# y[i] must be i mod 509 + total (i mod 1021), where total is the sum of all a
 _DAXPY_CHECK = _kernel(
     "daxpy_check",
     "u64 n,u64 y,f64 total,u64 wrong",
@@ -128,7 +128,7 @@ def _small(target: str, of: str, modulus: int) -> str:
     return f"    rem.u64 %a1, {of}, {modulus};\n    cvt.rn.f64.u64 {target}, %a1;\n"
 
 
-# A[i][k] = i mod 7 + k mod 5,  B[k][j] = k mod 3 + j mod 11: every product counts, and their sum has a closed form
+# A[i][k] = i mod 7 + k mod 5,  B[k][j] = k mod 3 + j mod 11: every product matters, and their sum has a closed form
 _DGEMM_START = _kernel(
     "dgemm_start",
     "u64 n,u64 e,u64 a,u64 b",
@@ -175,8 +175,8 @@ _DGEMM_CHECK = _kernel(
 def _dgemm() -> str:
     """C = A B, all of edge e, a multiple of TILE, by rows.
 
-    A block fills a TILE x TILE square of C. For each EDGE columns of A and rows of B its threads put these into shared
-    memory (A turned over), then each thread multiplies its rows ty, ty + EDGE, … with its columns tx, tx + EDGE, …
+    A block computes a TILE x TILE square of C. For each EDGE columns of A and rows of B, its threads load them into
+    shared memory (A transposed), then each thread multiplies its rows ty, ty + EDGE, … with its columns tx, …
     """
     each = range(_PER_THREAD)
     sums = [f"%c{row * _PER_THREAD + column}" for row in each for column in each]
@@ -274,7 +274,7 @@ next:{load}
     return _kernel("dgemm", "u64 e,u64 a,u64 b,u64 c", body)
 
 
-# word i = i times the golden ratio of 2^64 + seed, turned over where the mask says: neighbours differ in many bits
+# word i = i times the golden ratio of 2^64 + seed, inverted where the mask is set: neighbours differ in many bits
 _WORD = """
     ld.param.u64 %a3, [seed];
     ld.param.u64 %a4, [mask];

@@ -1,4 +1,4 @@
-"""Runs a child over all GPUs. Where one GPU makes it hang or crash, it is started again behind that GPU."""
+"""Runs a child over all GPUs. If a GPU makes the child hang or crash, a new child continues with the next GPU."""
 
 import signal
 from collections.abc import Sequence
@@ -13,8 +13,8 @@ from muster_checks.hardware.pci import normal_address
 
 GpuResult: TypeAlias = CopyResult | ArithmeticResult
 RESTARTS_LIMIT = 32  # more GPUs than any node has
-NOT_OFFERED = "the CUDA driver does not offer it (hidden from this container, or MIG without an instance)"
-# what the driver says of a GPU that others use, or that is cut into pieces
+NOT_OFFERED = "the CUDA driver does not offer this GPU (hidden from this container, or MIG without an instance)"
+# the driver's errors for a GPU that others use, or that is partitioned
 _MEANING = {
     "CUDA_ERROR_DEVICE_UNAVAILABLE": "used by another process, in exclusive mode",
     "CUDA_ERROR_OUT_OF_MEMORY": "another process holds its memory",
@@ -23,7 +23,7 @@ _MEANING = {
 
 
 class GpuRun(msgspec.Struct, frozen=True):
-    """What came of one GPU: ``result``, or why there is nothing: ``trouble``, and the driver's own name for it."""
+    """The outcome for one GPU: ``result``, or ``trouble`` (why there is none) and ``error`` (the driver's name)."""
 
     index: int
     address: str
@@ -34,16 +34,16 @@ class GpuRun(msgspec.Struct, frozen=True):
 
 
 class GpuRuns(msgspec.Struct, frozen=True):
-    """All GPUs that a child told of. ``rest``: why there may be others."""
+    """All GPUs that a child reported. ``rest``: why there may be others."""
 
     gpus: tuple[GpuRun, ...]
     rest: str = ""
 
 
 async def run_on_each_gpu(node: NodeView, module: str, *arguments: str, per_gpu_s: float, total_s: float) -> GpuRuns:
-    """Run ``muster_checks.cuda.<module>`` over every GPU that the driver offers.
+    """Run ``muster_checks.cuda.<module>`` on every GPU that the driver offers.
 
-    per_gpu_s, total_s:  seconds for one GPU and for all
+    per_gpu_s, total_s:  seconds allowed for one GPU and for all
     """
     clock = node.history.clock
     end = clock() + total_s
@@ -58,14 +58,14 @@ async def run_on_each_gpu(node: NodeView, module: str, *arguments: str, per_gpu_
         seen = read_runs(lines, _end_of(output, per_gpu_s))
         known.update((gpu.index, gpu) for gpu in seen)
         if not seen or output.exit_code == 0:
-            said = [line.message for line in lines if isinstance(line, NoUsableGpu)]
-            rest = "; ".join(said) or ("" if output.exit_code == 0 else _end_of(output, per_gpu_s))
+            reported = [line.message for line in lines if isinstance(line, NoUsableGpu)]
+            rest = "; ".join(reported) or ("" if output.exit_code == 0 else _end_of(output, per_gpu_s))
             break
     return GpuRuns(tuple(known[index] for index in sorted(known)), rest)
 
 
 def read_runs(lines: Sequence[Line], ended: str) -> list[GpuRun]:
-    """What a child's lines say. A GPU that it had begun with, and told no more of, is where it ``ended``."""
+    """Parse a child's lines. A GPU that was started but has no result is the one where the child ``ended``."""
     begun: dict[int, GpuStart] = {}
     gpus: dict[int, GpuRun] = {}
     for line in lines:
@@ -92,6 +92,6 @@ def _of(
 
 def _end_of(output: Output, per_gpu_s: float) -> str:
     if output.exit_code == -signal.SIGALRM:
-        return f"no end within {per_gpu_s:g} s: the driver hangs"
-    # its lines have been read; what is left to say is on stderr
+        return f"did not finish within {per_gpu_s:g} s: the driver hangs"
+    # stdout has been parsed; any message about the failure is on stderr
     return msgspec.structs.replace(output, stdout=b"").trouble or "ended without a result"

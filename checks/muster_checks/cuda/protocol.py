@@ -1,6 +1,6 @@
-"""What a child process says of its GPUs: one JSON object a line, written as soon as it is known.
+"""The messages that a child process writes: one JSON object per line, as soon as it is known.
 
-A child that dies has told which GPU it had begun with. Values only; both sides import this file.
+If a child dies, its last line names the GPU it had started. Values only; both sides import this file.
 """
 
 from typing import TypeAlias
@@ -9,13 +9,13 @@ import msgspec
 
 
 class NoUsableGpu(msgspec.Struct, frozen=True, tag="unavailable"):
-    """No GPU can be used: no libcuda.so.1, or the driver said no to everything."""
+    """No GPU can be used: libcuda.so.1 is missing, or the driver rejects everything."""
 
     message: str
 
 
 class GpuStart(msgspec.Struct, frozen=True, tag="begun"):
-    """The child turns to GPU ``index`` of ``count``. ``address``: ``0000:3b:00.0``; ``name``: of the product."""
+    """The child starts with GPU ``index`` of ``count``. ``address``: ``0000:3b:00.0``; ``name``: of the product."""
 
     index: int
     count: int
@@ -24,7 +24,7 @@ class GpuStart(msgspec.Struct, frozen=True, tag="begun"):
 
 
 class GpuFailure(msgspec.Struct, frozen=True, tag="failed"):
-    """The driver refused ``call``. ``error``: its name for that, e.g. ``CUDA_ERROR_OUT_OF_MEMORY``."""
+    """The driver rejected ``call``. ``error``: the driver's name, e.g. ``CUDA_ERROR_OUT_OF_MEMORY``."""
 
     index: int
     call: str
@@ -40,11 +40,11 @@ class CopyResult(msgspec.Struct, frozen=True, tag="copied"):
 
 
 class WrongValues(msgspec.Struct, frozen=True):
-    """A test whose result was not what it must be.
+    """A test with wrong results.
 
     test:   ``daxpy``, ``dgemm``, ``memory``
-    count:  wrong values, of ``of``; ``first``: place of the first of them (bytes into the buffer for ``memory``)
-    again:  wrong values when the same test was run a second time
+    count:  wrong values, of ``of``; ``first``: position of the first one (byte offset in the buffer for ``memory``)
+    again:  wrong values when the same test ran a second time
     """
 
     test: str
@@ -55,11 +55,11 @@ class WrongValues(msgspec.Struct, frozen=True):
 
 
 class ArithmeticResult(msgspec.Struct, frozen=True, tag="computed"):
-    """Arithmetic and memory of one GPU.
+    """Arithmetic and memory results of one GPU.
 
     daxpy_gb_per_s:     bytes read and written by y = a x + y, 1e9 bytes/s
     dgemm_gflop_per_s:  of C = A B in double precision, 1e9 operations/s
-    tested_bytes:       device memory that held patterns
+    tested_bytes:       device memory that was tested with patterns
     """
 
     index: int
@@ -79,12 +79,12 @@ def encode(line: Line) -> bytes:
 
 
 def decode(text: bytes) -> list[Line]:
-    """The child's lines in ``text``; what else a library may have printed there is passed over."""
+    """The child's lines in ``text``; anything else that a library printed there is ignored."""
     lines: list[Line] = []
     for raw in text.splitlines()[:_LINES_LIMIT]:
         if raw.startswith(b"{"):
             try:
                 lines.append(_DECODER.decode(raw))
-            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):  # cut short, or not ours
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):  # truncated, or not from the child
                 continue
     return lines

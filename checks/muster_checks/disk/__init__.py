@@ -1,4 +1,4 @@
-"""The check ``disk``: what disks say of themselves, arrays, and file systems that are read-only or full."""
+"""The check ``disk``: disk health, RAID arrays, and file systems that are read-only or full."""
 
 from collections.abc import Sequence
 
@@ -7,32 +7,40 @@ from pydantic import Field
 from muster_checks.base.declaration import Check, Cost, NodeView, Parameters
 from muster_checks.base.vocabulary import Finding
 
-# where the kubelet, container runtimes and the system itself write
+# where the kubelet, container runtimes and the system write
 NODE_PATHS = "/,/var,/var/lib/kubelet,/var/lib/containerd,/var/lib/docker,/var/lib/containers,/var/log,/tmp"
 
 
 class DiskParameters(Parameters):
     # the kubelet's default hard eviction thresholds nodefs.available and nodefs.inodesFree
     min_free_percent: float = Field(
-        default=10, ge=0, le=100, description="free space of a file system that the node itself needs"
+        default=10,
+        ge=0,
+        le=100,
+        description="percentage of free space below which a file system that the node needs warns",
     )
     min_free_inodes_percent: float = Field(
-        default=5, ge=0, le=100, description="free inodes of a file system that the node itself needs"
+        default=5,
+        ge=0,
+        le=100,
+        description="percentage of free inodes below which a file system that the node needs warns",
     )
     paths: str = Field(
         default=NODE_PATHS,
         max_length=4096,
-        description="comma list of folders: the file systems that hold them are those the node needs",
+        description="comma-separated folders; the node needs the file systems that hold them",
     )
-    min_nvme: int | None = Field(default=None, ge=1, description="local NVMe disks that must be there")
+    min_nvme: int | None = Field(default=None, ge=1, description="local NVMe disks that must exist")
     # NVMe base specification, Percentage Used: at 100 the rated endurance is consumed
-    max_wear_percent: float = Field(default=100, gt=0, le=255, description="wear of an NVMe disk above which it warns")
+    max_wear_percent: float = Field(
+        default=100, gt=0, le=255, description="wear of an NVMe disk, in percent, above which it warns"
+    )
     smart: bool = Field(
         default=True,
-        description="ask disks for their own view (SMART): needs root, and smartctl or nvme",
+        description="query each disk's own health data (SMART): needs root, and smartctl or nvme",
     )
-    command_timeout_s: float = Field(default=15.0, gt=0, le=120, description="for one disk to answer")
-    mount_timeout_s: float = Field(default=5.0, gt=0, le=60, description="for one file system to answer")
+    command_timeout_s: float = Field(default=15.0, gt=0, le=120, description="seconds for one disk to answer")
+    mount_timeout_s: float = Field(default=5.0, gt=0, le=60, description="seconds for one file system to answer")
 
 
 async def _probe(node: NodeView, parameters: DiskParameters) -> Sequence[Finding]:
@@ -53,7 +61,7 @@ DISK = Check(
     cost=Cost.LIGHT,
     parameters=DiskParameters,
     timeout_s=60.0,
-    # a disk's own view changes in hours, and asking costs a process for each; a remount is in the kernel log at once
+    # SMART data changes within hours and costs a process per disk; the kernel log shows a read-only remount at once
     period_s=300.0,
     devices=("disk", "host"),
     probe=_probe,
@@ -64,7 +72,7 @@ DISK = Check(
     ),
     ran_on=(
         "real file systems of a virtual machine (kernel 6.18): ext4 after an error, XFS after a shutdown, a full one, "
-        "btrfs, squashfs; smartctl and nvme on output after the form of published samples, not on real disks"
+        "btrfs, squashfs; smartctl and nvme on output in the form of published samples, not on real disks"
     ),
     examples=("check=disk", "check=disk&min_nvme=8&paths=/,/var/lib/kubelet,/scratch"),
 )

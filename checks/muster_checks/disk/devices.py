@@ -1,8 +1,8 @@
-"""Disks and arrays as sysfs shows them: what the kernel still talks to, and what it gave up.
+"""Disks and arrays as sysfs shows them: those the kernel uses, and those it gave up.
 
 NVMe states: drivers/nvme/host/core.c; SCSI states: drivers/scsi/scsi_sysfs.c; md: Documentation/admin-guide/md.rst.
-SCSI's ``ioerr_cnt`` is left alone: it counts every command that did not end with plain success, smartctl's own
-questions too, so it rises on sound disks.
+SCSI's ``ioerr_cnt`` is ignored: it counts every command that did not end with plain success, including smartctl's own
+queries, so it rises on healthy disks.
 """
 
 import re
@@ -27,14 +27,14 @@ class NvmeController(msgspec.Struct, frozen=True):
 
 
 class ScsiDisk(msgspec.Struct, frozen=True):
-    """One SATA, SAS or virtual disk that is built in. state: ``running``, ``offline`` …"""
+    """One built-in SATA, SAS or virtual disk. state: ``running``, ``offline`` …"""
 
     name: str
     state: str
 
 
 class MdArray(msgspec.Struct, frozen=True):
-    """One md array. missing: members that are not there; None for levels without redundancy. action: ``recover`` …"""
+    """One md array. missing: number of absent members; None for levels without redundancy. action: ``recover`` …"""
 
     name: str
     level: str
@@ -44,7 +44,7 @@ class MdArray(msgspec.Struct, frozen=True):
 
 
 class DiskDevices(msgspec.Struct, frozen=True):
-    """unbound: NVMe disks on PCI that no driver took, as components (``disk/<address>``)."""
+    """unbound: NVMe disks on PCI without a driver, as components (``disk/<address>``)."""
 
     controllers: tuple[NvmeController, ...] = ()
     scsi: tuple[ScsiDisk, ...] = ()
@@ -67,7 +67,7 @@ def _controllers(node: NodeView) -> list[NvmeController]:
         NvmeController(
             name=name,
             state=read_text(folder / name / "state", 64) or "",
-            # kernels without such a file know PCIe only
+            # kernels without this file support only PCIe
             local=(read_text(folder / name / "transport", 64) or "pcie") == "pcie",
         )
         for name in filter(_CONTROLLER.fullmatch, names_in(folder))

@@ -1,8 +1,8 @@
-"""What the readings of disks, arrays and file systems mean.
+"""Judges the readings of disks, arrays and file systems.
 
-A disk fails when the kernel gave it up or it says itself that it lost data or will not write; what still works but
-wears out, or lost its spare, warns. Space is the jobs' doing: it fails only when nothing can be written at all where
-the node itself writes.
+A disk fails if the kernel gave it up, or if it reports that it lost data or is read-only. A disk that works but is worn
+or has lost its spare warns. Jobs fill file systems, so a full one fails only where the node itself writes, and only if
+nothing can be written at all.
 """
 
 import errno
@@ -32,20 +32,20 @@ class WarningBit(msgspec.Struct, frozen=True):
 
 # NVMe base specification 2.0, SMART / Health Information log, byte 0 (Critical Warning)
 CRITICAL_WARNINGS = (
-    WarningBit(0x04, Verdict.FAIL, "NvmeUnreliable", FaultClass.REPLACE, "says that it is unreliable: replace it"),
-    WarningBit(0x08, Verdict.FAIL, "NvmeReadOnly", FaultClass.REPLACE, "put itself into read-only mode: replace it"),
+    WarningBit(0x04, Verdict.FAIL, "NvmeUnreliable", FaultClass.REPLACE, "reports that it is unreliable: replace it"),
+    WarningBit(0x08, Verdict.FAIL, "NvmeReadOnly", FaultClass.REPLACE, "switched itself to read-only mode: replace it"),
     WarningBit(0x01, Verdict.WARN, "NvmeSpareLow", FaultClass.REPLACE, "has used up its spare blocks: replace it"),
     WarningBit(
-        0x10, Verdict.WARN, "NvmeBackupFailed", FaultClass.REPLACE, "loses its cache when power fails: replace it"
+        0x10, Verdict.WARN, "NvmeBackupFailed", FaultClass.REPLACE, "loses its cache on power failure: replace it"
     ),
     WarningBit(
-        0x02, Verdict.WARN, "NvmeTemperature", FaultClass.CONTACT, "is outside its limits of temperature: check fans"
+        0x02, Verdict.WARN, "NvmeTemperature", FaultClass.CONTACT, "is outside its temperature limits: check fans"
     ),
     WarningBit(
         0x20, Verdict.WARN, "NvmePmrUnreliable", FaultClass.REPLACE, "has an unreliable memory region: replace it"
     ),
 )
-# gone for good; the others are on the way to or from "live"
+# permanent states; all others are on the way to or from "live"
 _DEAD = ("dead",)
 _OFFLINE = ("offline", "transport-offline")
 
@@ -65,7 +65,7 @@ def judge_devices(devices: DiskDevices, limits: DiskParameters) -> list[Finding]
                 component,
                 Verdict.WARN,
                 "NvmeWithoutDriver",
-                "an NVMe disk is on the PCI bus, but no driver has it: see the kernel log, reboot",
+                "an NVMe disk is on the PCI bus, but no driver uses it: check the kernel log, then reboot",
                 FaultClass.REBOOT,
             )
             for component in devices.unbound
@@ -77,7 +77,7 @@ def judge_devices(devices: DiskDevices, limits: DiskParameters) -> list[Finding]
                 "host",
                 Verdict.FAIL,
                 "NvmeMissing",
-                f"{local} local NVMe disks where {limits.min_nvme} should be: look for an empty or dead slot",
+                f"{local} local NVMe disks, expected {limits.min_nvme}: look for an empty slot or a dead disk",
                 FaultClass.CONTACT,
                 Measurement("nvme_disks", local, "", limits.min_nvme),
             )
@@ -86,7 +86,7 @@ def judge_devices(devices: DiskDevices, limits: DiskParameters) -> list[Finding]
 
 
 def judge_health(health: SmartHealth, series: Mapping[str, CounterSeries], limits: DiskParameters) -> list[Finding]:
-    """What one disk says of itself; nothing if it says nothing (virtual disks, volumes of a RAID controller)."""
+    """What one disk reports; nothing for disks without health data (virtual disks, volumes of a RAID controller)."""
     if not health.says_something:
         return []
     name = health.device
@@ -99,17 +99,17 @@ def judge_health(health: SmartHealth, series: Mapping[str, CounterSeries], limit
     known = sum(bit.mask for bit in CRITICAL_WARNINGS)
     if warning & ~known:
         bad.append(
-            _smart(health, Verdict.WARN, "NvmeCriticalWarning", f"{name} warns of something newer: {warning:#04x}")
+            _smart(health, Verdict.WARN, "NvmeCriticalWarning", f"{name} sets an unknown warning bit: {warning:#04x}")
         )
     if health.passed is False and health.critical_warning is None:
         text = f"{name} predicts its own failure (SMART overall health): replace it"
         bad.append(_smart(health, Verdict.FAIL, "SmartFailed", text, FaultClass.REPLACE))
     spare, threshold = health.spare_percent, health.spare_threshold_percent
     if spare is not None and threshold is not None and spare < threshold and not warning & 0x01:
-        text = f"{name} has {spare:g} % of its spare blocks left (its limit: {threshold:g} %): replace it"
+        text = f"{name} has {spare:g} % of its spare blocks left (the disk's limit: {threshold:g} %): replace it"
         bad.append(_smart(health, Verdict.WARN, "NvmeSpareLow", text, FaultClass.REPLACE))
     if health.wear_percent is not None and health.wear_percent >= limits.max_wear_percent:
-        text = f"{name} has used {health.wear_percent:g} % of its life (limit {limits.max_wear_percent:g} %)"
+        text = f"{name} has used {health.wear_percent:g} % of its rated life (limit {limits.max_wear_percent:g} %)"
         bad.append(_smart(health, Verdict.WARN, "NvmeWornOut", text, FaultClass.REPLACE))
     counter = series.get(counter_name(health))
     risen = counter.rise(DAY_S).amount if counter else 0.0
@@ -122,16 +122,16 @@ def judge_health(health: SmartHealth, series: Mapping[str, CounterSeries], limit
 def judge_filesystem(
     filesystem: Filesystem, space: DiskSpace | None, error: OSError | None, needed: bool, limits: DiskParameters
 ) -> list[Finding]:
-    """space: None where it is not visible or ``error`` says why not. needed: the node itself writes there."""
+    """space: None if it is not visible, or if ``error`` holds the reason. needed: the node itself writes there."""
     component, where = f"disk/{filesystem.name}", f"{filesystem.point} ({filesystem.kind} on {filesystem.name})"
     bad = []
     if filesystem.stopped:
-        text = f"{where} was put read-only by an error: nothing can be written; see the kernel log, reboot"
+        text = f"{where} went read-only after an error: nothing can be written; check the kernel log, then reboot"
         bad.append(_finding(component, Verdict.FAIL, "FilesystemReadOnly", text, FaultClass.REBOOT))
     if error is not None:
         bad.append(_judge_unanswered(component, where, error))
     if space is None:
-        return bad or [_finding(component, Verdict.PASS, "Ok", f"{where}: its space cannot be seen from here")]
+        return bad or [_finding(component, Verdict.PASS, "Ok", f"{where}: its space is not visible to this process")]
     inodes = space.free_inodes_percent
     free = Measurement("free", space.free_percent, "%", limits.min_free_percent if needed else None)
     measured = [free, Measurement("free_space", space.free_bytes / GIB, "GiB")]
@@ -159,10 +159,10 @@ def _controller(controller: NvmeController) -> Finding:
     if controller.state == "live":
         return _finding(component, Verdict.PASS, "Ok", "")
     if controller.state in _DEAD:
-        text = "the kernel gave this NVMe disk up after a reset that failed: reboot; if it stays dead, replace it"
+        text = "the kernel gave up this NVMe disk after a failed reset: reboot; if it stays dead, replace it"
         return _finding(component, Verdict.FAIL, "NvmeDead", text, FaultClass.REBOOT)
     if not controller.state:
-        return _finding(component, Verdict.UNKNOWN, "NotReadable", f"{controller.name}: its state cannot be read")
+        return _finding(component, Verdict.UNKNOWN, "NotReadable", f"{controller.name}: cannot read its state")
     text = f"{controller.name} is {controller.state}, not live: the kernel is resetting or reconnecting it"
     return _finding(component, Verdict.WARN, "NvmeNotLive", text)
 
@@ -172,10 +172,10 @@ def _scsi(disk: ScsiDisk) -> Finding:
     if disk.state == "running":
         return _finding(component, Verdict.PASS, "Ok", "")
     if disk.state in _OFFLINE:
-        text = f"the kernel took {disk.name} offline: all I/O fails; reboot; if it stays away, replace it"
+        text = f"the kernel took {disk.name} offline: all I/O fails; reboot; if it stays offline, replace it"
         return _finding(component, Verdict.FAIL, "DiskOffline", text, FaultClass.REBOOT)
     if not disk.state:
-        return _finding(component, Verdict.UNKNOWN, "NotReadable", f"{disk.name}: its state cannot be read")
+        return _finding(component, Verdict.UNKNOWN, "NotReadable", f"{disk.name}: cannot read its state")
     text = f"{disk.name} is {disk.state}, not running: its I/O waits"
     return _finding(component, Verdict.WARN, "DiskNotRunning", text)
 
@@ -183,27 +183,27 @@ def _scsi(disk: ScsiDisk) -> Finding:
 def _array(array: MdArray) -> Finding:
     component = f"disk/{array.name}"
     if array.state == "broken":
-        text = f"{array.name} ({array.level}) lost a member and has no redundancy: its data are gone"
+        text = f"{array.name} ({array.level}) lost a member and has no redundancy: its data are lost"
         return _finding(component, Verdict.FAIL, "RaidFailed", text, FaultClass.REPLACE)
     if array.missing:
         action = f", {array.action} is running" if array.action not in ("", "idle") else ""
-        text = f"{array.name} ({array.level}) runs without {array.missing} of its disks{action}: replace what failed"
+        text = f"{array.name} ({array.level}) is degraded, {array.missing} disks missing{action}: replace them"
         measured = Measurement("missing", array.missing, "disks", 0)
         return _finding(component, Verdict.WARN, "RaidDegraded", text, FaultClass.REPLACE, measured)
     if array.state == "inactive":
-        text = f"{array.name} could not be started: too few of its disks are there"
+        text = f"{array.name} could not be started: too many of its disks are missing"
         return _finding(component, Verdict.WARN, "RaidInactive", text, FaultClass.CONTACT)
     if not array.state:
-        return _finding(component, Verdict.UNKNOWN, "NotReadable", f"{array.name}: its state cannot be read")
+        return _finding(component, Verdict.UNKNOWN, "NotReadable", f"{array.name}: cannot read its state")
     return _finding(component, Verdict.PASS, "Ok", "")
 
 
 def _judge_unanswered(component: str, where: str, error: OSError) -> Finding:
     if error.errno == errno.EIO:
-        # the root folder of a mounted file system: no right and no name can be at fault
-        text = f"{where} cannot even be looked at (input/output error): see the kernel log, reboot"
+        # on the root folder of a mounted file system, EIO cannot come from permissions or a wrong name
+        text = f"{where} cannot be accessed (input/output error): check the kernel log, then reboot"
         return _finding(component, Verdict.FAIL, "FilesystemError", text, FaultClass.REBOOT)
-    why = "it does not answer; its disk may hang" if isinstance(error, TimeoutError) else error.strerror or str(error)
+    why = "no answer; its disk may hang" if isinstance(error, TimeoutError) else error.strerror or str(error)
     return _finding(component, Verdict.UNKNOWN, "NotReadable", f"{where}: {why}")
 
 

@@ -1,12 +1,12 @@
-"""Local file systems and how they are mounted, from mountinfo (proc_pid_mountinfo(5)).
+"""Local file systems and their mount options, from mountinfo (proc_pid_mountinfo(5)).
 
-A file system that was put read-only by an error differs from one that was mounted so: the mount itself still says
-``rw``, the file system below it ``ro`` (btrfs, older ext4), or no longer ``ro`` but ``emergency_ro`` or ``shutdown``
-(newer ext4, seen on kernel 6.18). XFS shows nothing here, but its folders give EIO. Types that can only be read
-(squashfs, iso9660, erofs) say rw over ro, too, so only types that can be written are looked at.
+A file system that an error made read-only differs from one that was mounted read-only: the mount itself still shows
+``rw``, but the file system's options show ``ro`` (btrfs, older ext4), or ``emergency_ro`` or ``shutdown`` (newer ext4,
+observed on kernel 6.18). XFS shows nothing here, but access to its folders returns EIO. Read-only types (squashfs,
+iso9660, erofs) also show rw over ro, so only writable types are judged.
 
-Read here and not by psutil: its disk_partitions() has neither device numbers nor the file system's own options, and
-lists the mounts of the agent's container, not those of the node.
+psutil is not used: its disk_partitions() returns neither device numbers nor the file system's own options, and lists
+the mounts of the agent's container instead of the node's.
 """
 
 import re
@@ -21,12 +21,12 @@ STOPPED = frozenset({"emergency_ro", "shutdown"})
 MOUNTINFO_LIMIT_BYTES = 16 << 20
 _OCTAL = re.compile(r"\\([0-7]{3})")
 _DEVICE = re.compile(r"\d{1,10}:\d{1,10}")
-# volumes of pods: their space and state are their owners' affair, and another node would see the same
+# volumes of pods: space and state are their owners' business, and another node would report the same
 _OF_PODS = re.compile(r"/kubelet/(?:pods|plugins)/")
 
 
 class Mount(msgspec.Struct, frozen=True):
-    """One line. device: ``259:3``; root: the folder within the file system; point: where it is mounted."""
+    """One line. device: ``259:3``; root: the folder within the file system; point: the mount point."""
 
     device: str
     root: str
@@ -48,12 +48,12 @@ class Filesystem(msgspec.Struct, frozen=True):
 
     @property
     def point(self) -> str:
-        """Where people know it: the shortest place it is mounted at."""
+        """The name people use: its shortest mount point."""
         return min(self.points, key=len)
 
 
 def parse_mountinfo(text: str) -> list[Mount]:
-    """Lines that are none are passed over."""
+    """Lines in any other form are skipped."""
     found = []
     for line in text.splitlines():
         before, _, after = line.partition(" - ")
@@ -75,7 +75,7 @@ def parse_mountinfo(text: str) -> list[Mount]:
 
 
 def read_mounts(node: NodeView) -> list[Mount]:
-    """The mounts of the node's first process, else our own: an agent in a container has its own."""
+    """The mounts of the node's first process, or our own if those cannot be read: an agent in a container differs."""
     for name in ("/proc/1/mountinfo", "/proc/self/mountinfo"):
         if mounts := parse_mountinfo(read_text(node.path(name), MOUNTINFO_LIMIT_BYTES) or ""):
             return mounts
@@ -103,7 +103,7 @@ def find_serving_mount(mounts: list[Mount], paths: list[str]) -> frozenset[str]:
     """The devices whose file systems hold these folders."""
     found = set()
     for path in paths:
-        # the last one of equals lies on top
+        # of equal mount points the last one is on top
         holding = [mount for mount in mounts if path == mount.point or path.startswith(mount.point.rstrip("/") + "/")]
         if holding:
             found.add(max(enumerate(holding), key=lambda each: (len(each[1].point), each[0]))[1].device)
@@ -113,7 +113,7 @@ def find_serving_mount(mounts: list[Mount], paths: list[str]) -> frozenset[str]:
 def _is_stopped(group: list[Mount]) -> bool:
     if any(mount.super_options & STOPPED for mount in group):
         return True
-    # a folder bound elsewhere may say rw above a file system that was mounted read-only on purpose
+    # a bind mount elsewhere may show rw above a file system that was mounted read-only on purpose
     whole = [mount for mount in group if mount.root == "/" or mount.kind == "btrfs"]
     return bool(whole) and all("rw" in mount.options and "ro" in mount.super_options for mount in whole)
 
@@ -122,11 +122,11 @@ def _block_name(node: NodeView, mount: Mount) -> str:
     try:
         place = node.path(f"/sys/dev/block/{mount.device}").resolve(strict=True)
     except (OSError, RuntimeError):
-        # btrfs and zfs have no block device number of their own
+        # btrfs and zfs do not have a block device number
         return mount.source.removeprefix("/dev/") or mount.point
     return place.name
 
 
 def _plain(text: str) -> str:
-    r"""A space in a name is written ``\040``."""
+    r"""Decode a name: mountinfo writes a space as ``\040``."""
     return _OCTAL.sub(lambda found: chr(int(found[1], 8)), text)

@@ -1,4 +1,4 @@
-"""Reads disks, arrays and file systems, side by side, and hands them to the judges."""
+"""Reads disks, arrays and file systems concurrently, and passes the readings to the judges."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ async def probe(node: NodeView, parameters: DiskParameters, spaces: SpaceReader 
     devices, mounts = read_devices(node), read_mounts(node)
     found = group_filesystems(node, mounts)
     if not (devices.controllers or devices.scsi or devices.arrays or devices.unbound or found or parameters.min_nvme):
-        raise NotHere("no NVMe or SCSI disk, no array, and no local file system is mounted")
+        raise NotHere("this node has no NVMe or SCSI disk, no array, and no mounted local file system")
     needed = find_serving_mount(mounts, [path.strip() for path in parameters.paths.split(",") if path.strip()])
     answers = await asyncio.gather(
         _judge_own_view(node, devices, parameters),
@@ -60,7 +60,7 @@ async def _judge_own_view(node: NodeView, devices: DiskDevices, parameters: Disk
 
 
 async def _health(node: NodeView, name: str, timeout_s: float) -> SmartHealth | Finding | None:
-    """None for a SCSI disk that cannot be asked at all: a virtual one, or a volume of a RAID controller."""
+    """None for a SCSI disk without SMART access: a virtual disk, or a volume of a RAID controller."""
     nvme = name.startswith("nvme")
     output = await node.commands.run([*SMARTCTL, f"/dev/{name}"], timeout_s=timeout_s)
     parse, why = parse_smartctl, "smartctl: not found on this node; install smartmontools"
@@ -70,10 +70,10 @@ async def _health(node: NodeView, name: str, timeout_s: float) -> SmartHealth | 
     if output.missing:
         return _unknown(name, "ToolMissing", why) if nvme else None
     try:
-        # smartctl's exit code is a set of bits, most of which say something of the disk
+        # smartctl's exit code is a bit mask, and most bits describe the disk's state
         health = parse(output.stdout)
-    except SmartUnavailable as said:
-        return _unknown(name, "NotReadable", f"smartctl: {said}") if nvme or said.forbidden else None
+    except SmartUnavailable as refusal:
+        return _unknown(name, "NotReadable", f"smartctl: {refusal}") if nvme or refusal.forbidden else None
     except Unreadable as error:
         return _unknown(name, "NotReadable", output.trouble or f"{output.argv[0]}: {error}")
     if nvme and health.critical_warning is None:
@@ -86,17 +86,17 @@ async def _filesystem(
 ) -> list[Finding]:
     space: DiskSpace | None = None
     error: OSError | None = None
-    # the distribution fills what it needs at boot, and it is small: only its state counts
+    # the distribution fills a system partition at boot, and it is small: only its state is judged
     if filesystem.kind != "vfat" and not filesystem.point.startswith("/boot"):
         try:
             space = await spaces.ask(node, filesystem, parameters.mount_timeout_s)
-        except OSError as caught:  # TimeoutError is one
+        except OSError as caught:  # includes TimeoutError
             error = caught
     return judge_filesystem(filesystem, space, error, needed, parameters)
 
 
 def _drop_repeats(findings: list[Finding]) -> list[Finding]:
-    """A disk that the kernel finds sound and that has more to say of itself needs one line, not two."""
+    """Drop the kernel's PASS for a disk whose own health data already gives a finding: one line, not two."""
     spoken = {finding.component for finding in findings if finding.measurements or finding.verdict is not Verdict.PASS}
     return [
         finding

@@ -1,7 +1,7 @@
-"""What a disk says of its own health: `smartctl -j` (7.0 and later) or `nvme smart-log -o json`.
+"""Parses a disk's own health data: `smartctl -j` (7.0 and later) or `nvme smart-log -o json`.
 
 The fields of the NVMe log are those of the NVMe base specification (SMART / Health Information, log 02h). The two tools
-name them differently, and nvme gives kelvin.
+name them differently, and nvme reports kelvin.
 """
 
 from collections.abc import Mapping
@@ -17,13 +17,13 @@ _NO_RIGHT = ("Permission denied", "Operation not permitted")
 
 
 class SmartHealth(msgspec.Struct, frozen=True, kw_only=True):
-    """None where the disk does not say.
+    """None where the disk does not report a value.
 
-    device:  ``nvme0``, ``sda``; ``nvme`` where the text does not name it
-    passed:  the disk's own verdict (ATA, SCSI; for NVMe the same as no critical warning)
-    critical_warning:  bits, see judging
+    device:  ``nvme0``, ``sda``; ``nvme`` if the text does not name it
+    passed:  the disk's own verdict (ATA, SCSI; for NVMe: no critical warning)
+    critical_warning:  bits, see judge.py
     spare_percent, spare_threshold_percent, wear_percent:  wear may exceed 100
-    media_errors:  times that data could not be recovered, since the disk was made
+    media_errors:  times that data could not be recovered, over the disk's life
     """
 
     device: str
@@ -41,7 +41,7 @@ class SmartHealth(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SmartUnavailable(Exception):
-    """The tool could not ask the disk. ``forbidden``: for want of rights."""
+    """The tool could not query the disk. ``forbidden``: because of missing privileges."""
 
     def __init__(self, message: str, forbidden: bool) -> None:
         super().__init__(message)
@@ -49,9 +49,9 @@ class SmartUnavailable(Exception):
 
 
 def parse_smartctl(text: bytes) -> SmartHealth:
-    """Raises Unreadable, or SmartUnavailable when smartctl could not open the disk.
+    """Raises Unreadable, or SmartUnavailable if smartctl could not open the disk.
 
-    A disk without SMART says nothing.
+    A disk without SMART returns a value with no health data.
     """
     document = _object(json_document(text))
     run = _object(document.get("smartctl"))
@@ -59,8 +59,8 @@ def parse_smartctl(text: bytes) -> SmartHealth:
         raise Unreadable("no member smartctl: expected the output of smartctl -j")
     status = _object(document.get("smart_status")).get("passed")
     log = _object(document.get("nvme_smart_health_information_log"))
-    if not isinstance(status, bool) and not log and (said := _messages(run)):
-        raise SmartUnavailable(said, any(word in said for word in _NO_RIGHT))
+    if not isinstance(status, bool) and not log and (refusal := _messages(run)):
+        raise SmartUnavailable(refusal, any(word in refusal for word in _NO_RIGHT))
     return SmartHealth(
         device=PurePosixPath(str(_object(document.get("device")).get("name", "disk"))[:64]).name or "disk",
         passed=status if isinstance(status, bool) else None,
@@ -102,7 +102,7 @@ def _object(value: object) -> dict[str, object]:
 
 def _byte(value: object) -> int | None:
     found = integer(value)
-    # all ones is what anything reads that has left the bus
+    # a device that has left the bus reads as all ones
     return found if found is not None and 0 <= found < 0xFF else None
 
 

@@ -1,9 +1,9 @@
-"""Asks file systems for their space, each in a thread of its own: one that hangs must not hang the check.
+"""Reads the space of file systems, each in its own thread: one that hangs must not hang the check.
 
-A thread that waits inside the kernel cannot be ended. It is left behind, and while it waits its file system is not
-asked again, so there is never more than one for each.
+A thread that waits inside the kernel cannot be stopped. It is left behind, and its file system is not queried again
+while it waits, so there is never more than one thread per file system.
 
-psutil.disk_usage() has no inodes, so statvfs(2) is called here.
+psutil.disk_usage() has no inodes, so this module calls statvfs(2).
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from muster_checks.disk.mounts import Filesystem
 
 
 class DiskSpace(msgspec.Struct, frozen=True):
-    """For whoever is not root, as the kubelet counts. free_inodes_percent: None where inodes are made at need."""
+    """Space available to unprivileged users, as the kubelet counts. free_inodes_percent: None for dynamic inodes."""
 
     free_percent: float
     free_inodes_percent: float | None
@@ -31,7 +31,7 @@ ReadSpace = Callable[[list[Path], str], DiskSpace | None]
 
 
 class SpaceRequest:
-    """One file system that is being asked. At the end ``space`` or ``error`` is set; neither if it is not visible."""
+    """One query under way. At the end ``space`` or ``error`` is set; neither if the file system is not visible."""
 
     def __init__(self, read: ReadSpace, places: list[Path], device: str) -> None:
         self.space: DiskSpace | None = None
@@ -47,24 +47,24 @@ class SpaceRequest:
             self.space = self._read(self._places, self._device)
         except OSError as error:
             self.error = error
-        with contextlib.suppress(RuntimeError):  # the loop is closed by now: nobody waits
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits for the result
             self._loop.call_soon_threadsafe(self.ended.set)
 
 
 class SpaceReader:
-    """Who is being asked; lives as long as the process. ``read``: asks the kernel (:func:`read_space`)."""
+    """The queries under way; lives as long as the process. ``read``: queries the kernel (:func:`read_space`)."""
 
     def __init__(self, read: ReadSpace | None = None) -> None:
         self._read = read or read_space
         self._asking: dict[tuple[str, str], SpaceRequest] = {}
 
     async def ask(self, node: NodeView, filesystem: Filesystem, timeout_s: float) -> DiskSpace | None:
-        """None where the file system is not visible from here. Raises OSError, TimeoutError if it does not answer."""
+        """None if the file system is not visible to this process. Raises OSError, TimeoutError without an answer."""
         key = filesystem.device, str(node.root)
         before = self._asking.get(key)
         if before is not None and before.thread.is_alive():
             raise TimeoutError
-        # the second: for an agent that has the node's processes before it, but not its root
+        # the second path is for an agent that sees the node's processes, but not its root
         places = [node.path(filesystem.point), node.path("/proc/1/root" + filesystem.point)]
         asking = self._asking[key] = SpaceRequest(self._read, places, filesystem.device)
         async with asyncio.timeout(timeout_s):
@@ -76,13 +76,13 @@ class SpaceReader:
 
 
 def read_space(places: list[Path], device: str) -> DiskSpace | None:
-    """The space of the file system ``device`` at the first of ``places`` where it is to be seen. Raises OSError."""
+    """The space of the file system ``device`` at the first of ``places`` where it is visible. Raises OSError."""
     for place in places:
         try:
             found = place.stat()
         except (FileNotFoundError, PermissionError, NotADirectoryError):
             continue
-        # another file system lies there in our own mount name space; btrfs and zfs (major 0) number each folder anew
+        # in our mount namespace another file system may be mounted there; btrfs and zfs (major 0) renumber each folder
         if not device.startswith("0:") and device != f"{os.major(found.st_dev)}:{os.minor(found.st_dev)}":
             continue
         return _space(os.statvfs(place))

@@ -1,4 +1,4 @@
-"""Which IPUs this node has: on its PCI bus, or over the network in a V-IPU partition."""
+"""Finds the IPUs of this node: on its PCI bus, or over the network in a V-IPU partition."""
 
 import re
 
@@ -12,7 +12,7 @@ from muster_checks.graphcore.settings import IpuFabric
 from muster_checks.graphcore.tools.device_list import IpuDevice, parse
 from muster_checks.hardware.pci import DeviceKind, pci_devices
 
-# not /dev/ipu-psys0, which is Intel's camera
+# /dev/ipu-psys0 is excluded: it is Intel's camera
 _NODE = re.compile(r"ipu\d{1,4}")
 
 
@@ -41,7 +41,7 @@ async def discover_ipus(node: NodeView, fabric: IpuFabric, all_partitions: bool,
         devices = parse(output.stdout)
     except (CannotTell, Unreadable) as error:
         if signs:
-            raise CannotTell(f"IPUs cannot be listed: {error}") from None
+            raise CannotTell(f"cannot list IPUs: {error}") from None
         raise NotHere(
             f"no IPU: no PCI device of Graphcore (1d95), no /dev/ipu0, no V-IPU controller; {error}"
         ) from None
@@ -52,5 +52,5 @@ async def discover_ipus(node: NodeView, fabric: IpuFabric, all_partitions: bool,
             raise CannotTell(
                 f"gc-info lists no IPU in partition {fabric.partition}: is the partition ACTIVE?", "NoIpus"
             )
-        raise NotHere("gc-info lists no IPU: no partition is set up for this host")
+        raise NotHere("gc-info lists no IPU: this host has no partition")
     return DiscoveredIpus(tuple(devices), unlisted)

@@ -1,7 +1,7 @@
-"""Asks Graphcore's library gcipuinfo for the health of the IPUs, in a process of its own.
+"""Queries Graphcore's library gcipuinfo for the health of the IPUs, in a separate process.
 
-Run as a file by the ``python3`` that the Poplar SDK belongs to, which may be as old as 3.6: nothing but the standard
-library, and none of this project. Prints the library's answer. Exit code 3: the library is not there.
+Run as a file by the ``python3`` of the Poplar SDK, which may be as old as 3.6: uses only the standard library and no
+module of this project. Prints the library's answer. Exit code 3: the library is not installed.
 """
 
 import importlib
@@ -14,7 +14,7 @@ def main(arguments: "list[str]") -> int:
     try:
         library = importlib.import_module("gcipuinfo")
     except ImportError as error:
-        sys.stderr.write("{}\n".format(error))  # noqa: UP032 - as old as the rest
+        sys.stderr.write("{}\n".format(error))  # noqa: UP032 - for Python 3.6
         return NO_LIBRARY
     mode = library.DiscoverAllPartitionIPUs if arguments == ["all"] else library.DiscoverActivePartitionIPUs
     sys.stdout.write("{}\n".format(library.gcipuinfo(mode).checkHealthOfDevices()))  # noqa: UP032
@@ -22,6 +22,6 @@ def main(arguments: "list[str]") -> int:
 
 
 if __name__ == "__main__":
-    # its own folder comes first on the path, and has files of common names
+    # this file's folder is first on the path, and contains modules with common names
     del sys.path[0]
     sys.exit(main(sys.argv[1:]))

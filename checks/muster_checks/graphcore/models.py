@@ -1,4 +1,4 @@
-"""What an IPU board should do: models.yaml, and an operator's own file over it."""
+"""Expected values of IPU boards: models.yaml, and an operator's own file on top of it."""
 
 from pathlib import Path
 
@@ -8,13 +8,13 @@ from muster_checks.hardware.expected_values import ModelTable, load_table
 
 
 class IpuModel(msgspec.Struct, frozen=True, kw_only=True):
-    """One row, by gc-info's "board type". What is None is not judged.
+    """One row, for gc-info's "board type". Values that are None are not judged.
 
-    link_…:      the IPU's way to its host or gateway
+    link_…:      the IPU's link to its host or gateway
     ipu_link_…:  one channel of an IPU-Link (gc-links)
-    min_ipu_traffic_gbit_per_s:  between two IPUs, both directions together (gc-iputraffictest). It hangs on how many
-                 links lie between the two, so no row is shipped with it; below an operator's own is a FAIL
-    max_…:       no limits are public; above an operator's own is a WARN
+    min_ipu_traffic_gbit_per_s:  between two IPUs, both directions together (gc-iputraffictest). It depends on how many
+                 links connect the two, so no shipped row has it; below an operator's own value is a FAIL
+    max_…:       no limits are public; above an operator's own value is a WARN
     """
 
     model: str
@@ -33,5 +33,5 @@ NOTHING_EXPECTED: ModelTable[IpuModel] = ModelTable([])
 
 
 def ipu_models(own: Path | None) -> ModelTable[IpuModel]:
-    """Raises CannotTell when ``own`` cannot be used."""
+    """Raises CannotTell if ``own`` cannot be used."""
     return load_table(IpuModel, "graphcore/models.yaml", own)

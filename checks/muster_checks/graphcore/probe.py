@@ -1,4 +1,4 @@
-"""Runs the tools that need no exclusive access: attributes of each IPU, and the library's health check."""
+"""Runs the tools that need no exclusive access: the attributes of each IPU, and the library's health check."""
 
 import asyncio
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from muster_checks.graphcore.tools.attributes import IpuAttributes
 from muster_checks.graphcore.tools.device_list import IpuDevice
 from muster_checks.graphcore.tools.health import UnhealthyIpu
 
-AT_ONCE = 4  # each gc-info looks for all devices anew before it answers for one
+AT_ONCE = 4  # each gc-info scans all devices before it answers for one
 
 
 class IpuReading(msgspec.Struct, frozen=True):
@@ -27,11 +27,11 @@ class IpuReading(msgspec.Struct, frozen=True):
 
 
 class IpuHealth(msgspec.Struct, frozen=True):
-    """What is known of the IPUs' health beyond their attributes.
+    """The health of the IPUs beyond their attributes.
 
     unhealthy:  from gcipuinfo
-    monitored:  the device ids that gc-monitor shows, where the library is not there; else None
-    trouble:    why neither could be asked; empty when one could
+    monitored:  the device ids that gc-monitor shows, if the library is not installed; otherwise None
+    trouble:    why neither source answered; empty if one did
     """
 
     unhealthy: tuple[UnhealthyIpu, ...] = ()
@@ -59,7 +59,7 @@ async def read_attributes(
 
 
 async def read_health(node: NodeView, fabric: IpuFabric, all_partitions: bool, timeout_s: float) -> IpuHealth:
-    """gcipuinfo's word; gc-monitor's table where the library is not there."""
+    """From gcipuinfo, or from gc-monitor's table if the library is not installed."""
     child = str(Path(gcipuinfo_child.__file__))
     argv = ["python3", child, "all" if all_partitions else "active"]
     output = await node.commands.run(argv, timeout_s=timeout_s, environment=fabric.variables)
@@ -77,9 +77,9 @@ async def _read_monitor(node: NodeView, fabric: IpuFabric, all_partitions: bool,
     argv = ["gc-monitor", *(["--all-partitions"] if all_partitions else [])]
     output = await node.commands.run(argv, timeout_s=timeout_s, environment=fabric.variables)
     if output.missing:
-        return IpuHealth(trouble=f"neither gcipuinfo (Python) nor gc-monitor is there; install {SDK}")
+        return IpuHealth(trouble=f"neither gcipuinfo (Python) nor gc-monitor is installed; install {SDK}")
     if not output.ok:
-        return IpuHealth(trouble=f"gcipuinfo is not there, and {output.trouble}")
+        return IpuHealth(trouble=f"gcipuinfo is not installed; {output.trouble}")
     try:
         return IpuHealth(monitored=frozenset(row.device_id for row in monitor.parse(output.stdout)))
     except Unreadable as error:

@@ -1,4 +1,4 @@
-"""Where a node's IPUs are looked for. Shared by the IPU checks; imported by their declarations, so it stays small."""
+"""How to find a node's IPUs. Shared by the IPU checks and imported by their declarations, so it stays small."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,7 +8,7 @@ from pydantic import Field
 
 from muster_checks.base.declaration import Parameters
 
-VIPU_PORT = 8090  # where a V-IPU controller listens, and what poprun assumes
+VIPU_PORT = 8090  # the default port of a V-IPU controller, which poprun assumes too
 
 
 class GraphcoreParameters(Parameters):
@@ -31,7 +31,7 @@ class GraphcoreParameters(Parameters):
     )
     all_partitions: bool = Field(
         default=False,
-        description="look at the IPUs of every partition that this host knows, not only of the active one",
+        description="check the IPUs of every partition that this host knows, not only of the active one",
     )
     expected: Path | None = Field(
         default=None, description="YAML file of expected values that add to or change the shipped ones"
@@ -39,9 +39,9 @@ class GraphcoreParameters(Parameters):
 
 
 class IpuFabric(msgspec.Struct, frozen=True):
-    """How IPUs are reached over the network.
+    """How the IPUs are reached over the network.
 
-    variables: what the parameters say, for the environment of the tools
+    variables: the parameters as environment variables for the tools
     """
 
     host: str
@@ -56,7 +56,7 @@ class IpuFabric(msgspec.Struct, frozen=True):
 
 
 def read_fabric(parameters: GraphcoreParameters, environment: Mapping[str, str]) -> IpuFabric:
-    """Parameters over environment."""
+    """The parameters, with the environment as the default."""
     variables = {
         "IPUOF_VIPU_API_HOST": parameters.vipu_api_host,
         "IPUOF_VIPU_API_PORT": str(parameters.vipu_api_port or ""),

@@ -1,8 +1,8 @@
-"""The check ``ib``: InfiniBand and RoCE ports: state, rate against expectation and siblings, error counters by rise.
+"""The check ``ib``: InfiniBand and RoCE ports: state, rate against expectation and siblings, rise of error counters.
 
-Counters of a port are small and stop when full (drivers/infiniband/core/sysfs.c: 4 bits for buffer overruns and link
-integrity, 8 for lost links, 16 for symbol errors), and nobody clears them: a healthy node with eight H100 shows 15
-buffer overruns on every port. Only their rise says something. Which rise, says thresholds.yaml.
+A port's counters are small and stop at their maximum (drivers/infiniband/core/sysfs.c: 4 bits for buffer overruns and
+link integrity, 8 for lost links, 16 for symbol errors), and nobody clears them: a healthy node with eight H100 shows 15
+buffer overruns on every port. Only a rise is meaningful; thresholds.yaml has the limits.
 """
 
 from collections.abc import Sequence
@@ -16,10 +16,13 @@ from muster_checks.base.vocabulary import Finding
 
 class IbParameters(Parameters):
     ports: str = Field(
-        default="*", max_length=1024, description="comma list of globs of the devices to look at, e.g. mlx5_[0-7]"
+        default="*", max_length=1024, description="comma-separated globs of the devices to check, e.g. mlx5_[0-7]"
     )
     expected_ports: int | None = Field(
-        default=None, ge=0, le=256, description="at least so many of these ports must be active (default: not judged)"
+        default=None,
+        ge=0,
+        le=256,
+        description="minimum number of these ports that must be active (default: not judged)",
     )
     min_rate_gb_per_s: float | None = Field(
         default=None, gt=0, description="rate below which an active port fails, Gb/s (default: not judged)"
@@ -44,7 +47,7 @@ def _recorded(text: bytes, parameters: IbParameters) -> Sequence[Finding] | None
 
 IB = Check(
     name="ib",
-    description="InfiniBand and RoCE ports: state, rate, flaps and error counters by their rise",
+    description="InfiniBand and RoCE ports: state, rate, link flaps and rising error counters",
     cost=Cost.LIGHT,
     parameters=IbParameters,
     timeout_s=20.0,
@@ -55,7 +58,7 @@ IB = Check(
     reads="/sys/class/infiniband: state, phys_state, rate, counters and hw_counters of each port",
     ran_on=(
         "recorded /sys/class/infiniband of a healthy node with 8 H100 and ConnectX-7 (gpud), not on real hardware; "
-        "faults are that recording with other values"
+        "faults simulated by changing values in that recording"
     ),
     examples=("check=ib", "check=ib&ports=mlx5_?&expected_ports=8&min_rate_gb_per_s=400"),
 )

@@ -1,4 +1,4 @@
-"""Judges InfiniBand and RoCE ports. Pure: what was read, what was read before, and limits in; findings out."""
+"""Judges InfiniBand and RoCE ports. Pure: takes readings, earlier readings and limits; returns findings."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
@@ -12,14 +12,14 @@ from muster_checks.ib import IbParameters
 from muster_checks.ib.sysfs import IbPort
 from muster_checks.ib.thresholds import CounterRow, ModelRow
 
-MANY_PORTS = 4  # who puts so many InfiniBand ports into a node means to use one
-SOME = 1e-6  # more than nothing: shares of a rise at the edge of a window are no whole numbers
+MANY_PORTS = 4  # a node with this many InfiniBand ports is expected to use at least one
+SOME = 1e-6  # tolerance for "more than zero": a rise cut at the edge of a window is not a whole number
 
 Seen = Mapping[str, CounterSeries]
 
 
 def counters(ports: Sequence[IbPort]) -> dict[str, float]:
-    """What has to be remembered of a reading, by the names that :func:`judge` looks up."""
+    """The values to remember from a reading, by the names that :func:`judge` looks up."""
     values: dict[str, float] = {}
     for port in ports:
         values |= {f"{port.key} {name}": float(value) for name, value in port.counters.items()}
@@ -40,7 +40,7 @@ def judge(
     now: float,
     up_for_s: float | None,
 ) -> list[Finding]:
-    """``now``: by the clock of ``seen``; ``up_for_s``: how long the node has been up, if that is known."""
+    """``now``: by the clock of ``seen``; ``up_for_s``: how long the node has been up, if known."""
     links = {
         port.key: PortLink(
             name=port.key,
@@ -71,12 +71,14 @@ def _state(
     port: IbPort, links: Mapping[str, PortLink], seen: Seen, now: float, up_for_s: float | None
 ) -> Iterable[Finding]:
     if port.layer == "Ethernet" and port.interface:
-        return  # the check nic knows whether the interface is meant to be up
+        return  # the check nic knows whether the interface should be up
     found = describe_down_link(links[port.key], list(links.values()), seen.get(f"{port.key} up"), now, up_for_s)
     if found is not None:
         verdict, why = found
         advice = (
-            "the subnet manager has not brought it up" if "LinkUp" in port.says else "cable, transceiver, switch port"
+            "the subnet manager has not activated it"
+            if "LinkUp" in port.says
+            else "check cable, transceiver, switch port"
         )
         yield _finding(port, verdict, "PortDown", f"{port.key} is {port.says}, {why}: {advice}", FaultClass.CONTACT)
 
@@ -95,7 +97,7 @@ def _counters(port: IbPort, seen: Seen, rows: Sequence[CounterRow]) -> Iterable[
                 port,
                 row.verdict,
                 row.reason,
-                f"{port.key} {row.says}: {counter} rose by {ceil(amount - SOME)} (more than {row.more_than:g}) within "
+                f"{port.key} {row.says}: {counter} rose by {ceil(amount - SOME)} (limit {row.more_than:g}) within "
                 f"{_span(row.within_s)}: {row.advice}",
                 row.fault_class,
                 Measurement(counter, amount, "", row.more_than),
@@ -120,19 +122,19 @@ def _rate(
     lanes = f" over {port.lanes} lanes" if port.lanes else ""
     verdict, limit, why = Verdict.PASS, 0.0, ""
     if floor is not None and rate < floor:
-        verdict, limit, why = Verdict.FAIL, floor, f"less than the {floor:g} expected"
+        verdict, limit, why = Verdict.FAIL, floor, f"expected at least {floor:g}"
     elif before is not None:
-        verdict, limit, why = Verdict.FAIL, before, f"it was {before:g}"
+        verdict, limit, why = Verdict.FAIL, before, f"earlier {before:g}"
     elif common is not None and rate < common:
-        verdict, limit, why = Verdict.WARN, common, f"all its equals here have {common:g}"
+        verdict, limit, why = Verdict.WARN, common, f"all its siblings here run at {common:g}"
     elif row.rate_gb_per_s is not None and rate < row.rate_gb_per_s and port.layer == "InfiniBand":
-        verdict, limit, why = Verdict.WARN, row.rate_gb_per_s, f"{row.name} can do {row.rate_gb_per_s:g}"
+        verdict, limit, why = Verdict.WARN, row.rate_gb_per_s, f"{row.name} supports {row.rate_gb_per_s:g}"
     if verdict is not Verdict.PASS:
         yield _finding(
             port,
             verdict,
             "LowRate",
-            f"{port.key} runs at {rate:g} Gb/s{lanes}, {why}: cable, transceiver or switch port",
+            f"{port.key} runs at {rate:g} Gb/s{lanes}, {why}: check cable, transceiver and switch port",
             FaultClass.CONTACT,
             Measurement("rate", rate, "Gb/s", limit),
         )
@@ -143,13 +145,13 @@ def _host(ports: Sequence[IbPort], limits: IbParameters, up_for_s: float | None)
     waiting = up_for_s is not None and up_for_s < GRACE_S
     measured = Measurement("active ports", active, "", limits.expected_ports)
     if any(port.state is None for port in ports):
-        return  # who cannot be asked may be active
+        return  # an unreadable port may be active
     if limits.expected_ports is not None and active < limits.expected_ports:
         yield Finding(
             component="host",
             verdict=Verdict.WARN if waiting else Verdict.FAIL,
             reason="FewerPorts",
-            message=f"{active} of {len(ports)} ports are active, {limits.expected_ports} must be: see which are down",
+            message=f"{active} of {len(ports)} ports are active, expected {limits.expected_ports}: see which are down",
             fault_class=FaultClass.CONTACT,
             measurements=(measured,),
         )
@@ -158,7 +160,7 @@ def _host(ports: Sequence[IbPort], limits: IbParameters, up_for_s: float | None)
             component="host",
             verdict=Verdict.WARN,
             reason="NoPortActive",
-            message=f"none of {len(ports)} InfiniBand ports is active: not cabled, or switch or subnet manager is away",
+            message=f"none of {len(ports)} InfiniBand ports is active: check cables, switch and subnet manager",
             fault_class=FaultClass.CONTACT,
             measurements=(measured,),
         )
@@ -183,7 +185,7 @@ def _sound(
     full = sorted(
         {row.counter for row in rows if row.full_at is not None and port.counters.get(row.counter) == row.full_at}
     )
-    blind = f"; full, so it cannot rise: {', '.join(full)} (perfquery -R clears it)" if full else ""
+    blind = f"; at maximum, cannot rise: {', '.join(full)} (clear with perfquery -R)" if full else ""
     return _finding(
         port,
         Verdict.PASS,

@@ -1,4 +1,4 @@
-"""Reads the ports of a node twice the first time, once later, and has them judged with what was read before."""
+"""Reads the ports of a node (twice on the first run, then once) and judges them against earlier readings."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,7 +25,7 @@ async def probe(node: NodeView, parameters: IbParameters) -> Sequence[Finding]:
 
     async def read() -> Mapping[str, float]:
         nonlocal ports
-        # a card that does not answer its driver holds up whoever asks for its counters
+        # a card that does not answer its driver blocks every read of its counters
         ports = await in_thread(node, read_ports, folder, parameters.ports, load_counter_rows())
         return counters(ports)
 
@@ -34,7 +34,7 @@ async def probe(node: NodeView, parameters: IbParameters) -> Sequence[Finding]:
 
 
 def judge_recorded(text: bytes, parameters: IbParameters) -> Sequence[Finding] | None:
-    """A tar of /sys or of /sys/class/infiniband. There is nothing to compare with: counters are not judged."""
+    """A tar of /sys or of /sys/class/infiniband. Without an earlier reading, counters are not judged."""
     from muster_checks.hardware.recorded_tree import lay_out_tree  # an agent never needs its tar archives
 
     with lay_out_tree(text) as root:
@@ -58,14 +58,14 @@ def _judge(
     if findings:
         return findings
     if ports:
-        raise NotHere(f"none of {len(ports)} RDMA ports is in use; expected_ports says how many must be", "NotInUse")
+        raise NotHere(f"none of {len(ports)} RDMA ports is in use; set expected_ports if some must be", "NotInUse")
     if names_in(folder):
-        raise NotHere(f"no RDMA device of the node is called {parameters.ports}")
+        raise NotHere(f"no RDMA device of this node matches {parameters.ports}")
     raise NotHere("no InfiniBand or RoCE device (/sys/class/infiniband)")
 
 
 def _class_folder(root: Path) -> Path | None:
-    """Where the devices are: a folder whose entries have ports."""
+    """The folder that holds the devices: its entries have ports."""
     for folder in (root / "sys/class/infiniband", root, *sorted(root.iterdir())):
         if any((folder / name / "ports").is_dir() for name in names_in(folder)):
             return folder

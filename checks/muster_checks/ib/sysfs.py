@@ -1,7 +1,7 @@
-"""What sysfs says of InfiniBand and RoCE ports. Forms: drivers/infiniband/core/sysfs.c of the kernel.
+"""Reads InfiniBand and RoCE ports from sysfs. Formats: drivers/infiniband/core/sysfs.c of the kernel.
 
-``state`` is ``4: ACTIVE``, ``phys_state`` is ``5: LinkUp``, ``rate`` is ``400 Gb/sec (4X NDR)``; a counter that cannot
-be had is ``N/A (no PMA)``.
+``state`` is ``4: ACTIVE``, ``phys_state`` is ``5: LinkUp``, ``rate`` is ``400 Gb/sec (4X NDR)``; an unavailable counter
+is ``N/A (no PMA)``.
 """
 
 import os
@@ -24,9 +24,9 @@ class IbPort(msgspec.Struct, frozen=True):
     """One port.
 
     model:     ``MT4129/MT_0000000838``: type and board
-    state, phys_state:  the kernel's numbers, None where unreadable; with their words in ``says``
-    rate_gb_per_s, lanes:  of the link as it is now; without a meaning while it is down
-    interface: its network interface is here: whether *its* link is up is the check nic's business
+    state, phys_state:  the kernel's numbers, None if unreadable; ``says`` has their names
+    rate_gb_per_s, lanes:  of the current link; meaningless while it is down
+    interface: it has a network interface here, whose link state the check nic judges
     """
 
     device: str
@@ -52,7 +52,7 @@ class IbPort(msgspec.Struct, frozen=True):
 
 
 def read_ports(folder: Path, globs: str, rows: Sequence[CounterRow]) -> list[IbPort]:
-    """Every port of every device in ``folder`` (/sys/class/infiniband) whose name fits; virtual ones left out."""
+    """Every port of the devices in ``folder`` (/sys/class/infiniband) whose name matches, except virtual ones."""
     patterns = [pattern.strip() for pattern in globs.split(",") if pattern.strip()]
     ports = []
     for device in names_in(folder):
@@ -101,6 +101,6 @@ def _read_numbered(path: Path) -> tuple[int | None, str]:
 
 
 def _virtual(entry: Path) -> bool:
-    """Functions that repeat their card's port, and RDMA in software (rxe, siw)."""
+    """Functions that duplicate their card's port, and RDMA in software (rxe, siw)."""
     place = os.path.realpath(entry)
     return (entry / "device/physfn").exists() or "/devices/virtual/" in place or "mlx5_core.sf." in place

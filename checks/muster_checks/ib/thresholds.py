@@ -12,7 +12,7 @@ from muster_checks.base.vocabulary import FaultClass, Verdict
 class CounterRow(
     msgspec.Struct, frozen=True, rename={"fault_class": "class"}, forbid_unknown_fields=True, kw_only=True
 ):
-    """More than ``more_than`` within ``within_s`` seconds is ``verdict``. ``full_at``: where the counter stops."""
+    """A rise by more than ``more_than`` within ``within_s`` seconds gives ``verdict``. ``full_at``: its maximum."""
 
     counter: str
     folder: str

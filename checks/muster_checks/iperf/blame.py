@@ -1,7 +1,7 @@
-"""Whose fault bad pairs are.
+"""Finds the NIC that is at fault for bad pairs.
 
-A NIC is to blame when most of its pairs are bad, with several others, and most of those are fine without it. Where two
-racks are slow towards each other nobody is: their peers have bad pairs without them, too.
+A NIC is at fault if most of its pairs are bad, with several other nodes, and most of those nodes are fine in pairs
+without it. If two racks are slow towards each other, no NIC is at fault: the peers also have bad pairs without it.
 """
 
 from collections import defaultdict
@@ -14,14 +14,14 @@ from muster_checks.iperf.pair import NicPair, NicPlace
 _End = tuple[str, str, str]  # node, NIC, direction: "sends", "receives" or "" for both
 _Ends = Callable[[NicPair], tuple[_End, _End]]
 
-AT_MOST = 0.4  # of the nodes: half of them behind a slow switch cannot be told from the other half behind it
+AT_MOST = 0.4  # of the nodes: of two halves that are slow towards each other, neither can be blamed
 STANDS_OUT = 6.0  # simulated: two halves of a fabric slow towards each other, against a rack of a quarter of all nodes
 
 
 class Culprit(msgspec.Struct, frozen=True):
-    """NICs of one node that are to blame for ``pairs`` (all of theirs that were looked at, bad or not).
+    """The NICs of one node that are at fault for ``pairs`` (all their measured pairs, bad or not).
 
-    direction: ``sends`` or ``receives`` where only that is bad
+    direction: ``sends`` or ``receives`` if only that direction is bad
     """
 
     node: str
@@ -31,7 +31,7 @@ class Culprit(msgspec.Struct, frozen=True):
 
 
 def find_culprits(pairs: Sequence[NicPair], bad: Collection[NicPair]) -> list[Culprit]:
-    """First whole NICs, then one direction of a NIC (a dirty fibre) are found; all NICs of a node are one culprit."""
+    """Finds whole NICs first, then one direction of a NIC (a dirty fibre); a node's NICs together are one culprit."""
     found: dict[_End, list[NicPair]] = {}
     for ends in (_both_ways, _one_way):
         explained = {pair for theirs in found.values() for pair in theirs}
@@ -61,15 +61,17 @@ def _culprit(node: str, ends: Sequence[_End], found: Mapping[_End, Sequence[NicP
 
 
 class _Ledger:
-    """Pairs that are still to be explained, by end, and how many of them are bad. Kept by number: hashing a pair costs
-    more than all the rest, and there are tens of thousands."""
+    """The pairs not yet explained, by end, and how many of them are bad. Pairs are kept by number: hashing them would
+    dominate the run time, and there are tens of thousands."""
 
     def __init__(self, pairs: Sequence[NicPair], bad: Collection[NicPair], ends: _Ends) -> None:
         self.ends = [ends(pair) for pair in pairs]
         self.bad = [pair in bad for pair in pairs]
         self.of: dict[_End, set[int]] = defaultdict(set)
         self.bad_of: dict[_End, int] = defaultdict(int)
-        self._with: dict[tuple[_End, str], list[int]] = defaultdict(lambda: [0, 0])  # bad ones and all, by node there
+        self._with: dict[tuple[_End, str], list[int]] = defaultdict(
+            lambda: [0, 0]
+        )  # [bad, all], by the node at the other end
         for number in range(len(pairs)):
             self.put(number)
 
@@ -96,20 +98,20 @@ class _Ledger:
         return self.bad_of[end] / len(self.of[end]) if self.of[end] else 0.0
 
     def victims(self, end: _End) -> set[_End]:
-        """The other ends of its bad pairs, of other nodes."""
+        """The ends on other nodes of this end's bad pairs."""
         return {
             other for number in self.of[end] if self.bad[number] for other in self.ends[number] if other[0] != end[0]
         }
 
     def without(self, victim: _End, node: str) -> tuple[int, int]:
-        """How many of the pairs that ``victim`` has with others than ``node`` are bad, and how many they are."""
+        """Of the pairs that ``victim`` has with nodes other than ``node``: (bad, all)."""
         bad, all_ = self._with.get((victim, node), (0, 0))
         return self.bad_of[victim] - bad, len(self.of[victim]) - all_
 
 
 def _search(pairs: Sequence[NicPair], bad: Collection[NicPair], ends: _Ends) -> dict[_End, list[NicPair]]:
-    """Who is to blame, each with its pairs. Whoever has been found is left out of what follows, so that its victims are
-    not blamed for it; at most as many rounds as there are ends."""
+    """The ends at fault, each with its pairs. Once found, an end is excluded from the rest of the search, so that its
+    victims are not blamed; there are at most as many rounds as ends."""
     ledger = _Ledger(pairs, bad, ends)
     all_of = {end: sorted(numbers) for end, numbers in ledger.of.items()}
     found: dict[_End, list[int]] = {}
@@ -117,7 +119,7 @@ def _search(pairs: Sequence[NicPair], bad: Collection[NicPair], ends: _Ends) -> 
         for number in all_of[worst]:
             ledger.take(number)
         found[worst] = all_of[worst]
-    # with all of them known: a bisected fabric gives every node bad pairs, some of them by chance more than their peers
+    # needs the full list: in a bisected fabric every node has bad pairs, some by chance more than their peers
     while doubtful := [end for end in found if not _stands_out(end, found, ledger)]:
         for end in doubtful:
             numbers = found.pop(end)
@@ -130,7 +132,7 @@ def _search(pairs: Sequence[NicPair], bad: Collection[NicPair], ends: _Ends) -> 
 
 
 def _worst(ledger: _Ledger) -> _End | None:
-    """The guilty one with the largest share of bad pairs. Asked in this order, as guilt takes long to find out."""
+    """The end at fault with the largest share of bad pairs. Tried in this order, because the test is expensive."""
     suspects = [end for end in ledger.of if ledger.share(end) > 0.5]
     suspects.sort(key=lambda end: (ledger.share(end), len(ledger.of[end]), end), reverse=True)
     return next((end for end in suspects if _is_guilty(end, ledger)), None)
@@ -146,8 +148,8 @@ def _is_guilty(end: _End, ledger: _Ledger) -> bool:
 
 
 def _stands_out(end: _End, found: Mapping[_End, Sequence[int]], ledger: _Ledger) -> bool:
-    """Of its pairs with nodes that are not to blame several times as many are bad as of those nodes' other pairs, which
-    is what ``ledger`` has left."""
+    """True if several times as many of its pairs with innocent nodes are bad as of those nodes' other pairs, which are
+    what remains in ``ledger``."""
     own = [number for number in found[end] if all(each == end or each not in found for each in ledger.ends[number])]
     if not own:
         return True

@@ -1,7 +1,7 @@
-"""Which node is slow, when many pairs of nodes have been measured.
+"""Finds the slow node after many pairs of nodes have been measured.
 
-One slow pair says that one of two is slow, not which. blame.py lays it on a NIC where other pairs show that; the rest
-is a warning about the pair, on the pages of both.
+One slow pair does not show which of its two nodes is slow. blame.py attributes it to a NIC if other pairs show that;
+otherwise both nodes get a warning about the pair.
 """
 
 from collections import defaultdict
@@ -16,14 +16,14 @@ from muster_checks.iperf.blame import Culprit, find_culprits
 from muster_checks.iperf.pair import NicPair, NicPlace, NicSide
 from muster_checks.iperf.parse import IperfReport
 
-LEAST_ALIKE = 4  # pairs of like links whose median says what such a pair does
+LEAST_ALIKE = 4  # pairs with the same link rate needed for a median that such a pair should reach
 
 Least = Mapping[NicPair, float | None]
 _Pages = dict[str, dict[tuple[str, str], Finding]]
 
 
 class _FaultKind(msgspec.Struct, frozen=True):
-    """Slow or lossy: what it is worth on a NIC's page, and its names there and on a pair's."""
+    """Slow or lossy: the verdict for a NIC, and the reasons used for a NIC and for a pair."""
 
     verdict: Verdict
     fault_class: FaultClass
@@ -31,13 +31,13 @@ class _FaultKind(msgspec.Struct, frozen=True):
     pair_reason: str
 
 
-# a cable, an optic, a port: somebody has to go and look
+# a cable, an optic, a port: a person has to look at it
 _SLOW = _FaultKind(Verdict.FAIL, FaultClass.CONTACT, "SlowNetwork", "SlowPair")
 _LOSSY = _FaultKind(Verdict.WARN, FaultClass.NONE, "Retransmits", "PairRetransmits")
 
 
 def read_pairs(report: IperfReport, client: NicSide, server: NicSide) -> list[NicPair]:
-    """A report as pairs: one, or two of a bidirectional test."""
+    """The pairs of a report: one, or two for a bidirectional test."""
     return [
         NicPair(
             sender=client if flow.to_server else server,
@@ -63,8 +63,8 @@ def judge(pairs: Sequence[NicPair], limits: IperfParameters) -> dict[str, list[F
         if pair.trouble:
             _add(pages, pair.sender, _unknown(pair, "NotMeasured", pair.trouble))
         elif pair in unclear:
-            said = f"{pair.gbit_per_s:.3g} Gbit/s with no processor time left: the network may be faster"
-            _add(pages, pair.sender, _unknown(pair, "CpuBound", f"{said} (from 3.16 on iperf3 uses several cores)"))
+            rate = f"{pair.gbit_per_s:.3g} Gbit/s, limited by the CPU: the network may be faster"
+            _add(pages, pair.sender, _unknown(pair, "CpuBound", f"{rate} (from 3.16 on iperf3 uses several cores)"))
     to_blame = {
         *_lay_blame(pages, clear, slow, _SLOW, least, limits),
         *_lay_blame(pages, enough, lossy, _LOSSY, least, limits),
@@ -79,19 +79,19 @@ def judge(pairs: Sequence[NicPair], limits: IperfParameters) -> dict[str, list[F
 
 
 def find_slow_pairs(pairs: Sequence[NicPair], limits: IperfParameters) -> set[NicPair]:
-    """Those of ``pairs`` that are slow, whosever fault it is."""
+    """The slow ones of ``pairs``, regardless of whose fault it is."""
     return _slow_and_unclear(pairs, _least(pairs, limits))[0]
 
 
 def _slow_and_unclear(pairs: Sequence[NicPair], least: Least) -> tuple[set[NicPair], set[NicPair]]:
     below = {pair for pair in pairs if not pair.trouble and _is_below(pair, least)}
-    # without processor time left the network may be faster, unless nothing at all came through
+    # if the CPU was the limit, the network may be faster, unless nothing at all arrived
     unclear = {pair for pair in below if pair.cpu_bound and pair.gbit_per_s > 0}
     return below - unclear, unclear
 
 
 def _least(pairs: Sequence[NicPair], limits: IperfParameters) -> dict[NicPair, float | None]:
-    """By pair the bandwidth below which it is slow, in Gbit/s; None where nothing says what it should do."""
+    """For each pair the bandwidth below which it is slow, in Gbit/s; None if there is nothing to compare with."""
     alike: dict[float | None, list[float]] = defaultdict(list)
     for pair in pairs:
         if not (pair.trouble or pair.limited or pair.cpu_bound):
@@ -116,7 +116,7 @@ def _is_below(pair: NicPair, least: Least) -> bool:
 def _lay_blame(
     pages: _Pages, pairs: Sequence[NicPair], bad: set[NicPair], kind: _FaultKind, least: Least, limits: IperfParameters
 ) -> set[NicPlace]:
-    """Writes down whose fault the ``bad`` ones of ``pairs`` are. The NICs to blame."""
+    """Add findings for the ``bad`` ones of ``pairs`` to the pages. Returns the NICs at fault."""
     found = find_culprits(pairs, bad)
     for culprit in found:
         _add(pages, NicSide(culprit.node), _blame(culprit, bad, kind, least, limits))
@@ -133,16 +133,16 @@ def _blame(culprit: Culprit, bad: set[NicPair], kind: _FaultKind, least: Least, 
     guilty = [pair for pair in culprit.pairs if pair in bad]
     name = " ".join([culprit.node, *culprit.nics]).strip()
     text = f"{name}: {_what(guilty, least)} when it {culprit.direction or 'sends or receives'}"
-    text += f", in {len(guilty)} of {len(culprit.pairs)} pairs; its peers are fine without it"
+    text += f", in {len(guilty)} of {len(culprit.pairs)} pairs; its peers are fine in pairs without it"
     fine = {side.node for pair in culprit.pairs if pair not in bad for side in (pair.sender, pair.receiver)}
     if with_whom := sorted(fine - {culprit.node}):
-        text += f" (fine with {', '.join(with_whom[:3])}: a switch they share?)"
+        text += f" (fine with {', '.join(with_whom[:3])}: do they share a switch?)"
     return Finding(
         component=_component(culprit.nics[0] if len(culprit.nics) == 1 else ""),
         verdict=kind.verdict,
         reason=kind.reason,
         fault_class=kind.fault_class,
-        message=shorten(f"{text}. See NIC, cable, switch port"),
+        message=shorten(f"{text}. Check NIC, cable and switch port"),
         measurements=_figures(guilty, least, limits),
     )
 
@@ -153,7 +153,7 @@ def _suspicion(pair: NicPair, other: NicSide, kind: _FaultKind, least: Least, li
         component=f"peer/{other.node}",
         verdict=Verdict.WARN,
         reason=kind.pair_reason,
-        message=shorten(f"{way}: {_what([pair], least)}; which of the two it is, pairs with others show"),
+        message=shorten(f"{way}: {_what([pair], least)}; measure pairs with other nodes to see which of the two it is"),
         measurements=_figures([pair], least, limits),
     )
 
@@ -162,10 +162,10 @@ def _what(pairs: Sequence[NicPair], least: Least) -> str:
     worst = min(pairs, key=lambda pair: pair.gbit_per_s)
     bound = least[worst]
     if worst.gbit_per_s == 0:
-        return "connected, but no data came through (is an MTU on the way smaller than both ends believe?)"
+        return "connected, but no data arrived (does a link on the path have a smaller MTU than both ends?)"
     if bound is not None and _is_below(worst, least):
         return f"slow ({worst.gbit_per_s:.3g} Gbit/s, expected {bound:.3g})"
-    return f"loses packets ({max(pair.retransmits_per_gb or 0 for pair in pairs):.0f} TCP retransmits a GB)"
+    return f"loses packets ({max(pair.retransmits_per_gb or 0 for pair in pairs):.0f} TCP retransmits per GB)"
 
 
 def _unknown(pair: NicPair, reason: str, text: str) -> Finding:
@@ -196,7 +196,7 @@ def _figures(pairs: Sequence[NicPair], least: Least, limits: IperfParameters) ->
 
 
 def _add(pages: _Pages, side: NicSide, finding: Finding) -> None:
-    """Of two findings with one key the worse one stays: a pair may be measured both ways, and over several NICs."""
+    """If two findings have the same key, keep the worse: a pair may be measured both ways and over several NICs."""
     there = pages[side.node].get(finding.key)
     if there is None or _bandwidth(finding) < _bandwidth(there):
         pages[side.node][finding.key] = finding

@@ -1,4 +1,4 @@
-"""One measured pair of nodes: who sent, who received, and what came of it."""
+"""One measured pair of nodes: sender, receiver and result."""
 
 import msgspec
 
@@ -6,7 +6,7 @@ NicPlace = tuple[str, str]  # (node, NIC)
 
 
 class NicSide(msgspec.Struct, frozen=True):
-    """One end of a pair. ``nic`` is empty where it is not known, the link's rate None."""
+    """One end of a pair. ``nic`` is empty if unknown, the link's rate None."""
 
     node: str
     nic: str = ""
@@ -18,9 +18,9 @@ class NicSide(msgspec.Struct, frozen=True):
 
 
 class NicPair(msgspec.Struct, frozen=True):
-    """What went one way between two nodes. ``trouble``: why it was not measured; then the figures mean nothing.
+    """The transfer in one direction between two nodes. ``trouble``: why it was not measured; the figures are then void.
 
-    limited, cpu_bound: as in report.Report
+    limited, cpu_bound: as in parse.IperfReport
     """
 
     sender: NicSide
@@ -33,5 +33,5 @@ class NicPair(msgspec.Struct, frozen=True):
 
     @property
     def link_gbit_per_s(self) -> float | None:
-        """The slower end's rate, of the ends that are known."""
+        """The rate of the slower end, as far as known."""
         return min(filter(None, (self.sender.link_gbit_per_s, self.receiver.link_gbit_per_s)), default=None)

@@ -1,9 +1,9 @@
-"""Reads what an iperf3 client reports with ``-J``.
+"""Parses an iperf3 client's report (``-J``).
 
-``end`` has a sum for what was sent and for what was received; with ``--bidir`` the same again, ending in
-``_bidir_reverse``, for what the server sent. UDP of releases before 3.12 has only ``sum``: what was sent, and the share
-that was lost. A test that failed has ``error`` (older releases begin it with "error - ") and often half an ``end``; the
-exit code may be 0 all the same. Sources: src/iperf_api.c of esnet/iperf, and runs of 3.12.
+``end`` has a sum for sent and one for received data; with ``--bidir`` there are two more, ending in ``_bidir_reverse``,
+for what the server sent. UDP reports of releases before 3.12 have only ``sum``: the sent data and the lost share. A
+failed test has ``error`` (older releases prefix it with "error - ") and often half an ``end``; the exit code may still
+be 0. Sources: src/iperf_api.c of esnet/iperf, and runs of 3.12.
 """
 
 import re
@@ -14,20 +14,20 @@ import msgspec
 from muster_checks.base.bounded_read import Unreadable, integer, json_document, number
 from muster_checks.base.execution import CannotTell
 
-# from 3.16 on each stream has a thread of its own; before, one thread serves all of them
+# from 3.16 on each stream has its own thread; before, one thread serves all streams
 _THREADS_SINCE = (3, 16)
 _BUSY_PERCENT = 90.0  # of what its threads can use
-# what a sender's kernel takes without a byte getting through: was more sent, then the other end's count is missing
+# data that the sender's kernel can buffer with no byte arriving: if more was sent, the receiver's count is missing
 _BUFFERED_BYTES = 64 << 20
 
 
 class Flow(msgspec.Struct, frozen=True):
-    """What went one way.
+    """The transfer in one direction.
 
-    to_server:   the client sent it
-    gbit_per_s:  as it arrived, in 10^9 bits of payload a second
-    retransmits_per_gb:  TCP segments sent anew for 10^9 bytes; None for UDP, and where the kernel does not count them
-    lost_percent, jitter_ms:  UDP's
+    to_server:   the client is the sender
+    gbit_per_s:  received payload, in 10^9 bits a second
+    retransmits_per_gb:  retransmitted TCP segments per 10^9 bytes; None for UDP, and if the kernel does not count them
+    lost_percent, jitter_ms:  for UDP
     """
 
     to_server: bool
@@ -41,8 +41,8 @@ class IperfReport(msgspec.Struct, frozen=True):
     """One test.
 
     flows:      one, or two with ``--bidir``
-    limited:    a rate was asked for (UDP always has one), so bandwidth says nothing of the link
-    cpu_bound:  one end had no processor time left: the network may be faster
+    limited:    a target rate was set (always so for UDP), so the bandwidth says nothing about the link
+    cpu_bound:  one end used all its CPU time: the network may be faster
     """
 
     flows: tuple[Flow, ...]
@@ -53,10 +53,10 @@ class IperfReport(msgspec.Struct, frozen=True):
 
 
 def read_report(text: bytes) -> IperfReport:
-    """Raises Unreadable for what is no whole report, CannotTell with iperf3's own words where the test failed."""
+    """Raises Unreadable if it is not a complete report, CannotTell with iperf3's message if the test failed."""
     document = json_document(text)
     if not isinstance(document, dict) or not {"start", "end"} <= document.keys():
-        raise Unreadable("no report of iperf3 -J: expected an object with start and end")
+        raise Unreadable("not a report of iperf3 -J: expected an object with start and end")
     if "error" in document:
         error = str(document["error"]).removeprefix("error - ")
         raise CannotTell(f"iperf3: {error}", "ServerBusy" if "busy" in error else "NotMeasured")

@@ -1,4 +1,4 @@
-"""Runs one pair from this node towards a server; judges recorded reports."""
+"""Measures one pair from this node to a server; judges recorded reports."""
 
 from muster_checks.base.bounded_read import Unreadable
 from muster_checks.base.commands import Output
@@ -13,14 +13,14 @@ from muster_checks.iperf.pair import NicSide
 from muster_checks.iperf.parse import IperfReport, read_report
 
 CONNECT_S = 3
-BEYOND_S = 15.0  # beyond the time in which data flows: for both ends to tell each other what came of it
+BEYOND_S = 15.0  # added to the transfer time, for the two ends to exchange their results
 
 
 async def probe(node: NodeView, parameters: IperfParameters) -> list[Finding]:
     if parameters.server is None:
-        # the far end is half of the device: without one there is nothing here to measure. UNKNOWN would mark every idle
-        # node each time its heavy checks come round
-        raise NotHere("no server was named (parameter server): a bandwidth has two ends", "NoServer")
+        # without a second node there is nothing to measure. UNKNOWN would mark every idle node each time its heavy
+        # checks run
+        raise NotHere("no server set: a bandwidth test needs a second node (parameter server)", "NoServer")
     if node.commands.which("iperf3") is None:
         raise ToolMissing("iperf3", "iperf3")
     device = await find_device_towards(node, parameters.server)
@@ -33,7 +33,7 @@ async def probe(node: NodeView, parameters: IperfParameters) -> list[Finding]:
 async def run_client(
     node: NodeView, server: str, parameters: IperfParameters, *, bind: str = "", reverse: bool = False
 ) -> IperfReport:
-    """One test from this node towards ``server``. bind: own address and device (``10.0.0.1%eth1``) to send from;
+    """One test from this node to ``server``. bind: local address and device (``10.0.0.1%eth1``) to send from;
     reverse: the server sends. Raises CannotTell."""
     seconds = parameters.seconds + parameters.omit_seconds
     argv = (
@@ -58,7 +58,7 @@ def judge_recorded(text: bytes, parameters: IperfParameters) -> list[Finding] | 
 
 
 def _read(output: Output) -> IperfReport:
-    # the report says more than the exit code, which is 0 for most errors
+    # the report is more reliable than the exit code, which is 0 for most errors
     if output.missing or output.timed_out or output.truncated or (output.exit_code or 0) < 0:
         raise CannotTell(output.trouble)
     try:

@@ -1,7 +1,7 @@
-"""Serves tests of iperf3, and leaves nothing behind.
+"""Runs an iperf3 server for tests, and cleans up after itself.
 
-Ports are looked up here and not by psutil: its net_connections() reads the open files of every process to name their
-owners, and does not obey ``--root``.
+psutil is not used to find open ports: its net_connections() reads the open files of every process to name their owners,
+and does not obey ``--root``.
 """
 
 import asyncio
@@ -21,27 +21,27 @@ _LOOK_S = 0.02
 async def run_server(
     node: NodeView, address: str, port: int, *, limit_s: float = 120.0, start_s: float = 5.0, once: bool = True
 ) -> AsyncIterator[None]:
-    """iperf3 listens at ``address``:``port`` while the block runs, ``once`` for one test only.
+    """iperf3 listens at ``address``:``port`` while the block runs; ``once``: for one test only.
 
-    address: an IP address, ``%`` and a device after it to use only that. It ends with the test, with the block, or
-    after ``limit_s``, whatever comes first. Raises CannotTell, also when it does not listen within ``start_s``.
+    address: an IP address, optionally followed by ``%`` and the only device to use. The server ends with the test, with
+    the block, or after ``limit_s``, whichever is first. Raises CannotTell, e.g. if it does not listen in ``start_s``.
     """
     if node.commands.which("iperf3") is None:
         raise ToolMissing("iperf3", "iperf3")
     if is_listening(node, port):
-        raise CannotTell(f"port {port}: something listens there already", "PortTaken")
+        raise CannotTell(f"port {port}: another process listens there already", "PortTaken")
     argv = with_parent_death(node, ["iperf3", "-s", *(["-1"] if once else []), "-B", address, "-p", str(port)])
     serving = asyncio.create_task(node.commands.run(argv, timeout_s=limit_s))
     try:
         try:
             async with asyncio.timeout(start_s):
-                # a trial connection would be the one test that it serves
+                # a trial connection would use up the one test that it serves
                 while not serving.done() and not is_listening(node, port):
                     await asyncio.wait({serving}, timeout=_LOOK_S)
         except TimeoutError:
-            raise CannotTell(f"iperf3 -s: does not listen at {address}:{port} after {start_s:g} s") from None
+            raise CannotTell(f"iperf3 -s: not listening at {address}:{port} after {start_s:g} s") from None
         if serving.done():
-            raise CannotTell(f"iperf3 -s at {address}:{port}: {serving.result().trouble or 'ended at once'}")
+            raise CannotTell(f"iperf3 -s at {address}:{port}: {serving.result().trouble or 'exited at once'}")
         yield
     finally:
         serving.cancel()
@@ -49,7 +49,7 @@ async def run_server(
 
 
 def is_listening(node: NodeView, port: int) -> bool:
-    """Whether anything on this node takes TCP connections at ``port``, at any address."""
+    """True if any process of this node accepts TCP connections at ``port``, at any address."""
     ending = f":{port:04X}"
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         for line in (read_text(node.path(table), 16 << 20) or "").splitlines()[1:]:

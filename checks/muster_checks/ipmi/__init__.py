@@ -1,4 +1,4 @@
-"""The check ``ipmi``: what the board's management controller has seen: its event log and its sensors."""
+"""The check ``ipmi``: the event log and the sensors of the management controller (BMC)."""
 
 from collections.abc import Sequence
 
@@ -10,9 +10,9 @@ from muster_checks.base.vocabulary import Finding
 
 class IpmiParameters(Parameters):
     window_s: float = Field(
-        default=86_400.0, gt=0, description="seconds for which an entry of the event log counts, by the BMC's own clock"
+        default=86_400.0, gt=0, description="maximum age of an event log entry, seconds, by the BMC's own clock"
     )
-    entries: int = Field(default=256, ge=1, le=4096, description="how many of the newest entries are read")
+    entries: int = Field(default=256, ge=1, le=4096, description="number of newest entries to read")
 
 
 async def _probe(node: NodeView, parameters: IpmiParameters) -> Sequence[Finding]:
@@ -29,16 +29,16 @@ def _recorded(text: bytes, parameters: IpmiParameters) -> Sequence[Finding] | No
 
 IPMI = Check(
     name="ipmi",
-    description="the management controller's event log and sensors: memory, CPU, bus, power, fans, temperatures",
+    description="the BMC's event log and sensors: memory, CPU, bus, power, fans, temperatures",
     cost=Cost.LIGHT,
     parameters=IpmiParameters,
     timeout_s=90.0,
     devices=("host",),
-    # a management controller answers slowly, and its log changes rarely
+    # a BMC answers slowly, and its log changes rarely
     period_s=600.0,
     probe=_probe,
     recorded=_recorded,
     reads="ipmitool sel time get, sel elist, sensor (ipmitool)",
-    ran_on="lines in ipmitool's published form, not on a real management controller",
+    ran_on="lines in ipmitool's published form, not on a real BMC",
     examples=("check=ipmi", "check=ipmi&window_s=3600"),
 )

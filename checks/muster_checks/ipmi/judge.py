@@ -1,4 +1,4 @@
-"""Judges the entries of the event log by rules.yaml, and the sensors by their own status."""
+"""Judges event log entries by rules.yaml, and sensors by their own status."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -21,7 +21,7 @@ class SelRule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def judge_log(entries: Sequence[SelEntry], now: datetime | None, window_s: float) -> list[Finding]:
-    """The worst of each (sensor, reason) within the window. What was deasserted later is over."""
+    """The worst entry per (sensor, reason) within the window. Entries that were deasserted later are ignored."""
     open_entries: dict[tuple[str, str], tuple[SelRule, int, SelEntry]] = {}
     for entry in entries:
         if entry.at is None or now is None or (now - entry.at).total_seconds() > window_s:
@@ -40,7 +40,7 @@ def judge_log(entries: Sequence[SelEntry], now: datetime | None, window_s: float
             component=f"sel/{sensor.replace(' ', '_')}"[:128],
             verdict=rule.verdict,
             reason=rule.reason,
-            message=shorten(f"{sensor}: {entry.event} at {entry.at} (BMC time), {count} times; ipmitool sel elist"),
+            message=shorten(f"{sensor}: {entry.event} at {entry.at} (BMC time), {count} times; see ipmitool sel elist"),
             fault_class=rule.fault_class,
             measurements=(Measurement("entries", count),),
         )
@@ -50,7 +50,7 @@ def judge_log(entries: Sequence[SelEntry], now: datetime | None, window_s: float
         component="sel",
         verdict=Verdict.PASS,
         reason="NothingBad",
-        message="no entry of the window asks for anything",
+        message="no entry within the window indicates a fault",
         measurements=(Measurement("entries", len(entries)),),
     )
     return sorted(findings, key=lambda finding: -severity(finding.verdict)) or [quiet]
@@ -62,9 +62,7 @@ def judge_sensors(sensors: Sequence[Sensor]) -> list[Finding]:
             component=f"sensor/{sensor.name.replace(' ', '_')}"[:128],
             verdict=Verdict.WARN,
             reason="SensorNonRecoverable" if sensor.status == "nr" else "SensorCritical",
-            message=shorten(
-                f"{sensor.name} is {_describe(sensor)}, which the board calls {sensor.status}; see ipmitool sensor"
-            ),
+            message=shorten(f"{sensor.name} is {_describe(sensor)} with status {sensor.status}; see ipmitool sensor"),
             fault_class=FaultClass.CONTACT,
             measurements=() if sensor.value is None else (Measurement(sensor.name, sensor.value, sensor.unit),),
         )

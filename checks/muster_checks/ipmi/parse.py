@@ -16,7 +16,7 @@ SENSOR_STATES = ("ok", "nc", "cr", "nr", "na", "ns")
 
 
 class SelEntry(msgspec.Struct, frozen=True):
-    """One line of the event log. at: the BMC's own clock; None before it was set. asserted: False when it went."""
+    """One line of the event log. at: by the BMC's clock; None before it was set. asserted: False if deasserted."""
 
     at: datetime | None
     sensor: str
@@ -34,7 +34,7 @@ class Sensor(msgspec.Struct, frozen=True):
 
 
 def parse_log(text: bytes) -> list[SelEntry]:
-    """Lines that are no entries are passed over. Raises Unreadable for more text than a log can hold."""
+    """Lines in any other form are skipped. Raises Unreadable if the text is longer than any log."""
     entries = []
     for columns in _rows(text):
         if len(columns) < 5 or not _is_identifier(columns[0]):
@@ -49,7 +49,7 @@ def parse_log(text: bytes) -> list[SelEntry]:
 
 
 def parse_sensors(text: bytes) -> list[Sensor]:
-    """Threshold sensors only: what a discrete one's bits mean differs from vendor to vendor."""
+    """Threshold sensors only: the bits of discrete sensors differ between vendors."""
     return [
         Sensor(columns[0][:64], number(columns[1]), columns[2][:32], columns[3])
         for columns in _rows(text)
@@ -58,7 +58,7 @@ def parse_sensors(text: bytes) -> list[Sensor]:
 
 
 def read_time(text: bytes) -> datetime | None:
-    """``11/21/2026 09:12:13``, with or without a zone behind; no zone is applied, as the BMC keeps only one."""
+    """``11/21/2026 09:12:13``, with or without a time zone after it; the zone is ignored, as the BMC uses only one."""
     words = text.decode("utf-8", "replace").split()
     if len(words) < 2:
         return None

@@ -11,7 +11,7 @@ from muster_checks.ipmi.parse import TEXT_LIMIT_BYTES, newest, parse_log, parse_
 
 async def probe(node: NodeView, parameters: IpmiParameters) -> list[Finding]:
     if not any(name.startswith("ipmi") and name[4:].isdecimal() for name in names_in(node.path("/dev"))):
-        raise NotHere("no management controller (no /dev/ipmi0; the module is ipmi_devintf)", "NoBmc")
+        raise NotHere("no management controller (no /dev/ipmi0; its kernel module is ipmi_devintf)", "NoBmc")
     run = node.commands.run
     log = await run(["ipmitool", "sel", "elist", "last", str(parameters.entries)], timeout_s=30.0)
     if log.missing:
@@ -27,16 +27,16 @@ async def probe(node: NodeView, parameters: IpmiParameters) -> list[Finding]:
     if sensors.ok and (read := parse_sensors(sensors.stdout)):
         findings += judge_sensors(read)
     else:
-        findings.append(_not_readable("sensors", sensors.trouble or "ipmitool sensor printed none"))
+        findings.append(_not_readable("sensors", sensors.trouble or "ipmitool sensor: no sensor in its output"))
     if all(finding.verdict is Verdict.UNKNOWN for finding in findings):
-        raise CannotTell(f"{log.trouble}; {sensors.trouble}", "BmcNotAnswering")
+        raise CannotTell("; ".join(finding.message for finding in findings), "BmcNotAnswering")
     return findings
 
 
 def judge_recorded(text: bytes, parameters: IpmiParameters) -> list[Finding] | None:
-    """`ipmitool sel elist` or `ipmitool sensor`, told apart by their columns."""
+    """`ipmitool sel elist` or `ipmitool sensor`, distinguished by their columns."""
     if len(text) > TEXT_LIMIT_BYTES:
-        return None  # a kernel log, say: what is too long for ipmitool is another check's to read
+        return None  # too long for ipmitool; may be a kernel log, which another check reads
     if entries := parse_log(text):
         return judge_log(entries, newest(entries), parameters.window_s)
     sensors = parse_sensors(text)

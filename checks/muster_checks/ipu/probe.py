@@ -1,4 +1,4 @@
-"""Reads a node's IPUs and has them judged."""
+"""Reads a node's IPUs and judges them."""
 
 import os
 from collections.abc import Mapping
@@ -43,7 +43,7 @@ async def probe(
     components = {device.device_id: device.component for device in found.devices}
     findings = judge_health(health, components)
     failed = {finding.component for finding in findings}
-    # an IPU that the library calls unhealthy is not sound besides, whatever its attributes say
+    # an IPU that the library reports as unhealthy gets no PASS, whatever its attributes are
     sound = [
         finding
         for finding in judge(latest, rises, limits)

@@ -1,4 +1,4 @@
-"""Judges recorded output of Graphcore's tools; which tool it was is told by the text itself."""
+"""Judges recorded output of Graphcore's tools; the tool is recognised from the text itself."""
 
 import re
 
@@ -13,7 +13,7 @@ from muster_checks.ipu import IpuParameters
 from muster_checks.ipu.judge import IpuLimits, judge, judge_health
 
 LOOKED_AT_BYTES = 1 << 20
-# on one line each: \s would run over every empty line of a large file, from each of them
+# matches within one line: \s would also match newlines, and backtrack over all empty lines of a large file
 _ATTRIBUTES = re.compile(rb"^[ \t]*Device(?: Info)?:[ \t]*\r?$", re.M)
 _FRAME, _TITLE = re.compile(rb"^\+---", re.M), re.compile(rb"^\|.*(?:gc-monitor|ttached)", re.M)
 _HEALTH = re.compile(rb'\s*\{\s*(?:\}|"hosts"\s*:)')
@@ -23,11 +23,11 @@ def judge_recorded(text: bytes, parameters: IpuParameters) -> list[Finding] | No
     beginning = text[:LOOKED_AT_BYTES]
     if _ATTRIBUTES.search(beginning):
         limits = IpuLimits(ipu_models(parameters.expected), parameters.max_link_errors_per_hour)
-        said = attributes.parse(text)
-        return judge([IpuReading(IpuDevice(one.component, ""), one) for one in said], {}, limits)
+        parsed = attributes.parse(text)
+        return judge([IpuReading(IpuDevice(one.component, ""), one) for one in parsed], {}, limits)
     if _HEALTH.match(beginning):
         unhealthy = IpuHealth(unhealthy=tuple(health.parse(text)))
-        return judge_health(unhealthy, {}) or [_pass("host", "gcipuinfo finds no IPU unhealthy")]
+        return judge_health(unhealthy, {}) or [_pass("host", "gcipuinfo reports no unhealthy IPU")]
     if b"device listing" in beginning or b"-+- Id:" in beginning:
         return [_pass(device.component, "listed by gc-info") for device in device_list.parse(text)]
     if _FRAME.search(beginning) and _TITLE.search(beginning):

@@ -1,7 +1,7 @@
-"""The check ``ipulink``: whether the IPU-Links train, carry data and keep their speed. Takes the IPUs.
+"""The check ``ipulink``: tests that IPU-Links train, carry data and keep their speed. Uses the IPUs exclusively.
 
-Classes: ``quarantine``, as in :mod:`muster_checks.ipu`. A link has two ends and no tool says which one is bad: the
-finding is on the end that the tool names first, and its message has both.
+Classes: ``quarantine``, as in :mod:`muster_checks.ipu`. A link has two ends, and no tool says which one is bad: the
+finding is on the end that the tool names first, and its message names both.
 """
 
 from collections.abc import Sequence
@@ -18,12 +18,14 @@ class IpuLinkParameters(GraphcoreParameters):
         default=0.5,
         ge=0.0,
         le=1.0,
-        description="traffic between two IPUs below this share of the other pairs' median is a WARN",
+        description="share of the other pairs' median traffic below which a pair of IPUs warns",
     )
-    links_timeout_s: float = Field(default=120.0, ge=1.0, le=200.0, description="for gc-links")
-    traffic_timeout_s: float = Field(default=300.0, ge=1.0, le=400.0, description="for gc-iputraffictest --all-links")
+    links_timeout_s: float = Field(default=120.0, ge=1.0, le=200.0, description="seconds for gc-links")
+    traffic_timeout_s: float = Field(
+        default=300.0, ge=1.0, le=400.0, description="seconds for gc-iputraffictest --all-links"
+    )
     sync_timeout_s: float = Field(
-        default=240.0, ge=1.0, le=240.0, description="for gc-hostsynclatencytest on all IPUs together"
+        default=240.0, ge=1.0, le=240.0, description="seconds for gc-hostsynclatencytest on all IPUs together"
     )
 
 
@@ -41,7 +43,7 @@ def _recorded(text: bytes, parameters: IpuLinkParameters) -> Sequence[Finding] |
 
 IPULINK = Check(
     name="ipulink",
-    description="IPU-Links: every channel trained, traffic between IPUs, sync with the host, state of V-IPU partitions",
+    description="IPU-Links: channel training, traffic between IPUs, sync with the host, state of V-IPU partitions",
     cost=Cost.HEAVY,
     parameters=IpuLinkParameters,
     timeout_s=900.0,
@@ -51,11 +53,11 @@ IPULINK = Check(
     recorded=_recorded,
     reads=(
         "gc-info, gc-links -j, gc-iputraffictest --all-links -j, gc-hostsynclatencytest -d ID -j (Graphcore's Poplar "
-        "SDK); vipu list partitions (Graphcore's V-IPU command line) where a V-IPU controller is configured"
+        "SDK); vipu list partitions (Graphcore's V-IPU command line) if a V-IPU controller is configured"
     ),
     ran_on=(
         "recorded output from Graphcore's documentation (gc-links 1.0.51 and latest, gc-iputraffictest and "
-        "gc-hostsynclatencytest 1.2.3, vipu), not on real hardware; what gc-iputraffictest --all-links prints is not "
+        "gc-hostsynclatencytest 1.2.3, vipu), not on real hardware; the output of gc-iputraffictest --all-links is not "
         "public and is read as several of the documented objects"
     ),
     examples=("check=ipulink", "check=ipulink&partition=p1&vipu_api_host=10.1.5.1"),

@@ -1,4 +1,4 @@
-"""Judges links, traffic, sync and partitions. Devices are named by ``components``: device id -> component."""
+"""Judges links, traffic, sync and partitions. ``components`` maps device ids to components."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ def name_component(components: Components, device_id: str) -> str:
 
 
 def judge_links(links: IpuLinks, expected: IpuModel | None, components: Components) -> list[Finding]:
-    """A finding for each channel that is not as it should be, and a PASS for each IPU whose channels all are."""
+    """A finding for each bad channel, and a PASS for each IPU without one."""
     findings: list[Finding] = []
     usual = _median([speed for one in links.channels if (speed := _line_rate(one)) is not None])
     by_ipu: dict[str, list[IpuLinkChannel]] = {}
@@ -37,14 +37,14 @@ def judge_links(links: IpuLinks, expected: IpuModel | None, components: Componen
 
 
 def _overall(links: IpuLinks) -> list[Finding]:
-    """What the tool says of all links together, where it named none."""
+    """The tool's overall result, for output that names no channel."""
     if links.overall == "failed":
-        message = "gc-links: overall result failed, but no channel of it is named; run gc-links by hand"
+        message = "gc-links: the overall result is failed, but it names no channel; run gc-links manually"
         return [_fail(UNNAMED, "IpuLinksFailed", message)]
     if links.channels:
         return []
     if links.overall != "passed":
-        return [_unknown(UNNAMED, "LinksNotTested", "gc-links gives no result")]
+        return [_unknown(UNNAMED, "LinksNotTested", "gc-links prints no result")]
     message = (
         "links were trained with the partition; gc-links tested nothing" if links.trained_before else "links passed"
     )
@@ -56,7 +56,7 @@ def _line_rate(one: IpuLinkChannel) -> float | None:
 
 
 def _median(values: Sequence[float]) -> float | None:
-    """Of at least three; with fewer there is no telling which is out of the ordinary."""
+    """Needs at least three values: with fewer, none can be called an outlier."""
     return median(values) if len(values) > 2 else None
 
 
@@ -66,7 +66,7 @@ def _channel(ipu: str, one: IpuLinkChannel, expected: IpuModel | None, usual: fl
     named = _tag(one.from_channel)
     measured = _lowest([one])
     if one.status == "failed":
-        message = f"{link} did not train ({state}): check its cable, keep both IPUs out of use"
+        message = f"{link} did not train ({state}): check its cable, and keep both IPUs out of use"
         return _fail(ipu, f"IpuLinkFailed{named}", message, measured)
     if one.status != "passed":
         return _unknown(ipu, f"IpuLinkNotRead{named}", f"{link}: status {one.status!r}, expected passed or failed")
@@ -78,7 +78,7 @@ def _channel(ipu: str, one: IpuLinkChannel, expected: IpuModel | None, usual: fl
             component=ipu,
             verdict=Verdict.WARN,
             reason=f"IpuLinkDegraded{named}",
-            message=f"{link} trained at {state}: less than {'expected' if below else 'the other channels'}",
+            message=f"{link} trained at {state}: below {'the expected values' if below else 'the other channels'}",
             measurements=measured,
         )
     return None
@@ -87,9 +87,9 @@ def _channel(ipu: str, one: IpuLinkChannel, expected: IpuModel | None, usual: fl
 def judge_traffic(
     transfers: Sequence[Transfer], expected: IpuModel | None, min_share: float, components: Components
 ) -> list[Finding]:
-    """Each pair of IPUs against the operator's minimum and the other pairs.
+    """Compares each pair of IPUs with the operator's minimum and with the other pairs.
 
-    Pairs may have different numbers of links between them, so falling behind the others proves nothing: WARN.
+    Pairs may have different numbers of links between them, so being slower than the others proves nothing: WARN.
     """
     usual = _median([one.gbit_per_s for one in transfers if one.gbit_per_s is not None])
     least = expected.min_ipu_traffic_gbit_per_s if expected else None
@@ -99,16 +99,16 @@ def judge_traffic(
         near, far = name_component(components, one.device0), name_component(components, one.device1)
         way, reason = f"from {near} to {far}", _tag(one.device1)
         if one.errors is not None and one.errors > 0:
-            message = f"{one.errors} errors in the data {way}: keep both IPUs out of use, run gc-links"
+            message = f"{one.errors} errors in the data {way}: keep both IPUs out of use, and run gc-links"
             measured = Measurement("ipu_traffic_errors", float(one.errors), "errors", 0.0)
             findings.append(_fail(near, f"IpuTrafficErrors{reason}", message, (measured,)))
         elif one.errors != 0 or one.gbit_per_s is None or one.gbit_per_s < 0:
             findings.append(_unknown(near, f"IpuTrafficNotRead{reason}", f"no bandwidth or error count {way}"))
         elif least is not None and one.gbit_per_s < least:
-            message = f"{one.gbit_per_s:.0f} Gbit/s {way}, at least {least:.0f} expected"
+            message = f"{one.gbit_per_s:.0f} Gbit/s {way}, expected at least {least:.0f}"
             findings.append(_fail(near, f"IpuTrafficSlow{reason}", message, (_speed(one.gbit_per_s, least),)))
         elif usual is not None and one.gbit_per_s < usual * min_share:
-            message = f"{one.gbit_per_s:.0f} Gbit/s {way}, the median of all pairs is {usual:.0f}"
+            message = f"{one.gbit_per_s:.0f} Gbit/s {way}; the median of all pairs is {usual:.0f}"
             findings.append(
                 Finding(
                     component=near,
@@ -122,7 +122,10 @@ def judge_traffic(
             sound.setdefault(near, []).append(one.gbit_per_s)
     return findings + [
         _pass(
-            near, "IpuTraffic", f"{min(speeds):.0f} Gbit/s or more to {len(speeds)} IPUs", (_speed(min(speeds), least),)
+            near,
+            "IpuTraffic",
+            f"at least {min(speeds):.0f} Gbit/s to {len(speeds)} IPUs",
+            (_speed(min(speeds), least),),
         )
         for near, speeds in sound.items()
     ]
@@ -131,16 +134,16 @@ def judge_traffic(
 def judge_sync(sync: HostSync, ipu: str) -> Finding:
     measured = () if sync.time_us is None else (Measurement("host_sync", sync.time_us, "us"),)
     if sync.result == "pass":
-        return _pass(ipu, "HostSync", "host and IPU sync", measured)
+        return _pass(ipu, "HostSync", "host and IPU synchronise", measured)
     if sync.result in ("fail", "failed"):
-        return _fail(ipu, "HostSyncFailed", "gc-hostsynclatencytest: host and IPU do not sync", measured)
+        return _fail(ipu, "HostSyncFailed", "gc-hostsynclatencytest: host and IPU do not synchronise", measured)
     return _unknown(ipu, "HostSyncNotRead", f"gc-hostsynclatencytest: result {sync.result!r}, expected pass or fail")
 
 
 def judge_partitions(partitions: Sequence[ListedPartition], wanted: str) -> list[Finding]:
     """``wanted``: the partition this host uses; empty: all of them.
 
-    Not ACTIVE is what a partition is while it is made, too, and no other state is documented: WARN.
+    A partition is also not ACTIVE while it is being created, and no other state is documented: WARN.
     """
     chosen = [one for one in partitions if wanted in ("", one.name)]
     if wanted and not chosen:
@@ -153,7 +156,7 @@ def _judge_partition(one: ListedPartition) -> Finding:
     if one.state in ACTIVE:
         return _partition(one.name, Verdict.PASS, "PartitionActive", "partition is ACTIVE", size)
     if not one.state:
-        return _partition(one.name, Verdict.UNKNOWN, "PartitionNotRead", "vipu gives no state of this partition", size)
+        return _partition(one.name, Verdict.UNKNOWN, "PartitionNotRead", "vipu prints no state of this partition", size)
     message = f"partition is {one.state}, expected ACTIVE: its IPUs cannot be used"
     return _partition(one.name, Verdict.WARN, "PartitionNotActive", message, size)
 

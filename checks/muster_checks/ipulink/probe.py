@@ -1,4 +1,4 @@
-"""Runs the tests one after the other: each takes the IPUs for itself. One that cannot run leaves the others judged."""
+"""Runs the tests in sequence, since each needs exclusive use of the IPUs. If one cannot run, the others still count."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -40,8 +40,8 @@ class _IpuLinkBench(msgspec.Struct, frozen=True):
     def judge_output(
         self, output: Output, where: str, reason: str, install: str, judge: Callable[[bytes], list[Finding]]
     ) -> list[Finding]:
-        """What the output says. A tool may end badly just because it found a fault: then the fault counts, and nothing
-        that it called sound. Output that was cut off says nothing. ``where``: the component if it did not run."""
+        """Judge the output. If the tool failed because it found a fault, that fault counts, but nothing that it
+        reported as good. Truncated output is not judged. ``where``: the component to use if the tool did not run."""
         if output.missing:
             return [_not_tested("host", reason, f"{output.argv[0]}: not found on this node; install {install}")]
         if output.timed_out or output.truncated or output.exit_code is None or output.exit_code < 0:
@@ -71,12 +71,12 @@ async def probe(
     components = {device.device_id: device.component for device in found.devices}
     bench = _IpuLinkBench(node, fabric, found.devices, components, table.of(board), parameters)
     findings = await _partitions(bench)
-    if len(found.devices) > 1:  # one IPU has nobody to talk to
+    if len(found.devices) > 1:  # traffic needs at least two IPUs
         findings += await _links(bench)
         findings += await _traffic(bench)
     findings += await _sync(bench)
-    said = "on the PCI bus, but not listed by gc-info"
-    return findings + [_not_tested(one, "NotListed", said) for one in found.unlisted]
+    message = "on the PCI bus, but not listed by gc-info"
+    return findings + [_not_tested(one, "NotListed", message) for one in found.unlisted]
 
 
 async def _links(bench: _IpuLinkBench) -> list[Finding]:
@@ -107,7 +107,7 @@ async def _sync(bench: _IpuLinkBench) -> list[Finding]:
     left_s = bench.parameters.sync_timeout_s
     for device in bench.devices:
         if left_s <= 0:
-            findings.append(_not_tested(device.component, "SyncNotTested", "no time was left for it"))
+            findings.append(_not_tested(device.component, "SyncNotTested", "sync_timeout_s ran out before its turn"))
             continue
         argv = ["gc-hostsynclatencytest", "-d", device.device_id, "-j"]
         output = await bench.run(argv, min(SYNC_TIMEOUT_S, left_s))
@@ -137,5 +137,5 @@ async def _partitions(bench: _IpuLinkBench) -> list[Finding]:
 
 
 def _not_tested(where: str, reason: str, message: str) -> Finding:
-    # on the host it stands for all IPUs: what is known of any of them is not closed by a test that did not run
+    # on the host it covers all IPUs: a test that did not run must not close any IPU's findings
     return Finding(component=where, verdict=Verdict.UNKNOWN, reason=reason, message=message)

@@ -1,4 +1,4 @@
-"""Judges recorded output of the link tests; which tool it was is told by the text itself."""
+"""Judges recorded output of the link tests; the tool is recognised from the text itself."""
 
 import re
 
@@ -16,7 +16,7 @@ _PARTITIONS = re.compile(rb"^[^\n]{0,200}Partition +\|[^\n]{0,400}\bState\b", re
 
 def judge_recorded(text: bytes, parameters: IpuLinkParameters) -> list[Finding] | None:
     beginning = text[:LOOKED_AT_BYTES]
-    # the board is not in any of these outputs: only an operator's row for "*" applies
+    # none of these outputs names the board, so only an operator's row for "*" applies
     expected = ipu_models(parameters.expected).of("")
     if _LINKS.search(beginning):
         return judge_links(links.parse(text), expected, {})

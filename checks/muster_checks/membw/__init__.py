@@ -1,7 +1,7 @@
-"""The check ``membw``: how fast the host's memory is at each NUMA node, and whether it keeps what is written.
+"""The check ``membw``: copy bandwidth of the host's memory at each NUMA node, and whether it keeps what is written.
 
-topology.py says which nodes, CPUs and caches there are, child.py measures in a process of its own (memory.py is what it
-works with), judge.py decides, probe.py is the edge.
+topology.py reads nodes, CPUs and caches; worker.py measures in a separate process, with memory.py; judge.py decides;
+probe.py ties them together.
 """
 
 from collections.abc import Sequence
@@ -14,19 +14,19 @@ from muster_checks.base.vocabulary import Finding
 
 class MembwParameters(Parameters):
     block_mib: int = Field(
-        default=512, ge=64, le=65_536, description="memory taken at each NUMA node; always at least 8 times its cache"
+        default=512, ge=64, le=65_536, description="MiB tested at each NUMA node; always at least 8 times its cache"
     )
-    seconds: float = Field(default=3.0, ge=0.5, le=30.0, description="how long is copied at each NUMA node")
-    # what memory does depends on how many channels are filled, and only the board's firmware knows that: no default
+    seconds: float = Field(default=3.0, ge=0.5, le=30.0, description="duration of the copy test at each NUMA node")
+    # the achievable bandwidth depends on how many channels are filled, known only to the firmware: no default
     min_bandwidth_gb_per_s: float | None = Field(
         default=None,
         gt=0,
         le=10_000,
-        description="FAIL below it (10^9 bytes read and written, as STREAM counts a copy)",
+        description="bandwidth below which it fails (10^9 bytes read and written, as STREAM counts a copy)",
     )
-    # sound sockets differ by a few percent; one of 4 channels lost costs 25 %, two of 8 too, one of 8 passes unseen
+    # healthy sockets differ by a few percent; losing one of 4 channels, or two of 8, costs 25 %; one of 8 goes unseen
     min_share_of_siblings: float = Field(
-        default=0.8, gt=0, le=1, description="WARN below this share of the other NUMA nodes with as much memory"
+        default=0.8, gt=0, le=1, description="share of the other NUMA nodes with as much memory, below which it warns"
     )
 
 
@@ -38,17 +38,17 @@ async def _probe(node: NodeView, parameters: MembwParameters) -> Sequence[Findin
 
 MEMBW = Check(
     name="membw",
-    description="copy bandwidth of the host's memory at each NUMA node, and a test whether it keeps bit patterns",
+    description="copy bandwidth of the host's memory at each NUMA node, and a bit pattern test",
     cost=Cost.HEAVY,
     parameters=MembwParameters,
     timeout_s=600.0,
     period_s=3600.0,
     devices=("numa",),
     probe=_probe,
-    reads="/sys/devices/system/node and cpu, /proc/meminfo; measures in a Python process of its own, no other tool",
+    reads="/sys/devices/system/node and cpu, /proc/meminfo; measures in a separate Python process, no other tool",
     ran_on=(
         "real hardware: a virtual machine with 2 CPUs of an AMD EPYC and one NUMA node; several NUMA nodes only as a "
-        "tree of files, and no machine with bad memory was to be had (bits were turned between writing and reading)"
+        "tree of files, and bad memory only simulated (bits flipped between writing and reading)"
     ),
     examples=("check=membw", "check=membw&min_bandwidth_gb_per_s=150"),
 )

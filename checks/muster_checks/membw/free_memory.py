@@ -1,7 +1,7 @@
-"""How much memory a process of this machine may take without harm: the machine's, and its control groups'.
+"""How much memory a process may use, by the free memory of the machine and the limits of its control groups.
 
-Read for the process itself, not for the node: an agent in a container is bound by the container's limit. What the
-machine has available comes from psutil, which knows nothing of control groups.
+Read for this process, not for the node: an agent in a container is bound by the container's limit. psutil supplies the
+machine's available memory; it does not know control groups.
 """
 
 from pathlib import Path
@@ -10,7 +10,7 @@ from muster_checks.base.bounded_read import read_integer, read_text
 
 
 def find_room_bytes(available_bytes: int, root: Path = Path("/")) -> int:
-    """The least of what the machine has available and of what each control group of this process has left."""
+    """The minimum of the machine's available memory and of what is left in each control group of this process."""
     rooms = [available_bytes]
     for line in (read_text(root / "proc/self/cgroup") or "").splitlines():
         # "0::/kubepods/pod7" (version 2), "4:memory:/kubepods/pod7" (version 1)
@@ -24,13 +24,13 @@ def find_room_bytes(available_bytes: int, root: Path = Path("/")) -> int:
 
 
 def _left(mount: Path, path: str, limit: str, usage: str) -> list[int]:
-    """What each group from ``path`` up to the mount has left. In a container ``path`` may name a folder that only the
-    host sees; then the mount itself is the container's group."""
+    """What is left in each group from ``path`` up to the mount. In a container, ``path`` may name a folder that only
+    the host sees; the mount itself is then the container's group."""
     left = []
     names = [name for name in path.split("/") if name not in ("", "..")]
     for depth in range(len(names) + 1):
         folder = mount.joinpath(*names[:depth])
-        # "max" and version 1's 2^63 mean no limit; a group without a file has none, either
+        # "max" and version 1's 2^63 mean no limit, as does a missing file
         most, used = read_integer(folder / limit), read_integer(folder / usage)
         if most is not None and used is not None:
             left.append(max(0, most - used))

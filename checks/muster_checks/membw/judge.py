@@ -1,4 +1,4 @@
-"""What a NUMA node's figures are worth as a verdict: one on what it keeps, one on how fast it is."""
+"""Judges each NUMA node twice: whether its memory keeps its contents, and how fast it is."""
 
 from collections.abc import Sequence
 
@@ -9,13 +9,13 @@ from muster_checks.hardware.siblings import share_of_others
 from muster_checks.membw import MembwParameters
 from muster_checks.membw.worker import MemoryReport
 
-LEAST_CPU_SHARE = 0.9  # a thread that had to wait longer measured the others' load, or its container's limit
+LEAST_CPU_SHARE = 0.9  # below it, threads waited for a CPU: the figure shows other load, or the container's limit
 LEAST_LOCAL_SHARE = 0.95
-LIKE = 0.9  # nodes whose memory differs by more are not equipped alike
+LIKE = 0.9  # nodes whose memory sizes differ more than this are not equipped alike
 
 
 class NumaSample(msgspec.Struct, frozen=True):
-    """One NUMA node. ``report`` is None where it was not measured; then ``reason`` and ``trouble`` say why."""
+    """One NUMA node. If it was not measured, ``report`` is None, and ``reason`` and ``trouble`` say why."""
 
     number: int
     memory_bytes: int
@@ -49,9 +49,9 @@ def judge(samples: Sequence[NumaSample], limits: MembwParameters) -> list[Findin
 
 def _judge_contents(name: str, report: MemoryReport) -> Finding:
     if not report.wrong_chunks:
-        message = f"{report.patterns} patterns were kept"
+        message = f"{report.patterns} patterns verified"
         return Finding(component=name, verdict=Verdict.PASS, reason="PatternsKept", message=message)
-    text = f"memory does not keep what is written: {report.wrong_chunks} chunks of 1 MiB came back wrong"
+    text = f"memory does not keep its contents: {report.wrong_chunks} chunks of 1 MiB were read back wrong"
     if report.mismatches:
         first = report.mismatches[0]
         bits = first.expected ^ first.actual
@@ -63,8 +63,8 @@ def _judge_contents(name: str, report: MemoryReport) -> Finding:
         component=name,
         verdict=Verdict.FAIL,
         reason="MemoryMismatch",
-        # corrected and uncorrected errors name the DIMM, where there is ECC
-        message=f"{text}. Take the node out; EDAC or the BMC may name the DIMM",
+        # with ECC, corrected and uncorrected errors name the DIMM
+        message=f"{text}. Take the node out of service; EDAC or the BMC may name the DIMM",
         fault_class=FaultClass.REPLACE,
         measurements=(Measurement("wrong_chunks", report.wrong_chunks, "", 0),),
     )
@@ -75,11 +75,11 @@ def _speed(name: str, report: MemoryReport, share: float | None, limits: MembwPa
     verdict, reason, fault_class = Verdict.PASS, "Bandwidth", FaultClass.NONE
     if limits.min_bandwidth_gb_per_s is not None and report.gb_per_s < limits.min_bandwidth_gb_per_s:
         verdict, reason, fault_class = Verdict.FAIL, "LowBandwidth", FaultClass.CONTACT
-        text += f", expected {limits.min_bandwidth_gb_per_s:g}: are all DIMMs there and at speed (dmidecode -t memory)?"
+        text += f", expected {limits.min_bandwidth_gb_per_s:g}: check DIMM count and speed (dmidecode -t memory)"
     elif share is not None and share < limits.min_share_of_siblings:
-        # never more than a warning: how many channels of each node are filled is not known here
+        # never more than a WARN: the number of filled channels per node is unknown here
         verdict, reason = Verdict.WARN, "SlowerThanSiblings"
-        text += f", {share:.0%} of the NUMA nodes with as much memory: is a DIMM missing or slow (dmidecode -t memory)?"
+        text += f", {share:.0%} of the NUMA nodes with as much memory: check for a missing or slow DIMM (dmidecode)"
     figures = [Measurement("bandwidth", report.gb_per_s, "GB/s", limits.min_bandwidth_gb_per_s)]
     if share is not None:
         figures.append(Measurement("share_of_siblings", share, "", limits.min_share_of_siblings))
@@ -94,15 +94,11 @@ def _speed(name: str, report: MemoryReport, share: float | None, limits: MembwPa
 
 
 def _describe_disturbance(report: MemoryReport) -> str:
-    """Why the bandwidth says nothing; empty where it does."""
+    """Why the bandwidth figure is meaningless; empty if it is valid."""
     if report.cpu_share < LEAST_CPU_SHARE:
-        return (
-            f"a thread had a CPU for {report.cpu_share:.0%} of the time: the node is busy, or a CPU limit is in force"
-        )
+        return f"a thread had a CPU for {report.cpu_share:.0%} of the time: the node is busy, or a CPU limit applies"
     if report.local_share is not None and report.local_share < LEAST_LOCAL_SHARE:
-        return (
-            f"only {report.local_share:.0%} of the memory could be had at this NUMA node; mbind may need CAP_SYS_NICE"
-        )
+        return f"only {report.local_share:.0%} of the memory is at this NUMA node; mbind may need CAP_SYS_NICE"
     return ""
 
 

@@ -1,7 +1,7 @@
-"""A block of memory at one NUMA node, and what is done to it: copied, written full of patterns, compared.
+"""A block of memory at one NUMA node: copy it, fill it with patterns, compare it.
 
-Through ctypes, because libc's memcpy and memcmp let go of the interpreter lock, so threads work side by side: as fast
-as the memory is, without numpy (30 MB in every agent's image) or a compiler.
+Uses ctypes, because libc's memcpy and memcmp release the interpreter lock, so threads run in parallel at the speed of
+the memory, without numpy (30 MB in every agent's image) or a compiler.
 """
 
 import ctypes
@@ -22,10 +22,10 @@ import msgspec
 from muster_checks.membw.topology import NUMA_LIMIT
 
 CHUNK = 1 << 20
-COPY_LIMIT = 64 << 20  # of one memcpy, so that all threads stop at about the same time
+COPY_LIMIT = 64 << 20  # per memcpy, so that all threads stop at about the same time
 MISMATCHES_LIMIT = 8
 ROUND_S = 0.5
-BARRIER_S = 20.0  # when one thread has failed, the others do not wait for it for ever
+BARRIER_S = 20.0  # if one thread has failed, the others stop waiting for it after this time
 _WORD = 8
 # mbind: the kernel's arch/*/entry/syscalls tables and include/uapi/asm-generic/unistd.h
 _MBIND = {"x86_64": 237, "aarch64": 235, "riscv64": 235, "ppc64le": 259, "s390x": 268}
@@ -38,8 +38,8 @@ _libc.memcmp.restype = ctypes.c_int
 
 
 class PatternMismatch(msgspec.Struct, frozen=True):
-    """One word that is not what was written. offset: from the block's beginning; physical: None where only root of the
-    whole machine may know it."""
+    """One word that differs from what was written. offset: from the start of the block; physical: None unless the
+    process is root of the whole machine."""
 
     pattern: str
     offset: int
@@ -49,7 +49,7 @@ class PatternMismatch(msgspec.Struct, frozen=True):
 
 
 class CopyRate(msgspec.Struct, frozen=True):
-    """The best round's copy bandwidth; cpu_share: how much of it its slowest thread had a CPU."""
+    """The best round's copy bandwidth; cpu_share: share of the time that its slowest thread had a CPU."""
 
     gb_per_s: float
     cpu_share: float
@@ -62,10 +62,10 @@ class MemoryBlock(msgspec.Struct, frozen=True):
 
 @contextmanager
 def allocate_block(size: int, numa: int | None) -> Iterator[MemoryBlock]:
-    """Anonymous memory, bound to node ``numa`` where that is allowed (a container may not be); not yet touched."""
+    """Untouched anonymous memory, bound to node ``numa`` if that is allowed (a container may not do so)."""
     held = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with suppress(OSError):
-        held.madvise(mmap.MADV_HUGEPAGE)  # else its figures hang on a setting of the kernel
+        held.madvise(mmap.MADV_HUGEPAGE)  # otherwise the figures depend on a kernel setting
     view = ctypes.c_char.from_buffer(held)
     address = ctypes.addressof(view)
     try:
@@ -88,7 +88,7 @@ def allocate_block(size: int, numa: int | None) -> Iterator[MemoryBlock]:
 
 
 def run_pinned(cpus: Sequence[int], work: Callable[[int], None]) -> None:
-    """``work(place)`` on each of ``cpus`` at once, in a thread of its own; raises what the first one raised."""
+    """Run ``work(place)`` on all of ``cpus`` in parallel, one thread each; raises the first exception of any thread."""
     failures: list[BaseException] = []
 
     def run(place: int, cpu: int) -> None:
@@ -108,9 +108,9 @@ def run_pinned(cpus: Sequence[int], work: Callable[[int], None]) -> None:
 
 
 def measure_copy_rate(taken: MemoryBlock, cpus: Sequence[int], seconds: float) -> CopyRate:
-    """Copies the block's lower half to its upper half again and again; bandwidth is counted as STREAM counts it."""
+    """Copies the block's lower half to its upper half repeatedly; counts bandwidth as STREAM does."""
     half = taken.size // 2
-    cpus = cpus[: half // CHUNK]  # none without a part of its own
+    cpus = cpus[: half // CHUNK]  # every thread needs a part
     rounds = max(2, round(seconds / ROUND_S))
     results: list[list[tuple[float, float]]] = [[] for _ in range(rounds)]
     start = threading.Barrier(len(cpus))
@@ -133,29 +133,29 @@ def measure_copy_rate(taken: MemoryBlock, cpus: Sequence[int], seconds: float) -
 
 
 def best_round(rounds: Sequence[Sequence[tuple[float, float]]]) -> CopyRate:
-    """Of rounds with a (bandwidth, share of a CPU) for each thread the fastest counts, as with STREAM: whatever
-    disturbs makes it slower, nothing makes it faster."""
+    """The fastest of the rounds, as in STREAM: disturbances only make a round slower. Each round holds a (bandwidth,
+    share of a CPU) for each thread."""
     best = max(rounds, key=lambda threads: sum(rate for rate, _ in threads))
     return CopyRate(sum(rate for rate, _ in best), min(share for _, share in best))
 
 
 def copy_bandwidth(copied_bytes: int, seconds: float) -> float:
-    """In GB/s. What is copied is read and written, so it counts twice."""
+    """In GB/s. Copied data is read and written, so it counts twice."""
     return 2 * copied_bytes / seconds / 1e9
 
 
 def patterns(size: int) -> Iterator[tuple[str, bytes]]:
-    """What is written: (name, one chunk and as many words more as there are chunks). Chunk ``n`` is written from word
-    ``n`` on, so with ``address`` no two words whose addresses differ in one bit hold the same: a line of the address
-    that is stuck shows."""
+    """The patterns: (name, one chunk plus as many words as there are chunks). Chunk ``n`` is written starting at word
+    ``n``, so with ``address`` no two words whose addresses differ in one bit hold the same value, which reveals a stuck
+    address line."""
     length = CHUNK + _WORD * (size // CHUNK + 1)
     for byte in (0x00, 0xFF, 0xAA, 0x55):
         yield f"0x{byte:02X}", bytes([byte]) * length
-    yield "address", Random(length).randbytes(length)  # noqa: S311 - words that differ, no secret
+    yield "address", Random(length).randbytes(length)  # noqa: S311 - only needs different words
 
 
 def write(taken: MemoryBlock, cpus: Sequence[int], content: bytes) -> None:
-    """Fill the block. Each CPU writes its part first, so the kernel takes the memory near it."""
+    """Fill the block. Each CPU writes its part first, so that the kernel allocates the memory near it."""
     source = ctypes.create_string_buffer(content, len(content))
     base = ctypes.addressof(source)
 
@@ -167,7 +167,7 @@ def write(taken: MemoryBlock, cpus: Sequence[int], content: bytes) -> None:
 
 
 def compare(taken: MemoryBlock, cpus: Sequence[int], name: str, content: bytes) -> tuple[int, list[PatternMismatch]]:
-    """(chunks that do not hold what was written, the first words of them)."""
+    """(number of wrong chunks, the first wrong word of each)."""
     source = ctypes.create_string_buffer(content, len(content))
     base = ctypes.addressof(source)
     wrong: list[int] = []
@@ -186,7 +186,7 @@ def compare(taken: MemoryBlock, cpus: Sequence[int], name: str, content: bytes) 
 
 
 def local_share(taken: MemoryBlock, numa: int, maps: Path = Path("/proc/self/numa_maps")) -> float | None:
-    """How much of the block lies at node ``numa``; None where the kernel does not tell."""
+    """The share of the block at node ``numa``; None if the kernel does not report it."""
     pages: dict[int, int] = {}
     with suppress(OSError):
         for line in maps.read_text().splitlines():
@@ -198,7 +198,7 @@ def local_share(taken: MemoryBlock, numa: int, maps: Path = Path("/proc/self/num
 
 
 def physical_address(address: int, pagemap: Path = Path("/proc/self/pagemap")) -> int | None:
-    """Of a virtual one; None without the right (CAP_SYS_ADMIN). Format: Documentation/admin-guide/mm/pagemap.rst."""
+    """The physical address; None without CAP_SYS_ADMIN. Format: Documentation/admin-guide/mm/pagemap.rst."""
     page = os.sysconf("SC_PAGESIZE")
     with suppress(OSError), pagemap.open("rb", buffering=0) as file:
         file.seek(address // page * 8)

@@ -1,7 +1,7 @@
 """The NUMA nodes of a machine: their CPUs, caches and memory, from sysfs.
 
 Formats: the kernel's Documentation/ABI/stable/sysfs-devices-node and .../testing/sysfs-devices-system-cpu.
-Read here and not by psutil, which does not obey ``--root`` and knows no NUMA nodes.
+psutil is not used: it does not obey ``--root`` and does not know NUMA nodes.
 """
 
 import re
@@ -19,7 +19,7 @@ _SIZES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 class NumaCpus(msgspec.Struct, frozen=True):
-    """cpus: one of each core; cache_bytes: all its last-level caches; memory_bytes: 0 where that cannot be read."""
+    """cpus: one per core; cache_bytes: sum of its last-level caches; memory_bytes: 0 if it cannot be read."""
 
     number: int
     cpus: tuple[int, ...]
@@ -29,8 +29,8 @@ class NumaCpus(msgspec.Struct, frozen=True):
 
 
 def read_numa_nodes(node: NodeView) -> list[NumaCpus]:
-    """Those with CPUs and memory, by number. Memory without CPUs (a GPU's or CXL's) is left alone: it is not the
-    host's, or not what work lands in. Raises NotHere."""
+    """The nodes with CPUs and memory, by number. Memory without CPUs (a GPU's or CXL's) is ignored: it is not the
+    host's, or not used for normal work. Raises NotHere."""
     folder = node.path("/sys/devices/system/node")
     numbers = sorted(int(name[4:]) for name in names_in(folder) if re.fullmatch(r"node[0-9]{1,3}", name))
     found = []
@@ -49,7 +49,7 @@ def read_numa_nodes(node: NodeView) -> list[NumaCpus]:
 
 
 def parse_cpu_list(text: str) -> list[int]:
-    """``0-3,8`` as numbers; nothing where it makes no sense."""
+    """``0-3,8`` as numbers; empty for anything else."""
     cpus: list[int] = []
     for part in text.split(",") if text else []:
         match = re.fullmatch(r"([0-9]{1,5})(?:-([0-9]{1,5}))?", part.strip())
@@ -67,7 +67,7 @@ def _numa_node(node: NodeView, number: int, cpus: list[int], memory: dict[str, i
         caches |= _last_cache(folder / f"cpu{cpu}" / "cache")
     room = None
     if "MemFree" in memory:
-        # what the kernel takes back at once; dirty pages and those in use count for nothing
+        # memory that the kernel reclaims at once; dirty pages and pages in use do not count
         room = memory["MemFree"] + memory.get("Inactive(file)", 0) + memory.get("SReclaimable", 0)
     return NumaCpus(number, tuple(cores), sum(caches.values()), memory.get("MemTotal", 0), room)
 
@@ -77,7 +77,7 @@ def _siblings(folder: Path, cpu: int) -> set[int]:
 
 
 def _last_cache(folder: Path) -> dict[str, int]:
-    """The highest level's size by the CPUs that share it."""
+    """The size of each cache of the highest level, by the CPUs that share it."""
     levels = [(read_integer(folder / name / "level") or 0, folder / name) for name in names_in(folder)]
     level, last = max(levels, default=(0, folder))
     size = re.fullmatch(r"([0-9]{1,9})([KMG]?)", read_text(last / "size") or "")

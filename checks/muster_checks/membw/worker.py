@@ -1,7 +1,7 @@
 """The process that measures one NUMA node: ``python -m muster_checks.membw.worker '{"numa": 0, …}'``.
 
-A process of its own, because memory that is really bad kills who reads it. It is the first that the kernel kills when
-memory runs short, gives way to others (nice 10), and ends by itself when nobody waits for it any more.
+It is a separate process because defective memory kills the process that reads it. It is the kernel's first choice when
+memory runs out, runs at low priority (nice 10), and exits on its own if nobody waits for it any more.
 """
 
 import os
@@ -25,7 +25,7 @@ from muster_checks.membw.memory import (
 )
 
 NICE = 10
-SPARED = 0.5  # at most this part of what is free is taken
+SPARED = 0.5  # the test uses at most this share of the free memory
 
 
 class MemoryTask(msgspec.Struct, frozen=True):
@@ -37,8 +37,8 @@ class MemoryTask(msgspec.Struct, frozen=True):
 
 
 class MemoryReport(msgspec.Struct, frozen=True, tag="report"):
-    """What came of it: bandwidth as memory.Rate has it; of the pattern test the patterns, the chunks that were wrong,
-    and the first wrong words."""
+    """The result: bandwidth as in memory.CopyRate; from the pattern test the number of patterns, the wrong chunks and
+    the first wrong words."""
 
     threads: int
     gb_per_s: float
@@ -50,22 +50,26 @@ class MemoryReport(msgspec.Struct, frozen=True, tag="report"):
 
 
 class MemoryRefused(msgspec.Struct, frozen=True, tag="refused"):
-    """Why nothing was done."""
+    """Why the test did not run."""
 
     reason: str
     why: str
 
 
+def describe_no_room(size_bytes: int, room_bytes: int, where: str) -> str:
+    return (
+        f"the test needs {size_bytes >> 20} MiB and uses at most half of the free memory, but only "
+        f"{room_bytes >> 20} MiB are free {where}: free some memory, or lower block_mib"
+    )
+
+
 def measure(task: MemoryTask, room_bytes: int) -> MemoryReport | MemoryRefused:
-    """Never takes more than half of what is free."""
+    """Never uses more than half of the free memory."""
     cpus = sorted(set(task.cpus) & os.sched_getaffinity(0))
     if not cpus:
         return MemoryRefused("NoCpu", f"may run on none of the node's {len(task.cpus)} CPUs (a container's cpuset?)")
     if task.size_bytes > SPARED * room_bytes:
-        said = (
-            f"{task.size_bytes >> 20} MiB to be taken, {room_bytes >> 20} MiB free (limits of control groups counted)"
-        )
-        return MemoryRefused("NoRoom", said)
+        return MemoryRefused("NoRoom", describe_no_room(task.size_bytes, room_bytes, "within the control group limits"))
     with allocate_block(task.size_bytes, task.numa) as taken:
         wrong, words, done = _test(taken, cpus)
         share = None if task.numa is None else local_share(taken, task.numa)
@@ -74,7 +78,7 @@ def measure(task: MemoryTask, room_bytes: int) -> MemoryReport | MemoryRefused:
 
 
 def _test(taken: MemoryBlock, cpus: list[int]) -> tuple[int, tuple[PatternMismatch, ...], int]:
-    """Write all, then compare all: what is compared has long left the caches, which are far smaller."""
+    """Write everything before comparing: the data has then left the caches, which are far smaller."""
     wrong, words, done = 0, [], 0
     for name, content in patterns(taken.size):
         write(taken, cpus, content)

@@ -1,7 +1,7 @@
-"""The DIMMs that the kernel's EDAC driver shows, and how often each had to be corrected.
+"""The DIMMs that the kernel's EDAC driver shows, and their error counters.
 
-Files: Documentation/ABI/testing/sysfs-devices-edac. Counters begin at 0 when the driver is loaded; before kernel 4.10
-only the memory controllers have them. On AMD and where the firmware reports first, folders are ``rank*``, too.
+Files: Documentation/ABI/testing/sysfs-devices-edac. Counters start at 0 when the driver is loaded; before kernel 4.10
+only the memory controllers have them. On AMD, and with firmware-first reporting, folders may be named ``rank*``.
 """
 
 import re
@@ -19,13 +19,13 @@ _LABEL = re.compile(r"[\w#.:+ -]{1,64}")
 
 
 class Dimm(msgspec.Struct, frozen=True):
-    """One DIMM, or what a memory controller could not place on one.
+    """One DIMM, or errors that a memory controller could not assign to one.
 
     place:     ``mc0/dimm3``, or ``mc0``
-    label:     as the kernel log names it (``CPU_SrcID#0_MC#0_Chan#0_DIMM#0``); the place where there is none
-    placed:    False for a controller's errors of unknown place
-    corrected, uncorrected: errors since the counters began; None where they cannot be read
-    age_s:     seconds since the counters began
+    label:     as in the kernel log (``CPU_SrcID#0_MC#0_Chan#0_DIMM#0``); the place if there is none
+    placed:    False for a controller's errors without a location
+    corrected, uncorrected: errors since the counters started; None if they cannot be read
+    age_s:     seconds since the counters started
     """
 
     place: str
@@ -37,7 +37,7 @@ class Dimm(msgspec.Struct, frozen=True):
 
 
 def read_dimms(node: NodeView) -> list[Dimm]:
-    """Every DIMM; none where no EDAC driver is loaded (most virtual machines)."""
+    """Every DIMM; empty if no EDAC driver is loaded (most virtual machines)."""
     found: list[Dimm] = []
     root = node.path(CONTROLLERS)
     for controller in filter(_CONTROLLER.fullmatch, names_in(root)):
@@ -56,7 +56,7 @@ def read_dimms(node: NodeView) -> list[Dimm]:
 
 
 def _number_doubles(dimms: list[Dimm]) -> list[Dimm]:
-    """Two DIMMs may carry one label (a board whose firmware names none): those go by their place."""
+    """If two DIMMs have the same label (firmware without labels), they are named by their place."""
     labels = [dimm.label for dimm in dimms]
     return [msgspec.structs.replace(dimm, label=dimm.place) if labels.count(dimm.label) > 1 else dimm for dimm in dimms]
 

@@ -1,7 +1,7 @@
-"""What memory's readings mean.
+"""Judges the readings of memory.
 
-Corrected errors are judged by how fast they come: each was repaired, a flood foretells worse. An uncorrected one lost
-data, whenever in this boot it was. Memory that is short or in use says something of the jobs, so it only warns.
+Corrected errors are judged by their rate: each was repaired, but many predict worse. An uncorrected error lost data,
+whenever it happened during this boot. Low memory is caused by the jobs, so it only warns.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,8 +14,8 @@ from muster_checks.memory.meminfo import HostMemory, NumaMemory
 
 DAY_S = 86_400.0
 MIB, GIB = 1 << 10, 1 << 20  # in KiB
-# Equal sockets differ by what the kernel keeps for itself (a crash kernel takes up to some GiB of one node); the
-# smallest DIMM of a server holds 8 GiB, and one of sixteen is 6 % of its socket.
+# Equal sockets differ by the kernel's own reservations (a crash kernel takes up to some GiB of one node); the smallest
+# DIMM of a server holds 8 GiB, and one of sixteen is 6 % of its socket.
 NODE_SHARE, NODE_GAP_KIB = 0.95, 8 * GIB
 
 
@@ -29,7 +29,7 @@ def judge_dimms(dimms: Sequence[Dimm], series: Mapping[str, CounterSeries], limi
     if limits.min_dimms is None or present >= limits.min_dimms:
         return findings
     if not present:
-        message = f"no EDAC driver shows a DIMM, so whether all {limits.min_dimms} are there cannot be told"
+        message = f"no EDAC driver shows any DIMM, so it is unknown whether all {limits.min_dimms} are there"
         return [*findings, Finding(component="host", verdict=Verdict.UNKNOWN, reason="NoEdac", message=message)]
     return [
         *findings,
@@ -38,8 +38,8 @@ def judge_dimms(dimms: Sequence[Dimm], series: Mapping[str, CounterSeries], limi
             verdict=Verdict.FAIL,
             reason="DimmMissing",
             fault_class=FaultClass.CONTACT,
-            message=f"{present} DIMMs where {limits.min_dimms} should be: one is dead, disabled by the firmware or not "
-            "seated; the service processor's log names it",
+            message=f"{present} DIMMs, expected {limits.min_dimms}: one is dead, disabled by the firmware or not "
+            "seated; the BMC's log names it",
             measurements=(Measurement("dimms", present, "", limits.min_dimms),),
         ),
     ]
@@ -64,7 +64,7 @@ def _judge_dimm(dimm: Dimm, series: Mapping[str, CounterSeries], per_day: float)
             component=component,
             verdict=Verdict.UNKNOWN,
             reason="NotReadable",
-            message=f"{dimm.place}: the error counters cannot be read",
+            message=f"{dimm.place}: cannot read the error counters",
         )
     corrected = _within_a_day(dimm, dimm.corrected, series)
     measured = (
@@ -75,12 +75,12 @@ def _judge_dimm(dimm: Dimm, series: Mapping[str, CounterSeries], per_day: float)
     if dimm.uncorrected > 0:
         verdict, reason = Verdict.FAIL, "UncorrectedErrors"
         asks = FaultClass.REPLACE if dimm.placed else FaultClass.CONTACT
-        what = f"{dimm.uncorrected} uncorrected memory errors since the driver was loaded: data were lost; " + (
-            "replace it" if dimm.placed else "the driver could not tell in which DIMM"
+        what = f"{dimm.uncorrected} uncorrected memory errors since the driver was loaded, with data loss: " + (
+            "replace the DIMM" if dimm.placed else "the driver does not know which DIMM it is"
         )
     elif corrected > per_day:
         verdict, reason, asks = Verdict.WARN, "CorrectedErrors", FaultClass.CONTACT
-        what = f"{corrected:g} corrected memory errors within a day (limit {per_day:g}): re-seat or replace it soon"
+        what = f"{corrected:g} corrected memory errors within a day (limit {per_day:g}): reseat or replace it soon"
     elif dimm.placed:
         return Finding(component=component, verdict=Verdict.PASS, reason="Ok", message="", measurements=measured)
     else:
@@ -96,7 +96,7 @@ def _judge_dimm(dimm: Dimm, series: Mapping[str, CounterSeries], per_day: float)
 
 
 def _within_a_day(dimm: Dimm, height: int, series: Mapping[str, CounterSeries]) -> float:
-    # a counter younger than a day has risen by all it shows, watched or not
+    # counters younger than a day: all their errors count, observed or not
     if dimm.age_s is not None and dimm.age_s <= DAY_S:
         return float(height)
     readings = series.get(counter_name(dimm))
@@ -111,8 +111,8 @@ def _missing(vitals: HostMemory, limits: MemoryParameters) -> list[Finding]:
             _on_host(
                 Verdict.FAIL,
                 "MemoryMissing",
-                f"{total:.1f} GiB of memory where {limits.min_total_gib:g} should be: look for a DIMM that the "
-                "firmware disabled",
+                f"{total:.1f} GiB of memory, expected {limits.min_total_gib:g}: look for a DIMM that the firmware "
+                "disabled",
                 FaultClass.CONTACT,
                 Measurement("total", total, "GiB", limits.min_total_gib),
             )
@@ -120,14 +120,14 @@ def _missing(vitals: HostMemory, limits: MemoryParameters) -> list[Finding]:
     if limits.min_hugepages_mib is None:
         return findings
     if vitals.huge is None:
-        findings.append(_on_host(Verdict.UNKNOWN, "NotReadable", "the kernel does not say how many huge pages it has"))
+        findings.append(_on_host(Verdict.UNKNOWN, "NotReadable", "the kernel does not report its huge pages"))
     elif vitals.huge / MIB < limits.min_hugepages_mib:
         findings.append(
             _on_host(
                 Verdict.WARN,
                 "HugePagesMissing",
-                f"{vitals.huge / MIB:.0f} MiB of huge pages where {limits.min_hugepages_mib} should be: memory was too "
-                "fragmented when they were asked for; a boot with hugepages= gets them",
+                f"{vitals.huge / MIB:.0f} MiB of huge pages, expected {limits.min_hugepages_mib}: memory was too "
+                "fragmented when they were requested; reserve them at boot with hugepages=",
                 FaultClass.REBOOT,
                 Measurement("hugepages", vitals.huge / MIB, "MiB", limits.min_hugepages_mib),
             )
@@ -136,7 +136,7 @@ def _missing(vitals: HostMemory, limits: MemoryParameters) -> list[Finding]:
 
 
 def _numa(nodes: Sequence[NumaMemory], total_kib: int) -> list[Finding]:
-    # nodes without CPUs are accelerator memory or expanders: they need not be alike
+    # nodes without CPUs are accelerator memory or expanders, which may differ in size
     sized = {numa.number: numa.memory_kib for numa in nodes if numa.has_cpus and numa.memory_kib is not None}
     most = max(sized.values(), default=0)
     findings = []
@@ -145,12 +145,12 @@ def _numa(nodes: Sequence[NumaMemory], total_kib: int) -> list[Finding]:
             _on_host(
                 Verdict.WARN,
                 "NumaNodeEmpty",
-                f"NUMA node {_join(empty)} has CPUs but no memory: its jobs work over the socket link",
+                f"NUMA node {_join(empty)} has CPUs but no memory: its jobs access memory over the socket link",
                 FaultClass.CONTACT,
             )
         )
     small = [number for number, kib in sized.items() if 0 < kib < NODE_SHARE * most and most - kib >= NODE_GAP_KIB]
-    # in guests with hot-plugged memory the nodes say less than /proc/meminfo: seen with 7.3 of 23.5 GiB
+    # in guests with hot-plugged memory the nodes' sum is below /proc/meminfo: observed with 7.3 of 23.5 GiB
     adds_up = sum(numa.memory_kib or 0 for numa in nodes) > 0.98 * total_kib
     if small and adds_up:
         least = min(sized[number] for number in small)
@@ -158,7 +158,7 @@ def _numa(nodes: Sequence[NumaMemory], total_kib: int) -> list[Finding]:
             _on_host(
                 Verdict.WARN,
                 "NumaNodeSmall",
-                f"NUMA node {_join(small)} has {least / GIB:.0f} GiB, another {most / GIB:.0f} GiB: a DIMM may be "
+                f"NUMA node {_join(small)} has {least / GIB:.0f} GiB, another one {most / GIB:.0f} GiB: a DIMM may be "
                 "missing or disabled",
                 FaultClass.CONTACT,
                 Measurement("smallest_node", least / GIB, "GiB", most / GIB),
@@ -174,8 +174,8 @@ def _poisoned(vitals: HostMemory) -> list[Finding]:
             _on_host(
                 Verdict.WARN,
                 "PoisonInUse",
-                f"{in_use} bad memory pages could not be taken out of use: whoever reads one crashes, the kernel too; "
-                "reboot",
+                f"{in_use} bad memory pages could not be taken out of use, and reading one crashes a process or the "
+                "kernel: reboot",
                 FaultClass.REBOOT,
                 Measurement("pages_in_use", in_use, "pages", 0),
             )
@@ -185,7 +185,7 @@ def _poisoned(vitals: HostMemory) -> list[Finding]:
             _on_host(
                 Verdict.WARN,
                 "MemoryPoisoned",
-                f"{vitals.corrupted} KiB of bad memory were taken out of use since boot: the kernel log names the DIMM",
+                f"{vitals.corrupted} KiB of bad memory taken out of use since boot: the kernel log names the DIMM",
                 FaultClass.CONTACT,
                 Measurement("corrupted", vitals.corrupted, "KiB", 0),
             )
@@ -201,8 +201,8 @@ def _short(vitals: HostMemory, limits: MemoryParameters) -> list[Finding]:
             _on_host(
                 Verdict.WARN,
                 "MemoryLow",
-                f"{free:.0f} MiB of memory left (limit {limits.min_available_mib:g}): the kubelet evicts pods, or the "
-                "kernel kills",
+                f"{free:.0f} MiB of memory available (limit {limits.min_available_mib:g}): the kubelet evicts pods, or "
+                "the kernel kills processes",
                 FaultClass.NONE,
                 Measurement("available", free, "MiB", limits.min_available_mib),
             )
@@ -212,14 +212,14 @@ def _short(vitals: HostMemory, limits: MemoryParameters) -> list[Finding]:
             _on_host(
                 Verdict.WARN,
                 "MemoryPressure",
-                f"for {vitals.pressure_percent:.0f} % of the last minute every task waited for memory (limit "
-                f"{limits.max_pressure_percent:g} %): the node thrashes",
+                f"every task waited for memory for {vitals.pressure_percent:.0f} % of the last minute (limit "
+                f"{limits.max_pressure_percent:g} %): the node is thrashing",
                 FaultClass.NONE,
                 Measurement("pressure", vitals.pressure_percent, "%", limits.max_pressure_percent),
             )
         )
     if not limits.allow_swap and vitals.swap_total:
-        message = f"{vitals.swap_total / GIB:.1f} GiB of swap are on, which this pool does not allow: swapoff -a"
+        message = f"{vitals.swap_total / GIB:.1f} GiB of swap are on, but allow_swap is false: run swapoff -a"
         findings.append(_on_host(Verdict.WARN, "SwapOn", message))
     return findings
 

@@ -1,7 +1,6 @@
-"""What the kernel says of its memory as a whole: /proc/meminfo, /proc/vmstat, /proc/pressure/memory, NUMA nodes.
+"""Memory as a whole: /proc/meminfo, /proc/vmstat, /proc/pressure/memory, NUMA nodes.
 
-Read here and not by psutil, which does not obey ``--root`` and leaves out corrupted pages, huge pages, pressure
-and NUMA nodes.
+psutil is not used: it does not obey ``--root`` and lacks corrupted pages, huge pages, pressure and NUMA nodes.
 """
 
 import re
@@ -19,8 +18,8 @@ _BAD_OUTCOMES = ("failed", "ignored")
 
 
 class NumaMemory(msgspec.Struct, frozen=True):
-    """memory_kib: None if unreadable. poisoned, in_use: pages given up since boot, and those that could not be
-    isolated (memory_failure, kernel 6.3 and later; else None)."""
+    """memory_kib: None if unreadable. poisoned, in_use: pages taken out of use since boot, and those that could not be
+    isolated (memory_failure, kernel 6.3 and later; otherwise None)."""
 
     number: int
     memory_kib: int | None
@@ -30,12 +29,12 @@ class NumaMemory(msgspec.Struct, frozen=True):
 
 
 class HostMemory(msgspec.Struct, frozen=True, kw_only=True):
-    """All sizes in KiB; None where the kernel does not say.
+    """All sizes in KiB; None if the kernel does not report a value.
 
-    corrupted:     pages taken out of use for bad memory (HardwareCorrupted)
-    huge:          set aside as huge pages, all sizes
-    pressure_percent: of the last minute in which no task could go on for want of memory (PSI, full avg60)
-    oom_kills:     since boot, in containers and in the node as a whole
+    corrupted:     pages taken out of use because of bad memory (HardwareCorrupted)
+    huge:          reserved as huge pages, all sizes
+    pressure_percent: share of the last minute in which no task could run for lack of memory (PSI, full avg60)
+    oom_kills:     since boot, in containers and on the whole node
     """
 
     total: int
@@ -58,7 +57,7 @@ def parse_meminfo(text: str) -> dict[str, int]:
 
 
 def parse_pressure(text: str) -> float | None:
-    """The share of the last minute, in percent, in which all tasks waited (``full … avg60=``)."""
+    """The percentage of the last minute in which all tasks waited (``full … avg60=``)."""
     found = _FULL.search(text)
     value = number(found[1]) if found else None
     return value if value is not None and 0 <= value <= 100 else None
@@ -71,7 +70,7 @@ def parse_counter(text: str, name: str) -> int | None:
 
 
 def parse_host_memory(text: str) -> HostMemory:
-    """What /proc/meminfo alone says. Raises Unreadable."""
+    """Parses /proc/meminfo alone. Raises Unreadable."""
     values = parse_meminfo(text)
     return HostMemory(
         total=values["MemTotal"],
@@ -84,7 +83,7 @@ def parse_host_memory(text: str) -> HostMemory:
 
 
 def read_host_memory(node: NodeView) -> HostMemory:
-    """Raises Unreadable where /proc/meminfo cannot be read."""
+    """Raises Unreadable if /proc/meminfo cannot be read."""
     vitals = parse_host_memory(read_text(node.path("/proc/meminfo")) or "")
     return msgspec.structs.replace(
         vitals,
@@ -96,7 +95,7 @@ def read_host_memory(node: NodeView) -> HostMemory:
 
 
 def _huge(node: NodeView) -> int | None:
-    # before kernel 4.19 /proc/meminfo has no sum over the sizes
+    # before kernel 4.19 /proc/meminfo has no total over all sizes
     folder = node.path("/sys/kernel/mm/hugepages")
     sizes = [(found[0], int(found[1])) for name in names_in(folder) if (found := _HUGE.fullmatch(name))]
     counts = [(read_integer(folder / name / "nr_hugepages"), kib) for name, kib in sizes]

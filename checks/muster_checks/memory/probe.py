@@ -1,4 +1,4 @@
-"""Reads memory's counters and hands them to the judges."""
+"""Reads the memory counters and passes them to the judges."""
 
 from collections.abc import Sequence
 
@@ -19,7 +19,7 @@ async def probe(node: NodeView, parameters: MemoryParameters) -> list[Finding]:
         dimms[:] = read_dimms(node)
         return {counter_name(dimm): float(dimm.corrected) for dimm in dimms if dimm.corrected is not None}
 
-    # without EDAC there is no counter whose rise a first run could wait for
+    # without EDAC there is no counter, so a first run does not need a second reading
     waits = not node.history.noted("memory") and bool(read_dimms(node))
     first_interval_s = parameters.first_interval_s if waits else 0.0
     series = await read_series(node.history, "memory", read, first_interval_s)

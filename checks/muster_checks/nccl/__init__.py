@@ -1,4 +1,4 @@
-"""The check ``nccl``: an all-reduce over all GPUs of the node reaches the bandwidth its links should give."""
+"""The check ``nccl``: an all-reduce over all GPUs of the node is correct and reaches the bandwidth of its links."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +11,7 @@ from muster_checks.base.vocabulary import Finding
 
 class NcclParameters(Parameters):
     min_bus_bandwidth_gb_per_s: float | None = Field(
-        default=None, gt=0, description="bus bandwidth at the largest size, GB/s; default: by model, where one is known"
+        default=None, gt=0, description="minimum bus bandwidth at the largest size, GB/s; default: by model, if known"
     )
     size_mib: int = Field(default=1024, ge=1, le=16384, description="largest message, MiB")
     run_timeout_s: float = Field(default=180.0, gt=0, le=1800, description="seconds for the whole run")
@@ -32,7 +32,7 @@ def _recorded(text: bytes, parameters: NcclParameters) -> Sequence[Finding] | No
 
 NCCL = Check(
     name="nccl",
-    description="an all-reduce over all GPUs of the node is correct and as fast as its links should be",
+    description="an all-reduce over all GPUs of the node: result, and bandwidth of the links",
     cost=Cost.HEAVY,
     parameters=NcclParameters,
     timeout_s=1860.0,

@@ -1,7 +1,7 @@
 """Parses the table of `all_reduce_perf`.
 
-Format (nccl-tests): ``# … device N [bus] MODEL`` lines; a table whose rows begin with the size in bytes and hold time,
-algbw, busbw, #wrong, out of place and then in place; ``# Out of bounds values : N OK|FAILED``.
+Format (nccl-tests): ``# … device N [bus] MODEL`` lines; a table whose rows start with the size in bytes and contain
+time, algbw, busbw and #wrong, first out of place, then in place; ``# Out of bounds values : N OK|FAILED``.
 """
 
 import re
@@ -17,7 +17,7 @@ _BOUNDS = re.compile(r"^# Out of bounds values : +([0-9]{1,12}) +(OK|FAILED)", r
 
 
 class AllReduceRow(msgspec.Struct, frozen=True):
-    """One message size: bus bandwidth of both ways, GB/s, and elements that came out wrong (None: not checked)."""
+    """One message size: bus bandwidth of both modes, GB/s, and the number of wrong elements (None: not checked)."""
 
     size_bytes: int
     bus_gb_per_s: tuple[float, ...]
@@ -31,11 +31,11 @@ class AllReduceRun(msgspec.Struct, frozen=True):
 
 
 def parse(text: bytes) -> AllReduceRun:
-    """Raises Unreadable where there is no row of the table."""
+    """Raises Unreadable if the text has no row of the table."""
     if len(text) > TEXT_LIMIT_BYTES:
         raise Unreadable(f"{len(text) >> 20} MiB: expected the table of all_reduce_perf")
     whole = text.decode("utf-8", "replace")
-    # a row cut short must not pass for one of the older table, which has a column less
+    # a truncated row must not be taken for one of the older table, which has one column less
     columns = (13, 9) if re.search(r"^# +size.* root ", whole, re.M) else (12, 8)
     words = [line.split() for line in whole.splitlines()]
     rows = [row for each in words if len(each) in columns and (row := _row(each)) is not None]
@@ -56,5 +56,5 @@ def _row(words: Sequence[str]) -> AllReduceRow | None:
     wrongs = [integer(way[3]) for way in ways]
     if size is None or not ways:
         return None
-    told = [wrong for wrong in wrongs if wrong is not None]
-    return AllReduceRow(size, tuple(s for s in speeds if s is not None and s >= 0), max(told) if told else None)
+    counts = [wrong for wrong in wrongs if wrong is not None]
+    return AllReduceRow(size, tuple(s for s in speeds if s is not None and s >= 0), max(counts) if counts else None)

@@ -12,10 +12,10 @@ from muster_checks.nccl.parse import parse
 
 
 async def probe(node: NodeView, parameters: NcclParameters) -> list[Finding]:
-    # a GPU that was handed to a virtual machine is not ours to test
+    # a GPU that is assigned to a virtual machine is not tested
     gpus = [gpu for gpu in nvidia_gpus(node) if gpu.driver in ("", "nvidia")]
     if len(gpus) < 2:
-        raise NotHere(f"{len(gpus)} NVIDIA GPUs: an all-reduce needs two")
+        raise NotHere(f"{len(gpus)} NVIDIA GPUs: an all-reduce needs at least two")
     held = await find_busy_gpus(node)
     size = f"{parameters.size_mib}M"
     argv = ["all_reduce_perf", "-b", size, "-e", size, "-g", str(len(gpus)), "-n", "20", "-w", "5", "-c", "1"]
@@ -26,9 +26,9 @@ async def probe(node: NodeView, parameters: NcclParameters) -> list[Finding]:
         run = parse(output.stdout)
     except Unreadable as error:
         raise CannotTell(output.trouble or str(error), "NcclFailed") from None
-    # it exits with 1 for wrong results, too: those are in the table
+    # the exit code is also 1 for wrong results, which the table shows
     if output.exit_code not in (0, 1) or not (run.rows and run.rows[-1].bus_gb_per_s):
-        raise CannotTell(output.trouble or "no row was measured", "NcclFailed")
+        raise CannotTell(output.trouble or "all_reduce_perf printed no result", "NcclFailed")
     return judge(run, parameters, held)
 
 

@@ -1,4 +1,4 @@
-"""Judges Ethernet interfaces. Pure: what was read, what was read before, and limits in; findings out."""
+"""Judges Ethernet interfaces. Pure: takes readings, earlier readings and limits; returns findings."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -8,14 +8,14 @@ from muster_checks.hardware.link_state import GRACE_S, PortLink, describe_down_l
 from muster_checks.nic import NicParameters
 from muster_checks.nic.sysfs import NicInterface, matches_globs
 
-LEAST_ERRORS = 10  # one bad frame in a quiet minute is no share of anything
+LEAST_ERRORS = 10  # below this a share is meaningless, e.g. one bad frame in a quiet minute
 SOME = 1e-6
 
 Seen = Mapping[str, CounterSeries]
 
 
 def counters(interfaces: Sequence[NicInterface]) -> dict[str, float]:
-    """What has to be remembered of a reading, by the names that :func:`judge` looks up."""
+    """The values to remember from a reading, by the names that :func:`judge` looks up."""
     values: dict[str, float] = {}
     for nic in interfaces:
         values |= {f"{nic.name} {name}": float(value) for name, value in nic.counters.items()}
@@ -31,7 +31,7 @@ def counters(interfaces: Sequence[NicInterface]) -> dict[str, float]:
 def judge(
     interfaces: Sequence[NicInterface], seen: Seen, limits: NicParameters, *, now: float, up_for_s: float | None
 ) -> list[Finding]:
-    """``now``: by the clock of ``seen``; ``up_for_s``: how long the node has been up, if that is known."""
+    """``now``: by the clock of ``seen``; ``up_for_s``: how long the node has been up, if known."""
     links = {
         nic.name: PortLink(
             name=nic.name,
@@ -77,7 +77,7 @@ def _link(
             nic,
             Verdict.WARN,
             "BondSlaveDown",
-            f"{nic.name} has a link, but {nic.bond or 'its bond'} takes it for down: see /proc/net/bonding",
+            f"{nic.name} has a link, but {nic.bond or 'its bond'} treats it as down: see /proc/net/bonding",
             FaultClass.CONTACT,
         )
         return
@@ -90,7 +90,7 @@ def _link(
             nic,
             Verdict.WARN,
             "BondSlaveDown",
-            f"{nic.name} is {why}; {nic.bond} goes on with less: cable, transceiver or switch port",
+            f"{nic.name} is {why}; {nic.bond} continues without it: check cable, transceiver and switch port",
             FaultClass.CONTACT,
         )
     else:
@@ -98,7 +98,7 @@ def _link(
             nic,
             verdict,
             "LinkDown",
-            f"{nic.name} is {why}: cable, transceiver or switch port",
+            f"{nic.name} is {why}: check cable, transceiver and switch port",
             FaultClass.CONTACT,
         )
 
@@ -112,7 +112,7 @@ def _missing(interfaces: Sequence[NicInterface], limits: NicParameters, up_for_s
                 component=f"nic/{glob}",
                 verdict=Verdict.WARN if waiting else Verdict.FAIL,
                 reason="Missing",
-                message=shorten(f"no interface {glob} that somebody has brought up: it is required"),
+                message=shorten(f"the required interface {glob} does not exist or is administratively down"),
                 fault_class=FaultClass.CONTACT,
             )
 
@@ -125,15 +125,15 @@ def _judge_counters(nic: NicInterface, seen: Seen, limits: NicParameters) -> Ite
             nic,
             Verdict.WARN,
             "LinkFlaps",
-            f"{nic.name} lost its link {amount:.0f} times (more than {limits.max_link_downs}) within "
-            f"{limits.flaps_window_s / 3600:g} h: cable, transceiver or switch port",
+            f"{nic.name} lost its link {amount:.0f} times (limit {limits.max_link_downs}) within "
+            f"{limits.flaps_window_s / 3600:g} h: check cable, transceiver and switch port",
             FaultClass.CONTACT,
             Measurement("link downs", amount, "", limits.max_link_downs),
         )
     for counter, packets, reason, limit, advice in (
         ("rx_crc_errors", "rx_packets", "CrcErrors", limits.max_crc_share, "clean or replace cable and transceiver"),
-        ("rx_errors", "rx_packets", "ReceiveErrors", limits.max_error_share, "cable, transceiver or MTU"),
-        ("rx_missed_errors", "rx_packets", "ReceiveMissed", limits.max_error_share, "more or larger receive rings"),
+        ("rx_errors", "rx_packets", "ReceiveErrors", limits.max_error_share, "check cable, transceiver and MTU"),
+        ("rx_missed_errors", "rx_packets", "ReceiveMissed", limits.max_error_share, "add or enlarge receive rings"),
         ("tx_errors", "tx_packets", "TransmitErrors", limits.max_error_share, "see the kernel log and ethtool -S"),
         ("tx_dropped", "tx_packets", "TransmitDropped", limits.max_error_share, "see tc -s qdisc and ethtool -S"),
     ):
@@ -144,14 +144,14 @@ def _judge_counters(nic: NicInterface, seen: Seen, limits: NicParameters) -> Ite
                 Verdict.WARN,
                 reason,
                 f"{nic.name}: {counter} rose by {errors:.0f} within {limits.errors_window_s / 60:g} min, {share:.2g} "
-                f"of all packets (more than {limit:g}): {advice}",
+                f"of all packets (limit {limit:g}): {advice}",
                 FaultClass.CONTACT if counter == "rx_crc_errors" else FaultClass.NONE,
                 Measurement(f"{counter} share", share, "", limit),
             )
 
 
 def _share(nic: NicInterface, counter: str, packets: str, seen: Seen, limits: NicParameters) -> tuple[float, float]:
-    """How many errors, and which share of the packets that came or went whole or not."""
+    """(errors, their share of all packets, good or bad)."""
     wrong, all_of = seen.get(f"{nic.name} {counter}"), seen.get(f"{nic.name} {packets}")
     if wrong is None or all_of is None:
         return 0.0, 0.0
@@ -176,17 +176,17 @@ def _speed(
     common = find_lone_odd(equals, nic.name)
     verdict, limit, why = Verdict.PASS, 0.0, ""
     if floor is not None and speed < floor:
-        verdict, limit, why = Verdict.FAIL, floor, f"less than the {floor:g} expected"
+        verdict, limit, why = Verdict.FAIL, floor, f"expected at least {floor:g}"
     elif before is not None:
-        verdict, limit, why = Verdict.FAIL, before, f"it was {before:g}"
+        verdict, limit, why = Verdict.FAIL, before, f"earlier {before:g}"
     elif common is not None and speed < common:
-        verdict, limit, why = Verdict.WARN, common, f"all its equals here have {common:g}"
+        verdict, limit, why = Verdict.WARN, common, f"all its siblings here run at {common:g}"
     if verdict is not Verdict.PASS:
         yield _finding(
             nic,
             verdict,
             "LowSpeed",
-            f"{nic.name} runs at {speed:g} Mbit/s, {why}: cable, transceiver or switch port",
+            f"{nic.name} runs at {speed:g} Mbit/s, {why}: check cable, transceiver and switch port",
             FaultClass.CONTACT,
             Measurement("speed", speed, "Mbit/s", limit),
         )
@@ -198,10 +198,10 @@ def _settings(nic: NicInterface, interfaces: Sequence[NicInterface]) -> Iterable
             nic,
             Verdict.WARN,
             "HalfDuplex",
-            f"{nic.name} runs at half duplex: one end does not negotiate; set both ends alike",
+            f"{nic.name} runs at half duplex: one end does not negotiate; configure both ends alike",
             FaultClass.CONTACT,
         )
-    # storage and management may be set otherwise than compute: only equals of one speed are compared
+    # storage and management networks may use other settings than compute: only siblings of equal speed are compared
     equals = {
         other.name: float(other.mtu)
         for other in interfaces
@@ -213,7 +213,7 @@ def _settings(nic: NicInterface, interfaces: Sequence[NicInterface]) -> Iterable
             nic,
             Verdict.WARN,
             "MtuDiffers",
-            f"{nic.name} has an MTU of {nic.mtu}, all its equals here have {common:g}: set them alike",
+            f"{nic.name} has an MTU of {nic.mtu}, but all its siblings here have {common:g}: configure them alike",
             FaultClass.CONTACT,
             Measurement("mtu", nic.mtu, "", common),
         )

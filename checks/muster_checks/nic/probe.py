@@ -1,4 +1,4 @@
-"""Reads the interfaces of a node twice the first time, once later, and has them judged with what was read before."""
+"""Reads the interfaces of a node (twice on the first run, then once) and judges them against earlier readings."""
 
 from collections.abc import Mapping, Sequence
 
@@ -20,7 +20,7 @@ async def probe(node: NodeView, parameters: NicParameters) -> Sequence[Finding]:
 
     async def read() -> Mapping[str, float]:
         nonlocal interfaces
-        # a card that does not answer its driver holds up whoever asks for its speed
+        # a card that does not answer its driver blocks every read of its speed
         interfaces = await in_thread(node, read_interfaces, node, parameters.interfaces)
         return counters(interfaces)
 
@@ -30,7 +30,7 @@ async def probe(node: NodeView, parameters: NicParameters) -> Sequence[Finding]:
 
 
 def judge_recorded(text: bytes, parameters: NicParameters) -> Sequence[Finding] | None:
-    """A tar of a node's /sys. There is nothing to compare with: links and speeds are judged, counters are not."""
+    """A tar of a node's /sys. Without an earlier reading, links and speeds are judged, counters are not."""
     from muster_checks.hardware.recorded_tree import lay_out_tree  # an agent never needs its tar archives
 
     with lay_out_tree(text) as root:
@@ -43,7 +43,7 @@ def judge_recorded(text: bytes, parameters: NicParameters) -> Sequence[Finding] 
 def _or_not_here(interfaces: Sequence[NicInterface], findings: Sequence[Finding]) -> Sequence[Finding]:
     if not findings and interfaces:
         names = ", ".join(nic.name for nic in interfaces[:8])
-        raise NotHere(f"no interface has or had a link ({names}); required names those that must", "NotInUse")
+        raise NotHere(f"no interface has or had a link ({names}); set required if one must be up", "NotInUse")
     if not findings:
         raise NotHere("no Ethernet interface on the PCI bus is up")
     return findings

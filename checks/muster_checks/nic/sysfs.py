@@ -1,7 +1,7 @@
-"""What sysfs says of Ethernet interfaces. Forms: Documentation/ABI/testing/sysfs-class-net of the kernel.
+"""Reads Ethernet interfaces from sysfs. Formats: Documentation/ABI/testing/sysfs-class-net of the kernel.
 
-An interface that is down refuses to tell carrier, speed and duplex; a virtual one tells a speed of -1.
-Read here and not by psutil, which does not obey ``--root`` and has 8 of the counters: no flaps, no CRC errors.
+Reading carrier, speed or duplex of an interface that is down fails; a virtual interface reports a speed of -1.
+psutil is not used: it does not obey ``--root``, and it has only 8 of the counters: no flaps, no CRC errors.
 """
 
 import os
@@ -23,17 +23,17 @@ STATISTICS = (
     *("tx_packets", "tx_errors", "tx_dropped"),
 )
 FASTEST_MBIT_PER_S = 10_000_000
-# what devlink names the ports of functions below a card: pf0vf3, pf0sf88, c1pf0
+# devlink's port names for functions of a card: pf0vf3, pf0sf88, c1pf0
 _REPRESENTOR = re.compile(r"(?:c\d+)?pf\d+(?:(?:vf|sf)\d+)?")
 
 
 class NicInterface(msgspec.Struct, frozen=True):
     """One interface that is administratively up.
 
-    model:     PCI vendor and device number, to find its equals
-    link:      None where it cannot be read
+    model:     PCI vendor and device number, to find its siblings
+    link:      None if it cannot be read
     link_downs: how often the link was lost since the driver was loaded
-    bond:      the bond it is part of; slave_up: what the bond takes it for
+    bond:      the bond it belongs to; slave_up: its state as seen by the bond
     """
 
     name: str
@@ -51,7 +51,7 @@ class NicInterface(msgspec.Struct, frozen=True):
 
     @property
     def used(self) -> bool:
-        """It has had a link since its driver was loaded, or somebody has made it part of a bond."""
+        """It has had a link since its driver was loaded, or it belongs to a bond."""
         return bool(self.link_ups or self.counters.get("rx_packets") or self.bond)
 
 
@@ -60,7 +60,7 @@ def matches_globs(name: str, globs: str) -> bool:
 
 
 def read_interfaces(node: NodeView, globs: str) -> list[NicInterface]:
-    """Every Ethernet interface of a PCI function that is up and whose name fits."""
+    """Every Ethernet interface of a PCI function that is up and whose name matches."""
     folder = node.path("/sys/class/net")
     devices = {device.address: device for device in pci_devices(node)}
     owners = {name: device for name in names_in(folder) if (device := _owner(folder / name, devices)) is not None}
@@ -72,7 +72,7 @@ def read_interfaces(node: NodeView, globs: str) -> list[NicInterface]:
             continue
         if flags is not None and not flags & IFF_UP:
             continue
-        # cards with several ports on one function need a name for each
+        # cards with several ports on one function need one name per port
         component = port_name(node, device) if of_function[device.address] == 1 else f"nic/{name}"
         found.append(_interface(folder / name, name, component, f"{device.vendor:04x}:{device.device:04x}"))
     return found
@@ -105,9 +105,9 @@ def _interface(folder: Path, name: str, component: str, model: str) -> NicInterf
 
 
 def _owner(folder: Path, devices: dict[str, PciDevice]) -> PciDevice | None:
-    """The PCI function of an interface; None for virtual ones, virtual functions and their representors."""
+    """The PCI function of an interface; None for virtual interfaces, virtual functions and representors."""
     place = os.path.realpath(folder)
     if "mlx5_core.sf." in place or _REPRESENTOR.fullmatch(read_text(folder / "phys_port_name", 64) or ""):
         return None
-    # the nearest one: a virtio interface hangs below its PCI function
+    # the nearest ancestor: a virtio interface is below its PCI function
     return next((devices[part] for part in reversed(place.split("/")) if part in devices), None)

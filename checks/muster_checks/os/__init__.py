@@ -1,4 +1,4 @@
-"""The check ``os``: limits of the kernel that are about to be reached, and what it says of its own state."""
+"""The check ``os``: kernel limits that are nearly reached, and faults that the kernel recorded."""
 
 from collections.abc import Sequence
 
@@ -9,18 +9,20 @@ from muster_checks.base.vocabulary import Finding
 
 
 class OsParameters(Parameters):
-    # conntrack drops packets when full; 90 % leaves time to act, as for eviction thresholds of the kubelet
-    max_share: float = Field(default=0.9, gt=0, le=1, description="share of a kernel limit that may be in use")
+    # conntrack drops packets when full; 90 % leaves time to act, like the kubelet's eviction thresholds
+    max_share: float = Field(default=0.9, gt=0, le=1, description="share of a kernel limit in use above which it warns")
     modules: str = Field(
-        default="", max_length=2048, description="comma list of kernel modules that must be loaded, e.g. nvidia_peermem"
+        default="",
+        max_length=2048,
+        description="comma-separated kernel modules that must be loaded, e.g. nvidia_peermem",
     )
     min_free_2mib_blocks: int = Field(
-        default=0, ge=0, description="free memory blocks of 2 MiB and more below which it warns; 0: only measured"
+        default=0, ge=0, description="free memory blocks of 2 MiB or more below which it warns; 0: only measured"
     )
     nfs_timeouts: int = Field(
-        default=0, ge=0, description="major time-outs of one NFS mount within the window that are still fine"
+        default=0, ge=0, description="major timeouts of one NFS mount within the window above which it warns"
     )
-    window_s: float = Field(default=600.0, gt=0, description="seconds in which NFS time-outs are counted")
+    window_s: float = Field(default=600.0, gt=0, description="seconds over which NFS timeouts are counted")
 
 
 async def _probe(node: NodeView, parameters: OsParameters) -> Sequence[Finding]:

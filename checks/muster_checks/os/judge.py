@@ -12,7 +12,7 @@ from muster_checks.base.execution import CannotTell
 from muster_checks.base.vocabulary import FaultClass, Finding, Measurement, Verdict, shorten
 from muster_checks.os import OsParameters
 
-# bits of /proc/sys/kernel/tainted that tell of a fault since boot (kernel: admin-guide/tainted-kernels.rst)
+# bits of /proc/sys/kernel/tainted that record a fault since boot (kernel: admin-guide/tainted-kernels.rst)
 FAULT_BITS = {4: "a machine check", 5: "a bad page", 7: "an oops", 14: "a soft lockup"}
 
 
@@ -25,11 +25,11 @@ class KernelLimit(msgspec.Struct, frozen=True):
 
 
 class KernelState(msgspec.Struct, frozen=True, kw_only=True):
-    """What the kernel says of itself; None where it cannot be read.
+    """The kernel's state; None if it cannot be read.
 
     tainted: the kernel's taint bits; modules: the loaded ones; free_blocks: of 2 MiB, in all zones
-    fuse:    by connection, waiting requests and congestion threshold
-    nfs:     major time-outs of each NFS mount since it was mounted
+    fuse:    waiting requests and congestion threshold by connection
+    nfs:     major timeouts of each NFS mount since it was mounted
     """
 
     limits: Sequence[KernelLimit] = ()
@@ -41,9 +41,9 @@ class KernelState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def judge(state: KernelState, nfs_rises: Mapping[str, Rise], parameters: OsParameters) -> list[Finding]:
-    """Everything here warns: a node at a limit is slow or refuses connections, but its hardware is sound."""
+    """All findings are WARN: a node at a limit is slow or rejects connections, but its hardware is healthy."""
     if not state.limits and state.tainted is None:
-        raise CannotTell("/proc/sys and /proc/loadavg cannot be read")
+        raise CannotTell("cannot read /proc/sys and /proc/loadavg")
     findings = [_limit(limit, parameters.max_share) for limit in state.limits]
     if state.tainted is not None:
         findings.append(_tainted(state.tainted))
@@ -63,19 +63,21 @@ def _limit(limit: KernelLimit, max_share: float) -> Finding:
         verdict=Verdict.WARN if full else Verdict.PASS,
         reason="NearLimit" if full else "Room",
         message=f"{limit.name}: {limit.used} of {limit.limit} in use"
-        + (f", more than {max_share:.0%}: raise the limit or find who uses them" if full else ""),
+        + (f", above {max_share:.0%}: raise the limit, or find what uses it up" if full else ""),
         measurements=(Measurement("used", limit.used, "", round(max_share * limit.limit)),),
     )
 
 
 def _tainted(bits: int) -> Finding:
-    told = [text for bit, text in FAULT_BITS.items() if bits >> bit & 1]
+    faults = [text for bit, text in FAULT_BITS.items() if bits >> bit & 1]
     return Finding(
         component="kernel",
-        verdict=Verdict.WARN if told else Verdict.PASS,
-        reason="FaultSinceBoot" if told else "NoFaultSinceBoot",
-        message=f"since boot there was {', '.join(told)}: the kernel log says more" if told else "no fault since boot",
-        fault_class=FaultClass.REBOOT if told else FaultClass.NONE,
+        verdict=Verdict.WARN if faults else Verdict.PASS,
+        reason="FaultSinceBoot" if faults else "NoFaultSinceBoot",
+        message=f"the kernel recorded {', '.join(faults)} since boot: see the kernel log"
+        if faults
+        else "no fault since boot",
+        fault_class=FaultClass.REBOOT if faults else FaultClass.NONE,
         measurements=(Measurement("tainted", bits),),
     )
 
@@ -86,28 +88,30 @@ def _free_blocks(free: int, least: int) -> Finding:
         component="memory/blocks",
         verdict=Verdict.WARN if short else Verdict.PASS,
         reason="Fragmented" if short else "Whole",
-        message=f"{free} free blocks of 2 MiB" + (f", fewer than {least}: huge pages cannot be had" if short else ""),
+        message=f"{free} free blocks of 2 MiB" + (f" (limit {least}): huge pages cannot be allocated" if short else ""),
         measurements=(Measurement("free_2mib_blocks", free, "", float(least)),),
     )
 
 
 def _module(name: str, loaded: frozenset[str] | None) -> Finding:
-    verdict, reason, said = Verdict.PASS, "Loaded", "loaded"
+    verdict, reason, state = Verdict.PASS, "Loaded", "loaded"
     if loaded is None:
-        verdict, reason, said = Verdict.UNKNOWN, "NotReadable", "/proc/modules cannot be read"
+        verdict, reason, state = Verdict.UNKNOWN, "NotReadable", "cannot read /proc/modules"
     elif name not in loaded:
-        verdict, reason, said = Verdict.WARN, "NotLoaded", f"not loaded, though it is expected: modprobe {name}"
-    return Finding(component=f"module/{name}"[:128], verdict=verdict, reason=reason, message=shorten(f"{name}: {said}"))
+        verdict, reason, state = Verdict.WARN, "NotLoaded", f"required, but not loaded: run modprobe {name}"
+    return Finding(
+        component=f"module/{name}"[:128], verdict=verdict, reason=reason, message=shorten(f"{name}: {state}")
+    )
 
 
 def _fuse_finding(name: str, waiting: int, threshold: int) -> Finding:
-    # at the congestion threshold the kernel itself calls the connection congested (filesystems/fuse.rst)
+    # at this threshold the kernel itself treats the connection as congested (filesystems/fuse.rst)
     congested = waiting >= threshold
     return Finding(
         component=f"fuse/{name}"[:128],
         verdict=Verdict.WARN if congested else Verdict.PASS,
         reason="Congested" if congested else "Flowing",
-        message=f"FUSE connection {name}: {waiting} requests wait, congestion begins at {threshold}",
+        message=f"FUSE connection {name}: {waiting} waiting requests, congested from {threshold} on",
         measurements=(Measurement("waiting", waiting, "", threshold),),
     )
 
@@ -120,7 +124,7 @@ def _nfs(mount: str, rise: Rise | None, parameters: OsParameters) -> Finding:
         verdict=Verdict.WARN if late else Verdict.PASS,
         reason="NfsTimeouts" if late else "Answering",
         message=shorten(
-            f"{mount}: the NFS server left {amount:g} requests unanswered in {rise.over_s if rise else 0:.0f} s"
+            f"{mount}: the NFS server did not answer {amount:g} requests in {rise.over_s if rise else 0:.0f} s"
         ),
         measurements=(Measurement("major_timeouts", amount, "", float(parameters.nfs_timeouts)),),
     )

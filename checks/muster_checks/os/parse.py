@@ -3,12 +3,12 @@
 Formats: proc(5), and fs/nfs/super.c for mountstats.
 """
 
-LARGE_ORDER = 9  # 2 MiB, a huge page, of pages of 4 KiB (proc(5), buddyinfo)
+LARGE_ORDER = 9  # 2 MiB, a huge page, in pages of 4 KiB (proc(5), buddyinfo)
 
 
 def parse_buddyinfo(text: str) -> int | None:
-    """Free blocks of at least 2 MiB: those of order 9 and up of 4 KiB pages, as ``Node 0, zone Normal N0 N1 …``, each
-    counted as so many of 2 MiB. None where there is no such line."""
+    """Free memory in blocks of at least 2 MiB (order 9 and up of 4 KiB pages, ``Node 0, zone Normal N0 N1 …``), counted
+    in units of 2 MiB. None if there is no such line."""
     found = None
     for line in text.splitlines():
         counts = line.split()[4:]
@@ -19,7 +19,7 @@ def parse_buddyinfo(text: str) -> int | None:
 
 
 def parse_mountstats(text: str) -> dict[str, int]:
-    """Major time-outs of each NFS mount, summed over its operations. A per-op line is ``NAME: ops transmissions
+    """Major timeouts of each NFS mount, summed over its operations. A per-op line is ``NAME: ops transmissions
     major-time-outs …`` (fs/nfs, statvers 1.0 and 1.1)."""
     found: dict[str, int] = {}
     mount, in_operations = "", False

@@ -1,6 +1,6 @@
 """Reads kernel limits and states from /proc and /sys.
 
-Read here and not by psutil, which does not obey ``--root`` and knows none of them but the number of processes.
+psutil is not used: it does not obey ``--root``, and of these values it knows only the number of processes.
 """
 
 from muster_checks.base.bounded_read import names_in, read_integer, read_text
@@ -42,7 +42,7 @@ def read_state(node: NodeView) -> KernelState:
         else frozenset(line.split()[0] for line in modules.splitlines() if line.strip()),
         free_blocks=parse_buddyinfo(read_text(node.path("/proc/buddyinfo")) or ""),
         fuse=_fuse(node),
-        # the node's own mounts: /proc/self would be those of this process's container
+        # the node's own mounts: /proc/self would show those of this process's container
         nfs=parse_mountstats(read_text(node.path("/proc/1/mountstats")) or ""),
     )
 

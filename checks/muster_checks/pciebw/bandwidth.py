@@ -1,13 +1,13 @@
-"""What was measured on the way between the host and an accelerator, and what that way should carry."""
+"""The measured bandwidth between the host and an accelerator, and the expected one."""
 
 import msgspec
 
 
 class Bandwidth(msgspec.Struct, frozen=True):
-    """The bandwidth of one accelerator's way to the host, GB/s (1e9 bytes); None where it was not measured.
+    """The bandwidth between one accelerator and the host, GB/s (1e9 bytes); None if not measured.
 
     component:  ``gpu/0000:3b:00.0``, ``ipu/<IPU-Machine address>/<board index>``
-    trouble:    why it could not be measured, for people; empty when it could
+    trouble:    why it could not be measured, for people; otherwise empty
     """
 
     component: str
@@ -17,12 +17,12 @@ class Bandwidth(msgspec.Struct, frozen=True):
 
 
 class HostLink(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of an accelerator's way to the host.
+    """What is known about an accelerator's connection to the host.
 
-    name:          the product's; accelerators of one name are compared with each other
-    link_gb_per_s: what its slowest link could carry in one direction
-    expected_to_device_gb_per_s, …from…:  what public fleets expect of the product
-    busy:          why a low figure would prove nothing (somebody else uses the GPU); empty where nobody does
+    name:          of the product; accelerators of the same name are compared with each other
+    link_gb_per_s: what its slowest link can carry in one direction
+    expected_to_device_gb_per_s, …from…:  what public fleets require of the product
+    busy:          why a low figure would prove nothing (another process uses the GPU); otherwise empty
     """
 
     name: str = ""

@@ -1,7 +1,6 @@
-"""Measures every GPU with what the node has: nvbandwidth, else our own copies, else DCGM's test.
+"""Measures every GPU with the tools of the node: nvbandwidth, then our own copies, then DCGM's test.
 
-A source that leaves GPUs out (it hung, it crashed, it stops at the first GPU that is in use) is followed by the next,
-for those GPUs alone.
+If a tool skips GPUs (it hung, crashed, or stopped at the first GPU in use), the next tool measures those.
 """
 
 from collections.abc import Sequence
@@ -17,7 +16,7 @@ from muster_checks.hardware.pci import PciDevice
 from muster_checks.pciebw.bandwidth import Bandwidth
 from muster_checks.pciebw.nvbandwidth import FROM_DEVICE, TO_DEVICE, NvbandwidthReport, parse
 
-NVBANDWIDTH_S = 240.0  # 2 tests, 3 samples of 16 copies of 512 MiB, and their verification: a few seconds a GPU
+NVBANDWIDTH_S = 240.0  # 2 tests, 3 samples of 16 copies of 512 MiB, plus verification: a few seconds per GPU
 PER_GPU_S = 60.0
 COPIES_S = 360.0
 DCGM_S = 600.0
@@ -25,7 +24,8 @@ IN_PCI_ORDER = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
 
 class GpuBandwidths(msgspec.Struct):
-    """``samples``: by address. ``names``: of the GPUs, as far as known. ``troubles``: of the sources that failed."""
+    """``samples``: by address. ``names``: of the GPUs, as far as known. ``troubles``: errors of the tools that
+    failed."""
 
     samples: dict[str, Bandwidth] = {}
     names: dict[str, str] = {}
@@ -36,14 +36,14 @@ class GpuBandwidths(msgspec.Struct):
 
 
 async def measure(node: NodeView, gpus: Sequence[PciDevice]) -> GpuBandwidths:
-    """A sample for each of ``gpus`` that any source could measure, or say why not."""
+    """A sample for each of ``gpus`` that any tool could measure, or the reason why not."""
     addresses = [gpu.address for gpu in gpus]
     measured = GpuBandwidths()
     if node.commands.which("nvbandwidth") is not None:
         await _by_nvbandwidth(node, addresses, measured)
     if not measured.samples.keys() >= set(addresses):
-        asked = await _by_copies(node, measured)
-        if not asked and node.commands.which("dcgmi") is not None:
+        offered = await _by_copies(node, measured)
+        if not offered and node.commands.which("dcgmi") is not None:
             await _by_dcgm(node, measured)
     return measured
 
@@ -51,7 +51,7 @@ async def measure(node: NodeView, gpus: Sequence[PciDevice]) -> GpuBandwidths:
 async def _by_nvbandwidth(node: NodeView, addresses: Sequence[str], measured: GpuBandwidths) -> None:
     tests = ("nvbandwidth", "-t", TO_DEVICE, FROM_DEVICE)
     output = await node.commands.run((*tests, "-j"), timeout_s=NVBANDWIDTH_S, environment=IN_PCI_ORDER)
-    if output.exit_code and b"Invalid Arguments" in output.stdout:  # -j came with 0.5
+    if output.exit_code and b"Invalid Arguments" in output.stdout:  # -j exists from version 0.5 on
         output = await node.commands.run(tests, timeout_s=NVBANDWIDTH_S, environment=IN_PCI_ORDER)
     try:
         report = parse(output.stdout)
@@ -64,7 +64,7 @@ async def _by_nvbandwidth(node: NodeView, addresses: Sequence[str], measured: Gp
 
 
 def place(report: NvbandwidthReport, addresses: Sequence[str], measured: GpuBandwidths) -> None:
-    """Columns to addresses: as listed, else in their order where there are as many of each."""
+    """Match columns to addresses: by the listed address, or in order if there are equally many of each."""
     columns = sorted(report.to_device.keys() | report.from_device.keys() | report.devices.keys())
     in_order = dict(zip(columns, sorted(addresses), strict=False)) if len(columns) == len(addresses) else {}
     for column in columns:
@@ -78,7 +78,7 @@ def place(report: NvbandwidthReport, addresses: Sequence[str], measured: GpuBand
 
 
 async def _by_copies(node: NodeView, measured: GpuBandwidths) -> bool:
-    """False when the driver gave us no GPU at all."""
+    """False if the driver offers no GPU at all."""
     sweep = await run_on_each_gpu(node, "copies", per_gpu_s=PER_GPU_S, total_s=COPIES_S)
     for gpu in sweep.gpus:
         if gpu.name and gpu.address:

@@ -1,9 +1,9 @@
-"""gc-hosttraffictest: what goes between the host and one IPU. Takes the IPU; read by the check ``pciebw``.
+"""gc-hosttraffictest: bandwidth between the host and one IPU. Uses the IPU exclusively; for the check ``pciebw``.
 
-Source: docs.graphcore.ai, command-line-tools 1.2.3 and latest, gc-hosttraffictest. Speeds are 1e9 bits a second. On an
-IPU-Machine the host's side of the buffer counts, which is the way over the network; PCIe cards have no such buffer, and
-only the tiles' side is measured there. The names of the PCIe cards' transfers are not public: any name that says "to"
-and not "from" is taken for the way to the IPU, and the other way round.
+Source: docs.graphcore.ai, command-line-tools 1.2.3 and latest, gc-hosttraffictest. Speeds are in 1e9 bits a second. On
+an IPU-Machine the host side of the buffer counts, which is the network path. PCIe cards have no such buffer, and only
+the tile side is measured. The names of the PCIe cards' transfers are not public: a name with "to" and without "from" is
+taken as the direction to the IPU, and vice versa.
 """
 
 import os
@@ -23,7 +23,7 @@ LIST_TIMEOUT_S = 30.0
 
 
 def parse(text: bytes, component: str = UNNAMED) -> Bandwidth:
-    """The best of all repeats: what else the machine does can only slow it down. Raises Unreadable."""
+    """The best of all repeats, since other load can only slow a transfer down. Raises Unreadable."""
     to_device: list[float] = []
     from_device: list[float] = []
     found = False
@@ -34,18 +34,18 @@ def parse(text: bytes, component: str = UNNAMED) -> Bandwidth:
             found = True
             way = key.split("_")
             speed = number(value.get("host_transfer_speed_gbps", "tile_transfer_speed_gbps"))
-            # both at once is what tests contention in the buffer, not the way to the host
+            # a transfer in both directions tests contention in the buffer, not the path to the host
             if speed is not None and speed > 0 and ("to" in way) != ("from" in way):
                 (to_device if "to" in way else from_device).append(speed / 8)
     if not found:
-        raise Unreadable("gc-hosttraffictest: no transfers in it")
+        raise Unreadable("gc-hosttraffictest: no transfers found")
     if not to_device and not from_device:
-        return Bandwidth(component, None, None, "gc-hosttraffictest: no speed of one way alone in it")
+        return Bandwidth(component, None, None, "gc-hosttraffictest: no speed of a single direction found")
     return Bandwidth(component, max(to_device, default=None), max(from_device, default=None))
 
 
 async def measure(node: NodeView, timeout_s: float, environment: Mapping[str, str] = os.environ) -> list[Bandwidth]:
-    """Every IPU of the node, one after the other, each within ``timeout_s``; none where the node has no IPU."""
+    """Every IPU of the node in sequence, each within ``timeout_s``; empty if the node has no IPU."""
     fabric = read_fabric(GraphcoreParameters(), environment)
     try:
         found = await discover_ipus(node, fabric, all_partitions=False, timeout_s=min(timeout_s, LIST_TIMEOUT_S))

@@ -1,4 +1,4 @@
-"""Is an accelerator's way to the host as wide as it should be? Pure: figures in, findings out."""
+"""Judges the bandwidth between the host and each accelerator. Pure: figures in, findings out."""
 
 from collections.abc import Mapping, Sequence
 
@@ -12,7 +12,7 @@ UNKNOWN_WAY = HostLink()
 
 
 class PciebwLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Below a ``min_…`` it fails, below a ``warn_…`` it warns. Shares are of 1."""
+    """Below a ``min_…`` it fails, below a ``warn_…`` it warns. Shares are from 0 to 1."""
 
     min_bandwidth_gb_per_s: float
     min_ipu_bandwidth_gb_per_s: float
@@ -29,7 +29,7 @@ class _Bound(msgspec.Struct, frozen=True):
 
 
 def judge(samples: Sequence[Bandwidth], ways: Mapping[str, HostLink], limits: PciebwLimits) -> list[Finding]:
-    """One finding for each sample. ``ways``: by component."""
+    """One finding per sample. ``ways``: by component."""
     shares_to = _shares(samples, ways, {s.component: s.to_device_gb_per_s for s in samples})
     shares_from = _shares(samples, ways, {s.component: s.from_device_gb_per_s for s in samples})
     return [
@@ -65,12 +65,12 @@ def _judge_one(
         return _finding(sample, Verdict.PASS, "Measured", _figures(directions), measurements)
     worst = max(broken, key=lambda one: (one[0].verdict is Verdict.FAIL, one[0].gb_per_s - one[2]))
     bound, name, value = worst
-    said = f"{name} {value:.1f} GB/s, below {bound.gb_per_s:.1f} ({bound.what})"
+    figure = f"{name} {value:.1f} GB/s, below {bound.gb_per_s:.1f} ({bound.what})"
     if way.busy:
-        return _finding(sample, Verdict.UNKNOWN, "InUse", f"{said}, which proves nothing: {way.busy}", measurements)
-    advice = "see the link's speed and width (lspci -vv), reseat or move the card"
+        return _finding(sample, Verdict.UNKNOWN, "InUse", f"{figure}; not conclusive: {way.busy}", measurements)
+    advice = "check the link's speed and width (lspci -vv), reseat or move the card"
     fault_class = _asks(sample) if bound.verdict is Verdict.FAIL else FaultClass.NONE
-    return _finding(sample, bound.verdict, "LowBandwidth", f"{said}; {advice}", measurements, fault_class)
+    return _finding(sample, bound.verdict, "LowBandwidth", f"{figure}; {advice}", measurements, fault_class)
 
 
 def _is_ipu(sample: Bandwidth) -> bool:
@@ -78,7 +78,7 @@ def _is_ipu(sample: Bandwidth) -> bool:
 
 
 def _asks(sample: Bandwidth) -> FaultClass:
-    # a slow IPU is kept out of partitions; its host serves the others
+    # a slow IPU is kept out of partitions; its host can serve the others
     return FaultClass.QUARANTINE if _is_ipu(sample) else FaultClass.CONTACT
 
 
@@ -94,24 +94,24 @@ def _bounds(
     bounds = [floor]
     if way.link_gb_per_s is not None:
         link = way.link_gb_per_s
-        # four lanes of PCIe 3.0 carry 3.9 GB/s at best: no fault of the card in them
+        # four lanes of PCIe 3.0 carry at most 3.9 GB/s, which is not the card's fault
         if floor.gb_per_s > limits.warn_share_of_link * link:
             bounds = [_Bound(Verdict.FAIL, 0.0, floor.what)]
         for verdict, part in ((Verdict.FAIL, limits.min_share_of_link), (Verdict.WARN, limits.warn_share_of_link)):
-            bounds.append(_Bound(verdict, part * link, f"{part:.0%} of what its PCIe links carry, {link:.1f}"))
+            bounds.append(_Bound(verdict, part * link, f"{part:.0%} of the {link:.1f} that its PCIe links carry"))
     if expected is not None:
-        bounds.append(_Bound(Verdict.WARN, expected, f"what {way.name} should do"))
+        bounds.append(_Bound(Verdict.WARN, expected, f"expected of {way.name}"))
     if share is not None and share > 0:
         others = value / share
         for verdict, part in ((Verdict.FAIL, limits.min_share_of_others), (Verdict.WARN, limits.warn_share_of_others)):
-            bounds.append(_Bound(verdict, part * others, f"{part:.0%} of what its siblings do, {others:.1f}"))
+            bounds.append(_Bound(verdict, part * others, f"{part:.0%} of its siblings' {others:.1f}"))
     return bounds
 
 
 def _shares(
     samples: Sequence[Bandwidth], ways: Mapping[str, HostLink], values: Mapping[str, float | None]
 ) -> dict[str, float]:
-    """Each value as a share of the median of its equals: same kind, same name, slots of the same speed and width."""
+    """Each value as a share of the median of its siblings: same kind and name, slots of the same speed and width."""
     groups: dict[tuple[str, str, float | None], dict[str, float]] = {}
     for sample in samples:
         value = values[sample.component]

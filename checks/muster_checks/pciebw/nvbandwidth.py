@@ -1,8 +1,8 @@
-"""Output of NVIDIA's nvbandwidth, as text or with ``-j``, of its versions 0.4 to 0.10.
+"""Parses the output of NVIDIA's nvbandwidth 0.4 to 0.10, as text or from ``-j``.
 
-Source: github.com/NVIDIA/nvbandwidth, output.cpp, json_output.cpp and README.md. A host test prints one row, a column a
-GPU. Devices have their PCI addresses up to 0.8 in text, and as "GPU Device list" in JSON; where they are missing the
-columns follow the addresses (CUDA_DEVICE_ORDER=PCI_BUS_ID).
+Source: github.com/NVIDIA/nvbandwidth, output.cpp, json_output.cpp and README.md. A host test prints one row with a
+column per GPU. PCI addresses of the devices are in the text output up to 0.8, and in the JSON as "GPU Device list".
+Without them, the columns are in the order of the addresses (CUDA_DEVICE_ORDER=PCI_BUS_ID).
 """
 
 import re
@@ -28,7 +28,7 @@ class NvbandwidthGpu(msgspec.Struct, frozen=True):
 
 
 class NvbandwidthReport(msgspec.Struct, frozen=True):
-    """By CUDA's numbers of the devices. ``error``: what the tool said went wrong."""
+    """By CUDA's device numbers. ``error``: the tool's error message."""
 
     to_device: dict[int, float]
     from_device: dict[int, float]
@@ -41,11 +41,11 @@ def is_nvbandwidth(text: bytes) -> bool:
 
 
 def parse(text: bytes) -> NvbandwidthReport:
-    """Either form. Raises Unreadable where no bandwidth and no error is in it."""
+    """Either form. Raises Unreadable if the text contains neither a bandwidth nor an error."""
     beginning = text[:4096].lstrip()
     report = _json(text) if beginning.startswith(b"{") else _text(text.decode("utf-8", "replace"))
     if not report.to_device and not report.from_device and not report.error:
-        raise Unreadable("nvbandwidth: no bandwidth between host and device in it")
+        raise Unreadable("nvbandwidth: no bandwidth between host and device found")
     return report
 
 
@@ -91,9 +91,9 @@ def _text(text: str) -> NvbandwidthReport:
             columns = len(cells)
         elif columns and cells[:1] == ["0"] and len(cells) == columns + 1:
             rows[test], test = _number_columns(cells[1:]), ""
-    said = [line for line in lines if line.startswith(("ERROR", "[CUDA_ERROR", "NVML_ERROR", "Error: "))]
+    errors = [line for line in lines if line.startswith(("ERROR", "[CUDA_ERROR", "NVML_ERROR", "Error: "))]
     devices = _devices(line for line in lines if line.startswith("Device "))
-    return NvbandwidthReport(rows.get(TO_DEVICE, {}), rows.get(FROM_DEVICE, {}), devices, " ".join(said)[:300])
+    return NvbandwidthReport(rows.get(TO_DEVICE, {}), rows.get(FROM_DEVICE, {}), devices, " ".join(errors)[:300])
 
 
 def _devices(lines: Iterable[str]) -> dict[int, NvbandwidthGpu]:

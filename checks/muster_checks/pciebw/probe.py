@@ -1,4 +1,4 @@
-"""The bandwidth of every accelerator of a node: GPUs by :mod:`measuring`, IPUs by Graphcore's own tool."""
+"""Measures every accelerator of a node: GPUs with :mod:`gpu_probe`, IPUs with Graphcore's own tool."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +23,7 @@ async def probe(node: NodeView, limits: PciebwLimits, expected: Path | None) -> 
     from muster_checks.pciebw import graphcore
 
     models = gpu_models(expected)
-    # a GPU that was handed to a virtual machine is not ours to measure
+    # a GPU that is assigned to a virtual machine is not measured
     gpus = [gpu for gpu in nvidia_gpus(node) if gpu.driver in ("", "nvidia")]
     samples = await graphcore.measure(node, PER_IPU_S)
     if not gpus and not samples:
@@ -38,7 +38,7 @@ async def probe(node: NodeView, limits: PciebwLimits, expected: Path | None) -> 
 async def _gpus(
     node: NodeView, gpus: Sequence[PciDevice], models: ModelTable[GpuModel]
 ) -> tuple[list[Bandwidth], dict[str, HostLink]]:
-    """Raises CannotTell when nothing on the node can measure."""
+    """Raises CannotTell if no tool on the node can measure."""
     held = await find_busy_gpus(node)
     measured = await measure(node, gpus)
     if not measured.samples:
@@ -59,7 +59,7 @@ async def _gpus(
 
 
 def host_link(name: str, link_gb_per_s: float | None, model: GpuModel | None, busy: str = "") -> HostLink:
-    """What is expected of the product counts only where its slot is as fast as the product."""
+    """The product's expected values apply only if its slot is as fast as the product."""
     fitting = model is not None and not _slower(link_gb_per_s, model)
     return HostLink(
         name=name,

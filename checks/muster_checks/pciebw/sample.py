@@ -1,4 +1,4 @@
-"""Recorded output of whatever measures bandwidth: nvbandwidth, our own child, DCGM's test, gc-hosttraffictest."""
+"""Judges recorded output of any bandwidth tool: nvbandwidth, our own child, DCGM's test, gc-hosttraffictest."""
 
 from collections.abc import Sequence
 
@@ -44,7 +44,7 @@ def judge_recorded(text: bytes, limits: PciebwLimits, models: ModelTable[GpuMode
 def _nvbandwidth(
     report: nvbandwidth.NvbandwidthReport, limits: PciebwLimits, models: ModelTable[GpuModel]
 ) -> list[Finding]:
-    """GPUs by their addresses where the recording has them, else by CUDA's numbers."""
+    """GPUs by their addresses if the recording has them, otherwise by CUDA's numbers."""
     columns = sorted(report.to_device.keys() | report.from_device.keys())
     if not columns:
         raise CannotTell(f"nvbandwidth: {report.error}", "NotMeasured")

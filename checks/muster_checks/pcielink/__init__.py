@@ -1,9 +1,9 @@
 """The check ``pcielink``: PCI Express links of accelerators, NICs and NVMe disks, hop by hop to the root port.
 
-What can be proven: a link never gives up lanes to save power, so fewer lanes than both its ends can do is a link that
-did not train, or a slot wired for less than its port says; that it once had more, or that all its siblings have, is
-proof. Speed is another matter: idle GPUs run at 2.5 GT/s, so a GPU's speed counts only where the driver says it works.
-"""
+A link never drops lanes to save power. If it has fewer lanes than both ends support, it did not train fully, or the
+slot has fewer wires than its port reports. It is proven faulty if it had more lanes earlier, or if all its siblings
+have more. Speed is different: idle GPUs run at 2.5 GT/s, so a GPU's speed counts only while the driver reports it as
+busy."""
 
 from collections.abc import Sequence
 
@@ -17,10 +17,10 @@ class PcielinkParameters(Parameters):
     first_interval_s: float = Field(
         default=1.0, ge=0.0, le=10.0, description="seconds between the two readings of the first run"
     )
-    # DCGM's DCGM_LIMIT_MAX_PCIREPLAY_RATE: "8 replays per minute is the maximum recommended by RM"; AMD's RDC has the
-    # same. Each corrected error of the physical or data link layer makes one end send again, so they are held to it too
+    # DCGM's DCGM_LIMIT_MAX_PCIREPLAY_RATE: "8 replays per minute is the maximum recommended by RM"; AMD's RDC uses the
+    # same. Each corrected error of the physical or data link layer causes a resend, so the limit applies to them too
     max_replays_per_minute: float = Field(
-        default=8.0, ge=0.0, description="repeated or corrected transfers of one link a minute that are still fine"
+        default=8.0, ge=0.0, description="replays or corrected errors of one link per minute above which it warns"
     )
     replays_window_s: float = Field(
         default=600.0, ge=60.0, le=86_400.0, description="seconds over which they are counted"
@@ -29,7 +29,7 @@ class PcielinkParameters(Parameters):
         default=3600.0,
         ge=60.0,
         le=604_800.0,
-        description="seconds for which an uncorrected PCIe error is held against it",
+        description="seconds for which an uncorrected PCIe error counts",
     )
 
 
@@ -47,7 +47,7 @@ def _recorded(text: bytes, parameters: PcielinkParameters) -> Sequence[Finding] 
 
 PCIELINK = Check(
     name="pcielink",
-    description="PCIe links of GPUs, IPUs, NICs and NVMe: lanes and speed of each hop, errors, vanished devices",
+    description="PCIe links of GPUs, IPUs, NICs and NVMe: lanes and speed of each hop, errors, missing devices",
     cost=Cost.LIGHT,
     parameters=PcielinkParameters,
     timeout_s=20.0,
@@ -57,8 +57,8 @@ PCIELINK = Check(
     recorded=_recorded,
     reads=(
         "/sys/bus/pci/devices: {current,max}_link_{speed,width} and aer_* of each device and of the bridges above it; "
-        "replay counters of NVIDIA GPUs from NVML or nvidia-smi where they answer"
+        "replay counters of NVIDIA GPUs from NVML or nvidia-smi, if they answer"
     ),
-    ran_on="trees laid out by the kernel's documentation; on real hardware a virtual machine without PCIe links (SKIP)",
+    ran_on="trees made from the kernel's documentation; on real hardware a virtual machine without PCIe links (SKIP)",
     examples=("check=pcielink", "check=pcielink&max_replays_per_minute=20"),
 )

@@ -1,8 +1,8 @@
-"""Counters of PCIe Advanced Error Reporting, as the kernel keeps them for each device since it booted.
+"""Counters of PCIe Advanced Error Reporting, which the kernel keeps for each device since boot.
 
-Form: Documentation/ABI/testing/sysfs-bus-pci-devices-aer_stats and drivers/pci/pcie/aer.c: ``NAME n`` a line, then a
-total. Names are words in the former ("Bad TLP") and short in today's kernels ("BadTLP"). Where firmware keeps AER to
-itself there are no such files, and its reports are in the kernel log.
+Format: Documentation/ABI/testing/sysfs-bus-pci-devices-aer_stats and drivers/pci/pcie/aer.c: ``NAME n`` per line, then
+a total. Older kernels write names as words ("Bad TLP"), current ones in short form ("BadTLP"). If the firmware handles
+AER itself, these files do not exist, and its reports are in the kernel log.
 """
 
 from pathlib import Path
@@ -11,7 +11,7 @@ import msgspec
 
 from muster_checks.base.bounded_read import integer, read_integer, read_text
 
-# the physical and the data link layer; not NonFatalErr, which probing for absent things raises on sound hardware
+# the physical and the data link layer; without NonFatalErr, which probing for absent devices raises on healthy hardware
 LINK_ERRORS = (
     *("RxErr", "BadTLP", "BadDLLP", "Rollover", "Timeout"),
     *("Receiver Error", "Bad TLP", "Bad DLLP", "RELAY_NUM Rollover", "Replay Timer Timeout"),
@@ -19,12 +19,12 @@ LINK_ERRORS = (
 
 
 class AerErrors(msgspec.Struct, frozen=True):
-    """Since boot. None: not told.
+    """Since boot. None: not reported.
 
     link:      corrected errors of the link itself
-    nonfatal, fatal:  uncorrected ones, as this device reported them
-    names:     which uncorrected ones, by the kernel's short names
-    below_fatal: all fatal ones that reached this root port, its own among them
+    nonfatal, fatal:  uncorrected errors, as reported by this device
+    names:     the kinds of uncorrected errors, by the kernel's short names
+    below_fatal: all fatal errors that reached this root port, including its own
     """
 
     link: int | None = None
@@ -35,7 +35,7 @@ class AerErrors(msgspec.Struct, frozen=True):
 
 
 def read_errors(folder: Path) -> AerErrors | None:
-    """The counters of one function; None where the kernel keeps none."""
+    """The counters of one function; None if the kernel keeps none."""
     correctable, nonfatal, fatal = (
         parse(read_text(folder / f"aer_dev_{kind}", 4096)) for kind in ("correctable", "nonfatal", "fatal")
     )
@@ -56,7 +56,7 @@ def read_errors(folder: Path) -> AerErrors | None:
 
 
 def parse(text: str | None) -> dict[str, int] | None:
-    """``{"BadTLP": 3, "TOTAL_ERR_COR": 3}``; None where no line has the form."""
+    """``{"BadTLP": 3, "TOTAL_ERR_COR": 3}``; None if no line matches."""
     counts = {}
     for line in (text or "").splitlines():
         name, _, count = line.strip().rpartition(" ")

@@ -1,6 +1,7 @@
-"""Judges PCIe links. Pure: what was read, what was read before, and limits in; findings out.
+"""Judges PCIe links. Pure: takes readings, earlier readings and limits; returns findings.
 
-A FAIL needs proof that the link was better, or is on equal devices; a link that has always been narrow may be wired so.
+A FAIL needs proof that the link was better earlier, or is better on equal devices: a link that has always been narrow
+may be wired that way.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,20 +15,21 @@ from muster_checks.pcielink import PcielinkParameters
 from muster_checks.pcielink.errors import AerErrors
 from muster_checks.pcielink.sysfs import FASTEST_GT_PER_S, WIDEST, PcieDevice, PcieLink, PciReading
 
-GONE_S = 180.0  # NVSentinel takes three polls to believe it; a driver that re-scans its device takes seconds
-# What does not come and go on a sound node. Volumes are NVMe disks in clouds, and virtual machines and Amazon's bare
-# metal get and lose network cards while they run; lost NVIDIA GPUs are the check gpucount's
+GONE_S = 180.0  # NVSentinel requires three polls; a driver that re-scans its device needs seconds
+# Devices that do not disappear on a healthy node. Excluded: NVMe disks, which are volumes in clouds; network cards,
+# which virtual machines and Amazon's bare metal add and remove at run time; NVIDIA GPUs, which the check gpucount
+# covers
 STAY = (DeviceKind.IPU, DeviceKind.ACCELERATOR, DeviceKind.NIC)
 AMAZON = 0x1D0F
 LEAST_SIBLINGS = 2
 SLOW_WHEN_IDLE = (NVIDIA, AMD, INTEL)  # vendors whose GPUs slow their link down to save power
-SOME = 1e-6  # more than nothing: shares of a rise at the edge of a window are no whole numbers
+SOME = 1e-6  # tolerance for "more than zero": a rise cut at the edge of a window is not a whole number
 
 Seen = Mapping[str, CounterSeries]
 
 
 def counters(reading: PciReading, gpus: Mapping[str, Gpu]) -> dict[str, float]:
-    """What has to be remembered of a reading, by the names that :func:`judge` looks up."""
+    """The values to remember from a reading, by the names that :func:`judge` looks up."""
     values: dict[str, float | None] = {}
     for device in reading.devices:
         if device.kind in STAY and device.vendor != AMAZON and not reading.virtual:
@@ -48,7 +50,7 @@ def counters(reading: PciReading, gpus: Mapping[str, Gpu]) -> dict[str, float]:
 def judge(
     reading: PciReading, seen: Seen, gpus: Mapping[str, Gpu], limits: PcielinkParameters, now: float
 ) -> list[Finding]:
-    """``gpus``: what the NVIDIA driver says, by address; ``now``: by the clock of ``seen``."""
+    """``gpus``: the NVIDIA driver's data, by address; ``now``: by the clock of ``seen``."""
     findings: list[Finding] = []
     for device in reading.devices:
         trouble = [
@@ -73,17 +75,17 @@ def _own_link(device: PcieDevice, reading: PciReading, seen: Seen, gpu: Gpu | No
                 device.component,
                 Verdict.UNKNOWN,
                 "NotReadable",
-                f"{device.address} tells no speed and width of its link; a device that is off the bus does so",
+                f"{device.address} reports no link speed and width, as a device that is off the bus does",
             )
         return
-    # where nobody knows what the slot can do, only what it did is a measure
+    # if the slot's capability is unknown, only earlier readings can serve as the reference
     most = link.best_lanes or link.lower.max_lanes or WIDEST
     why = _describe_loss(seen, f"{link.name} lanes", link.lanes, most, "x")
     if why or (link.best_lanes is not None and link.lanes < link.best_lanes):
         why = why or _describe_siblings(device, reading.devices)
         yield _worse(device.component, why, device.kind is not DeviceKind.NVME, "LinkWidth", link, link.lanes, most)
     if device.kind in (DeviceKind.GPU, DeviceKind.ACCELERATOR) and device.vendor in SLOW_WHEN_IDLE:
-        if not reading.virtual:  # a guest's GPU may tell 2.5 GT/s however hard it works
+        if not reading.virtual:  # a guest's GPU may report 2.5 GT/s even under load
             yield from _working_gpu(device, gpu)
         return
     fastest = link.best_gt_per_s or link.lower.max_gt_per_s or FASTEST_GT_PER_S
@@ -97,21 +99,21 @@ def _own_link(device: PcieDevice, reading: PciReading, seen: Seen, gpu: Gpu | No
 def _worse(
     component: str, why: str, serious: bool, reason: str, link: PcieLink, now: float, best: float, behind: str = ""
 ) -> Finding:
-    """A link that does less than it could. ``why``: the proof that it is not made so; empty without one."""
+    """A link below its capability. ``why``: the proof that it is not built that way; empty without one."""
     wide = reason == "LinkWidth"
     is_now = f"x{now:g} of x{best:g}" if wide else f"{now:g} of {best:g} GT/s"
     return _finding(
         component,
         Verdict.FAIL if why and serious else Verdict.WARN,
         reason,
-        f"{is_now} between {link.name}{why or ', perhaps made so'}{behind}: reboot; if it stays, reseat card and riser",
+        f"{is_now} between {link.name}{why or ', perhaps by design'}{behind}: reboot; if it stays, reseat the card",
         FaultClass.REBOOT if why else FaultClass.CONTACT,
         Measurement("lanes", now, "", best) if wide else Measurement("speed", now, "GT/s", best),
     )
 
 
 def _working_gpu(device: PcieDevice, gpu: Gpu | None) -> Iterable[Finding]:
-    """GPUs slow their link down while idle, so only a working one's speed says something, and only its driver knows."""
+    """GPUs slow their link down while idle, so only a busy GPU's speed counts, and only the driver knows its state."""
     if gpu is None or gpu.clocks.events is None or ClocksEvent.IDLE in gpu.clocks.events:
         return
     now, best = gpu.pcie.generation, gpu.pcie.generation_max
@@ -127,7 +129,7 @@ def _working_gpu(device: PcieDevice, gpu: Gpu | None) -> Iterable[Finding]:
 
 
 def _describe_siblings(device: PcieDevice, devices: Sequence[PcieDevice]) -> str:
-    """Says so where all equal accelerators run at full width. NICs and disks of one kind sit in slots of all kinds."""
+    """Text if all equal accelerators run at full width. NICs and disks of one kind may sit in different slots."""
     others = [
         other.links[0] for other in devices if other.model == device.model and other is not device and other.links
     ]
@@ -138,14 +140,14 @@ def _describe_siblings(device: PcieDevice, devices: Sequence[PcieDevice]) -> str
 
 
 def _describe_loss(seen: Seen, name: str, now: float, best: float, before: str, after: str = "") -> str:
-    """Says so where the link did better earlier."""
+    """Text if the link was better earlier."""
     series = seen.get(name)
     most = max((value for _, value in series.points if value <= best), default=now) if series else now
     return f", earlier {before}{most:g}{after}" if most > now else ""
 
 
 def _judge_bridges(reading: PciReading, seen: Seen) -> Iterable[Finding]:
-    """Links of switches, once each, with the devices that hang on them."""
+    """The links of switches, once each, with the devices behind them."""
     hanging: dict[str, tuple[PcieLink, list[PcieDevice]]] = {}
     for device in reading.devices:
         for link in device.links[1:]:
@@ -159,7 +161,7 @@ def _judge_bridges(reading: PciReading, seen: Seen) -> Iterable[Finding]:
         if link.lanes is not None and link.best_lanes is not None and link.lanes < link.best_lanes:
             why = _describe_loss(seen, f"{link.name} lanes", link.lanes, link.best_lanes, "x")
             yield _worse(component, why, serious, "LinkWidth", link, link.lanes, link.best_lanes, behind)
-        # a switch that is part of a GPU's card (AMD, Intel) slows down with it
+        # a switch on a GPU's own card (AMD, Intel) slows down with the GPU
         if link.lower.vendor in (AMD, INTEL) and all(device.vendor == link.lower.vendor for device in devices):
             continue
         if link.gt_per_s is not None and link.best_gt_per_s is not None and link.gt_per_s < link.best_gt_per_s:
@@ -172,7 +174,7 @@ def _errors(component: str, errors: AerErrors | None, seen: Seen, limits: Pcieli
         return
     for kind, verdict, reason, asks in (
         ("fatal", Verdict.FAIL, "PcieFatal", FaultClass.REBOOT),
-        # lost transactions on a link that is up; probing for what is not there looks the same
+        # lost transactions on a link that is up; probing for absent devices looks the same
         ("nonfatal", Verdict.WARN, "PcieNonFatal", FaultClass.RESET),
     ):
         amount = _rise(seen, f"{component} {kind}", limits.errors_window_s)
@@ -211,8 +213,8 @@ def _too_many(
             component,
             Verdict.WARN,
             reason,
-            f"{rise.amount:.0f} {what} within {max(rise.over_s, 1.0):.0f} s (up to {limits.max_replays_per_minute:g} a "
-            "minute are fine): reseat card, riser or cable",
+            f"{rise.amount:.0f} {what} within {max(rise.over_s, 1.0):.0f} s (limit {limits.max_replays_per_minute:g} "
+            "per minute): reseat card, riser or cable",
             FaultClass.CONTACT,
             Measurement(label, rise.amount / minutes, "/min", limits.max_replays_per_minute),
         )
@@ -220,19 +222,19 @@ def _too_many(
 
 def _bridge_errors(reading: PciReading, seen: Seen, limits: PcielinkParameters) -> Iterable[Finding]:
     devices = {device.component for device in reading.devices}
-    told = any(_rise(seen, f"{name} fatal", limits.errors_window_s) > SOME for name in reading.errors)
+    counted = any(_rise(seen, f"{name} fatal", limits.errors_window_s) > SOME for name in reading.errors)
     for component, errors in reading.errors.items():
         if component not in devices:
             yield from _errors(component, errors, seen, limits)
-        # from a device that is gone since, or that we do not look at
+        # from a device that has disappeared, or that this check ignores
         amount = _rise(seen, f"{component} below fatal", limits.errors_window_s)
-        if amount > SOME and not told:
+        if amount > SOME and not counted:
             yield _finding(
                 component,
                 Verdict.FAIL,
                 "PcieFatal",
                 f"{ceil(amount)} fatal PCIe errors below this root port within {limits.errors_window_s / 60:.0f} min, "
-                "from no device that still counts them: see the kernel log; reboot it",
+                "which no remaining device counts: see the kernel log, then reboot the node",
                 FaultClass.REBOOT,
                 Measurement("fatal errors", amount, "", 0.0),
             )
@@ -258,7 +260,7 @@ def _judge_missing(devices: Sequence[PcieDevice], seen: Seen, now: float) -> Ite
 def _sound(device: PcieDevice, seen: Seen, limits: PcielinkParameters) -> list[Finding]:
     link = next(iter(device.links), None)
     if device.asleep:
-        return [_finding(device.component, Verdict.PASS, "Asleep", "switched off to save power")]
+        return [_finding(device.component, Verdict.PASS, "Asleep", "powered down to save energy")]
     if link is None or link.lanes is None or link.gt_per_s is None:
         return []
     measured = [
@@ -275,9 +277,9 @@ def _sound(device: PcieDevice, seen: Seen, limits: PcielinkParameters) -> list[F
 
 
 def _merge(findings: list[Finding]) -> list[Finding]:
-    """Replays that AER tells, too, are told once."""
-    told = {finding.reason for finding in findings}
-    return [finding for finding in findings if finding.reason != "PcieReplays" or "PcieErrors" not in told]
+    """Drop replays if AER errors, which include them, are reported."""
+    reasons = {finding.reason for finding in findings}
+    return [finding for finding in findings if finding.reason != "PcieReplays" or "PcieErrors" not in reasons]
 
 
 def _rise(seen: Seen, name: str, window_s: float) -> float:

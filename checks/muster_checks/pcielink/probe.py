@@ -1,4 +1,4 @@
-"""Reads the PCIe links of a node twice the first time, once later, and has them judged with what was read before."""
+"""Reads the PCIe links of a node (twice on the first run, then once) and judges them against earlier readings."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from muster_checks.pcielink.judge import counters, judge
 from muster_checks.pcielink.sysfs import PciReading, read_node
 
 NAME = "pcielink"
-GPUS_TIMEOUT_S = 6.0  # sysfs alone is enough: a driver that hangs is other checks' business
+GPUS_TIMEOUT_S = 6.0  # sysfs alone is sufficient: other checks report a driver that hangs
 
 
 async def probe(node: NodeView, parameters: PcielinkParameters) -> Sequence[Finding]:
@@ -25,7 +25,7 @@ async def probe(node: NodeView, parameters: PcielinkParameters) -> Sequence[Find
 
     async def read() -> Mapping[str, float]:
         nonlocal reading, gpus
-        # a device that does not answer holds up whoever reads its registers
+        # a device that does not answer blocks every read of its registers
         reading = await in_thread(node, read_node, node)
         gpus = await read_link_gpus(node, reading)
         return counters(reading, gpus)
@@ -37,7 +37,7 @@ async def probe(node: NodeView, parameters: PcielinkParameters) -> Sequence[Find
 
 
 def judge_recorded(text: bytes, parameters: PcielinkParameters) -> Sequence[Finding] | None:
-    """A tar of a node's /sys. There is nothing to compare with: widths and speeds are judged, counters are not."""
+    """A tar of a node's /sys. Without an earlier reading, widths and speeds are judged, counters are not."""
     from muster_checks.hardware.recorded_tree import lay_out_tree  # an agent never needs its tar archives
 
     with lay_out_tree(text) as root:
@@ -53,11 +53,11 @@ def _refuse_none(reading: PciReading, findings: Sequence[Finding]) -> None:
     if not findings and not reading.devices:
         raise NotHere("no GPU, IPU, NIC or NVMe disk on the PCI bus")
     if not findings:
-        raise NotHere("none of its PCI devices shows a PCIe link: virtual machine", "NoLink")
+        raise NotHere("no PCI device of this node shows a PCIe link, as in a virtual machine", "NoLink")
 
 
 async def read_link_gpus(node: NodeView, reading: PciReading, timeout_s: float = GPUS_TIMEOUT_S) -> dict[str, Gpu]:
-    """What the NVIDIA driver says, by address; nothing where it does not answer."""
+    """The NVIDIA driver's data, by address; empty if it does not answer."""
     if not any(device.kind is DeviceKind.GPU for device in reading.devices):
         return {}
     try:

@@ -1,7 +1,7 @@
-"""What sysfs says of PCIe links. A link has two ends: the device below, and the port above it; both tell its state.
+"""Reads PCIe links from sysfs. A link has two ends, the device below and the port above; both report its state.
 
-Speeds are in GT/s a lane. Forms: drivers/pci/pci-sysfs.c and pci_speed_string() of the kernel: "16.0 GT/s PCIe", once
-"8 GT/s", "Unknown", "Unknown speed". A device that is off the bus answers with all bits set: a width of 63.
+Speeds are in GT/s per lane. Formats: drivers/pci/pci-sysfs.c and pci_speed_string() of the kernel: "16.0 GT/s PCIe",
+formerly "8 GT/s", "Unknown", "Unknown speed". A device that is off the bus answers with all bits set: a width of 63.
 """
 
 from pathlib import Path
@@ -16,12 +16,12 @@ from muster_checks.pcielink.errors import AerErrors, read_errors
 KINDS = (DeviceKind.GPU, DeviceKind.IPU, DeviceKind.ACCELERATOR, DeviceKind.NIC, DeviceKind.NVME)
 WIDEST = 32
 FASTEST_GT_PER_S = 128.0  # PCIe 7.0
-# ports of QEMU, VMware and virtio claim what they like: their maximum is no slot's
+# ports of QEMU, VMware and virtio report arbitrary values: their maximum says nothing about the slot
 VIRTUAL_PORTS = (0x1B36, 0x15AD, 0x1AF4)
 
 
 class LinkEnd(msgspec.Struct, frozen=True):
-    """What one end of a link says; None for what it does not know."""
+    """What one end of a link reports; None for values it does not report."""
 
     address: str
     vendor: int | None = None
@@ -32,7 +32,7 @@ class LinkEnd(msgspec.Struct, frozen=True):
 
 
 class PcieLink(msgspec.Struct, frozen=True):
-    """One link. ``upper`` is None where the port above is virtual or not there: nobody knows what the slot can do."""
+    """One link. ``upper`` is None if the port above is virtual or missing: the slot's capability is then unknown."""
 
     lower: LinkEnd
     upper: LinkEnd | None = None
@@ -47,7 +47,7 @@ class PcieLink(msgspec.Struct, frozen=True):
 
     @property
     def best_gt_per_s(self) -> float | None:
-        """What both ends can do; None where one of them does not say."""
+        """What both ends support; None if one of them does not report it."""
         return _least(self.lower.max_gt_per_s, self.upper.max_gt_per_s if self.upper else None)
 
     @property
@@ -61,10 +61,10 @@ class PcieLink(msgspec.Struct, frozen=True):
 
 
 class PcieDevice(msgspec.Struct, frozen=True):
-    """A device and the links from it up to its root port, its own first; none where sysfs knows of no link.
+    """A device and the links from it up to its root port, its own first; no links if sysfs shows none.
 
     model:  vendor and device number, to find its siblings
-    asleep: it is switched off (D3cold), so its link is down by intent
+    asleep: it is powered off (D3cold), so its link is down on purpose
     """
 
     address: str
@@ -77,10 +77,10 @@ class PcieDevice(msgspec.Struct, frozen=True):
 
 
 class PciReading(msgspec.Struct, frozen=True):
-    """What was read.
+    """One reading of a node.
 
     errors:  by component, for devices and the bridges above them
-    virtual: a virtual machine: what a guest sees of links is made up, in part or all of it
+    virtual: a virtual machine, where the link data that a guest sees is partly or entirely made up
     """
 
     devices: tuple[PcieDevice, ...]
@@ -89,7 +89,7 @@ class PciReading(msgspec.Struct, frozen=True):
 
 
 def read_node(node: NodeView) -> PciReading:
-    # the flags of the first processor are within the first page; the whole file takes long on many of them
+    # the flags of the first processor are within the first page; reading the whole file is slow with many processors
     virtual = " hypervisor" in (read_text(node.path("/proc/cpuinfo"), 4096) or "")
     devices, errors = [], {}
     for device in pci_devices(node):
@@ -115,7 +115,7 @@ def read_node(node: NodeView) -> PciReading:
 
 
 def _links(device: PciDevice, above: list[Path], virtual: bool) -> tuple[PcieLink, ...]:
-    """The device's link, then each switch's: between them lies the switch itself, which is no link."""
+    """The device's link, then each switch's. The connection inside a switch is not a link."""
     chain = [device.path, *above]
     links = []
     for place in range(0, len(chain), 2):
@@ -130,7 +130,7 @@ def _links(device: PciDevice, above: list[Path], virtual: bool) -> tuple[PcieLin
 
 
 def _end(folder: Path) -> LinkEnd | None:
-    """None where there is no such file, which is a device that is not PCI Express."""
+    """None without these files: the device is not PCI Express."""
     speed = read_text(folder / "current_link_speed", 64)
     if speed is None:
         return None

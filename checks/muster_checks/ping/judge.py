@@ -1,7 +1,7 @@
-"""Says who is at fault: a peer that does not answer, or this node that reaches none of them.
+"""Decides who is at fault: a peer that does not answer, or this node, if it reaches (nearly) none of them.
 
-One silent peer says nothing bad of this node: the other one is off, busy, or cut off. When nearly all of a sample drawn
-from the whole fleet are silent, this node is what they have in common.
+One silent peer proves nothing against this node: the peer may be off, busy, or cut off. If nearly all of a sample from
+the whole fleet are silent, this node is what they have in common.
 """
 
 from collections.abc import Sequence
@@ -14,14 +14,15 @@ from muster_checks.base.vocabulary import Finding, Measurement, Verdict, shorten
 from muster_checks.ping import PingParameters
 from muster_checks.ping.parse import PingReplies
 
-# 16 are asked in doubt. Were a quarter of the fleet off, 14 of them would be silent 3 times in ten million runs; were
-# half of it off, twice in a thousand. With 6 of 8 a sound node would be accused in 4 and 145 of a thousand (binomial).
+# in doubt 16 peers are asked. If a quarter of the fleet were off, 14 of them would be silent 3 times in ten million
+# runs; with half of it off, twice in a thousand. With 6 of 8, a healthy node would be accused in 4 and 145 of a
+# thousand runs.
 NEARLY_ALL = 7 / 8
-LEAST = 3  # of two silent peers, both may be off
+LEAST = 3  # two silent peers may both be off
 
 
 class PingPeer(msgspec.Struct, frozen=True):
-    """One peer of the sample. ``answers`` is None where it could not be measured; ``trouble`` says why."""
+    """One peer of the sample. ``answers`` is None if it could not be measured; ``trouble`` says why."""
 
     name: str
     address: str
@@ -30,15 +31,15 @@ class PingPeer(msgspec.Struct, frozen=True):
 
 
 def suspects_itself(peers: Sequence[PingPeer]) -> bool:
-    """Half of what was measured is silent: worth asking as many again before anything is said."""
+    """Half of the measured peers are silent: ask as many others before judging."""
     measured, silent = _measured(peers)
     return len(measured) > 0 and 2 * len(silent) >= len(measured)
 
 
 def judge(peers: Sequence[PingPeer], limits: PingParameters, *, answered_before: bool) -> list[Finding]:
-    """answered_before: some peer has answered this node at an earlier run.
+    """answered_before: some peer has answered this node in an earlier run.
 
-    Raises CannotTell when no peer could be measured.
+    Raises CannotTell if no peer could be measured.
     """
     measured, silent = _measured(peers)
     if not measured:
@@ -51,13 +52,13 @@ def judge(peers: Sequence[PingPeer], limits: PingParameters, *, answered_before:
         if peer.answers is None
     ]
     poor = [peer for peer in measured if peer not in silent and _poor(peer, limits)]
-    # what all have in common is not the peers' fault, and is said once
+    # a problem with (nearly) all peers is this node's, and is reported once
     host_silent = len(measured) >= LEAST and len(silent) >= NEARLY_ALL * len(measured)
-    heard = len(measured) - len(silent)
-    host_poor = heard >= LEAST and len(poor) >= NEARLY_ALL * heard
+    answering = len(measured) - len(silent)
+    host_poor = answering >= LEAST and len(poor) >= NEARLY_ALL * answering
     for peer in measured:
         if (peer in silent and not host_silent) or (peer in poor and not host_poor):
-            findings.append(_judge_peer(peer, limits, silent=peer in silent, alone=heard > 0))
+            findings.append(_judge_peer(peer, limits, silent=peer in silent, alone=answering > 0))
         elif peer not in silent and peer not in poor:
             findings.append(
                 Finding(
@@ -84,18 +85,20 @@ def _host(
         reason, who = "PeersSilent", f"{len(silent)} of {len(measured)} sampled peers do not answer"
         if len(silent) < len(measured) or before:
             verdict = Verdict.FAIL
-            message = f"{who}: it is this node. See its link, cable, switch port and routes (ip route get ADDRESS)"
+            message = (
+                f"{who}: this node is at fault. Check its link, cable, switch port and routes (ip route get ADDRESS)"
+            )
         else:
             verdict = Verdict.WARN
-            message = (
-                f"{who}, nor did any since this began to ask: this node is cut off, or ICMP is filtered between nodes"
-            )
+            message = f"{who}, and none has answered before: this node is cut off, or ICMP is filtered between nodes"
     elif len(measured) >= LEAST and 2 * len(silent) >= len(measured):
         verdict, reason = Verdict.WARN, "PeersSilent"
-        message = f"{len(silent)} of {len(measured)} sampled peers do not answer: a part of the network, or this node"
+        message = f"{len(silent)} of {len(measured)} sampled peers do not answer: part of the network, or this node"
     elif poor:
         verdict, reason = Verdict.WARN, "NetworkPoor"
-        message = f"loss or delay to {len(poor)} of {len(measured)} sampled peers: it is this node. {_figures(poor[0])}"
+        message = (
+            f"loss or delay to {len(poor)} of {len(measured)} sampled peers: this node is at fault. {_figures(poor[0])}"
+        )
     rtts = [peer.answers.rtt_ms for peer in measured if peer.answers and peer.answers.rtt_ms is not None]
     figures = [
         Measurement("peers", len(measured), ""),
@@ -103,13 +106,13 @@ def _host(
     ]
     if rtts:
         figures.append(Measurement("rtt_median", median(rtts), "ms", limits.max_rtt_ms))
-    # class none: a switch that is off for ten minutes heals by itself, and a taint that only a person takes off would
-    # outlive it on a whole rack. Who wants the taint says so in a rule (check: ping, verdict: FAIL)
+    # no class: a switch that is off for ten minutes recovers, and a taint that only a person removes would remain on
+    # a whole rack. A policy rule can request the taint (check: ping, verdict: FAIL)
     return Finding(component="host", verdict=verdict, reason=reason, message=message, measurements=tuple(figures))
 
 
 def _judge_peer(peer: PingPeer, limits: PingParameters, *, silent: bool, alone: bool) -> Finding:
-    where = "look at that node" if alone else "no peer answers, so look at both ends"
+    where = "check that node" if alone else "no peer answers, so check both ends"
     what = "does not answer" if silent else f"answers badly ({_limits(limits)})"
     return Finding(
         component=f"peer/{peer.name}",
@@ -121,7 +124,7 @@ def _judge_peer(peer: PingPeer, limits: PingParameters, *, silent: bool, alone: 
 
 
 def _measured(peers: Sequence[PingPeer]) -> tuple[list[PingPeer], list[PingPeer]]:
-    """Those measured, and of them those that gave no answer at all."""
+    """(measured peers, those of them that gave no answer at all)."""
     measured = [peer for peer in peers if peer.answers is not None]
     return measured, [peer for peer in measured if peer.answers is not None and peer.answers.received == 0]
 
@@ -134,7 +137,7 @@ def _poor(peer: PingPeer, limits: PingParameters) -> bool:
 
 
 def _measurements(peer: PingPeer, limits: PingParameters) -> tuple[Measurement, ...]:
-    assert peer.answers is not None  # noqa: S101 - asked for measured ones only
+    assert peer.answers is not None  # noqa: S101 - called for measured peers only
     named = (
         ("loss", peer.answers.loss_percent, "%", limits.max_loss_percent),
         ("rtt", peer.answers.rtt_ms, "ms", limits.max_rtt_ms),

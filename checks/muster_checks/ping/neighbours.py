@@ -1,4 +1,4 @@
-"""Peers that nobody has to write down: whoever knows the fleet says who they are."""
+"""Where peers come from if none are configured: a component that knows the fleet."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -8,15 +8,15 @@ from muster_checks.base.declaration import NodeView
 
 
 class Neighbours(Protocol):
-    """Knows other nodes by name, with their addresses; maybe not all of them, and maybe not the newest."""
+    """Knows the names and addresses of other nodes, though perhaps not all of them, or not their latest addresses."""
 
     async def known(self) -> Mapping[str, str]:
         """Raises CannotTell."""
         ...  # pragma: no cover - the interface
 
     async def confirmed(self, silent: Collection[str]) -> Mapping[str, str]:
-        """The same after ``silent`` have been looked up again: who is not there any more has gone, or is known to be
-        down. Never raises."""
+        """The same after looking up ``silent`` again; nodes that no longer exist or are known to be down are left out.
+        Never raises."""
         ...  # pragma: no cover - the interface
 
 

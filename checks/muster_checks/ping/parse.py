@@ -1,6 +1,6 @@
-"""Reads the summary that ping prints at its end (``ping -q``).
+"""Parses the summary that ping prints at its end (``ping -q``).
 
-Three programs of this name are in use. Loss and round trip, as each writes them:
+Three programs of this name are in use. Their lines for loss and round trip:
 iputils:   ``4 packets transmitted, 3 received, +1 duplicates, 25% packet loss, time 613ms`` and
            ``rtt min/avg/max/mdev = 0.032/0.166/1.255/0.363 ms, pipe 2``
 busybox:   ``4 packets transmitted, 3 packets received, 25% packet loss`` and
@@ -15,7 +15,7 @@ import msgspec
 
 from muster_checks.base.bounded_read import Unreadable
 
-PEERS_LIMIT = 256  # summaries that are read from one text
+PEERS_LIMIT = 256  # maximum number of summaries read from one text
 _TEXT_LIMIT_BYTES = 1 << 20
 _SUMMARY = re.compile(
     r"^--- (\S{1,255}) ping statistics ---\r?\n"
@@ -27,8 +27,8 @@ _SUMMARY = re.compile(
 
 
 class PingReplies(msgspec.Struct, frozen=True):
-    """What came back from one peer: requests sent, answered ones, mean round trip and its deviation in ms (None where
-    nothing came back, or the program does not tell)."""
+    """The answers of one peer: requests sent and answered, mean round trip and its deviation in ms (None if nothing
+    came back, or if the program does not print it)."""
 
     sent: int
     received: int
@@ -41,15 +41,17 @@ class PingReplies(msgspec.Struct, frozen=True):
 
 
 def parse_summaries(text: bytes) -> list[tuple[str, PingReplies]]:
-    """(address, what came back) of each summary in ``text``. Raises Unreadable where there is none, or a senseless one.
+    """(address, answers) of each summary in ``text``. Raises Unreadable if there is none, or an inconsistent one.
 
-    A deadline makes ping go on after ``count`` requests until as many came back, so ``sent`` may be larger.
+    With a deadline, ping continues after ``count`` requests until as many answers arrive, so ``sent`` may be larger.
     """
     found = []
     for match in _SUMMARY.finditer(text[-_TEXT_LIMIT_BYTES:].decode("utf-8", "replace")):
         address, sent, received = match[1], int(match[2]), int(match[3])
         if not 0 < sent >= received:
-            raise Unreadable(f"ping {address}: {received} of {sent} answered: expected some sent, and no more received")
+            raise Unreadable(
+                f"ping {address}: {received} of {sent} answered: expected at least 1 sent and no more received"
+            )
         found.append((address, PingReplies(sent, received, _float(match[4]), _float(match[5]))))
         if len(found) == PEERS_LIMIT:
             break

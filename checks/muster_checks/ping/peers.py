@@ -1,4 +1,4 @@
-"""Whom to ask: peers as they are written down, and the sample whose turn it is."""
+"""Parses the configured peers, and chooses the sample for each run."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -9,19 +9,19 @@ _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 
 
 def read_peers(value: object) -> dict[str, str]:
-    """Address by name, from ``"a=10.0.0.1,b=fd00::2"``, a list of such words, or a mapping. A bare address is its own
-    name. Raises ValueError."""
+    """Address by name, from ``"a=10.0.0.1,b=fd00::2"``, a list of such words, or a mapping. A bare address serves as
+    its own name. Raises ValueError."""
     if isinstance(value, Mapping):
         pairs = [(name, address) for name, address in value.items()]
     elif isinstance(value, (str, list, tuple)):
         words = value.split(",") if isinstance(value, str) else value
         pairs = [_pair(word.strip()) for word in map(str, words) if word.strip()]
     else:
-        raise ValueError("expected name=address, comma separated")  # noqa: TRY004 - what pydantic turns into its own
+        raise ValueError("expected name=address, comma-separated")  # noqa: TRY004 - pydantic converts ValueError only
     peers = {}
     for name, address in pairs:
         try:
-            # also what keeps an address from being read as an option of ping
+            # also prevents that ping reads an address as an option
             normal = str(ip_address(str(address)))
         except ValueError:
             raise ValueError(f"{name}={address}: expected name=address with an IP address") from None
@@ -32,9 +32,9 @@ def read_peers(value: object) -> dict[str, str]:
 
 
 def choose_peers(names: Sequence[str], own: str, size: int, turn: int) -> list[str]:
-    """The sample of turn number ``turn``; all are asked within ``ceil(len(names) / size)`` turns in a row.
+    """The sample of run number ``turn``; ``ceil(len(names) / size)`` consecutive runs cover all peers.
 
-    Each node goes through the others in an order of its own, so that no peer is asked by all at once.
+    Each node uses its own order, so that not all nodes ping the same peer at once.
     """
     order = sorted(names, key=lambda name: blake2b(f"{own}/{name}".encode("utf-8", "replace"), digest_size=8).digest())
     return [order[(turn * size + place) % len(order)] for place in range(min(size, len(order)))]

@@ -1,4 +1,4 @@
-"""Asks the sample whose turn it is; in doubt whether this node is cut off, as many again."""
+"""Pings the current sample; if this node itself may be cut off, pings as many other peers again."""
 
 import asyncio
 import math
@@ -15,23 +15,23 @@ from muster_checks.ping.neighbours import Neighbours, NodeAmongOthers
 from muster_checks.ping.parse import PingReplies, parse_summaries
 from muster_checks.ping.peers import choose_peers
 
-# what the kernel says when it knows no way at all, in the C locale: nothing is sent, so ping prints no summary
+# ping's errors (C locale) if the kernel has no route at all: nothing is sent, so ping prints no summary
 NO_WAY = (b"Network is unreachable", b"No route to host", b"Network is down")
-NO_RIGHT = "ping: may not send: its group must be in the sysctl net.ipv4.ping_group_range, or it needs CAP_NET_RAW"
+NO_RIGHT = "ping: not permitted: add its group to the sysctl net.ipv4.ping_group_range, or grant CAP_NET_RAW"
 
 
 async def probe(node: NodeView, parameters: PingParameters) -> list[Finding]:
     neighbours = node.neighbours if isinstance(node, NodeAmongOthers) and not parameters.peers else None
     addresses = parameters.peers if neighbours is None else await neighbours.known()
-    # a peer is the device this check looks at: none named is no device
+    # this check's "devices" are the peers: without any, it does not apply
     names = [name for name in addresses if name != node.name]
     if not names:
-        raise NotHere("no other node is known here (parameter peers: name=address,…)", "NoPeers")
+        raise NotHere("no other node is known; set the parameter peers (name=address,…)", "NoPeers")
     if node.commands.which("ping") is None:
         raise ToolMissing("ping", "iputils-ping")
     seen = node.history.of("ping")
     answered = (seen["answered"].latest if "answered" in seen else None) or 0.0
-    # the first turn differs from start to start: an agent that is restarted often still gets around
+    # the first turn is random, so that an agent that restarts often still covers all peers
     turn = int(seen["turn"].latest or 0) + 1 if "turn" in seen else int(node.history.clock() // 60)
     sample = choose_peers(names, node.name, parameters.sample, turn)
     peers = await _find_addresses(node, sample, addresses, neighbours, parameters)
@@ -40,9 +40,9 @@ async def probe(node: NodeView, parameters: PingParameters) -> list[Finding]:
         more = [name for name in choose_peers(names, node.name, parameters.sample, turn) if name not in sample]
         peers += await _find_addresses(node, more, addresses, neighbours, parameters)
     if not peers:
-        raise CannotTell("none of those whose turn it was is there any more; others are asked next time", "PeersGone")
-    heard = sum(peer.answers is not None and peer.answers.received > 0 for peer in peers)
-    node.history.note("ping", {"turn": turn, "answered": answered + heard})
+        raise CannotTell("none of the sampled peers exists any more; the next run asks others", "PeersGone")
+    answering = sum(peer.answers is not None and peer.answers.received > 0 for peer in peers)
+    node.history.note("ping", {"turn": turn, "answered": answered + answering})
     return judge(peers, parameters, answered_before=answered > 0)
 
 
@@ -61,8 +61,8 @@ async def _find_addresses(
     neighbours: Neighbours | None,
     parameters: PingParameters,
 ) -> list[PingPeer]:
-    """Silence at an address that is a peer's no more says nothing: who is silent is looked up again, asked anew where
-    it has moved to, and left out where it has gone."""
+    """Silence at an outdated address proves nothing: silent peers are looked up again, pinged at their new address if
+    they have moved, and dropped if they no longer exist."""
     peers = await _ping_all(node, names, addresses, parameters)
     silent = [peer.name for peer in peers if peer.answers is not None and peer.answers.received == 0]
     if neighbours is None or not silent:
@@ -89,7 +89,7 @@ async def _ping(node: NodeView, name: str, address: str, parameters: PingParamet
 
 
 def _read(name: str, address: str, output: Output, count: int) -> PingPeer:
-    # 1: answers are missing; 2: an error, and maybe a summary all the same
+    # 1: some answers are missing; 2: an error, possibly with a summary
     if output.exit_code in (0, 1, 2):
         try:
             return PingPeer(name, address, parse_summaries(output.stdout)[-1][1])

@@ -1,4 +1,4 @@
-"""Checks that an operator brings as files: node-problem-detector's configurations, Nagios plug-ins (docs/plugins.md).
+"""Checks from an operator's files: node-problem-detector configurations and Nagios plug-ins (docs/plugins.md).
 
-``folder.py`` reads the folder; each file that can be used becomes one check, the others are named with what is wrong.
+``folder.py`` reads the folder: each usable file becomes a check, and each other file is reported with its error.
 """

@@ -1,8 +1,8 @@
-"""The custom plug-in monitor of node-problem-detector: its file, checked as that program checks it before it starts.
+"""The configuration of node-problem-detector's custom plug-in monitor, validated as that program does at its start.
 
-What is refused here and not there: a time-out, interval, length or concurrency that would stop it (a ticker of 0 s, a
-channel without room), a ``type`` other than the two, a file without rules. ``skip_initial_status`` and
-``metricsReporting`` mean nothing here: a condition is told once its rule has run, and metrics are the agent's.
+In addition, this module rejects a timeout, interval, length or concurrency that would stop that program (a ticker of
+0 s, a channel without room), a ``type`` other than the two, and a file without rules. ``skip_initial_status`` and
+``metricsReporting`` have no effect: a condition is reported once its rule has run, and the agent has its own metrics.
 
 Checked against its source: pkg/custompluginmonitor (types/config.go, plugin/plugin.go, custom_plugin_monitor.go).
 """
@@ -17,8 +17,8 @@ from muster_checks.base.commands import AFTER_KILL_S
 from muster_checks.base.npd_json import Duration, FileRefused, NpdForm, Reason, first_error, is_of_windows
 from muster_checks.dmesg.catalogue.npd_rules import NpdCondition
 
-OUTPUT_BYTES = 4096  # maxCustomPluginBufferBytes: what it reads of stdout, the rest is thrown away
-_ITS_OWN = ("health-checker", "log-counter")  # programs that come with it
+OUTPUT_BYTES = 4096  # maxCustomPluginBufferBytes: what that program reads of stdout; the rest is discarded
+_ITS_OWN = ("health-checker", "log-counter")  # programs that are shipped with it
 
 
 class _Global(NpdForm):
@@ -49,11 +49,11 @@ class _File(NpdForm):
 
 
 class CustomRule(msgspec.Struct, frozen=True, kw_only=True):
-    """One executable and what its exit code says.
+    """One executable and the meaning of its exit code.
 
     condition:  type of the condition a permanent rule sets; empty for a temporary one
-    sound:      what is said of the condition while all is well
-    path:       as it is written in the file; argv has it where it was found
+    sound:      the condition's message while there is no problem
+    path:       as written in the file; argv has the path where it was found
     """
 
     reason: str
@@ -79,20 +79,20 @@ class CustomMonitor(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def longest_s(self) -> float:
-        """What a run of all rules takes at most, with the end of each that has to be killed."""
+        """The longest time that a run of all rules can take, including killing each one at its timeout."""
         batches = -(-len(self.rules) // self.concurrency)
         return batches * (max(rule.timeout_s for rule in self.rules) + AFTER_KILL_S)
 
 
 def read_custom(document: object, folder: Path) -> CustomMonitor:
-    """``folder``: of the file; relative paths are looked for there and in the folder above, where that program's own
-    layout has them. Raises FileRefused."""
+    """``folder``: of the file; relative paths are searched there and in the folder above, as in that program's own
+    layout. Raises FileRefused."""
     try:
         file = _File.model_validate(document)
     except ValidationError as error:
         raise FileRefused(first_error(error)) from None
     overall = file.plugin_config
-    sound = {condition.type: condition.message for condition in reversed(file.conditions)}  # the first of a type counts
+    sound = {condition.type: condition.message for condition in reversed(file.conditions)}  # the first of a type wins
     rules = []
     for index, rule in enumerate(file.rules):
         where = f"rules[{index}]"
@@ -104,8 +104,8 @@ def read_custom(document: object, folder: Path) -> CustomMonitor:
         permanent = rule.type == "permanent"
         if permanent and rule.condition not in sound:
             raise FileRefused(
-                f'{where}.condition: "{rule.condition}": a permanent rule needs one of conditions; '
-                f"there is {', '.join(sorted(sound)) or 'none'}"
+                f'{where}.condition: "{rule.condition}": a permanent rule needs a type listed in conditions: '
+                f"{', '.join(sorted(sound)) or 'none'}"
             )
         rules.append(
             CustomRule(
@@ -132,9 +132,9 @@ def _find_script(where: str, path: str, folder: Path) -> Path:
         try:
             if place.exists():
                 return place.absolute()
-        except (OSError, ValueError):  # ValueError: a name no file can have
+        except (OSError, ValueError):  # ValueError: not a valid file name
             continue
     if is_of_windows(path):
-        raise FileRefused(f'{where}: "{path}": a path of Windows; there is nothing to run on Linux')
-    hint = "; it comes with node-problem-detector" if Path(path).name in _ITS_OWN else ""
-    raise FileRefused(f'{where}: "{path}": does not exist; looked for {" and ".join(map(str, places))}{hint}')
+        raise FileRefused(f'{where}: "{path}": a Windows path; expected an executable on Linux')
+    hint = "; it is part of node-problem-detector" if Path(path).name in _ITS_OWN else ""
+    raise FileRefused(f'{where}: "{path}": does not exist; searched {" and ".join(map(str, places))}{hint}')

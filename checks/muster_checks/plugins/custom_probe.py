@@ -1,9 +1,9 @@
-"""Runs the rules of a custom plug-in monitor when each is due, and says what their exit codes mean.
+"""Runs the rules of a custom plug-in monitor when each is due, and interprets their exit codes.
 
-0 is OK, 1 NonOK, anything else Unknown; the trimmed beginning of stdout is the message. A permanent rule that is NonOK
-is a FAIL that asks for nothing, as a condition of node-problem-detector does nothing to the node by itself: a rule of
-the policy may. A temporary one is an event there and a WARN here. Unknown is UNKNOWN and never more, although that
-program raises its event for it too. All rules run at first; later one that is not yet due says what it said last.
+0 is OK, 1 NonOK, anything else Unknown; the beginning of stdout, trimmed, is the message. A permanent rule that is
+NonOK is a FAIL without a class: a condition of node-problem-detector does not change the node either; a policy rule
+may. A temporary rule raises an event there and is a WARN here. Unknown is always UNKNOWN, although that program raises
+its event for it too. All rules run at the first run; later, a rule that is not yet due keeps its last result.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from muster_checks.plugins.custom import OUTPUT_BYTES, CustomMonitor, CustomRule
 
 log = logging.getLogger(__name__)
 
-EARLY = 0.1  # of a period: a run that comes so much early must not put a rule off to the next
+EARLY = 0.1  # of a period: a run that starts slightly early must not delay a rule until the next run
 
 
 class ScriptStatus(Enum):
@@ -39,21 +39,21 @@ NOT_YET = ScriptResult(ScriptStatus.UNKNOWN, "its first run has not ended yet")
 
 
 def read_result(rule: CustomRule, output: Output, max_bytes: int) -> ScriptResult:
-    """What one run of the executable says."""
-    said = output.stdout.strip()
+    """The result of one run of the executable."""
+    printed = output.stdout.strip()
     if output.timed_out:
-        quoted = json.dumps(said.decode("utf-8", "replace"), ensure_ascii=False)
+        quoted = json.dumps(printed.decode("utf-8", "replace"), ensure_ascii=False)
         text = f"Timeout when running plugin {json.dumps(rule.path)}: state - signal: killed. output - {quoted}"
         return ScriptResult(ScriptStatus.UNKNOWN, _cut(text.encode(), max_bytes))
     status = {0: ScriptStatus.OK, 1: ScriptStatus.NON_OK}.get(
         -1 if output.exit_code is None else output.exit_code, ScriptStatus.UNKNOWN
     )
-    message = _cut(said, max_bytes) if not output.missing else ""
+    message = _cut(printed, max_bytes) if not output.missing else ""
     return ScriptResult(status, message or output.trouble)
 
 
 def judge(answers: Iterable[tuple[CustomRule, ScriptResult]]) -> list[Finding]:
-    """One finding for each reason: rules of one reason are one matter, and the worst of them is told."""
+    """One finding per reason: if rules share a reason, the worst result counts."""
     findings: dict[str, Finding] = {}
     for rule, answer in answers:
         finding = _finding(rule, answer)
@@ -81,7 +81,7 @@ def _finding(rule: CustomRule, answer: ScriptResult) -> Finding:
 
 
 class _RuleState:
-    """What one rule said last, when it was last started, and whether it runs now."""
+    """A rule's last result, its last start, and whether it is running."""
 
     def __init__(self) -> None:
         self.answer = NOT_YET
@@ -90,7 +90,7 @@ class _RuleState:
 
 
 class CustomProbe:
-    """The probe of one file. It remembers between runs what each rule said."""
+    """The probe of one file. It keeps each rule's last result between runs."""
 
     def __init__(self, monitor: CustomMonitor) -> None:
         self._monitor = monitor

@@ -1,5 +1,5 @@
-"""Lines of a log file as node-problem-detector's ``filelog`` reads them: expressions say what of a line is its time and
-what its message; of either the last group counts, or all that matched. A line without them is passed over.
+"""Parses log lines as node-problem-detector's ``filelog`` does: regular expressions extract the time and the message.
+For both, the last group counts, or the whole match if there is none. Lines that do not match are skipped.
 """
 
 from muster_checks.base.npd_json import FileRefused
@@ -13,9 +13,9 @@ from muster_checks.plugins.go_time import compile_layout
 
 
 class FileLines:
-    """What a :class:`~muster_checks.dmesg.sources.file.FileSource` asks of its reader. Raises FileRefused.
+    """The reader for :class:`~muster_checks.dmesg.sources.file.FileSource`. Raises FileRefused.
 
-    ``malformed`` counts lines of interest whose time could not be read.
+    ``malformed`` counts relevant lines whose time could not be read.
     """
 
     def __init__(self, monitor: LogMonitor, timeline: Timeline, interesting: Interesting) -> None:
@@ -32,10 +32,10 @@ class FileLines:
             raise FileRefused(f'pluginConfig.timestampFormat: "{layout}": {error}') from None
 
     def forget(self) -> None:
-        """Another file begins: nothing carries over anyway."""
+        """Called when another file begins. Nothing is kept between lines."""
 
     def take(self, raw: bytes) -> KernelLine | None:
-        """The message of one line; None when there is none, it cannot matter, or it is older than this boot."""
+        """The message of one line; None if it has none, is irrelevant, or is older than this boot."""
         if any(text in raw for text in self._skipped):
             return None
         message = self._message.last_group(raw)

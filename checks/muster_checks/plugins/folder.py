@@ -1,7 +1,7 @@
-"""Reads the folder of plug-ins: every file becomes a check, rules of the check dmesg, or a line that says why not.
+"""Reads the folder of plug-ins: every file becomes a check, rules of the check dmesg, or an error message.
 
-One broken file never takes the others with it. Names of checks come from ``source`` of a file, those of files that
-share one from their own names, whether they can be used or not: a file that breaks renames no other's check.
+A broken file does not affect the others. A check is named after its file's ``source``, or after the file if several
+files, usable or not, have the same source: a file that breaks never renames another file's check.
 """
 
 import re
@@ -21,13 +21,13 @@ from muster_checks.plugins.log_monitor import log_check
 from muster_checks.plugins.nagios import nagios_check, read_nagios
 
 FILES_LIMIT = 500
-SPARE_S = 1.0  # a run is never given up while its rules still keep to their time-outs
+SPARE_S = 1.0  # a run is not aborted while its rules still keep to their timeouts
 _LOGS = ("kmsg", "journald", "filelog")
 _STATS = frozenset(("cpu", "disk", "gpu", "host", "memory", "net", "osFeature", "invokeInterval"))
 
 
 class PluginFolder(msgspec.Struct):
-    """checks: by the path of the file they come from; kernel_rules: for the check dmesg, which reads the kernel log."""
+    """checks: by the path of their file; kernel_rules: for the check dmesg, which reads the kernel log."""
 
     checks: dict[str, Check] = {}
     kernel_rules: tuple[PatternRow, ...] = ()
@@ -39,9 +39,9 @@ def load_folder(path: Path, broken: dict[str, str] | None = None) -> list[Check]
 
 
 def read_folder(path: Path, broken: dict[str, str]) -> PluginFolder:
-    """Every ``*.json``, ``*.yaml`` and ``*.yml`` in the order of names; hidden ones are not looked at.
+    """Every ``*.json``, ``*.yaml`` and ``*.yml`` in alphabetical order, except hidden files.
 
-    broken: receives, by path, why a file was left out
+    broken: receives the reason for each skipped file, by path
     """
     folder = PluginFolder()
     if not path.is_dir():
@@ -49,7 +49,7 @@ def read_folder(path: Path, broken: dict[str, str]) -> PluginFolder:
         return folder
     names = [name for name in names_in(path) if name.endswith((".json", ".yaml", ".yml")) and name[0] != "."]
     for name in names[FILES_LIMIT:]:
-        broken[str(path / name)] = f"there are {len(names)} files; expected at most {FILES_LIMIT}"
+        broken[str(path / name)] = f"the folder has {len(names)} files; expected at most {FILES_LIMIT}"
     files = [path / name for name in names[:FILES_LIMIT]]
     documents: dict[Path, object] = {}
     for file in files:
@@ -87,7 +87,7 @@ def _add(folder: PluginFolder, file: Path, name: str, document: object) -> None:
         else:
             folder.checks[str(file)] = log_check(name, monitor, file.name)
     elif plugin is None and document and document.keys() <= _STATS:
-        raise FileRefused("a system-stats monitor: it makes metrics and finds no problems")
+        raise FileRefused("a system-stats monitor is not supported: it produces metrics and finds no problems")
     else:
         found = "missing" if plugin is None else f'"{plugin}"'
         raise FileRefused(f"plugin: {found}: expected custom, {', '.join(_LOGS)}")
@@ -106,7 +106,7 @@ def _custom_check(name: str, file: Path, document: object) -> Check:
         period_s=monitor.period_s,
         probe=CustomProbe(monitor),
         reads=", ".join(dict.fromkeys(rule.argv[0] for rule in monitor.rules)),
-        ran_on="executables of the operator's own",
+        ran_on="the operator's own executables",
     )
 
 
@@ -116,7 +116,7 @@ def _drop_doubles(folder: PluginFolder, broken: dict[str, str]) -> PluginFolder:
         owner = owners.setdefault(check.name, file)
         if owner != file:
             del folder.checks[file]
-            broken[file] = f"name {check.name!r}: {Path(owner).name} has it already"
+            broken[file] = f"name {check.name!r}: already used by {Path(owner).name}"
     return folder
 
 
@@ -126,5 +126,5 @@ def _source(document: object) -> str:
 
 
 def _letters(text: str) -> str:
-    """``text`` as the name of a check: lower case letters and digits, a letter first."""
+    """``text`` as a check name: lower case letters and digits, starting with a letter."""
     return re.sub(r"^[0-9]+", "", re.sub(r"[^a-z0-9]", "", text.lower()))[:63]

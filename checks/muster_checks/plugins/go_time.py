@@ -1,7 +1,7 @@
-"""Times written by a layout of Go's package time, where an example stands for each part: ``2006-01-02T15:04:05Z07:00``.
+"""Parses times by a layout of Go's package time, where an example stands for each part: ``2006-01-02T15:04:05Z07:00``.
 
 Checked against that package's documentation (constants Layout … StampNano; "02", "_2" and "2"; fractions ".000" and
-".999"; zones). Names of zones are read over: only their offset says what time it was.
+".999"; zones). Zone names are ignored: only the offset determines the time.
 """
 
 import re
@@ -12,7 +12,7 @@ _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct",
 _NAMES = "January|February|March|April|May|June|July|August|September|October|November|December"
 _DAYS = "Monday|Tuesday|Wednesday|Thursday|Friday|Saturday|Sunday"
 _FRACTION = r"[.,](?:0+|9+)(?![0-9])"
-# longest first where one begins as another does, as Go reads a layout
+# if one part is a prefix of another, the longer comes first, as Go reads a layout
 _PARTS: tuple[tuple[str, str], ...] = (
     ("January", rf"(?P<month_name>{_NAMES})"),
     ("Jan", r"(?P<month_name>[A-Za-z]{3})"),
@@ -39,10 +39,10 @@ _DAY_S = 86_400.0
 
 
 def compile_layout(layout: str) -> Callable[[str, float], float | None]:
-    """A reader of times in ``layout``: (text, now in seconds since the epoch) -> seconds since the epoch, or None.
+    """A parser for times in ``layout``: (text, now in seconds since the epoch) -> seconds since the epoch, or None.
 
-    Without a zone it is local time; without a year it is the latest such day that is not to come.
-    Raises ValueError for a layout without month and day or hour, or with a part twice.
+    A time without a zone is local; without a year it is the latest such day that is not in the future.
+    Raises ValueError for a layout without month, day and hour, or with a repeated part.
     """
     pattern, fraction, at = [], "", 0
     for found in _LAYOUT.finditer(layout):
@@ -56,13 +56,13 @@ def compile_layout(layout: str) -> Callable[[str, float], float | None]:
         pattern.append(_PARTS[index][1])
     pattern.append(re.escape(layout[at:]))
     whole = "".join(pattern)
-    if not fraction:  # Go takes a fraction after the seconds whether the layout has one or not
+    if not fraction:  # Go accepts a fraction after the seconds even if the layout has none
         seconds = r"(?P<second>[0-9]{1,2})"
         whole = whole.replace(seconds, seconds + r"(?:[.,](?P<fraction>[0-9]{1,12}))?")
     try:
         compiled = re.compile(whole, re.ASCII)
     except re.error:
-        raise ValueError("a part stands twice") from None
+        raise ValueError("a part occurs twice") from None
     names = compiled.groupindex.keys()
     if not ("day_of_year" in names or ("day" in names and names & {"month", "month_name"})) or not names & {
         "hour",
@@ -76,7 +76,7 @@ def compile_layout(layout: str) -> Callable[[str, float], float | None]:
             return None
         try:
             return _moment(found.groupdict(), now)
-        except (ValueError, OverflowError, OSError):  # the 31st of February, the year 0
+        except (ValueError, OverflowError, OSError):  # e.g. 31 February, or the year 0
             return None
 
     return read
@@ -103,15 +103,15 @@ def _moment(parts: dict[str, str | None], now: float) -> float:
 
     if parts.get("year"):
         return in_year(number("year"))
-    if parts.get("year2"):  # as Go: 69 to 99 are of the last century
+    if parts.get("year2"):  # as in Go, 69 to 99 are of the last century
         short = number("year2")
         return in_year(short + (1900 if short >= 69 else 2000))
     return _yearless(in_year, now)
 
 
 def _yearless(in_year: Callable[[int], float], now: float) -> float:
-    newest = datetime.fromtimestamp(now, UTC).year + 1  # local New Year may come first
-    for year in range(newest, newest - 6, -1):  # 29 February: up to four back
+    newest = datetime.fromtimestamp(now, UTC).year + 1  # the local New Year may be earlier
+    for year in range(newest, newest - 6, -1):  # 29 February: up to four years back
         try:
             moment = in_year(year)
         except ValueError:

@@ -1,6 +1,6 @@
-"""Log monitors of node-problem-detector for other logs than the kernel's: each is a stream check of its own.
+"""Log monitors of node-problem-detector for logs other than the kernel's: each becomes a stream check.
 
-It goes on where it stopped, as the check dmesg does and by the same machinery; the first time it reads the whole boot.
+It resumes where it stopped, with the same code as the check dmesg; the first time, it reads the whole current boot.
 """
 
 from pathlib import Path
@@ -20,22 +20,22 @@ from muster_checks.dmesg.stream import KernelLogStream
 from muster_checks.dmesg.stream_factory import find_place, restore
 from muster_checks.plugins.filelog import FileLines
 
-_DEFAULT_JOURNALS = ("", "/var/log/journal", "/run/log/journal")  # where journalctl looks by itself
+_DEFAULT_JOURNALS = ("", "/var/log/journal", "/run/log/journal")  # where journalctl looks by default
 
 
 def log_check(name: str, monitor: LogMonitor, file: str) -> Check:
-    """The check of one log monitor. Raises FileRefused for what cannot work on this system."""
+    """The check of one log monitor. Raises FileRefused if it cannot work on this system."""
     rows = to_rows(monitor, file)
     if monitor.plugin == "filelog":
         if is_of_windows(monitor.log_path):
-            raise FileRefused(f'logPath: "{monitor.log_path}": a path of Windows; there is nothing to read on Linux')
+            raise FileRefused(f'logPath: "{monitor.log_path}": a Windows path; expected a path on Linux')
         if not monitor.log_path.startswith("/"):
             raise FileRefused(f'logPath: "{monitor.log_path}": expected an absolute path')
-        FileLines(monitor, Timeline(KernelClocks()), bytes.isascii)  # to be told now of what is wrong with it
+        FileLines(monitor, Timeline(KernelClocks()), bytes.isascii)  # validates the settings now
         reads = monitor.log_path
     else:
         if not monitor.plugin_config.get("source"):
-            raise FileRefused("pluginConfig.source: missing: a journald monitor names the identifier it reads")
+            raise FileRefused("pluginConfig.source: missing: a journald monitor needs the identifier to read")
         reads = f"journal entries of {monitor.plugin_config['source']} (journalctl: systemd)"
 
     def open_stream(
@@ -52,7 +52,7 @@ def log_check(name: str, monitor: LogMonitor, file: str) -> Check:
         devices=("host",),
         stream=open_stream,
         reads=reads,
-        ran_on="rules of the operator's own",
+        ran_on="the operator's own rules",
     )
 
 
@@ -100,5 +100,5 @@ def _selection(node: NodeView, monitor: LogMonitor) -> _Selection:
     command = ("journalctl", "-b", f"--identifier={monitor.plugin_config['source']}")
     if monitor.log_path in _DEFAULT_JOURNALS:
         return {"command": command, "root": node.root}
-    # journalctl takes a folder or a root, not both
+    # journalctl accepts a folder or a root, but not both
     return {"command": (*command, f"--directory={node.path(monitor.log_path)}"), "root": Path("/")}

@@ -5,7 +5,7 @@ Written as a YAML file in the folder of plug-ins::
     kind: nagios
     name: rootdisk
     command: [/usr/lib/nagios/plugins/check_disk, -w, 20%, -c, 10%, -p, /]
-    class: contact          # what a FAIL asks for; without it the default policy raises an Event only
+    class: contact          # the class of a FAIL; without it the default policy only raises an Event
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ from muster_checks.base.vocabulary import FaultClass, Finding, Verdict, shorten
 from muster_checks.plugins.perfdata import read_figures, split_output
 
 OUTPUT_BYTES = 64 * 1024
-SPARE_S = 1.0  # a run is never given up while its plug-in still keeps to its time-out
+SPARE_S = 1.0  # a run is not aborted while its plug-in still keeps to its timeout
 _VERDICTS = {0: Verdict.PASS, 1: Verdict.WARN, 2: Verdict.FAIL}
 _DEFAULT_TEXTS = {Verdict.PASS: "OK", Verdict.WARN: "WARNING", Verdict.FAIL: "CRITICAL", Verdict.UNKNOWN: "UNKNOWN"}
 
@@ -55,7 +55,7 @@ class NagiosFile(BaseModel):
 
     @property
     def reason(self) -> str:
-        """The check's name as a reason: one for all verdicts, so that a WARN that becomes a FAIL is one finding."""
+        """The check's name as a reason. All verdicts share it, so a WARN that becomes a FAIL is the same finding."""
         return self.name.capitalize()
 
     @property
@@ -67,7 +67,7 @@ def read_nagios(path: Path) -> NagiosFile:
     """Raises FileRefused."""
     try:
         if not path.is_file():
-            raise FileRefused("is no plain file")
+            raise FileRefused("not a regular file")
         with path.open("rb") as file:
             raw = file.read(FILE_BYTES + 1)
         if len(raw) > FILE_BYTES:
@@ -84,14 +84,14 @@ def read_nagios(path: Path) -> NagiosFile:
 
 
 def _describe_error(error: ValidationError) -> str:
-    told = first_error(error)
-    if told.endswith(": unknown key"):
-        told += f"; expected one of: {', '.join(f.alias or name for name, f in NagiosFile.model_fields.items())}"
-    return told
+    text = first_error(error)
+    if text.endswith(": unknown key"):
+        text += f"; expected one of: {', '.join(f.alias or name for name, f in NagiosFile.model_fields.items())}"
+    return text
 
 
 def nagios_check(form: NagiosFile, folder: Path) -> Check:
-    """``folder``: of its file; a command with a slash that is not absolute is looked for there, others on $PATH."""
+    """``folder``: of the file; a relative command with a slash is searched there, one without on $PATH."""
     program = form.command[0]
     if "/" in program:
         program = str((folder / program).absolute())
@@ -105,7 +105,7 @@ def nagios_check(form: NagiosFile, folder: Path) -> Check:
         period_s=form.period_s,
         probe=partial(_probe, form, (program, *form.command[1:])),
         reads=" ".join(form.command),
-        ran_on="an executable of the operator's own",
+        ran_on="the operator's own executable",
     )
 
 
@@ -115,15 +115,15 @@ async def _probe(form: NagiosFile, argv: tuple[str, ...], node: NodeView, _param
 
 
 def judge(form: NagiosFile, output: Output) -> Finding:
-    """The finding of one run. Raises ToolMissing where there is no such executable."""
+    """The finding of one run. Raises ToolMissing if the executable does not exist."""
     if output.missing == "not found":
-        raise ToolMissing(form.command[0], "the package that has this plug-in (Debian: monitoring-plugins)")
+        raise ToolMissing(form.command[0], "the package that contains this plug-in (Debian: monitoring-plugins)")
     verdict = Verdict.UNKNOWN
     if output.exit_code is not None and not output.missing and not output.timed_out:
         verdict = _VERDICTS.get(output.exit_code, Verdict.UNKNOWN)
-    said, figures = split_output(output.stdout.decode("utf-8", "replace"))
+    text, figures = split_output(output.stdout.decode("utf-8", "replace"))
     known = output.exit_code in (0, 1, 2, 3)
-    message = said if known and said else output.trouble or _DEFAULT_TEXTS[verdict]
+    message = text if known and text else output.trouble or _DEFAULT_TEXTS[verdict]
     return Finding(
         component=form.component,
         verdict=verdict,

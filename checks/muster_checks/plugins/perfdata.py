@@ -1,8 +1,8 @@
 """Performance data of Nagios plug-ins: ``'label'=value[UOM];[warn];[crit];[min];[max]``, separated by blanks.
 
-As the plug-in guidelines of Nagios and of the Monitoring Plugins project have it: a label in single quotes may hold
-blanks and equals signs, a quote in it is written twice; a value ``U`` could not be measured; a threshold is a range.
-What is not of this form is passed over: a plug-in's verdict does not hang on its figures.
+Format: the plug-in guidelines of Nagios and of the Monitoring Plugins project. A label in single quotes may contain
+blanks and equals signs, and doubles its own quotes; the value ``U`` means not measured; a threshold is a range.
+Anything else is skipped: a plug-in's verdict does not depend on its performance data.
 """
 
 import re
@@ -10,7 +10,7 @@ import re
 from muster_checks.base.vocabulary import Measurement
 
 FIGURES_LIMIT = 64
-LABEL_CHARACTERS, UNIT_CHARACTERS = 63, 32  # what is published of them
+LABEL_CHARACTERS, UNIT_CHARACTERS = 63, 32  # limits of what is published
 _NUMBER = r"[-+]?(?:[0-9]{1,40}(?:\.[0-9]{0,40})?|\.[0-9]{1,40})(?:[eE][-+]?[0-9]{1,3})?"
 _LABEL = re.compile(r"\s*(?:'((?:[^']|'')*)'|([^\s'=][^\s=]*))=(\S*)")
 _VALUE = re.compile(rf"({_NUMBER})([^0-9;\s]{{0,{UNIT_CHARACTERS}}})")
@@ -21,16 +21,16 @@ _WORD = re.compile(r"\s*\S+")
 def split_output(text: str) -> tuple[str, str]:
     """(first line of text, all performance data) of a plug-in's stdout.
 
-    The data stand behind ``|`` in the first line, and behind the first ``|`` of the further lines up to the end.
+    The data follow ``|`` in the first line, and the first ``|`` of the further lines up to the end.
     """
     first, _, rest = text.strip().partition("\n")
-    said, _, figures = first.partition("|")
+    message, _, figures = first.partition("|")
     _, _, more = rest.partition("|")
-    return said.strip(), f"{figures} {more}".strip()
+    return message.strip(), f"{figures} {more}".strip()
 
 
 def read_figures(text: str, *, warned: bool = False) -> tuple[Measurement, ...]:
-    """The figures in order. ``warned``: the warning threshold is the one that matters, else the critical one."""
+    """The performance data in order. ``warned``: use the warning threshold instead of the critical one."""
     figures: list[Measurement] = []
     at = 0
     while len(figures) < FIGURES_LIMIT:
@@ -60,8 +60,8 @@ def _figure(label: str, fields: list[str], *, warned: bool) -> Measurement | Non
 
 
 def _bound(text: str, value: float) -> float | None:
-    """The end of a range that ``value`` may run into: ``10`` is 0 to 10, ``10:`` upwards, ``~:10`` up to 10, ``10:20``
-    both, ``@`` means inside instead of outside."""
+    """The end of a range that ``value`` may cross: ``10`` is 0 to 10, ``10:`` upwards, ``~:10`` up to 10, ``10:20``
+    both; ``@`` means inside instead of outside."""
     found = _RANGE.fullmatch(text)
     if found is None:
         return None

@@ -1,7 +1,7 @@
-"""The check ``pvc``: a volume claim binds, and a pod on this node can write to it.
+"""The check ``pvc``: a volume claim binds, and a pod on this node can write to the volume.
 
-An agent may not make claims or pods; whoever runs the check lends the right (NodeView.volumes): the tainter for the
-fleet, a person's kubeconfig for `muster check pvc`.
+An agent may not create claims or pods. The runner of the check supplies that right (NodeView.volumes): the tainter for
+the fleet, a person's kubeconfig for `muster check pvc`.
 """
 
 from collections.abc import Sequence
@@ -13,15 +13,15 @@ from muster_checks.base.vocabulary import Finding
 
 
 class PvcParameters(Parameters):
-    # which image runs in our namespace, and what it takes from whose storage, is no stranger's choice
+    # an unauthenticated caller may not choose the image that runs in our namespace, or the storage that it uses
     sends = frozenset({"image", "size_mib", "storage_class"})
-    storage_class: str = Field(default="", max_length=253, description="of the claim; empty: the cluster's default")
-    size_mib: int = Field(default=16, ge=1, le=1 << 20, description="size of the claim, MiB")
-    image: str = Field(default="busybox", min_length=1, max_length=512, description="of the pod that writes; has sh")
-    bind_timeout_s: float = Field(default=90.0, gt=0, le=600, description="seconds in which the claim must be bound")
-    write_timeout_s: float = Field(
-        default=120.0, gt=0, le=600, description="seconds in which the pod must have written"
+    storage_class: str = Field(
+        default="", max_length=253, description="class of the claim; empty: the cluster's default"
     )
+    size_mib: int = Field(default=16, ge=1, le=1 << 20, description="size of the claim, MiB")
+    image: str = Field(default="busybox", min_length=1, max_length=512, description="image of the pod; must contain sh")
+    bind_timeout_s: float = Field(default=90.0, gt=0, le=600, description="seconds for the claim to be bound")
+    write_timeout_s: float = Field(default=120.0, gt=0, le=600, description="seconds for the pod to write")
 
 
 async def _probe(node: NodeView, parameters: PvcParameters) -> Sequence[Finding]:
@@ -32,13 +32,13 @@ async def _probe(node: NodeView, parameters: PvcParameters) -> Sequence[Finding]
 
 PVC = Check(
     name="pvc",
-    description="a volume claim is bound, and a pod on this node writes to it, within a time",
+    description="a volume claim is bound, and a pod on this node writes to it, within a time limit",
     cost=Cost.HEAVY,
     parameters=PvcParameters,
     timeout_s=1260.0,
     devices=("storage",),
     probe=_probe,
-    reads="the Kubernetes API: a PersistentVolumeClaim and a pod of its own, both deleted again",
-    ran_on="a real API server, volume binder and scheduler; the pod's life was played by a simulated kubelet",
+    reads="the Kubernetes API: creates a PersistentVolumeClaim and a pod, and deletes both",
+    ran_on="a real API server, volume binder and scheduler, with a simulated kubelet for the pod",
     examples=("check=pvc", "check=pvc&storage_class=fast"),
 )

@@ -1,4 +1,4 @@
-"""Judges one trial of a claim. What the storage system does is proven; what hindered the trial itself is UNKNOWN."""
+"""Judges one trial claim. Faults of the storage system are a FAIL; anything that prevented the trial is UNKNOWN."""
 
 from enum import StrEnum
 
@@ -9,7 +9,7 @@ from muster_checks.pvc import PvcParameters
 
 
 class TrialStage(StrEnum):
-    """How far a trial came. ``REFUSED``: the API took no claim or pod; ``UNPLACED``: the pod got no node."""
+    """How far a trial got. ``REFUSED``: the API rejected the claim or pod; ``UNPLACED``: the pod was not scheduled."""
 
     NO_CLASS = "no-class"
     REFUSED = "refused"
@@ -24,19 +24,20 @@ class TrialStage(StrEnum):
 def judge(trial: VolumeTrialResult, parameters: PvcParameters) -> list[Finding]:
     """One finding on ``storage/<class>``.
 
-    No class of fault: a storage system that is away is away for every node, and tainting them all would help nobody. A
+    It has no fault class: a storage system that is down is down for every node, and tainting them all would not help. A
     policy rule may still taint for it.
     """
     name = trial.storage_class or parameters.storage_class or "default"
+    answer = f": {trial.said}" if trial.said else ""
     match trial.stage:
         case TrialStage.NO_CLASS:
-            raise NotHere(f"no StorageClass to ask: {trial.said}", "NoStorageClass")
+            raise NotHere(f"no StorageClass to test{answer}", "NoStorageClass")
         case TrialStage.REFUSED:
-            raise CannotTell(f"the claim could not be tried: {trial.said}", "ClaimRefused")
+            raise CannotTell(f"could not create the test claim{answer}", "ClaimRefused")
         case TrialStage.UNPLACED:
-            raise CannotTell(f"the pod that writes got no place on this node: {trial.said}", "PodNotPlaced")
+            raise CannotTell(f"the test pod was not scheduled to this node{answer}", "PodNotPlaced")
         case TrialStage.NOT_STARTED:
-            raise CannotTell(f"the pod that writes did not start, for another reason: {trial.said}", "PodNotStarted")
+            raise CannotTell(f"the test pod did not start, for a reason other than its volume{answer}", "PodNotStarted")
         case TrialStage.UNBOUND:
             reason, what = "ClaimNotBound", f"claim not bound after {parameters.bind_timeout_s:g} s"
         case TrialStage.UNMOUNTED:
@@ -46,13 +47,13 @@ def judge(trial: VolumeTrialResult, parameters: PvcParameters) -> list[Finding]:
         case TrialStage.WRITTEN:
             reason, what = "VolumeWritten", "bound and written"
         case stage:
-            raise CannotTell(f"a trial of no known outcome, {stage!r}: {trial.said}", "NotMeasured")
+            raise CannotTell(f"unknown outcome of the trial, {stage!r}{answer}", "NotMeasured")
     return [
         Finding(
             component=f"storage/{name}"[:128],
             verdict=Verdict.PASS if trial.stage == TrialStage.WRITTEN else Verdict.FAIL,
             reason=reason,
-            message=shorten(f"{name}: {what}" + (f": {trial.said}" if trial.said else "")),
+            message=shorten(f"{name}: {what}{answer}"),
             measurements=tuple(
                 Measurement(label, round(value, 3), "s", limit)
                 for label, value, limit in (

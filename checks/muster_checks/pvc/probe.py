@@ -1,4 +1,4 @@
-"""Has one claim tried, by whoever lends the right to."""
+"""Tries one claim, with the rights of the component that runs the check."""
 
 from muster_checks.base.declaration import NodeView
 from muster_checks.base.execution import CannotTell
@@ -10,8 +10,8 @@ from muster_checks.pvc.judge import judge
 async def probe(node: NodeView, parameters: PvcParameters) -> list[Finding]:
     if node.volumes is None:
         raise CannotTell(
-            "making a claim needs rights that an agent does not have: set its tainter_url, or run `muster check pvc` "
-            "with a kubeconfig",
+            "creating a claim needs rights that an agent does not have: set the agent's tainter_url, or run "
+            "`muster check pvc` with a kubeconfig",
             "NoRights",
         )
     trial = await node.volumes.try_claim(

@@ -1,4 +1,4 @@
-"""The check ``services``: the system services an accelerator node stands on run, and do not start over and over."""
+"""The check ``services``: the system services that an accelerator node needs run and do not restart repeatedly."""
 
 from collections.abc import Sequence
 
@@ -12,11 +12,13 @@ class ServicesParameters(Parameters):
     units: str = Field(
         default="",
         max_length=2048,
-        description="comma list of systemd units that must run; empty: the known ones that are enabled on the node",
+        description="comma-separated systemd units that must run; empty: the known ones that are enabled on the node",
     )
-    # node-problem-detector's FrequentKubeletRestart and its like: 5 starts in 20 minutes
-    max_restarts: int = Field(default=4, ge=0, description="restarts of one unit within the window that are still fine")
-    window_s: float = Field(default=1200.0, gt=0, description="seconds in which restarts are counted")
+    # as node-problem-detector's FrequentKubeletRestart and similar rules: 5 starts in 20 minutes
+    max_restarts: int = Field(
+        default=4, ge=0, description="restarts of one unit within the window above which it warns"
+    )
+    window_s: float = Field(default=1200.0, gt=0, description="seconds over which restarts are counted")
 
 
 async def _probe(node: NodeView, parameters: ServicesParameters) -> Sequence[Finding]:
@@ -33,7 +35,7 @@ def _recorded(text: bytes, parameters: ServicesParameters) -> Sequence[Finding] 
 
 SERVICES = Check(
     name="services",
-    description="kubelet, container runtime and the vendors' services run, and do not start over and over",
+    description="kubelet, container runtime and the vendors' services: running, and not restarting repeatedly",
     cost=Cost.LIGHT,
     parameters=ServicesParameters,
     timeout_s=15.0,
@@ -42,6 +44,6 @@ SERVICES = Check(
     probe=_probe,
     recorded=_recorded,
     reads="systemctl show (systemd)",
-    ran_on="hand-made output in systemctl's documented form; systemd was not running where it was tested",
+    ran_on="hand-made output in systemctl's documented form; no test system ran systemd",
     examples=("check=services", "check=services&units=kubelet.service,containerd.service"),
 )

@@ -1,4 +1,4 @@
-"""Judges systemd units: those that should run do, and do not start over and over."""
+"""Judges systemd units: those that should run do run, and do not restart repeatedly."""
 
 from collections.abc import Mapping, Sequence
 
@@ -7,8 +7,8 @@ from muster_checks.base.execution import CannotTell, NotHere
 from muster_checks.base.vocabulary import FaultClass, Finding, Measurement, Verdict, shorten
 from muster_checks.services.parse import SystemdUnit
 
-# what a node cannot do its work without: a failure asks for a person (fabric manager: NVLink of an NVSwitch machine
-# is down without it, NVIDIA Fabric Manager user guide)
+# units that a node cannot work without: their failure needs a person (fabric manager: without it NVLink of an NVSwitch
+# machine is down, NVIDIA Fabric Manager user guide)
 VITAL = ("kubelet.service", "containerd.service", "crio.service", "docker.service", "nvidia-fabricmanager.service")
 _ENABLED = ("enabled", "enabled-runtime")
 
@@ -16,8 +16,8 @@ _ENABLED = ("enabled", "enabled-runtime")
 def judge(
     units: Sequence[SystemdUnit], rises: Mapping[str, Rise], named: Sequence[str], max_restarts: int
 ) -> list[Finding]:
-    """One finding for each unit that should run. Without ``named`` those are the enabled ones: a unit that its operator
-    has turned off is no fault."""
+    """One finding for each unit that should run. Without ``named`` these are the enabled ones: a unit that the operator
+    disabled is not a fault."""
     known = {unit.name: unit for unit in units}
     if not units:
         raise CannotTell("systemctl printed no unit", "Unreadable")
@@ -34,26 +34,28 @@ def judge(
 def _judge(unit: SystemdUnit, rise: Rise | None, max_restarts: int, *, vital: bool) -> Finding:
     restarts = rise.amount if rise is not None else 0.0
     verdict, reason, fault_class = Verdict.PASS, "Running", FaultClass.NONE
-    said = f"{unit.active} ({unit.sub})"
+    state = f"{unit.active} ({unit.sub})"
     if not unit.load and not unit.active:
-        verdict, reason, said = Verdict.UNKNOWN, "UnitNotTold", "systemctl says nothing of it"
+        verdict, reason, state = Verdict.UNKNOWN, "UnitNotTold", "systemctl does not report it"
     elif unit.load != "loaded":
-        verdict, reason, said = _bad(vital), "UnitMissing", f"{unit.load or 'not loaded'}: install or unmask it"
+        verdict, reason, state = _bad(vital), "UnitMissing", f"{unit.load or 'not loaded'}: install or unmask it"
     elif unit.active in ("failed", "inactive"):
         verdict, reason = _bad(vital), "NotRunning"
-        said += f", result {unit.result}" if unit.result not in ("", "success") else ""
+        state += f", result {unit.result}" if unit.result not in ("", "success") else ""
     elif unit.sub == "auto-restart":
-        verdict, reason, said = Verdict.WARN, "Restarting", "has ended, and systemd is about to start it again"
+        verdict, reason, state = Verdict.WARN, "Restarting", "exited, and systemd is about to restart it"
     elif restarts > max_restarts:
         verdict, reason = Verdict.WARN, "RestartsOften"
-        said = f"{restarts:g} restarts in {rise.over_s if rise else 0:.0f} s, more than {max_restarts}"
+        state = f"{restarts:g} restarts in {rise.over_s if rise else 0:.0f} s (limit {max_restarts})"
     if verdict is Verdict.FAIL:
         fault_class = FaultClass.CONTACT
     return Finding(
         component=f"service/{unit.name.removesuffix('.service')}"[:128],
         verdict=verdict,
         reason=reason,
-        message=shorten(f"{unit.name}: {said}; see journalctl -u {unit.name}"),
+        message=shorten(
+            f"{unit.name}: {state}" + ("" if verdict is Verdict.PASS else f"; see journalctl -u {unit.name}")
+        ),
         fault_class=fault_class,
         measurements=(Measurement("restarts", restarts, "", float(max_restarts)),),
     )

@@ -1,6 +1,6 @@
 """Parses what `systemctl show` prints.
 
-Format: systemctl(1), `show`: KEY=VALUE lines, one blank line between units; a unit that does not exist is printed, too,
+Format: systemctl(1), `show`: KEY=VALUE lines, a blank line between units; a unit that does not exist is printed too,
 with LoadState=not-found.
 """
 
@@ -12,7 +12,7 @@ TEXT_LIMIT_BYTES = 1 << 20
 
 
 class SystemdUnit(msgspec.Struct, frozen=True, kw_only=True):
-    """One unit as systemd has it. restarts: by systemd itself (Restart=) since the unit was loaded; None: not told."""
+    """One systemd unit. restarts: automatic ones (Restart=) since the unit was loaded; None: not reported."""
 
     name: str
     load: str = ""
@@ -24,7 +24,7 @@ class SystemdUnit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse(text: bytes) -> list[SystemdUnit]:
-    """The units in what `systemctl show` printed; blocks without an Id are passed over. Raises Unreadable."""
+    """The units in the output of `systemctl show`; blocks without an Id are skipped. Raises Unreadable."""
     if len(text) > TEXT_LIMIT_BYTES:
         raise Unreadable(f"{len(text) >> 20} MiB: expected at most 1 MiB from systemctl show")
     units = []

@@ -1,4 +1,4 @@
-"""Asks systemd for the units: `systemctl show`."""
+"""Queries systemd for the units: `systemctl show`."""
 
 from muster_checks.base.declaration import NodeView
 from muster_checks.base.execution import CannotTell, NotHere, ToolMissing
@@ -7,10 +7,10 @@ from muster_checks.services import ServicesParameters
 from muster_checks.services.judge import VITAL, judge
 from muster_checks.services.parse import parse
 
-# what only makes a node worse or blind
+# units without which a node only works less well, or is not monitored
 KNOWN = (*VITAL, "nvidia-persistenced.service", "nvidia-dcgm.service", "chrony.service", "chronyd.service",
          "systemd-timesyncd.service", "rdma-ndd.service", "openibd.service")  # fmt: skip
-_ASKED = "Id,LoadState,ActiveState,SubState,Result,NRestarts,UnitFileState"
+_PROPERTIES = "Id,LoadState,ActiveState,SubState,Result,NRestarts,UnitFileState"
 
 
 async def probe(node: NodeView, parameters: ServicesParameters) -> list[Finding]:
@@ -18,14 +18,14 @@ async def probe(node: NodeView, parameters: ServicesParameters) -> list[Finding]
         raise NotHere("systemd does not run this node (no /run/systemd/system)", "NoSystemd")
     named = _words(parameters.units)
     output = await node.commands.run(
-        ["systemctl", "show", f"--property={_ASKED}", "--", *(named or KNOWN)], timeout_s=10.0
+        ["systemctl", "show", f"--property={_PROPERTIES}", "--", *(named or KNOWN)], timeout_s=10.0
     )
     if output.missing:
         raise ToolMissing("systemctl", "systemd")
     if not output.ok:
         raise CannotTell(output.trouble, "SystemdNotAnswering")
     units = parse(output.stdout)
-    # of what runs or has failed alone: `units` may be any names, and those of templates are endless
+    # only for units that run or have failed: `units` may contain any names, and template instances are unlimited
     started = [unit for unit in units if unit.active != "inactive"]
     node.history.note("services", {unit.name: unit.restarts for unit in started if unit.restarts is not None})
     rises = {name: series.rise(parameters.window_s) for name, series in node.history.of("services").items()}
@@ -40,5 +40,5 @@ def judge_recorded(text: bytes, parameters: ServicesParameters) -> list[Finding]
 
 def _words(text: str) -> list[str]:
     words = [word for part in text.split(",") if (word := part.strip())]
-    # systemctl takes "-x" for an option even where a name should stand
+    # systemctl reads "-x" as an option even in the place of a name
     return [word if "." in word else f"{word}.service" for word in words if not word.startswith("-")]

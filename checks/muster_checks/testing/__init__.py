@@ -1,1 +1,1 @@
-"""What tests of checks are written with: nodes made of files, tools that replay what they printed, pytest fixtures."""
+"""For tests of checks: nodes made of files, tools that replay recorded output, pytest fixtures."""

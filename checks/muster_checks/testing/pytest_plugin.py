@@ -1,7 +1,7 @@
-"""Fixtures for tests of checks. pytest finds them by itself wherever Muster is installed (entry point ``pytest11``).
+"""Fixtures for tests of checks. pytest finds them automatically if Muster is installed (entry point ``pytest11``).
 
-It imports no check before a fixture is used: other tests of the same environment are not slowed down, and coverage
-counts the check's own modules from their first line.
+It imports no check until a fixture is used: this does not slow down other tests of the environment, and coverage counts
+a check's own modules from their first line.
 """
 
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Stands in for a node's hardware: replays recorded tool output, and lays out the files of a /sys or /proc."""
+"""Replaces a node's hardware: replays recorded tool output, and writes the files of a /sys or /proc."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -11,10 +11,10 @@ Answer = Output | bytes | str | Callable[[tuple[str, ...]], "Output | bytes | st
 
 
 class RecordedCommands:
-    """Answers a command line by the longest recorded beginning of it; what is not recorded is not installed.
+    """Answers a command line with the longest recorded prefix of it; a command without a recording is not installed.
 
-    ``answers``: ``{"gc-links": b"…", "gc-info -l": Output(…)}``; text alone is the stdout of a success. ``calls`` has
-    every command line that was run, with its time-out.
+    ``answers``: ``{"gc-links": b"…", "gc-info -l": Output(…)}``; plain text means exit code 0 with that stdout.
+    ``calls`` lists every command line that was run, with its timeout.
     """
 
     def __init__(self, answers: Mapping[str, Answer]) -> None:
@@ -26,7 +26,7 @@ class RecordedCommands:
         argv: Sequence[str],
         *,
         timeout_s: float,
-        environment: Mapping[str, str] | None = None,  # noqa: ARG002 - what was recorded does not hang on it
+        environment: Mapping[str, str] | None = None,  # noqa: ARG002 - recorded output does not depend on it
         limit_bytes: int = OUTPUT_LIMIT_BYTES,
     ) -> Output:
         line = tuple(argv)
@@ -47,7 +47,7 @@ class RecordedCommands:
 
 
 def failed(argv: str, exit_code: int, stderr: bytes = b"", stdout: bytes = b"") -> Output:
-    """A command that ended badly; negative: killed by that signal."""
+    """A command that failed; a negative exit code: killed by that signal."""
     return Output(argv=tuple(argv.split()), exit_code=exit_code, stdout=stdout, stderr=stderr)
 
 
@@ -65,6 +65,6 @@ def lay_out(root: Path, files: Mapping[str, str | int]) -> Path:
 
 
 def node(root: Path, answers: Mapping[str, Answer] | None = None, clock: Callable[[], float] | None = None) -> NodeView:
-    """A node whose files lie under ``root`` and whose tools answer as recorded."""
+    """A node with its files under ``root`` and tools that replay ``answers``."""
     history = History() if clock is None else History(clock)
     return NodeView(root, RecordedCommands(answers or {}), history)

@@ -1,4 +1,4 @@
-"""A node made of files and recorded tool output, on which a check runs as it does in the agent."""
+"""A node made of files and recorded tool output, on which a check runs as in the agent."""
 
 import asyncio
 from collections.abc import Mapping
@@ -12,9 +12,9 @@ from muster_checks.testing.recorded import Answer, RecordedCommands, lay_out
 
 
 class SimulatedNode:
-    """Its clock stands still until :meth:`wait`, so that rates are exact.
+    """Its clock only advances by :meth:`wait`, so that rates are exact.
 
-    root: the folder that stands for ``/``; view: what a probe is given
+    root: the folder that stands for ``/``; view: the NodeView passed to a probe
     """
 
     def __init__(self, root: Path) -> None:
@@ -24,23 +24,23 @@ class SimulatedNode:
         self.view = NodeView(root, self._commands, History(lambda: self._now_s))
 
     def files(self, files: Mapping[str, str | int]) -> None:
-        """Writes them, each with a newline at its end: ``{"/sys/class/net/eth0/mtu": 1500}``."""
+        """Write files, each with a newline at its end: ``{"/sys/class/net/eth0/mtu": 1500}``."""
         lay_out(self.root, files)
 
     def tool(self, command: str, answer: Answer) -> None:
-        """What ``command`` prints: text of a success, or an Output. The longest recorded beginning of a command line
-        answers; a tool that has no answer is not installed."""
+        """Set what ``command`` prints: text for a success, or an Output. The longest matching prefix of a command line
+        is used; a tool without an answer is not installed."""
         self._commands.answers[command] = answer
 
     def wait(self, seconds: float) -> None:
-        """Moves its clock on, as between two runs of a check that watches counters."""
+        """Advance the clock, as between two runs of a check that watches counters."""
         self._now_s += seconds
 
     def run(self, check: Check, **parameters: object) -> Result:
-        """One run of ``check``. Whatever goes wrong in its probe is a result of verdict UNKNOWN, as in the agent.
+        """Run ``check`` once. An error in its probe gives a result with verdict UNKNOWN, as in the agent.
 
-        Raises pydantic.ValidationError for parameters that the check refuses, TypeError for a check that streams.
+        Raises pydantic.ValidationError for parameters that the check rejects, TypeError for a stream check.
         """
         if check.probe is None:
-            raise TypeError(f"{check.name}: follows a stream and has no probe: test its judge")
+            raise TypeError(f"{check.name} is a stream and has no probe: test its judge")
         return asyncio.run(run_probe(check, self.view, check.parameters.model_validate(parameters)))

@@ -17,9 +17,9 @@ LONG = "curl -G -d @nodes.txt"
 LINES = sorted(commands_of_test(__file__) - {LONG})
 LOADING = ("membw", "iperf")  # this machine itself
 # what membw says, truly, when something beside it has the processors
-DISTURBED = "UNKNOWN numa/0 Disturbed: a thread had a CPU for"
+DISTURBED = "UNKNOWN numa/0 Disturbed: "
 PEERS = ("10.0.0.7", "10.0.0.8")  # of the page; the first one serves iperf3
-PVC = "NoRights: making a claim needs rights that an agent does not have"  # an agent asks the tainter, and none is here
+PVC = "NoRights: "  # an agent asks the tainter, and none is here
 
 
 class Said(NamedTuple):
@@ -34,11 +34,11 @@ SAID = {
     "clock": Said(),
     "clock&max_offset_s=0.001&clocksource=tsc": Said("WARN", "kvm-clock"),
     "cpu": Said(),
-    "cpu&min_cpus=224&governor=performance": Said("FAIL", "CpusMissing: 4 CPUs online where 224 should be"),
+    "cpu&min_cpus=224&governor=performance": Said("FAIL", "CpusMissing: 4 CPUs"),
     "dcgm": Said(called="dcgmi diag -r 1 -j"),
     "dcgm&r=3": Said(called="dcgmi diag -r 3 -j"),
     "disk": Said(),
-    "disk&min_nvme=8&paths=/,/var/lib/kubelet,/scratch": Said("FAIL", "1 local NVMe disks where 8 should be"),
+    "disk&min_nvme=8&paths=/,/var/lib/kubelet,/scratch": Said("FAIL", "1 local NVMe disks"),
     "dmesg": Said(),
     "gpuconfig": Said(),
     "gpuconfig&max_idle_memory_mib=15": Said(),
@@ -61,12 +61,12 @@ SAID = {
     "ipu&partition=p1": Said(called="gc-info -l of p1"),
     "ipulink": Said(),
     "ipulink&partition=p1&vipu_api_host=10.1.5.1": Said(
-        "WARN", "the V-IPU controller has no such partition", "vipu list partitions --api-host 10.1.5.1"
+        "WARN", "PartitionMissing", "vipu list partitions --api-host 10.1.5.1"
     ),
     "membw": Said(),
     "membw&min_bandwidth_gb_per_s=150": Said("FAIL", "expected 150"),
     "memory": Said(),
-    "memory&min_total_gib=1000&min_dimms=32": Said("FAIL", "2 DIMMs where 32 should be"),
+    "memory&min_total_gib=1000&min_dimms=32": Said("FAIL", "2 DIMMs"),
     "nccl": Said(),
     "nccl&min_bus_bandwidth_gb_per_s=440": Said(),
     "nic": Said(),
@@ -74,12 +74,12 @@ SAID = {
     "nvlink": Said("FAIL", "link 3 down"),
     "nvlink&max_recoveries_per_day=1": Said("FAIL", "link 3 down"),
     "os": Said(),
-    "os&modules=nvidia_peermem": Said("WARN", "not loaded, though it is expected: modprobe nvidia_peermem"),
+    "os&modules=nvidia_peermem": Said("WARN", "modprobe nvidia_peermem"),
     "pciebw": Said("WARN", "to_device=25 GB/s (threshold 15.75)"),
     "pciebw&min_bandwidth_gb_per_s=20": Said("WARN", "to_device=25 GB/s (threshold 20)"),
     "pcielink": Said(),
     "pcielink&max_replays_per_minute=20": Said(),
-    "ping": Said("SKIP", "NoPeers: no other node is known here"),
+    "ping": Said("SKIP", "NoPeers: "),
     "ping&peers=node-7=10.0.0.7,node-8=10.0.0.8": Said(),
     "pvc": Said("UNKNOWN", PVC),
     "pvc&storage_class=fast": Said("UNKNOWN", PVC),

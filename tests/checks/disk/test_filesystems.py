@@ -116,7 +116,7 @@ async def test_a_file_system_that_is_not_visible_from_here_is_judged_by_its_moun
         ("disk/sda1", Verdict.PASS),
         ("disk/sdb1", Verdict.PASS),
     ]
-    assert "cannot be seen" in result.findings[0].message
+    assert "not visible" in result.findings[0].message
 
 
 async def test_small_file_systems_of_the_boot_are_not_asked_for_space(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def test_both_ways_at_once_say_nothing_of_either():
     text = b'{"r": {"host_to_buffer_from_tile": {"duration_seconds": "1", "host_transfer_speed_gbps": "21"}}}'
     found = graphcore.parse(text)
     assert (found.to_device_gb_per_s, found.from_device_gb_per_s) == (None, None)
-    assert "one way alone" in found.trouble
+    assert "single direction" in found.trouble
 
 
 def test_an_output_without_transfers_is_unreadable():

@@ -88,6 +88,17 @@ async def test_a_controller_that_does_not_answer_is_unknown(tmp_path: Path, answ
     assert (result.verdict, result.reason) == (Verdict.UNKNOWN, "BmcNotAnswering")
 
 
+@pytest.mark.parametrize("sensors", [failed("ipmitool", 1, b"Unable to open"), ""])
+async def test_the_message_has_the_trouble_of_log_and_sensors(tmp_path: Path, sensors: Answer):
+    """Also if the sensors' command succeeds and prints nothing."""
+    answers = dict.fromkeys(TOOL, failed("ipmitool", 1, b"ENODEV")) | {"ipmitool sensor": sensors}
+    result = await run(tmp_path, answers)
+    assert result.reason == "BmcNotAnswering"
+    log, _, rest = result.message.partition("; ")
+    assert "ENODEV" in log
+    assert "ipmitool" in rest
+
+
 async def test_one_half_that_does_not_answer_leaves_the_other_judged(tmp_path: Path):
     result = await run(tmp_path, TOOL | {"ipmitool sensor": hung("ipmitool")})
     assert result.verdict is Verdict.FAIL

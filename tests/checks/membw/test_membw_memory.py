@@ -180,6 +180,7 @@ def test_more_than_half_of_what_is_free_is_never_taken():
     report = measure(task(), 128 * CHUNK - 1)
     assert isinstance(report, MemoryRefused)
     assert report.reason == "NoRoom"
+    assert "half of" in report.why
     assert isinstance(measure(task(), 128 * CHUNK), MemoryReport)
 
 

@@ -99,6 +99,8 @@ async def test_without_room_at_a_node_nothing_is_started(tmp_path: Path):
     result, tasks, _ = await run(lay_out(tmp_path, files), SOUND)
     assert [task["numa"] for task in tasks] == [0]
     assert (result.verdict, result.reason) == (Verdict.UNKNOWN, "NoRoom")
+    for fact in ("512 MiB", "half of", "1023 MiB", "block_mib"):
+        assert fact in result.message
 
 
 async def test_what_the_kernel_takes_back_at_once_is_room(tmp_path: Path):

@@ -58,6 +58,16 @@ def test_what_hindered_the_trial_itself_proves_nothing(stage: str):
         judge(Trial(stage=stage, said="exceeded quota"), PvcParameters())
 
 
+@pytest.mark.parametrize("stage", [*TrialStage, "of another release"])
+def test_a_message_without_a_word_of_the_cluster_ends_properly(stage: str):
+    try:
+        (finding,) = judge(Trial(stage=stage), PvcParameters())
+        message = finding.message
+    except (CannotTell, NotHere) as error:
+        message = error.message
+    assert message.strip(" :;,") == message
+
+
 def test_a_cluster_without_a_class_has_nothing_to_try():
     with pytest.raises(NotHere, match="no StorageClass"):
         judge(Trial(stage="no-class"), PvcParameters())

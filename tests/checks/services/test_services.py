@@ -39,6 +39,7 @@ async def test_enabled_services_are_judged_and_disabled_ones_left_alone(tmp_path
     assert failing.fault_class is FaultClass.CONTACT
     assert "result exit-code" in failing.message
     assert "journalctl -u nvidia-fabricmanager.service" in failing.message
+    assert not any("journalctl" in f.message for f in result.findings if f.verdict is Verdict.PASS)
 
 
 async def test_a_service_asked_for_by_name_must_be_there(tmp_path: Path):

@@ -1,1 +1,1 @@
-"""Parsers of what Graphcore's tools print, one module for each."""
+"""Parsers for the output of Graphcore's tools, one module per tool."""

@@ -1,6 +1,6 @@
 """The attributes of IPUs: `gc-info -d ID --device-info` and gc-inventory, ``key: value`` lines.
 
-Source: docs.graphcore.ai, command-line-tools 1.2.1 and latest, "Device attributes"; gc-inventory of 1.0.45 has older
+Source: docs.graphcore.ai, command-line-tools 1.2.1 and latest, "Device attributes"; gc-inventory of 1.0.45 uses older
 names. Sensors are N/A unless the application on the IPU reads them (GCDA_MONITOR=1).
 """
 
@@ -14,19 +14,19 @@ from muster_checks.graphcore.tools.words import lines, name, word
 
 _LINE = re.compile(r'\s*"?([A-Za-z][A-Za-z0-9 ()_-]{0,60})"?:\s?(.*)')
 _NOW_CALLED = {"serial number": "board serial number", "type": "board type", "ipu": "board ipu index"}
-DEVICES_LIMIT = 1024  # sixteen times the largest partition; more is no machine's output
+DEVICES_LIMIT = 1024  # sixteen times the largest partition; no machine prints more
 _LETTERS = re.compile(r"[A-Za-z]{3,}")
 
 
 class IpuAttributes(msgspec.Struct, frozen=True, kw_only=True):
-    """What one IPU says of itself; None or empty where it says nothing.
+    """The attributes of one IPU; None or empty if not reported.
 
-    error_state:  "no errors", or what is wrong; None where software of before 2022 has no such attribute, empty where
-                  it could not be read
-    link_…:       the IPU's way to its host or gateway, GT/s and lanes
-    …errors:      corrected link errors: since an unknown time, or of the session; only their rise says something
-    parity_…:     the driver's own limit of parity errors and the time it counts them in; there is no public count of
-                  them. ``parity_initialised`` is 0 on a sound IPU that has not yet been used
+    error_state:  "no errors", or what is wrong; None if the software (before 2022) has no such attribute, empty if it
+                  could not be read
+    link_…:       the IPU's link to its host or gateway, GT/s and lanes
+    …errors:      corrected link errors, since an unknown time or in this session; only their rise is meaningful
+    parity_…:     the driver's own limit of parity errors and the period it counts them in; their count is not public.
+                  ``parity_initialised`` is 0 on a healthy IPU that has not been used yet
     """
 
     component: str
@@ -48,7 +48,7 @@ class IpuAttributes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse(text: bytes) -> list[IpuAttributes]:
-    """One for each device in ``text``. Raises Unreadable."""
+    """One entry per device in ``text``. Raises Unreadable."""
     blocks: list[dict[str, str]] = []
     for line in lines(text):
         if line.strip() in ("Device Info:", "Device:"):
@@ -60,13 +60,13 @@ def parse(text: bytes) -> list[IpuAttributes]:
         raise Unreadable(f"{len(blocks)} devices: expected at most {DEVICES_LIMIT}")
     devices = [_attributes(block) for block in blocks if name(block.get("id")).isdigit()]
     if not devices:
-        raise Unreadable("no attributes of an IPU in it: expected 'Device Info:' or 'Device:' and an id below it")
+        raise Unreadable("no IPU attributes: expected 'Device Info:' or 'Device:' followed by an id")
     return devices
 
 
 def _attributes(block: dict[str, str]) -> IpuAttributes:
     def value(key: str) -> float | None:
-        # none of these is ever negative
+        # none of these values is ever negative
         found = number(word(block.get(key)))
         return found if found is not None and found >= 0 else None
 

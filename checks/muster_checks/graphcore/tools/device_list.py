@@ -1,4 +1,4 @@
-"""`gc-info -l`: which IPUs there are. Needs no exclusive access.
+"""`gc-info -l`: lists the IPUs. Needs no exclusive access.
 
 Source: docs.graphcore.ai, command-line-tools, gc-info; the PCIe form: graphcore/tensorflow.
 
@@ -25,7 +25,7 @@ _PARTITION = re.compile(r"Partition: (\S{1,128})")
 
 
 class IpuDevice(msgspec.Struct, frozen=True):
-    """One IPU. ``device_id``: as the tools take it with -d; ``pci``: empty for an IPU-Machine's."""
+    """One IPU. ``device_id``: as the tools accept it with -d; ``pci``: empty for an IPU-Machine's."""
 
     component: str
     device_id: str
@@ -34,7 +34,7 @@ class IpuDevice(msgspec.Struct, frozen=True):
 
 
 def parse(text: bytes) -> list[IpuDevice]:
-    """The single IPUs, each once; groups of IPUs are left out. Raises Unreadable."""
+    """The single IPUs without repeats; groups of IPUs are skipped. Raises Unreadable."""
     devices: dict[str, IpuDevice] = {}
     partition, listing = "", False
     for line in lines(text):
@@ -54,5 +54,5 @@ def parse(text: bytes) -> list[IpuDevice]:
     if len(devices) > DEVICES_LIMIT:
         raise Unreadable(f"gc-info -l: {len(devices)} IPUs, expected at most {DEVICES_LIMIT}")
     if not devices and not listing:
-        raise Unreadable("gc-info -l: no device listing in it")
+        raise Unreadable("gc-info -l: no device listing found")
     return list(devices.values())

@@ -1,11 +1,11 @@
-"""gcipuinfo's checkHealthOfDevices(): which IPUs have failed. ``{}`` when none has.
+"""gcipuinfo's checkHealthOfDevices(): the IPUs that have failed. ``{}`` if there are none.
 
 Source: docs.graphcore.ai, gcipuinfo, "Device health check":
 
     {"hosts": {"10.1.5.10": [{"error": "device", "id": "2", "partition": "p1", "board ipu index": "1"}]}}
 
 ``device``: the IPU, an RNIC or another part of the IPU-Machine has failed; ``connection``: the IPU-Machine cannot be
-reached over the network. When the check itself could not run, the library gives a description instead.
+reached over the network. If the check itself could not run, the library returns a description instead.
 """
 
 import msgspec
@@ -16,7 +16,7 @@ from muster_checks.graphcore.tools.words import name, word
 
 
 class UnhealthyIpu(msgspec.Struct, frozen=True):
-    """One IPU on the list. ``error``: ``device``, ``connection`` or a word that is not in the documentation."""
+    """One failed IPU. ``error``: ``device``, ``connection`` or a word that is not in the documentation."""
 
     component: str
     device_id: str
@@ -25,12 +25,12 @@ class UnhealthyIpu(msgspec.Struct, frozen=True):
 
 
 def parse(text: bytes) -> list[UnhealthyIpu]:
-    """The IPUs that have failed. Raises Unreadable, with the description of why the check did not run."""
+    """The IPUs that have failed. Raises Unreadable, with the library's description if the check did not run."""
     try:
         document = json_document(text)
     except Unreadable:
-        said = text[:160].decode("utf-8", "replace").strip()
-        raise Unreadable(f"gcipuinfo: the health check did not run: {said or 'it said nothing'}") from None
+        printed = text[:160].decode("utf-8", "replace").strip()
+        raise Unreadable(f"gcipuinfo: the health check did not run: {printed or 'no output'}") from None
     if document == {}:
         return []
     hosts = document.get("hosts") if isinstance(document, dict) else None

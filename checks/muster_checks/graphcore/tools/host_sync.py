@@ -1,4 +1,4 @@
-"""gc-hostsynclatencytest, with -j or as text: whether host and IPU can sync, and how long it takes.
+"""gc-hostsynclatencytest, with -j or as text: whether host and IPU can synchronise, and how long that takes.
 
 Source: docs.graphcore.ai, command-line-tools 1.2.3, gc-hostsynclatencytest.
 """
@@ -17,7 +17,7 @@ _RESULT = re.compile(r"o Result - (\w{1,20})\s*")
 
 
 class HostSync(msgspec.Struct, frozen=True):
-    """``result``: ``pass``, what else the tool said, or empty where it said nothing."""
+    """``result``: ``pass``, another word from the tool, or empty if it printed none."""
 
     device_id: str
     time_us: float | None
@@ -32,7 +32,7 @@ def parse(text: bytes) -> HostSync:
         if entry.get("result") is not None and entry.get("ipu_id") is not None:
             time_us = number(entry.get("time_to_sync_us"))
             return HostSync(name(entry.get("ipu_id")), time_us, word(entry.get("result")).lower())
-    raise Unreadable("gc-hostsynclatencytest: no ipu_id and result in it")
+    raise Unreadable("gc-hostsynclatencytest: no ipu_id and result found")
 
 
 def _from_lines(printed: list[str]) -> HostSync:
@@ -40,5 +40,5 @@ def _from_lines(printed: list[str]) -> HostSync:
         return next((found[1] for line in printed if (found := pattern.fullmatch(line))), "")
 
     if not value(_ID):
-        raise Unreadable("gc-hostsynclatencytest: no device id in it")
+        raise Unreadable("gc-hostsynclatencytest: no device id found")
     return HostSync(value(_ID), number(value(_TIME)), word(value(_RESULT)).lower())

@@ -1,8 +1,8 @@
-"""gc-iputraffictest -j: what goes between two IPUs, and whether it arrives unchanged.
+"""gc-iputraffictest -j: the bandwidth between two IPUs, and whether the data arrives unchanged.
 
-Source: docs.graphcore.ai, command-line-tools 1.2.3, gc-iputraffictest. ``gbps`` are 1e9 bits a second, both directions
-together (3.90625 GiB in 0.0793 s are given as 423.3). What `--all-links` prints is not public: every object with
-device0, device1 and gbps counts, however many there are and wherever they stand.
+Source: docs.graphcore.ai, command-line-tools 1.2.3, gc-iputraffictest. ``gbps`` is 1e9 bits a second, both directions
+together (the documentation gives 423.3 for 3.90625 GiB in 0.0793 s). The output of `--all-links` is not public: every
+object with device0, device1 and gbps is read, regardless of number and position.
 """
 
 import msgspec
@@ -13,7 +13,7 @@ from muster_checks.graphcore.tools.words import name
 
 
 class Transfer(msgspec.Struct, frozen=True):
-    """Between two single IPUs. ``errors``: words that arrived wrong; None where unknown."""
+    """A transfer between two IPUs. ``errors``: words that arrived corrupted; None if unknown."""
 
     device0: str
     device1: str
@@ -34,5 +34,5 @@ def parse(text: bytes) -> list[Transfer]:
         if {"device0", "device1", "gbps"} <= {key for key, _ in entry}
     ]
     if not found:
-        raise Unreadable("gc-iputraffictest: no device0, device1 and gbps in it")
+        raise Unreadable("gc-iputraffictest: no device0, device1 and gbps found")
     return found

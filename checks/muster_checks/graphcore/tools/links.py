@@ -1,8 +1,8 @@
-"""`gc-links -j`: whether each IPU-Link came up.
+"""`gc-links -j`: whether each IPU-Link trained.
 
-Source: docs.graphcore.ai, command-line-tools 1.0.45 to latest, gc-links. Three forms: "ipu to ipu" with one "channel"
-key for each channel (1.0), "channels" as a list (latest), and no channels at all on a Pod, where links are trained when
-the partition is made ("Links already trained - no training performed").
+Source: docs.graphcore.ai, command-line-tools 1.0.45 to latest, gc-links. There are three forms: "ipu to ipu" with one
+"channel" key per channel (1.0), "channels" as a list (latest), and no channels at all on a Pod, where links are trained
+when the partition is created ("Links already trained - no training performed").
 """
 
 import msgspec
@@ -38,10 +38,10 @@ def parse(text: bytes) -> IpuLinks:
     """Raises Unreadable."""
     objects = read_document(text)
     channels = [_channel(entry, channel) for entry in objects if _is_pair(entry) for channel in _channels_of(entry)]
-    said = [word(entry.get("overall result", "overall_result")).lower() for entry in objects]
+    results = [word(entry.get("overall result", "overall_result")).lower() for entry in objects]
     if not channels and not any(key in ("overall result", "overall_result") for entry in objects for key, _ in entry):
-        raise Unreadable("gc-links: neither channels nor an overall result")
-    overall = next((verdict for verdict in ("failed", "passed") if verdict in said), "")
+        raise Unreadable("gc-links: neither channels nor an overall result found")
+    overall = next((verdict for verdict in ("failed", "passed") if verdict in results), "")
     warnings = " ".join(word(entry.get("warning")) for entry in objects)
     return IpuLinks(tuple(channels), overall, "already trained" in warnings)
 

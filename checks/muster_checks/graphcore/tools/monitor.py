@@ -1,8 +1,8 @@
-"""gc-monitor's tables: which IPUs it sees, and how warm those are that an application is attached to.
+"""gc-monitor's tables: the IPUs it sees, and the temperatures of those that an application uses.
 
 Source: docs.graphcore.ai, command-line-tools, gc-monitor; github.com/argonne-lcf/user-guides (IPUs attached from other
-namespaces). Addresses are cut to fit the table ("...31.100.130"), so IPUs are told apart by their id. Columns are found
-by their heading. With no active partition the tool dies of a segmentation fault (same guide).
+namespaces). Addresses are truncated to fit the table ("...31.100.130"), so IPUs are identified by their id. Columns are
+found by their heading. Without an active partition the tool crashes with a segmentation fault (same guide).
 """
 
 import re
@@ -18,7 +18,7 @@ _PARTITION = re.compile(r"\bpartition:? (\S{1,128})", re.I)
 
 
 class MonitorRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One IPU in one table. Sensors are None in the table of devices, and where the application does not read them."""
+    """One IPU in one table. Sensors are None in the table of devices, and if the application does not read them."""
 
     device_id: str
     component: str
@@ -30,8 +30,8 @@ class MonitorRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def split_rows(text: bytes) -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    """Each row of each table: the line that is the table's title, and its cells by their heading. A title comes with no
-    cells first, also where nothing stands below it."""
+    """Each row of each table: the table's title line, and the row's cells by heading. Each title is also returned once
+    without cells, even if the table is empty."""
     title = ""
     heading: list[str] = []
     for line in lines(text):
@@ -48,7 +48,7 @@ def split_rows(text: bytes) -> Iterator[tuple[str, list[tuple[str, str]]]]:
 
 
 def parse(text: bytes) -> list[MonitorRow]:
-    """A row for each IPU and table; none where a table says that nothing is attached. Raises Unreadable."""
+    """A row per IPU and table; none if a table says that nothing is attached. Raises Unreadable."""
     seen: list[MonitorRow] = []
     tables = False
     for title, cells in split_rows(text):
@@ -57,7 +57,7 @@ def parse(text: bytes) -> list[MonitorRow]:
         if cells and (row := _row(cells, name(found[1]) if found else "")):
             seen.append(row)
     if not seen and not tables:
-        raise Unreadable("gc-monitor: no table of IPUs in it")
+        raise Unreadable("gc-monitor: no table of IPUs found")
     return seen
 
 

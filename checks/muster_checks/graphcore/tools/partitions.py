@@ -1,6 +1,6 @@
 """`vipu list partitions`: the state of each V-IPU partition.
 
-Source: github.com/graphcore/demo-in-a-box. Columns are found by their heading: vipu-admin puts others before them.
+Source: github.com/graphcore/demo-in-a-box. Columns are found by their heading: vipu-admin prints others before them.
 
      Partition   | Cluster  | ILDs | GW Routing | ILD Routing | Size | GCDs | State
     ---------------------------------------------------------------------------------
@@ -12,11 +12,11 @@ import msgspec
 from muster_checks.base.bounded_read import Unreadable, number
 from muster_checks.graphcore.tools.words import lines, name, word
 
-ACTIVE = ("ACTIVE", "PS_ACTIVE")  # the command line's word, and the API's
+ACTIVE = ("ACTIVE", "PS_ACTIVE")  # in the command line's output, and in the API
 
 
 class ListedPartition(msgspec.Struct, frozen=True):
-    """``state``: ACTIVE once its IPUs can be used; empty where it could not be read."""
+    """``state``: ACTIVE once its IPUs can be used; empty if it could not be read."""
 
     name: str
     state: str
@@ -36,5 +36,5 @@ def parse(text: bytes) -> list[ListedPartition]:
             if partition := name(values["Partition"]):
                 found.append(ListedPartition(partition, word(values["State"]).upper(), number(values.get("Size"))))
     if not heading:
-        raise Unreadable("vipu list partitions: no table of partitions in it")
+        raise Unreadable("vipu list partitions: no table of partitions found")
     return found

@@ -1,9 +1,9 @@
-"""Errors of the Poplar runtime in the output of any program: which IPU, and what Poplar asks for.
+"""Poplar runtime errors in the output of any program: the IPU, and the recovery action that Poplar requests.
 
     [Poplar][Load engine] recoverable_runtime_error: [Recovery action: IPU_RESET] CIUERRVR.IPUSOFTERR error on IPU 0 …
 
 Source: a test of graphcore/tensorflow (the text) and docs.graphcore.ai, poplar-api, "Exceptions" (the actions).
-CIUERRVR is a register of the IPU; it keeps the first error.
+CIUERRVR is a register of the IPU; it holds the first error.
 """
 
 import re
@@ -17,17 +17,17 @@ _ERROR = re.compile(
     r"(?:\s{0,4}CIUERRVR\.(\w{1,40}) error on IPU (\d{1,9}))?",
     re.ASCII,
 )
-# what Poplar asks for (the same page; LINK_RESET: graphcore/tensorflow) -> verdict, class, what a person does
+# Poplar's recovery action (the same page; LINK_RESET: graphcore/tensorflow) -> verdict, class, advice
 _ACTIONS = {
-    "IPU_RESET": (Verdict.WARN, FaultClass.RESTART_APP, "start the program again: that resets the IPU"),
-    "LINK_RESET": (Verdict.FAIL, FaultClass.QUARANTINE, "retrain the IPU-Links: gc-links on the idle machine"),
+    "IPU_RESET": (Verdict.WARN, FaultClass.RESTART_APP, "restart the program, which resets the IPU"),
+    "LINK_RESET": (Verdict.FAIL, FaultClass.QUARANTINE, "retrain the IPU-Links: run gc-links on the idle machine"),
     "PARTITION_RESET": (Verdict.FAIL, FaultClass.QUARANTINE, "reset the V-IPU partition, which retrains its links"),
     "FULL_RESET": (Verdict.FAIL, FaultClass.QUARANTINE, "power-cycle the IPU-Machine"),
 }
 
 
 class PoplarError(msgspec.Struct, frozen=True):
-    """``first_error``: name in CIUERRVR, e.g. ``IPUSOFTERR``; ``device_id``: of the IPU; both empty where not said."""
+    """``first_error``: name in CIUERRVR, e.g. ``IPUSOFTERR``; ``device_id``: of the IPU; both empty if not printed."""
 
     action: str
     first_error: str
@@ -35,7 +35,7 @@ class PoplarError(msgspec.Struct, frozen=True):
 
 
 def parse(text: bytes) -> list[PoplarError]:
-    """Each error in ``text`` once, in order; none where there is none."""
+    """The errors in ``text`` in order, without repeats; empty if there are none."""
     found = _ERROR.findall(text[: 1 << 20].decode("utf-8", "replace"))
     return [PoplarError(*error) for error in dict.fromkeys(found)]
 

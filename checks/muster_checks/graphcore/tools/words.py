@@ -1,4 +1,4 @@
-"""Bounded reading of the tools' words: what stands where a value is missing, and values cut to a component's size."""
+"""Bounded reading of the tools' values: markers for a missing value, and values truncated to a component's size."""
 
 import re
 
@@ -8,7 +8,7 @@ VALUE_LIMIT = 128
 
 
 def word(text: object) -> str:
-    """A value as the tools write it, stripped; empty where it says that there is none."""
+    """A value as the tools print it, stripped; empty if it is a marker for a missing value."""
     if not isinstance(text, str):
         return ""
     value = text.strip()[:VALUE_LIMIT]
@@ -16,13 +16,13 @@ def word(text: object) -> str:
 
 
 def name(text: object) -> str:
-    """A value that becomes part of a component or reason; empty where it cannot."""
+    """A value that becomes part of a component or reason; empty if it is unsuitable."""
     value = word(text)
     return "" if _UNFIT.search(value) else value
 
 
 def lines(text: bytes, limit_bytes: int = 1 << 20) -> list[str]:
-    """The whole lines of what a tool printed. A last line without its newline was cut off: it is left out, since half
-    a number is a wrong number."""
+    """The complete lines of a tool's output. A last line without a newline is dropped: it was truncated, and half a
+    number is a wrong number."""
     whole, newline, _ = text[:limit_bytes].rpartition(b"\n")
     return whole.decode("utf-8", "replace").splitlines() if newline else []
