@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
+from muster_kube.process.logs import LogLevel
 from muster_kube.process.settings import load_settings
 from muster_operator.job import names
 from muster_operator.job.snapshot import JobSetup
@@ -88,6 +89,7 @@ class OperatorSettings(BaseModel):
     hold_delay_limit_s: float = Field(default=3600.0, ge=0.0, le=86400.0, allow_inf_nan=False)
     moves_per_hour: int = Field(default=3, ge=0, le=1000)
     devel_logs: bool = False
+    log_level: LogLevel = "info"
     log_format: Literal["text", "json"] = "text"
 
     @field_validator("max_ipus")

@@ -3,10 +3,12 @@
 import json
 import logging
 import sys
-from typing import Any
+from typing import Any, Literal, get_args
 
 from muster_kube.api.times import rfc3339
 
+LogLevel = Literal["debug", "info", "warning", "error"]
+LOG_LEVELS: tuple[LogLevel, ...] = get_args(LogLevel)
 _OURS = frozenset(("time", "level", "logger", "message"))
 
 
@@ -36,13 +38,13 @@ class OneLineFormatter(logging.Formatter):
         return f"{time} {record.levelname} {message}{rest}".replace("\r", "\\r").replace("\n", "\\n")
 
 
-def configure_logging(log_format: str, level: int = logging.INFO) -> None:
-    """All loggers to standard error. ``log_format``: text or json."""
+def configure_logging(log_format: str, level: int | LogLevel = logging.INFO) -> None:
+    """Send the records of all loggers to standard error. ``log_format``: text or json."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(OneLineFormatter(as_json=log_format == "json"))
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    root.setLevel(level)
+    root.setLevel(level.upper() if isinstance(level, str) else level)
     # a request each: they say nothing that the API server's audit does not
     logging.getLogger("httpx2").setLevel(logging.WARNING)
 

@@ -9,6 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 
 from muster_kube.process.settings import SettingsError, load_settings
 from muster_operator.job.names import QUARANTINE, TRACKER
+from muster_operator.proxy.controllers.list_syntax import parse_controller_list
 from muster_operator.proxy.partition_limits import is_power_of_two
 
 PREFIX = "MUSTER_VIPU_PROXY_"
@@ -23,12 +24,23 @@ ORIGINAL = {
 _NAMESPACE = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
 _NAME = r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"
 _ACCOUNT = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?/[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"
+LEVELS = {"error": 0, "warning": 1, "info": 2, "debug": 6}
+"""The level names that all parts accept, beside the original's 1 to 6."""
 _Seconds = Annotated[float, Field(gt=0, le=86400)]
 
 
 def _split_list(value: object) -> object:
     """A variable holds a list with commas."""
     return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+
+def _read_level(value: object) -> object:
+    """A variable and a flag hold text: the name of a level, or its number."""
+    if not isinstance(value, str) or value.isdecimal():
+        return value
+    if value not in LEVELS:
+        raise ValueError(f"expected {', '.join(LEVELS)}, or a number from 1 to 6")
+    return LEVELS[value]
 
 
 Accounts = Annotated[
@@ -67,7 +79,7 @@ class ProxySettings(BaseModel):
     read_timeout: _Seconds = 30.0
     write_timeout: _Seconds = 300.0
     idle_timeout: _Seconds = 60.0
-    log_level: int = Field(default=2, ge=1, le=6)
+    log_level: Annotated[int, BeforeValidator(_read_level)] = Field(default=2, ge=0, le=6)
     log_format: Literal["text", "json"] = "text"
 
     @field_validator("max_ipus")
@@ -77,11 +89,21 @@ class ProxySettings(BaseModel):
             raise ValueError("expected a power of two")
         return value
 
+    @field_validator("controllers")
+    @classmethod
+    def _has_a_valid_entry(cls, value: str | None) -> str | None:
+        endpoints, problems = parse_controller_list(value or "")
+        if problems and not endpoints:
+            raise ValueError("; ".join(problems))
+        return value
+
     @model_validator(mode="after")
     def _has_one_list(self) -> "ProxySettings":
         given = [self.controllers, self.controllers_file, self.controllers_map]
-        if sum(each is not None for each in given) != 1:
-            raise ValueError("expected one of controllers, controllers_file and controllers_map")
+        if all(each is None for each in given):
+            raise ValueError("one of --controllers, --controllers-file or the setting controllers_map is required")
+        if sum(each is not None for each in given) > 1:
+            raise ValueError("expected only one of --controllers, --controllers-file and the setting controllers_map")
         return self
 
 

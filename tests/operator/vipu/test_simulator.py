@@ -121,6 +121,14 @@ def test_faults_outlive_a_kill(simulator: SimulatorProcess) -> None:
     assert simulator.call("GET", "/partitions")[0] == 200
 
 
+def test_healthz_answers_whatever_faults_there_are(simulator: SimulatorProcess) -> None:
+    simulator.start()
+    assert simulator.healthz() == (200, b"ok\n")
+    simulator.fault(down=True)
+    assert simulator.call("GET", "/partitions")[0] == 503
+    assert simulator.healthz() == (200, b"ok\n")
+
+
 def test_told_to_stop_it_ends_well(simulator: SimulatorProcess) -> None:
     simulator.start()
     assert simulator.stop() == 0
@@ -173,7 +181,8 @@ def test_a_fleet_may_grow_and_shrinks_only_where_no_partition_is(simulator: Simu
 @pytest.mark.parametrize(
     ("flags", "complaint"),
     [
-        ((), "state"),
+        ((), "--state"),
+        (("--state", "{tmp}", "--log-level", "loud"), "--log-level"),
         (("--state", "{tmp}", "--ipus", "6"), "ipus: 6"),
         (("--state", "{tmp}", "--delay", "nan"), "--delay"),
         (("--state", "{tmp}", "--delay", "-1"), "--delay"),

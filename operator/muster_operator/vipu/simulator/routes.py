@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Annotated, Any, ParamSpec, TypeVar
 
 from fastapi import APIRouter, Depends, Query, Request
-from fastapi.responses import Response
+from fastapi.responses import PlainTextResponse, Response
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from typing_extensions import TypedDict  # pydantic reads the standard library's from Python 3.12 on
@@ -223,6 +223,11 @@ def make_app(clocked_fleet: ClockedFleet) -> Service:
             text = f"{request.method} {shorten_repr(request.url.path)}: not served; there are {list_routes(service)}"
             error = StarletteHTTPException(error.status_code, text, error.headers)
         return await service.http_error(request, error)
+
+    @service.get("/healthz", response_class=PlainTextResponse)
+    async def healthz() -> str:
+        """The simulator is running. Injected faults do not change this answer."""
+        return "ok\n"
 
     service.include_router(controller)
     service.include_router(faults)
