@@ -1,4 +1,5 @@
-"""The proxy's settings: a YAML file, the original's ``PROXY_*``, ``MUSTER_VIPU_PROXY_*`` over them, flags over all."""
+"""Settings of the proxy: flags override ``MUSTER_VIPU_PROXY_*``, which override the original's ``PROXY_*`` and a YAML
+file."""
 
 import os
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from muster_operator.proxy.controllers.list_syntax import parse_controller_list
 from muster_operator.proxy.partition_limits import is_power_of_two
 
 PREFIX = "MUSTER_VIPU_PROXY_"
-# the chart of the original sets these
+# set by the chart of the original
 ORIGINAL = {
     "PROXY_PORT": "PORT",
     "PROXY_READ_TIMEOUT": "READ_TIMEOUT",
@@ -25,17 +26,17 @@ _NAMESPACE = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
 _NAME = r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"
 _ACCOUNT = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?/[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"
 LEVELS = {"error": 0, "warning": 1, "info": 2, "debug": 6}
-"""The level names that all parts accept, beside the original's 1 to 6."""
+"""Level names that all parts accept, in addition to the original's 1 to 6."""
 _Seconds = Annotated[float, Field(gt=0, le=86400)]
 
 
 def _split_list(value: object) -> object:
-    """A variable holds a list with commas."""
+    """An environment variable holds a comma-separated list."""
     return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
 
 
 def _read_level(value: object) -> object:
-    """A variable and a flag hold text: the name of a level, or its number."""
+    """A flag or environment variable holds text: the name of a level, or its number."""
     if not isinstance(value, str) or value.isdecimal():
         return value
     if value not in LEVELS:
@@ -49,16 +50,16 @@ Accounts = Annotated[
 
 
 class ProxySettings(BaseModel):
-    """controllers: the list itself (``host:port:key=value,…``); controllers_file: where it stands, read again every 5
-    seconds (a mounted ConfigMap); controllers_map: a ConfigMap that has it under ``controllers.yaml``, watched. One of
-    them. backend: vipu (the command line program) or sim.
+    """controllers: the list itself (``host:port:key=value,…``); controllers_file: a file with the list, reread every 5
+    seconds (a mounted ConfigMap); controllers_map: a ConfigMap with the list under ``controllers.yaml``, watched.
+    Exactly one of them is required. backend: vipu (the command line program) or sim.
 
-    allowed: service accounts that may use /partitions, ``namespace/name``; empty: muster-operator of our namespace.
-    namespace: of the tracker; None is the pod's or context's own. quarantine_namespace: the tainter's, which writes
-    that ConfigMap; None is the tracker's. max_ipus: of a partition, a power of two.
-    Timeouts in seconds: until a request is here, until its answer is taken, until the next one begins. log_level: 1
-    warnings, 2 what is done, 3 why, 4 calls to V-IPU, 5 requests, 6 everything.
-    parked_limit: how many partitions may keep quarantined IPUs out of the way.
+    allowed: service accounts that may use /partitions, ``namespace/name``; empty: muster-operator in the proxy's
+    namespace. namespace: of the tracker; None: that of the pod or context. quarantine_namespace: of the tainter, which
+    writes that ConfigMap; None: that of the tracker. max_ipus: of a partition, a power of two. Timeouts in seconds: to
+    receive a request, to send its response, between two requests. log_level: error, warning, info or debug; or 1
+    warnings, 2 actions, 3 reasons, 4 calls to V-IPU, 5 requests, 6 everything. parked_limit: maximum number of
+    partitions that keep quarantined IPUs out of use.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -111,7 +112,7 @@ FLAGS = frozenset(ProxySettings.model_fields)
 
 
 def load(file: Path | None, flags: Mapping[str, object], environ: Mapping[str, str] = os.environ) -> ProxySettings:
-    """``flags``: by settings name, None for those not given. Raises SettingsError."""
+    """``flags``: values by setting name, None for a flag that is not set. Raises SettingsError."""
     known = dict(environ)
     renamed: dict[str, str] = {}
     for theirs, ours in ORIGINAL.items():

@@ -7,7 +7,7 @@ from tests.wording.facts import missing_facts
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
 from muster_operator.job.partition_api import PartitionEntry
-from muster_operator.observe.tracker_reader import HEARD_S, TrackerReader
+from muster_operator.observe.tracker_reader import RECEIVED_S, TrackerReader
 
 
 class Bench:
@@ -122,7 +122,7 @@ def test_what_is_freed_is_gone_at_once_and_may_come_back(bench: Bench) -> None:
 
 def test_an_answer_that_the_watch_never_confirms_ends(bench: Bench) -> None:
     bench.tracker.note_answer("a", entry(state="active"))
-    bench.now = HEARD_S
+    bench.now = RECEIVED_S
     assert bench.of("u1") == {}
 
 

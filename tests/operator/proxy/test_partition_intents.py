@@ -287,7 +287,7 @@ async def test_nothing_is_settled_before_it_is_known_what_is_quarantined() -> No
     await proxy.store.wait_loaded()
     await asyncio.sleep(0.02)
     assert (world.vipus[0].reads, world.vipus[0].calls) == (0, [])
-    assert "quarantined" in proxy.explain_unhealthy()
+    assert "quarantine" in proxy.explain_unhealthy()
     await proxy.reconciler.verify_all()
     assert proxy.explain_unhealthy() == ""
     await world.until(lambda: "active" in world.api.data[partition_name(build_request())], "it is settled")
