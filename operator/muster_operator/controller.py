@@ -286,7 +286,7 @@ class Operator:
             news |= did in (ActionResult.DONE, ActionResult.REFUSED)
             if isinstance(action, AddFinalizer) and did is ActionResult.DONE:
                 self._leader_check.note(job.metadata.uid)
-                if not job.status.conditions:  # otherwise somebody removed the finalizer of an accepted job
+                if not job.status.conditions:  # otherwise a user removed the finalizer of an accepted job
                     self._metrics.created.inc()
                 break  # the job object has changed
             # pods do not depend on the proxy

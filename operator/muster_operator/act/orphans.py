@@ -1,4 +1,4 @@
-"""Releases partitions and check requests of jobs that no longer exist, because somebody removed the finalizer or the
+"""Releases partitions and check requests of jobs that no longer exist, because a user removed the finalizer or the
 job was deleted while there was no leader."""
 
 import logging

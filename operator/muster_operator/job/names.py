@@ -22,7 +22,7 @@ TRACKER = "ipu-partitions-tracker"
 QUARANTINE = "muster-ipu-quarantine"
 PARKED_PREFIX = "p-muster-parked-"
 REQUEST = "ipujob-"
-ASKED_BY = "IPUJob "
+REQUESTER_PREFIX = "IPUJob "
 # never a job's name: those end in an instance number of at most 4 digits
 _PARKED = re.compile(rf"{PARKED_PREFIX}[0-9a-f]{{8}}")
 _PARTITION_LIMIT = 200  # characters; ConfigMap keys are limited to 253
@@ -65,8 +65,8 @@ def request_prefix(job_uid: str) -> str:
     return f"{REQUEST}{job_uid}-"
 
 
-def asked_by(namespace: str, job: str) -> str:
-    return f"{ASKED_BY}{namespace}/{job}"
+def requester(namespace: str, job: str) -> str:
+    return f"{REQUESTER_PREFIX}{namespace}/{job}"
 
 
 def is_parked(partition_name: str) -> bool:

@@ -28,10 +28,10 @@ RequestAnswers = Mapping[str, Mapping[str, RequestAnswer | None]]
 
 
 def is_ours(request: CheckRequest) -> bool:
-    return request.id.startswith(names.REQUEST) and request.by.startswith(names.ASKED_BY)
+    return request.id.startswith(names.REQUEST) and request.by.startswith(names.REQUESTER_PREFIX)
 
 
-ASKER = Requester(names.CHECKER, names.CHECKED, is_ours)
+REQUESTER = Requester(names.CHECKER, names.CHECKED, is_ours)
 
 
 class NodeCheckRequests:
@@ -49,7 +49,7 @@ class NodeCheckRequests:
             params={"labelSelector": names.CHECKED},
             transform=_project_health,
         )
-        self._writer = RequestWriter(client, ASKER, self.reflector.observe)
+        self._writer = RequestWriter(client, REQUESTER, self.reflector.observe)
 
     def of_job(self, uid: str) -> RequestAnswers | None:
         """None: not known yet."""
@@ -118,7 +118,7 @@ class NodeCheckRequests:
 def _job_of(request: CheckRequest) -> tuple[str, str]:
     """(``namespace/name``, uid) of a job's request."""
     uid = request.id.removeprefix(names.REQUEST).rsplit("-", 2)[0]
-    return request.by.removeprefix(names.ASKED_BY), uid
+    return request.by.removeprefix(names.REQUESTER_PREFIX), uid
 
 
 def _project_health(health: NodeHealth) -> NodeHealth:

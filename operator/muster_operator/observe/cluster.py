@@ -60,7 +60,7 @@ def describe_owner(metadata: Metadata) -> str:
     for owner in metadata.owner_references:
         if owner.controller:
             return f"{owner.kind} {owner.name}"
-    return "nobody's"
+    return "no owner"
 
 
 class _OwnedObjects(Generic[T]):

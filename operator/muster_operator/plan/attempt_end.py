@@ -54,8 +54,8 @@ def _begin_next(state: JobState, end: AttemptEnd) -> JobPlan:
     job, now, before = state.job, state.snapshot.now, state.job.status
     at = restart_policy.next_attempt_time(job, end, now, state.setup)
     message = restart_policy.describe_restart(job, end, at)
-    anew = msgspec.structs.replace(before, attempt=before.attempt + 1, restart_count=before.restart_count + 1)
+    changed = msgspec.structs.replace(before, attempt=before.attempt + 1, restart_count=before.restart_count + 1)
     update = StatusUpdate(RESTARTING, message, desired=state.instances, message=message, next_attempt=at)
     events = (RecordEvent("Warning", "IPUJobRestarting", message), *poplar_recovery.report_full_reset(state, end.pods))
-    anew = full_reset.suspect_nodes(state, end.pods, anew)
-    return JobPlan(events, status.compose_status(msgspec.structs.replace(job, status=anew), update, (), now))
+    changed = full_reset.suspect_nodes(state, end.pods, changed)
+    return JobPlan(events, status.compose_status(msgspec.structs.replace(job, status=changed), update, (), now))

@@ -48,7 +48,7 @@ def request_checks(job: IPUJob, snapshot: Snapshot) -> tuple[RequestChecks, ...]
     request = CheckRequest(
         id=_request_id(job),
         checks=(CHECK,),
-        by=names.asked_by(job.metadata.namespace, job.metadata.name),
+        by=names.requester(job.metadata.namespace, job.metadata.name),
         expires=times.rfc3339_whole(until),
     )
     return tuple(

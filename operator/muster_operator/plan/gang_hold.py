@@ -103,15 +103,15 @@ def _give_back(state: JobState, late: dict[int, str]) -> JobPlan:
         count += 1
         until = times.rfc3339_whole(now + _delay_s(state.job, count, state.setup) + 1)
     numbers = sorted(state.held_instances.union(late))
-    whose = "its partitions"
+    released = "its partitions"
     if not state.with_launcher:
         named = ", ".join(map(str, numbers[:_SHOWN])) + (", …" if len(numbers) > _SHOWN else "")
-        whose = f"the partition of instance {named}" if len(numbers) == 1 else f"the partitions of instances {named}"
-    text = f"releases {whose}, held for {state.setup.hold_timeout_s:g} s without a start; tries again at {until}"
+        released = f"the partition of instance {named}" if len(numbers) == 1 else f"the partitions of instances {named}"
+    text = f"releases {released}, held for {state.setup.hold_timeout_s:g} s without a start; tries again at {until}"
     text = pod_outcome.shorten(f"{text}: {late[min(late)]}")
     given_back = GangHoldStatus(instances=tuple(numbers), count=count, until=until, message=text)
-    anew = msgspec.structs.replace(preflight.forget_checks(before), given_back=given_back)
-    job = msgspec.structs.replace(state.job, status=anew)
+    changed = msgspec.structs.replace(preflight.forget_checks(before), given_back=given_back)
+    job = msgspec.structs.replace(state.job, status=changed)
     kind = RUNNING if state.is_running and all(each >= state.instances for each in numbers) else PENDING
     stand = StatusUpdate(
         kind,

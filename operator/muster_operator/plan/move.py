@@ -175,7 +175,7 @@ def _begin_move(state: JobState, found: Sequence[JobFault]) -> JobPlan:
         message=why,
     )
     counts = {str(each): before.instance_moves.get(str(each), 0) + 1 for each in concerned}
-    anew = msgspec.structs.replace(
+    changed = msgspec.structs.replace(
         before,
         attempt=attempt,
         moves=before.moves + (0 if joined is not None else 1),
@@ -189,9 +189,9 @@ def _begin_move(state: JobState, found: Sequence[JobFault]) -> JobPlan:
     message = pod_outcome.shorten(f"{what} away from bad hardware: {why}")
     event = RecordEvent("Warning", degradation.MOVING, message)
     if not state.with_launcher:
-        return JobPlan((event,), msgspec.structs.replace(anew, last_message=message, last_reconcile_time=at))
+        return JobPlan((event,), msgspec.structs.replace(changed, last_message=message, last_reconcile_time=at))
     stand = StatusUpdate(RESTARTING, message, desired=state.instances, reason=degradation.MOVING, message=message)
-    return JobPlan((event,), status.compose_status(msgspec.structs.replace(job, status=anew), stand, (), now))
+    return JobPlan((event,), status.compose_status(msgspec.structs.replace(job, status=changed), stand, (), now))
 
 
 def delete_pods(state: JobState, doomed: Iterable[JobPod]) -> tuple[DeletePod, ...]:

@@ -199,7 +199,7 @@ def _request(job: IPUJob) -> CheckRequest:
         checks=policy.checks,
         # the job's own workers may hold the devices while they wait; the work of others is not disturbed
         params={"beside": f"{meta.namespace}/{first}"},
-        by=names.asked_by(meta.namespace, meta.name),
+        by=names.requester(meta.namespace, meta.name),
         expires=times.rfc3339_whole(_deadline(job, policy)),
     )
 

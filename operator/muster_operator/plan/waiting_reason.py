@@ -33,8 +33,8 @@ def taken_names(state: JobState) -> dict[tuple[str, str], str]:
         needed |= {("Pod", state.launcher_name), ("ConfigMap", names.config_map(job))}
         needed |= {(kind, account) for kind in ("ServiceAccount", "Role", "RoleBinding")}
     return {
-        (kind, name): whose
-        for (kind, name), whose in sorted(state.snapshot.foreign.items())
+        (kind, name): owner
+        for (kind, name), owner in sorted(state.snapshot.foreign.items())
         if (kind, name) in needed
         and not (name in state.pods if kind == "Pod" else (kind, name) in state.snapshot.objects)
     }
@@ -44,8 +44,8 @@ def find_obstacle(state: JobState) -> Obstacle | None:
     """What keeps the job from starting, apart from V-IPU."""
     if taken := taken_names(state):
         found = [
-            f"{kind} {name} already exists and is not managed by this IPUJob ({whose})"
-            for (kind, name), whose in taken.items()
+            f"{kind} {name} already exists and is not managed by this IPUJob ({owner})"
+            for (kind, name), owner in taken.items()
         ]
         return Obstacle(_join(found), state.with_launcher, "")
     if found := [text for instance in state.ready_instances if (text := state.conflict(instance))]:
@@ -55,12 +55,12 @@ def find_obstacle(state: JobState) -> Obstacle | None:
     return None
 
 
-def describe_wait(state: JobState, stands: Obstacle | None) -> str:
+def describe_wait(state: JobState, obstacle: Obstacle | None) -> str:
     """lastMessage of a job that continues."""
     if not state.instances:
         return "waiting for jobInstances to be more than 0"
-    if stands is not None:
-        return stands.text
+    if obstacle is not None:
+        return obstacle.text
     if state.unready_instances:
         return _describe_unready(state)
     if not state.is_running and (text := describe_pending_pods(state)):

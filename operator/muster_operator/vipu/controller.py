@@ -62,7 +62,7 @@ class VipuController(Protocol):
     address: str
 
     async def list_partitions(self) -> Sequence[VipuPartition]:
-        """All partitions, whoever created them."""
+        """All partitions, including those that Muster did not create."""
         ...
 
     async def find_partition(self, name: str) -> VipuPartition | None: ...

@@ -221,7 +221,7 @@ class PartitionReconciler:
         """One step. Raises VipuError."""
         name, entry, progress, controller = turn
         if found is not None and found.state == "RESETTING" and entry.reset:
-            progress.fresh = entry.attempt  # whoever began the reset, the partition is clean after it
+            progress.fresh = entry.attempt  # the partition is clean after this reset, even if another process began it
         if found is not None and progress.fresh is None:
             progress.late_until = 0.0  # this is the result of the unanswered call
         is_fresh = progress.fresh == entry.attempt
@@ -257,7 +257,8 @@ class PartitionReconciler:
                     return await self._withdraw(turn, refusal)
             case PartitionAction.DROP:
                 if found is None and progress.late_until > asyncio.get_running_loop().time():
-                    return progress.next_poll_s(self._intervals)  # a partition created late would belong to nobody
+                    # a partition that V-IPU creates late would have no entry
+                    return progress.next_poll_s(self._intervals)
                 await self._store.change(name, lambda now: None if now == entry else now)
                 log.info("partition %s is removed", name)
                 return None

@@ -61,9 +61,9 @@ def answer_request(
     if entry is None:
         return None
     if entry.job != wish.job:
-        whose = f"{entry.namespace}/{entry.name}" if entry.namespace else entry.job
+        owner = f"{entry.namespace}/{entry.name}" if entry.namespace else entry.job
         return PartitionRefusal(
-            why="NotOurs", message=f"partition {name} belongs to another job, {whose} (uid {entry.job})"
+            why="NotOurs", message=f"partition {name} belongs to another job, {owner} (uid {entry.job})"
         )
     if wish.attempt < entry.attempt:
         message = f"partition {name}: attempt {wish.attempt} is outdated: it is at attempt {entry.attempt}"

@@ -43,7 +43,7 @@ class _Snapshot:
 
 
 class TrackerStore:
-    """on_change: called with the names of changed entries, whoever changed them; it must not block.
+    """on_change: called with the names of entries that this or another client changed; it must not block.
 
     Entries whose keys vanish without a write of this store are kept as ``lost``. The reconciler asks V-IPU and either
     restores them (by any change) or forgets them.
