@@ -55,9 +55,8 @@ def decide_restart(job: IPUJob, end: AttemptEnd) -> RestartDecision:
                 False, "PermanentExitCode", f"exit code {cause} does not restart the job (exitCodes: {wanted})"
             )
     if job.status.restart_count >= policy.back_off_limit:
-        used = "1 restart is" if policy.back_off_limit == 1 else f"{policy.back_off_limit} restarts are"
-        note = f"all its {used} used up" if policy.back_off_limit else "backOffLimit 0 allows no restart"
-        return RestartDecision(False, "BackoffLimitExceeded", note)
+        note = "is reached" if policy.back_off_limit else "allows no restart"
+        return RestartDecision(False, "BackoffLimitExceeded", f"backOffLimit {policy.back_off_limit} {note}")
     return RestartDecision(True)
 
 
