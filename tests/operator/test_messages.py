@@ -87,7 +87,7 @@ def test_a_restart_with_the_cause() -> None:
     )
 
 
-def test_what_a_gang_that_does_not_start_gives_back() -> None:
+def test_a_gang_that_does_not_start() -> None:
     job = make_job(launcher=False, instances=2)
     at = rfc3339_whole(NOW - 400)
     pending = make_pod(job, "train-worker-1", "Pending")
@@ -122,7 +122,7 @@ def test_a_move_from_where_to_where() -> None:
     assert moved_or_kept("Move").startswith("moved from node-b to node-a, node-c: rank 1 (pod train-worker-1) is on ")
 
 
-def test_what_a_job_waits_for_before_its_launcher_starts() -> None:
+def test_checks_before_the_launcher_starts() -> None:
     cluster = PreFlightCluster()
     cluster.says = {"node-b": ""}
     policy = {"preFlight": {"checks": ["ipulink", "pciebw"]}}
