@@ -50,7 +50,7 @@ class OperatorMetrics:
         )
         self.between = Counter(
             "muster_operator_ipu_seconds_between_attempts",
-            "IPU-seconds between the end of an attempt and the start of the next one",
+            "IPU-seconds from the end of an attempt until the next one runs",
             registry=r,
         )
         self._ran_ipu_s = 0.0

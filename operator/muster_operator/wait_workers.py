@@ -217,11 +217,15 @@ def _count(text: str) -> int:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--namespace", required=True, type=_label_value, metavar="NS", help="namespace of the job")
-    parser.add_argument("--job", required=True, type=_label_value, metavar="NAME", help="name of the job")
-    parser.add_argument("--uid", required=True, type=_label_value, metavar="UID", help="uid of the job")
-    parser.add_argument("--workers", required=True, type=_count, metavar="N", help="number of workers")
-    parser.add_argument("--kubectl-to", required=True, type=Path, metavar="DIR", help="directory to copy kubectl to")
+    parser.add_argument(
+        "--namespace", required=True, type=_label_value, metavar="NS", help="namespace of the job (required)"
+    )
+    parser.add_argument("--job", required=True, type=_label_value, metavar="NAME", help="name of the job (required)")
+    parser.add_argument("--uid", required=True, type=_label_value, metavar="UID", help="uid of the job (required)")
+    parser.add_argument("--workers", required=True, type=_count, metavar="N", help="number of workers (required)")
+    parser.add_argument(
+        "--kubectl-to", required=True, type=Path, metavar="DIR", help="directory to copy kubectl to (required)"
+    )
     parser.add_argument(
         "--kubeconfig", type=Path, metavar="FILE", help="default: in-cluster config, $KUBECONFIG, ~/.kube/config"
     )
