@@ -40,21 +40,27 @@ TaintKeys = Annotated[
 
 
 class OperatorSettings(BaseModel):
-    """vipu_proxy: URL of the V-IPU proxy; proxy_token: file with the bearer token for it, None: the token for the API
-    server. proxy_namespace: namespace of the tracker ConfigMap; None: the operator's. quarantine_namespace: namespace
-    of the tainter's ConfigMap of quarantined IPUs; None: that of the tracker.
+    """Settings of the operator.
 
-    namespace: of the lease; None: that of the pod or context. scope: only jobs of these namespaces count; empty: all.
-    port: health; metrics_port, webhook_port: HTTPS. cert_dir: tls.crt and tls.key that another component renews.
-    webhook_name: of both webhook configurations, their Service and their Secret. dns_policy: of the jobs' pods; "":
-    ClusterFirstWithHostNet with host_network, otherwise ClusterFirst. btl_tcp_if_include: networks of jobs with several
-    workers (Open MPI); "": derived from the node's address. our_taints: keys that no job tolerates unless it sets
-    tolerateFaulty. restart_delay_s: before a job's first restart; doubles with each restart up to
-    restart_delay_limit_s. free_partitions_at_end: release the partitions of finished jobs, whatever their
-    cleanPodPolicy. moves_per_hour: maximum number of moves of one job away from bad hardware (healthPolicy.onFault:
-    Move). hold_timeout_s: how long a job that cannot start as a whole keeps its partitions, 0: forever; hold_delay_s:
-    before it requests them again; doubles each time up to hold_delay_limit_s, as in Kueue's waitForPodsReady.
-    devel_logs: log the decisions about each job.
+    - ``vipu_proxy``: URL of the V-IPU proxy
+    - ``proxy_token``: file with the bearer token for the proxy; None: the token for the API server
+    - ``proxy_namespace``: namespace of the tracker ConfigMap; None: the operator's
+    - ``quarantine_namespace``: namespace of the tainter's ConfigMap of quarantined IPUs; None: that of the tracker
+    - ``namespace``: of the lease; None: that of the pod or context
+    - ``scope``: namespaces whose jobs count; empty: all
+    - ``port``: health; ``metrics_port``, ``webhook_port``: HTTPS
+    - ``cert_dir``: tls.crt and tls.key that another component renews
+    - ``webhook_name``: of both webhook configurations, their Service and their Secret
+    - ``dns_policy``: of the jobs' pods; empty: ClusterFirstWithHostNet with ``host_network``, otherwise ClusterFirst
+    - ``btl_tcp_if_include``: networks of jobs with several workers (Open MPI); empty: derived from the node's address
+    - ``our_taints``: keys that no job tolerates unless it sets tolerateFaulty
+    - ``restart_delay_s``: before a job's first restart; doubles with each restart up to ``restart_delay_limit_s``
+    - ``free_partitions_at_end``: release the partitions of finished jobs, whatever their cleanPodPolicy
+    - ``moves_per_hour``: maximum number of moves of one job away from bad hardware (healthPolicy.onFault: Move)
+    - ``hold_timeout_s``: how long a job that cannot start as a whole keeps its partitions; 0: forever
+    - ``hold_delay_s``: before it requests them again; doubles each time up to ``hold_delay_limit_s``, as in Kueue's
+      waitForPodsReady
+    - ``devel_logs``: log the decisions about each job
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

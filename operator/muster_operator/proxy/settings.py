@@ -50,16 +50,22 @@ Accounts = Annotated[
 
 
 class ProxySettings(BaseModel):
-    """controllers: the list itself (``host:port:key=value,…``); controllers_file: a file with the list, reread every 5
-    seconds (a mounted ConfigMap); controllers_map: a ConfigMap with the list under ``controllers.yaml``, watched.
-    Exactly one of them is required. backend: vipu (the command line program) or sim.
+    """Settings of the V-IPU proxy.
 
-    allowed: service accounts that may use /partitions, ``namespace/name``; empty: muster-operator in the proxy's
-    namespace. namespace: of the tracker; None: that of the pod or context. quarantine_namespace: of the tainter, which
-    writes that ConfigMap; None: that of the tracker. max_ipus: of a partition, a power of two. Timeouts in seconds: to
-    receive a request, to send its response, between two requests. log_level: error, warning, info or debug; or 1
-    warnings, 2 actions, 3 reasons, 4 calls to V-IPU, 5 requests, 6 everything. parked_limit: maximum number of
-    partitions that keep quarantined IPUs out of use.
+    - ``backend``: vipu (the command line program) or sim
+    - ``controllers``: the list of V-IPU controllers (``host:port:key=value,…``), or
+    - ``controllers_file``: a file with the list, reread every 5 seconds (a mounted ConfigMap), or
+    - ``controllers_map``: a watched ConfigMap with the list under ``controllers.yaml``. One of the three is required
+    - ``allowed``: service accounts that may use /partitions, ``namespace/name``; empty: muster-operator in the proxy's
+      namespace
+    - ``namespace``: of the tracker; None: that of the pod or context
+    - ``quarantine_namespace``: of the tainter, which writes that ConfigMap; None: that of the tracker
+    - ``max_ipus``: of a partition, a power of two
+    - ``parked_limit``: maximum number of partitions that keep quarantined IPUs out of use
+    - ``read_timeout``, ``write_timeout``, ``idle_timeout``: seconds to receive a request, to send its response, and
+      between two requests
+    - ``log_level``: error, warning, info or debug; or 1 warnings, 2 actions, 3 reasons, 4 calls to V-IPU, 5 requests, 6
+      everything
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
