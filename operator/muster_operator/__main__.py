@@ -6,8 +6,8 @@ import logging
 import os
 from pathlib import Path
 
-from muster_kube.process.command_line import EXIT_UNKNOWN, EXIT_USAGE, print_error, run_part
-from muster_kube.process.logs import LOG_LEVELS, configure_logging
+from muster_kube.process.command_line import EXIT_UNKNOWN, EXIT_USAGE, add_log_arguments, print_error, run_part
+from muster_kube.process.logs import configure_logging
 
 _FLAGS = (
     "kubeconfig", "vipu_proxy", "namespace", "host", "port", "metrics_port", "webhook_port", "cert_dir", "host_network",
@@ -44,8 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="ignored: the launcher image contains kubectl",
     )
     add("--devel-logs", action="store_true", default=None, help="log the decisions about each job (debug level)")
-    add("--log-level", choices=LOG_LEVELS, help="default info")
-    add("--log-format", choices=("text", "json"), help="default text")
+    add_log_arguments(parser)
 
 
 def main(arguments: argparse.Namespace) -> int:

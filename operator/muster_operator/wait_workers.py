@@ -21,8 +21,8 @@ from muster_kube.api.errors import ConfigError
 from muster_kube.api.pods import ContainerStatus
 from muster_kube.controller.backoff import Backoff
 from muster_kube.controller.reflector import Reflector
-from muster_kube.process.command_line import print_error
-from muster_kube.process.logs import LOG_LEVELS, configure_logging
+from muster_kube.process.command_line import add_log_arguments, print_error
+from muster_kube.process.logs import configure_logging
 from muster_operator.job import names
 from muster_operator.job.snapshot import JobPod
 
@@ -229,8 +229,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--kubeconfig", type=Path, metavar="FILE", help="default: in-cluster config, $KUBECONFIG, ~/.kube/config"
     )
-    parser.add_argument("--log-level", choices=LOG_LEVELS, default="info", help="default info")
-    parser.add_argument("--log-format", choices=["text", "json"], default="text", help="default text")
+    add_log_arguments(parser)
+    parser.set_defaults(log_format="text", log_level="info")
 
 
 def main(arguments: argparse.Namespace) -> int:

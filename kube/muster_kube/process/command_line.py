@@ -19,10 +19,14 @@ class Parser(argparse.ArgumentParser):
         self.exit(EXIT_USAGE, f"muster: {message}\n")
 
 
-def print_error(error: object) -> None:
-    """Print an error to stderr; each of its lines begins with ``muster:``."""
-    for line in str(error).splitlines():
-        print(f"muster: {line}", file=sys.stderr)
+def add_log_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of the settings ``log_format`` and ``log_level`` (logs.LogFormat, logs.LogLevel)."""
+    parser.add_argument("--log-format", choices=("text", "json"), help="format of log lines (default text)")
+    parser.add_argument(
+        "--log-level",
+        choices=("debug", "info", "warning", "error"),
+        help="log only messages of this level and above (default info)",
+    )
 
 
 def run_part(
@@ -35,3 +39,9 @@ def run_part(
     parser = Parser(prog=prog, description=description)
     add_arguments(parser)
     sys.exit(main(parser.parse_args()))
+
+
+def print_error(error: object) -> None:
+    """Print an error to stderr; each of its lines begins with ``muster:``."""
+    for line in str(error).splitlines():
+        print(f"muster: {line}", file=sys.stderr)

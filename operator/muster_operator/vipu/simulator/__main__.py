@@ -5,8 +5,8 @@ import asyncio
 import os
 from pathlib import Path
 
-from muster_kube.process.command_line import EXIT_UNKNOWN, EXIT_USAGE, print_error, run_part
-from muster_kube.process.logs import LOG_LEVELS, configure_logging
+from muster_kube.process.command_line import EXIT_UNKNOWN, EXIT_USAGE, add_log_arguments, print_error, run_part
+from muster_kube.process.logs import configure_logging
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,8 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--first-rack", type=int, metavar="N", help="third octet of the IPU-Machine addresses (default 1)")
     add("--host", metavar="ADDR", help="address to listen on (default 127.0.0.1)")
     add("--port", type=int, metavar="N", help="default 8090, as V-IPU; 0 picks a free port and prints it")
-    add("--log-level", choices=LOG_LEVELS, help="default info")
-    add("--log-format", choices=("text", "json"), help="default text")
+    add_log_arguments(parser)
 
 
 def main(arguments: argparse.Namespace) -> int:
