@@ -38,8 +38,8 @@ def job_fields() -> str:
         NOTE,
         "<!-- page typed by: tests/cluster/commands/test_sandbox_commands.py -->",  # tests/docs/command_list.py
         "",
-        "As `kubectl explain ipujob.spec --recursive` tells them. `template` and `env` are Kubernetes' own. How they",
-        "work together: [IPUJobs](ipujob.md).",
+        "Every field of an IPUJob's `spec` and `status`, as `kubectl explain ipujob.spec --recursive` shows them.",
+        "Kubernetes defines the content of `template` and `env`. How the fields work together: [IPUJobs](ipujob.md).",
         "",
     ]
     for part in ("spec", "status"):

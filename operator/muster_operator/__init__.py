@@ -1,5 +1,5 @@
-"""IPUJobs: admission, their pods on healthy nodes, and the V-IPU partitions they run on.
+"""Runs IPUJobs: admission, their pods on healthy nodes, and the V-IPU partitions that they use.
 
-Decided in pure functions (``plan(job, seen) -> Plan``), done at the edge. Every job is handled by one key; what
-matters is in the cluster (the job's status, its pods, the tracker ConfigMap), so any replica can go on from it.
+Pure functions decide (``plan(job, snapshot) -> JobPlan``); thin modules act. Each job is handled under one key, and all
+state that matters is in the cluster (the job's status, its pods, the tracker ConfigMap), so any replica can take over.
 """

@@ -1,60 +1,63 @@
-"""``python -m muster_operator``: one replica of the IPU operator."""
+"""``muster operator``, also as ``python -m muster_operator``: one replica of the IPUJob operator."""
 
 import argparse
 import asyncio
 import logging
 import os
-import sys
 from pathlib import Path
 
-from muster_kube.process.command_line import EXIT_UNKNOWN, EXIT_USAGE, run_part
+from muster_kube.process.command_line import EXIT_UNKNOWN, EXIT_USAGE, add_log_arguments, print_error, run_part
+from muster_kube.process.logs import configure_logging
 
 _FLAGS = (
     "kubeconfig", "vipu_proxy", "namespace", "host", "port", "metrics_port", "webhook_port", "cert_dir", "host_network",
-    "launcher_image", "launcher_image_pull_policy", "kubectl_version", "devel_logs", "log_format",
+    "launcher_image", "launcher_image_pull_policy", "kubectl_version", "devel_logs", "log_level", "log_format",
 )  # fmt: skip
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--config", type=Path, metavar="FILE", help="settings as YAML; MUSTER_OPERATOR_* and flags stand over it")
-    add("--kubeconfig", metavar="FILE", help="default: in-cluster, then $KUBECONFIG, then ~/.kube/config")
-    add("--vipu-proxy", metavar="URL", help="where the V-IPU proxy is, http://HOST:PORT")
-    add("--namespace", metavar="NAME", help="of the lease; default: the pod's or the context's own")
-    add("--host", metavar="ADDR", help="where to listen (default 0.0.0.0)")
-    add("--port", type=int, metavar="N", help="health, default 8081; 0: any free one, printed")
-    add("--metrics-port", type=int, metavar="N", help="metrics over https, default 8443; 0: a free one, printed")
-    add("--webhook-port", type=int, metavar="N", help="admission over https, default 9443; 0: a free one, printed")
-    add("--cert-dir", metavar="DIR", help="tls.crt and tls.key of the webhooks; default: made, and kept in a Secret")
+    add("--config", type=Path, metavar="FILE", help="YAML settings file; MUSTER_OPERATOR_* and flags override it")
+    add("--kubeconfig", metavar="FILE", help="default: in-cluster config, $KUBECONFIG, ~/.kube/config")
+    add("--vipu-proxy", metavar="URL", help="URL of the V-IPU proxy, http://HOST:PORT (required)")
+    add("--namespace", metavar="NAME", help="namespace of the lease (default: that of the pod or context)")
+    add("--host", metavar="ADDR", help="address to listen on (default 0.0.0.0)")
+    add("--port", type=int, metavar="N", help="health port (default 8081); 0 picks a free port and prints it")
+    add("--metrics-port", type=int, metavar="N", help="HTTPS metrics port (default 8443); 0 picks a free port")
+    add("--webhook-port", type=int, metavar="N", help="HTTPS webhook port (default 9443); 0 picks a free port")
+    add("--cert-dir", metavar="DIR", help="tls.crt and tls.key of the webhooks (default: generated, in a Secret)")
     add(
         "--host-network",
         action=argparse.BooleanOptionalAction,
         default=None,
-        help="jobs' pods use their node's network (default)",
+        help="run job pods on the host network (default)",
     )
-    add("--launcher-image", metavar="IMAGE", help="of the container that waits for workers and brings kubectl")
+    add(
+        "--launcher-image",
+        metavar="IMAGE",
+        help="image of the container that waits for workers and provides kubectl",
+    )
     add("--launcher-image-pull-policy", metavar="POLICY", help="Always, IfNotPresent or Never (default)")
     add(
         "--kubectl-version",
         metavar="VERSION",
-        help="no effect: it is the launcher image that brings kubectl",
+        help="ignored: the launcher image contains kubectl",
     )
-    add("--devel-logs", action="store_true", default=None, help="log what is decided about each job")
-    add("--log-format", choices=("text", "json"), help="default text")
+    add("--devel-logs", action="store_true", default=None, help="log the decisions about each job (debug level)")
+    add_log_arguments(parser)
 
 
 def main(arguments: argparse.Namespace) -> int:
     from muster_kube.api.errors import ConfigError
-    from muster_kube.process.logs import configure_logging
     from muster_kube.process.settings import SettingsError
     from muster_operator.settings import load
 
     try:
         settings = load(arguments.config, {name: getattr(arguments, name) for name in _FLAGS}, os.environ)
     except SettingsError as error:
-        print(error, file=sys.stderr)
+        print_error(error)
         return EXIT_USAGE
-    configure_logging(settings.log_format)
+    configure_logging(settings.log_format, settings.log_level)
     if settings.devel_logs:
         logging.getLogger("muster_operator").setLevel(logging.DEBUG)
     from muster_operator.app import run
@@ -62,12 +65,12 @@ def main(arguments: argparse.Namespace) -> int:
     try:
         return asyncio.run(run(settings))
     except ConfigError as error:
-        print(error, file=sys.stderr)
+        print_error(error)
         return EXIT_USAGE
     except OSError as error:
-        print(f"muster operator: {error}", file=sys.stderr)
+        print_error(error)
         return EXIT_UNKNOWN
 
 
 if __name__ == "__main__":
-    run_part("muster-operator", "IPUJobs: their pods and partitions", add_arguments, main)
+    run_part("muster operator", "Runs IPUJobs: creates their pods and V-IPU partitions.", add_arguments, main)

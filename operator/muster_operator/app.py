@@ -1,4 +1,4 @@
-"""Wires the operator to its edges: settings, cluster, lease, proxy, HTTP, signals."""
+"""Connects the operator to settings, cluster, lease, proxy, HTTP and signals."""
 
 import asyncio
 import contextlib
@@ -44,20 +44,20 @@ from muster_operator.settings import OperatorSettings
 log = logging.getLogger(__name__)
 
 LEASE = "muster-operator"
-CONNECTIONS = 2 * WORKERS + 16  # writes of the workers and of what is told, and the watches
+CONNECTIONS = 2 * WORKERS + 16  # writes of the workers and the event recorder, and the watches
 STOP_S = 5.0
 
 
 async def run(settings: OperatorSettings) -> int:
-    """Until SIGTERM or SIGINT: 0; EXIT_FAILED when a part ends by itself. Raises ConfigError, OSError."""
+    """Run until SIGTERM or SIGINT. Exit code 0, or EXIT_FAILED if a task ends. Raises ConfigError, OSError."""
     stop = stop_on_signals()
     config = load_config(settings.kubeconfig)
-    log.info("cluster %s, from %s", config.server, config.origin)
+    log.info("cluster %s, configured by %s", config.server, config.origin)
     metrics = OperatorMetrics()
     agent = f"muster-operator/{package_version()}"
     namespace = settings.namespace or config.namespace
     async with contextlib.AsyncExitStack() as stack:
-        # its own connections: a burst of jobs must not hold up the renewal
+        # separate connections: a burst of jobs must not delay the renewal of the lease
         renewing = await stack.enter_async_context(KubeClient(config, user_agent=agent, max_connections=2))
         elector = LeaderElector(renewing, namespace, LEASE, f"{socket.gethostname()}_{uuid.uuid4()}")
         client = await stack.enter_async_context(
@@ -95,11 +95,11 @@ async def run(settings: OperatorSettings) -> int:
         print_address("listening", health)
         print_address("metrics", measured)
         gc.collect()
-        gc.freeze()  # what is there now stays
+        gc.freeze()  # objects that exist now are permanent, so the collector need not scan them
         try:
             return await wait_until_one_ends("operator", [leadership, *parts, *serving], stop)
         finally:
-            await cancel_tasks(leadership)  # releases the lease while everything it needs is still there
+            await cancel_tasks(leadership)  # releases the lease while everything that it needs still works
             for server, _ in servers:
                 server.should_exit = True
             await asyncio.wait(serving, timeout=STOP_S)
@@ -131,14 +131,14 @@ def health_app(operator: Operator) -> Service:
 
     @service.get("/healthz", response_class=PlainTextResponse)
     async def healthz() -> str:
-        """The event loop gets round."""
+        """The event loop responds."""
         return "ok\n"
 
     @service.get(
-        "/readyz", response_class=PlainTextResponse, responses={503: described("what is missing, one thing a line")}
+        "/readyz", response_class=PlainTextResponse, responses={503: described("what is missing, one reason per line")}
     )
     async def readyz() -> Response:
-        """It watches what it goes by, leader or not; 503 says what is missing."""
+        """All watches are connected, on the leader and on every other replica; a 503 lists what is missing."""
         reasons = operator.not_ready()
         return PlainTextResponse("".join(f"{reason}\n" for reason in reasons) or "ok\n", 503 if reasons else 200)
 

@@ -1,8 +1,8 @@
-"""Looks at jobs and makes what is, what should be. Every job is handled under one key and by one worker at a time.
+"""Reconciles IPUJobs. Each job has one key, and one worker at a time handles it.
 
-A turn decides, acts, and decides again until nothing is left to be done; only then is the status written, if it says
-anything else: so a job costs the writes of what it needs and of what can be seen of it. What must not be lost between
-two writes (that the job has ended, that an attempt has begun) is in the status before anything is done about it.
+A turn plans and acts until nothing is left to do. Only then is the status written, and only if it differs, so a job
+costs few writes. Facts that must survive a crash between two writes (the job has ended, an attempt has begun) are
+written to the status before the operator acts on them.
 """
 
 import asyncio
@@ -49,11 +49,12 @@ from muster_operator.snapshot_reader import SnapshotReader
 log = logging.getLogger(__name__)
 
 WORKERS = 8
-ROUNDS = 32  # decisions of one turn; each comes after something was done, and a job's life has fewer steps
-ROOM_S = 1.0  # jobs that wait for room are woken together, and not more often
-CONFLICT_S = 1.0  # the watch brings the new version sooner
+ROUNDS = 32  # decisions per turn; each follows a completed action, and a job's life has fewer steps
+ROOM_S = 1.0  # jobs that wait for capacity are woken together, at most this often
+CONFLICT_S = 1.0  # the watch usually delivers the new version sooner
 
-REFUSED_LINE = "the spec is refused: "  # what such a job's lastMessage begins with
+REFUSED_LINE = "invalid spec: "  # prefix of lastMessage
+OLD_REFUSED_LINE = "the spec is refused: "  # the prefix in status that an older operator has written
 
 Decide = Callable[[IPUJob, Snapshot, JobSetup], JobPlan]
 
@@ -76,7 +77,8 @@ class _NoReview:
 
 @dataclass(frozen=True)
 class WriteAccess:
-    """The API server and the V-IPU proxy, which only the leader may write to. may_write: are we that at this moment?"""
+    """The API server and the V-IPU proxy, which only the leader may write to. may_write: whether this replica leads
+    now."""
 
     client: KubeClient
     proxy: ProxyClient
@@ -85,8 +87,8 @@ class WriteAccess:
 
 @dataclass(frozen=True)
 class JobPlanner:
-    """How this installation decides about jobs. decide: :func:`muster_operator.plan.phase_table.plan`. reviewer: of
-    jobs that no webhook has seen."""
+    """How this installation plans jobs. decide: :func:`muster_operator.plan.phase_table.plan`. reviewer: for jobs that
+    no webhook has seen."""
 
     decide: Decide
     setup: JobSetup
@@ -95,15 +97,15 @@ class JobPlanner:
 
 @dataclass(frozen=True)
 class OperatorTiming:
-    """now: seconds since the epoch; clock: monotonic seconds; rng: by which retries are spread."""
+    """now: seconds since the epoch; clock: monotonic seconds; rng: spreads retries."""
 
     now: Callable[[], float] = time.time
     clock: Callable[[], float] = time.monotonic
-    rng: random.Random = field(default_factory=random.Random)  # spreads load, guards nothing
+    rng: random.Random = field(default_factory=random.Random)  # spreads load; not security-relevant
 
 
 class Operator:
-    """One replica, leading or not."""
+    """One replica, leader or not."""
 
     def __init__(
         self,
@@ -129,9 +131,9 @@ class Operator:
         self._leader_check = LeaderCheck(client, self.cluster)
         self._status = StatusWriter(client, self.cluster, self._leader_check, clock, self._status_written)
         self._orphans = OrphanCollector(client, self.cluster, self._executor)
-        self._queue: WorkQueue[str] | None = None  # there while leading
+        self._queue: WorkQueue[str] | None = None  # set while leading
         self._events: JobEventRecorder | None = None
-        self._waiting: dict[str, str] = {}  # jobs that wait for room, and when they were made
+        self._waiting: dict[str, str] = {}  # jobs that wait for capacity, and when they were created
         self._wake: asyncio.TimerHandle | None = None
         self._woken_at = float("-inf")
         metrics.watch(
@@ -139,11 +141,11 @@ class Operator:
         )
 
     async def watch(self) -> None:
-        """Keep the caches warm, leading or not; for ever."""
+        """Keep the caches up to date, leader or not; runs until cancelled."""
         await self.cluster.watch()
 
     async def lead(self) -> None:
-        """Decide and write, until cancelled."""
+        """Plan and act until cancelled."""
         await self.cluster.wait_synced()
         queue: WorkQueue[str] = WorkQueue()
         events = JobEventRecorder(
@@ -172,20 +174,20 @@ class Operator:
             self._queue = self._events = None
 
     def not_ready(self) -> list[str]:
-        """Why this replica could not take over now; empty when it could."""
+        """Why this replica could not take over now; empty if it could."""
         reasons = []
         for what, reflector in self.cluster.reflectors().items():
             if not reflector.synced:
                 reasons.append(f"{what}: not listed yet {reflector.error}".strip())
             elif not reflector.connected:
-                reasons.append(f"{what}: the watch is down {reflector.error}".strip())
+                reasons.append(f"{what}: the watch is disconnected {reflector.error}".strip())
         return reasons
 
-    # what the watches bring
+    # callbacks of the watches
 
     def _enqueue(self, key: str) -> None:
         if self._queue is not None and self.cluster.concerns(key):
-            self._queue.add(key, first=self.cluster.has_begun(key))  # see there
+            self._queue.add(key, first=self.cluster.has_begun(key))  # see has_begun
 
     def _forget(self, uid: str) -> None:
         self._refusals.forget_job(uid)
@@ -193,7 +195,7 @@ class Operator:
         self._status.forget_job(uid)
 
     def _wake_for_room(self) -> None:
-        """A partition has gone, or nodes have changed: at once, and after that not more often than once in a while."""
+        """A partition was removed or nodes changed: wake waiting jobs at once, then at most once per ROOM_S."""
         if self._queue is None or not self._waiting or self._wake is not None:
             return
         rest_s = self._woken_at + ROOM_S - self._clock()
@@ -202,14 +204,14 @@ class Operator:
     def _wake_waiting(self) -> None:
         self._wake = None
         self._woken_at = self._clock()
-        # who has waited longest asks first
+        # the job that has waited longest asks first
         for key in sorted(self._waiting, key=lambda each: self._waiting[each]):
             job = self.cluster.job(key)
             if job is not None:
                 self._refusals.room_came(job.metadata.uid)
             self._enqueue(key)
 
-    # a turn
+    # one turn
 
     async def _handle(self, key: str) -> None:
         if not self._may_write():
@@ -239,11 +241,11 @@ class Operator:
                 return
             if not await self._round(key, self._planner.reviewer.complete(job)):
                 return
-        log.warning("IPUJob %s: not at rest after %d decisions in a row", key, ROUNDS)
+        log.warning("IPUJob %s: still not settled after %d decisions in a row", key, ROUNDS)
         self._again(key, CONFLICT_S)
 
     async def _round(self, key: str, job: IPUJob) -> bool:
-        """One decision and what it asks for; whether there is news to decide by."""
+        """Make one decision and carry it out. Returns whether there is news to plan with."""
         snapshot = self._snapshots.read(job)
         if wrong := self._find_errors(job, snapshot):
             await self._refuse(job, wrong)
@@ -275,7 +277,7 @@ class Operator:
         return False
 
     async def _act(self, job: IPUJob, plan: JobPlan) -> bool:
-        """Whether there is news; all that was decided after it was decided without."""
+        """Carry out the actions. Returns whether there is news that later decisions should take into account."""
         news = held_up = False
         for action in plan.actions:
             if isinstance(action, RecordEvent) or (held_up and isinstance(action, FreePartition | TakePartitions)):
@@ -284,10 +286,10 @@ class Operator:
             news |= did in (ActionResult.DONE, ActionResult.REFUSED)
             if isinstance(action, AddFinalizer) and did is ActionResult.DONE:
                 self._leader_check.note(job.metadata.uid)
-                if not job.status.conditions:  # else it was taken on before, and somebody took the finaliser off
+                if not job.status.conditions:  # otherwise a user removed the finalizer of an accepted job
                     self._metrics.created.inc()
-                break  # the job itself is another one now
-            # pods are none of the proxy's business
+                break  # the job object has changed
+            # pods do not depend on the proxy
             if did in (ActionResult.REFUSED, ActionResult.WAITS) and not (held_up := isinstance(action, FreePartition)):
                 break
         return news
@@ -304,18 +306,18 @@ class Operator:
             self._events.record(job, RecordEvent("Warning", "FailedCreate", text))
 
     def _find_errors(self, job: IPUJob, snapshot: Snapshot) -> Sequence[str]:
-        """What the spec breaks of the rules of admission. A rule that came later ends no job that runs: it is judged
-        while it has nothing, when it is another one than the status is about, and until that is put right."""
+        """Validation errors of the spec. New rules do not end a running job: a job is validated while it has no pods
+        and partitions, after each edit, and until its errors are fixed."""
         if job.metadata.deletion_timestamp or is_finished(job.status):
             return ()
         judged = job.status.observed_generation == job.metadata.generation
-        refused = job.status.last_message.startswith(REFUSED_LINE)
+        refused = job.status.last_message.startswith((REFUSED_LINE, OLD_REFUSED_LINE))
         if judged and not refused and (snapshot.pods or snapshot.entries):
             return ()
         return self._planner.reviewer.wrong(job)
 
     async def _refuse(self, job: IPUJob, wrong: Sequence[str]) -> None:
-        """What runs goes on; nothing is made from a spec that means nothing."""
+        """Report the errors. Existing pods continue; nothing is created from an invalid spec."""
         assert self._events is not None  # noqa: S101 - a turn is only had while leading
         status = compose_message(job, REFUSED_LINE + "; ".join(wrong), self._now())
         if status is not None:
@@ -323,7 +325,7 @@ class Operator:
         self._events.record(job, RecordEvent("Warning", "ValidationError", shorten("; ".join(wrong))))
 
     def _explained(self, job: IPUJob, plan: JobPlan) -> IPUJobStatus | None:
-        """What the API server does not take is what the job waits for, as long as it is asked for."""
+        """While the API server rejects an object that the plan needs, its message is the lastMessage."""
         refused = self._refusals.refused(job.metadata.uid)
         made = [(each.kind, each.name) for each in plan.actions if isinstance(each, CreateObject)] if refused else []
         if not (lines := [refused[key] for key in made if key in refused]):

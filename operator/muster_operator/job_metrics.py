@@ -1,7 +1,7 @@
-"""What a write of a job's status says of its life, for the metrics: waits, restarts, moves, and IPU time. Pure.
+"""Derives metrics of a job's life from a write of its status: waits, restarts, moves and IPU time. Pure.
 
-All is taken from the status before the write and the one after it, so each event is counted by the one write that makes
-it so, whichever replica does that. Labels are of fixed sets; no name of a job is one.
+Everything is derived from the status before and after the write, so exactly one write counts each event, whichever
+replica writes. Labels have fixed values and never contain the name of a job.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,7 +21,7 @@ FaultKind = Literal["NodeFaulty", "NodeNotReady", "NodeGone", "IPUQuarantined", 
 FAULT_KINDS: tuple[str, ...] = get_args(FaultKind)
 DEGRADED = "HealthDegraded"
 _DEADLINE = "DeadlineExceeded"
-# set by kubelet, scheduler and node controllers as the reason of a pod's status
+# reasons of a pod's status, set by the kubelet, the scheduler and node controllers
 _EVICTED = frozenset({"Evicted", "Preempting", "Preempted"})
 _NODE = frozenset({"NodeLost", "NodeShutdown", "Shutdown", "Terminated", "NodeAffinity", "UnexpectedAdmissionError"})
 _PRE_FLIGHT = "PreFlightFailed"
@@ -29,9 +29,9 @@ _PRE_FLIGHT = "PreFlightFailed"
 
 @dataclass(frozen=True)
 class LifeEvents:
-    """queued_s: from submission, or the last resume, until all partitions were there; first_running_s: until it first
-    ran. restarted, moved: why. ran_ipu_s: of a time of running that is over, in IPU-seconds, since ``counted_to``.
-    lost_ipu_s: of it what came to nothing; waited_ipu_s: between attempts."""
+    """queued_s: from submission, or the last resume, until all partitions existed; first_running_s: until it first ran.
+    restarted, moved: the cause. ran_ipu_s: IPU-seconds of a finished time of running, since ``counted_to``. lost_ipu_s:
+    the part of it that was lost; waited_ipu_s: between attempts."""
 
     queued_s: float | None = None
     first_running_s: float | None = None
@@ -45,7 +45,7 @@ class LifeEvents:
 def count_life_events(
     job: IPUJob, after: IPUJobStatus, pods: Iterable[JobPod], now: float, counted_to: float = 0.0
 ) -> LifeEvents:
-    """job: with the status before. counted_to: up to when running jobs are counted already, as ``now`` in seconds since
+    """job: with the old status. counted_to: when running jobs were last counted; both it and ``now`` are seconds since
     the epoch."""
     before = job.status
     begun = _submitted_at(job)
@@ -77,7 +77,7 @@ def count_life_events(
 
 
 def running_ipu_s(jobs: Iterable[IPUJob], counted_to: float, now: float) -> float:
-    """IPU-seconds of those that run, since ``counted_to``."""
+    """IPU-seconds of running jobs since ``counted_to``."""
     total = 0.0
     for job in jobs:
         since = _true_since(job.status, RUNNING)
@@ -87,19 +87,19 @@ def running_ipu_s(jobs: Iterable[IPUJob], counted_to: float, now: float) -> floa
 
 
 def _has_first_partitions(before: IPUJobStatus, after: IPUJobStatus) -> bool:
-    """Later ones, after a restart or a scale, are no end of its waiting."""
+    """Later partitions, after a restart or a scale, do not count as the end of the first wait."""
     first = before.first_running_time is None and not before.attempt
     return first and after.ipu_partition_created and not before.ipu_partition_created
 
 
 def _submitted_at(job: IPUJob) -> float:
-    """When it began to wait."""
+    """When the job began to wait."""
     resumed = any(each.type == SUSPENDED for each in job.status.conditions)
     return seconds((resumed and job.status.start_time) or job.metadata.creation_timestamp)
 
 
 def _span(since: float, now: float) -> float:
-    """A clock that was set back makes none."""
+    """Never negative, even if the clock was set back."""
     return max(0.0, now - since) if since else 0.0
 
 
@@ -109,18 +109,18 @@ def _true_since(status: IPUJobStatus, kind: str) -> float | None:
 
 
 def _find_cause(after: IPUJobStatus, pods: Iterable[JobPod], *, restarted: bool) -> Cause:
-    told: Mapping[str, IPUJobCondition] = {each.type: each for each in after.conditions if each.status == "True"}
-    if FAILED in told and told[FAILED].reason in (_DEADLINE, DEGRADED):
-        return "deadline" if told[FAILED].reason == _DEADLINE else "fault"
-    if any(kind in told and LOST in told[kind].message for kind in (FAILED, RESTARTING)):
-        return "node"  # its pods say nothing any more
+    conditions: Mapping[str, IPUJobCondition] = {each.type: each for each in after.conditions if each.status == "True"}
+    if FAILED in conditions and conditions[FAILED].reason in (_DEADLINE, DEGRADED):
+        return "deadline" if conditions[FAILED].reason == _DEADLINE else "fault"
+    if any(kind in conditions and LOST in conditions[kind].message for kind in (FAILED, RESTARTING)):
+        return "node"  # the lost pods report nothing
     failed = [pod for pod in pod_outcome.failed_pods(pods) if not pod.metadata.deletion_timestamp]
     if not failed:
         return "success" if restarted else "other"
     return min((_cause_of_pod(pod) for pod in failed), key=_WORST.index)
 
 
-# what is nobody's own doing says more than what follows from it
+# external causes precede those that follow from them
 _WORST: tuple[Cause, ...] = ("node", "evicted", "oom", "init", "signal", "exit", "other")
 
 
@@ -143,11 +143,11 @@ def _cause_of_pod(pod: JobPod) -> Cause:
 
 
 def _fault_kind(before: IPUJobStatus, after: IPUJobStatus) -> FaultKind:
-    """What was bad: as the condition has told, or, where it moves at once, as the move does."""
-    told = [each.reason for each in before.conditions if each.type == DEGRADED and each.status == "True"]
+    """The fault that caused the move, from the condition or, if the job moved at once, from the move."""
+    reasons = [each.reason for each in before.conditions if each.type == DEGRADED and each.status == "True"]
     if after.last_move is not None:
-        told.append(after.last_move.reason)
-    for reason in told:
+        reasons.append(after.last_move.reason)
+    for reason in reasons:
         if reason == _PRE_FLIGHT:
             return "NodeFaulty"
         if reason in FAULT_KINDS:

@@ -1,5 +1,5 @@
-"""What the operator tells Prometheus. What there is, is counted when asked for; events are counted once, by the write
-that makes them so."""
+"""Prometheus metrics of the operator. Gauges are computed at each scrape; each event is counted once, by the write that
+causes it."""
 
 import time
 from collections import Counter as Tally
@@ -23,22 +23,22 @@ class OperatorMetrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         r = self.registry
-        self.created = Counter("muster_operator_jobs_created", "IPUJobs taken on", registry=r)
-        self.succeeded = Counter("muster_operator_jobs_succeeded", "IPUJobs that were completed", registry=r)
-        self.failed = Counter("muster_operator_jobs_failed", "IPUJobs that failed", registry=r)
+        self.created = Counter("muster_operator_jobs_created", "IPUJobs accepted", registry=r)
+        self.succeeded = Counter("muster_operator_jobs_succeeded", "IPUJobs completed", registry=r)
+        self.failed = Counter("muster_operator_jobs_failed", "IPUJobs failed", registry=r)
         self.restarts = Counter("muster_operator_job_restarts", "Restarts of IPUJobs, by cause", ["cause"], registry=r)
         self.moves = Counter(
             "muster_operator_job_moves", "Moves of IPUJobs away from bad hardware", ["fault"], registry=r
         )
         self.queued = Histogram(
             "muster_operator_job_queue_seconds",
-            "From submission until all partitions of a job were there",
+            "Seconds from submission until all partitions of a job existed",
             buckets=_WAITS,
             registry=r,
         )
         self.first_running = Histogram(
             "muster_operator_job_first_running_seconds",
-            "From submission until a job first ran",
+            "Seconds from submission until a job first ran",
             buckets=_WAITS,
             registry=r,
         )
@@ -50,23 +50,30 @@ class OperatorMetrics:
         )
         self.between = Counter(
             "muster_operator_ipu_seconds_between_attempts",
-            "IPU-seconds between the end of an attempt and the next one's running",
+            "IPU-seconds from the end of an attempt until the next one runs",
             registry=r,
         )
         self._ran_ipu_s = 0.0
         self._counted_to: float | None = None  # seconds since the epoch; None: another replica leads
         self.reconcile = Histogram(
-            "muster_operator_reconcile_seconds", "Time of one look at a job", buckets=_BUCKETS, registry=r
+            "muster_operator_reconcile_seconds", "Duration of one reconciliation of a job", buckets=_BUCKETS, registry=r
         )
         self.reconcile_errors = Counter(
-            "muster_operator_reconcile_errors", "Looks at a job that were broken off", ["reason"], registry=r
+            "muster_operator_reconcile_errors", "Reconciliations of a job that failed", ["reason"], registry=r
         )
-        self.conflicts = Counter("muster_operator_conflicts", "Writes that were decided again (409)", registry=r)
-        self.writes = Counter("muster_operator_writes", "Writes the API server took", ["verb", "kind"], registry=r)
-        self.events = Counter("muster_operator_events", "Events on jobs, by what came of them", ["outcome"], registry=r)
+        self.conflicts = Counter(
+            "muster_operator_conflicts", "Writes rejected because of a conflict (409) and planned again", registry=r
+        )
+        self.writes = Counter(
+            "muster_operator_writes", "Writes that the API server accepted", ["verb", "kind"], registry=r
+        )
+        self.events = Counter("muster_operator_events", "Events on jobs, by outcome", ["outcome"], registry=r)
         self.proxy_calls = Counter("muster_operator_proxy_calls", "Calls of the V-IPU proxy", ["call"], registry=r)
         self.proxy_errors = Counter(
-            "muster_operator_proxy_errors", "Calls of the V-IPU proxy that were refused", ["call", "reason"], registry=r
+            "muster_operator_proxy_errors",
+            "Calls of the V-IPU proxy that failed or were refused",
+            ["call", "reason"],
+            registry=r,
         )
         self.leader = Gauge("muster_operator_leader", "1 while this process leads", registry=r)
         for call in ("query", "take", "free"):
@@ -78,7 +85,8 @@ class OperatorMetrics:
             self.moves.labels(kind)
 
     def leads(self, now: float | None) -> None:
-        """From ``now`` on, in seconds since the epoch; None: no more. What ran before was another's to count."""
+        """This replica leads from ``now`` on, in seconds since the epoch; None: it no longer leads. The former leader
+        counts what ran before."""
         self.leader.set(0 if now is None else 1)
         self._counted_to = now
 
@@ -91,7 +99,8 @@ class OperatorMetrics:
         self.writes.labels(verb, kind).inc()
 
     def status_written(self, job: IPUJob, after: IPUJobStatus, pods: Iterable[JobPod] = (), now: float = 0.0) -> None:
-        """A status of a job, after the write that was taken: conditional on the version before it, so once an event."""
+        """Count the events of a successful status write. The write is conditional on the previous version, so each
+        event counts once."""
         before = job.status
         found = count_life_events(job, after, pods, now, self._counted_to or now)
         if found.queued_s is not None:
@@ -122,8 +131,8 @@ class OperatorMetrics:
         self.registry.register(_JobCollector(jobs, entries, depth, lambda: self._ran(jobs(), now())))
 
     def _ran(self, jobs: Iterable[IPUJob], now: float) -> float:
-        """Added up as it is asked for: what runs when a job is deleted, or this process ends, is counted by then but
-        for the time since the last scrape, and never twice."""
+        """Added up at each scrape. Only the time since the last scrape is lost when a job is deleted or this process
+        ends, and nothing is counted twice."""
         if self._counted_to is not None and now > self._counted_to:
             self._ran_ipu_s += running_ipu_s(jobs, self._counted_to, now)
             self._counted_to = now
@@ -144,7 +153,7 @@ class _JobCollector(Collector):
         self._ran_ipu_s = ran_ipu_s
 
     def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
-        ran = "IPU-seconds of jobs that ran"
+        ran = "IPU-seconds used by running jobs"
         yield CounterMetricFamily("muster_operator_ipu_seconds_used", ran, value=self._ran_ipu_s())
         phases: Tally[str] = Tally(dict.fromkeys(get_args(LauncherStatus), 0))
         for job in self._jobs():
@@ -160,7 +169,7 @@ class _JobCollector(Collector):
                 partitions += 1
         yield GaugeMetricFamily("muster_operator_ipus_used", "IPUs in partitions of jobs", value=ipus)
         yield GaugeMetricFamily("muster_operator_partitions", "Partitions of jobs", value=partitions)
-        yield GaugeMetricFamily("muster_operator_queue_depth", "Jobs waiting to be looked at", value=self._depth())
+        yield GaugeMetricFamily("muster_operator_queue_depth", "Jobs waiting for reconciliation", value=self._depth())
 
 
 def _is(status: IPUJobStatus, kind: str) -> bool:

@@ -1,8 +1,8 @@
-"""The operator's metrics, over https, for those who may read them: a Kubernetes token (TokenReview) of somebody with
-the right to get the path ``/metrics`` (SubjectAccessReview), as the original has it behind its proxy.
+"""Serves the operator's metrics over HTTPS to authorized clients: a Kubernetes token (TokenReview) of a user who may
+get the path ``/metrics`` (SubjectAccessReview), as the original does with its proxy.
 
-401 without a token that the API server knows, 403 without the right, 503 while it cannot be asked. The certificate is
-made here and kept nowhere: whoever asks is not shown who answers, unless cert_dir says otherwise.
+The response is 401 without a valid token, 403 without the right, and 503 while the API server does not respond. Unless
+cert_dir is set, the certificate is self-signed and kept in memory, so clients cannot verify the server.
 """
 
 import asyncio
@@ -27,11 +27,11 @@ from muster_kube.webhook.served_certificate import load_key_pair
 
 PATH = "/metrics"
 RENEWED_S = VALID_S / 2
-_BEARER = HTTPBearer(auto_error=False, description="a Kubernetes token of somebody who may get the path /metrics")
+_BEARER = HTTPBearer(auto_error=False, description="a Kubernetes token of a user who may get the path /metrics")
 
 
 class OwnCertificate:
-    """A server certificate that signs for nobody but itself, renewed in memory. clock: seconds since the epoch"""
+    """A self-signed server certificate that is renewed in memory. clock: seconds since the epoch"""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class OwnCertificate:
         load_key_pair(self.ssl_context, pair.certificate, pair.key)
 
     async def run(self) -> None:
-        """For ever."""
+        """Runs until cancelled."""
         while True:
             await self._sleep(RENEWED_S)
             self.renew()
@@ -66,27 +66,27 @@ def metrics_app(registry: CollectorRegistry, reviews: Reviews) -> Service:
         response_class=PlainTextResponse,
         responses={
             **METRICS,
-            401: described("no token, or one that nobody knows"),
+            401: described("no token, or an invalid one"),
             403: described("the token's user may not get this path"),
-            503: described("the API server cannot be asked now"),
+            503: described("the API server does not respond"),
         },
     )
     async def metrics(
         request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)]
     ) -> Response:
-        """For Prometheus, with a token that may `get` the non-resource URL /metrics; else 401 or 403."""
+        """For Prometheus, with a token that may `get` the non-resource URL /metrics; otherwise 401 or 403."""
         if credentials is None:
             return _refused(401, "expected a header Authorization: Bearer TOKEN")
         try:
             identity = await reviews.who(credentials.credentials)
             if identity is None:
-                return _refused(401, "the API server does not know this token")
+                return _refused(401, "the API server does not accept this token")
             if not await reviews.may_ask(identity, "get", PATH):
                 return _refused(
-                    403, f"{identity.user} may not get {PATH}: a ClusterRole with nonResourceURLs lets them"
+                    403, f"{identity.user} may not get {PATH}: grant it by a ClusterRole with nonResourceURLs"
                 )
         except (ApiError, ConfigError) as error:
-            return _refused(503, f"the API server cannot be asked who this is: {error}")
+            return _refused(503, f"cannot check the token with the API server: {error}")
         return metrics_response(registry, request)
 
     return service

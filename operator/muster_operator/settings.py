@@ -1,6 +1,7 @@
-"""The operator's settings: one YAML file, ``MUSTER_OPERATOR_*`` over it, flags over both; all checked before the start.
+"""Settings of the operator: flags override ``MUSTER_OPERATOR_*``, which override one YAML file. All are checked at the
+start.
 
-An error names the place (file and key, variable or flag), what was found and what is allowed.
+An error names the place (file and key, variable or flag), the value found and what is allowed.
 """
 
 import os
@@ -10,6 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
+from muster_kube.process.logs import LogLevel
 from muster_kube.process.settings import load_settings
 from muster_operator.job import names
 from muster_operator.job.snapshot import JobSetup
@@ -20,12 +22,12 @@ _MAP_NAME = r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"
 _URL = r"^https?://[^\s/?#@]+(/[^\s?#]*)?$"
 _IMAGE = r"^[^\s]+$"
 _VERSION = r"^(v?\d+\.\d+(\.\d+)?)?$"
-_INTERFACES = r"^[A-Za-z0-9_.:/,-]*$"  # names or CIDR networks with commas, as Open MPI takes them
+_INTERFACES = r"^[A-Za-z0-9_.:/,-]*$"  # comma-separated names or CIDR networks, as for Open MPI
 _TAINT_KEY = r"^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
 
 
 def _listed(value: object) -> object:
-    """A variable holds a list with commas."""
+    """An environment variable holds a comma-separated list."""
     return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
 
 
@@ -38,21 +40,27 @@ TaintKeys = Annotated[
 
 
 class OperatorSettings(BaseModel):
-    """vipu_proxy: URL of the V-IPU proxy; proxy_token: the file of the bearer token for it, None: the one that the API
-    server gets. proxy_namespace: where the tracker ConfigMap is; None: the operator's own. quarantine_namespace: where
-    the tainter keeps the ConfigMap of quarantined IPUs; None: the tracker's.
+    """Settings of the operator.
 
-    namespace: of the lease; None: the pod's or context's own. scope: the only namespaces whose jobs count; empty: all.
-    port: health; metrics_port, webhook_port: https. cert_dir: tls.crt and tls.key that somebody else keeps fresh.
-    webhook_name: of both webhook configurations, and of their Service and Secret.
-    dns_policy: of the jobs' pods; "": ClusterFirstWithHostNet with host_network, else ClusterFirst.
-    btl_tcp_if_include: networks of jobs of several workers (Open MPI); "": the one of the node's address.
-    our_taints: keys that no job tolerates unless it says so.
-    restart_delay_s: before a job's first restart; doubles with each one, to restart_delay_limit_s.
-    free_partitions_at_end: those of a job that has ended, whatever its cleanPodPolicy.
-    moves_per_hour: how often one job may leave bad hardware (healthPolicy.onFault: Move).
-    hold_timeout_s: how long partitions are held by what cannot start as a whole, 0: for ever; hold_delay_s: until they
-    are first asked for again; doubles each time, to hold_delay_limit_s. As Kueue's waitForPodsReady has them.
+    - ``vipu_proxy``: URL of the V-IPU proxy
+    - ``proxy_token``: file with the bearer token for the proxy; None: the token for the API server
+    - ``proxy_namespace``: namespace of the tracker ConfigMap; None: the operator's
+    - ``quarantine_namespace``: namespace of the tainter's ConfigMap of quarantined IPUs; None: that of the tracker
+    - ``namespace``: of the lease; None: that of the pod or context
+    - ``scope``: namespaces whose jobs count; empty: all
+    - ``port``: health; ``metrics_port``, ``webhook_port``: HTTPS
+    - ``cert_dir``: tls.crt and tls.key that another component renews
+    - ``webhook_name``: of both webhook configurations, their Service and their Secret
+    - ``dns_policy``: of the jobs' pods; empty: ClusterFirstWithHostNet with ``host_network``, otherwise ClusterFirst
+    - ``btl_tcp_if_include``: networks of jobs with several workers (Open MPI); empty: derived from the node's address
+    - ``our_taints``: keys that no job tolerates unless it sets tolerateFaulty
+    - ``restart_delay_s``: before a job's first restart; doubles with each restart up to ``restart_delay_limit_s``
+    - ``free_partitions_at_end``: release the partitions of finished jobs, whatever their cleanPodPolicy
+    - ``moves_per_hour``: maximum number of moves of one job away from bad hardware (healthPolicy.onFault: Move)
+    - ``hold_timeout_s``: how long a job that cannot start as a whole keeps its partitions; 0: forever
+    - ``hold_delay_s``: before it requests them again; doubles each time up to ``hold_delay_limit_s``, as in Kueue's
+      waitForPodsReady
+    - ``devel_logs``: log the decisions about each job
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -88,13 +96,14 @@ class OperatorSettings(BaseModel):
     hold_delay_limit_s: float = Field(default=3600.0, ge=0.0, le=86400.0, allow_inf_nan=False)
     moves_per_hour: int = Field(default=3, ge=0, le=1000)
     devel_logs: bool = False
+    log_level: LogLevel = "info"
     log_format: Literal["text", "json"] = "text"
 
     @field_validator("max_ipus")
     @classmethod
     def _is_a_power_of_two(cls, value: int) -> int:
         if value & (value - 1):
-            raise ValueError("expected a power of two: partitions come in no other size")
+            raise ValueError("expected a power of two, because partitions have no other size")
         return value
 
     def setup(self) -> JobSetup:
@@ -119,5 +128,5 @@ class OperatorSettings(BaseModel):
 
 
 def load(file: Path | None, flags: Mapping[str, object], environ: Mapping[str, str] = os.environ) -> OperatorSettings:
-    """``flags``: by settings name, None for those not given. Raises SettingsError."""
+    """``flags``: values by setting name, None for a flag that is not set. Raises SettingsError."""
     return load_settings(OperatorSettings, PREFIX, file, flags, environ)

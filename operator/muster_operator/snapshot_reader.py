@@ -1,4 +1,4 @@
-"""Takes the snapshot that a decision about a job goes by: from the caches of the cluster, and from what was refused."""
+"""Reads the snapshot for a decision about a job from the caches of the cluster and of refusals."""
 
 from collections.abc import Callable, Mapping
 
@@ -39,7 +39,7 @@ class SnapshotReader:
         )
 
     def _unreleased(self, uid: str, entries: Mapping[str, PartitionEntry]) -> dict[str, PartitionRefusal]:
-        """Why partitions are not given back: in the proxy's answers, or, of what it has taken on, in the tracker."""
+        """Why partitions are not released: from the proxy's responses or, for accepted releases, from the tracker."""
         pending = {
             name: PartitionRefusal(why="Unreachable", message=entry.message)
             for name, entry in entries.items()

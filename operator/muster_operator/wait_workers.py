@@ -1,7 +1,7 @@
-"""``muster wait-workers``: the launcher's init container. It brings kubectl, then waits until every worker is ready.
+"""``muster wait-workers``: the launcher's init container. It copies kubectl, then waits until every worker is ready.
 
-Whoever looks at the launcher's logs learns which workers it waits for and why: a line when that changes, no other. It
-reads the job's pods with the launcher's own Role and lives through whatever the API server does meanwhile.
+The log shows which workers it waits for and why, with one line per change. It reads the job's pods with the launcher's
+Role and tolerates failures of the API server.
 """
 
 import argparse
@@ -10,7 +10,6 @@ import logging
 import re
 import shutil
 import signal
-import sys
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from muster_kube.api.errors import ConfigError
 from muster_kube.api.pods import ContainerStatus
 from muster_kube.controller.backoff import Backoff
 from muster_kube.controller.reflector import Reflector
+from muster_kube.process.command_line import add_log_arguments, print_error
 from muster_kube.process.logs import configure_logging
 from muster_operator.job import names
 from muster_operator.job.snapshot import JobPod
@@ -29,30 +29,30 @@ from muster_operator.job.snapshot import JobPod
 log = logging.getLogger(__name__)
 
 EXIT_FAILED = 1
-EXIT_TERMINATED = 143  # as shells have it: 128 + SIGTERM
+EXIT_TERMINATED = 143  # the convention of shells: 128 + SIGTERM
 TIMEOUT_S = 30.0
-MESSAGE_LIMIT = 300  # characters of what the kubelet or the scheduler says
+MESSAGE_LIMIT = 300  # characters of a message of the kubelet or the scheduler
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 
 
 @dataclass(frozen=True)
 class Outlook:
-    """waits: why each worker that is not ready is not, by name. failed: those that will never be, likewise."""
+    """waits: by worker, why it is not ready. failed: by worker, why it never will be."""
 
     waits: Mapping[str, str]
     failed: Mapping[str, str]
 
 
 def judge_workers(pods: Mapping[str, JobPod], workers: Sequence[str]) -> Outlook:
-    """``pods`` by name; pods that are not among ``workers`` do not count."""
+    """``pods``: by name; pods that are not in ``workers`` are ignored."""
     waits: dict[str, str] = {}
     failed: dict[str, str] = {}
     for name in workers:
         pod = pods.get(name)
         if pod is None:
-            waits[name] = "not there yet"
+            waits[name] = "not created yet"
         elif pod.metadata.deletion_timestamp:
-            # whatever it has come to: who deletes it makes another one
+            # whatever its phase: it will be replaced
             waits[name] = "being deleted"
         elif (end := _end_of(pod)) is not None:
             failed[name] = end
@@ -69,18 +69,18 @@ def _is_ready(pod: JobPod) -> bool:
 def _end_of(pod: JobPod) -> str | None:
     status = pod.status
     if status.phase == "Succeeded":
-        return "ended with exit code 0 before the launcher began"
+        return "ended with exit code 0 before the launcher started"
     if status.phase != "Failed":
         return None
-    said = [_sentence(status.reason, status.message)] if status.reason or status.message else []
+    details = [_sentence(status.reason, status.message)] if status.reason or status.message else []
     for container in (*status.init_container_statuses, *status.container_statuses):
         end = container.state.terminated
         if end is not None and (end.exit_code or end.signal):
             code = f"signal {end.signal}" if end.signal else f"exit code {end.exit_code}"
-            said.append(f"container {container.name}: {_sentence(end.reason, code)}")
+            details.append(f"container {container.name}: {_sentence(end.reason, code)}")
             if end.message:
-                said.append(_shorten(end.message))
-    return "; ".join(said) or "failed, and does not say why"
+                details.append(_shorten(end.message))
+    return "; ".join(details) or "failed without a reason"
 
 
 def _describe_wait(pod: JobPod) -> str:
@@ -91,7 +91,7 @@ def _describe_wait(pod: JobPod) -> str:
     waiting = [
         _describe_container(each)
         for each in (*status.init_container_statuses, *status.container_statuses)
-        # what waits only for an init container says so, which is no reason
+        # PodInitializing only means that an init container still runs
         if each.state.waiting is not None and each.state.waiting.reason != "PodInitializing"
     ]
     if waiting:
@@ -106,8 +106,8 @@ def _describe_wait(pod: JobPod) -> str:
 
 def _describe_container(container: ContainerStatus) -> str:
     waiting = container.state.waiting
-    said = _sentence(waiting.reason, waiting.message) if waiting else ""
-    return f"container {container.name}: {said}"
+    details = _sentence(waiting.reason, waiting.message) if waiting else ""
+    return f"container {container.name}: {details}"
 
 
 def _sentence(reason: str, message: str) -> str:
@@ -128,7 +128,7 @@ async def wait(
     workers: int,
     backoff: Backoff = Backoff(),  # noqa: B008 - frozen
 ) -> int:
-    """The exit code: 0 once all are ready, 1 when one of them will never be. Logs each change of what it waits for."""
+    """Returns 0 once all workers are ready, 1 if one of them never will be. Logs each change of what it waits for."""
     wanted = [names.worker_pod(job, index) for index in range(workers)]
     changed = asyncio.Event()
     selector = f"{names.JOB}={job},{names.ROLE}={names.WORKER},{names.JOB_UID}={uid}"
@@ -144,19 +144,19 @@ async def wait(
     try:
         if not await _wait_for(reflector.wait_synced(), unless=watching):
             return EXIT_FAILED
-        told: Mapping[str, str] = {}
+        logged: Mapping[str, str] = {}
         while True:
             changed.clear()
             outlook = judge_workers({pod.metadata.name: pod for pod in reflector.store.values()}, wanted)
             if outlook.failed:
                 for name, why in outlook.failed.items():
-                    log.error("worker %s will not be ready: %s", name, why)
+                    log.error("worker %s cannot become ready: %s", name, why)
                 return EXIT_FAILED
-            _log_progress(told, outlook.waits)
+            _log_progress(logged, outlook.waits)
             if not outlook.waits:
                 log.info("all %d workers are ready", workers)
                 return 0
-            told = outlook.waits
+            logged = outlook.waits
             if not await _wait_for(changed.wait(), unless=watching):
                 return EXIT_FAILED
     finally:
@@ -166,7 +166,8 @@ async def wait(
 
 
 async def _wait_for(awaited: Coroutine[object, object, object], *, unless: "asyncio.Task[None]") -> bool:
-    """Whether it came; False when ``unless`` ended first, which it never does but by a fault of ours, raised here."""
+    """Whether ``awaited`` completed; False if ``unless`` ended first. That only happens on an internal error, which is
+    raised here."""
     waiting = asyncio.ensure_future(awaited)
     try:
         await asyncio.wait({waiting, unless}, return_when=asyncio.FIRST_COMPLETED)
@@ -177,69 +178,74 @@ async def _wait_for(awaited: Coroutine[object, object, object], *, unless: "asyn
     return not unless.done()
 
 
-def _log_progress(told: Mapping[str, str], waits: Mapping[str, str]) -> None:
+def _log_progress(logged: Mapping[str, str], waits: Mapping[str, str]) -> None:
     for name, why in waits.items():
-        if told.get(name) != why:
+        if logged.get(name) != why:
             log.info("waiting for %s: %s", name, why)
-    for name in told:
+    for name in logged:
         if name not in waits:
             log.info("%s is ready", name)
 
 
 def bring_kubectl(folder: Path, search_path: str | None = None) -> Path:
-    """Copy the kubectl that is on ``search_path`` (default: ``$PATH``) into ``folder``; whole or not at all.
+    """Copy kubectl from ``search_path`` (default: ``$PATH``) into ``folder``, atomically.
 
     Raises OSError.
     """
     found = shutil.which("kubectl", path=search_path)
     if found is None:
-        raise FileNotFoundError("kubectl is not on $PATH: the launcher's image must carry it")
+        raise FileNotFoundError("kubectl is not on $PATH: the launcher image must contain it")
     folder.mkdir(parents=True, exist_ok=True)
     draft = folder / ".kubectl"
     shutil.copyfile(found, draft)
-    draft.chmod(0o755)  # the launcher's user may be another one
+    draft.chmod(0o755)  # the launcher may run as another user
     return draft.replace(folder / "kubectl")
 
 
 def _label_value(text: str) -> str:
     if not _LABEL_VALUE.fullmatch(text):
         raise argparse.ArgumentTypeError(
-            f"{text!r}: expected letters, digits, '-', '_' and '.', 63 at most, a letter or digit first and last"
+            f"{text!r}: expected 1 to 63 letters, digits, '-', '_' and '.', with a letter or digit at both ends"
         )
     return text
 
 
 def _count(text: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a number from 1")
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a number of at least 1")
     return int(text)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--namespace", required=True, type=_label_value, metavar="NS", help="of the job")
-    parser.add_argument("--job", required=True, type=_label_value, metavar="NAME", help="the job's name")
-    parser.add_argument("--uid", required=True, type=_label_value, metavar="UID", help="the job's uid")
-    parser.add_argument("--workers", required=True, type=_count, metavar="N", help="how many there are to be")
-    parser.add_argument("--kubectl-to", required=True, type=Path, metavar="DIR", help="where kubectl is copied to")
     parser.add_argument(
-        "--kubeconfig", type=Path, metavar="FILE", help="default: in-cluster, $KUBECONFIG, ~/.kube/config"
+        "--namespace", required=True, type=_label_value, metavar="NS", help="namespace of the job (required)"
     )
-    parser.add_argument("--log-format", choices=["text", "json"], default="text")
+    parser.add_argument("--job", required=True, type=_label_value, metavar="NAME", help="name of the job (required)")
+    parser.add_argument("--uid", required=True, type=_label_value, metavar="UID", help="uid of the job (required)")
+    parser.add_argument("--workers", required=True, type=_count, metavar="N", help="number of workers (required)")
+    parser.add_argument(
+        "--kubectl-to", required=True, type=Path, metavar="DIR", help="directory to copy kubectl to (required)"
+    )
+    parser.add_argument(
+        "--kubeconfig", type=Path, metavar="FILE", help="default: in-cluster config, $KUBECONFIG, ~/.kube/config"
+    )
+    add_log_arguments(parser)
+    parser.set_defaults(log_format="text", log_level="info")
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """0 once all workers are ready; 1 when one has failed for good or the launcher cannot be made ready."""
-    configure_logging(arguments.log_format)
+    """Exit code 0: all workers are ready; 1: a worker has failed permanently, or the launcher cannot be prepared."""
+    configure_logging(arguments.log_format, arguments.log_level)
     try:
         placed = bring_kubectl(arguments.kubectl_to)
     except OSError as error:
-        print(f"kubectl cannot be copied to {arguments.kubectl_to}: {error}", file=sys.stderr)
+        print_error(f"cannot copy kubectl to {arguments.kubectl_to}: {error}")
         return EXIT_FAILED
     log.info("kubectl is at %s", placed)
     try:
         return asyncio.run(_run(arguments))
     except ConfigError as error:
-        print(error, file=sys.stderr)
+        print_error(error)
         return EXIT_FAILED
 
 
@@ -255,13 +261,13 @@ async def _run(arguments: argparse.Namespace) -> int:
                 workers=arguments.workers,
             )
         )
-        # the first process of a container: without a handler the kernel drops SIGTERM, and its end takes the whole
-        # grace period
+        # without a handler the kernel ignores SIGTERM for the first process of a container, which would then use the
+        # whole grace period
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, waiting.cancel)
         try:
             return await waiting
         except asyncio.CancelledError:
             if (task := asyncio.current_task()) is not None and task.cancelling():
-                raise  # Ctrl-C, which cancels us and not what we wait for
-            log.info("told to stop")
+                raise  # Ctrl-C, which cancels this task and not ``waiting``
+            log.info("terminated by a signal")
             return EXIT_TERMINATED

@@ -82,4 +82,4 @@ def test_key_pair_that_is_none(change: dict[str, bytes], message: str) -> None:
 def test_flag_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         Parser(prog="muster thing").parse_args(["--frob"])
-    assert "muster thing: unrecognized arguments: --frob" in capsys.readouterr().err
+    assert "muster: unrecognized arguments: --frob" in capsys.readouterr().err

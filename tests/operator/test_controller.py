@@ -121,7 +121,7 @@ async def test_the_status_is_written_once_with_the_version_it_was_decided_on_and
         assert it.bench.written() == [asked for asked in it.bench.written() if asked.path == STATUS]
 
 
-async def test_the_first_word_comes_before_anything_is_done() -> None:
+async def test_the_first_status_is_written_before_any_action() -> None:
     def decide(job: IPUJob, _: Snapshot) -> JobPlan:
         done = CreateObject("ConfigMap", "train-config", {"metadata": {"name": "train-config"}})
         return JobPlan((done,), status(last_message="waits"))
@@ -133,7 +133,7 @@ async def test_the_first_word_comes_before_anything_is_done() -> None:
         assert [asked.path for asked in it.bench.written()][:2] == [STATUS, f"/api/v1/namespaces/{NS}/configmaps"]
 
 
-async def test_that_a_job_has_ended_is_written_before_what_follows_from_it() -> None:
+async def test_the_end_of_a_job_is_written_before_the_cleanup() -> None:
     ended = IPUJobCondition(type="Complete", status="True", reason="IPUJobCompleted")
     before = job_object(observedGeneration=1, conditions=[{"type": "Pending", "status": "True"}])
 
@@ -148,7 +148,7 @@ async def test_that_a_job_has_ended_is_written_before_what_follows_from_it() -> 
         assert len(it.sent(STATUS)) == len(it.sent(EVENTS)) == 1
 
 
-async def test_the_finaliser_ends_what_was_decided_with_it_and_counts_the_job() -> None:
+async def test_adding_the_finalizer_ends_the_plan_and_counts_the_job() -> None:
     def decide(job: IPUJob, _: Snapshot) -> JobPlan:
         pod = CreateObject("Pod", "p", {"metadata": {"name": "p"}})
         return JobPlan(status=status()) if job.metadata.finalizers else JobPlan((AddFinalizer(), pod))
@@ -190,7 +190,7 @@ async def test_a_line_that_is_another_at_each_look_is_written_a_few_times_and_th
         await until(lambda: len(it.sent(STATUS)) == 2 + LINES)
 
 
-async def test_a_number_that_is_none_any_more_is_taken_away() -> None:
+async def test_a_count_of_zero_is_removed() -> None:
     had: dict[str, Any] = {"workersStatus": {"active": 3}, "lastMessage": "x", "completionTime": "2026-01-01T00:00:00Z"}
     before = job_object(observedGeneration=1, conditions=[{"type": "Pending", "status": "True"}], **had)
     async with lead_operator(lambda *_: JobPlan(status=status(last_message="y")), before) as it:
@@ -201,7 +201,7 @@ async def test_a_number_that_is_none_any_more_is_taken_away() -> None:
         assert sent["status"]["selector"] is None
 
 
-async def test_what_the_api_server_does_not_take_is_what_the_job_waits_for() -> None:
+async def test_a_rejected_object_becomes_the_last_message() -> None:
     def decide(_job: IPUJob, _: Snapshot) -> JobPlan:
         return JobPlan((CreateObject("Pod", "p", {"metadata": {"name": "p"}}),), status(last_message="runs"))
 
@@ -242,7 +242,7 @@ async def test_a_conflict_is_decided_again() -> None:
         assert it.metrics.registry.get_sample_value("muster_operator_conflicts_total") == 1
 
 
-async def test_who_does_not_lead_any_more_decides_nothing() -> None:
+async def test_a_former_leader_decides_nothing() -> None:
     async with lead_operator(lambda *_: JobPlan(status=status(last_message="waits"))) as it:
         await until(lambda: it.sent(STATUS) and it.at_rest() and it.turns >= 2)
         it.bench.leads = False
@@ -265,7 +265,7 @@ async def test_a_decision_that_never_rests_is_broken_off() -> None:
         assert it.turns < 200
 
 
-async def test_those_who_wait_for_room_are_woken_once_the_oldest_first() -> None:
+async def test_jobs_that_wait_for_room_are_woken_once_the_oldest_first() -> None:
     looked: list[str] = []
 
     def decide(job: IPUJob, seen: Snapshot) -> JobPlan:

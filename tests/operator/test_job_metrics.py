@@ -105,7 +105,7 @@ def test_57_a_restart_after_a_pod_was_lost_with_its_node_is_no_success(pods: lis
     assert (found.restarted, found.lost_ipu_s) == ("node", ("node", 100.0 * IPUS))
 
 
-def test_a_job_that_fails_for_good_has_lost_what_it_ran() -> None:
+def test_a_final_failure_counts_its_ipu_time_as_lost() -> None:
     bad = count(job(condition("Running")), condition("Failed", reason="HealthDegraded"))
     assert bad.lost_ipu_s == ("fault", 100.0 * IPUS)
     found = count(job(condition("Running")), condition("Failed", reason="DeadlineExceeded"))
@@ -142,12 +142,12 @@ def test_63_one_instance_that_moves_loses_its_own_work_only() -> None:
     assert joined.lost_ipu_s == ("fault", 60.0 * 4), "the other one is counted already"
 
 
-def test_what_was_held_between_two_attempts_is_counted_when_it_runs_again() -> None:
+def test_the_time_between_attempts_is_counted_when_the_job_runs_again() -> None:
     assert count(job(condition("Restarting", since=70)), condition("Running", since=100)).waited_ipu_s == 30.0 * IPUS
     assert count(job(condition("Running")), condition("Running")).waited_ipu_s == 0.0
 
 
-def test_54_ipu_time_is_counted_once_whoever_leads_and_however_often_it_is_asked_for() -> None:
+def test_54_ipu_time_is_counted_once_across_leaders_and_scrapes() -> None:
     now = T0 + 1000.0
     running = job(condition("Running", since=0))
     jobs = [running]

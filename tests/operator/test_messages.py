@@ -1,4 +1,4 @@
-"""The wording of what the operator says to the owner of a job, each message once. Other tests hold only the facts."""
+"""The wording of the operator's messages to the owner of a job, each message once. Other tests assert only facts."""
 
 import msgspec
 from tests.operator.admission.specs import least
@@ -56,7 +56,7 @@ def test_conditions_in_the_words_of_the_published_transcript() -> None:
 
 def test_no_healthy_node() -> None:
     assert last_message(decide(make_job(), node_capacity=NodeCapacity(3, 0))) == (
-        "waits for a healthy node: 3 nodes match, 3 tainted by muster.dev/faulty"
+        "waiting for a healthy node: 3 nodes match, 3 tainted by muster.dev/faulty"
     )
 
 
@@ -73,7 +73,7 @@ def test_an_image_that_cannot_be_pulled() -> None:
     waiting = {"containerStatuses": [{"name": "main", "state": {"waiting": {"reason": "ImagePullBackOff"}}}]}
     pods = {"train-worker-0": make_pod(job, "train-worker-0", "Pending", **waiting)}
     assert last_message(decide(job, entries=entries(job, 0), pods=pods)) == (
-        "pod train-worker-0, container main: its image cannot be pulled"
+        "pod train-worker-0, container main: cannot pull its image"
     )
 
 
@@ -87,7 +87,7 @@ def test_a_restart_with_the_cause() -> None:
     )
 
 
-def test_what_a_gang_that_does_not_start_gives_back() -> None:
+def test_a_gang_that_does_not_start() -> None:
     job = make_job(launcher=False, instances=2)
     at = rfc3339_whole(NOW - 400)
     pending = make_pod(job, "train-worker-1", "Pending")
@@ -102,7 +102,7 @@ def test_what_a_gang_that_does_not_start_gives_back() -> None:
     assert decided.status is not None
     assert decided.status.given_back is not None
     assert last_message(decided) == (
-        "gives the partition of instance 1 back, held for 300 s without a start; "
+        "releases the partition of instance 1, held for 300 s without a start; "
         f"tries again at {decided.status.given_back.until}: pod train-worker-1 has not been scheduled"
     )
 
@@ -110,25 +110,25 @@ def test_what_a_gang_that_does_not_start_gives_back() -> None:
 def test_bad_hardware_under_a_job_that_stays() -> None:
     assert moved_or_kept("Keep") == (
         "rank 1 (pod train-worker-1) is on node node-b: check pciebw: LowBandwidth; "
-        "it stays there (healthPolicy.onFault Keep)"
+        "the job stays there (healthPolicy.onFault Keep)"
     )
 
 
 def test_bad_hardware_under_a_job_that_may_not_move() -> None:
-    assert moved_or_kept("Move", JobSetup(moves_per_hour=0)).endswith("; it does not move: moves_per_hour is 0")
+    assert moved_or_kept("Move", JobSetup(moves_per_hour=0)).endswith("; the job does not move: moves_per_hour is 0")
 
 
 def test_a_move_from_where_to_where() -> None:
     assert moved_or_kept("Move").startswith("moved from node-b to node-a, node-c: rank 1 (pod train-worker-1) is on ")
 
 
-def test_what_a_job_waits_for_before_its_launcher_starts() -> None:
+def test_checks_before_the_launcher_starts() -> None:
     cluster = PreFlightCluster()
     cluster.says = {"node-b": ""}
     policy = {"preFlight": {"checks": ["ipulink", "pciebw"]}}
     cluster.add(make_job(workers=2, finalizers=(), healthPolicy=policy))
     cluster.live()
-    assert cluster.jobs[UID].status.last_message == "pre-flight: waits for ipulink, pciebw on node-b"
+    assert cluster.jobs[UID].status.last_message == "pre-flight: waiting for ipulink, pciebw on node-b"
 
 
 def test_a_reset_that_only_a_person_can_do() -> None:
@@ -137,19 +137,19 @@ def test_a_reset_that_only_a_person_can_do() -> None:
     seen = running_snapshot(job, "Running")
     seen["pods"] |= launcher(job, "Failed", containerStatuses=[ended_container(message=error)])
     seen["entries"] = {partition_of(job): make_entry(job, ipus="10.1.5.10/0,1 10.1.5.11/0,1")}
-    told = [each for each in decide(job, **seen).actions if isinstance(each, RecordEvent)]
-    assert [each.message for each in told if each.reason == "PoplarFullReset"] == [
-        "pod train-launcher: Poplar asks for FULL_RESET (CIUERRVR.IPUSOFTERR on IPU 0): "
+    events = [each for each in decide(job, **seen).actions if isinstance(each, RecordEvent)]
+    assert [each.message for each in events if each.reason == "PoplarFullReset"] == [
+        "pod train-launcher: Poplar requests FULL_RESET (CIUERRVR.IPUSOFTERR on IPU 0): "
         "power-cycle the IPU-Machine (10.1.5.10, 10.1.5.11)"
     ]
 
 
 def test_a_size_that_no_partition_has() -> None:
     assert refused(ipusPerJobInstance="3") == [
-        'spec.ipusPerJobInstance: "3": expected a power of two from "1" to "64", as text'
+        'spec.ipusPerJobInstance: "3": expected a power of two from "1" to "64", as a string'
     ]
 
 
 def test_a_change_that_only_a_suspended_job_may_have() -> None:
     [error] = refused(edited=True, ipusPerJobInstance="8")
-    assert error.endswith("expected only while the job is suspended (spec.suspend: true)")
+    assert error.endswith("only allowed while the job is suspended (spec.suspend: true)")

@@ -23,6 +23,7 @@ def test_flags_stand_over_variables_over_the_file(tmp_path: Path) -> None:
 
 def test_the_defaults_are_the_seeds() -> None:
     settings = load(None, URL, {})
+    assert settings.log_level == "info"
     assert (settings.port, settings.metrics_port, settings.webhook_port) == (8081, 8443, 9443)
     setup = settings.setup()
     assert (setup.launcher_image, setup.launcher_image_pull_policy) == ("launcher:latest", "Never")
@@ -43,6 +44,7 @@ def test_the_defaults_are_the_seeds() -> None:
         (URL | {"kubectl_version": "latest"}, "--kubectl-version: 'latest'"),
         (URL | {"launcher_image_pull_policy": "Sometimes"}, "'Always', 'IfNotPresent' or 'Never'"),
         (URL | {"dns_policy": "x"}, "--dns-policy: 'x'"),
+        (URL | {"log_level": "loud"}, "--log-level: 'loud'"),
         (URL | {"btl_tcp_if_include": "eth0; rm"}, "--btl-tcp-if-include"),
     ],
 )

@@ -54,7 +54,8 @@ def load_settings(
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        raise SettingsError("\n".join(_explain_all(error, places, model, nested))) from error
+        places |= {key: f"--{key.replace('_', '-')}" for key in flags if key not in places}
+        raise SettingsError("\n".join(_explain_all(error, prefix, places, model, nested))) from error
 
 
 def explain(error: ValidationError, place: str, model: type[BaseModel]) -> list[str]:
@@ -74,12 +75,19 @@ def explain_briefly(error: ValidationError, place: str, model: type[BaseModel], 
 
 
 def _explain_all(
-    error: ValidationError, places: Mapping[str, str], model: type[BaseModel], nested: Mapping[str, type[BaseModel]]
+    error: ValidationError,
+    prefix: str,
+    places: Mapping[str, str],
+    model: type[BaseModel],
+    nested: Mapping[str, type[BaseModel]],
 ) -> list[str]:
     lines = []
     for item in error.errors(include_url=False, include_context=False):
         first, *rest = [str(part) for part in item["loc"]] or [""]
         where = ".".join([places.get(first, first), *rest])
+        if item["type"] == "missing" and not rest:
+            lines.append(f"{where} is required (or {prefix}{first.upper()}, or {first} in the settings file)")
+            continue
         inner = nested.get(first, model) if rest else model
         lines.append(error_line(where, item["type"], item["input"], item["msg"], _names(inner)))
     return lines

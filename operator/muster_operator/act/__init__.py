@@ -1,1 +1,1 @@
-"""What a plan asks for is done here: API and proxy calls, Events, and what was refused."""
+"""Carries out plans: API and proxy calls, Events, and the cache of refusals."""

@@ -1,7 +1,7 @@
-"""Events on the user's job, in its own namespace: behind everything that the job itself needs.
+"""Events on the user's job, in its namespace, with lower priority than the job's own writes.
 
-One Event object for each (job, reason, message), whoever leads: its name says so, and a second leader finds it there. A
-job that goes on about ever new things is heard a few times at once, then once in a while.
+There is one Event object per (job, reason, message). Its name is derived from these, so a new leader finds the existing
+Event. A token bucket limits the Events of each job.
 """
 
 import hashlib
@@ -22,10 +22,10 @@ from muster_operator.job.types import API_VERSION, KIND, IPUJob
 log = logging.getLogger(__name__)
 
 WORKERS = 2
-MESSAGE_LIMIT = 1024  # characters, as Kubernetes has it
-KNOWN_LIMIT = 8192  # Events that are not told again
+MESSAGE_LIMIT = 1024  # characters, the limit of Kubernetes
+KNOWN_LIMIT = 8192  # Events that are remembered as recorded
 BURST = 12  # Events of one job at once
-REFILL_S = 60.0  # until it may have one more
+REFILL_S = 60.0  # until one more Event is allowed
 _NAME_LIMIT = 253 - 17
 
 
@@ -49,7 +49,7 @@ class JobEventRecorder:
         self._queue: WorkQueue[str] = WorkQueue()
 
     def record(self, job: IPUJob, action: RecordEvent) -> None:
-        """Does nothing where it has been told, or where this job is too loud."""
+        """Does nothing if the Event is already recorded or if this job exceeds its rate limit."""
         event = self._event(job, action)
         name = event.metadata.name
         if name in self._recorded:
@@ -65,7 +65,7 @@ class JobEventRecorder:
         self._queue.add(name)
 
     async def run(self) -> None:
-        """For ever."""
+        """Runs until cancelled."""
         await run_workers(self._queue, self._write, workers=WORKERS)
 
     async def _write(self, name: str) -> None:
@@ -77,10 +77,11 @@ class JobEventRecorder:
             await self._client.create(f"/api/v1/namespaces/{namespace}/events", event, type=Event)
         except AlreadyExists:
             self._note("known")
-        except (NotFound, Forbidden, Invalid) as error:  # the namespace is going, for one: again would not help
+        except (NotFound, Forbidden, Invalid) as error:
+            # for example, the namespace is being deleted: a retry would not help
             self._note("refused")
             log.warning(
-                "IPUJob %s/%s is not told of %s: %s", namespace, event.involved_object.name, event.reason, error
+                "IPUJob %s/%s: cannot record Event %s: %s", namespace, event.involved_object.name, event.reason, error
             )
         except ApiError:
             self._waiting[name] = waiting

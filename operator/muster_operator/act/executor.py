@@ -1,8 +1,8 @@
-"""What a plan asks for, done: one API or proxy call each. What an answer says is cached before the next decision.
+"""Carries out the actions of a plan, one API or proxy call each. The result is cached before the next decision.
 
-Nothing is read before it is written: a create that meets an object looks whose that is, and leaves what is not this
-job's alone. What was refused is remembered with a back-off, so that a job that cannot go on costs a call a minute.
-Partitions are the proxy's: :mod:`muster_operator.act.partition_requests`.
+Nothing is read before it is written: a create that conflicts looks up the owner of the existing object and leaves other
+owners' objects alone. Refusals are remembered with a back-off, so a job that cannot continue costs one call a minute.
+:mod:`muster_operator.act.partition_requests` handles partitions.
 """
 
 import contextlib
@@ -40,9 +40,9 @@ from muster_operator.observe.cluster import ClusterCache, describe_owner, object
 
 log = logging.getLogger(__name__)
 
-# HTTP statuses of a create that is not taken as it is; 400 is what does not decode, and the no of many webhooks
+# HTTP statuses that reject a create: 400 is an undecodable object, and the answer of many webhooks
 NOT_TAKEN = frozenset({400, 403, 413, 422})
-LETTING_GO = ("IPUJob", FINALIZER)  # asked, and not confirmed by the watch yet
+LETTING_GO = ("IPUJob", FINALIZER)  # finalizer removal requested, and not confirmed by the watch yet
 
 
 class _DeletionMetadata(Api, frozen=True):
@@ -55,7 +55,7 @@ class _DeletedObject(Api, frozen=True):
 
 
 class ActionExecutor:
-    """wrote: called with (verb, kind) for each write that the API server took."""
+    """wrote: called with (verb, kind) after each successful write."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class ActionExecutor:
         self.partitions = PartitionRequester(proxy, cluster, refusals)
 
     async def execute(self, job: IPUJob, action: Action) -> ActionResult:
-        """Raises ApiError: the turn is over; Conflict, one of them: it was decided on the past."""
+        """Raises ApiError, which ends the turn; its subclass Conflict means that the decision used outdated state."""
         match action:
             case AddFinalizer():
                 return await self._add_finalizer(job)
@@ -97,7 +97,7 @@ class ActionExecutor:
                 return await self.withdraw(job.metadata.uid, action.node, action.keep)
             case DeleteJob():
                 return await self._delete_job(job)
-        raise TypeError(f"no action of the executor: {action!r}")
+        raise TypeError(f"unknown action for the executor: {action!r}")
 
     async def _add_finalizer(self, job: IPUJob) -> ActionResult:
         if FINALIZER in job.metadata.finalizers:
@@ -106,11 +106,11 @@ class ActionExecutor:
         return ActionResult.DONE
 
     async def _drop_finalizer(self, job: IPUJob) -> ActionResult:
-        """Whether the job is gone then only the watch knows: it is not to be decided about again before that; nor is it
-        asked again while news of its pods and partitions still come in."""
+        """Remove the finalizer. Only the watch shows whether the job is gone, so the job is not planned again until
+        then, and the removal is not repeated while events of its pods and partitions arrive."""
         uid = job.metadata.uid
         if FINALIZER in job.metadata.finalizers and not self._refusals.waits(uid, LETTING_GO):
-            self._refusals.note(uid, LETTING_GO, None)  # before, as the watch may be faster than the answer
+            self._refusals.note(uid, LETTING_GO, None)  # before the call, as the watch may be faster than the response
             with contextlib.suppress(NotFound):
                 try:
                     await self._write_finalizers(job, [each for each in job.metadata.finalizers if each != FINALIZER])
@@ -124,7 +124,7 @@ class ActionExecutor:
         body = {"metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version, "finalizers": finalizers}}
         answer = await self._client.patch(_path(job), body, type=IPUJob)
         self._wrote("patch", "IPUJob")
-        if FINALIZER in finalizers:  # else it may be gone by now, and must not come back into the cache
+        if FINALIZER in finalizers:  # otherwise the job may be gone by now and must not return to the cache
             self._cluster.observe_job(answer)
 
     async def _create(self, job: IPUJob, action: CreateObject) -> ActionResult:
@@ -138,11 +138,11 @@ class ActionExecutor:
         try:
             raw = await self._client.create(path, action.body, type=msgspec.Raw)
         except AlreadyExists:
-            return await self._inspect(job, action) or ActionResult.REFUSED  # it has just gone: decide again
+            return await self._inspect(job, action) or ActionResult.REFUSED  # it was deleted meanwhile: decide again
         except ApiError as error:
             if error.status not in NOT_TAKEN:
                 raise
-            self._refusals.note(uid, key, f"{action.kind} {action.name} cannot be made: {error.message}")
+            self._refusals.note(uid, key, f"cannot create {action.kind} {action.name}: {error.message}")
             return ActionResult.REFUSED
         self._wrote("create", action.kind)
         self._refusals.forget(uid, key)
@@ -150,7 +150,7 @@ class ActionExecutor:
         return ActionResult.DONE
 
     async def _inspect(self, job: IPUJob, action: CreateObject) -> ActionResult | None:
-        """Look at what is there under that name; None: nothing."""
+        """Look up the existing object of that name; None if there is none."""
         uid, key = job.metadata.uid, (action.kind, action.name)
         path = f"{objects_path(action.kind, job.metadata.namespace)}/{action.name}"
         try:
@@ -163,8 +163,10 @@ class ActionExecutor:
             self._refusals.note(uid, key, describe_owner(found), foreign=True)
             return ActionResult.REFUSED
         if found.labels.get(names.MANAGED_BY) != names.MANAGER:
-            # its labels were taken away: the watch does not see it, so it would be made for ever
-            self._refusals.note(uid, key, f"this job's, without the label {names.OWNED_SELECTOR}", foreign=True)
+            # someone removed its labels, so the watch does not see it, and the operator would try to create it forever
+            self._refusals.note(
+                uid, key, f"owned by this job, but without the label {names.OWNED_SELECTOR}", foreign=True
+            )
             return ActionResult.REFUSED
         self._refusals.forget(uid, key)
         self._cluster.observe(action.kind, raw)
@@ -185,11 +187,11 @@ class ActionExecutor:
         try:
             raw = await self._client.delete(path, options, type=msgspec.Raw)
         except (NotFound, Conflict):
-            return ActionResult.NOTHING  # it is gone, or another one has its name: the watch tells
+            return ActionResult.NOTHING  # gone, or replaced by another pod of that name: the watch reports it
         self._wrote("delete", "Pod")
         if (left := _left(raw)) is not None:
             self._cluster.observe("Pod", left)
-        # of what is gone at once only the watch tells: deciding before that would remove it again
+        # only the watch reports a pod that is gone at once; deciding before that would delete it again
         return ActionResult.NOTHING
 
     async def _delete_job(self, job: IPUJob) -> ActionResult:
@@ -198,10 +200,8 @@ class ActionExecutor:
             self._wrote("delete", "IPUJob")
         return ActionResult.WAITS
 
-    # checks of nodes
-
     async def _request_checks(self, uid: str, action: RequestChecks) -> ActionResult:
-        """One that cannot be asked holds up no other."""
+        """A node that cannot be asked does not hold up the others."""
         key = (ASKING, action.node)
         if self._refusals.waits(uid, key):
             return ActionResult.NOTHING
@@ -220,20 +220,20 @@ class ActionExecutor:
         try:
             if not await self._cluster.requests.withdraw(node, uid, keep):
                 return ActionResult.NOTHING
-        except Forbidden as error:  # it holds up nothing of the job
-            log.warning("a request for checks of node %s stays: %s", node, error)
+        except Forbidden as error:  # this does not hold up the job
+            log.warning("node %s: cannot withdraw a check request: %s", node, error)
             return ActionResult.NOTHING
         self._wrote("patch", "NodeHealth")
         return ActionResult.DONE
 
 
 def _as_decided(job: IPUJob) -> dict[str, str]:
-    """A job that has been edited since, to live longer for one, is decided about again."""
+    """Delete preconditions: a job that was edited since, for example to extend its lifetime, is planned again."""
     return {"uid": job.metadata.uid, "resourceVersion": job.metadata.resource_version}
 
 
 def _left(raw: bytes | msgspec.Raw) -> bytes | msgspec.Raw | None:
-    """The pod that a delete has left for its kubelet to end; None: it was gone at once, or the answer is a Status."""
+    """The pod that its kubelet still has to terminate; None if it is gone already or the answer is a Status."""
     pod = msgspec.json.decode(raw, type=_DeletedObject)
     return raw if pod.kind == "Pod" and pod.metadata.deletion_timestamp else None
 

@@ -1,8 +1,8 @@
-"""Room that gangs which are just being given their partitions will still need, and that is no other gang's meanwhile.
+"""Partitions reserved for gangs that are being allocated, so that no other gang takes them.
 
-The question for room and the creations after it are not one step, and each may take V-IPU seconds. Without this two
-gangs that begin at once would each get half, give it back, be woken by that together, and so on for ever. It is in
-memory only: who leads is the only one that takes, and whoever follows begins with none under way.
+The capacity query and the creations after it are separate calls, and each may take V-IPU seconds. Without reservations
+two gangs that start at once would each get half, release it, wake each other and repeat forever. The reservations are
+in memory only: only the leader allocates, and a new leader starts with none in progress.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass
 class _Reservation:
-    """left: partitions of ``size`` IPUs that are still to be made."""
+    """left: partitions of ``size`` IPUs that are not created yet."""
 
     left: int
     size: int
@@ -24,7 +24,7 @@ class GangReservations:
 
     @contextmanager
     def hold(self, uid: str, number: int, size: int) -> Iterator[None]:
-        """To that job, while it takes them."""
+        """Reserve the partitions for this job while it takes them."""
         self._by_job[uid] = _Reservation(number, size)
         try:
             yield
@@ -32,12 +32,12 @@ class GangReservations:
             del self._by_job[uid]
 
     def note_taken(self, uid: str) -> None:
-        """One more is there: V-IPU counts it now."""
+        """One more partition exists, so V-IPU counts it now."""
         if (reservation := self._by_job.get(uid)) is not None:
             reservation.left -= 1
 
     def of_others(self, uid: str, size: int) -> dict[str, int]:
-        """By job, how many aligned blocks of ``size`` IPUs the reservations of others may take at most."""
+        """By job, how many aligned blocks of ``size`` IPUs that reservations of other jobs may take at most."""
         return {
             each: reservation.left * max(1, reservation.size // size)
             for each, reservation in self._by_job.items()

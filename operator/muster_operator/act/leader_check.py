@@ -1,8 +1,8 @@
-"""A new leader's first create for a job comes after a look at the API server itself.
+"""A new leader reads a job from the API server before its first create for that job.
 
-Its watch of jobs may hang while that of pods does not: a job that has finished, and whose pods were cleaned away, would
-be made again. What a write of this term has answered about the job is as good as that look, so that a new job, whose
-first write is its finaliser, costs none.
+Its watch of jobs may lag behind its watch of pods: it would then create the pods of a finished job again after their
+cleanup. The response to any write of this leader's term is as good as that read, so a new job, whose first write adds
+the finalizer, needs no extra read.
 """
 
 from muster_kube.api.client import KubeClient
@@ -13,7 +13,7 @@ from muster_operator.observe.cluster import ClusterCache
 
 
 class LeaderCheck:
-    """One term of leadership is from :meth:`clear` to the next."""
+    """A term of leadership lasts from one :meth:`clear` to the next."""
 
     def __init__(self, client: KubeClient, cluster: ClusterCache) -> None:
         self._client = client
@@ -27,18 +27,18 @@ class LeaderCheck:
         self._known.discard(uid)
 
     def note(self, uid: str) -> None:
-        """The API server took a write that was decided on the job as it is."""
+        """The API server accepted a write that was based on the current version of the job."""
         self._known.add(uid)
 
     async def is_stale(self, job: IPUJob, plan: JobPlan) -> bool:
-        """Whether ``plan`` makes something for a job that is another one by now; it is decided about again then.
-        Raises NotFound where it is gone, and only the watch can tell."""
+        """Whether ``plan`` creates something although the job has changed; the caller then plans again. Raises NotFound
+        if the job is gone, which only the watch can show."""
         uid = job.metadata.uid
         if uid in self._known or not any(
             isinstance(each, CreateObject | TakePartitions | RequestChecks) for each in plan.actions
         ):
             return False
-        if isinstance(plan.actions[0], AddFinalizer):  # which is such a write itself
+        if isinstance(plan.actions[0], AddFinalizer):  # this is such a write
             return False
         path = f"{jobs_path(job.metadata.namespace)}/{job.metadata.name}"
         found = await self._client.get(path, type=IPUJob)

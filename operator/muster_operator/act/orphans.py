@@ -1,5 +1,5 @@
-"""Partitions whose job is no more (somebody took its finaliser off, or it went while nobody led) are given back; so are
-the requests for checks that it has left."""
+"""Releases partitions and check requests of jobs that no longer exist, because a user removed the finalizer or the
+job was deleted while there was no leader."""
 
 import logging
 
@@ -28,8 +28,8 @@ class OrphanCollector:
         self._executor = executor
 
     async def collect(self, key: str) -> float | None:
-        """Those of jobs that were called ``key`` (namespace/name) and are not there. Seconds until it is worth another
-        look; None: nothing is left to be done. Raises ApiError."""
+        """Release what is left of deleted jobs of the name ``key`` (namespace/name). Returns the seconds until the next
+        check, or None if nothing is left to do. Raises ApiError."""
         if key in self._cluster.unreadable:
             return None
         await self._withdraw(key)
@@ -41,11 +41,11 @@ class OrphanCollector:
             if all(entry.state == "deleting" for entry in entries.values()):
                 continue
             again_s = AGAIN_S
-            # its pods are still being collected; or the cache of jobs is behind that of partitions
+            # its pods are still being garbage-collected, or the cache of jobs is behind that of partitions
             if self._cluster.pods.of_job(uid) or await self._exists(key, uid):
                 continue
             for name in entries:
-                log.warning("partition %s is given back: its IPUJob %s (%s) is no more", name, key, uid)
+                log.warning("partition %s: releasing it, because its IPUJob %s (%s) no longer exists", name, key, uid)
                 await self._executor.partitions.free(uid, name)
         return again_s
 
@@ -55,7 +55,9 @@ class OrphanCollector:
             if (job is not None and job.metadata.uid == uid) or await self._exists(key, uid):
                 continue
             for node in requests.of_job(uid) or ():
-                log.warning("a request for checks of node %s goes: its IPUJob %s (%s) is no more", node, key, uid)
+                log.warning(
+                    "node %s: withdrawing a check request, because its IPUJob %s (%s) no longer exists", node, key, uid
+                )
                 await self._executor.withdraw(uid, node)
 
     async def _exists(self, key: str, uid: str) -> bool:

@@ -1,7 +1,8 @@
-"""Partitions of jobs: asked of the proxy, and given back. What it answers is heard at once, before the tracker's watch.
+"""Requests partitions of jobs from the proxy and releases them. Responses update the cache before the tracker's watch
+does.
 
-What starts together gets all of its partitions or none (behaviour 49): room is asked for first, and what was taken goes
-back where there is less by then.
+Instances that start together get all of their partitions or none (behaviour 49): the operator queries the capacity
+first, and releases what it took if the capacity shrinks meanwhile.
 """
 
 import logging
@@ -19,7 +20,7 @@ from muster_operator.observe.cluster import ClusterCache
 
 log = logging.getLogger(__name__)
 
-AT_ONCE = 16  # partitions taken between two looks at a job that starts with some of them
+AT_ONCE = 16  # partitions taken before the job is looked at again, if it can start with some of them
 
 
 class PartitionRequester:
@@ -39,7 +40,7 @@ class PartitionRequester:
         if early and (take.together or len(early) == len(wished)):
             return ActionResult.WAITS
         wished = [(name, wish) for name, wish in wished if name not in early]
-        held = self._cluster.tracker.of_job(uid)  # those are only reset, where they are
+        held = self._cluster.tracker.of_job(uid)  # partitions that the job has are only reset
         new = sum(name not in held for name, _ in wished)
         if not (take.together and new):
             return await self._take_each(job, wished, together=take.together)
@@ -57,7 +58,7 @@ class PartitionRequester:
         did = ActionResult.DONE
         for number, (name, wish) in enumerate(wished):
             if number and self._is_given_up(job):
-                return ActionResult.REFUSED  # each may take V-IPU seconds: what was taken goes back
+                return ActionResult.REFUSED  # each may take V-IPU seconds: release what was taken
             answer = await self._proxy.take(name, wish)
             if isinstance(answer, PartitionEntry):
                 self._refusals.forget(uid, (TAKING, name))
@@ -66,10 +67,10 @@ class PartitionRequester:
                     self._reservations.note_taken(uid)
                 taken.append(name)
             elif together and answer.why == "NoRoom":
-                # two jobs that each hold half of what they need would wait for each other for ever
+                # two jobs that each hold half of what they need would wait for each other forever
                 await self._give_back(uid, taken)
                 return self._note_refused(uid, wished, answer)
-            elif answer.why in ("NoRoom", "Unreachable"):  # nor will the others be taken
+            elif answer.why in ("NoRoom", "Unreachable"):  # the others will not succeed either
                 return self._note_refused(uid, wished[number:], answer)
             else:
                 did = self._note_refused(uid, [(name, wish)], answer)
@@ -78,10 +79,10 @@ class PartitionRequester:
         return did
 
     def _is_given_up(self, job: IPUJob) -> bool:
-        """By now, whatever was decided before: all of its partitions are to go."""
+        """Whether the job was deleted, replaced or suspended meanwhile: it must release all partitions."""
         now = self._cluster.job(f"{job.metadata.namespace}/{job.metadata.name}")
         if now is None:
-            return False  # not seen yet
+            return False  # not in the cache yet
         another = now.metadata.uid != job.metadata.uid
         return another or bool(now.metadata.deletion_timestamp) or (now.spec.suspend and not job.spec.suspend)
 
@@ -96,7 +97,7 @@ class PartitionRequester:
         for name in taken:
             answer = await self._proxy.free(name, uid)
             if isinstance(answer, PartitionRefusal):
-                log.warning("partition %s, taken for a job that there is no room for, stays: %s", name, answer.message)
+                log.warning("partition %s: cannot release it after its job found no room: %s", name, answer.message)
             else:
                 self._note_freed(uid, name, gone=answer)
 
@@ -106,8 +107,8 @@ class PartitionRequester:
         if isinstance(answer, PartitionRefusal):
             return answer
         if not answer.available:
-            return PartitionRefusal(why="Unreachable", message=answer.message or "no V-IPU controller answers")
-        # what was promised meanwhile is not in the answer, nor was all there that was promised before
+            return PartitionRefusal(why="Unreachable", message=answer.message or "no V-IPU controller responds")
+        # the answer does not include reservations made meanwhile, and may not include all earlier ones
         now = self._reservations.of_others(uid, size)
         promised = sum(max(before.get(each, 0), now.get(each, 0)) for each in before.keys() | now.keys())
         room = max(0, answer.num_of_partitions - promised)
@@ -117,7 +118,7 @@ class PartitionRequester:
         return PartitionRefusal(why="NoRoom", message=f"{text}: {answer.message}" if answer.message else text)
 
     async def ask_room(self, uid: str, size: int) -> ActionResult:
-        """Nothing but the answer is kept: no answer is no room."""
+        """Caches only the number; a refused query counts as no room."""
         if self._refusals.room(uid) is not None:
             return ActionResult.NOTHING
         answer = await self._proxy.room(size)
@@ -125,7 +126,8 @@ class PartitionRequester:
         return ActionResult.DONE
 
     async def free(self, uid: str, name: str) -> ActionResult:
-        """Give back a partition of the job ``uid``, which may be gone; one that is not there is given back."""
+        """Release a partition of the job ``uid``, which may be deleted already. A partition that does not exist counts
+        as released."""
         key = (FREEING, name)
         if self._refusals.waits(uid, key):
             return ActionResult.WAITS
@@ -140,7 +142,7 @@ class PartitionRequester:
         self._refusals.forget(uid, key)
         self._note_freed(uid, name, gone=answer is not False)
         if answer is False:
-            return ActionResult.REFUSED  # under way, which ends what was decided
+            return ActionResult.REFUSED  # in progress, which ends this plan
         return ActionResult.DONE if known else ActionResult.NOTHING
 
     def _note_freed(self, uid: str, name: str, *, gone: bool) -> None:

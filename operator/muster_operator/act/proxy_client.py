@@ -1,7 +1,7 @@
-"""The V-IPU proxy, as the operator calls it: bounded in time and in size, and every answer one of three values.
+"""Client of the V-IPU proxy: each call is bounded in time and size and returns one of three values.
 
-What is no answer of the proxy's (nothing listens, HTML of something in between) is a PartitionRefusal, too: the job
-says why it waits, and it is tried again.
+A failed call (nothing listens, HTML from a gateway) is a PartitionRefusal too: the job's status shows why it waits, and
+the operator retries.
 """
 
 import asyncio
@@ -21,10 +21,10 @@ from muster_operator.job.partition_api import (
     RefusalReason,
 )
 
-TIMEOUT_S = 8.0  # for a whole call; the proxy answers a PUT within 2 s, or says that it is under way
+TIMEOUT_S = 8.0  # for a whole call; the proxy answers a PUT within 2 s, or reports that it is in progress
 ANSWER_LIMIT = 1 << 20  # bytes
 CONNECTIONS = 16
-_SHOWN = 200  # characters of an answer that makes no sense
+_SHOWN = 200  # characters shown of an unreadable response
 
 T = TypeVar("T")
 
@@ -38,8 +38,8 @@ class ProxyCredentials(Protocol):
 
 
 class ProxyClient:
-    """url: ``http://HOST:PORT[/PREFIX]``. may_write: do we lead at this moment? note: called with (call, outcome) after
-    each call; outcome is ok, pending, or the refusal's ``why``. An async context manager."""
+    """url: ``http://HOST:PORT[/PREFIX]``. may_write: whether this replica leads now. note: called with (call, outcome)
+    after each call; outcome is ok, pending, or the refusal's ``why``. An async context manager."""
 
     def __init__(
         self,
@@ -66,17 +66,17 @@ class ProxyClient:
         await self._http.aclose()
 
     async def room(self, size: int) -> PartitionCapacity | PartitionRefusal:
-        """How many partitions of ``size`` IPUs there is room for now."""
+        """Number of partitions of ``size`` IPUs that can be created now."""
         answer = await self._called("query", "POST", "/query", {"size": size}, PartitionCapacity)
         return answer[1] if isinstance(answer, tuple) else answer
 
     async def take(self, name: str, wish: PartitionRequest) -> PartitionEntry | PartitionRefusal:
-        """Make the partition, or take it over: an Entry that is active or under way."""
+        """Create the partition or take it over; returns an entry that is active or in progress."""
         answer = await self._called("take", "PUT", f"/partitions/{name}", wish, PartitionEntry)
         return answer[1] if isinstance(answer, tuple) else answer
 
     async def free(self, name: str, job: str) -> bool | PartitionRefusal:
-        """Give it back. True: it is gone; False: that is under way. job: its uid."""
+        """Release the partition of the job with uid ``job``. True: it is gone; False: the removal is in progress."""
         answer = await self._called("free", "DELETE", f"/partitions/{name}?job={job}", None, msgspec.Raw)
         return answer[0] != 202 if isinstance(answer, tuple) else answer
 
@@ -100,7 +100,7 @@ class ProxyClient:
                     self._credentials, lambda header: self._exchange(method, path, content, header)
                 )
         except TimeoutError:
-            return self._refused("Unreachable", f"no answer within {self._timeout_s:g} s")
+            return self._refused("Unreachable", f"no response within {self._timeout_s:g} s")
         except httpx2.InvalidURL as error:
             return self._refused("Invalid", str(error))
         except (httpx2.HTTPError, httpx2.StreamError, OSError) as error:
@@ -108,7 +108,7 @@ class ProxyClient:
         except ConfigError as error:
             return self._refused("Refused", str(error))
         if raw is None:
-            return self._refused("Refused", f"HTTP {status} with more than {ANSWER_LIMIT} bytes")
+            return self._refused("Refused", f"HTTP {status} with a body of more than {ANSWER_LIMIT} bytes")
         return self._read(status, raw, kind)
 
     async def _exchange(self, method: str, path: str, content: bytes, header: str | None) -> tuple[int, bytes | None]:
@@ -140,7 +140,7 @@ class ProxyClient:
 async def _authorized(
     credentials: ProxyCredentials, exchange: Callable[[str | None], Awaitable[tuple[int, bytes | None]]]
 ) -> tuple[int, bytes | None]:
-    """Once more with a fresh token after a 401: the first call has done nothing."""
+    """Retry once with a fresh token after a 401, which changed nothing."""
     header = await credentials.header()
     status, raw = await exchange(header)
     if status == 401 and credentials.refused(header) and (fresh := await credentials.header()) != header:

@@ -1,4 +1,4 @@
-"""What was refused to jobs, by whom, and when it is time to ask again; what was said of room, for a while."""
+"""Remembers what jobs were refused, by whom and when to retry, and for a while the capacity that was reported."""
 
 import random
 from collections.abc import Callable
@@ -8,15 +8,15 @@ from muster_kube.controller.backoff import Backoff
 from muster_operator.job.partition_api import PartitionRefusal
 
 AGAIN = Backoff(base_s=2.0, cap_s=60.0)
-TAKING, FREEING = "take", "free"  # in place of a kind, where the proxy refused
-ASKING = "ask"  # likewise, where a node could not be asked
-ROOM_S = 25.0  # an answer about room is good for so long: shorter than a plan waits before it asks anew
+TAKING, FREEING = "take", "free"  # used instead of a kind if the proxy refused
+ASKING = "ask"  # likewise, if a check request of a node failed
+ROOM_S = 25.0  # a capacity answer is valid this long: shorter than a plan waits before it asks again
 
 
 @dataclass
 class CachedRefusal:
-    """Something refused. what: a PartitionRefusal of the proxy's, words, or None: it is under way. at: on the clock,
-    when it may be tried again."""
+    """what: a PartitionRefusal of the proxy, a message, or None if the call is in progress. at: clock time of the next
+    attempt."""
 
     what: PartitionRefusal | str | None
     at: float
@@ -25,14 +25,14 @@ class CachedRefusal:
 
 
 class RefusalCache:
-    """What was refused to jobs, by (kind, name) or (TAKING or FREEING, partition). It is only ever a reason to wait:
-    who begins without it asks once more."""
+    """Refusals of jobs by (kind, name) or (TAKING or FREEING, partition). A refusal only delays: a replica without this
+    cache asks once more."""
 
     def __init__(self, clock: Callable[[], float], rng: random.Random) -> None:
         self._clock = clock
         self._rng = rng
         self._by_job: dict[str, dict[tuple[str, str], CachedRefusal]] = {}
-        self._rooms: dict[str, tuple[int, float]] = {}  # by job: what the proxy said of room, and until when it counts
+        self._rooms: dict[str, tuple[int, float]] = {}  # by job: reported capacity, and until when it is valid
 
     def note(
         self, uid: str, key: tuple[str, str], what: PartitionRefusal | str | None, *, foreign: bool = False
@@ -60,22 +60,22 @@ class RefusalCache:
         self._rooms[uid] = partitions, self._clock() + ROOM_S
 
     def room(self, uid: str) -> int | None:
-        """How many partitions there is room for, as was said of late; None: nobody has asked."""
-        said = self._rooms.get(uid)
-        return said[0] if said is not None and self._clock() < said[1] else None
+        """Number of partitions that fit, as reported recently; None if unknown."""
+        room = self._rooms.get(uid)
+        return room[0] if room is not None and self._clock() < room[1] else None
 
     def waits(self, uid: str, key: tuple[str, str]) -> bool:
-        """It was refused, and it is too early to try again."""
+        """Whether it was refused and it is too early to retry."""
         trouble = self._by_job.get(uid, {}).get(key)
         return trouble is not None and self._clock() < trouble.at
 
     def again_s(self, uid: str) -> float | None:
-        """Until the next of them may be tried again; what nobody asks for any more stays passed over."""
+        """Seconds until the first retry is due; overdue ones do not count, as the planner may no longer want them."""
         now = self._clock()
         return min((each.at - now for each in self._by_job.get(uid, {}).values() if each.at > now), default=None)
 
     def room_came(self, uid: str) -> None:
-        """Partitions may be asked for at once; how often they were refused still counts."""
+        """Allow requests of partitions at once; the number of refusals still counts for the next back-off."""
         self._rooms.pop(uid, None)
         for key, trouble in self._by_job.get(uid, {}).items():
             if key[0] == TAKING:
@@ -89,16 +89,16 @@ class RefusalCache:
         return {k: str(v.what) for k, v in self._by_job.get(uid, {}).items() if v.foreign}
 
     def refused(self, uid: str) -> dict[tuple[str, str], str]:
-        """Objects that the API server does not take, and its words."""
+        """Objects that the API server rejected, with its messages."""
         held = self._by_job.get(uid, {})
         return {k: v.what for k, v in held.items() if isinstance(v.what, str) and not v.foreign and k[0] != ASKING}
 
     def failed_requests(self, uid: str) -> dict[str, str]:
-        """Nodes that could not be asked for checks, and why."""
+        """Nodes whose check requests failed, with the reason."""
         return {key[1]: str(each.what) for key, each in self._by_job.get(uid, {}).items() if key[0] == ASKING}
 
     def refusals(self, uid: str, what: str) -> dict[str, PartitionRefusal]:
-        """The proxy's last ones to TAKING or to FREEING, by partition."""
+        """Last refusals of TAKING or FREEING, by partition."""
         held = self._by_job.get(uid, {})
         return {
             key[1]: each.what

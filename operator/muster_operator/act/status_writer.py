@@ -1,4 +1,4 @@
-"""Writes jobs' status: only what says something else than what is stored, and not for every pod that moves."""
+"""Writes the status of jobs, but only if it differs, and not for each pod that changes."""
 
 from collections.abc import Callable
 
@@ -10,9 +10,9 @@ from muster_operator.act.leader_check import LeaderCheck
 from muster_operator.job.types import IPUJob, IPUJobStatus, WorkersStatus, jobs_path
 from muster_operator.observe.cluster import ClusterCache
 
-COUNTS_S = 1.0  # between two writes of a status of which only the numbers of workers are new
-# writes of one job's status of which only the line is new, at once, and then one in a while: what is waited for may
-# come and go with a node that flaps, many times a second
+COUNTS_S = 1.0  # between two writes if only the numbers of workers differ
+# burst and interval of writes of one job if only lastMessage differs: it may change many times a second with a flapping
+# node
 LINES = 6
 LINE_S = 10.0
 
@@ -20,7 +20,7 @@ Written = Callable[[IPUJob, IPUJobStatus], None]
 
 
 class StatusWriter:
-    """clock: monotonic seconds. written: called with the job as it was, and its new status, after each write."""
+    """clock: monotonic seconds. written: called with the old job and its new status after each write."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class StatusWriter:
         self._leader_check = leader_check
         self._clock = clock
         self._written = written
-        self._written_at: dict[str, float] = {}  # by job uid, while only its numbers may be held back
+        self._written_at: dict[str, float] = {}  # by job uid, while only its counts may be delayed
         self._lines = TokenBuckets(LINES, LINE_S, clock)
 
     def clear(self) -> None:
@@ -46,12 +46,12 @@ class StatusWriter:
         self._written_at.pop(uid, None)
 
     async def write_if_new(self, job: IPUJob, status: IPUJobStatus) -> float:
-        """Seconds until it is to be written, where it is too early for that; 0: nothing is left to be written."""
+        """Returns the seconds to wait if it is too early to write; 0 if there is nothing left to write."""
         if _essence(status) == _essence(job.status):
             return 0.0
         uid, now = job.metadata.uid, self._clock()
         if _essence(status, counts=False) == _essence(job.status, counts=False):
-            # pods of one job come up one after the other: what nobody waits for need not be written for each
+            # pods of one job start one after the other, and nobody waits for each single count
             rest_s = self._written_at.get(uid, float("-inf")) + COUNTS_S - now
             if rest_s > 0:
                 return rest_s
@@ -61,7 +61,7 @@ class StatusWriter:
         return 0.0
 
     async def write(self, job: IPUJob, status: IPUJobStatus) -> None:
-        """Raises ApiError; Conflict where ``job`` is another one by now."""
+        """Raises ApiError; Conflict if ``job`` is outdated."""
         meta = job.metadata
         body = {
             "metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version},
@@ -76,21 +76,21 @@ class StatusWriter:
 
 
 def _essence(status: IPUJobStatus, *, counts: bool = True, line: bool = True) -> IPUJobStatus:
-    """Without what moves only along with other things."""
+    """The status without fields that change only together with others."""
     workers = status.workers_status if counts and line else WorkersStatus()
     message = status.last_message if line else ""
     return msgspec.structs.replace(status, last_reconcile_time=None, workers_status=workers, last_message=message)
 
 
 def _as_patch(status: IPUJobStatus) -> dict[str, object]:
-    """For a merge: null takes away what is no longer so."""
+    """The body of a merge patch; null removes fields that no longer apply."""
     workers = status.workers_status
     counts = {"active": workers.active, "succeeded": workers.succeeded, "failed": workers.failed}
     patch: dict[str, object] = msgspec.to_builtins(status)
-    # the API server takes no empty text where the scale's selector is
+    # the API server rejects an empty selector of the scale subresource
     return patch | {
         "selector": status.selector or None,
-        # kubectl describe breaks its columns at what is empty
+        # kubectl describe misaligns its columns if a value is empty
         "adoptedTemplate": status.adopted_template or None,
         "instanceMoves": status.instance_moves or None,
         "moveStarts": status.move_starts or None,

@@ -1,1 +1,1 @@
-"""What becomes of an IPUJob before it is stored: filled in, then judged. Pure, but for the server of both."""
+"""Admission of IPUJobs: defaulting, then validation. All of it is pure except the webhook server."""

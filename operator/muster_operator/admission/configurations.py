@@ -1,8 +1,9 @@
-"""What the API server is told to ask, and what becomes of a write when nobody answers.
+"""The webhook configurations, and what happens to a write when no webhook answers.
 
-CREATE fails closed. UPDATE is an entry of its own, because taking a finaliser off is one: whatever state the operator
-is in, a job can be deleted. From 1.28 on the API server can tell such an update itself (``matchConditions``); an older
-one lets an update through that nobody judged, and the operator judges the job again before it acts on it.
+CREATE fails closed. UPDATE is a separate entry, because removing a finalizer is an update: a job can be deleted
+whatever state the operator is in. From Kubernetes 1.28 the API server recognizes such updates itself
+(``matchConditions``). Older versions let an update pass without review, and the operator validates the job again before
+it acts on it.
 """
 
 import base64
@@ -22,10 +23,10 @@ VALIDATE_PATH = "/validate-graphcore-ai-v1alpha1-ipujob"
 MUTATING, VALIDATING = f"mipujob.{GROUP}", f"vipujob.{GROUP}"
 TIMEOUT_S = 30
 
-MATCH_CONDITIONS_MINOR = 28  # on by default from there
-NAMESPACE_LABEL_MINOR = 21  # every namespace carries its name as a label from there
+MATCH_CONDITIONS_MINOR = 28  # enabled by default from this version
+NAMESPACE_LABEL_MINOR = 21  # every namespace has its name as a label from this version
 NAMESPACE_LABEL = "kubernetes.io/metadata.name"
-# Only a changed spec of a job that stays is to be judged
+# review only an update that changes the spec of a job that is not being deleted
 CONDITIONS = (
     {"name": "is-not-being-deleted", "expression": "!has(object.metadata.deletionTimestamp)"},
     {
@@ -37,7 +38,7 @@ CONDITIONS = (
 
 @dataclass(frozen=True)
 class WebhookAddress:
-    """Where the webhooks are: a Service, or, with ``url`` (https://HOST:PORT), an address."""
+    """The address of the webhooks: a Service, or ``url`` (https://HOST:PORT)."""
 
     namespace: str = ""
     service: str = ""
@@ -45,7 +46,7 @@ class WebhookAddress:
     url: str = ""
 
     def client(self, path: str, bundle: bytes) -> Configuration:
-        """bundle: PEM; empty where somebody else writes it."""
+        """bundle: PEM; empty if another component (such as cert-manager) writes it."""
         found: Configuration = {"caBundle": base64.b64encode(bundle).decode()} if bundle else {}
         if self.url:
             return found | {"url": self.url + path}
@@ -67,9 +68,9 @@ def webhook_configurations(
 ) -> tuple[Configuration, Configuration]:
     """The MutatingWebhookConfiguration and the ValidatingWebhookConfiguration, both called ``name``.
 
-    minor: of the API server, 1.``minor``. scope: the only namespaces whose jobs are judged; empty: all. Before 1.21
-    namespaces cannot be told by name, so there all are asked for, and the webhooks let the others' pass. timeout_s: 1
-    to 30.
+    minor: of the API server, 1.``minor``. scope: only jobs of these namespaces are reviewed; empty: all. Before 1.21
+    namespaces cannot be selected by name, so the configurations match all of them and the webhooks allow the others.
+    timeout_s: 1 to 30.
     """
 
     def entries(base: str, path: str, extra: Configuration) -> list[Configuration]:
@@ -105,7 +106,7 @@ def webhook_configurations(
 
 
 def _rule(operation: str) -> Configuration:
-    # subresources are not named: a status is never held up, and a scale is bounded by the schema
+    # subresources are left out: a status write is never delayed, and the schema bounds the scale
     return {
         "apiGroups": [GROUP],
         "apiVersions": [VERSION],

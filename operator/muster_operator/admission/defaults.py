@@ -1,6 +1,7 @@
-"""What a spec says without saying it, and what older forms of it mean. Doing it twice changes nothing.
+"""Fills in defaults and translates older forms of a spec. The operation is idempotent.
 
-What cannot be understood is left as it is: schema and validating webhook say so, with the path that was written.
+Values that it cannot interpret stay unchanged: the schema and the validating webhook report them with the path that the
+user wrote.
 """
 
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ CLEAN_POD_POLICY = "None"
 RESTART_TYPE = "Never"
 BACK_OFF_LIMIT = 3
 EXIT_CODES = "128-255"
-NUMBER = 'a number from "1", as text'
+NUMBER = 'a number of at least "1", as a string'
 _WORKERS = "workersPerJobInstance"
 _OLDER = "workerPerJobInstance"  # of 1.0.3
 FACTORS = ("modelReplicas", "ipusPerModelReplica")  # of 1.0.0-alpha-5
@@ -21,7 +22,7 @@ FACTORS = ("modelReplicas", "ipusPerModelReplica")  # of 1.0.0-alpha-5
 
 @dataclass(frozen=True)
 class DefaultedSpec:
-    """errors: of the alpha-5 form, where it cannot be translated; the schema would only miss what it should become."""
+    """errors: alpha-5 fields that cannot be translated; the schema would only report that the new field is missing."""
 
     spec: dict[str, Any]
     warnings: tuple[str, ...] = ()
@@ -29,8 +30,8 @@ class DefaultedSpec:
 
 
 def apply_defaults(spec: RawSpec, former: RawSpec | None = None) -> DefaultedSpec:
-    """The spec that is meant. former: what is stored, when it is updated: where two fields say the same, the one that
-    was changed counts. ``spec`` itself is left alone; what is not changed is shared with it."""
+    """The complete spec. former: the stored spec of an update: if two fields contradict each other, the changed one
+    counts. ``spec`` itself is not modified; the result shares unchanged parts with it."""
     made, warnings = dict(spec), list[str]()
     stored: RawSpec = former or {}
     errors = _translate_alpha5(made, stored, warnings)
@@ -42,7 +43,8 @@ def apply_defaults(spec: RawSpec, former: RawSpec | None = None) -> DefaultedSpe
 
 
 def _translate_alpha5(spec: dict[str, Any], stored: RawSpec, warnings: list[str]) -> tuple[SpecError, ...]:
-    """The factors stay: POPDIST's variables are made of them, and applying the same file again changes nothing."""
+    """The alpha-5 factors stay in the spec: the POPDIST variables derive from them, and applying the same file again
+    changes nothing."""
     if not any(is_given(spec, key) for key in FACTORS):
         return ()
     product = product_of(spec)
@@ -53,8 +55,8 @@ def _translate_alpha5(spec: dict[str, Any], stored: RawSpec, warnings: list[str]
         spec["ipusPerJobInstance"] = str(product)
         replicas, ipus = (spec[key] for key in FACTORS)
         warnings.append(
-            f"spec.modelReplicas and spec.ipusPerModelReplica are of 1.0.0-alpha-5: "
-            f'{replicas} times {ipus} is spec.ipusPerJobInstance "{product}"'
+            f"spec.modelReplicas and spec.ipusPerModelReplica are deprecated (1.0.0-alpha-5): "
+            f'{replicas} times {ipus} sets spec.ipusPerJobInstance to "{product}"'
         )
     if not is_given(spec, "jobInstances"):
         spec["jobInstances"] = 1
@@ -62,40 +64,40 @@ def _translate_alpha5(spec: dict[str, Any], stored: RawSpec, warnings: list[str]
 
 
 def product_of(spec: RawSpec) -> int | None:
-    """IPUs of one instance by the alpha-5 form; None where it cannot be told."""
+    """IPUs of one instance according to the alpha-5 fields; None if unknown."""
     replicas, ipus = (positive(spec.get(key)) for key in FACTORS)
     return None if replicas is None or ipus is None else replicas * ipus
 
 
 def alpha5_errors(spec: RawSpec) -> tuple[SpecError, ...]:
-    """Empty for a spec that does not have this form, too."""
+    """Also empty for a spec without these fields."""
     one, other = FACTORS
     if not is_given(spec, one) and not is_given(spec, other):
         return ()
     return tuple(
         unexpected_value(f"spec.{key}", spec[key], NUMBER)
         if is_given(spec, key)
-        else SpecError(f"spec.{key}", f"missing: expected beside spec.{beside}")
+        else SpecError(f"spec.{key}", f"missing: required together with spec.{beside}")
         for key, beside in ((one, other), (other, one))
         if positive(spec.get(key)) is None
     )
 
 
 def _fill_in_workers(spec: dict[str, Any], stored: RawSpec, warnings: list[str]) -> None:
-    """Three fields say how many workers an instance has. The older spelling stays where it was written, for the same
-    reason as the factors."""
+    """Three fields set the number of workers of an instance. The older spelling stays where the user wrote it, for the
+    same reason as the factors."""
     workers = spec.get("workers")
     if is_given(spec, _OLDER) and spec[_OLDER] != stored.get(_OLDER):
-        warnings.append(f"spec.{_OLDER} is an older spelling of spec.{_WORKERS}: that is filled in")
+        warnings.append(f"spec.{_OLDER} is deprecated: it sets spec.{_WORKERS}")
     if not isinstance(workers, dict):
         return
-    said = {key: positive(spec[key]) for key in (_WORKERS, _OLDER) if is_given(spec, key)}
-    changed = {number for key, number in said.items() if spec[key] != stored.get(key)}
+    given = {key: positive(spec[key]) for key in (_WORKERS, _OLDER) if is_given(spec, key)}
+    changed = {number for key, number in given.items() if spec[key] != stored.get(key)}
     if is_given(workers, "replicas"):
-        said["replicas"] = count(workers["replicas"])
+        given["replicas"] = count(workers["replicas"])
         if workers["replicas"] != mapping(stored.get("workers")).get("replicas"):
-            changed.add(said["replicas"])
-    numbers = set(said.values()) or {1}
+            changed.add(given["replicas"])
+    numbers = set(given.values()) or {1}
     if len(numbers) > 1:
         numbers = changed
     if len(numbers) != 1 or (number := numbers.pop()) is None:

@@ -1,16 +1,16 @@
-"""What is wrong with a job, and where: every error is for the person who wrote the YAML."""
+"""Errors of a job's spec with their paths. The reader is the person who wrote the YAML."""
 
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-SHOWN = 60  # characters of a value that somebody sent
+SHOWN = 60  # characters shown of a user's value
 ERRORS_LIMIT = 24
 
 
 @dataclass(frozen=True)
 class SpecError:
-    """path: as in the YAML, ``spec.workers.replicas``. message: what was found there, and what is allowed."""
+    """path: as in the YAML, ``spec.workers.replicas``. message: the value found there, and what is allowed."""
 
     path: str
     message: str
@@ -20,7 +20,7 @@ class SpecError:
 
 
 def show_value(value: object) -> str:
-    """``value`` as JSON, cut."""
+    """``value`` as JSON, shortened."""
     if isinstance(value, (dict, list)):
         return f"a {'mapping' if isinstance(value, dict) else 'list'} of {len(value)}"
     if isinstance(value, str):
@@ -36,9 +36,9 @@ def unexpected_value(path: str, found: object, expected: str) -> SpecError:
 
 
 def limit_errors(errors: Sequence[SpecError]) -> tuple[SpecError, ...]:
-    """Each once, in order; the first of them where there are more than anybody reads."""
+    """Without duplicates, in order, and at most ERRORS_LIMIT."""
     each = tuple(dict.fromkeys(errors))
     if len(each) <= ERRORS_LIMIT:
         return each
     left = len(each) - ERRORS_LIMIT
-    return (*each[:ERRORS_LIMIT], SpecError("spec", f"{left} more errors like these"))
+    return (*each[:ERRORS_LIMIT], SpecError("spec", f"{left} more errors"))

@@ -1,4 +1,4 @@
-"""What is wrong with a job's healthPolicy, and what of it means nothing."""
+"""Errors and warnings of a job's healthPolicy."""
 
 import re
 from collections.abc import Iterator
@@ -35,24 +35,26 @@ def health_warnings(spec: RawSpec) -> Iterator[str]:
     kind = policy.get("onFault", "Keep")
     for key in ("checkpoint", "gracePeriodSeconds"):
         if is_given(policy, key) and kind != "Move":
-            yield f"{_AT}.{key}: means nothing with onFault {show_value(kind)}"
+            yield f"{_AT}.{key}: has no effect with onFault {show_value(kind)}"
     if policy.get("tolerateFaulty") is True and kind != "Keep":
-        yield f"{_AT}.onFault {kind}: with tolerateFaulty a tainted node is no fault; nodes that are lost and IPUs are"
+        yield f"{_AT}.onFault {kind}: with tolerateFaulty only lost nodes and bad IPUs are faults, not tainted nodes"
 
 
 def _check_pre_flight(spec: RawSpec, found: RawSpec) -> Iterator[SpecError]:
     at = f"{_AT}.preFlight"
     if not is_given(spec, "launcher") and not is_given(spec, "interactive"):
-        # their workers begin as soon as they are there: nothing of theirs could be held up
-        yield SpecError(at, "given without launcher or interactive: expected a job whose workers wait for one of them")
+        # their workers start as soon as they are created, so there is nothing to hold back
+        yield SpecError(
+            at, "set without launcher or interactive: preFlight needs a job whose workers wait for one of them"
+        )
     checks = found.get("checks")
     if not isinstance(checks, list) or not 0 < len(checks) <= CHECKS_LIMIT:
-        yield unexpected_value(f"{at}.checks", checks, f"1 to {CHECKS_LIMIT} names of checks")
+        yield unexpected_value(f"{at}.checks", checks, f"1 to {CHECKS_LIMIT} check names")
     else:
         for index, name in enumerate(checks):
             if not isinstance(name, str) or not _CHECK.fullmatch(name):
                 yield unexpected_value(
-                    f"{at}.checks[{index}]", name, "the name of a check: lower case letters and digits"
+                    f"{at}.checks[{index}]", name, "the name of a check: lower-case letters and digits"
                 )
             elif name in checks[:index]:
                 yield unexpected_value(f"{at}.checks[{index}]", name, "each check once")
@@ -67,7 +69,10 @@ def _check_checkpoint(spec: RawSpec, found: RawSpec) -> Iterator[SpecError]:
     at = f"{_AT}.checkpoint"
     command, signal = found.get("command"), found.get("signal")
     if (command is None) == (signal is None):
-        yield SpecError(at, f"{'neither is' if command is None else 'both are'} given: expected command or signal")
+        yield SpecError(
+            at,
+            f"{'neither' if command is None else 'both'} set: expected either command or signal",
+        )
     if command is not None:
         yield from words_errors(command, f"{at}.command")
         words: list[Any] = command if isinstance(command, list) else []
@@ -79,13 +84,13 @@ def _check_checkpoint(spec: RawSpec, found: RawSpec) -> Iterator[SpecError]:
         yield unexpected_value(f"{at}.signal", signal, f"one of {', '.join(_SIGNALS)}")
     template = mapping(mapping(mapping(spec.get("workers")).get("template")).get("spec"))
     for key in ("hostPID", "shareProcessNamespace"):
-        # there, process 1 is another one: the host's init even
+        # with these settings, process 1 is another process, even the init of the host
         if signal in _SIGNALS and signal != "SIGTERM" and template.get(key) is True:
-            yield unexpected_value(f"{at}.signal", signal, f"SIGTERM or a command, as workers.template has {key}")
+            yield unexpected_value(f"{at}.signal", signal, f"SIGTERM or a command, because workers.template sets {key}")
     containers = template.get("containers")
     if is_given(spec, "launcher") or is_given(spec, "interactive") or not isinstance(containers, list):
         return
     for index, container in enumerate(containers):
         if is_given(mapping(mapping(container).get("lifecycle")), "preStop"):
             path = f"spec.workers.template.spec.containers[{index}].lifecycle.preStop"
-            yield SpecError(path, f"given beside {at}: expected one of both, as they are the same hook")
+            yield SpecError(path, f"set together with {at}: expected one of them, because both use the preStop hook")

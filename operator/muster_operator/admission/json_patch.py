@@ -1,4 +1,4 @@
-"""From one JSON object to another, as operations of RFC 6902."""
+"""The difference of two JSON objects as operations of RFC 6902."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -7,7 +7,7 @@ Operation = dict[str, Any]
 
 
 def make_patch(before: Mapping[str, Any], after: Mapping[str, Any], path: str) -> tuple[Operation, ...]:
-    """What makes ``after`` of ``before``, which stands at ``path`` (a JSON pointer). Lists are replaced as a whole."""
+    """Operations that turn ``before``, at ``path`` (a JSON pointer), into ``after``. Lists are replaced as a whole."""
     return tuple(_operations(before, after, path))
 
 

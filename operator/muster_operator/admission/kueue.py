@@ -1,7 +1,7 @@
-"""Jobs that another one decides when to start: Kueue's label on a new job makes it suspended from the start.
+"""Kueue support: a new job with Kueue's queue label is created suspended.
 
-So do Kueue's own webhooks with the kinds that it knows; nobody has to be faster than the operator then. Who resumes the
-job (``spec.suspend: false``) is an integration of Kueue's for this kind, or a person; see docs/ipujob.md.
+Kueue's own webhooks do the same for the kinds that it supports. The job is resumed (``spec.suspend: false``) by a Kueue
+integration for this kind, or by a person; see docs/ipujob.md.
 """
 
 from collections.abc import Mapping
@@ -14,15 +14,15 @@ QUEUE = "kueue.x-k8s.io/queue-name"
 
 
 def queue_of(metadata: Mapping[str, object]) -> str:
-    """The queue that a job names in its labels; empty: none."""
+    """The queue named in the job's labels; empty if there is none."""
     found = mapping(metadata.get("labels")).get(QUEUE)
     return found if isinstance(found, str) else ""
 
 
 def suspend_queued(found: DefaultedSpec, metadata: RawSpec) -> DefaultedSpec:
-    """Of a job that is created."""
+    """Suspend a new job that names a queue."""
     queue = queue_of(metadata)
     if not queue or found.spec.get("suspend") is True:
         return found
-    warning = f"label {QUEUE}: created suspended; queue {queue} starts it, or spec.suspend: false does"
+    warning = f"label {QUEUE}: the job is created suspended; queue {queue} or spec.suspend: false starts it"
     return replace(found, spec={**found.spec, "suspend": True}, warnings=(*found.warnings, warning))

@@ -1,7 +1,7 @@
-"""What is surely wrong with the workers' pod template. The CRD keeps it as it comes, and the API server would refuse
-every pod of it only later, when nobody reads the answer any more.
+"""Errors of the workers' pod template. The CRD stores it unchecked, and the API server would reject each pod only
+later, when the user no longer sees the error.
 
-Only what is sure and cheap: what this passes may still be refused, which the job's status then says.
+Only certain and cheap checks: the API server may still reject the pods, which the job's status then shows.
 """
 
 import re
@@ -14,23 +14,23 @@ from muster_operator.resources.config import KUBECTL_AT, MOUNTED_AT
 from muster_operator.resources.template import DEFAULT_CONTAINER
 
 LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
-LABEL_WORDS = "at most 63 of a-z, 0-9 and -, with a letter or number at both ends"
+LABEL_WORDS = "at most 63 characters a-z, 0-9 and -, beginning and ending with a letter or digit"
 _CONTAINERS = "spec.workers.template.spec.containers"
 _SPEC = "spec.workers.template.spec"
 
 
 def template_errors(template: object) -> Iterator[SpecError]:
-    """``template``: spec.workers.template, as it came."""
+    """``template``: spec.workers.template, as received."""
     path = "spec.workers.template"
     if not isinstance(template, dict):
-        yield unexpected_value(path, template, "a pod template, with spec.containers")
+        yield unexpected_value(path, template, "a pod template with spec.containers")
         return
     metadata = template.get("metadata")
     if isinstance(metadata, dict):
         for key in ("labels", "annotations"):
             yield from _texts(metadata.get(key), f"{path}.metadata.{key}")
     elif metadata is not None:
-        yield unexpected_value(f"{path}.metadata", metadata, "a mapping, of labels and annotations")
+        yield unexpected_value(f"{path}.metadata", metadata, "a mapping with labels and annotations")
     spec = template.get("spec")
     if not isinstance(spec, dict):
         yield SpecError(_CONTAINERS, "missing: expected at least one container")
@@ -40,7 +40,7 @@ def template_errors(template: object) -> Iterator[SpecError]:
 
 
 def launcher_errors(template: object) -> Iterator[SpecError]:
-    """Of a job with a launcher, which is the main container with two mounts more."""
+    """Errors of a job with a launcher: the launcher is the main container with two more mounts."""
     whole = mapping(template)
     main = mapping(mapping(whole.get("metadata")).get("annotations")).get(DEFAULT_CONTAINER)
     containers = list(_each(mapping(whole.get("spec")).get("containers"), _CONTAINERS))
@@ -48,32 +48,34 @@ def launcher_errors(template: object) -> Iterator[SpecError]:
         for where, mount in _each(container.get("volumeMounts"), f"{at}.volumeMounts"):
             place = mount.get("mountPath")
             if isinstance(place, str) and place.rstrip("/") in (MOUNTED_AT, KUBECTL_AT):
-                yield unexpected_value(f"{where}.mountPath", place, "another place: the launcher has its own there")
+                yield unexpected_value(
+                    f"{where}.mountPath", place, "another path: the launcher mounts its own volume there"
+                )
 
 
 def environment_errors(found: object, path: str) -> Iterator[SpecError]:
-    """Of a list of EnvVar."""
+    """``found``: a list of EnvVar."""
     for at, variable in _each(found, path):
         name, value = variable.get("name"), variable.get("value")
         if not isinstance(name, str) or not name or "=" in name:
-            yield unexpected_value(f"{at}.name", name, "the variable's name")
+            yield unexpected_value(f"{at}.name", name, "the name of the variable")
         if value is not None and not isinstance(value, str):
-            yield unexpected_value(f"{at}.value", value, "text: put it in quotes")
+            yield unexpected_value(f"{at}.value", value, "a string: put it in quotes")
         elif value and variable.get("valueFrom") is not None:
             yield SpecError(f"{at}.valueFrom", "expected either value or valueFrom")
     yield from _not_mappings(found, path)
 
 
 def words_errors(found: object, path: str) -> Iterator[SpecError]:
-    """Of a command or its arguments."""
+    """``found``: a command or its arguments."""
     if found is None:
         return
     if not isinstance(found, list):
-        yield unexpected_value(path, found, "a list of words")
+        yield unexpected_value(path, found, "a list of strings")
         return
     for index, word in enumerate(found):
         if not isinstance(word, str):
-            yield unexpected_value(f"{path}[{index}]", word, "text: put it in quotes")
+            yield unexpected_value(f"{path}[{index}]", word, "a string: put it in quotes")
 
 
 def _containers(spec: Mapping[str, Any]) -> Iterator[SpecError]:
@@ -97,7 +99,7 @@ def _containers(spec: Mapping[str, Any]) -> Iterator[SpecError]:
 def _container(container: Mapping[str, Any], at: str, volumes: set[str]) -> Iterator[SpecError]:
     image = container.get("image")
     if not isinstance(image, str) or not image or image != image.strip():
-        yield unexpected_value(f"{at}.image", image, "an image, without spaces around it")
+        yield unexpected_value(f"{at}.image", image, "an image name without surrounding spaces")
     for key in ("command", "args"):
         yield from words_errors(container.get(key), f"{at}.{key}")
     yield from environment_errors(container.get("env"), f"{at}.env")
@@ -105,11 +107,11 @@ def _container(container: Mapping[str, Any], at: str, volumes: set[str]) -> Iter
     for where, mount in _each(mounts, f"{at}.volumeMounts"):
         name, place = mount.get("name"), mount.get("mountPath")
         if not isinstance(name, str) or name not in volumes:
-            yield unexpected_value(f"{where}.name", name, f"a volume of {_SPEC}.volumes")
+            yield unexpected_value(f"{where}.name", name, f"the name of a volume in {_SPEC}.volumes")
         if not isinstance(place, str) or not place or ":" in place:
             yield unexpected_value(f"{where}.mountPath", place, "a path without :")
         elif place in places:
-            yield unexpected_value(f"{where}.mountPath", place, "a place of its own: another volume is mounted there")
+            yield unexpected_value(f"{where}.mountPath", place, "another path: a volume is already mounted there")
         else:
             places.add(place)
     yield from _not_mappings(mounts, f"{at}.volumeMounts")
@@ -121,13 +123,13 @@ def _named(found: Mapping[str, Any], at: str, known: set[str]) -> Iterator[SpecE
     if not isinstance(name, str) or not LABEL.fullmatch(name):
         yield unexpected_value(f"{at}.name", name, LABEL_WORDS)
     elif name in known:
-        yield unexpected_value(f"{at}.name", name, "a name of its own: there is another of this name")
+        yield unexpected_value(f"{at}.name", name, "a unique name: another entry has this one")
     else:
         known.add(name)
 
 
 def _each(found: object, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The mappings of a list, with the path of each."""
+    """The mappings of a list, each with its path."""
     if isinstance(found, list):
         for index, each in enumerate(found):
             if isinstance(each, dict):
@@ -135,7 +137,7 @@ def _each(found: object, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def _not_mappings(found: object, path: str) -> Iterator[SpecError]:
-    """What :func:`_each` passes over."""
+    """The entries that :func:`_each` skips."""
     if found is not None and not isinstance(found, list):
         yield unexpected_value(path, found, "a list of mappings")
     for index, each in enumerate(found) if isinstance(found, list) else ():
@@ -147,8 +149,8 @@ def _texts(found: object, path: str) -> Iterator[SpecError]:
     if found is None:
         return
     if not isinstance(found, dict):
-        yield unexpected_value(path, found, "a mapping of text to text")
+        yield unexpected_value(path, found, "a mapping of strings to strings")
         return
     for key, value in found.items():
         if not isinstance(value, str):
-            yield unexpected_value(f"{path}[{key[:63]}]", value, "text: put it in quotes")
+            yield unexpected_value(f"{path}[{key[:63]}]", value, "a string: put it in quotes")

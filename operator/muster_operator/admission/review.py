@@ -1,4 +1,4 @@
-"""One AdmissionReview of an IPUJob in, one answer out; nothing is read from anywhere else."""
+"""Answers AdmissionReviews of IPUJobs from their content alone."""
 
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
@@ -19,14 +19,14 @@ _Object = dict[str, Any]
 _decoder = msgspec.json.Decoder(_Object)
 _decoder_or_null = msgspec.json.Decoder(_Object | None)
 OPERATIONS = ("CREATE", "UPDATE")
-# bytes of a job as JSON: more than etcd takes without escapes. The review of an update holds two and has to be read,
-# else a job could not lose its finaliser
+# bytes of a job as JSON: more than etcd stores, escapes aside. The review of an update contains two jobs and must be
+# readable, otherwise a job could not lose its finalizer
 JOB_LIMIT = 3 << 20
 
 
 class Reviewers:
-    """scope: the only namespaces whose jobs are judged; empty: all. count: called with which webhook (mutate, validate)
-    answered what (allowed, refused). Raises BadReview for what is no IPUJob."""
+    """scope: only jobs of these namespaces are reviewed; empty: all. count: called with the webhook (mutate, validate)
+    and its answer (allowed, refused). Raises BadReview if the object is not an IPUJob."""
 
     def __init__(self, limits: SpecLimits, scope: Collection[str], count: CountReview) -> None:
         self._limits = limits
@@ -35,11 +35,11 @@ class Reviewers:
 
     async def mutate(self, request: AdmissionRequest) -> ReviewAnswer:
         if _is_large(request) and request.operation == "CREATE":
-            return self._count("mutate", refuse_too_large())  # not even read
+            return self._count("mutate", refuse_too_large())  # not even decoded
         job, former = _objects(request)
         spec = job.get("spec")
         if not self._judges(request) or not isinstance(spec, dict):
-            return self._count("mutate", ALLOWED)  # the schema says that there is none
+            return self._count("mutate", ALLOWED)  # the schema reports a missing spec
         found = apply_defaults(spec, None if former is None else mapping(former.get("spec")))
         if found.errors and not mapping(job.get("metadata")).get("deletionTimestamp"):
             return self._count("mutate", refuse_job(job, found.errors))
@@ -75,13 +75,15 @@ def _is_large(request: AdmissionRequest) -> bool:
 
 
 def refuse_too_large() -> ReviewAnswer:
-    return ReviewAnswer(False, 413, "RequestEntityTooLarge", f"the job as JSON: expected at most {JOB_LIMIT} bytes")
+    return ReviewAnswer(
+        False, 413, "RequestEntityTooLarge", f"the job as JSON is too large: expected at most {JOB_LIMIT} bytes"
+    )
 
 
 def _objects(request: AdmissionRequest) -> tuple[_Object, _Object | None]:
-    """What is asked for, and on an update what is stored. Raises BadReview."""
-    asked = (request.resource.group, request.resource.resource)
-    if asked != (GROUP, PLURAL):
+    """The requested object, and on an update the stored one. Raises BadReview."""
+    resource = (request.resource.group, request.resource.resource)
+    if resource != (GROUP, PLURAL):
         raise BadReview(f"a review of {request.resource.resource[:64]!r}: expected {PLURAL} of {GROUP}")
     if request.sub_resource or request.operation not in OPERATIONS:
         return {}, None
@@ -89,12 +91,12 @@ def _objects(request: AdmissionRequest) -> tuple[_Object, _Object | None]:
         job = _decoder.decode(request.object)
         former = _decoder_or_null.decode(request.old_object)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise BadReview(f"no {KIND}: {error}") from error
+        raise BadReview(f"not an {KIND}: {error}") from error
     return job, former if request.operation == "UPDATE" else None
 
 
 def refuse_job(job: _Object, errors: Sequence[SpecError]) -> ReviewAnswer:
-    """As the API server's own validation answers: kubectl prints each cause on a line of its own."""
+    """The same form as the API server's own validation: kubectl prints each cause on its own line."""
     name = mapping(job.get("metadata")).get("name")
     return ReviewAnswer(
         False,

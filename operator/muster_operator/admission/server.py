@@ -1,7 +1,7 @@
-"""The HTTPS server of both webhooks. Every replica answers, leader or not.
+"""The HTTPS server of both webhooks. Every replica serves them, leader or not.
 
-One name for all that belongs to it: both webhook configurations, and in the operator's namespace the Service and the
-Secret of the certificate.
+All its objects share one name: both webhook configurations and, in the operator's namespace, the Service and the Secret
+of the certificate.
 """
 
 import logging
@@ -29,13 +29,13 @@ from muster_operator.admission.validation import SpecLimits
 log = logging.getLogger(__name__)
 
 NAME = "muster-ipujob"
-CONNECTIONS = 5  # for the certificate only: three watches, and what they lead to
+CONNECTIONS = 5  # only for the certificate: three watches and the writes that follow
 
 
 @dataclass(frozen=True)
 class WebhookEndpoint:
-    """namespace: the operator's. port: 0 is any free one. cert_dir: tls.crt and tls.key that somebody else keeps fresh
-    and has trusted; None: made here, kept in a Secret. scope: the only namespaces whose jobs are judged."""
+    """namespace: the operator's. port: 0 picks a free one. cert_dir: tls.crt and tls.key that another component renews
+    and makes trusted; None: generated here and kept in a Secret. scope: only jobs of these namespaces are reviewed."""
 
     namespace: str
     host: str = "0.0.0.0"  # noqa: S104 - called by the API server
@@ -47,7 +47,7 @@ class WebhookEndpoint:
 
 
 def certificate_hosts(endpoint: WebhookEndpoint) -> Collection[str]:
-    """What the certificate is for: the Service's names, and the address that is listened on, if it is one."""
+    """The names in the certificate: those of the Service, and the listening address unless it is a wildcard."""
     hosts = [f"{endpoint.name}.{endpoint.namespace}.svc", f"{endpoint.name}.{endpoint.namespace}.svc.cluster.local"]
     try:
         address = ip_address(endpoint.host)
@@ -60,11 +60,13 @@ def certificate_hosts(endpoint: WebhookEndpoint) -> Collection[str]:
 async def prepare_webhooks(
     endpoint: WebhookEndpoint, config: ClusterConfig, user_agent: str, registry: CollectorRegistry
 ) -> AsyncIterator[Coroutine[Any, Any, None]]:
-    """What serves both webhooks until it is cancelled. Prints ``webhooks on HOST:PORT``. Raises ConfigError, OSError.
+    """Yields a coroutine that serves both webhooks until cancelled. Prints ``webhooks on HOST:PORT``. Raises
+    ConfigError, OSError.
 
-    Rights, without a cert_dir: as :class:`CertificateSecret` says, on the Secret and on both webhook configurations.
+    Without a cert_dir it needs the rights that :class:`CertificateSecret` lists, on the Secret and on both webhook
+    configurations.
     """
-    # connections of its own: whoever submits a job waits for nothing that the operator does
+    # separate connections: submitting a job must not wait for the operator's other work
     async with KubeClient(config, user_agent=user_agent, max_connections=CONNECTIONS) as client:
         certificates: CertificateSource
         if endpoint.cert_dir is not None:
@@ -90,7 +92,7 @@ async def _serve(
     host, port = bound.getsockname()[:2]
     print(f"webhooks on {host}:{port}", flush=True)
     if endpoint.scope:
-        log.info("IPUJobs of other namespaces than %s are not judged", ", ".join(endpoint.scope))
+        log.info("IPUJobs outside the namespaces %s are not reviewed", ", ".join(endpoint.scope))
     webhooks = WebhookApp({MUTATE_PATH: reviewers.mutate, VALIDATE_PATH: reviewers.validate})
     await serve_webhooks(webhooks, certificates, bound)
 
@@ -99,7 +101,7 @@ def count_reviews(registry: CollectorRegistry) -> Counter:
     """Labels: mutate or validate; allowed or refused."""
     reviews = Counter(
         "muster_operator_reviews",
-        "IPUJobs that the admission webhooks answered for",
+        "IPUJobs reviewed by the admission webhooks",
         ["webhook", "answer"],
         registry=registry,
     )
@@ -110,5 +112,9 @@ def count_reviews(registry: CollectorRegistry) -> Counter:
 
 
 def export_certificate_left(registry: CollectorRegistry, certificates: CertificateSource) -> None:
-    gauge = Gauge("muster_operator_certificate_left_seconds", "Until the webhooks' certificate ends", registry=registry)
+    gauge = Gauge(
+        "muster_operator_certificate_left_seconds",
+        "Seconds until the certificate of the webhooks expires",
+        registry=registry,
+    )
     gauge.set_function(lambda: certificates.left_s)

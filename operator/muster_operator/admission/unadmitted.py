@@ -1,4 +1,5 @@
-"""Jobs that no webhook has seen (it was down, or is not installed): filled in and judged here as it would have done."""
+"""Jobs that no webhook has seen, because it was down or is not installed: the operator applies the same defaults and
+validation."""
 
 from typing import Any
 
@@ -15,7 +16,7 @@ class UnadmittedReview:
         self._limits = limits
 
     def complete(self, job: IPUJob) -> IPUJob:
-        """With what the defaulting webhook would have stored; ``job`` itself where that has been done."""
+        """The job with the defaults of the mutating webhook; ``job`` itself if it has them already."""
         spec = job.spec
         left_out = (spec.job_instances, spec.ipus_per_job_instance, spec.workers_per_job_instance)
         older = (spec.worker_per_job_instance,)
@@ -24,15 +25,15 @@ class UnadmittedReview:
         try:
             meant = msgspec.convert(apply_defaults(_as_json(spec)).spec, type=IPUJobSpec)
         except msgspec.ValidationError:
-            return job  # it is not admitted; see wrong()
+            return job  # validation rejects it; see wrong()
         return msgspec.structs.replace(job, spec=meant)
 
     def wrong(self, job: IPUJob) -> tuple[str, ...]:
-        """What it breaks of the rules, for people."""
+        """Errors of the spec, for people."""
         return tuple(dict.fromkeys(map(str, validate(job, self._limits))))
 
 
 def _as_json(spec: IPUJobSpec) -> dict[str, Any]:
-    """As the webhooks get it: with lists, where to_builtins leaves tuples."""
+    """JSON as the webhooks receive it, with lists where to_builtins leaves tuples."""
     found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(spec))
     return found

@@ -1,7 +1,7 @@
-"""Whether a job can be what it asks for. All that is wrong is said at once, each with its path.
+"""Validates a spec and reports all of its errors at once, each with its path.
 
-Specs come here after defaulting (:mod:`muster_operator.admission.defaults`). The schema has seen them, but nothing
-relies on that.
+Specs arrive here after defaulting (:mod:`muster_operator.admission.defaults`). The CRD schema has already checked them,
+but nothing relies on that.
 """
 
 import re
@@ -19,14 +19,15 @@ from muster_operator.admission.pod_template import environment_errors, launcher_
 from muster_operator.job import names
 from muster_operator.job.types import EXIT_CODES, INSTANCES_LIMIT, IPUJob
 
-# RFC 1035, as pods' names are hostnames; the API's own objects may begin with a number, some programs' hosts may not
+# RFC 1035, because pod names are host names; objects of the API may begin with a digit, but some programs reject such
+# hosts
 _HOST = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?", re.ASCII)
 HOST_LIMIT = 63
 _GENERATED = 5  # characters that the API server adds to a generateName
 _SHARE = re.compile(r"[0-9]{1,3}%", re.ASCII)
 _CODES = re.compile(EXIT_CODES, re.ASCII)
 _CODES_LIMIT = 1024  # characters
-# 63 characters each, in a ConfigMap's hostfile and in a Role: both end at 1 MiB
+# each worker takes 63 characters in the hostfile of a ConfigMap and in a Role, both limited to 1 MiB
 PODS_LIMIT = 5000
 
 
@@ -45,15 +46,16 @@ class SpecReview:
 
 
 def needs_review(job: RawSpec, former: RawSpec | None) -> bool:
-    """Not where only its metadata changes, nor while it is being deleted: no finaliser is ever held on to."""
+    """Updates of metadata alone, and of a job that is being deleted, need no review, so a finalizer can always be
+    removed."""
     if former is None:
         return True
     return not is_given(mapping(job.get("metadata")), "deletionTimestamp") and job.get("spec") != former.get("spec")
 
 
 def review_spec(job: RawSpec, former: RawSpec | None, limits: SpecLimits) -> SpecReview:
-    """A whole job as it came, and what is stored of it when it is updated. What is wrong with the stored one already is
-    no reason to refuse a change of something else."""
+    """Review a whole job as received, and the stored one on an update. Errors that the stored job has already do not
+    block a change of something else."""
     if not needs_review(job, former):
         return SpecReview()
     spec, metadata = mapping(job.get("spec")), mapping(job.get("metadata"))
@@ -66,8 +68,8 @@ def review_spec(job: RawSpec, former: RawSpec | None, limits: SpecLimits) -> Spe
 
 
 def validate(job: IPUJob, limits: SpecLimits) -> tuple[SpecError, ...]:
-    """The operator's own look at a stored job: no webhook need have seen its last update."""
-    spec = apply_defaults(msgspec.json.decode(msgspec.json.encode(job.spec)))  # lists again, as they came
+    """The operator's own validation of a stored job: perhaps no webhook saw its last update."""
+    spec = apply_defaults(msgspec.json.decode(msgspec.json.encode(job.spec)))  # decode again to get lists, as received
     return limit_errors([*spec.errors, *_find_errors({"name": job.metadata.name}, spec.spec, limits)])
 
 
@@ -96,7 +98,7 @@ def _check_numbers(spec: RawSpec, limits: SpecLimits) -> Iterator[SpecError]:
     if ipus is not None and product not in (None, ipus):
         yield SpecError(
             "spec.ipusPerJobInstance",
-            f'"{ipus}": expected modelReplicas times ipusPerModelReplica, "{product}", or those two left out',
+            f'"{ipus}": expected "{product}" (modelReplicas times ipusPerModelReplica), or leave those two out',
         )
     each = spec.get("modelReplicasPerWorker")
     if each is not None and positive(each) is None:
@@ -108,35 +110,35 @@ def _check_numbers(spec: RawSpec, limits: SpecLimits) -> Iterator[SpecError]:
     if ipus is not None and ipus % workers:
         yield SpecError(
             "spec.workersPerJobInstance",
-            f'"{workers}": expected a divisor of spec.ipusPerJobInstance, "{ipus}": each worker gets an equal share',
+            f'"{workers}": expected a divisor of spec.ipusPerJobInstance, "{ipus}", for equal shares',
         )
     if instances is not None and instances * workers > limits.max_pods:
         yield SpecError(
             "spec.jobInstances",
-            f"{instances} of {workers} workers: expected at most {limits.max_pods} workers in all",
+            f"{instances} instances of {workers} workers: expected at most {limits.max_pods} workers in total",
         )
 
 
 def _check_workers(spec: RawSpec) -> Iterator[SpecError]:
-    """Three fields say how many workers an instance has."""
-    said, older = spec.get("workersPerJobInstance"), spec.get("workerPerJobInstance")
+    """Three fields set the number of workers of an instance."""
+    workers, older = spec.get("workersPerJobInstance"), spec.get("workerPerJobInstance")
     replicas = mapping(spec.get("workers")).get("replicas")
-    if positive(said) is None and (said is not None or (older is None and replicas is None)):
-        yield unexpected_value("spec.workersPerJobInstance", said, NUMBER)
+    if positive(workers) is None and (workers is not None or (older is None and replicas is None)):
+        yield unexpected_value("spec.workersPerJobInstance", workers, NUMBER)
     if older is not None and positive(older) is None:
         yield unexpected_value("spec.workerPerJobInstance", older, NUMBER)
-    elif older is not None and older != said and positive(said) is not None:
-        yield SpecError("spec.workerPerJobInstance", _describe_difference(older, "spec.workersPerJobInstance", said))
+    elif older is not None and older != workers and positive(workers) is not None:
+        yield SpecError("spec.workerPerJobInstance", _describe_difference(older, "spec.workersPerJobInstance", workers))
     if replicas is not None and count(replicas) is None:
-        yield unexpected_value("spec.workers.replicas", replicas, "a number from 1")
-    elif replicas is not None and positive(said) not in (None, replicas):
-        yield SpecError("spec.workersPerJobInstance", _describe_difference(said, "spec.workers.replicas", replicas))
-    elif replicas is not None and said is None and positive(older) not in (None, replicas):
+        yield unexpected_value("spec.workers.replicas", replicas, "a number of at least 1")
+    elif replicas is not None and positive(workers) not in (None, replicas):
+        yield SpecError("spec.workersPerJobInstance", _describe_difference(workers, "spec.workers.replicas", replicas))
+    elif replicas is not None and workers is None and positive(older) not in (None, replicas):
         yield SpecError("spec.workerPerJobInstance", _describe_difference(older, "spec.workers.replicas", replicas))
 
 
 def _describe_difference(found: object, other: str, value: object) -> str:
-    return f"{show_value(found)} where {other} is {show_value(value)}: expected the same, or one of them only"
+    return f"{show_value(found)}, but {other} is {show_value(value)}: expected equal values, or only one of the fields"
 
 
 def _instances(spec: RawSpec) -> int | None:
@@ -148,15 +150,15 @@ def _instances(spec: RawSpec) -> int | None:
 
 def _size_error(spec: RawSpec, limits: SpecLimits) -> SpecError:
     found = spec.get("ipusPerJobInstance")
-    expected = f'a power of two from "1" to "{limits.max_ipus}", as text'
+    expected = f'a power of two from "1" to "{limits.max_ipus}", as a string'
     if found is not None and found == str(product_of(spec)):
         factors = " times ".join(f"{key} {show_value(spec[key])}" for key in FACTORS)
-        return SpecError("spec.ipusPerJobInstance", f"{show_value(found)}, {factors}: expected {expected}")
+        return SpecError("spec.ipusPerJobInstance", f"{show_value(found)} ({factors}): expected {expected}")
     return unexpected_value("spec.ipusPerJobInstance", found, expected)
 
 
 def _check_name(metadata: RawSpec, spec: RawSpec) -> Iterator[SpecError]:
-    """Its pods' names, the longest of which is that of the worker with the highest index."""
+    """Checks the names of the pods; the worker with the highest index has the longest."""
     name = metadata.get("name")
     if not name and (base := metadata.get("generateName")) and isinstance(base, str):
         name = base + "x" * _GENERATED
@@ -165,7 +167,9 @@ def _check_name(metadata: RawSpec, spec: RawSpec) -> Iterator[SpecError]:
         return
     if not _HOST.fullmatch(name):
         yield unexpected_value(
-            "metadata.name", name, "a letter, then letters (a-z), numbers and -, not ending in -: its pods are hosts"
+            "metadata.name",
+            name,
+            "a letter, then letters (a-z), digits and -, not ending in -: pod names must be valid host names",
         )
     pods = (_instances(spec) or 1) * (positive(spec.get("workersPerJobInstance")) or 1)
     longest = names.worker_pod(name, pods - 1)  # -launcher is never longer
@@ -173,7 +177,7 @@ def _check_name(metadata: RawSpec, spec: RawSpec) -> Iterator[SpecError]:
         ending = longest[len(name) :]
         room = HOST_LIMIT - len(ending)
         yield unexpected_value(
-            "metadata.name", name, f"at most {room} characters: with {ending} a pod's name ends at {HOST_LIMIT}"
+            "metadata.name", name, f"at most {room} characters: with {ending}, pod names are limited to {HOST_LIMIT}"
         )
 
 
@@ -181,10 +185,11 @@ def _check_mode(spec: RawSpec) -> Iterator[SpecError]:
     launcher, interactive = spec.get("launcher"), spec.get("interactive")
     if launcher is not None and interactive is not None:
         yield SpecError(
-            "spec.interactive", "expected either launcher or interactive: a session starts nothing by itself"
+            "spec.interactive",
+            "expected either launcher or interactive, because an interactive session starts no command",
         )
     if interactive is not None and count(ttl := mapping(interactive).get("ttl")) is None:
-        yield unexpected_value("spec.interactive.ttl", ttl, "a number of seconds from 1")
+        yield unexpected_value("spec.interactive.ttl", ttl, "a number of seconds of at least 1")
     if launcher is not None:
         command = mapping(launcher).get("command")
         if command is None or command == []:
@@ -199,7 +204,7 @@ def _check_policies(spec: RawSpec) -> Iterator[SpecError]:
         yield unexpected_value(
             "spec.restartPolicy.exitCodes",
             codes,
-            "exit codes from 1 to 255 and ranges of them, the lower number first, as 1,3,128-255",
+            "exit codes from 1 to 255 and ranges of them, lower number first, for example 1,3,128-255",
         )
 
 
@@ -220,16 +225,17 @@ def _check_strategy(strategy: object) -> Iterator[SpecError]:
         whole = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= PODS_LIMIT
         if not whole and not (isinstance(value, str) and _SHARE.fullmatch(value)):
             yield unexpected_value(
-                f"spec.workers.strategy.rollingUpdate.{key}", value, f'0 to {PODS_LIMIT}, or as "25%"'
+                f"spec.workers.strategy.rollingUpdate.{key}", value, f'0 to {PODS_LIMIT}, or a percentage such as "25%"'
             )
     if len(bounds) == 2 and all(value in (0, "0%") for value in bounds.values()):
         yield SpecError(
-            "spec.workers.strategy.rollingUpdate", "maxSurge and maxUnavailable are 0: expected one to be more"
+            "spec.workers.strategy.rollingUpdate",
+            "maxSurge and maxUnavailable are both 0: expected at least one of them to be more",
         )
 
 
 def _check_changes(before: RawSpec, after: RawSpec) -> Iterator[SpecError]:
-    """What only a suspended job may change: its partitions and pods are made to it."""
+    """Changes that require a suspended job, because its partitions and pods depend on these fields."""
     if before.get("suspend") is True:
         return
     old = apply_defaults(before).spec
@@ -238,25 +244,25 @@ def _check_changes(before: RawSpec, after: RawSpec) -> Iterator[SpecError]:
             yield _fixed_error(f"spec.{key}", f"{show_value(after.get(key))} instead of {show_value(old.get(key))}")
     for key in ("launcher", "interactive"):
         if is_given(old, key) != is_given(after, key):
-            yield _fixed_error(f"spec.{key}", "added" if is_given(after, key) else "taken away")
+            yield _fixed_error(f"spec.{key}", "added" if is_given(after, key) else "removed")
     if is_given(old, "launcher") and is_given(after, "launcher") and old["launcher"] != after["launcher"]:
         yield _fixed_error("spec.launcher", "changed")
     with_launcher = is_given(old, "launcher") or is_given(old, "interactive")
     if after.get("suspend") is True:
-        return  # Kueue takes a job back, and what it had put into the template, by one update
+        return  # Kueue suspends a job and removes what it added to the template in one update
     if with_launcher and mapping(old.get("workers")).get("template") != mapping(after.get("workers")).get("template"):
-        yield _fixed_error("spec.workers.template", "changed, under a launcher that runs with all workers or none")
+        yield _fixed_error("spec.workers.template", "changed, but with a launcher all workers run the same template")
 
 
 def _fixed_error(path: str, what: str) -> SpecError:
-    return SpecError(path, f"{what}: expected only while the job is suspended (spec.suspend: true)")
+    return SpecError(path, f"{what}: only allowed while the job is suspended (spec.suspend: true)")
 
 
 def _find_warnings(spec: RawSpec) -> Iterator[str]:
     policy = mapping(spec.get("restartPolicy"))
     kind: Any = policy.get("type")
     if is_given(policy, "exitCodes") and kind != "ExitCode":
-        yield f"spec.restartPolicy.exitCodes: means nothing with type {show_value(kind)}"
+        yield f"spec.restartPolicy.exitCodes: has no effect with type {show_value(kind)}"
     if spec.get("cleanPodPolicy") == "All" and kind not in (None, "Never"):
-        yield f"spec.cleanPodPolicy All: a job that has ended does not restart, whatever type {show_value(kind)} says"
+        yield f"spec.cleanPodPolicy All: a finished job does not restart, despite type {show_value(kind)}"
     yield from health_warnings(spec)

@@ -1,1 +1,1 @@
-"""An IPUJob, its partitions and its pods as values."""
+"""IPUJobs, their partitions and their pods as values."""

@@ -1,4 +1,4 @@
-"""How a job saves its state before it moves: by a hook of its pods, which their kubelets carry out."""
+"""Saves the state of a job before it moves, through a preStop hook that the kubelet runs."""
 
 from typing import Any
 
@@ -8,8 +8,8 @@ from muster_operator.job.types import Checkpoint, HealthPolicy, IPUJob
 
 
 def hook(job: IPUJob) -> dict[str, Any] | None:
-    """The ``lifecycle`` of a container whose state is to be saved before it ends: the kubelet carries it out within the
-    pod's grace period, whether an operator lives or not. None: SIGTERM alone, which every pod gets."""
+    """The ``lifecycle`` of a container whose state must be saved before it ends. The kubelet runs it within the pod's
+    grace period, even if no operator runs. None: only SIGTERM, which every pod gets."""
     policy = policy_of(job)
     if policy.on_fault != "Move" or isinstance(policy.checkpoint, UnsetType):
         return None
@@ -22,7 +22,7 @@ def _words(checkpoint: Checkpoint) -> list[str]:
         return list(checkpoint.command)
     if isinstance(checkpoint.signal, UnsetType) or checkpoint.signal == "SIGTERM":
         return []
-    # one of five names; SIGTERM would follow at once if this ended before the process does
+    # the signal is one of five names; SIGTERM would follow at once if this command ended before the process does
     send = f"kill -s {checkpoint.signal.removeprefix('SIG')} 1"
     return ["/bin/sh", "-c", f"{send}; while kill -0 1 2>/dev/null; do sleep 1; done"]
 
@@ -32,5 +32,5 @@ def policy_of(job: IPUJob) -> HealthPolicy:
 
 
 def grace_s(job: IPUJob) -> int | None:
-    said = policy_of(job).grace_period_seconds
-    return None if isinstance(said, UnsetType) else said
+    seconds = policy_of(job).grace_period_seconds
+    return None if isinstance(seconds, UnsetType) else seconds

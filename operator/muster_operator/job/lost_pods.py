@@ -1,8 +1,8 @@
-"""Pods that are lost with their node: it is gone, or it is not Ready and the cluster has begun to evict them. Nobody
-will ever say how they ended.
+"""Pods that are lost with their node: the node is gone, or it is not Ready and the cluster has begun to evict them.
 
-A pod that waits for such a node to end it would hold up its job for ever. Once its time is over it is taken away by
-force: the partition is reset or made anew before another attempt begins, so nothing of it goes on at the IPUs.
+No kubelet will report how such a pod ended, so it would hold up its job forever. After its grace period the operator
+deletes it by force. The partition is reset or recreated before another attempt begins, so nothing keeps running on its
+IPUs.
 """
 
 from collections.abc import Iterable
@@ -12,11 +12,11 @@ from muster_operator.job import pod_outcome
 from muster_operator.job.snapshot import JobPod, Snapshot
 
 LOST = "was lost with node"
-FORCED_AFTER_S = 30.0  # beyond the end of its grace period, for a kubelet that is only slow
+FORCED_AFTER_S = 30.0  # after the end of its grace period, for a kubelet that is only slow
 
 
 def is_lost(pod: JobPod, snapshot: Snapshot) -> bool:
-    """It has not ended, and will not be heard of."""
+    """The pod has not ended, and no kubelet will report its end."""
     bad = snapshot.bad_nodes.get(pod.spec.node_name)
     if bad is None or pod_outcome.has_ended(pod):
         return False
@@ -30,13 +30,13 @@ def describe_loss(pod: JobPod, snapshot: Snapshot) -> str:
 
 
 def force_delete_at(pod: JobPod, snapshot: Snapshot) -> float | None:
-    """From when on it may be taken away by force, in seconds since the epoch; None: never."""
+    """When the pod may be deleted by force, in seconds since the epoch; None: never."""
     bad = snapshot.bad_nodes.get(pod.spec.node_name)
     if bad is None or bad.kind == "Faulty":
         return None
     if bad.kind == "Gone":
         return snapshot.now
-    # a deletionTimestamp is when the grace period ends
+    # a deletionTimestamp is the end of the grace period
     return times.seconds(pod.metadata.deletion_timestamp) + FORCED_AFTER_S if pod.metadata.deletion_timestamp else None
 
 

@@ -1,30 +1,31 @@
-"""What things of a job are called, and how they are told from others'."""
+"""Names and labels of a job's objects."""
 
 import hashlib
 import re
 
 MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGER = "muster-operator"
-# the originals' labels on pods are not public: these are ours
+# the original's pod labels are not public, so these are Muster's own
 JOB = "muster.dev/ipujob"
 JOB_UID = "muster.dev/ipujob-uid"
 ROLE = "muster.dev/role"  # launcher or worker
 INSTANCE = "muster.dev/instance"
 ATTEMPT = "muster.dev/attempt"
-TEMPLATE = "muster.dev/template"  # digest of the template that a pod was made from
-SURGE = "muster.dev/surge"  # of an instance that stands in while others are replaced
+TEMPLATE = "muster.dev/template"  # digest of the template that the pod was created from
+SURGE = "muster.dev/surge"  # marks an instance that replaces others during a rolling update
 LAUNCHER = "launcher"
 WORKER = "worker"
 OWNED_SELECTOR = f"{MANAGED_BY}={MANAGER}"
-CHECKED = "muster.dev/ipujob-checks"  # label of a NodeHealth while a job asks for checks of it
-CHECKER = "muster-operator-checks"  # field manager of those requests
+CHECKED = "muster.dev/ipujob-checks"  # label of a NodeHealth with check requests of jobs
+CHECKER = "muster-operator-checks"  # field manager of these requests
 TRACKER = "ipu-partitions-tracker"
 QUARANTINE = "muster-ipu-quarantine"
 PARKED_PREFIX = "p-muster-parked-"
 REQUEST = "ipujob-"
-ASKED_BY = "IPUJob "
-_PARKED = re.compile(rf"{PARKED_PREFIX}[0-9a-f]{{8}}")  # no job's: those end in an instance, of 4 digits at most
-_PARTITION_LIMIT = 200  # characters; ConfigMap keys end at 253
+REQUESTER_PREFIX = "IPUJob "
+# never a job's name: those end in an instance number of at most 4 digits
+_PARKED = re.compile(rf"{PARKED_PREFIX}[0-9a-f]{{8}}")
+_PARTITION_LIMIT = 200  # characters; ConfigMap keys are limited to 253
 
 
 def launcher_pod(job: str) -> str:
@@ -32,7 +33,7 @@ def launcher_pod(job: str) -> str:
 
 
 def worker_pod(job: str, index: int) -> str:
-    """index: instance x workers of an instance + worker."""
+    """index: instance x workers per instance + worker."""
     return f"{job}-worker-{index}"
 
 
@@ -41,15 +42,16 @@ def config_map(job: str) -> str:
 
 
 def launcher_account(job: str) -> str:
-    """Of the ServiceAccount, the Role and the RoleBinding."""
+    """The name of the ServiceAccount, the Role and the RoleBinding."""
     return f"{job}-launcher"
 
 
 def partition(namespace: str, job: str, instance: int) -> str:
-    """``p-<job>-<namespace>-<instance>``, as seen at a user's site.
+    """``p-<job>-<namespace>-<instance>``, as observed at a user's site.
 
-    ``a-b`` in ``c`` and ``a`` in ``b-c`` would share one: where a hyphen makes it ambiguous a digest of both follows
-    the prefix, so that no two jobs ever do. It has a capital letter, as no namespace has.
+    Job ``a-b`` in namespace ``c`` and job ``a`` in ``b-c`` would get the same name. If a hyphen makes the name
+    ambiguous, it contains a digest of both, so names are unique. The digest begins with a capital letter, which no
+    namespace contains.
     """
     plain = f"p-{job}-{namespace}-{instance}"
     if "-" not in namespace and len(plain) <= _PARTITION_LIMIT:
@@ -59,14 +61,14 @@ def partition(namespace: str, job: str, instance: int) -> str:
 
 
 def request_prefix(job_uid: str) -> str:
-    """Of the ids of its requests in NodeHealths."""
+    """Prefix of the ids of the job's requests in NodeHealths."""
     return f"{REQUEST}{job_uid}-"
 
 
-def asked_by(namespace: str, job: str) -> str:
-    return f"{ASKED_BY}{namespace}/{job}"
+def requester(namespace: str, job: str) -> str:
+    return f"{REQUESTER_PREFIX}{namespace}/{job}"
 
 
 def is_parked(partition_name: str) -> bool:
-    """One that keeps quarantined IPUs out of the way."""
+    """Whether the partition only keeps quarantined IPUs out of use."""
     return _PARKED.fullmatch(partition_name) is not None

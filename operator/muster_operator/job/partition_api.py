@@ -1,14 +1,15 @@
-"""What the operator and the V-IPU proxy say to each other: the REST of ``/partitions`` and the tracker ConfigMap.
+"""The interface between the operator and the V-IPU proxy: the REST API of ``/partitions`` and the tracker ConfigMap.
 
-Ours: the original's routes and the tracker's format are not public.
+Both are Muster's own, because the original's routes and tracker format are not public.
 
-``PUT /partitions/NAME`` with a :class:`PartitionRequest` makes it or takes it over (idempotent; the same attempt
-returns it unchanged, a higher one resets it once); 200 with a :class:`PartitionEntry` that is active, 202 with one that
-is being made. ``DELETE /partitions/NAME?job=UID``: 200 gone (or never there), 202 under way. Else a
-:class:`PartitionRefusal` with 400, 401, 403, 409 or 503. All need the bearer token of an account that may use them.
+``PUT /partitions/NAME`` with a :class:`PartitionRequest` creates the partition or takes it over. It is idempotent: the
+same attempt returns it unchanged, a higher attempt resets it once. The response is 200 with an active
+:class:`PartitionEntry`, or 202 with one that is being created. ``DELETE /partitions/NAME?job=UID`` returns 200 if the
+partition is gone or never existed, and 202 while it is being removed. Errors are a :class:`PartitionRefusal` with 400,
+401, 403, 409 or 503. All routes need the bearer token of an authorized account.
 
-The tracker has a key for each partition, its value one line of JSON, a :class:`PartitionEntry`. Whoever waits watches
-it: no answer has to be asked for again.
+The tracker has one key per partition; its value is a :class:`PartitionEntry` on one line of JSON. Clients watch it
+instead of polling.
 """
 
 from collections.abc import Iterable
@@ -33,11 +34,11 @@ class PartitionRequest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
 
 
 class PartitionEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A partition as the tracker has it, and as the proxy answers. controller: ``host:port`` as V-IPU clients reach it;
-    selector: ``key=value`` of the nodes that reach its IPUs; since: of the state, RFC 3339; message: why it is so.
-    reset: creating means that what V-IPU has is to be reset first. An entry that names.is_parked
-    is nobody's: it keeps quarantined IPUs out of the way. ipus: on which it lies, as :func:`ipus_text` writes
-    them; empty where the back end does not tell."""
+    """A partition in the tracker and in the proxy's responses. controller: ``host:port`` for V-IPU clients; selector:
+    ``key=value`` of the nodes that reach its IPUs; since: start of the state, RFC 3339; message: reason of the state.
+    reset: the existing V-IPU partition must be reset before it becomes active. An entry for which names.is_parked is
+    true belongs to no job and keeps quarantined IPUs out of use. ipus: its IPUs in the form of :func:`ipus_text`; empty
+    if the back end does not report them."""
 
     job: str
     namespace: str
@@ -56,15 +57,15 @@ class PartitionEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
 
 
 class PartitionRefusal(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """why: NotOurs (another job's), NoRoom, OldAttempt, Unreachable (no V-IPU controller answers), Invalid (the wish),
-    Refused (V-IPU said no), Full (the tracker is)."""
+    """why: NotOurs (another job's), NoRoom, OldAttempt, Unreachable (no V-IPU controller responds), Invalid (the
+    request), Refused (by V-IPU), Full (the tracker)."""
 
     why: RefusalReason
     message: str
 
 
 class PartitionCapacity(msgspec.Struct, frozen=True, rename="camel"):
-    """The answer to ``POST /query {"size": n}``; field names as published."""
+    """The response to ``POST /query {"size": n}``; field names as published."""
 
     available: bool
     num_of_partitions: int
@@ -72,7 +73,8 @@ class PartitionCapacity(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def ipus_text(ipus: Iterable[tuple[str, int]]) -> str:
-    """(IPU-Machine, index) of each, as ``10.1.5.10/0,1,2,3 10.1.5.11/0``: short, as the tracker ends at 1 MiB."""
+    """(IPU-Machine, index) pairs as ``10.1.5.10/0,1,2,3 10.1.5.11/0``. Compact, because the tracker is limited to 1
+    MiB."""
     by_machine: dict[str, list[int]] = {}
     for machine, index in sorted(ipus):
         by_machine.setdefault(machine, []).append(index)
@@ -80,7 +82,7 @@ def ipus_text(ipus: Iterable[tuple[str, int]]) -> str:
 
 
 def ipus_of(entry: PartitionEntry) -> frozenset[tuple[str, int]]:
-    """What :func:`ipus_text` wrote; what is no such text is left out."""
+    """The inverse of :func:`ipus_text`; ignores invalid text."""
     return frozenset(
         (machine, int(index))
         for part in entry.ipus.split()

@@ -1,4 +1,4 @@
-"""How pods end, in words: which pod, which container, with what code or signal, and why."""
+"""Describes how pods end: which pod, which container, with which code or signal, and why."""
 
 import signal
 from collections.abc import Iterable
@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from muster_kube.api.pods import ContainerStatus, ContainerTerminated
 from muster_operator.job.snapshot import JobPod
 
-LIMIT = 1024  # characters of a message, as mpi-operator cuts its own
+LIMIT = 1024  # characters of a message, the limit of mpi-operator
 FAILED = "Failed"
 SUCCEEDED = "Succeeded"
-KILLED = 137  # what a pod that was evicted or lost counts as, where no container of it left a code
-_LAST_WORDS = 400  # characters of a container's message: of a log the end says why
+KILLED = 137  # exit code of an evicted or lost pod whose containers report none
+_LOG_SHOWN = 400  # characters of a container's message: the end of a log explains the failure
 
 
 @dataclass(frozen=True)
 class AttemptEnd:
-    """How an attempt ended. why: empty of a success. pods: those that failed."""
+    """How an attempt ended. why: empty for a success. pods: those that failed."""
 
     success: bool
     why: str = ""
@@ -24,7 +24,7 @@ class AttemptEnd:
 
 
 def shorten(text: str, limit: int = LIMIT) -> str:
-    """On one line."""
+    """``text`` on one line, shortened."""
     found = " ".join(text.split())
     return found if len(found) <= limit else found[: limit - 1] + "…"
 
@@ -38,7 +38,7 @@ def failed_pods(pods: Iterable[JobPod]) -> list[JobPod]:
 
 
 def exit_codes(pod: JobPod) -> tuple[int, ...]:
-    """Exit codes of a pod that failed, its init containers' first; a signal without one as a shell would say it."""
+    """Exit codes of a failed pod, init containers first; a signal without an exit code counts as 128 + signal."""
     status = pod.status
     found = [
         ended.exit_code or 128 + ended.signal
@@ -49,20 +49,20 @@ def exit_codes(pod: JobPod) -> tuple[int, ...]:
 
 
 def describe_failure(pod: JobPod) -> str:
-    """Of a pod that failed. What ended the pod as a whole (an eviction) comes before what its containers said of it."""
+    """Describe a failed pod. The reason for the whole pod (such as an eviction) precedes those of its containers."""
     status = pod.status
-    said = []
+    details = []
     if status.reason:
-        said.append(f"{status.reason}: {status.message}" if status.message else status.reason)
+        details.append(f"{status.reason}: {status.message}" if status.message else status.reason)
     for what, statuses in (
         ("init container", status.init_container_statuses),
         ("container", status.container_statuses),
     ):
-        said += [_describe_container(what, each) for each in statuses if _has_failed(each)]
-    if not said:
-        said.append(status.message or "its phase is Failed, and nothing says why")
+        details += [_describe_container(what, each) for each in statuses if _has_failed(each)]
+    if not details:
+        details.append(status.message or "no reason is given")
     where = f" on node {pod.spec.node_name}" if pod.spec.node_name else ""
-    return shorten(f"pod {pod.metadata.name}{where} failed: {'; '.join(said)}")
+    return shorten(f"pod {pod.metadata.name}{where} failed: {'; '.join(details)}")
 
 
 def _has_failed(status: ContainerStatus) -> bool:
@@ -76,13 +76,13 @@ def _describe_container(what: str, status: ContainerStatus) -> str:
     number = ended.signal or (ended.exit_code - 128 if ended.exit_code > 128 else 0)
     if number:
         text += f" ({_signal_name(number)})"
-    # Error is what every other exit code is called
+    # Error is the reason of every other exit code
     if ended.reason and ended.reason != "Error":
         text += f", {ended.reason}"
-    said = " ".join(ended.message.split())
-    if len(said) > _LAST_WORDS:
-        said = "…" + said[1 - _LAST_WORDS :]
-    return f"{text}: {said}" if said else text
+    details = " ".join(ended.message.split())
+    if len(details) > _LOG_SHOWN:
+        details = "…" + details[1 - _LOG_SHOWN :]
+    return f"{text}: {details}" if details else text
 
 
 def _signal_name(number: int) -> str:

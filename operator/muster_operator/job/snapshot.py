@@ -1,4 +1,4 @@
-"""What a decision about a job goes by, and what it may ask for: values only."""
+"""The input of a decision about a job (Snapshot) and its output (JobPlan): values only."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,11 +11,12 @@ from muster_kube.nodehealth import CheckRequest, RequestAnswer
 from muster_operator.job.partition_api import PartitionEntry, PartitionRefusal
 from muster_operator.job.types import IPUJobStatus
 
-# --- what is there
+# --- observed state
 
 
 class JobPod(Api, frozen=True):
-    """A launcher or worker of ours, by its labels (:mod:`muster_operator.job.names`)."""
+    """A launcher or worker pod that the operator created, recognized by its labels
+    (:mod:`muster_operator.job.names`)."""
 
     metadata: Metadata
     spec: PodPlacement = PodPlacement()
@@ -23,17 +24,16 @@ class JobPod(Api, frozen=True):
 
 
 class OwnedObject(Api, frozen=True):
-    """A ConfigMap, ServiceAccount, Role or RoleBinding of ours. The annotation ``muster.dev/content`` is the digest of
-    what was written, so a change of what is wanted shows without the content being kept."""
+    """A ConfigMap, ServiceAccount, Role or RoleBinding that the operator created. The annotation ``muster.dev/content``
+    is a digest of the desired content, so that a change is detected without storing the content."""
 
     metadata: Metadata
 
 
 @dataclass(frozen=True)
 class NodeCapacity:
-    """nodes: that a worker of this job could go to by labels (its own and the controllers'), Ready and schedulable;
-    healthy: those of them that carry no taint of ours, and that this job does not avoid; avoided: those that it does
-    and that would be healthy."""
+    """nodes: Ready and schedulable nodes that match the labels a worker of this job needs; healthy: those of them
+    without our taints that this job does not avoid; avoided: nodes that this job avoids and that would be healthy."""
 
     nodes: int = 0
     healthy: int = 0
@@ -42,7 +42,7 @@ class NodeCapacity:
 
 @dataclass(frozen=True)
 class NodeProblem:
-    """A node that is no place for a pod: it carries a taint of ours, is not Ready, or is gone. what: for people."""
+    """Why a node is unfit for pods: it has one of our taints, is not Ready, or is gone. what: for people."""
 
     kind: Literal["Faulty", "NotReady", "Gone"]
     what: str
@@ -50,16 +50,17 @@ class NodeProblem:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """now: seconds since the epoch. pods and objects: ours, by name and by (kind, name). foreign: what stands in the
-    way under a name of ours and belongs to others, by (kind, name): whose it is. refused: what the API server did
-    not take of late, likewise: why. entries: the tracker's of this job, by partition name; refusals: the proxy's last
-    ones, likewise. node_capacity: None while nodes are not watched.
+    """now: seconds since the epoch. pods and objects: the operator's, by name and by (kind, name). foreign: owners of
+    objects that have a name that this job needs, by (kind, name). refused: errors of objects that the API server
+    rejected recently, likewise. entries: this job's entries of the tracker, by partition name; refusals: the proxy's
+    last refusals, likewise. node_capacity: None while nodes are not watched.
 
-    bad_nodes: by name, of those under its pods; bad_ipus: by partition name, what is wrong with IPUs of it, for people;
-    room: how many partitions more of its size there is room for, None: nobody has asked of late.
+    bad_nodes: by name, nodes of the job's pods; bad_ipus: by partition name, problems of its IPUs, for people; room:
+    how many more partitions of its size fit, None if unknown.
 
-    requests: its own in NodeHealths, by node and id, with their answers once they are final; None: not known yet.
-    failed_requests: nodes that could not be asked of late, and why."""
+    requests: the job's requests in NodeHealths, by node and id, with their final answers; None: not known yet.
+    failed_requests: nodes that could not be asked recently, with the reason.
+    """
 
     now: float
     pods: Mapping[str, JobPod] = field(default_factory=dict)
@@ -78,22 +79,21 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class JobSetup:
-    """How this installation runs jobs. launcher_image: of the init container that waits for workers and brings kubectl
-    (kubectl_version, which scripts of the original set, has no effect).
-    btl_tcp_if_include: for jobs of several workers, unless they say it themselves; "": by the node's address.
-    our_taints: keys that no job tolerates unless it says so. restart_delay_s: before the first restart; each later one
-    waits twice as long, to restart_delay_limit_s, as batch Jobs do. free_partitions_at_end: of a job that has ended,
-    what still runs is ended and its partitions are freed, whatever cleanPodPolicy says. hold_timeout_s: how long
-    partitions are held by what cannot start as a whole, 0: for ever; hold_delay_s: until it first tries again, twice as
-    long each time, to hold_delay_limit_s. moves_per_hour: of one job, off bad
-    hardware."""
+    """How this installation runs jobs. launcher_image: image of the init container that waits for workers and copies
+    kubectl (kubectl_version, which scripts of the original set, has no effect). btl_tcp_if_include: for jobs with
+    several workers that do not set it themselves; "": derived from the node's address. our_taints: keys that no job
+    tolerates unless it sets tolerateFaulty. restart_delay_s: before the first restart; doubles with each restart up to
+    restart_delay_limit_s, as for batch Jobs. free_partitions_at_end: when a job ends, stop its remaining pods and
+    release its partitions, whatever its cleanPodPolicy. hold_timeout_s: how long a gang that cannot start keeps its
+    partitions, 0: forever; hold_delay_s: before its first retry; doubles each time up to hold_delay_limit_s.
+    moves_per_hour: limit of moves of one job away from bad hardware."""
 
     launcher_image: str = "launcher:latest"
     launcher_image_pull_policy: str = "Never"
     kubectl_version: str = ""
     host_network: bool = True
     privileged: bool = True
-    dns_policy: str = ""  # "": ClusterFirstWithHostNet with host_network, else ClusterFirst
+    dns_policy: str = ""  # "": ClusterFirstWithHostNet with host_network, otherwise ClusterFirst
     btl_tcp_if_include: str = ""
     our_taints: tuple[str, ...] = ("muster.dev/faulty",)
     max_ipus: int = 64
@@ -101,13 +101,13 @@ class JobSetup:
     restart_delay_limit_s: float = 360.0
     free_partitions_at_end: bool = False
     moves_per_hour: int = 3
-    # as Kueue's waitForPodsReady: timeout, backoffBaseSeconds, backoffMaxSeconds
+    # the equivalents of Kueue's waitForPodsReady: timeout, backoffBaseSeconds, backoffMaxSeconds
     hold_timeout_s: float = 300.0
     hold_delay_s: float = 60.0
     hold_delay_limit_s: float = 3600.0
 
 
-# --- what is asked for
+# --- actions
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class RemoveFinalizer:
 
 @dataclass(frozen=True)
 class CreateObject:
-    """Create ``body``; where something of that name is there and not ours, leave it and remember it as foreign."""
+    """Create ``body``. If another owner's object has that name, leave it alone and remember it as foreign."""
 
     kind: str
     name: str
@@ -131,7 +131,7 @@ class CreateObject:
 
 @dataclass(frozen=True)
 class PatchObject:
-    """Bring an object of ours to ``body`` (a merge patch), after a scale for example."""
+    """Update an object of the operator with ``body`` (a merge patch), for example after a scale."""
 
     kind: str
     name: str
@@ -140,7 +140,7 @@ class PatchObject:
 
 @dataclass(frozen=True)
 class DeletePod:
-    """By uid, so that a younger one of that name is safe. grace_s: None leaves it to the pod."""
+    """Delete by uid, so that a newer pod of that name is safe. grace_s: None uses the pod's own."""
 
     name: str
     uid: str
@@ -149,8 +149,8 @@ class DeletePod:
 
 @dataclass(frozen=True)
 class TakePartitions:
-    """Ask the proxy for these, by instance: all at once or none where ``together`` is true (the proxy is asked for room
-    first). attempt: see partition_api.PartitionRequest."""
+    """Request partitions from the proxy, by instance; with ``together``, all or none (the capacity is queried first).
+    attempt: see partition_api.PartitionRequest."""
 
     instances: tuple[int, ...]
     attempt: int
@@ -161,21 +161,21 @@ class TakePartitions:
 
 @dataclass(frozen=True)
 class FreePartition:
-    """name: of the partition. Freeing what is not there is done at once."""
+    """name: of the partition. Releasing a partition that does not exist succeeds at once."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class QueryCapacity:
-    """How many partitions more of that size there is room for: the answer is Snapshot.room for a while."""
+    """Ask how many more partitions of that size fit: the answer is Snapshot.room for a while."""
 
     size: int
 
 
 @dataclass(frozen=True)
 class RequestChecks:
-    """Let the node's agent carry out ``request``. Asking for what stands there changes nothing."""
+    """Ask the node's agent to carry out ``request``. Repeating a request changes nothing."""
 
     node: str
     request: CheckRequest
@@ -183,7 +183,7 @@ class RequestChecks:
 
 @dataclass(frozen=True)
 class WithdrawRequests:
-    """All of the job's in the NodeHealth of that node, but for those with an id of ``keep``."""
+    """Remove all requests of the job from the node's NodeHealth, except those with an id in ``keep``."""
 
     node: str
     keep: frozenset[str] = frozenset()
@@ -196,7 +196,7 @@ class DeleteJob:
 
 @dataclass(frozen=True)
 class RecordEvent:
-    """An Event on the job. type: Normal or Warning."""
+    """Record an Event on the job. type: Normal or Warning."""
 
     type: str
     reason: str
@@ -221,9 +221,9 @@ Action = (
 
 @dataclass(frozen=True)
 class JobPlan:
-    """actions: in order; the first that fails ends the turn, and the next turn decides anew. status: None leaves it as
-    it is. again_s: look again after so long even if nothing happens; None: only when something happens. waits_for_room:
-    look again when any partition goes, or nodes change."""
+    """actions: in order; the first failure ends the turn, and the next turn plans again. status: None leaves it
+    unchanged. again_s: seconds until the next look if nothing happens; None: only on an event. waits_for_room: look
+    again when a partition is removed or nodes change."""
 
     actions: tuple[Action, ...] = ()
     status: IPUJobStatus | None = None
@@ -231,12 +231,12 @@ class JobPlan:
     waits_for_room: bool = False
 
 
-# --- what comes of it
+# --- results
 
 
 class ActionResult(Enum):
-    """What came of an action. DONE: there is news. REFUSED: there is news, and it ends what was decided with it. WAITS:
-    nothing was tried, as it was refused a moment ago; it ends what was decided, too."""
+    """DONE: there is news. REFUSED: there is news, and the rest of the plan is dropped. WAITS: nothing was tried,
+    because a recent attempt was refused; the rest of the plan is dropped too."""
 
     NOTHING = auto()
     DONE = auto()

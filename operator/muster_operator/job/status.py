@@ -1,7 +1,8 @@
-"""What a job's owner is told: counts, conditions, and one line.
+"""The status of a job: counts, conditions and one message line.
 
-Conditions are the memory: whether a job has finished, is suspended, or has been running is read from them, and
-``launcherStatus`` follows from them. Times move only when something else does, so a job at rest is not written.
+The conditions hold the state: whether a job has finished, is suspended or has been running is read from them, and
+``launcherStatus`` derives from them. Times change only together with other fields, so the status of an idle job is not
+written.
 
 | conditions | launcherStatus |
 |---|---|
@@ -25,7 +26,7 @@ PENDING, RUNNING, RESTARTING = "Pending", "Running", "Restarting"
 SUSPENDED, COMPLETE, FAILED = "Suspended", "Complete", "Failed"
 _ORDER = (PENDING, RUNNING, RESTARTING, SUSPENDED, COMPLETE, FAILED)
 
-# as seen at users' sites
+# texts as observed at users' sites
 RECONCILED = "Successfully reconciled IPUJob"
 NOT_READY = "partition not ready yet!"
 DONE = "All instances done"
@@ -33,9 +34,10 @@ DONE = "All instances done"
 
 @dataclass(frozen=True)
 class StatusUpdate:
-    """Where a job stands. state: one of the conditions above; reason and message: of that condition, "" for the usual
-    ones. desired, current: instances. partitions: every instance has its own. line: lastMessage. next_attempt: when one
-    that restarts goes on. started: all of it, so that it is forgotten what it gave back before."""
+    """state: one of the condition types above; reason and message: of that condition, "" for the defaults. desired,
+    current: instances. partitions: every instance has its partition. line: lastMessage. next_attempt: start of the next
+    attempt of a restarting job. started: the whole job has started, so earlier releases of partitions no longer count.
+    """
 
     state: str
     line: str
@@ -57,7 +59,8 @@ def is_finished(status: IPUJobStatus) -> bool:
 
 
 def is_written_first(before: IPUJobStatus, after: IPUJobStatus) -> bool:
-    """It is what the next decision has to know, even if this process ends now; or the first that the user hears."""
+    """Whether the new status must be written before the operator acts, because the next decision depends on it even
+    after a crash, or because it is the first status that the user sees."""
     attempts = (before.attempt, before.restart_count) != (after.attempt, after.restart_count)
     attempts = attempts or (before.moves, before.instance_moves) != (after.moves, after.instance_moves)
     moved = any(has_condition(before, kind) != has_condition(after, kind) for kind in (SUSPENDED, COMPLETE, FAILED))
@@ -76,7 +79,7 @@ def launcher_status(conditions: Iterable[IPUJobCondition]) -> LauncherStatus:
 
 
 def compose_status(job: IPUJob, stand: StatusUpdate, workers: Iterable[JobPod], now: float) -> IPUJobStatus | None:
-    """The status to write; None: what is there says it already. now: seconds since the epoch (behaviour 36)."""
+    """The status to write; None: the current one is up to date. now: seconds since the epoch (behaviour 36)."""
     at = rfc3339_whole(now)
     before = job.status
     conditions = _compose_conditions(job, stand, at)
@@ -110,7 +113,7 @@ def _first_running(before: IPUJobStatus, stand: StatusUpdate, at: str) -> str | 
 
 
 def compose_message(job: IPUJob, line: str, now: float) -> IPUJobStatus | None:
-    """As :func:`compose_status`, where nothing can be said but ``line``."""
+    """As :func:`compose_status`, but changes only lastMessage."""
     text = pod_outcome.shorten(line)
     if job.status.last_message == text and job.status.observed_generation == job.metadata.generation:
         return None
@@ -123,7 +126,7 @@ def compose_message(job: IPUJob, line: str, now: float) -> IPUJobStatus | None:
 
 
 def _compose_conditions(job: IPUJob, stand: StatusUpdate, at: str) -> tuple[IPUJobCondition, ...]:
-    """Pending and Running are told apart from the start; the others stand there once they have been True."""
+    """Pending and Running are always present; the other conditions appear once they have been True."""
     known = {each.type: each for each in job.status.conditions}
     who = f"IPUJob {job.metadata.namespace}/{job.metadata.name}"
     usual: Mapping[str, tuple[str, str]] = {
@@ -170,8 +173,8 @@ def _update_condition(
 
 
 def _count_workers(workers: Iterable[JobPod], kept: WorkersStatus | None) -> WorkersStatus:
-    """active: made and not ended, as a batch Job counts. kept: what stood there, of a job that is over: pods that are
-    cleaned away have ended all the same."""
+    """active: created and not ended, as batch Jobs count. kept: previous counts of a finished job, because pods that
+    were cleaned up still count."""
     active = succeeded = ended_badly = 0
     for pod in workers:
         active += not pod_outcome.has_ended(pod) and not pod.metadata.deletion_timestamp

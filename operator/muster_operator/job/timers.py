@@ -1,34 +1,33 @@
-"""What happens to a job by time alone. Every moment is counted from times in its status, so whoever starts anew goes on
-with the same clock."""
+"""Time limits of a job. Each is computed from times in its status, so a new leader continues with the same clock."""
 
 from msgspec import UnsetType
 
 from muster_kube.api import times
 from muster_operator.job.types import IPUJob
 
-WARNED_BEFORE_S = 300.0  # the end of a session, or a tenth of its ttl where that is less
+WARNED_BEFORE_S = 300.0  # before the end of a session, or a tenth of its ttl if that is less
 
 
 def deadline(job: IPUJob) -> float | None:
-    """When a job that goes on has run too long, in seconds since the epoch; None: never (behaviour 45)."""
+    """When a running job exceeds its deadline, in seconds since the epoch; None: never (behaviour 45)."""
     limit_s = job.spec.active_deadline_seconds
     return None if isinstance(limit_s, UnsetType) else _after(job.status.start_time, limit_s)
 
 
 def expiry(job: IPUJob) -> float | None:
-    """When a job that is over is to be deleted; None: when somebody does (behaviour 45)."""
+    """When a finished job must be deleted; None: never (behaviour 45)."""
     ttl_s = job.spec.ttl_seconds_after_finished
     return None if isinstance(ttl_s, UnsetType) else _after(job.status.completion_time, ttl_s)
 
 
 def session_end(job: IPUJob) -> float | None:
-    """Of an interactive one that has run; None: not known yet (behaviour 46)."""
+    """When an interactive job that has run must end; None: not known yet (behaviour 46)."""
     session = job.spec.interactive
     return None if isinstance(session, UnsetType) else _after(job.status.first_running_time, session.ttl)
 
 
 def session_warning(job: IPUJob) -> float | None:
-    """When its people are to be warned of its end."""
+    """When to warn the users of a session of its end."""
     session, end = job.spec.interactive, session_end(job)
     if end is None or isinstance(session, UnsetType):
         return None
@@ -36,7 +35,7 @@ def session_warning(job: IPUJob) -> float | None:
 
 
 def next_s(now: float, *moments: float | None) -> float | None:
-    """Until the first of them that is still to come; None: none is."""
+    """Seconds until the first of these moments that is still to come; None if there is none."""
     return min((moment - now for moment in moments if moment is not None and moment > now), default=None)
 
 

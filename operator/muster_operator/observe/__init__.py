@@ -1,1 +1,1 @@
-"""What the cluster holds of jobs, nodes, partitions and requests for checks."""
+"""Caches of the cluster's jobs, nodes, partitions and check requests."""

@@ -1,8 +1,8 @@
-"""Checks that jobs ask agents for: requests in NodeHealths, of which only those are watched that hold one of ours.
+"""Checks that jobs request from agents. Only NodeHealths with a request of a job are watched.
 
-They bear a label while they do, so the cache is empty while no job waits for its nodes, however large the fleet; and
-who leads next finds what was asked. One field manager is for all jobs, and each write is bound to the version it was
-decided on: two jobs on one node leave each other's requests alone.
+Such NodeHealths have a label, so the cache is empty while no job waits for its nodes, however large the fleet is, and a
+new leader finds earlier requests. All jobs share one field manager, and each write is conditional on the version that
+it is based on, so two jobs on one node do not remove each other's requests.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -24,23 +24,23 @@ from muster_kube.nodehealth_requests import Requester, RequestWriter
 from muster_operator.job import names
 
 RequestAnswers = Mapping[str, Mapping[str, RequestAnswer | None]]
-"""By node, then by the request's id."""
+"""By node, then by the id of the request."""
 
 
 def is_ours(request: CheckRequest) -> bool:
-    return request.id.startswith(names.REQUEST) and request.by.startswith(names.ASKED_BY)
+    return request.id.startswith(names.REQUEST) and request.by.startswith(names.REQUESTER_PREFIX)
 
 
-ASKER = Requester(names.CHECKER, names.CHECKED, is_ours)
+REQUESTER = Requester(names.CHECKER, names.CHECKED, is_ours)
 
 
 class NodeCheckRequests:
-    """on_change: a job (``namespace/name``) is to be looked at."""
+    """on_change: called with a job (``namespace/name``) that must be reconciled."""
 
     def __init__(self, client: KubeClient, on_change: Callable[[str], None]) -> None:
         self._client = client
         self._on_change = on_change
-        self._nodes: dict[str, set[str]] = {}  # by the job's uid, where it has asked
+        self._nodes: dict[str, set[str]] = {}  # nodes with requests, by the job's uid
         self.reflector: Reflector[NodeHealth] = Reflector(
             client,
             nodehealth.PATH,
@@ -49,7 +49,7 @@ class NodeCheckRequests:
             params={"labelSelector": names.CHECKED},
             transform=_project_health,
         )
-        self._writer = RequestWriter(client, ASKER, self.reflector.observe)
+        self._writer = RequestWriter(client, REQUESTER, self.reflector.observe)
 
     def of_job(self, uid: str) -> RequestAnswers | None:
         """None: not known yet."""
@@ -65,27 +65,29 @@ class NodeCheckRequests:
         return found
 
     def jobs(self) -> Iterator[tuple[str, str]]:
-        """Whoever has asked: (``namespace/name``, uid), maybe more than once."""
+        """Jobs with requests: (``namespace/name``, uid), possibly more than once."""
         for health in self.reflector.store.values():
             yield from map(_job_of, health.spec.requests)
 
     async def ask(self, node: str, request: CheckRequest) -> str:
-        """Why it cannot be asked now; empty: it has been. Raises ApiError; Conflict where somebody was faster."""
+        """Request checks of a node. Returns why that is impossible now; empty on success. Raises ApiError; Conflict on
+        a concurrent write."""
         try:
             health = await self._client.get(f"{nodehealth.PATH}/{node}", type=NodeHealth)
         except NotFound:
-            return "it has no NodeHealth"
+            return "the node has no NodeHealth"
         if any(each.id == request.id for each in health.spec.requests):
             self.reflector.observe(health)
             return ""
         if len(health.spec.requests) >= REQUESTS_LIMIT:
-            return f"its NodeHealth has {REQUESTS_LIMIT} requests already"
+            return f"the node's NodeHealth already has {REQUESTS_LIMIT} requests"
         ours = [each for each in health.spec.requests if is_ours(each)]
         await self._writer.ask(health, [*ours, request])
         return ""
 
     async def withdraw(self, node: str, uid: str, keep: Collection[str] = ()) -> bool:
-        """All of that job's but those with an id of ``keep``. Whether there were any. Raises ApiError, likewise."""
+        """Remove all requests of the job except those with an id in ``keep``. Returns whether there were any. Raises
+        ApiError as above."""
         try:
             health = await self._client.get(f"{nodehealth.PATH}/{node}", type=NodeHealth)
         except NotFound:
@@ -94,7 +96,7 @@ class NodeCheckRequests:
         ours = [each for each in health.spec.requests if is_ours(each)]
         kept = [each for each in ours if not each.id.startswith(prefix) or each.id in keep]
         if len(kept) == len(ours):
-            return False  # the watch tells
+            return False  # the watch reports it
         await self._writer.delete(health, keep=kept)
         return True
 
@@ -114,13 +116,13 @@ class NodeCheckRequests:
 
 
 def _job_of(request: CheckRequest) -> tuple[str, str]:
-    """Of a request of ours: (``namespace/name``, uid)."""
+    """(``namespace/name``, uid) of a job's request."""
     uid = request.id.removeprefix(names.REQUEST).rsplit("-", 2)[0]
-    return request.by.removeprefix(names.ASKED_BY), uid
+    return request.by.removeprefix(names.REQUESTER_PREFIX), uid
 
 
 def _project_health(health: NodeHealth) -> NodeHealth:
-    """What agents found, and what others ask, is none of our business."""
+    """Drops findings of agents and requests of others, which the operator does not need."""
     requests = tuple(each for each in health.spec.requests if is_ours(each))
     ids = {each.id for each in requests}
     meta = health.metadata

@@ -1,7 +1,7 @@
-"""What there is of each job: its object, its pods and the four kinds of small ones, found by their owner's uid.
+"""Caches each job's object, pods and four kinds of small objects, indexed by the owner's uid.
 
-Every list and watch is of ours only (a label), and decodes what decisions go by. Nothing is looked up by a name alone:
-two jobs of one name, in two namespaces or one after the other, never see each other's.
+Each list and watch selects the operator's objects by a label and decodes only what decisions need. Nothing is looked up
+by name alone: jobs of the same name, in two namespaces or one after the other, never see each other's objects.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ T = TypeVar("T", bound=Object)
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
-# kind: where its group is served, and its plural
+# kind: API path of its group, and its plural
 PLURALS = {
     "Pod": ("/api/v1", "pods"),
     "ConfigMap": ("/api/v1", "configmaps"),
@@ -48,7 +48,7 @@ def objects_path(kind: str, namespace: str) -> str:
 
 
 def owner_of(metadata: Metadata) -> tuple[str, str] | None:
-    """(``namespace/name``, uid) of the IPUJob that controls it; None: another controls it, or nobody."""
+    """(``namespace/name``, uid) of the IPUJob that controls the object; None if it has another controller or none."""
     for owner in metadata.owner_references:
         if owner.controller and owner.kind == KIND and owner.api_version.partition("/")[0] == GROUP:
             return f"{metadata.namespace}/{owner.name}", owner.uid
@@ -56,15 +56,15 @@ def owner_of(metadata: Metadata) -> tuple[str, str] | None:
 
 
 def describe_owner(metadata: Metadata) -> str:
-    """For people."""
+    """The controller of the object, for people."""
     for owner in metadata.owner_references:
         if owner.controller:
             return f"{owner.kind} {owner.name}"
-    return "nobody's"
+    return "no owner"
 
 
 class _OwnedObjects(Generic[T]):
-    """Objects of one kind by their owner's uid and their name."""
+    """Objects of one kind by the owner's uid and their name."""
 
     def __init__(self, on_change: Callable[[str], None]) -> None:
         self._on_change = on_change
@@ -89,8 +89,8 @@ class _OwnedObjects(Generic[T]):
 
 @dataclass(frozen=True)
 class WatchScope:
-    """Where the operator looks. tracker, quarantine: namespace and name of the ConfigMap; by default the quarantine is
-    beside the tracker. namespaces: the only ones whose jobs count; empty: all."""
+    """What the operator watches. tracker, quarantine: namespace and name of the ConfigMap; by default both are in the
+    same namespace. namespaces: only jobs of these count; empty: all."""
 
     tracker: tuple[str, str]
     quarantine: tuple[str, str] | None = None
@@ -99,8 +99,8 @@ class WatchScope:
 
 @dataclass(frozen=True)
 class ChangeListener:
-    """Called with what the watches bring. on_change: a job (``namespace/name``) is to be looked at; on_gone: the job of
-    that uid is no more; on_room: a partition has gone, or nodes have changed."""
+    """Callbacks of the watches. on_change: a job (``namespace/name``) must be reconciled; on_gone: the job with that
+    uid is gone; on_room: a partition was removed or nodes have changed."""
 
     on_change: Callable[[str], None]
     on_gone: Callable[[str], None] = lambda _uid: None
@@ -108,8 +108,8 @@ class ChangeListener:
 
 
 class ClusterCache:
-    """Caches of everything a decision goes by, warm in every replica. our_taints: keys of the taints that keep jobs off
-    a node; clock: monotonic seconds."""
+    """Caches of everything that decisions need, up to date in every replica. our_taints: keys of the taints that keep
+    jobs off a node; clock: monotonic seconds."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class ClusterCache:
         on_change = listener.on_change
         self.namespaces = scope.namespaces
         namespaces = scope.namespaces or ("",)
-        self.unreadable: dict[str, str] = {}  # jobs that do not fit their type, and why
+        self.unreadable: dict[str, str] = {}  # jobs that do not match their type, with the error
         self.pods: _OwnedObjects[JobPod] = _OwnedObjects(on_change)
         self.objects: dict[str, _OwnedObjects[OwnedObject]] = {kind: _OwnedObjects(on_change) for kind in SMALL_KINDS}
         self._jobs = [self._reflector_of_jobs(namespace) for namespace in namespaces]
@@ -181,21 +181,22 @@ class ClusterCache:
         )
 
     async def watch(self) -> None:
-        """For ever."""
+        """Runs until cancelled."""
         async with asyncio.TaskGroup() as group:
             for reflector in self.reflectors().values():
                 group.create_task(reflector.run())
-            # not among those that a replica has to have: without it jobs start unchecked, and say so
+            # not required for readiness: without it jobs start unchecked and report that
             group.create_task(self.requests.reflector.run())
 
     async def wait_synced(self) -> None:
-        """What may not be watched everywhere excepted: nodes are not counted then, and no quarantine is known."""
+        """Wait for all caches except those that may be forbidden: then nodes are not counted, and no quarantine is
+        known."""
         for what, reflector in self.reflectors().items():
             if what not in ("nodes", "the quarantine"):
                 await reflector.wait_synced()
 
     def reflectors(self) -> dict[str, Reflector[Any]]:
-        """By what they hold, for people."""
+        """By name, for people."""
         found: dict[str, Reflector[Any]] = {}
         for namespace, jobs in zip(self.namespaces or ("",), self._jobs, strict=True):
             place = f" in {namespace}" if namespace else ""
@@ -206,7 +207,7 @@ class ClusterCache:
         return found | {"the tracker": self.tracker.map, "nodes": self.nodes, "the quarantine": self._quarantine}
 
     def job(self, key: str) -> IPUJob | None:
-        """By ``namespace/name``."""
+        """``key``: ``namespace/name``."""
         for reflector in self._jobs:
             if (job := reflector.store.get(key)) is not None:
                 return job
@@ -216,11 +217,12 @@ class ClusterCache:
         return (job for reflector in self._jobs for job in list(reflector.store.values()))
 
     def concerns(self, key: str) -> bool:
-        """Whether a job of that key lies within the scope."""
+        """Whether the job's namespace is in scope."""
         return not self.namespaces or key.partition("/")[0] in self.namespaces
 
     def has_begun(self, key: str) -> bool:
-        """Such jobs go first: what ends makes room for others, and that one runs is told while a thousand begin."""
+        """Such jobs have priority: a job that ends makes room for others, and a running job is reported even while a
+        thousand start."""
         job = self.job(key)
         return job is not None and bool(job.metadata.deletion_timestamp or self.pods.of_job(job.metadata.uid))
 
@@ -228,14 +230,14 @@ class ClusterCache:
         """By (kind, name)."""
         return {(kind, name): obj for kind, held in self.objects.items() for name, obj in held.of_job(uid).items()}
 
-    # what writes returned, so that the next decision does not look at the state before them
+    # results of writes, so that the next decision does not use the state before them
 
     def observe_job(self, job: IPUJob) -> None:
         index = self.namespaces.index(job.metadata.namespace) if self.namespaces else 0
         self._jobs[index].observe(job)
 
     def observe(self, kind: str, raw: bytes | msgspec.Raw) -> None:
-        """An object of ours, as the API server answered."""
+        """Cache an object of the operator as the API server returned it."""
         if kind == "Pod":
             pod = msgspec.json.decode(raw, type=JobPod)
             self._pod_reflectors[pod.metadata.namespace if self.namespaces else ""].observe(pod)
@@ -260,7 +262,7 @@ class ClusterCache:
         self.pods.note(key, old, new)
 
     def _job_unreadable(self, key: str | None, _raw: bytes, error: str) -> None:
-        log.warning("IPUJob %s cannot be read, and is left as it is: %s", key or "without a name", error)
+        log.warning("IPUJob %s cannot be decoded and is left unchanged: %s", key or "without a name", error)
         if key is not None:
             self.unreadable[key] = error
 

@@ -1,6 +1,6 @@
-"""How many nodes a job's workers could go to, counted as nodes change rather than over the whole fleet each time.
+"""Counts the nodes that a job's workers could run on, incrementally as nodes change.
 
-There are as many counts as there are node selectors in use, a handful in most clusters.
+There is one count per node selector in use, a handful in most clusters.
 """
 
 from collections import OrderedDict
@@ -13,10 +13,10 @@ from muster_kube.api.objects import Api, Metadata, NodeCondition, Taint
 from muster_operator.job.snapshot import NodeCapacity
 
 FAULTY_LABEL = "muster.dev/faulty"
-FAULTS = "muster.dev/faults"  # the tainter's memory, in the same write as its taints
+FAULTS = "muster.dev/faults"  # the tainter's record, written together with its taints
 FAULTS_SHOWN = 2
 MESSAGE_SHOWN = 160  # characters
-SELECTORS_LIMIT = 256  # counts kept; the one that was asked for longest ago goes first
+SELECTORS_LIMIT = 256  # counts kept; the least recently used one is dropped first
 
 Selector = frozenset[tuple[str, str]]
 
@@ -31,7 +31,7 @@ class FleetNodeStatus(Api, frozen=True):
 
 
 class FleetNode(Api, frozen=True):
-    """A Node, projected: labels, taints, whether it is Ready."""
+    """A Node reduced to labels, taints and readiness."""
 
     metadata: Metadata
     spec: FleetNodeSpec = FleetNodeSpec()
@@ -54,23 +54,23 @@ _faults = msgspec.json.Decoder(_NodeFaults)
 
 
 def _describe_faults(node: FleetNode) -> str:
-    """What the tainter has found on it, for people; empty: nothing that can be read."""
+    """The faults that the tainter found on the node, for people; empty if there are none or they cannot be decoded."""
     try:
         found = _faults.decode(node.metadata.annotations.get(FAULTS, "{}")).open
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return ""
     worst = [each for each in found if each.verdict == "FAIL"] or list(found)
-    said = []
+    details = []
     for each in worst[:FAULTS_SHOWN]:
         where = f" on {each.component}" if each.component not in ("", "host") else ""
         text = f"check {each.check}{where}: {each.reason}"
-        said.append(f"{text}: {each.message[:MESSAGE_SHOWN]}" if each.message else text)
-    return "; ".join(said) + (f"; and {len(worst) - FAULTS_SHOWN} more" if len(worst) > FAULTS_SHOWN else "")
+        details.append(f"{text}: {each.message[:MESSAGE_SHOWN]}" if each.message else text)
+    return "; ".join(details) + (f"; and {len(worst) - FAULTS_SHOWN} more" if len(worst) > FAULTS_SHOWN else "")
 
 
 def project_node(node: FleetNode) -> FleetNode:
-    """Heartbeats and the conditions that nothing here goes by are left out: a reflector's ``transform``. Of a faulty
-    node it is kept, in words, why."""
+    """Drops heartbeats and unused conditions: the ``transform`` of a reflector. For a faulty node it keeps the
+    description of the faults."""
     ready = tuple(
         NodeCondition(type=each.type, status=each.status, reason=each.reason if each.status != "True" else "")
         for each in node.status.conditions
@@ -83,8 +83,8 @@ def project_node(node: FleetNode) -> FleetNode:
             name=meta.name,
             resource_version=meta.resource_version,
             labels=meta.labels,
-            annotations={FAULTS: said}
-            if meta.labels.get(FAULTY_LABEL) == "true" and (said := _describe_faults(node))
+            annotations={FAULTS: details}
+            if meta.labels.get(FAULTY_LABEL) == "true" and (details := _describe_faults(node))
             else {},
         ),
         spec=FleetNodeSpec(taints=taints, unschedulable=node.spec.unschedulable),
@@ -110,14 +110,14 @@ def takes_pods(node: FleetNode) -> bool:
 
 
 def is_healthy(node: FleetNode, our_taints: frozenset[str]) -> bool:
-    """It carries no taint of ours, nor the label that stands beside them, which the pods of jobs keep away from."""
+    """The node has neither one of our taints nor the label that accompanies them, which the pods of jobs avoid."""
     return node.metadata.labels.get(FAULTY_LABEL) != "true" and not any(
         each.key in our_taints and each.effect != "PreferNoSchedule" for each in node.spec.taints
     )
 
 
 class CapacityIndex:
-    """nodes: those that are known, by name; it is the store of a reflector, and ``note`` tells of its changes.
+    """nodes: known nodes by name, the store of a reflector; ``note`` reports its changes.
 
     on_room: called when a count may have changed
     """
@@ -131,7 +131,7 @@ class CapacityIndex:
         self._counts: OrderedDict[Selector, _Count] = OrderedDict()
 
     def note(self, _name: str, old: FleetNode | None, new: FleetNode | None) -> None:
-        """After the store has changed."""
+        """Call after the store has changed."""
         if old is not None and new is not None and self._essence(old) == self._essence(new):
             return
         for selector, count in self._counts.items():
@@ -141,7 +141,7 @@ class CapacityIndex:
         self._on_room()
 
     def count(self, selector: Mapping[str, str], avoided: Iterable[str] = ()) -> NodeCapacity:
-        """Of the nodes with all these labels. avoided: names of nodes that do not count as healthy."""
+        """Counts the nodes with all these labels. avoided: names of nodes that do not count as healthy."""
         key: Selector = frozenset(selector.items())
         count = self._counts.get(key)
         if count is None:

@@ -1,6 +1,6 @@
-"""What lies under jobs' pods, and which jobs are to be looked at when it goes bad: nodes, and quarantined IPUs.
+"""The health of the nodes and IPUs under jobs' pods, and which jobs to reconcile when it changes.
 
-Kept by node, so that a change of one of thousands of nodes costs a look at the jobs on it and nothing else.
+Indexed by node, so that a change of one of thousands of nodes only touches the jobs on it.
 """
 
 import logging
@@ -17,7 +17,7 @@ from muster_operator.observe.tracker_reader import TrackerReader, job_key
 
 log = logging.getLogger(__name__)
 
-UNKNOWN_S = 15.0  # a pod's node may be known a little later than the pod; after that it is gone
+UNKNOWN_S = 15.0  # a pod may be known slightly before its node; after this time the node counts as gone
 _WORDS = 300  # characters about one IPU
 _FAULTS_SHOWN = 2
 
@@ -39,36 +39,36 @@ class _QuarantinedIpu(msgspec.Struct, frozen=True):
 
 
 def find_node_problem(node: FleetNode, our_taints: frozenset[str]) -> NodeProblem | None:
-    """A node that is not Ready is that first: what was found on it may be its consequence."""
+    """Not being Ready takes precedence: other findings may be its consequence."""
     ready = next((each for each in node.status.conditions if each.type == "Ready"), None)
     if ready is None or ready.status != "True":
         why = f" ({ready.reason})" if ready is not None and ready.reason else ""
         return NodeProblem("NotReady", f"it is not Ready{why}")
     if is_healthy(node, our_taints):
         return None
-    said = node.metadata.annotations.get(FAULTS, "")
+    details = node.metadata.annotations.get(FAULTS, "")
     taints = ", ".join(each.key for each in node.spec.taints if each.key in our_taints) or "muster.dev/faulty"
-    return NodeProblem("Faulty", said or f"it is tainted by {taints}")
+    return NodeProblem("Faulty", details or f"it is tainted by {taints}")
 
 
 def read_quarantine(data: Mapping[str, str]) -> dict[IPU, str]:
-    """What is wrong with each IPU, for people. What cannot be understood is left out."""
+    """The fault of each IPU, for people. Entries that cannot be decoded are skipped."""
     found: dict[IPU, str] = {}
     for key, text in sorted(data.items()):
         try:
             entry = msgspec.json.decode(text, type=_QuarantinedIpu)
         except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-            log.warning("quarantine: %s is left out: %s", key, error)
+            log.warning("quarantine: skipping entry %s: %s", key, error)
             continue
-        said = [f"{each.check}: {each.reason}: {each.message}".strip(": ") for each in entry.faults[:_FAULTS_SHOWN]]
-        why = f" ({'; '.join(said)})" if said else ""
+        details = [f"{each.check}: {each.reason}: {each.message}".strip(": ") for each in entry.faults[:_FAULTS_SHOWN]]
+        why = f" ({'; '.join(details)})" if details else ""
         found[entry.machine, entry.index] = shorten(f"IPU {entry.machine}/{entry.index} is quarantined{why}", _WORDS)
     return found
 
 
 class HardwareHealth:
-    """nodes: the store's reflector; on_change: a job (``namespace/name``) is to be looked at; clock: monotonic
-    seconds."""
+    """nodes: the reflector of nodes; on_change: called with a job (``namespace/name``) that must be reconciled; clock:
+    monotonic seconds."""
 
     def __init__(
         self,
@@ -83,12 +83,12 @@ class HardwareHealth:
         self._our_taints = frozenset(our_taints)
         self._on_change = on_change
         self._clock = clock
-        self._on_node: dict[str, dict[str, str]] = {}  # by node, pods there and the jobs they belong to
-        self._gone: set[str] = set()  # nodes that went while we watched
-        self._unknown: dict[str, float] = {}  # nodes of pods that are not known, and since when on the clock
+        self._on_node: dict[str, dict[str, str]] = {}  # by node: its pods and the jobs that own them
+        self._gone: set[str] = set()  # nodes that were removed while we watched
+        self._unknown: dict[str, float] = {}  # unknown nodes of pods, and since when on the clock
         self._ipus: dict[IPU, str] = {}
 
-    # what the watches bring
+    # callbacks of the watches
 
     def note_pod(self, key: str, old: JobPod | None, new: JobPod | None, owner: str) -> None:
         """owner: the job's key."""
@@ -127,10 +127,10 @@ class HardwareHealth:
         ):
             self._on_change(key)
 
-    # what decisions go by
+    # input of decisions
 
     def bad_nodes(self, pods: Iterable[JobPod]) -> dict[str, NodeProblem]:
-        """By name."""
+        """Problems by node name."""
         found = {}
         for name in {pod.spec.node_name for pod in pods if pod.spec.node_name}:
             node = self._nodes.store.get(name)
@@ -138,18 +138,18 @@ class HardwareHealth:
                 if (bad := find_node_problem(node, self._our_taints)) is not None:
                     found[name] = bad
             elif self._nodes.synced and self._is_gone(name):
-                found[name] = NodeProblem("Gone", "it is not in the cluster any more")
+                found[name] = NodeProblem("Gone", "it is no longer in the cluster")
         return found
 
     def bad_ipus(self, entries: Mapping[str, PartitionEntry]) -> dict[str, tuple[str, ...]]:
-        """By partition."""
+        """Problems by partition."""
         if not self._ipus:
             return {}
         by_name = {name: sorted(ipus_of(entry) & self._ipus.keys()) for name, entry in entries.items()}
         return {name: tuple(self._ipus[each] for each in bad) for name, bad in by_name.items() if bad}
 
     def again_s(self, pods: Iterable[JobPod]) -> float | None:
-        """Until a node that is not known counts as gone."""
+        """Seconds until an unknown node counts as gone."""
         rests = [
             self._unknown[pod.spec.node_name] + UNKNOWN_S - self._clock()
             for pod in pods

@@ -1,8 +1,8 @@
-"""The tracker ConfigMap as the operator sees it: the partitions of each job, by the job's uid.
+"""The operator's view of the tracker ConfigMap: the partitions of each job, by the job's uid.
 
-A version of it comes with every change of any partition; only values that differ from those before are decoded. What
-the proxy has answered stands in front of what the watch has brought, until that is as new: a decision may not go by
-less than what was heard already.
+Every change of any partition produces a new version of the ConfigMap; only values that changed are decoded. A response
+of the proxy takes precedence over the watch until the watch has caught up, so a decision never uses older state than
+the operator has received.
 """
 
 import logging
@@ -19,7 +19,7 @@ from muster_operator.job.partition_api import PartitionEntry
 
 log = logging.getLogger(__name__)
 
-HEARD_S = 60.0  # how long an answer counts that the watch does not confirm
+RECEIVED_S = 60.0  # how long a response counts that the watch does not confirm
 _ORDER = {"creating": 0, "active": 1, "deleting": 2}
 _decoder = msgspec.json.Decoder(PartitionEntry)
 _NONE: Mapping[str, PartitionEntry] = MappingProxyType({})
@@ -32,7 +32,7 @@ class TrackerSnapshot(Api, frozen=True):
 
 @dataclass(frozen=True)
 class _ProxyAnswer:
-    """entry: as the proxy answered; None: it is gone. before: what the watch had then. until: on the clock."""
+    """entry: in the proxy's response; None: it is gone. before: the watched entry at that time. until: on the clock."""
 
     entry: PartitionEntry | None
     before: PartitionEntry | None
@@ -40,7 +40,7 @@ class _ProxyAnswer:
 
 
 class TrackerReader:
-    """on_change: called with the entry's job as ``namespace/name``. on_room: some partition has gone.
+    """on_change: called with the entry's job as ``namespace/name``. on_room: called when a partition was removed.
 
     clock: monotonic seconds
     """
@@ -72,7 +72,7 @@ class TrackerReader:
         )
 
     def update(self, data: Mapping[str, str]) -> None:
-        """The tracker's data as the watch brought them."""
+        """The tracker's data as the watch delivered them."""
         changed: set[str] = set()
         room = False
         for name in self._texts.keys() - data.keys():
@@ -95,25 +95,25 @@ class TrackerReader:
             if old is not None:
                 changed.add(job_key(old))
             self._index(name, old, new)
-        for name, heard in list(self._answers.items()):
-            if self._overtaken(name, heard):
+        for name, received in list(self._answers.items()):
+            if self._overtaken(name, received):
                 del self._answers[name]
             elif (seen := self._entries.get(name)) is not None:
-                self._answers[name] = replace(heard, before=seen)  # so that it is noticed when that goes
+                self._answers[name] = replace(received, before=seen)  # so that its removal is noticed
         for key in sorted(changed):
             self._on_change(key)
         if room:
             self._on_room()
 
     def note_answer(self, name: str, entry: PartitionEntry | None) -> None:
-        """What the proxy answered about a partition; None: it is gone."""
+        """Cache the proxy's response about a partition; None: it is gone."""
         self._answers.pop(name, None)
-        heard = _ProxyAnswer(entry, self._entries.get(name), self._clock() + HEARD_S)
-        if not self._overtaken(name, heard):
-            self._answers[name] = heard
+        received = _ProxyAnswer(entry, self._entries.get(name), self._clock() + RECEIVED_S)
+        if not self._overtaken(name, received):
+            self._answers[name] = received
 
     def forget_answers(self) -> None:
-        """Whoever begins to lead has heard nothing."""
+        """A new leader starts without cached responses."""
         self._answers.clear()
 
     def of_job(self, uid: str) -> Mapping[str, PartitionEntry]:
@@ -122,17 +122,17 @@ class TrackerReader:
         if not self._answers:
             return known
         now, merged = self._clock(), dict(known)
-        for name, heard in list(self._answers.items()):
-            if now >= heard.until:
+        for name, received in list(self._answers.items()):
+            if now >= received.until:
                 del self._answers[name]
-            elif heard.entry is not None and heard.entry.job == uid:
-                merged[name] = heard.entry
-            elif heard.entry is None and name in merged:
+            elif received.entry is not None and received.entry.job == uid:
+                merged[name] = received.entry
+            elif received.entry is None and name in merged:
                 del merged[name]
         return merged
 
     def all(self) -> Iterator[tuple[str, PartitionEntry]]:
-        """As the watch has them, parked ones too."""
+        """As watched, including parked partitions."""
         return iter(list(self._entries.items()))
 
     def job_keys(self) -> list[str]:
@@ -140,7 +140,7 @@ class TrackerReader:
         return list(self._by_key)
 
     def uids_at(self, key: str) -> set[str]:
-        """Of the jobs of that name with a partition: one, and perhaps some before it."""
+        """Uids of jobs of that name with a partition: the current job, and possibly earlier ones."""
         return {entry.job for entry in self._by_key.get(key, _NONE).values()}
 
     def _index(self, name: str, old: PartitionEntry | None, new: PartitionEntry | None) -> None:
@@ -149,19 +149,19 @@ class TrackerReader:
                 held.pop(name, None)
                 if not held:
                     del index[at(old)]
-            if new is not None and new.job:  # a parked one is no job's
+            if new is not None and new.job:  # a parked partition belongs to no job
                 index.setdefault(at(new), {})[name] = new
 
-    def _overtaken(self, name: str, heard: _ProxyAnswer) -> bool:
-        """The watch has brought what was heard, or what came after it."""
+    def _overtaken(self, name: str, received: _ProxyAnswer) -> bool:
+        """Whether the watch has delivered the received state or a newer one."""
         seen = self._entries.get(name)
-        if heard.entry is None:
-            return seen is None or seen != heard.before
+        if received.entry is None:
+            return seen is None or seen != received.before
         if seen is None:
-            return heard.before is not None  # it was there, and has gone since
-        if (seen.job, seen.attempt) != (heard.entry.job, heard.entry.attempt):
-            return seen != heard.before
-        return _ORDER[seen.state] >= _ORDER[heard.entry.state]
+            return received.before is not None  # it existed, and was removed since
+        if (seen.job, seen.attempt) != (received.entry.job, received.entry.attempt):
+            return seen != received.before
+        return _ORDER[seen.state] >= _ORDER[received.entry.state]
 
 
 def job_key(entry: PartitionEntry) -> str:
@@ -172,5 +172,5 @@ def _read(name: str, text: str) -> PartitionEntry | None:
     try:
         return _decoder.decode(text)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        log.warning("the tracker's entry %s cannot be read: %s", name, error)
+        log.warning("tracker: cannot decode entry %s: %s", name, error)
         return None

@@ -1,1 +1,1 @@
-"""From a job and what was observed to what is done next. Pure."""
+"""Pure planning: from a job and the observed state to the next actions."""

@@ -1,4 +1,4 @@
-"""How an attempt ends: with the job's end, or with another attempt. It is in the status before anything is done."""
+"""The end of an attempt: either the job ends or another attempt begins. The status records it before any action."""
 
 import msgspec
 
@@ -12,8 +12,8 @@ from muster_operator.plan.restart_policy import RestartDecision
 
 
 def end_attempt(state: JobState) -> JobPlan | None:
-    """The end of an attempt or of the job; None: it goes on. What a job came to by itself is truer than that its time
-    was over when somebody looked."""
+    """The end of the attempt or the job; None: it continues. If the job ended and its deadline has passed too, its own
+    end counts."""
     job, now, end = state.job, state.snapshot.now, state.end
     decision = restart_policy.decide_restart(job, end) if end is not None else RestartDecision(False)
     if end is not None and not decision.again:
@@ -22,14 +22,15 @@ def end_attempt(state: JobState) -> JobPlan | None:
     if session_end is not None and now >= session_end:
         return end_job(state, AttemptEnd(True), RestartDecision(False, "SessionEnded"))
     if deadline is not None and now >= deadline:
-        why = f"it has not ended within its activeDeadlineSeconds ({job.spec.active_deadline_seconds})"
+        why = f"the job did not end within its activeDeadlineSeconds ({job.spec.active_deadline_seconds})"
         late = AttemptEnd(False, f"{why}; {end.why}" if end is not None and end.why else why)
         return end_job(state, late, RestartDecision(False, "DeadlineExceeded"))
     return _begin_next(state, end) if end is not None else None
 
 
 def end_job(state: JobState, end: AttemptEnd, decision: RestartDecision) -> JobPlan:
-    """Said first, and alone: what is cleaned away afterwards could no longer say how it ended."""
+    """The status is written first and alone: pods that are cleaned up afterwards could no longer show how the job
+    ended."""
     job, now, partitions = state.job, state.snapshot.now, not state.unready_instances
     cleanup = teardown.describe_cleanup(state, success=end.success)
     if end.success:
@@ -49,12 +50,12 @@ def end_job(state: JobState, end: AttemptEnd, decision: RestartDecision) -> JobP
 
 
 def _begin_next(state: JobState, end: AttemptEnd) -> JobPlan:
-    """The new attempt is in the status before anything is done about it: it is counted once, whoever goes on."""
+    """The new attempt is in the status before any action, so it is counted once even if the leader changes."""
     job, now, before = state.job, state.snapshot.now, state.job.status
     at = restart_policy.next_attempt_time(job, end, now, state.setup)
     message = restart_policy.describe_restart(job, end, at)
-    anew = msgspec.structs.replace(before, attempt=before.attempt + 1, restart_count=before.restart_count + 1)
+    changed = msgspec.structs.replace(before, attempt=before.attempt + 1, restart_count=before.restart_count + 1)
     update = StatusUpdate(RESTARTING, message, desired=state.instances, message=message, next_attempt=at)
     events = (RecordEvent("Warning", "IPUJobRestarting", message), *poplar_recovery.report_full_reset(state, end.pods))
-    anew = full_reset.suspect_nodes(state, end.pods, anew)
-    return JobPlan(events, status.compose_status(msgspec.structs.replace(job, status=anew), update, (), now))
+    changed = full_reset.suspect_nodes(state, end.pods, changed)
+    return JobPlan(events, status.compose_status(msgspec.structs.replace(job, status=changed), update, (), now))

@@ -1,7 +1,7 @@
-"""What has gone bad under a job that runs, and how its owner is told: condition ``HealthDegraded``, one Event a fault.
+"""Hardware problems under a running job: the condition ``HealthDegraded``, and one Event per fault.
 
-Faults come from what the cluster says anyway: taints of ours, Ready, Nodes that have gone, and the quarantine of IPUs.
-The condition is the memory: that a job has left bad hardware, and has not run since, is its reason ``IPUJobMoving``.
+Faults come from existing state: our taints, the Ready condition, removed Nodes and the quarantine of IPUs. The
+condition keeps the state: a job that has left bad hardware and has not run since has the reason ``IPUJobMoving``.
 """
 
 from collections.abc import Sequence
@@ -23,9 +23,9 @@ MOVED = "IPUJobMoved"
 RESTORED = "HealthRestored"
 ENDED = "IPUJobEnded"
 _SHOWN = 4
-_TOLD = 8  # Events at once: a rack that goes is one story
-# after it was told (in whole seconds, so up to one less), at the earliest, a fault is over: one that comes and goes
-# costs two writes in that time
+_EVENTS_LIMIT = 8  # Events at once: a rack failure is one incident
+# earliest end of a fault after it was reported (whole seconds, so up to one second less): a flapping fault costs two
+# writes per period
 OVER_S = 10.0
 _REASONS = {"Faulty": "NodeFaulty", "NotReady": "NodeNotReady", "Gone": "NodeGone"}
 QUARANTINED = "IPUQuarantined"
@@ -34,8 +34,8 @@ UNFIT = "PreFlightFailed"
 
 @dataclass(frozen=True)
 class JobFault:
-    """reason: NodeFaulty, NodeNotReady, NodeGone, PreFlightFailed, IPUQuarantined or PoplarRecovery. instance: None
-    under the launcher. nodes: where the pods concerned are."""
+    """reason: NodeFaulty, NodeNotReady, NodeGone, PreFlightFailed, IPUQuarantined or PoplarRecovery. instance: None for
+    the launcher. nodes: of the affected pods."""
 
     reason: str
     text: str
@@ -48,7 +48,7 @@ class JobFault:
 
 
 def find_faults(state: JobState) -> tuple[JobFault, ...]:
-    """Under pods of now that have not ended well; the launcher's first, then by rank."""
+    """Faults under current pods that have not succeeded; the launcher's first, then by rank."""
     if not state.snapshot.bad_nodes and not state.snapshot.bad_ipus:
         return ()
     found = []
@@ -72,7 +72,7 @@ def find_faults(state: JobState) -> tuple[JobFault, ...]:
 
 
 def describe_pod(pod: JobPod) -> str:
-    """``rank 3 (pod train-worker-3)``: the workers' indices are the ranks of the hostfile's lines."""
+    """``rank 3 (pod train-worker-3)``: the indices of the workers are the ranks of the hostfile."""
     if pod.metadata.labels.get(names.ROLE) == names.LAUNCHER:
         return f"the launcher (pod {pod.metadata.name})"
     return f"rank {pod.metadata.name.rpartition('-')[2]} (pod {pod.metadata.name})"
@@ -86,16 +86,18 @@ def describe_faults(found: Sequence[JobFault]) -> str:
 def report_health(
     state: JobState, status: IPUJobStatus | None, found: Sequence[JobFault], outlook: str, now: float
 ) -> tuple[IPUJobStatus | None, tuple[RecordEvent, ...]]:
-    """With the condition in it; None: there is nothing to write. outlook: what is done about it."""
+    """The status with the condition; None: there is nothing to write. outlook: what is being done about it."""
     base = status or state.job.status
     known = next((each for each in base.conditions if each.type == DEGRADED), None)
     is_bad = known is not None and known.status == "True"
-    tells: tuple[RecordEvent, ...] = ()
+    events: tuple[RecordEvent, ...] = ()
     if is_finished(base):
-        # with the end itself: nobody looks at the hardware under a job that is over
-        tells = tuple(RecordEvent("Warning", DEGRADED, pod_outcome.shorten(fault.text)) for fault in found[:_TOLD])
+        # together with the end: the hardware of a finished job is not watched
+        events = tuple(
+            RecordEvent("Warning", DEGRADED, pod_outcome.shorten(fault.text)) for fault in found[:_EVENTS_LIMIT]
+        )
         if known is None or not is_bad:
-            return status, tells
+            return status, events
         wanted = ("False", ENDED, pod_outcome.shorten(f"the job has ended; until then: {known.message}"))
     elif has_moved(state.job.status, base):
         assert base.last_move is not None  # noqa: S101 - it has just been written there
@@ -103,25 +105,27 @@ def report_health(
     elif found:
         text = f"{describe_faults(found)}; {outlook}" if outlook else describe_faults(found)
         wanted = ("True", found[0].reason, pod_outcome.shorten(text))
-        tells = tuple(RecordEvent("Warning", DEGRADED, pod_outcome.shorten(fault.text)) for fault in found[:_TOLD])
+        events = tuple(
+            RecordEvent("Warning", DEGRADED, pod_outcome.shorten(fault.text)) for fault in found[:_EVENTS_LIMIT]
+        )
     elif (
         known is None or not is_bad or (known.reason == MOVING and not (_has_arrived(state) or state.job.spec.suspend))
     ):
         return status, ()
     elif known.reason == MOVING and not state.job.spec.suspend:
         text = _describe_move(state)
-        wanted, tells = ("False", MOVED, text), (RecordEvent("Normal", MOVED, text),)
+        wanted, events = ("False", MOVED, text), (RecordEvent("Normal", MOVED, text),)
     elif recovery_delay_s(state, found):
         return status, ()
     else:
         wanted = (
             "False",
             RESTORED,
-            pod_outcome.shorten(f"what was bad is good again, or left behind: {known.message}"),
+            pod_outcome.shorten(f"the hardware has recovered, or the job has left it: {known.message}"),
         )
-        tells = (RecordEvent("Normal", RESTORED, wanted[2]),)
+        events = (RecordEvent("Normal", RESTORED, wanted[2]),)
     if known is not None and wanted == (known.status, known.reason, known.message):
-        return status, tells
+        return status, events
     at = rfc3339_whole(now)
     condition = IPUJobCondition(
         type=DEGRADED,
@@ -133,20 +137,20 @@ def report_health(
         last_transition_time=known.last_transition_time if known is not None and known.status == wanted[0] else at,
     )
     others = tuple(each for each in base.conditions if each.type != DEGRADED)
-    return msgspec.structs.replace(base, conditions=(*others, condition), last_reconcile_time=at), tells
+    return msgspec.structs.replace(base, conditions=(*others, condition), last_reconcile_time=at), events
 
 
 def recovery_delay_s(state: JobState, found: Sequence[JobFault]) -> float | None:
-    """Until what was bad may be said to be good again; None: nothing waits for that."""
+    """Seconds until the job may be reported as healthy again; None: nothing to wait for."""
     known = next((each for each in state.job.status.conditions if each.type == DEGRADED), None)
     if found or known is None or known.status != "True":
         return None
     rest_s = seconds(known.last_update_time) + OVER_S - state.snapshot.now
-    return rest_s if 0 < rest_s <= OVER_S else None  # beyond that the clock was set back
+    return rest_s if 0 < rest_s <= OVER_S else None  # a longer time means that the clock was set back
 
 
 def has_moved(before: IPUJobStatus, after: IPUJobStatus) -> bool:
-    """A move was decided in between."""
+    """Whether a move was decided in between."""
     return (before.moves, before.instance_moves) != (after.moves, after.instance_moves)
 
 
@@ -155,7 +159,8 @@ def nodes_of(pods: Sequence[JobPod]) -> tuple[str, ...]:
 
 
 def _has_arrived(state: JobState) -> bool:
-    """With all of its pods that are still wanted: while others work, a job runs though an instance is missing."""
+    """With all of its wanted pods: a job counts as running while some instances are missing, but has not
+    arrived then."""
     move = state.job.status.last_move
     moved = range(state.instances) if move is None or not move.instances else move.instances
     wanted = [name for each in moved if each < state.instances for name in state.workers_of(each).values()]

@@ -1,8 +1,8 @@
-"""What agents find of the IPUs after Poplar has asked for a FULL_RESET. Pure.
+"""Asks agents to check the IPUs after Poplar has requested a FULL_RESET. Pure.
 
-A pod's word takes no IPU from others: its author may write what they like. So the agents of the nodes that the job was
-on are asked for the check ``ipu``, which is light and disturbs nobody. What fails there is a finding like any other:
-the tainter quarantines that IPU within its budget, and lets it go by proof. Nothing waits for the answers.
+A pod's log alone must not take an IPU from other jobs, because its author can write anything. So the agents of the
+job's nodes run the check ``ipu``, which is cheap and disturbs nobody. A failure is a finding like any other: the
+tainter quarantines that IPU within its budget, and releases it after verification. Nothing waits for the answers.
 """
 
 from collections.abc import Iterable
@@ -19,60 +19,60 @@ from muster_operator.plan import poplar_recovery
 from muster_operator.plan.job_state import JobState
 
 CHECK = "ipu"
-ASKED_S = 300.0  # a request stands so long, and for no longer; nor is one made anew before
-NODES_LIMIT = 16  # of the largest jobs: agents look by themselves every two minutes
+REQUEST_S = 300.0  # lifetime of a request; no new one is made before it ends
+NODES_LIMIT = 16  # limit for the largest jobs: agents run the check every two minutes anyway
 EVENT = "FullResetChecked"
 _SHOWN = 4
 
 
-def suspect_nodes(state: JobState, pods: Iterable[JobPod], said: IPUJobStatus) -> IPUJobStatus:
-    """``said``, with whom to ask in it where one of ``pods``, which failed, says FULL_RESET."""
+def suspect_nodes(state: JobState, pods: Iterable[JobPod], before: IPUJobStatus) -> IPUJobStatus:
+    """``before`` with the nodes to ask, if one of ``pods``, which failed, requests a FULL_RESET."""
     failed = list(pods)
     if (
         not any(poplar_recovery.asks_for_full_reset(pod) for pod in failed)
         or _ends_at(state.job, state.snapshot.now) is not None
     ):
-        return said
-    # a launcher tells what its workers said
+        return before
+    # a launcher's log contains the errors of its workers
     nodes = dict.fromkeys(pod.spec.node_name for pod in (*failed, *state.workers) if pod.spec.node_name)
     if not nodes:
-        return said
+        return before
     at = times.rfc3339_whole(state.snapshot.now)
-    return msgspec.structs.replace(said, suspected=FullResetCheck(start_time=at, nodes=tuple(nodes)[:NODES_LIMIT]))
+    return msgspec.structs.replace(before, suspected=FullResetCheck(start_time=at, nodes=tuple(nodes)[:NODES_LIMIT]))
 
 
 def request_checks(job: IPUJob, snapshot: Snapshot) -> tuple[RequestChecks, ...]:
-    said, until = job.status.suspected, _ends_at(job, snapshot.now)
-    if said is None or until is None or snapshot.requests is None:
+    check, until = job.status.suspected, _ends_at(job, snapshot.now)
+    if check is None or until is None or snapshot.requests is None:
         return ()
     request = CheckRequest(
         id=_request_id(job),
         checks=(CHECK,),
-        by=names.asked_by(job.metadata.namespace, job.metadata.name),
+        by=names.requester(job.metadata.namespace, job.metadata.name),
         expires=times.rfc3339_whole(until),
     )
     return tuple(
-        RequestChecks(node, request) for node in said.nodes if request.id not in snapshot.requests.get(node, {})
+        RequestChecks(node, request) for node in check.nodes if request.id not in snapshot.requests.get(node, {})
     )
 
 
 def request_ids(job: IPUJob, now: float) -> frozenset[str]:
-    """Ids of requests that are to stand."""
+    """Ids of the requests that must exist."""
     return frozenset({_request_id(job)}) if _ends_at(job, now) is not None else frozenset()
 
 
 def time_left_s(job: IPUJob, now: float) -> float | None:
-    """Until nothing of it is to stand any more; None: nothing does."""
+    """Seconds until the request expires; None: there is none."""
     until = _ends_at(job, now)
     return until - now if until is not None else None
 
 
 def report_answers(job: IPUJob, snapshot: Snapshot) -> tuple[RecordEvent, ...]:
-    """Once all have answered."""
-    said = job.status.suspected
-    if said is None or _ends_at(job, snapshot.now) is None:
+    """Reports the answers once all have arrived."""
+    check = job.status.suspected
+    if check is None or _ends_at(job, snapshot.now) is None:
         return ()
-    answers = {node: (snapshot.requests or {}).get(node, {}).get(_request_id(job)) for node in said.nodes}
+    answers = {node: (snapshot.requests or {}).get(node, {}).get(_request_id(job)) for node in check.nodes}
     if not all(answers.values()):
         return ()
     bad = [
@@ -81,11 +81,11 @@ def report_answers(job: IPUJob, snapshot: Snapshot) -> tuple[RecordEvent, ...]:
         if each and each.verdict == Verdict.FAIL
     ]
     if bad:
-        text = f"what Poplar says is confirmed: check {CHECK}: {'; '.join(bad[:_SHOWN])}"
+        text = f"the FULL_RESET that Poplar requested is confirmed: check {CHECK}: {'; '.join(bad[:_SHOWN])}"
         return (RecordEvent("Warning", EVENT, pod_outcome.shorten(text)),)
     words = sorted({f"{each.verdict}" for each in answers.values() if each})
-    where = ", ".join(said.nodes[:_SHOWN]) + (", …" if len(said.nodes) > _SHOWN else "")
-    text = f"check {CHECK} on {where}: {', '.join(words)}: no fault of an IPU is found, and none is quarantined"
+    where = ", ".join(check.nodes[:_SHOWN]) + (", …" if len(check.nodes) > _SHOWN else "")
+    text = f"check {CHECK} on {where}: {', '.join(words)}: no faulty IPU was found, and none is quarantined"
     return (RecordEvent("Normal", EVENT, pod_outcome.shorten(text)),)
 
 
@@ -94,15 +94,15 @@ def _describe_answer(answer: RequestAnswer) -> str:
 
 
 def _ends_at(job: IPUJob, now: float) -> float | None:
-    """None: nothing is to stand now."""
-    said = job.status.suspected
-    if said is None or job.metadata.deletion_timestamp or FINALIZER not in job.metadata.finalizers or job.spec.suspend:
+    """When the request expires; None: there is none now."""
+    check = job.status.suspected
+    if check is None or job.metadata.deletion_timestamp or FINALIZER not in job.metadata.finalizers or job.spec.suspend:
         return None
-    until = times.seconds(said.start_time) + ASKED_S
-    return until if 0 < until - now <= ASKED_S + 1 else None  # beyond that the clock was set back
+    until = times.seconds(check.start_time) + REQUEST_S
+    return until if 0 < until - now <= REQUEST_S + 1 else None  # a longer time means that the clock was set back
 
 
 def _request_id(job: IPUJob) -> str:
-    said = job.status.suspected
-    at = int(times.seconds(said.start_time)) if said is not None else 0
+    check = job.status.suspected
+    at = int(times.seconds(check.start_time)) if check is not None else 0
     return f"{names.request_prefix(job.metadata.uid)}reset-{at}"

@@ -1,10 +1,10 @@
-"""All or nothing: what cannot start together gives its partitions back after a while, and tries again later.
+"""Gang scheduling: instances that cannot start together release their partitions after a while and retry later.
 
-With a launcher the whole job starts together, without one each instance. One that holds partitions while not all of
-them come, or while its pods cannot be made or scheduled, keeps them from others that could run: two jobs that each
-hold half of what both need would wait for ever. So after ``hold_timeout_s`` its pods go, its partitions are freed, and
-it waits, longer each time and not as long as another job would, before it asks again. Who waits, until when and why is
-in the status before anything is given back. Part of behaviour 49.
+With a launcher the whole job is a gang, without one each instance is. A gang that holds partitions while others are
+missing, or while its pods cannot be created or scheduled, blocks jobs that could run: two jobs that each hold half of
+what both need would wait forever. After ``hold_timeout_s`` the operator deletes its pods and releases its partitions.
+The gang then waits before it requests them again; the delay grows with each try and differs between jobs. Which
+instances wait, until when and why is in the status before anything is released. Part of behaviour 49.
 """
 
 import hashlib
@@ -21,24 +21,24 @@ from muster_operator.plan import preflight, waiting_reason
 from muster_operator.plan.job_state import JobState
 
 EVENT = "GaveBack"
-_DOUBLINGS = 30  # more overflow
-_SHOWN = 8  # instances that a message names
+_DOUBLINGS = 30  # more would overflow
+_SHOWN = 8  # instances named in a message
 
 
 def give_back_or_retry(state: JobState) -> JobPlan | None:
-    """What is to be in the status before anything else; None: nothing new."""
+    """The status to write before any other action; None: nothing to change."""
     if status.has_condition(state.job.status, RESTARTING):
         return None
     if state.held_instances and _may_try_again(state):
         return _try_again(state)
     if state.held_instances and _is_edited(state) and state.snapshot.now < _until(state):
-        return _end_wait(state)  # told now, as the edit is not seen any more once all is given back
+        return _end_wait(state)  # reported now, because the edit is no longer visible after everything is released
     late = {instance: why for instance, (at, why) in _find_waiting(state).items() if state.snapshot.now >= at}
     return _give_back(state, late) if late else None
 
 
 def next_change_at(state: JobState) -> float | None:
-    """When there will be something to do about it, in seconds since the epoch."""
+    """When this needs attention next, in seconds since the epoch."""
     given_back = state.job.status.given_back
     if state.held_instances and given_back is not None:
         return times.seconds(given_back.until or "")
@@ -46,13 +46,13 @@ def next_change_at(state: JobState) -> float | None:
 
 
 def describe_hold(state: JobState) -> str:
-    """Why something of the job holds nothing now; empty: nothing does."""
+    """Why some of the job's instances hold no partitions now; empty if none do."""
     given_back = state.job.status.given_back
     return given_back.message if state.held_instances and given_back is not None else ""
 
 
 def is_back_off_over(state: JobState) -> bool:
-    """The back-off is, once all of the job has started."""
+    """The back-off ends once the whole job has started."""
     if state.held_instances or not state.is_running:
         return False
     return not any(
@@ -61,7 +61,7 @@ def is_back_off_over(state: JobState) -> bool:
 
 
 def _may_try_again(state: JobState) -> bool:
-    """Once all is given back; at once if the job was edited, as that may be what it needs."""
+    """After everything is released; at once if the job was edited, because the edit may fix the cause."""
     held = {state.partition(instance) for instance in state.held_instances}
     names = {name for instance in state.held_instances for name in state.workers_of(instance).values()}
     if not held.isdisjoint(state.entries) or not names.isdisjoint(state.pods):
@@ -103,15 +103,15 @@ def _give_back(state: JobState, late: dict[int, str]) -> JobPlan:
         count += 1
         until = times.rfc3339_whole(now + _delay_s(state.job, count, state.setup) + 1)
     numbers = sorted(state.held_instances.union(late))
-    whose = "its partitions"
+    released = "its partitions"
     if not state.with_launcher:
         named = ", ".join(map(str, numbers[:_SHOWN])) + (", …" if len(numbers) > _SHOWN else "")
-        whose = f"the partition of instance {named}" if len(numbers) == 1 else f"the partitions of instances {named}"
-    text = f"gives {whose} back, held for {state.setup.hold_timeout_s:g} s without a start; tries again at {until}"
+        released = f"the partition of instance {named}" if len(numbers) == 1 else f"the partitions of instances {named}"
+    text = f"releases {released}, held for {state.setup.hold_timeout_s:g} s without a start; tries again at {until}"
     text = pod_outcome.shorten(f"{text}: {late[min(late)]}")
     given_back = GangHoldStatus(instances=tuple(numbers), count=count, until=until, message=text)
-    anew = msgspec.structs.replace(preflight.forget_checks(before), given_back=given_back)
-    job = msgspec.structs.replace(state.job, status=anew)
+    changed = msgspec.structs.replace(preflight.forget_checks(before), given_back=given_back)
+    job = msgspec.structs.replace(state.job, status=changed)
     kind = RUNNING if state.is_running and all(each >= state.instances for each in numbers) else PENDING
     stand = StatusUpdate(
         kind,
@@ -125,14 +125,15 @@ def _give_back(state: JobState, late: dict[int, str]) -> JobPlan:
 
 
 def _delay_s(job: IPUJob, count: int, setup: JobSetup) -> float:
-    """Up to half as long again, another for each job: two that give back together are not to meet again."""
+    """Up to 50 % is added, different for each job, so that two jobs that release together do not retry together."""
     delay_s: float = min(setup.hold_delay_limit_s, setup.hold_delay_s * 2 ** min(count - 1, _DOUBLINGS))
     chance = hashlib.blake2b(f"{job.metadata.uid}/{count}".encode(), digest_size=2).digest()
     return delay_s * (1.0 + int.from_bytes(chance) / (1 << 17))
 
 
 def _find_waiting(state: JobState) -> dict[int, tuple[float, str]]:
-    """What holds partitions and has not started, by instance: when it has held them for too long, and what it lacks."""
+    """Instances that hold partitions and have not started, with the time at which they must release them, and what is
+    missing."""
     if not state.setup.hold_timeout_s or (state.with_launcher and (state.held_instances or state.is_running)):
         return {}
     gangs = [range(state.instances)] if state.with_launcher else [(instance,) for instance in state.active_instances]
@@ -151,17 +152,17 @@ def _find_waiting(state: JobState) -> dict[int, tuple[float, str]]:
 
 
 def _describe_lack(state: JobState, gang: Iterable[int], pods: list[JobPod], *, hindered: bool) -> str:
-    """Empty: nothing, or what nobody has asked for yet: it is asked for now. hindered: the API server does not take
-    what the job asks for, or it cannot ask."""
+    """Empty if nothing is missing, or only what has not been requested yet. hindered: the API server rejects an object
+    of the job, or an obstacle prevents requests."""
     if unscheduled := [pod for pod in pods if _waits_for_node(pod)]:
         return (
             waiting_reason.describe_pending_pod(unscheduled[0])
             or f"pod {unscheduled[0].metadata.name} has not been scheduled"
         )
     if status.has_condition(state.job.status, RUNNING):
-        return ""  # what it lost is only just being made again; if it cannot be, it is Pending from then on
+        return ""  # the lost pods are just being recreated; if that fails, the job is Pending from then on
     if without := [each for each in gang if _does_not_come(state, each, hindered=hindered)]:
-        return f"partition {state.partition(without[0])} has not come"
+        return f"partition {state.partition(without[0])} is not available"
     if failed := preflight.find_failed_nodes(state):
         return failed[0].text
     if not hindered:
@@ -169,7 +170,7 @@ def _describe_lack(state: JobState, gang: Iterable[int], pods: list[JobPod], *, 
     missing = [name for instance in gang for name in state.workers_of(instance).values() if name not in state.pods]
     if state.with_launcher and state.launcher_name not in state.pods:
         missing.append(state.launcher_name)
-    return f"pod {missing[0]} could not be made" if missing else ""
+    return f"pod {missing[0]} could not be created" if missing else ""
 
 
 def _does_not_come(state: JobState, instance: int, *, hindered: bool) -> bool:
@@ -181,7 +182,7 @@ def _does_not_come(state: JobState, instance: int, *, hindered: bool) -> bool:
 
 
 def _last_arrival(state: JobState, gang: Iterable[int], pods: list[JobPod]) -> float:
-    """The last time that anything of it came. What says no time has just come."""
+    """The time at which the gang last got a partition or pod. An object without a time counts as new."""
     found = [each.last_transition_time for each in state.job.status.conditions if each.type == PENDING]
     if status.has_condition(state.job.status, RUNNING):
         found = []

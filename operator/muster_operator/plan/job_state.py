@@ -1,4 +1,4 @@
-"""Which of what there is belongs to a job, and what is missing: the facts that its plan is made of."""
+"""The observed state of one job: what belongs to it and what is missing. Plans are made from these facts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,8 +25,8 @@ from muster_operator.resources.ownership import is_owned
 
 @dataclass(frozen=True)
 class JobState:
-    """One job at one moment: all that a phase goes by (:mod:`muster_operator.plan.phase_table`). Its spec is as
-    admission lets it through."""
+    """One job at one moment: the input of every phase (:mod:`muster_operator.plan.phase_table`). Its spec has passed
+    admission."""
 
     job: IPUJob
     snapshot: Snapshot
@@ -34,14 +34,14 @@ class JobState:
 
     @property
     def goes_on(self) -> bool:
-        """It was taken on, and is neither being deleted nor over."""
+        """The job was accepted, and is neither being deleted nor finished."""
         meta = self.job.metadata
         has_begun = FINALIZER in meta.finalizers and not meta.deletion_timestamp
         return has_begun and not is_finished(self.job.status)
 
     @cached_property
     def pods(self) -> Mapping[str, JobPod]:
-        """By name. A pod with our labels that another one owns is no business of ours (behaviours 26, 27)."""
+        """By name. A pod with our labels that another object owns is ignored (behaviours 26, 27)."""
         return {name: pod for name, pod in self.snapshot.pods.items() if is_owned(pod.metadata, self.job)}
 
     @cached_property
@@ -89,17 +89,18 @@ class JobState:
 
     @cached_property
     def digest(self) -> str:
-        """Of the workers' template as it is now."""
+        """Digest of the current workers' template."""
         return template.digest(self.job)
 
     def is_of_template(self, pod: JobPod) -> bool:
-        """As it is now. Pods from before there was this label count as of the template at their first sight: an upgrade
-        of the operator replaces none, the first edit after it does."""
+        """Whether the pod has the current template. Pods from before this label existed count as of the template at the
+        time when they were first seen: an upgrade of the operator replaces no pod, but the next edit does."""
         return pod.metadata.labels.get(names.TEMPLATE, self.job.status.adopted_template or self.digest) == self.digest
 
     @cached_property
     def may_mix(self) -> bool:
-        """Whether instances of an earlier attempt may run beside those of this one: while a template is rolled out."""
+        """Whether instances of an earlier attempt may run beside those of this one: during the rollout of a
+        template."""
         return not self.with_launcher and not has_condition(self.job.status, RESTARTING)
 
     @cached_property
@@ -129,17 +130,17 @@ class JobState:
 
     @cached_property
     def active_instances(self) -> tuple[int, ...]:
-        """Instances that are to have something now: those that are wanted, and behind them those that stand in."""
+        """Instances that should have pods now: the wanted ones, then the surge instances."""
         found = (*range(self.instances), *sorted(self.rollout.extras))
         return tuple(instance for instance in found if instance not in self.held_instances)
 
     def present_workers(self, instance: int) -> list[JobPod]:
-        """Its workers that are not on their way out."""
+        """The workers of the instance that are not being deleted."""
         return [self.pods[name] for name in self.workers_of(instance).values() if self.is_present(name)]
 
     @cached_property
     def ready_instances(self) -> tuple[int, ...]:
-        """Instances with a partition that can be used: of this attempt, or of the one that their pods are of."""
+        """Instances with a usable partition: of this attempt, or of the attempt of their pods."""
         return tuple(
             instance
             for instance in self.active_instances
@@ -155,7 +156,7 @@ class JobState:
 
     @cached_property
     def former_attempt_instances(self) -> frozenset[int]:
-        """Instances that still have pods and partition of an earlier attempt than this."""
+        """Instances that still have pods and a partition of an earlier attempt."""
         found = {pod.metadata.labels.get(names.INSTANCE) for pod in self.pods.values() if self._is_current(pod)}
         return frozenset(entry.instance for entry in self.entries.values() if str(entry.instance) in found)
 
@@ -165,7 +166,7 @@ class JobState:
 
     @cached_property
     def _former_attempts(self) -> Mapping[str, str]:
-        """Of partitions that may still be used as they are, by instance, as labels say it."""
+        """Attempts of partitions that may still be used, by instance, as in the labels."""
         if not self.may_mix:
             return {}
         return {
@@ -182,7 +183,7 @@ class JobState:
         return move.instances if move is not None and move.attempt == self.attempt else ()
 
     def is_mixed(self, instance: int) -> bool:
-        """Pods of another template are still there: none of the present one may stand beside them."""
+        """Pods of another template still exist: no pod of the current template may run beside them."""
         return any(
             (pod := self.pods.get(name)) is not None and not self.is_of_template(pod)
             for name in self.workers_of(instance).values()
@@ -193,21 +194,22 @@ class JobState:
 
     @cached_property
     def misfit_partitions(self) -> frozenset[str]:
-        """Partitions of a former shape: the job was suspended, edited and resumed while nobody looked (or no webhook
-        stood before the edit). It begins anew, as which worker has which partition may be another thing now."""
+        """Partitions with outdated size or GCDs: the job was suspended, edited and resumed while no operator ran (or no
+        webhook saw the edit). The job starts anew, because the mapping of workers to partitions may have changed."""
         return frozenset(
             name for name, entry in self.entries.items() if entry.state != "deleting" and not self.fits(entry)
         )
 
     @cached_property
     def unready_instances(self) -> tuple[int, ...]:
-        """Of those that are wanted."""
+        """Wanted instances without a usable partition."""
         ready = set(self.ready_instances)
         return tuple(instance for instance in range(self.instances) if instance not in ready)
 
     @cached_property
     def instances_to_take(self) -> tuple[int, ...]:
-        """Instances to ask a partition for. One that is being made or unmade is waited for (behaviours 29, 31)."""
+        """Instances that need a partition request. Partitions that are being created or removed are waited for
+        (behaviours 29, 31)."""
         ready = self.former_attempt_instances.union(self.ready_instances)
         return tuple(
             instance
@@ -217,13 +219,13 @@ class JobState:
             or (
                 entry.state != "deleting"
                 and entry.attempt < self.attempt_of(instance)
-                and not any(name in self.pods for name in self.workers_of(instance).values())  # they go first
+                and not any(name in self.pods for name in self.workers_of(instance).values())  # the pods must go first
             )
         )
 
     @cached_property
     def complete_instances(self) -> tuple[int, ...]:
-        """Instances that are ready and whose pods were made: what CURRENT counts."""
+        """Ready instances whose pods exist: the number in CURRENT."""
         return tuple(
             instance
             for instance in self.ready_instances
@@ -232,7 +234,7 @@ class JobState:
         )
 
     def is_present(self, name: str) -> bool:
-        """In this attempt, and not on its way out."""
+        """The pod is of this attempt and is not being deleted."""
         pod = self.pods.get(name)
         return pod is not None and not pod.metadata.deletion_timestamp and self.is_of_current_attempt(pod)
 
@@ -240,17 +242,17 @@ class JobState:
         return pod.metadata.labels.get(names.ATTEMPT) == str(self._attempt_now(pod)) or self._is_current(pod)
 
     def is_leaving(self, pod: JobPod) -> bool:
-        """It is on its way out, and its instance begins anew without it: as it is replaced, or moves."""
+        """The pod is being deleted, and its instance starts anew without it, because it is replaced or moves."""
         return bool(pod.metadata.deletion_timestamp) and self._is_current(pod)
 
     def _attempt_now(self, pod: JobPod) -> int:
-        """Of the job, or of the pod's instance."""
+        """Attempt of the job, or of the pod's instance."""
         instance = _number(pod.metadata.labels.get(names.INSTANCE, ""))
         return self.attempt if instance is None else self.attempt_of(instance)
 
     @cached_property
     def old_pods(self) -> tuple[JobPod, ...]:
-        """Of other attempts of the job than this one; what instances that are replaced or move alone leave is only
+        """Pods of earlier attempts of the job. Pods of instances that are replaced or move alone count only as
         superfluous."""
         if self.may_mix:
             return ()
@@ -263,7 +265,7 @@ class JobState:
 
     @cached_property
     def pods_lost_with_node(self) -> tuple[JobPod, ...]:
-        """With their nodes (behaviour 57)."""
+        """Pods that are lost with their nodes (behaviour 57)."""
         wanted = self.desired_workers | ({self.launcher_name} if self.with_launcher else set())
         return tuple(
             pod
@@ -281,7 +283,7 @@ class JobState:
 
     @cached_property
     def workers(self) -> tuple[JobPod, ...]:
-        """Those that are wanted and not on their way out, in the order of their indices."""
+        """Wanted workers that are not being deleted, in the order of their indices."""
         return tuple(
             self.pods[name]
             for instance in range(self.instances)
@@ -295,8 +297,8 @@ class JobState:
 
     @cached_property
     def superfluous_pods(self) -> tuple[JobPod, ...]:
-        """Pods of instances that are no longer wanted, that are replaced or hold nothing for a while, of an earlier
-        attempt or shape; the highest index first."""
+        """Pods of instances that are no longer wanted, are replaced or hold nothing now, and pods of an earlier attempt
+        or shape; the highest index first."""
         wanted = self.desired_workers | (
             {self.launcher_name} if self.with_launcher and not self.held_instances else set()
         )
@@ -310,20 +312,20 @@ class JobState:
             or self.is_leaving(pod)
             or (
                 pod.metadata.deletion_timestamp and pod_outcome.has_ended(pod)
-            )  # a kubelet that is away takes none away
+            )  # a kubelet that does not respond removes no pod
             or pod.metadata.labels.get(names.INSTANCE) in replaced
             or self._is_scaled_away(pod)
         ]
         return tuple(sorted(found, key=lambda pod: (_index(pod.metadata.name), pod.metadata.name), reverse=True))
 
     def _is_scaled_away(self, pod: JobPod) -> bool:
-        """Where another instance is to stand in now, too."""
+        """The pod's index is beyond the wanted instances, even where a surge instance runs now."""
         behind = _index(pod.metadata.name) >= self.instances * self.workers_each
         return behind and names.SURGE not in pod.metadata.labels
 
     @cached_property
     def surplus_partitions(self) -> tuple[str, ...]:
-        """Partitions of instances that are no longer wanted, once none of their pods is there (behaviour 48)."""
+        """Partitions of instances that are no longer wanted and have no pods left (behaviour 48)."""
         wanted = {self.partition(instance) for instance in self.active_instances} - self.misfit_partitions
         busy = {pod.metadata.labels.get(names.INSTANCE) for pod in self.pods.values()}
         return tuple(
@@ -333,7 +335,7 @@ class JobState:
         )
 
     def conflict(self, instance: int) -> str:
-        """Why the template's node selector keeps this instance from its partition; empty: it does not."""
+        """Why the template's node selector keeps this instance off its partition; empty if it does not."""
         entry = self.entry(instance)
         if entry is None:
             return ""
@@ -341,8 +343,8 @@ class JobState:
 
     @cached_property
     def is_running(self) -> bool:
-        """Everything was made, and: the launcher's own command runs (so every worker was ready); without a launcher, a
-        worker does. One that has just been added need not run yet, as seen with the original."""
+        """All pods exist, and the launcher's own command runs (so every worker was ready) or, without a launcher, at
+        least one worker does. An instance that was just added need not run yet, as observed with the original."""
         if not self.instances or (len(self.complete_instances) < self.instances and not self.is_rolling_out):
             return False
         if self.with_launcher:
@@ -351,15 +353,15 @@ class JobState:
 
     @property
     def is_rolling_out(self) -> bool:
-        """All that is missing is being replaced, and no more than may be."""
+        """All missing instances are being replaced, within the limits of the rollout."""
         missing = set(range(self.instances)).difference(self.complete_instances)
         least = max(1, self.instances - rolling.rollout_limits(self.job).unavailable)
         return self.rollout.available >= least and missing <= self.replaced_instances
 
     @cached_property
     def replaced_instances(self) -> frozenset[int]:
-        """Of a job that runs, instances between the pods of their former template and those of the present one: those
-        are going, or their partition is being reset."""
+        """Instances of a running job that are between the pods of two templates: the old pods are going, or the
+        partition is being reset."""
         if not has_condition(self.job.status, RUNNING) or not self.may_mix or rolling.recreates_pods(self.job):
             return frozenset()
         found = []
@@ -374,9 +376,9 @@ class JobState:
 
     @cached_property
     def end(self) -> AttemptEnd | None:
-        """Of this attempt; None: it goes on. With a launcher its end is the job's, and a worker that fails under it is
-        as well, as mpirun may hang on it; without one, each instance is over: a worker of it failed, or all have ended.
-        A pod that is being deleted says nothing: it was stopped; unless it is lost."""
+        """The end of this attempt; None: it continues. With a launcher, its end is the job's, and so is a failure of a
+        worker, because mpirun may hang on it. Without one, every instance must have ended: one of its workers failed,
+        or all have ended. A pod that is being deleted does not count, because it was stopped, unless it is lost."""
         failed = (*pod_outcome.failed_pods(self.workers), *self.pods_lost_with_node)
         if self.with_launcher:
             if self.launcher is not None and pod_outcome.has_ended(self.launcher):
@@ -399,8 +401,8 @@ class JobState:
 
     def _with_cause(self, launcher: JobPod, failed: Sequence[JobPod]) -> str:
         """A launcher mostly fails because a worker did."""
-        said = pod_outcome.describe_failure(launcher)
-        return f"{said}; {self._why(failed[0])}" if failed else said
+        failure = pod_outcome.describe_failure(launcher)
+        return f"{failure}; {self._why(failed[0])}" if failed else failure
 
     def _why(self, pod: JobPod) -> str:
         return (

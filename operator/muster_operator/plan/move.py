@@ -1,10 +1,10 @@
-"""What a job does when hardware goes bad under it: it stays, it fails, or it moves to healthy nodes and IPUs.
+"""What a job does about bad hardware: it stays, fails, or moves to healthy nodes and IPUs.
 
-A move is a new attempt that ``backOffLimit`` does not count: it is in the status before anything is done, so whoever
-goes on comes to the same end. Then the launcher ends first, with the workers still there for it to save its state;
-ours and the scheduler's taints keep the new pods off the bad node, and the proxy resets the partition, or, on a
-quarantined IPU, puts it elsewhere. Of a job without a launcher only the instances concerned move. While its launcher
-waits for pre-flight checks a job loses nothing by moving, and does so whatever its policy.
+A move is a new attempt that does not count towards ``backOffLimit``. The status records it first, so a new leader
+continues the same move. The launcher ends first, while the workers still run, so that it can save its state. Our
+affinity and the taints keep the new pods off the bad node; the proxy resets the partition or, if an IPU is quarantined,
+creates it elsewhere. In a job without a launcher only the affected instances move. While the launcher waits for
+pre-flight checks the job has nothing to lose, so it moves whatever its policy is.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,8 +25,8 @@ from muster_operator.plan.restart_policy import RestartDecision
 
 POPLAR = "PoplarRecovery"
 HOUR_S = 3600.0
-JOINED_S = 60.0  # what comes so soon after a move of other instances is the same incident: a rack goes within seconds
-ROOM_S = 30.0  # between two questions whether there is room by now
+JOINED_S = 60.0  # faults so soon after a move of other instances are the same incident: a rack fails within seconds
+ROOM_S = 30.0  # between two capacity queries
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class FailsByPolicy:
 
 @dataclass(frozen=True)
 class StaysInPlace:
-    """why: for people, after what is wrong; actions, again_s: to find out whether it may move by now. waits: it moves
-    once it may."""
+    """why: for people, appended to the fault; actions, again_s: to find out whether it may move now. waits: it moves as
+    soon as it may."""
 
     why: str
     actions: tuple[Action, ...] = ()
@@ -46,7 +46,7 @@ class StaysInPlace:
 
 
 def leave_bad_hardware(state: JobState) -> JobPlan | None:
-    """The plan of a job that moves, or fails as its policy says so; None: it goes on where it is."""
+    """The plan of a job that moves, or that fails because of its policy; None: it continues where it is."""
     decided = decide_move(state)
     if isinstance(decided, FailsByPolicy):
         return attempt_end.end_job(state, AttemptEnd(False, decided.why), RestartDecision(False, degradation.DEGRADED))
@@ -54,7 +54,7 @@ def leave_bad_hardware(state: JobState) -> JobPlan | None:
 
 
 def decide_move(state: JobState) -> JobPlan | FailsByPolicy | StaysInPlace | None:
-    """None: nothing is wrong, or the job has come to its end well."""
+    """None: there is no fault, or the job has succeeded."""
     found = _find_all_faults(state)
     if not found or (state.end is not None and state.end.success):
         return None
@@ -64,13 +64,13 @@ def decide_move(state: JobState) -> JobPlan | FailsByPolicy | StaysInPlace | Non
     if policy == "Keep":
         if alone := _find_lost_instances(state, found):
             return _find_reason_to_stay(state, alone) or _begin_move(state, alone)
-        return StaysInPlace("it stays there (healthPolicy.onFault Keep)", waits=False)
+        return StaysInPlace("the job stays there (healthPolicy.onFault Keep)", waits=False)
     return _find_reason_to_stay(state, found) or _begin_move(state, found)
 
 
 def _find_lost_instances(state: JobState, found: Sequence[JobFault]) -> tuple[JobFault, ...]:
-    """Of instances that are lost with their nodes while others go on: there is no place to keep, and their kubelets may
-    never say that they have ended. With a launcher, and of the last one, that is the end of the attempt."""
+    """Faults of instances that are lost with their nodes while others continue: their pods cannot stay, and their
+    kubelets may never report an end. With a launcher, or for the last instance, the loss ends the attempt."""
     if state.with_launcher or not state.pods_lost_with_node or state.end is not None:
         return ()
     lost = {degradation.instance_of(pod) for pod in state.pods_lost_with_node}
@@ -78,18 +78,18 @@ def _find_lost_instances(state: JobState, found: Sequence[JobFault]) -> tuple[Jo
 
 
 def report_hardware(state: JobState, decided: JobPlan) -> JobPlan:
-    """``decided``, with what is said and found out about the hardware under the job."""
+    """``decided`` with the condition, Events and queries about the hardware under the job."""
     if not state.goes_on:
         return decided
     found = _find_all_faults(state)
     stays = decide_move(state) if found else None
     if not isinstance(stays, StaysInPlace):
         stays = StaysInPlace("", waits=False)
-    written, tells = degradation.report_health(state, decided.status, found, stays.why, state.snapshot.now)
+    written, events = degradation.report_health(state, decided.status, found, stays.why, state.snapshot.now)
     moments = (decided.again_s, stays.again_s, degradation.recovery_delay_s(state, found))
     again_s = min((each for each in moments if each is not None), default=None)
     return JobPlan(
-        (*stays.actions, *decided.actions, *tells),  # what is refused ends the others
+        (*stays.actions, *decided.actions, *events),  # a refused action drops those after it
         written,
         again_s=again_s,
         waits_for_room=decided.waits_for_room or stays.waits,
@@ -97,10 +97,10 @@ def report_hardware(state: JobState, decided: JobPlan) -> JobPlan:
 
 
 def _find_all_faults(state: JobState) -> tuple[JobFault, ...]:
-    """Of the hardware, and, of a job that moves, what Poplar says it recovers from (behaviour 60)."""
+    """Faults of the hardware and, for a job that moves, the errors that Poplar can recover from (behaviour 60)."""
     found = degradation.find_faults(state)
-    told = {node for fault in found for node in fault.nodes}
-    found += tuple(fault for fault in preflight.find_failed_nodes(state) if told.isdisjoint(fault.nodes))
+    reported = {node for fault in found for node in fault.nodes}
+    found += tuple(fault for fault in preflight.find_failed_nodes(state) if reported.isdisjoint(fault.nodes))
     if checkpoint.policy_of(state.job).on_fault != "Move":
         return found
     failed = pod_outcome.failed_pods(state.workers) + pod_outcome.failed_pods(
@@ -114,7 +114,7 @@ def _find_all_faults(state: JobState) -> tuple[JobFault, ...]:
             JobFault(
                 POPLAR,
                 f"{degradation.describe_pod(pod)}{f' on node {pod.spec.node_name}' if pod.spec.node_name else ''}: "
-                f"Poplar asks for {poplar_recovery.describe_errors(pod)}",
+                f"Poplar requests {poplar_recovery.describe_errors(pod)}",
                 degradation.instance_of(pod),
                 degradation.nodes_of([pod]),
             )
@@ -125,33 +125,36 @@ def _find_all_faults(state: JobState) -> tuple[JobFault, ...]:
 
 
 def _find_reason_to_stay(state: JobState, found: Sequence[JobFault]) -> StaysInPlace | None:
-    """Why it does not move now: it keeps its place rather than wait without one."""
+    """Why the job does not move now; it keeps its place instead of waiting without one."""
     now = state.snapshot.now
     if not _joins_last_move(state, found):
         recent = _recent_moves(state)
         if len(recent) >= state.setup.moves_per_hour:
             if not state.setup.moves_per_hour:
-                return StaysInPlace("it does not move: moves_per_hour is 0", waits=False)
+                return StaysInPlace("the job does not move: moves_per_hour is 0", waits=False)
             until = times.seconds(recent[-state.setup.moves_per_hour]) + HOUR_S
             times_moved = f"{len(recent)} time{'' if len(recent) == 1 else 's'}"
             when = f"before {times.rfc3339_whole(until)}"
-            return StaysInPlace(f"it does not move {when}: it has {times_moved} within an hour", again_s=until - now)
+            return StaysInPlace(
+                f"the job does not move {when}: it has moved {times_moved} within an hour", again_s=until - now
+            )
     if any(lost_pods.is_lost(pod, state.snapshot) for pod in state.pods.values() if state.is_of_current_attempt(pod)):
-        return None  # there is no place to keep
+        return None  # the pods cannot stay
     places = state.snapshot.node_capacity
     if places is not None and any(fault.is_of_node for fault in found):
         needed = len(degradation.nodes_of([pod for pod in state.workers if not pod_outcome.has_ended(pod)])) or 1
         if places.healthy < needed:
-            nodes = f"{places.healthy} healthy node{'' if places.healthy == 1 else 's'}"
-            return StaysInPlace(f"it does not move yet: {nodes} for the {needed} that it is on")
+            return StaysInPlace(
+                f"the job does not move yet: it needs {needed} healthy nodes, and there are {places.healthy}"
+            )
     partitions = {fault.instance for fault in found if fault.reason == degradation.QUARANTINED}
     if partitions:
         ask = QueryCapacity(ipus_per_instance(state.job.spec))
         if state.snapshot.room is None:
-            return StaysInPlace("it is asked whether there is room elsewhere", (ask,), ROOM_S)
+            return StaysInPlace("waiting for the proxy's answer whether there is room elsewhere", (ask,), ROOM_S)
         if state.snapshot.room < len(partitions):
             room = f"room for {state.snapshot.room} of {len(partitions)} other partitions of {ask.size} IPUs"
-            return StaysInPlace(f"it does not move yet: {room}", (ask,), ROOM_S)
+            return StaysInPlace(f"the job does not move yet: {room}", (ask,), ROOM_S)
     return None
 
 
@@ -172,7 +175,7 @@ def _begin_move(state: JobState, found: Sequence[JobFault]) -> JobPlan:
         message=why,
     )
     counts = {str(each): before.instance_moves.get(str(each), 0) + 1 for each in concerned}
-    anew = msgspec.structs.replace(
+    changed = msgspec.structs.replace(
         before,
         attempt=attempt,
         moves=before.moves + (0 if joined is not None else 1),
@@ -182,18 +185,18 @@ def _begin_move(state: JobState, found: Sequence[JobFault]) -> JobPlan:
         last_move=move,
         instance_moves={**before.instance_moves, **counts},
     )
-    what = f"instance {', '.join(map(str, move.instances))} moves" if concerned else "it moves"
-    message = pod_outcome.shorten(f"{what} off bad hardware: {why}")
-    tell = RecordEvent("Warning", degradation.MOVING, message)
+    what = f"instance {', '.join(map(str, move.instances))} moves" if concerned else "the job moves"
+    message = pod_outcome.shorten(f"{what} away from bad hardware: {why}")
+    event = RecordEvent("Warning", degradation.MOVING, message)
     if not state.with_launcher:
-        return JobPlan((tell,), msgspec.structs.replace(anew, last_message=message, last_reconcile_time=at))
+        return JobPlan((event,), msgspec.structs.replace(changed, last_message=message, last_reconcile_time=at))
     stand = StatusUpdate(RESTARTING, message, desired=state.instances, reason=degradation.MOVING, message=message)
-    return JobPlan((tell,), status.compose_status(msgspec.structs.replace(job, status=anew), stand, (), now))
+    return JobPlan((event,), status.compose_status(msgspec.structs.replace(job, status=changed), stand, (), now))
 
 
 def delete_pods(state: JobState, doomed: Iterable[JobPod]) -> tuple[DeletePod, ...]:
-    """Pods of earlier attempts, and such as are wanted no more. In a move the launcher ends first, and every pod has
-    the time that the policy gives it."""
+    """Delete pods of earlier attempts and superfluous pods. In a move the launcher ends first, and every pod gets the
+    grace period of the policy."""
     pods, now = list(doomed), state.snapshot.now
     leaving = [pod for pod in pods if _leaves(state, pod)]
     waits = any(_is_launcher(pod) and not pod_outcome.has_ended(pod) for pod in leaving)
@@ -211,7 +214,7 @@ def delete_pods(state: JobState, doomed: Iterable[JobPod]) -> tuple[DeletePod, .
 
 
 def _leaves(state: JobState, pod: JobPod) -> bool:
-    """It goes because of the last move."""
+    """Whether the pod goes because of the last move."""
     move = state.job.status.last_move
     if move is None or move.attempt != state.job.status.attempt:
         return False
@@ -223,14 +226,14 @@ def _is_launcher(pod: JobPod) -> bool:
 
 
 def _moving_instances(state: JobState, found: Sequence[JobFault]) -> tuple[int, ...]:
-    """Instances that move alone; empty: all of the job does."""
+    """Instances that move alone; empty: the whole job moves."""
     if state.with_launcher:
         return ()
     return tuple(sorted({fault.instance for fault in found if fault.instance is not None}))
 
 
 def _joins_last_move(state: JobState, found: Sequence[JobFault]) -> bool:
-    """Other instances were hit a moment before."""
+    """Whether other instances were hit a moment before."""
     move = state.job.status.last_move
     if state.with_launcher or move is None or not move.instances or move.attempt != state.job.status.attempt:
         return False
@@ -239,6 +242,7 @@ def _joins_last_move(state: JobState, found: Sequence[JobFault]) -> bool:
 
 
 def _recent_moves(state: JobState) -> tuple[str, ...]:
-    """Starts of moves within the last hour; one in the future was written by a clock that has been set back since."""
+    """Starts of moves within the last hour. A start in the future was written by a clock that has been set
+    back since."""
     now = state.snapshot.now
     return tuple(at for at in state.job.status.move_starts if 0 <= now - times.seconds(at) < HOUR_S)

@@ -1,10 +1,10 @@
-"""What is to be done about one job now: a value from values. Doing it again changes nothing.
+"""Plans the next actions for one job from its observed state. Pure and idempotent.
 
-PHASES is the whole decision: the first phase that applies to the job makes its plan. Then each of AFTER_EVERY_PHASE may
-add to it. Every function here is pure, and each row is one function in one module of this folder.
+PHASES is the whole decision: the first phase that applies makes the plan. Then each of AFTER_EVERY_PHASE may add to it.
+Every function here is pure, and each row is one function in one module of this folder.
 
-A restart, a move and a change of template are new attempts, in the status before anything else: from then on pods of
-the attempt before it only go, and what is made, partitions reset first, is of the new one (42).
+A restart, a move and a change of template each begin a new attempt, which the status records first. From then on pods
+of earlier attempts are only deleted, the partitions are reset, and all new pods belong to the new attempt (42).
 """
 
 from collections.abc import Callable
@@ -27,8 +27,8 @@ from muster_operator.plan.job_state import JobState
 
 @dataclass(frozen=True)
 class JobPhase:
-    """decide: None where the phase does not apply. condition: of the status, which the phase sets or goes by. when,
-    action: for people; docs/ipujob.md shows them."""
+    """decide: returns None if the phase does not apply. condition: of the status, which the phase sets or depends on.
+    when, action: for people; docs/ipujob.md shows them."""
 
     name: str
     decide: Callable[[JobState], JobPlan | None]
@@ -39,7 +39,7 @@ class JobPhase:
 
 @dataclass(frozen=True)
 class PlanAddition:
-    """extend: the plan of a phase, with what is added to it."""
+    """extend: adds to the plan of a phase."""
 
     name: str
     extend: Callable[[JobState, JobPlan], JobPlan]
@@ -47,8 +47,8 @@ class PlanAddition:
 
 
 def update_requests(state: JobState, decided: JobPlan) -> JobPlan:
-    """What is asked of agents whatever else is done; and what nobody waits for any more is withdrawn, as it would keep
-    its place among the few requests that a node has."""
+    """Requests to agents that do not depend on the phase. Requests that nothing waits for are withdrawn, because a node
+    accepts only a few."""
     job, snapshot = state.job, state.snapshot
     wanted = preflight.request_ids(job) | full_reset.request_ids(job, snapshot.now)
     before: tuple[Action, ...] = tuple(
@@ -65,51 +65,51 @@ def update_requests(state: JobState, decided: JobPlan) -> JobPlan:
 PHASES: tuple[JobPhase, ...] = (
     JobPhase("deleting", teardown.delete_job, "",
              "The job has a `deletionTimestamp`.",
-             "Deletes its pods, then frees its partitions, then removes the finalizer."),
+             "Deletes its pods, releases its partitions, then removes the finalizer."),
     JobPhase("new", teardown.add_finalizer, "",
              "The job has no finalizer yet.",
-             "Adds the finalizer, before anything else is made."),
+             "Adds the finalizer before anything else is created."),
     JobPhase("finished", teardown.clean_up, "Complete, Failed",
              "The job has completed or failed.",
-             "Cleans up by `cleanPodPolicy`; deletes the job once `ttlSecondsAfterFinished` has passed."),
+             "Cleans up according to `cleanPodPolicy`; deletes the job after `ttlSecondsAfterFinished`."),
     JobPhase("suspended", teardown.suspend, "Suspended",
-             "`spec.suspend` is true, or the job was resumed before all of it had gone.",
-             "Deletes its pods, then frees its partitions."),
+             "`spec.suspend` is true, or the job was resumed before everything was gone.",
+             "Deletes its pods, then releases its partitions."),
     JobPhase("faulted", move.leave_bad_hardware, "HealthDegraded, Restarting, Failed",
-             "Bad hardware, and `onFault` says Move or Fail; an instance lost with its node; a failed pre-flight.",
-             "Writes a new attempt on other hardware (Move), or the end of the job (Fail)."),
+             "Bad hardware with `onFault` Move or Fail; an instance lost with its node; a failed pre-flight check.",
+             "Records a new attempt on other hardware (Move), or the end of the job (Fail)."),
     JobPhase("over", attempt_end.end_attempt, "Complete, Failed, Restarting",
              "The attempt has ended, or the session's `ttl` or `activeDeadlineSeconds` has passed.",
-             "Writes how the job ended, or the next attempt and when it begins."),
+             "Records how the job ended, or the next attempt and its start time."),
     JobPhase("changed", template_change.begin_replacement, "Restarting",
-             "`workers.template` has changed since the pods were made.",
-             "Writes a new attempt: of all pods, or of one instance after the other (RollingUpdate)."),
+             "`workers.template` has changed since the pods were created.",
+             "Records a new attempt: of all pods, or of one instance after the other (RollingUpdate)."),
     JobPhase("held", gang_hold.give_back_or_retry, "Pending",
-             "Partitions were held for `hold_timeout_s` without a start, or the wait after that is over.",
-             "Writes that they are given back and until when, or that they are tried again."),
+             "Partitions were held for `hold_timeout_s` without a start, or the back-off after that is over.",
+             "Records that they are released and until when, or that they are requested again."),
     JobPhase("restarting", workload.wait_for_attempt, "Restarting",
-             "Pods of an earlier attempt are left, or `status.nextAttemptTime` has not come.",
-             "Deletes those pods, frees partitions that are not wanted any more, and waits."),
+             "Pods of an earlier attempt are left, or `status.nextAttemptTime` has not been reached.",
+             "Deletes those pods, releases partitions that are no longer wanted, and waits."),
     JobPhase("preflight", preflight.check_nodes, "Pending",
-             "All workers wait for pre-flight checks that have not begun, are answered, or take too long.",
-             "Writes that the checks begin, or what they found."),
+             "All workers wait for pre-flight checks that have not begun, have results, or have timed out.",
+             "Records that the checks begin, or their results."),
     JobPhase("running", workload.start_and_keep_running, "Pending, Running",
              "In every other case.",
-             "Deletes what is superfluous, takes partitions, makes the small objects, workers and launcher."),
+             "Deletes superfluous pods, requests partitions, creates the small objects, workers and launcher."),
 )
 AFTER_EVERY_PHASE: tuple[PlanAddition, ...] = (
     PlanAddition("hardware", move.report_hardware,
-                 "Writes the condition HealthDegraded and its Events; asks whether there is room to move to."),
+                 "Records the condition HealthDegraded and its Events; asks whether there is room to move to."),
     PlanAddition("template", template_change.adopt_template,
-                 "Writes which template pods without the label `muster.dev/template` count as of."),
+                 "Records the template that applies to pods without the label `muster.dev/template`."),
     PlanAddition("requests", update_requests,
-                 "Asks agents for checks after a FULL_RESET; withdraws requests that nobody waits for."),
+                 "Asks agents for checks after a FULL_RESET; withdraws requests that nothing waits for."),
 )
 # fmt: on
 
 
 def plan(job: IPUJob, snapshot: Snapshot, setup: JobSetup) -> JobPlan:
-    """Of a job whose spec admission lets through, defaults filled in."""
+    """Plan a job whose spec has passed admission, with defaults filled in."""
     state = JobState(job, snapshot, setup)
     decided = next(found for phase in PHASES if (found := phase.decide(state)) is not None)
     for addition in AFTER_EVERY_PHASE:

@@ -1,9 +1,9 @@
-"""What Poplar asks for in the last words of a pod that failed: its recovery actions (poplar-api, "Exceptions").
+"""The recovery actions that Poplar requests in the log of a failed pod (poplar-api, "Exceptions").
 
-Where the words are is ours: a container's termination message, which is the end of its log where it wrote none
-(``terminationMessagePolicy``). IPU_RESET, LINK_RESET and PARTITION_RESET are done by every new attempt, as that begins
-with a reset of the partition. FULL_RESET is for people, and a reason to ask agents
-(:mod:`muster_operator.plan.full_reset`): a pod's word alone takes no IPU-Machine from others.
+The text is read from the container's termination message, which is the end of its log if it wrote none
+(``terminationMessagePolicy``). Every new attempt performs IPU_RESET, LINK_RESET and PARTITION_RESET, because it begins
+with a reset of the partition. FULL_RESET needs a person, and the operator asks agents to check
+(:mod:`muster_operator.plan.full_reset`): a pod's log alone must not take an IPU-Machine from other jobs.
 """
 
 from collections.abc import Iterable
@@ -20,14 +20,14 @@ _SHOWN = 16  # IPU-Machines
 
 
 def read_errors(pod: JobPod) -> tuple[PoplarError, ...]:
-    """Of a pod that failed; none where nothing is said."""
+    """Errors of a failed pod; empty if it reports none."""
     statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
-    said = [each.state.terminated.message for each in statuses if each.state.terminated is not None]
-    return tuple(dict.fromkeys(error for text in said for error in parse(text.encode("utf-8", "replace"))))
+    texts = [each.state.terminated.message for each in statuses if each.state.terminated is not None]
+    return tuple(dict.fromkeys(error for text in texts for error in parse(text.encode("utf-8", "replace"))))
 
 
 def can_recover(pods: Iterable[JobPod]) -> bool:
-    """Another attempt recovers from what Poplar says."""
+    """Whether another attempt can recover from the errors."""
     actions = {error.action for pod in pods for error in read_errors(pod)}
     return bool(actions & RECOVERED) and FULL not in actions
 
@@ -37,20 +37,20 @@ def asks_for_full_reset(pod: JobPod) -> bool:
 
 
 def describe_errors(pod: JobPod) -> str:
-    said = []
+    texts = []
     for error in read_errors(pod):
         which = f" (CIUERRVR.{error.first_error} on IPU {error.device_id})" if error.first_error else ""
-        said.append(f"{error.action}{which}")
-    return ", ".join(said)
+        texts.append(f"{error.action}{which}")
+    return ", ".join(texts)
 
 
 def report_full_reset(state: JobState, pods: Iterable[JobPod]) -> tuple[RecordEvent, ...]:
-    """Of a FULL_RESET: which IPU-Machines it may be."""
+    """Reports a FULL_RESET, with the IPU-Machines concerned."""
     asking = [pod for pod in pods if asks_for_full_reset(pod)]
     if not asking:
         return ()
     machines = sorted({machine for entry in state.entries.values() for machine, _ in ipus_of(entry)})
     where = ", ".join(machines[:_SHOWN]) if machines else "not known"
-    asked = describe_errors(asking[0])
-    text = f"pod {asking[0].metadata.name}: Poplar asks for {asked}: power-cycle the IPU-Machine ({where})"
+    errors = describe_errors(asking[0])
+    text = f"pod {asking[0].metadata.name}: Poplar requests {errors}: power-cycle the IPU-Machine ({where})"
     return (RecordEvent("Warning", "PoplarFullReset", pod_outcome.shorten(text)),)

@@ -1,9 +1,10 @@
-"""Checks of the nodes that a job was given, before the launcher of an attempt is made: its workers only wait then.
+"""Pre-flight checks: checks of the job's nodes before the launcher of an attempt is created, while its workers only
+wait.
 
-``status.preFlight`` says how far they are before anything is done about it. The id of a request follows from it, so
-whoever goes on asks for the same, and an agent runs what it was asked for once. A node that fails is left as bad
-hardware is (:mod:`muster_operator.plan.move`), and the job's pods keep away from it for an hour: by then others may
-have repaired it, and it is asked again.
+``status.preFlight`` records the progress before any action. The id of a request derives from it, so a new leader makes
+the same request, and an agent carries it out once. A node that fails is treated as bad hardware
+(:mod:`muster_operator.plan.move`), and the job's pods avoid it for an hour; after that it may have been repaired and is
+checked again.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,41 +21,41 @@ from muster_operator.plan import degradation
 from muster_operator.plan.degradation import JobFault
 from muster_operator.plan.job_state import JobState
 
-PASSED, UNKNOWN = "PreFlightPassed", "PreFlightUnknown"  # reasons of Events, beside degradation.UNFIT
+PASSED, UNKNOWN = "PreFlightPassed", "PreFlightUnknown"  # reasons of Events, in addition to degradation.UNFIT
 AVOIDED_S = 3600.0
-SKEW_S = 60.0  # by which leaders' clocks may differ
-LEFT_LIMIT = 128  # nodes that are remembered
+SKEW_S = 60.0  # allowed difference between the clocks of leaders
+LEFT_LIMIT = 128  # rejected nodes that are remembered
 _SHOWN = 3
-_TOLD = 8  # Events at once
+_EVENTS_LIMIT = 8  # Events at once
 
 
 def policy_of(job: IPUJob) -> PreFlight | None:
-    said = checkpoint.policy_of(job).pre_flight
-    return said if isinstance(said, PreFlight) and has_launcher(job.spec) else None
+    found = checkpoint.policy_of(job).pre_flight
+    return found if isinstance(found, PreFlight) and has_launcher(job.spec) else None
 
 
 def is_open(state: JobState) -> bool:
-    """The launcher waits for it."""
+    """The launcher still waits for the checks."""
     if policy_of(state.job) is None or state.launcher_name in state.pods:
         return False
     return _current_checks(state.job).state != "Passed"
 
 
 def avoided_nodes(job: IPUJob, now: float) -> tuple[str, ...]:
-    """Nodes that its pods keep away from."""
-    said = job.status.pre_flight
-    return tuple(each.name for each in said.left if _is_fresh(each, now)) if said is not None else ()
+    """Nodes that the job's pods avoid."""
+    checked = job.status.pre_flight
+    return tuple(each.name for each in checked.left if _is_fresh(each, now)) if checked is not None else ()
 
 
 def check_nodes(state: JobState) -> JobPlan | None:
-    """What is to be in the status before anything else; None: nothing new."""
+    """The status to write before any other action; None: nothing to change."""
     policy = policy_of(state.job)
     if policy is None or not is_open(state) or not _all_wait(state):
         return None
-    said = _current_checks(state.job)
+    checked = _current_checks(state.job)
     if _failed_nodes(state):
-        return None  # it leaves as soon as it may
-    if said.state != "Checking":
+        return None  # the pod leaves as soon as possible
+    if checked.state != "Checking":
         return _begin_checks(state, policy)
     if _has_time_left(state, policy) and _unanswered(state):
         return None
@@ -62,7 +63,7 @@ def check_nodes(state: JobState) -> JobPlan | None:
 
 
 def request_checks(state: JobState) -> tuple[RequestChecks, ...]:
-    """What is still to be asked. Until it is known what stands there, nothing is."""
+    """Requests that are still to be made. None until the existing requests are known."""
     if state.snapshot.requests is None or not _is_checking(state):
         return ()
     request, asked = _request(state.job), state.snapshot.requests
@@ -70,30 +71,32 @@ def request_checks(state: JobState) -> tuple[RequestChecks, ...]:
 
 
 def describe_checks(state: JobState) -> str:
-    """lastMessage while it is waited for; empty: it is not."""
+    """lastMessage while the checks run; empty if none do."""
     policy = policy_of(state.job)
     if policy is None or not _is_checking(state) or not (waiting := _unanswered(state)):
         return ""
-    what = f"pre-flight: waits for {', '.join(policy.checks)}"
+    what = f"pre-flight: waiting for {', '.join(policy.checks)}"
     if len(waiting) > _SHOWN:
         return f"{what} on more than {_SHOWN} of {len(_nodes(state))} nodes"
-    said = [f"{node} ({why})" if (why := state.snapshot.failed_requests.get(node)) else node for node in waiting]
-    return f"{what} on {', '.join(said)}"
+    nodes = [f"{node} ({why})" if (why := state.snapshot.failed_requests.get(node)) else node for node in waiting]
+    return f"{what} on {', '.join(nodes)}"
 
 
 def next_change_at(state: JobState) -> float | None:
-    """When answers are waited for no longer, or a node is avoided no longer, in seconds since the epoch."""
-    policy, said = policy_of(state.job), state.job.status.pre_flight
-    if policy is None or said is None or not is_open(state):
+    """When the checks time out, or a node is no longer avoided, in seconds since the epoch."""
+    policy, checked = policy_of(state.job), state.job.status.pre_flight
+    if policy is None or checked is None or not is_open(state):
         return None
-    moments = [times.seconds(each.found_time) + AVOIDED_S for each in said.left if _is_fresh(each, state.snapshot.now)]
+    moments = [
+        times.seconds(each.found_time) + AVOIDED_S for each in checked.left if _is_fresh(each, state.snapshot.now)
+    ]
     if _is_checking(state):
         moments.append(_deadline(state.job, policy))
     return min(moments, default=None)
 
 
 def find_failed_nodes(state: JobState) -> tuple[JobFault, ...]:
-    """Nodes that have failed, under workers that wait."""
+    """Failed nodes under workers that wait."""
     if not is_open(state) or not (failed := _failed_nodes(state)):
         return ()
     return tuple(
@@ -109,16 +112,16 @@ def find_failed_nodes(state: JobState) -> tuple[JobFault, ...]:
 
 
 def request_ids(job: IPUJob) -> frozenset[str]:
-    """Ids of requests whose answers are waited for."""
+    """Ids of requests whose answers are awaited."""
     return frozenset({_request_id(job)}) if _is_requested(job) else frozenset()
 
 
-def forget_checks(said: IPUJobStatus) -> IPUJobStatus:
-    """Of a job that has given back what it was checked on; the nodes that failed are remembered."""
-    if said.pre_flight is None:
-        return said
-    checked = PreFlightStatus(message="what was checked was given back", left=said.pre_flight.left)
-    return msgspec.structs.replace(said, pre_flight=checked)
+def forget_checks(before: IPUJobStatus) -> IPUJobStatus:
+    """The status of a job that has released the partitions that were checked; failed nodes are remembered."""
+    if before.pre_flight is None:
+        return before
+    checked = PreFlightStatus(message="the checked partitions were released", left=before.pre_flight.left)
+    return msgspec.structs.replace(before, pre_flight=checked)
 
 
 def _begin_checks(state: JobState, policy: PreFlight) -> JobPlan:
@@ -128,14 +131,14 @@ def _begin_checks(state: JobState, policy: PreFlight) -> JobPlan:
         state="Checking",
         attempt=state.attempt,
         start_time=times.rfc3339_whole(now),
-        message=f"asks for {', '.join(policy.checks)}",
+        message=f"checks requested: {', '.join(policy.checks)}",
         left=tuple(each for each in left if _is_fresh(each, now)),
     )
     return JobPlan((), _with_checks(state, checked))
 
 
 def _write_result(state: JobState, policy: PreFlight) -> JobPlan:
-    said, at = _current_checks(state.job), times.rfc3339_whole(state.snapshot.now)
+    checked, at = _current_checks(state.job), times.rfc3339_whole(state.snapshot.now)
     bad, unknown = {}, {}
     for node in _nodes(state):
         answer = _answer(state, node)
@@ -151,13 +154,13 @@ def _write_result(state: JobState, policy: PreFlight) -> JobPlan:
     if policy.must_pass:
         bad |= unknown
     left = tuple(RejectedNode(name=node, found_time=at, message=text) for node, text in bad.items())
-    older = tuple(each for each in said.left if each.name not in bad)
+    older = tuple(each for each in checked.left if each.name not in bad)
     found = bad or unknown
     text = "; ".join(f"node {node}: {why}" for node, why in list(found.items())[:_SHOWN])
     text += f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
     passed = f"pre-flight of {', '.join(policy.checks)}: no node failed"
     checked = msgspec.structs.replace(
-        said,
+        checked,
         state="Failed" if bad else "Passed",
         end_time=at,
         message=pod_outcome.shorten(text or passed),
@@ -167,17 +170,17 @@ def _write_result(state: JobState, policy: PreFlight) -> JobPlan:
 
 
 def _result_events(bad: Mapping[str, str], unknown: Mapping[str, str], passed: str) -> Iterator[RecordEvent]:
-    for node, why in list(bad.items())[:_TOLD]:
+    for node, why in list(bad.items())[:_EVENTS_LIMIT]:
         yield RecordEvent("Warning", degradation.UNFIT, pod_outcome.shorten(f"node {node}: {why}"))
-    starts = "" if bad else "; the job starts all the same"
-    for node, why in [each for each in unknown.items() if each[0] not in bad][:_TOLD]:
+    starts = "" if bad else "; the job starts anyway"
+    for node, why in [each for each in unknown.items() if each[0] not in bad][:_EVENTS_LIMIT]:
         yield RecordEvent("Warning", UNKNOWN, pod_outcome.shorten(f"node {node}: {why}{starts}"))
     if not bad and not unknown:
         yield RecordEvent("Normal", PASSED, pod_outcome.shorten(passed))
 
 
 def _describe_answer(policy: PreFlight, answer: RequestAnswer) -> str:
-    """The agent's message names the check where there are several."""
+    """The agent's message names the check if there are several."""
     why = ": ".join(part for part in (answer.reason, answer.message) if part)
     return pod_outcome.shorten(f"pre-flight of {', '.join(policy.checks)}: {answer.verdict}: {why}", 400)
 
@@ -194,16 +197,16 @@ def _request(job: IPUJob) -> CheckRequest:
     return CheckRequest(
         id=_request_id(job),
         checks=policy.checks,
-        # its own workers may hold the devices and wait; anybody else's work is not disturbed
+        # the job's own workers may hold the devices while they wait; the work of others is not disturbed
         params={"beside": f"{meta.namespace}/{first}"},
-        by=names.asked_by(meta.namespace, meta.name),
+        by=names.requester(meta.namespace, meta.name),
         expires=times.rfc3339_whole(_deadline(job, policy)),
     )
 
 
 def _request_id(job: IPUJob) -> str:
-    said = _current_checks(job)
-    return f"{names.request_prefix(job.metadata.uid)}{said.attempt}-{int(times.seconds(said.start_time or ''))}"
+    checked = _current_checks(job)
+    return f"{names.request_prefix(job.metadata.uid)}{checked.attempt}-{int(times.seconds(checked.start_time or ''))}"
 
 
 def _is_requested(job: IPUJob) -> bool:
@@ -213,9 +216,9 @@ def _is_requested(job: IPUJob) -> bool:
 
 
 def _current_checks(job: IPUJob) -> PreFlightStatus:
-    """Of the present attempt."""
-    said = job.status.pre_flight
-    return said if said is not None and said.attempt == job.status.attempt else PreFlightStatus()
+    """The checks of the current attempt."""
+    checked = job.status.pre_flight
+    return checked if checked is not None and checked.attempt == job.status.attempt else PreFlightStatus()
 
 
 def _is_checking(state: JobState) -> bool:
@@ -227,7 +230,7 @@ def _deadline(job: IPUJob, policy: PreFlight) -> float:
 
 
 def _has_time_left(state: JobState, policy: PreFlight) -> bool:
-    """Longer than that only if the clock was set back."""
+    """A longer time is only possible if the clock was set back."""
     left_s = _deadline(state.job, policy) - state.snapshot.now
     return 0 < left_s <= policy.timeout_seconds + SKEW_S
 
@@ -251,12 +254,12 @@ def _answer(state: JobState, node: str) -> RequestAnswer | None:
 
 
 def _failed_nodes(state: JobState) -> dict[str, RejectedNode]:
-    """Under its workers, found by the checks of this attempt within the last hour."""
-    said = _current_checks(state.job)
-    if said.state != "Failed":
+    """Nodes under the job's workers that the checks of this attempt rejected within the last hour."""
+    checked = _current_checks(state.job)
+    if checked.state != "Failed":
         return {}
     under = set(_nodes(state))
-    return {each.name: each for each in said.left if each.name in under and _is_fresh(each, state.snapshot.now)}
+    return {each.name: each for each in checked.left if each.name in under and _is_fresh(each, state.snapshot.now)}
 
 
 def _is_fresh(left: RejectedNode, now: float) -> bool:

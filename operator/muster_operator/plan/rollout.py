@@ -1,9 +1,9 @@
-"""Which instances of a job without launcher are replaced when its template has changed, and when.
+"""Which instances of a job without launcher are replaced after a change of its template, and when.
 
-An instance is replaced as a whole, in its place: its workers share a partition, and names are a contract. The extra
-ones that maxSurge allows stand behind the last index, each with a partition of its own, until all others are of the
-changed template and work. What is to be known of it is on the pods: their template's digest, and the attempt, which
-rises with each change, so that a partition is reset once between old pods and new ones. Behaviour 51.
+An instance is replaced as a whole and in its place, because its workers share a partition and pod names are a contract.
+The surge instances that maxSurge allows follow the last index, each with its own partition, until all other instances
+have the new template and are available. The pods hold the state: the digest of their template, and the attempt, which
+increases with each change, so that a partition is reset once between old and new pods. Behaviour 51.
 """
 
 import math
@@ -19,7 +19,7 @@ from muster_operator.job.types import IPUJob, RollingUpdate, instances
 
 @dataclass(frozen=True)
 class RolloutLimits:
-    """Instances above jobInstances, and missing, at most."""
+    """Maximum number of instances above jobInstances, and of missing instances."""
 
     surge: int
     unavailable: int
@@ -27,8 +27,8 @@ class RolloutLimits:
 
 @dataclass(frozen=True)
 class InstanceState:
-    """An instance. old: it has pods of another template that are not on their way out, and has not succeeded.
-    available: all its workers work, or have succeeded."""
+    """An instance. old: it has pods of another template that are not being deleted, and has not succeeded. available:
+    all its workers are ready or have succeeded."""
 
     index: int
     old: bool
@@ -37,8 +37,8 @@ class InstanceState:
 
 @dataclass(frozen=True)
 class Rollout:
-    """replace: instances whose pods go now. extras: indices that stand in. done, of: instances that need nothing more,
-    and all; available: extras counted. limits: None while nothing is to be replaced."""
+    """replace: instances whose pods are deleted now. extras: indices of surge instances. done: instances that need
+    nothing more; available: including extras. limits: None while nothing needs to be replaced."""
 
     replace: frozenset[int] = frozenset()
     extras: frozenset[int] = frozenset()
@@ -53,8 +53,8 @@ def recreates_pods(job: IPUJob) -> bool:
 
 
 def rollout_limits(job: IPUJob) -> RolloutLimits:
-    """As a Deployment's: a share of jobInstances, surge rounded up, unavailable rounded down; where both come to 0 one
-    may be missing."""
+    """The same rule as for a Deployment: a share of jobInstances, surge rounded up, unavailable rounded down; if both
+    come to 0, one may be missing."""
     strategy, count = job.spec.workers.strategy, instances(job.spec)
     rolling = RollingUpdate()
     if not isinstance(strategy, UnsetType) and not isinstance(strategy.rolling_update, UnsetType):
@@ -64,13 +64,13 @@ def rollout_limits(job: IPUJob) -> RolloutLimits:
     return RolloutLimits(surge, min(count, unavailable if surge or unavailable else 1))
 
 
-def _share(said: int | str, count: int) -> float:
-    return int(said.removesuffix("%")) * count / 100 if isinstance(said, str) else said
+def _share(bound: int | str, count: int) -> float:
+    return int(bound.removesuffix("%")) * count / 100 if isinstance(bound, str) else bound
 
 
 def observe_instance(index: int, there: Sequence[JobPod], workers: int, *, current: bool) -> InstanceState:
-    """there: its pods that are not on their way out. workers: how many it should have. current: all of them are of the
-    template as it is now."""
+    """there: its pods that are not being deleted. workers: the number it should have. current: all of them have the
+    current template."""
     whole = len(there) == workers
     succeeded = whole and all(pod.status.phase == SUCCEEDED for pod in there)
     return InstanceState(
@@ -86,10 +86,10 @@ def _works(pod: JobPod) -> bool:
 
 
 def plan_rollout(slots: Sequence[InstanceState], extras: Sequence[InstanceState], limits: RolloutLimits) -> Rollout:
-    """slots: every instance that is wanted; extras: those that stand in and have pods.
+    """slots: every wanted instance; extras: surge instances with pods.
 
-    As many go as leave all but maxUnavailable at work, those first that do not work anyway, then the highest. One that
-    is new and does not work (yet) counts against them: a template that fails stops there.
+    Replaces as many as maxUnavailable allows: first instances that are not available, then from the highest index down.
+    A new instance that is not available (yet) counts against the limit, so a failing template stops the rollout.
     """
     old = [each for each in (*slots, *extras) if each.old]
     missing = sum(not each.available for each in slots)

@@ -1,6 +1,6 @@
-"""What is taken away from a job: while it is deleted, once it has finished, and while it is suspended.
+"""Removes what a job has: during its deletion, after its end and while it is suspended.
 
-Pods go before partitions: a partition is only freed once nothing of the job can use its IPUs.
+Pods go before partitions: a partition is only released once nothing of the job can use its IPUs.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,7 +28,7 @@ from muster_operator.plan.job_state import JobState
 
 
 def delete_job(state: JobState) -> JobPlan | None:
-    """Pods, then partitions, then the finaliser (behaviours 34, 35); Kubernetes collects the rest by its owner."""
+    """Pods, then partitions, then the finalizer (behaviours 34, 35). Kubernetes garbage-collects the rest."""
     if not state.job.metadata.deletion_timestamp:
         return None
     if FINALIZER not in state.job.metadata.finalizers:
@@ -45,15 +45,17 @@ def delete_job(state: JobState) -> JobPlan | None:
 
 
 def add_finalizer(state: JobState) -> JobPlan | None:
-    """Before anything of the job exists that would have to be given back (behaviour 16)."""
+    """The finalizer is added before anything exists that has to be released (behaviour 16)."""
     return None if FINALIZER in state.job.metadata.finalizers else JobPlan((AddFinalizer(),))
 
 
 def clean_up(state: JobState) -> JobPlan | None:
-    """A job that is over makes nothing again, whoever starts and whatever is deleted by hand (behaviours 37, 43).
+    """A finished job creates nothing again, even after a new leader starts or objects are deleted by hand (behaviours
+    37, 43).
 
-    After a failure nothing of it runs on, whatever the policy: it would hold nodes and IPUs for nothing (57). What has
-    ended stays by the policy, with its logs."""
+    After a failure its remaining pods are stopped whatever the policy, because they would hold nodes and IPUs for
+    nothing (57). Pods that have ended stay, with their logs, if the policy says so.
+    """
     job, now = state.job, state.snapshot.now
     if not status.is_finished(job.status):
         return None
@@ -89,42 +91,42 @@ def clean_up(state: JobState) -> JobPlan | None:
 
 
 def describe_cleanup(state: JobState, *, success: bool) -> str:
-    """What becomes of the partitions of a job that has ended, for people."""
+    """What happens to the partitions of a finished job, for people."""
     if _is_all_cleaned(state, success=success) or state.setup.free_partitions_at_end:
-        return "its partitions are freed"
+        return "its partitions are released"
     ttl_s = state.job.spec.ttl_seconds_after_finished
     when = "" if isinstance(ttl_s, UnsetType) else f", {ttl_s} s after its end"
-    return f"its partitions stay until it is deleted{when}"
+    return f"its partitions are kept until the job is deleted{when}"
 
 
 def suspend(state: JobState) -> JobPlan | None:
-    """No pods, no partitions; the small objects may stay (behaviour 44)."""
+    """No pods and no partitions; the small objects may stay (behaviour 44)."""
     job = state.job
     if not job.spec.suspend and not _is_being_suspended(state):
         return None
     actions = _delete_pods(state, state.pods.values()) if state.pods else _free_partitions(state.entries)
     queue = job.metadata.labels.get(QUEUE)
-    line = f"suspended, of queue {queue}" if queue else "suspended"
+    line = f"suspended, in queue {queue}" if queue else "suspended"
     events: tuple[Action, ...] = ()
     if not status.has_condition(job.status, SUSPENDED):
-        events = (RecordEvent("Normal", "IPUJobSuspended", "its pods are removed and its partitions freed"),)
+        events = (RecordEvent("Normal", "IPUJobSuspended", "its pods are deleted and its partitions released"),)
     written = status.compose_status(job, StatusUpdate(SUSPENDED, line, desired=state.instances), (), state.snapshot.now)
     return JobPlan((*actions, *events), written, again_s=_next_forced_s(state))
 
 
 def _is_being_suspended(state: JobState) -> bool:
-    """Resumed before it had come to rest: what was made before may not be what is wanted now (behaviour 44)."""
+    """Resumed before everything was gone: existing pods may no longer be what is wanted (behaviour 44)."""
     return status.has_condition(state.job.status, SUSPENDED) and bool(state.pods or state.entries)
 
 
 def _is_all_cleaned(state: JobState, *, success: bool) -> bool:
-    """A session that is over leaves nothing to look at (behaviour 46)."""
+    """A finished session leaves nothing behind (behaviour 46)."""
     spec = state.job.spec
     return spec.clean_pod_policy == "All" or (success and not isinstance(spec.interactive, UnsetType))
 
 
 def _delete_pods(state: JobState, pods: Iterable[JobPod]) -> tuple[DeletePod, ...]:
-    """Of a job that wants none of them any more; by force what is lost with its node."""
+    """Delete all these pods; by force those that are lost with their node."""
     actions = []
     for pod in pods:
         forced_at = lost_pods.force_delete_at(pod, state.snapshot)

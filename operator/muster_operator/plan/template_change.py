@@ -1,10 +1,10 @@
-"""A job whose workers' template has changed: how that begins, and what is told of it.
+"""Reacts to a change of the workers' template, and reports it.
 
-Without a launcher and by RollingUpdate instances are replaced one after the other
-(:mod:`muster_operator.plan.rollout`). Else the job begins anew as a whole, as after a restart, which it is not counted
-as: by Recreate, or with a launcher, where admission lets nobody change the template but while it is suspended; that it
-was then suspended and resumed while no operator looked. Either way a new attempt is in the status before anything is
-done, so that partitions are reset.
+Without a launcher and with RollingUpdate, instances are replaced one after the other
+(:mod:`muster_operator.plan.rollout`). Otherwise the whole job starts anew, as after a restart, but without counting as
+one: with Recreate, or with a launcher. Admission allows a change of a launcher job's template only while it is
+suspended, so in that case it was suspended and resumed while no operator ran. In both cases the status records a new
+attempt first, so that partitions are reset.
 """
 
 from dataclasses import replace
@@ -23,7 +23,7 @@ EVENT = "RollingUpdate"
 
 
 def begin_replacement(state: JobState) -> JobPlan | None:
-    """None: nothing is to be replaced, or the attempt for it has begun."""
+    """None: nothing to replace, or the attempt for it has begun."""
     if _is_restarting(state):
         return None
     if state.with_launcher or rollout.recreates_pods(state.job):
@@ -41,9 +41,10 @@ def begin_replacement(state: JobState) -> JobPlan | None:
 
 
 def adopt_template(state: JobState, decided: JobPlan) -> JobPlan:
-    """``decided``, with which template pods without a label count as of, as long as there are any.
+    """``decided`` with the template that applies to pods without a label, while there are any.
 
-    No time moves with it: where the CRD is older than the field, what is written is nothing, and wakes nobody."""
+    lastReconcileTime does not change: if the CRD lacks the field, the write has no effect and wakes nothing.
+    """
     if not state.goes_on:
         return decided
     are_there = any(names.TEMPLATE not in pod.metadata.labels for pod in state.pods.values())
@@ -64,7 +65,7 @@ def _next_attempt(state: JobState) -> IPUJobStatus:
 
 
 def _replace_all(state: JobState) -> JobPlan:
-    message = "the workers' template has changed: all its pods go first"
+    message = "the workers' template has changed: all pods are replaced"
     job = msgspec.structs.replace(state.job, status=_next_attempt(state))
     at = rfc3339_whole(state.snapshot.now)
     stand = StatusUpdate(RESTARTING, message, desired=state.instances, message=message, next_attempt=at)
@@ -72,40 +73,40 @@ def _replace_all(state: JobState) -> JobPlan:
 
 
 def rollout_events(state: JobState) -> tuple[RecordEvent, ...]:
-    """The same words each time: an Event tells them once."""
+    """The text is the same each time, so that it is recorded as one Event."""
     limits = state.rollout.limits
     if limits is None:
         return ()
-    bounds = f"at most {limits.unavailable} missing and {limits.surge} more than {state.instances} at once"
-    text = f"the workers' template has changed ({state.digest}): instances are replaced, {bounds}"
+    bounds = f"at most {limits.unavailable} missing and {limits.surge} above {state.instances} at a time"
+    text = f"the workers' template has changed ({state.digest}): replacing instances, {bounds}"
     failed = _describe_failure(state)
     stopped = (RecordEvent("Warning", "RollingUpdateStopped", failed),) if failed and not state.rollout.replace else ()
     return (RecordEvent("Normal", EVENT, text), *stopped)
 
 
 def describe_rollout(state: JobState) -> str:
-    """lastMessage while a template is rolled out; empty: none is."""
+    """lastMessage during a rollout; empty if there is none."""
     found = state.rollout
     if found.limits is None and not (state.replaced_instances.difference(state.moved_instances) and state.is_running):
         return ""
-    text = f"rolling update: {found.done} of {state.instances} instances are of the changed template"
+    text = f"rolling update: {found.done} of {state.instances} instances have the new template"
     if found.replace:
         return text
     if failed := _describe_failure(state):
         return f"{text}; stopped: {failed}"
-    said = [
+    refused = [
         state.snapshot.refusals[name].message
         for each in state.instances_to_take
         if (name := state.partition(each)) in state.snapshot.refusals
     ]
-    if said:
-        return f"{text}; waits for room: {said[0]}"
+    if refused:
+        return f"{text}; waiting for room: {refused[0]}"
     waits = waiting_reason.describe_pending_pods(state)
-    return f"{text}; waits: {waits}" if waits else text
+    return f"{text}; waiting: {waits}" if waits else text
 
 
 def _describe_failure(state: JobState) -> str:
-    """Of the changed template only: the others are on their way out anyway."""
+    """Only pods of the new template count: the others are going anyway."""
     found = [pod for pod in _workers(state) if state.is_of_template(pod)]
     failed = pod_outcome.failed_pods(found)
     return pod_outcome.describe_failure(failed[0]) if failed else ""

@@ -1,4 +1,4 @@
-"""What a job waits for, in the line that `kubectl get` shows."""
+"""Describes what a job waits for, in the lastMessage that `kubectl get` shows."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,14 +10,14 @@ from muster_operator.job.status import NOT_READY, RECONCILED
 from muster_operator.plan.job_state import JobState
 from muster_operator.resources import placement
 
-_REPEATED = 8  # how often the original's text for one instance is repeated, as the original did, before it is counted
+_REPEATED = 8  # the original repeats its text once per instance; beyond this number the instances are counted instead
 _SHOWN = 3
 
 
 @dataclass(frozen=True)
 class Obstacle:
-    """blocks: no partition is asked for while it stands. event: the reason of the Event that tells of it; empty where
-    whoever met it tells."""
+    """blocks: no partition is requested while the obstacle exists. event: reason of its Event; empty if another module
+    records it."""
 
     text: str
     blocks: bool
@@ -25,7 +25,7 @@ class Obstacle:
 
 
 def taken_names(state: JobState) -> dict[tuple[str, str], str]:
-    """Names that this job needs and others have, by (kind, name): whose they are (behaviour 26)."""
+    """Names that this job needs but others use, by (kind, name), with their owners (behaviour 26)."""
     job = state.job.metadata.name
     needed = {("Pod", name) for name in state.desired_workers}
     if state.with_launcher:
@@ -33,19 +33,19 @@ def taken_names(state: JobState) -> dict[tuple[str, str], str]:
         needed |= {("Pod", state.launcher_name), ("ConfigMap", names.config_map(job))}
         needed |= {(kind, account) for kind in ("ServiceAccount", "Role", "RoleBinding")}
     return {
-        (kind, name): whose
-        for (kind, name), whose in sorted(state.snapshot.foreign.items())
+        (kind, name): owner
+        for (kind, name), owner in sorted(state.snapshot.foreign.items())
         if (kind, name) in needed
         and not (name in state.pods if kind == "Pod" else (kind, name) in state.snapshot.objects)
     }
 
 
 def find_obstacle(state: JobState) -> Obstacle | None:
-    """What keeps the job from its place, apart from V-IPU."""
+    """What keeps the job from starting, apart from V-IPU."""
     if taken := taken_names(state):
         found = [
-            f"{kind} {name} already exists and is not managed by this IPUJob ({whose})"
-            for (kind, name), whose in taken.items()
+            f"{kind} {name} already exists and is not managed by this IPUJob ({owner})"
+            for (kind, name), owner in taken.items()
         ]
         return Obstacle(_join(found), state.with_launcher, "")
     if found := [text for instance in state.ready_instances if (text := state.conflict(instance))]:
@@ -55,12 +55,12 @@ def find_obstacle(state: JobState) -> Obstacle | None:
     return None
 
 
-def describe_wait(state: JobState, stands: Obstacle | None) -> str:
-    """lastMessage of a job that goes on."""
+def describe_wait(state: JobState, obstacle: Obstacle | None) -> str:
+    """lastMessage of a job that continues."""
     if not state.instances:
-        return "waits for jobInstances to be more than 0"
-    if stands is not None:
-        return stands.text
+        return "waiting for jobInstances to be more than 0"
+    if obstacle is not None:
+        return obstacle.text
     if state.unready_instances:
         return _describe_unready(state)
     if not state.is_running and (text := describe_pending_pods(state)):
@@ -69,38 +69,38 @@ def describe_wait(state: JobState, stands: Obstacle | None) -> str:
 
 
 def describe_release_wait(entries: Mapping[str, PartitionEntry], snapshot: Snapshot) -> str:
-    """lastMessage of a job that cannot go, because its partitions cannot be freed; empty: nothing says so."""
-    said = [f"{name}: {refusal.message}" for name, refusal in sorted(snapshot.refusals.items()) if name in entries]
-    return f"waits for its partitions to be released: {_join(said)}" if said else ""
+    """lastMessage of a job whose deletion waits for the release of its partitions; empty if no release was refused."""
+    reasons = [f"{name}: {refusal.message}" for name, refusal in sorted(snapshot.refusals.items()) if name in entries]
+    return f"waiting for its partitions to be released: {_join(reasons)}" if reasons else ""
 
 
 def _describe_unready(state: JobState) -> str:
     count = len(state.unready_instances)
     text = NOT_READY * count if count <= _REPEATED else f"{NOT_READY} ({count} of {state.instances} instances)"
-    said: list[str] = []
+    reasons: list[str] = []
     for instance in state.unready_instances:
         name, entry = state.partition(instance), state.entry(instance)
         refusal = state.snapshot.refusals.get(name)
         if refusal is not None:
-            said.append(refusal.message)
+            reasons.append(refusal.message)
         elif entry is not None and entry.message:
-            said.append(f"{name}: {entry.message}")
-    return f"{text} {_join(list(dict.fromkeys(said)))}" if said else text
+            reasons.append(f"{name}: {entry.message}")
+    return f"{text} {_join(list(dict.fromkeys(reasons)))}" if reasons else text
 
 
 def _describe_no_node(state: JobState) -> str:
-    """The pods of a partition need a node: without a healthy one it would only be kept from others."""
+    """Without a healthy node for its pods, a partition would only be withheld from others."""
     places = state.snapshot.node_capacity
     if places is None:
         return ""
     if not places.nodes:
-        return "waits for a node: none matches that is Ready and schedulable"
+        return "waiting for a node: no matching node is Ready and schedulable"
     if places.healthy or (placement.tolerates_faulty(state.job) and places.nodes > places.avoided):
         return ""
     match = "1 node matches" if places.nodes == 1 else f"{places.nodes} nodes match"
     tainted = f"{places.nodes - places.avoided} tainted by {', '.join(state.setup.our_taints)}"
-    failed = f", {places.avoided} failed its pre-flight" if places.avoided else ""
-    return f"waits for a healthy node: {match}, {tainted}{failed}"
+    failed = f", {places.avoided} failed the pre-flight checks" if places.avoided else ""
+    return f"waiting for a healthy node: {match}, {tainted}{failed}"
 
 
 def describe_pending_pods(state: JobState) -> str:
@@ -113,7 +113,7 @@ def describe_pending_pods(state: JobState) -> str:
 
 
 def describe_pending_pod(pod: JobPod) -> str:
-    """Only what does not pass by itself: scheduling, images, configuration."""
+    """Only problems that do not pass on their own: scheduling, images, configuration."""
     for each in pod.status.conditions:
         if each.type == "PodScheduled" and each.status == "False" and each.reason == "Unschedulable":
             return f"pod {pod.metadata.name} cannot be scheduled: {each.message}"
@@ -122,9 +122,9 @@ def describe_pending_pod(pod: JobPod) -> str:
         if waits is None:
             continue
         where = f"pod {pod.metadata.name}, container {status.name}"
-        # these two take turns
+        # these two alternate
         if waits.reason in ("ErrImagePull", "ImagePullBackOff"):
-            return f"{where}: its image cannot be pulled"
+            return f"{where}: cannot pull its image"
         if waits.reason.endswith("Error") or waits.reason in ("InvalidImageName", "ErrImageNeverPull"):
             return f"{where}: {waits.reason}: {waits.message}"
     return ""

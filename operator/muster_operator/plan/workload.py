@@ -1,12 +1,11 @@
-"""What a job that goes on has: its partitions, its small objects and its pods, and what is superfluous of them.
+"""Starts a job and keeps it running: its partitions, small objects and pods, and the removal of superfluous ones.
 
-Each step comes only once what is before it is there: partitions (behaviours 29, 31), the ConfigMap and the launcher's
-rights (17, 19), workers (20, 28), and the launcher when all of its workers were made (21) and, where the job has
-pre-flight checks, no node of theirs has failed them.
+Each step waits for the one before it: partitions (behaviours 29, 31), the ConfigMap and the launcher's rights (17, 19),
+workers (20, 28), then the launcher, once all workers exist (21) and, with pre-flight checks, no node has failed them.
 
-What was refused is asked for again by every plan: whoever carries it out remembers when it is time to. Of a launcher
-job that finds names of its own taken nothing is made but those, which settles whether they still are. Events may be
-recorded again: they say the same each time.
+Every plan requests again what was refused; the executor remembers when to retry. If the names that a launcher job needs
+are taken, it creates only those objects, which shows whether they are still taken. Events may be recorded again,
+because their text is the same each time.
 """
 
 from muster_kube.api.times import rfc3339_whole
@@ -37,14 +36,15 @@ from muster_operator.resources.ownership import CONTENT, Body
 
 
 def wait_for_attempt(state: JobState) -> JobPlan | None:
-    """What still runs goes at once; what has ended may be read until the next attempt begins, which needs its names."""
+    """Running pods are deleted at once. Ended pods can be inspected until the next attempt begins, which needs their
+    names."""
     job, now = state.job, state.snapshot.now
     rest_s = restart_policy.delay_left_s(job, now, state.setup)
     if not (state.old_pods or rest_s):
         return None
     doomed = [pod for pod in state.superfluous_pods if not (rest_s and pod_outcome.has_ended(pod))]
     known = next((each for each in job.status.conditions if each.type == RESTARTING and each.status == "True"), None)
-    message = known.message if known is not None else "its pods of an earlier attempt go first"
+    message = known.message if known is not None else "waiting for pods of an earlier attempt to be deleted"
     update = StatusUpdate(
         RESTARTING,
         message,
@@ -53,7 +53,7 @@ def wait_for_attempt(state: JobState) -> JobPlan | None:
         reason=known.reason if known is not None else "",
         next_attempt=job.status.next_attempt_time,
     )
-    moves = known is not None and known.reason == degradation.MOVING  # which has its own Event
+    moves = known is not None and known.reason == degradation.MOVING  # a move has its own Event
     events: tuple[Action, ...] = ()
     if known is not None and not moves:
         events = (RecordEvent("Warning", "IPUJobRestarting", message),)
@@ -70,7 +70,7 @@ def wait_for_attempt(state: JobState) -> JobPlan | None:
 
 
 def start_and_keep_running(state: JobState) -> JobPlan:
-    """Deletes what is superfluous, takes the partitions that are missing, makes the objects that can be made now."""
+    """Delete superfluous pods, request missing partitions, and create the objects that can be created now."""
     job, snapshot = state.job, state.snapshot
     deletions: tuple[Action, ...] = (*move.delete_pods(state, state.superfluous_pods), *_free_surplus(state))
     creations: tuple[Action, ...] = () if state.misfit_partitions else _create_missing(state)
@@ -95,7 +95,7 @@ def start_and_keep_running(state: JobState) -> JobPlan:
     written = status.compose_status(job, update, state.workers, snapshot.now)
     events: list[Action] = [*template_change.rollout_events(state)]
     if status.has_condition(job.status, SUSPENDED):
-        events.append(RecordEvent("Normal", "IPUJobResumed", "its partitions and pods are made again"))
+        events.append(RecordEvent("Normal", "IPUJobResumed", "its partitions and pods are created again"))
     if obstacle is not None and obstacle.event:
         events.append(RecordEvent("Warning", obstacle.event, pod_outcome.shorten(obstacle.text)))
     checks = preflight.request_checks(state)
@@ -115,12 +115,12 @@ def start_and_keep_running(state: JobState) -> JobPlan:
 
 
 def small_objects(job: IPUJob) -> list[Body]:
-    """In the order in which they are made."""
+    """In the order of their creation."""
     return [config.config_map(job), access.service_account(job), access.role(job), access.role_binding(job)]
 
 
 def _take_partitions(state: JobState) -> tuple[Action, ...]:
-    """A launcher's partitions are all of one attempt, and so asked for at once."""
+    """All partitions of a launcher job belong to one attempt, so they are requested together."""
     by_attempt: dict[int, list[int]] = {}
     for instance in state.instances_to_take:
         by_attempt.setdefault(state.attempt_of(instance), []).append(instance)
@@ -141,7 +141,7 @@ def _free_surplus(state: JobState) -> tuple[Action, ...]:
 
 
 def _create_missing(state: JobState) -> tuple[Action, ...]:
-    """What is missing and can be made now (behaviours 17, 19, 20, 21, 26, 28)."""
+    """Create what is missing and possible now (behaviours 17, 19, 20, 21, 26, 28)."""
     if not state.ready_instances:
         return ()
     found: list[Action] = []
@@ -174,11 +174,11 @@ def _create_missing(state: JobState) -> tuple[Action, ...]:
 
 
 def _session_warning(state: JobState) -> tuple[Action, ...]:
-    """For the people of a session, some time before its end."""
+    """A warning for the users of a session before its end."""
     warning, end = timers.session_warning(state.job), timers.session_end(state.job)
     if warning is None or end is None or state.snapshot.now < warning:
         return ()
-    text = f"this session ends at {rfc3339_whole(end)}: its pods are removed and its partitions freed"
+    text = f"this session ends at {rfc3339_whole(end)}: its pods are then deleted and its partitions released"
     return (RecordEvent("Warning", "SessionEnds", text),)
 
 

@@ -1,5 +1,5 @@
-"""The V-IPU proxy: keeps partitions for IPUJobs, and tells how much room there is.
+"""The V-IPU proxy: manages partitions for IPUJobs and reports the capacity.
 
-What the tracker ConfigMap says is meant is written before V-IPU is asked; what V-IPU says is there is asked by name.
-So whoever comes after a crash goes on from both, and keeps nothing in memory that matters.
+The tracker ConfigMap records each intended partition before V-IPU is called, and V-IPU is asked for each partition by
+name. After a crash the proxy continues from both; it keeps no other state.
 """

@@ -1,34 +1,42 @@
 """``muster vipu-proxy``, also as ``python -m muster_operator.proxy``."""
 
 import argparse
-import sys
 from pathlib import Path
 
-from muster_kube.process.command_line import EXIT_FAILED, EXIT_USAGE, run_part
+from muster_kube.process.command_line import EXIT_UNKNOWN, EXIT_USAGE, print_error, run_part
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The proxy's flags; each is a setting of the same name."""
-    parser.add_argument("--config", type=Path, metavar="FILE", help="YAML file of settings")
-    parser.add_argument(
-        "--kubeconfig", type=Path, metavar="FILE", help="default: in-cluster, $KUBECONFIG, ~/.kube/config"
+    """Add the flags of the proxy; each flag is a setting of the same name."""
+    add = parser.add_argument
+    add("--config", type=Path, metavar="FILE", help="YAML settings file; MUSTER_VIPU_PROXY_* and flags override it")
+    add("--kubeconfig", type=Path, metavar="FILE", help="default: in-cluster config, $KUBECONFIG, ~/.kube/config")
+    add("--backend", choices=["vipu", "sim"], help="vipu: run the vipu program (default); sim: call muster vipu-sim")
+    add(
+        "--controllers",
+        metavar="LIST",
+        help="V-IPU controllers, host:port:key=value,… in order of preference "
+        "(required, unless --controllers-file or the setting controllers_map is set)",
     )
-    parser.add_argument("--backend", choices=["vipu", "sim"], help="the vipu program (default), or muster vipu-sim")
-    parser.add_argument("--controllers", metavar="LIST", help="host:port:key=value,… in the order they are tried")
-    parser.add_argument("--controllers-file", type=Path, metavar="FILE", help="where that list stands; read again")
-    parser.add_argument("--tracker", metavar="NAME", help="ConfigMap of partitions (default ipu-partitions-tracker)")
-    parser.add_argument("--namespace", metavar="NAME", help="of the tracker; default: the pod's or context's own")
-    parser.add_argument("--read-timeout", type=float, metavar="S", help="seconds until a request is here (30)")
-    parser.add_argument("--write-timeout", type=float, metavar="S", help="seconds until its answer is taken (300)")
-    parser.add_argument("--idle-timeout", type=float, metavar="S", help="seconds between two requests (60)")
-    parser.add_argument("--log-level", type=int, metavar="1..6", help="1 warnings, 2 what is done (default), 6 all")
-    parser.add_argument("--log-format", choices=["text", "json"])
-    parser.add_argument("--port", type=int, metavar="N", help="default 8080; 0: any free one, printed when listening")
-    parser.add_argument("--host", metavar="ADDR", help="address to listen on")
+    add("--controllers-file", type=Path, metavar="FILE", help="file with that list; reread every 5 seconds")
+    add("--tracker", metavar="NAME", help="ConfigMap of the partitions (default ipu-partitions-tracker)")
+    add("--namespace", metavar="NAME", help="namespace of the tracker (default: that of the pod or context)")
+    add("--read-timeout", type=float, metavar="S", help="seconds to receive a request (default 30)")
+    add("--write-timeout", type=float, metavar="S", help="seconds to send a response (default 300)")
+    add("--idle-timeout", type=float, metavar="S", help="seconds between two requests of a connection (default 60)")
+    add(
+        "--log-level",
+        metavar="LEVEL",
+        help="error, warning, info (default), debug; or 1 warnings, 2 actions, 3 reasons, 4 V-IPU calls, 5 requests, "
+        "6 everything",
+    )
+    add("--log-format", choices=["text", "json"], help="default text")
+    add("--port", type=int, metavar="N", help="default 8080; 0 picks a free port and prints it")
+    add("--host", metavar="ADDR", help="address to listen on (default 0.0.0.0)")
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Run until told to stop; 64 for settings that are wrong, 1 if a part has failed."""
+    """Run until SIGTERM or SIGINT. Exit code 64: invalid settings; 3: cannot listen; 1: a task failed."""
     import asyncio
 
     from muster_kube.api.errors import ConfigError
@@ -39,7 +47,7 @@ def main(arguments: argparse.Namespace) -> int:
     try:
         loaded = settings.load(arguments.config, flags)
     except SettingsError as error:
-        print(error, file=sys.stderr)
+        print_error(error)
         return EXIT_USAGE
     from muster_operator.proxy import app, logs
 
@@ -47,12 +55,12 @@ def main(arguments: argparse.Namespace) -> int:
     try:
         return asyncio.run(app.run(loaded))
     except (ConfigError, SettingsError) as error:
-        print(error, file=sys.stderr)
+        print_error(error)
         return EXIT_USAGE
     except OSError as error:
-        print(f"cannot listen on {loaded.host}:{loaded.port}: {error.strerror}", file=sys.stderr)
-        return EXIT_FAILED
+        print_error(error)
+        return EXIT_UNKNOWN
 
 
 if __name__ == "__main__":
-    run_part("muster vipu-proxy", "Keeps V-IPU partitions for IPUJobs.", add_arguments, main)
+    run_part("muster vipu-proxy", "Manages the V-IPU partitions of IPUJobs.", add_arguments, main)

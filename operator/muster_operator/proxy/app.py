@@ -1,4 +1,4 @@
-"""Wires the proxy to its edges: settings, cluster, V-IPU, HTTP, signals."""
+"""Connects the proxy to settings, cluster, V-IPU, HTTP and signals."""
 
 import asyncio
 import contextlib
@@ -50,10 +50,10 @@ class _QuarantineMap(Api, frozen=True):
 
 
 async def run(settings: ProxySettings) -> int:
-    """Until SIGTERM or SIGINT: 0; EXIT_FAILED when a part ends by itself. Raises ConfigError, OSError."""
+    """Run until SIGTERM or SIGINT. Exit code 0, or EXIT_FAILED if a task ends. Raises ConfigError, OSError."""
     stop = stop_on_signals()
     config = load_config(settings.kubeconfig)
-    log.info("cluster %s, from %s", config.server, config.origin)
+    log.info("cluster %s, configured by %s", config.server, config.origin)
     namespace = settings.namespace or config.namespace
     product = f"muster-vipu-proxy/{package_version()}"
     async with contextlib.AsyncExitStack() as stack:
@@ -61,7 +61,7 @@ async def run(settings: ProxySettings) -> int:
         async def connect(number: int) -> KubeClient:
             return await stack.enter_async_context(KubeClient(config, user_agent=product, max_connections=number))
 
-        # connections of their own: strangers with made-up tokens hold up no intent
+        # separate connections: clients with invalid tokens must not delay partition requests
         client, watching, reviewing = await connect(4), await connect(4), await connect(4)
         proxy = VipuProxy(
             TrackerConfigMap(client, namespace, settings.tracker),
@@ -80,7 +80,7 @@ async def run(settings: ProxySettings) -> int:
             params={"fieldSelector": f"metadata.name={settings.quarantine}"},
         )
         listener = bind_socket(settings.host, settings.port)
-        listener.listen(BACKLOG)  # who reads that we listen may ask at once
+        listener.listen(BACKLOG)  # clients may connect as soon as the address is printed
         stack.callback(listener.close)
         server = _create_server(settings, app)
         source = ControllerListSource(proxy.controllers)
@@ -99,7 +99,7 @@ async def run(settings: ProxySettings) -> int:
 
 
 async def _verify_at_start(proxy: VipuProxy, quarantine: Reflector[_QuarantineMap]) -> None:
-    """Everything that was unfinished, once it is known what is quarantined. Goes on for ever, as the other parts do."""
+    """Continue unfinished work once the quarantine is known. Never returns, like the other tasks."""
     await proxy.store.wait_loaded()
     await quarantine.wait_synced()
     await proxy.reconciler.verify_all()
@@ -120,7 +120,7 @@ def _follow_controller_list(
 
 
 class _RequestLog:
-    """Requests in the log, at its level 5."""
+    """Logs requests at log level 5."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -141,7 +141,7 @@ def _create_server(settings: ProxySettings, app: ASGIApp) -> QuietServer:
             access_log=False,
             lifespan="off",
             ws="none",
-            limit_concurrency=CONNECTIONS_LIMIT + 1,  # of requests under way at once; uvicorn counts connections, too
+            limit_concurrency=CONNECTIONS_LIMIT + 1,  # requests in progress at once; uvicorn counts connections too
             timeout_keep_alive=max(1, int(settings.idle_timeout)),
             timeout_graceful_shutdown=2,
             server_header=False,

@@ -1,9 +1,8 @@
-"""HTTP connections that must get on with it; uvicorn bounds none of this by itself.
+"""HTTP connections with time limits, which uvicorn does not provide.
 
-A request has to be here in whole within the read time, its answer written and taken within the write time, the next
-request begun within the idle time. A client that is slower is dropped; meanwhile it holds up nobody, as each
-connection is read and written on its own. Where there are too many connections, the one that has asked nothing for the
-longest time makes room for a new one.
+The server must receive a whole request within the read time and send its response within the write time; the next
+request must begin within the idle time. A slower client is disconnected. It delays no other client, because each
+connection is handled separately. If there are too many connections, the one that has been idle longest is closed.
 """
 
 import asyncio
@@ -18,7 +17,7 @@ from muster_kube.process.slow_clients import GuardedProtocol
 
 @dataclass(frozen=True)
 class Limits:
-    """Seconds, and how many connections there may be at once; see the module."""
+    """Time limits in seconds, and the maximum number of connections; see the module."""
 
     read_s: float
     write_s: float
@@ -27,7 +26,7 @@ class Limits:
 
 
 def timed(limits: Limits) -> type[GuardedProtocol]:
-    """The protocol for uvicorn's ``http``."""
+    """The protocol class for uvicorn's ``http`` option."""
 
     class Timed(_Timed):
         limits_ = limits
@@ -47,7 +46,7 @@ class _Timed(GuardedProtocol):
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self._is_idle = False
-        self._last_at = 0.0  # on the loop's clock, when it was made or its last answer was complete
+        self._last_at = 0.0  # time on the loop's clock of the connection or of its last complete response
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as its base does
         super().connection_made(transport)
@@ -62,7 +61,7 @@ class _Timed(GuardedProtocol):
         return self.cycle is None or self.cycle.response_complete
 
     def drop(self) -> None:
-        self.connections.discard(self)  # it counts no more, though its end is told later
+        self.connections.discard(self)  # stop counting it now, because connection_lost is called later
         self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
@@ -77,11 +76,11 @@ class _Timed(GuardedProtocol):
     def on_response_complete(self) -> None:
         self._is_idle = True
         self._last_at = self.loop.time()
-        # what is still to be sent, and the next request to begin
+        # time to send the rest, and to begin the next request
         self.arm_timer(self.limits_.write_s if self.transport.is_closing() else self.limits_.idle_s)
         before = self.cycle
         super().on_response_complete()
-        if self.cycle is not before:  # it was there already
+        if self.cycle is not before:  # a pipelined request is already there
             self._is_idle = False
             self.arm_timer(self.limits_.read_s)
             self._if_read(before_was_read=False)

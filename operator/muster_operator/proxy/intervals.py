@@ -1,13 +1,13 @@
-"""How often the proxy looks at things, and how long it waits for an answer."""
+"""Intervals and timeouts of the proxy."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Intervals:
-    """Seconds. poll: between two looks at a passing state, growing; retry: after V-IPU gave no answer, growing; count:
-    between two counts of free IPUs for the metric, while partitions come and go; late: in which V-IPU may still make
-    what it has not answered for; answer: for one controller's word about its room."""
+    """Seconds. poll: between two looks at a passing state, growing; retry: after V-IPU did not answer, growing; count:
+    between two counts of free IPUs for the metric while partitions change; late: how long V-IPU may still create a
+    partition after an unanswered call; answer: for the capacity of one controller."""
 
     poll_s: float = 0.2
     poll_cap_s: float = 5.0
@@ -20,7 +20,7 @@ class Intervals:
 
 @dataclass(frozen=True)
 class RequestTimeouts:
-    """Seconds that a request of the operator waits: for the tracker's write, and for V-IPU after it."""
+    """Seconds that a request of the operator waits: for the write of the tracker, then for V-IPU."""
 
-    write_s: float = 10.0  # longer, and whoever asks is told that the API server is away
+    write_s: float = 10.0  # after this time the request fails with Unreachable
     vipu_s: float = 2.0

@@ -1,4 +1,4 @@
-"""What the proxy counts. V-IPU is not asked for a scrape: IPUs are as they were at the last change or /stats."""
+"""Metrics of the proxy. A scrape does not call V-IPU: IPUs are as of the last change or /stats."""
 
 from collections.abc import Mapping
 
@@ -21,51 +21,53 @@ class ProxyMetrics:
         )
         self.ipus = Gauge(
             "muster_vipu_proxy_ipus",
-            "IPUs that jobs use, and that were available at the last change or /stats",
+            "IPUs that jobs use, and IPUs available at the last change or /stats",
             ["state"],
             registry=self.registry,
         )
         self.latency = Histogram(
             "muster_vipu_proxy_vipu_seconds",
-            "How long V-IPU took to answer",
+            "Duration of calls to V-IPU",
             ["call"],
             registry=self.registry,
             buckets=_BUCKETS,
         )
         self.errors = Counter(
             "muster_vipu_proxy_vipu_errors",
-            "Calls that V-IPU did not answer (unreachable) or said no to (refused)",
+            "Calls that V-IPU did not answer (unreachable) or rejected (refused)",
             ["call", "kind"],
             registry=self.registry,
         )
         self.intents = Counter(
             "muster_vipu_proxy_intents",
-            "What was written into the tracker before V-IPU was asked",
+            "Intents written to the tracker before a call to V-IPU",
             ["intent"],
             registry=self.registry,
         )
         self.refusals = Counter(
-            "muster_vipu_proxy_refusals", "Wishes that were refused", ["why"], registry=self.registry
+            "muster_vipu_proxy_refusals", "Requests for partitions that were refused", ["why"], registry=self.registry
         )
         self.vanished = Counter(
             "muster_vipu_proxy_vanished",
-            "Active partitions that V-IPU did not have any more",
+            "Active partitions that were missing in V-IPU",
             registry=self.registry,
         )
         self.writes = Counter("muster_vipu_proxy_tracker_writes", "Writes of the tracker", registry=self.registry)
         self.conflicts = Counter(
             "muster_vipu_proxy_tracker_conflicts",
-            "Writes that met another's and were decided anew",
+            "Writes of the tracker that conflicted and were repeated",
             registry=self.registry,
         )
         self.unreadable = Gauge(
-            "muster_vipu_proxy_tracker_unreadable", "Entries that somebody made unreadable", registry=self.registry
+            "muster_vipu_proxy_tracker_unreadable", "Tracker entries that cannot be decoded", registry=self.registry
         )
         self.quarantined = Gauge(
-            "muster_vipu_proxy_quarantined_ipus", "IPUs that are kept out of new partitions", registry=self.registry
+            "muster_vipu_proxy_quarantined_ipus",
+            "Quarantined IPUs, which new partitions must not use",
+            registry=self.registry,
         )
         self.controllers = Gauge(
-            "muster_vipu_proxy_controllers", "V-IPU controllers in the list, good and bad entries", ["entries"],
+            "muster_vipu_proxy_controllers", "Entries in the list of V-IPU controllers, valid and invalid", ["entries"],
             registry=self.registry,
         )  # fmt: skip
         for state in ("creating", "active", "deleting", "parked"):
@@ -74,7 +76,7 @@ class ProxyMetrics:
             self.intents.labels(intent)
 
     def count_entries(self, entries: Mapping[str, PartitionEntry]) -> None:
-        """Partitions by state, and the IPUs of jobs."""
+        """Partitions by state, and IPUs of jobs."""
         states = dict.fromkeys(("creating", "active", "deleting", "parked"), 0)
         used = 0
         for name, entry in entries.items():

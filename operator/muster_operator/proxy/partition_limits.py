@@ -1,4 +1,4 @@
-"""Which sizes a partition may have, and how many partitions may be parked."""
+"""Limits of the size of a partition and of the number of parked partitions."""
 
 from dataclasses import dataclass
 
@@ -16,5 +16,5 @@ def is_power_of_two(size: int) -> bool:
 
 
 def list_sizes(limit: int) -> str:
-    """What is allowed, for people."""
+    """The allowed sizes, for people."""
     return ", ".join(str(1 << power) for power in range(limit.bit_length()))

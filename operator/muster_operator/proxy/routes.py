@@ -1,4 +1,4 @@
-"""The proxy over HTTP: thin routes. Bodies are small and bounded; who may use /partitions is the API server's word."""
+"""The proxy's HTTP routes. Bodies are bounded, and the API server reviews who may use /partitions."""
 
 import asyncio
 from collections.abc import Mapping
@@ -51,9 +51,9 @@ class _Refused(Exception):
 _BEARER = HTTPBearer(auto_error=False, description="a Kubernetes token of the operator's service account")
 _REFUSAL = {"application/json": struct(PartitionRefusal)}
 _REFUSED: dict[int | str, dict[str, Any]] = {
-    401: described("no token, or one that nobody knows", _REFUSAL),
+    401: described("no token, or an invalid one", _REFUSAL),
     403: described("the account may not use /partitions", _REFUSAL),
-    503: described("the API server, the tracker or V-IPU cannot be asked now", _REFUSAL),
+    503: described("the API server, the tracker or V-IPU does not respond", _REFUSAL),
 }
 _EXPECTED_REQUEST = f"expected a JSON object with {', '.join(PartitionBody.model_fields)}"
 _ENTRY = {"application/json": struct(PartitionEntry)}
@@ -70,10 +70,10 @@ def make_app(proxy: VipuProxy, reviews: Reviewer, *, allowed: frozenset[tuple[st
             async with asyncio.timeout(REVIEW_S):
                 identity = await reviews.who(credentials.credentials)
         except (ApiError, ConfigError, TimeoutError) as error:
-            message = f"who asks cannot be found out: {error or 'no answer of the API server'}"
+            message = f"cannot check the token: {error or 'the API server does not respond'}"
             raise _Refused(503, PartitionRefusal(why="Unreachable", message=message)) from error
         if identity is None:
-            raise _deny(401, "the API server does not know this token")
+            raise _deny(401, "the API server does not accept this token")
         if identity.service_account not in allowed:
             listed = ", ".join(f"{namespace}/{name}" for namespace, name in sorted(allowed))
             raise _deny(403, f"{identity.user} may not use /partitions; allowed: {listed or 'nobody'}")
@@ -81,7 +81,7 @@ def make_app(proxy: VipuProxy, reviews: Reviewer, *, allowed: frozenset[tuple[st
     service = Service(
         "muster vipu-proxy",
         package_version(),
-        description="Keeps partitions for IPUJobs. Refusals of a request are JSON: why, message.",
+        description="Manages partitions for IPUJobs. A refused request is answered with JSON: why, message.",
         refuse=_refuse,
         structs=(PartitionCapacity, PartitionEntry, PartitionRefusal),
         body_limit=BODY_LIMIT,
@@ -92,7 +92,7 @@ def make_app(proxy: VipuProxy, reviews: Reviewer, *, allowed: frozenset[tuple[st
         return error.response
 
     async def invalid(request: Request, error: Exception) -> Response:
-        """What is no JSON, and JSON of another form."""
+        """Bodies that are not JSON, or JSON of another form."""
         if isinstance(error, HTTPException):
             if error.status_code != 400:
                 return await service.http_error(request, error)
@@ -116,14 +116,14 @@ def make_app(proxy: VipuProxy, reviews: Reviewer, *, allowed: frozenset[tuple[st
         "/query",
         responses={
             200: described("the number of partitions", {"application/json": struct(PartitionCapacity)}),
-            400: described("what is wrong, and the sizes there are", _REFUSAL),
+            400: described("what is wrong, and the allowed sizes", _REFUSAL),
         },
     )
-    async def query(asked: CapacityQuery) -> Response:
-        """{"size": N}: how many partitions of N IPUs there is room for now."""
-        if not is_power_of_two(asked.size) or asked.size > proxy.limits.max_ipus:
-            raise _Refused(400, PartitionRefusal(why="Invalid", message=f"size: {asked.size}; {_expect_size(proxy)}"))
-        return StructResponse(await capacity.count_partitions(asked.size))
+    async def query(body: CapacityQuery) -> Response:
+        """{"size": N}: how many partitions of N IPUs can be created now."""
+        if not is_power_of_two(body.size) or body.size > proxy.limits.max_ipus:
+            raise _Refused(400, PartitionRefusal(why="Invalid", message=f"size: {body.size}; {_expect_size(proxy)}"))
+        return StructResponse(await capacity.count_partitions(body.size))
 
     @service.get(
         "/partitions",
@@ -136,7 +136,7 @@ def make_app(proxy: VipuProxy, reviews: Reviewer, *, allowed: frozenset[tuple[st
         },
     )
     async def partitions() -> Response:
-        """For the operator: all of the tracker."""
+        """For the operator: the whole tracker."""
         return StructResponse(dict(store.entries))
 
     @service.put(
@@ -144,15 +144,17 @@ def make_app(proxy: VipuProxy, reviews: Reviewer, *, allowed: frozenset[tuple[st
         dependencies=[Depends(admit)],
         responses={
             200: described("it is active", _ENTRY),
-            202: described("it is being made", _ENTRY),
+            202: described("it is being created", _ENTRY),
             400: described("what is wrong, and what is allowed", _REFUSAL),
-            409: described("another's, no room, an old attempt, or V-IPU said no", _REFUSAL),
+            409: described(
+                "it belongs to another job, there is no room, the attempt is outdated, or V-IPU refused", _REFUSAL
+            ),
             **_REFUSED,
         },
     )
-    async def put_partition(name: str, asked: PartitionBody) -> Response:
-        """For the operator: has the partition made, or taken over by a later attempt; idempotent."""
-        return _respond_to_put(await intents.request(name, asked.request()))
+    async def put_partition(name: str, body: PartitionBody) -> Response:
+        """For the operator: creates the partition, or lets a later attempt take it over; idempotent."""
+        return _respond_to_put(await intents.request(name, body.request()))
 
     @service.delete(
         "/partitions/{name}",
@@ -160,15 +162,15 @@ def make_app(proxy: VipuProxy, reviews: Reviewer, *, allowed: frozenset[tuple[st
         responses={
             200: described("it is gone", {"application/json": {"schema": {"type": "object"}}}),
             202: described("it is being removed", _ENTRY),
-            400: described("no job is named", _REFUSAL),
-            409: described("it is another job's, or V-IPU said no", _REFUSAL),
+            400: described("the parameter job is missing", _REFUSAL),
+            409: described("it belongs to another job, or V-IPU refused", _REFUSAL),
             **_REFUSED,
         },
     )
     async def delete_partition(
-        name: str, job: Annotated[str, Query(description="the uid of the job whose it is")] = ""
+        name: str, job: Annotated[str, Query(description="uid of the job that owns the partition")] = ""
     ) -> Response:
-        """For the operator: has the partition of ?job=UID removed; idempotent."""
+        """For the operator: removes the partition of ?job=UID; idempotent."""
         return _respond_to_delete(await intents.release(name, job))
 
     @service.get(
@@ -177,7 +179,7 @@ def make_app(proxy: VipuProxy, reviews: Reviewer, *, allowed: frozenset[tuple[st
         responses={
             200: described("its entry", _ENTRY),
             404: described("it is not in the tracker", _REFUSAL),
-            409: described("its entry cannot be read", _REFUSAL),
+            409: described("its entry cannot be decoded", _REFUSAL),
             **_REFUSED,
         },
     )
@@ -192,13 +194,13 @@ def make_app(proxy: VipuProxy, reviews: Reviewer, *, allowed: frozenset[tuple[st
 
     @service.get("/health", response_class=PlainTextResponse, responses={503: described("what is missing")})
     async def health() -> Response:
-        """Tracker and quarantine are known; 503 says what is missing."""
+        """Tracker and quarantine are loaded; a 503 names what is missing."""
         reason = proxy.explain_unhealthy()
         return PlainTextResponse(f"{reason or 'ok'}\n", 503 if reason else 200)
 
     @service.get("/metrics", response_class=PlainTextResponse, responses=dict(METRICS))
     async def prometheus(request: Request) -> Response:
-        """For Prometheus: its text format, or OpenMetrics where that is accepted."""
+        """For Prometheus: its text format, or OpenMetrics if accepted."""
         return metrics_response(proxy.metrics.registry, request)
 
     return service
@@ -209,7 +211,7 @@ def _expect_size(proxy: VipuProxy) -> str:
 
 
 def _refuse(status: int, message: str, headers: Mapping[str, str]) -> Response:
-    """What is not served is answered in a word, as ever; what is wrong with a request in JSON."""
+    """An unknown path or method is answered in one word, as the original does; an invalid request in JSON."""
     if status in (404, 405):
         return PlainTextResponse(f"{HTTPStatus(status).phrase}\n", status, dict(headers))
     return StructResponse(PartitionRefusal(why="Invalid", message=message), status, headers=dict(headers))

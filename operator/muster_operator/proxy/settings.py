@@ -1,4 +1,5 @@
-"""The proxy's settings: a YAML file, the original's ``PROXY_*``, ``MUSTER_VIPU_PROXY_*`` over them, flags over all."""
+"""Settings of the proxy: flags override ``MUSTER_VIPU_PROXY_*``, which override the original's ``PROXY_*`` and a YAML
+file."""
 
 import os
 from collections.abc import Mapping
@@ -9,10 +10,11 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 
 from muster_kube.process.settings import SettingsError, load_settings
 from muster_operator.job.names import QUARANTINE, TRACKER
+from muster_operator.proxy.controllers.list_syntax import parse_controller_list
 from muster_operator.proxy.partition_limits import is_power_of_two
 
 PREFIX = "MUSTER_VIPU_PROXY_"
-# the chart of the original sets these
+# set by the chart of the original
 ORIGINAL = {
     "PROXY_PORT": "PORT",
     "PROXY_READ_TIMEOUT": "READ_TIMEOUT",
@@ -23,12 +25,23 @@ ORIGINAL = {
 _NAMESPACE = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
 _NAME = r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"
 _ACCOUNT = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?/[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"
+LEVELS = {"error": 0, "warning": 1, "info": 2, "debug": 6}
+"""Level names that all parts accept, in addition to the original's 1 to 6."""
 _Seconds = Annotated[float, Field(gt=0, le=86400)]
 
 
 def _split_list(value: object) -> object:
-    """A variable holds a list with commas."""
+    """An environment variable holds a comma-separated list."""
     return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+
+def _read_level(value: object) -> object:
+    """A flag or environment variable holds text: the name of a level, or its number."""
+    if not isinstance(value, str) or value.isdecimal():
+        return value
+    if value not in LEVELS:
+        raise ValueError(f"expected {', '.join(LEVELS)}, or a number from 1 to 6")
+    return LEVELS[value]
 
 
 Accounts = Annotated[
@@ -37,16 +50,22 @@ Accounts = Annotated[
 
 
 class ProxySettings(BaseModel):
-    """controllers: the list itself (``host:port:key=value,…``); controllers_file: where it stands, read again every 5
-    seconds (a mounted ConfigMap); controllers_map: a ConfigMap that has it under ``controllers.yaml``, watched. One of
-    them. backend: vipu (the command line program) or sim.
+    """Settings of the V-IPU proxy.
 
-    allowed: service accounts that may use /partitions, ``namespace/name``; empty: muster-operator of our namespace.
-    namespace: of the tracker; None is the pod's or context's own. quarantine_namespace: the tainter's, which writes
-    that ConfigMap; None is the tracker's. max_ipus: of a partition, a power of two.
-    Timeouts in seconds: until a request is here, until its answer is taken, until the next one begins. log_level: 1
-    warnings, 2 what is done, 3 why, 4 calls to V-IPU, 5 requests, 6 everything.
-    parked_limit: how many partitions may keep quarantined IPUs out of the way.
+    - ``backend``: vipu (the command line program) or sim
+    - ``controllers``: the list of V-IPU controllers (``host:port:key=value,…``), or
+    - ``controllers_file``: a file with the list, reread every 5 seconds (a mounted ConfigMap), or
+    - ``controllers_map``: a watched ConfigMap with the list under ``controllers.yaml``. One of the three is required
+    - ``allowed``: service accounts that may use /partitions, ``namespace/name``; empty: muster-operator in the proxy's
+      namespace
+    - ``namespace``: of the tracker; None: that of the pod or context
+    - ``quarantine_namespace``: of the tainter, which writes that ConfigMap; None: that of the tracker
+    - ``max_ipus``: of a partition, a power of two
+    - ``parked_limit``: maximum number of partitions that keep quarantined IPUs out of use
+    - ``read_timeout``, ``write_timeout``, ``idle_timeout``: seconds to receive a request, to send its response, and
+      between two requests
+    - ``log_level``: error, warning, info or debug; or 1 warnings, 2 actions, 3 reasons, 4 calls to V-IPU, 5 requests, 6
+      everything
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -67,7 +86,7 @@ class ProxySettings(BaseModel):
     read_timeout: _Seconds = 30.0
     write_timeout: _Seconds = 300.0
     idle_timeout: _Seconds = 60.0
-    log_level: int = Field(default=2, ge=1, le=6)
+    log_level: Annotated[int, BeforeValidator(_read_level)] = Field(default=2, ge=0, le=6)
     log_format: Literal["text", "json"] = "text"
 
     @field_validator("max_ipus")
@@ -77,11 +96,21 @@ class ProxySettings(BaseModel):
             raise ValueError("expected a power of two")
         return value
 
+    @field_validator("controllers")
+    @classmethod
+    def _has_a_valid_entry(cls, value: str | None) -> str | None:
+        endpoints, problems = parse_controller_list(value or "")
+        if problems and not endpoints:
+            raise ValueError("; ".join(problems))
+        return value
+
     @model_validator(mode="after")
     def _has_one_list(self) -> "ProxySettings":
         given = [self.controllers, self.controllers_file, self.controllers_map]
-        if sum(each is not None for each in given) != 1:
-            raise ValueError("expected one of controllers, controllers_file and controllers_map")
+        if all(each is None for each in given):
+            raise ValueError("one of --controllers, --controllers-file or the setting controllers_map is required")
+        if sum(each is not None for each in given) > 1:
+            raise ValueError("expected only one of --controllers, --controllers-file and the setting controllers_map")
         return self
 
 
@@ -89,7 +118,7 @@ FLAGS = frozenset(ProxySettings.model_fields)
 
 
 def load(file: Path | None, flags: Mapping[str, object], environ: Mapping[str, str] = os.environ) -> ProxySettings:
-    """``flags``: by settings name, None for those not given. Raises SettingsError."""
+    """``flags``: values by setting name, None for a flag that is not set. Raises SettingsError."""
     known = dict(environ)
     renamed: dict[str, str] = {}
     for theirs, ours in ORIGINAL.items():

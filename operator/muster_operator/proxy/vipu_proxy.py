@@ -1,4 +1,4 @@
-"""The proxy without its edges: what keeps partitions, wired together. Tests run it in a world of their own."""
+"""The core of the proxy without settings, cluster and HTTP, which tests replace."""
 
 from collections.abc import Collection, Mapping
 
@@ -18,7 +18,7 @@ LIMITS, INTERVALS, TIMEOUTS = PartitionLimits(), Intervals(), RequestTimeouts()
 
 
 class VipuProxy:
-    """create_controller: a back end for host and port."""
+    """create_controller: creates a back end from host and port."""
 
     def __init__(
         self,
@@ -46,25 +46,25 @@ class VipuProxy:
         )
 
     def update_quarantine(self, data: Mapping[str, str]) -> None:
-        """The ConfigMap's data is this from now on; a missing one has none."""
+        """Use this data of the quarantine ConfigMap; a missing ConfigMap has none."""
         if self.quarantined.update(data) and self.store.is_loaded:
             self.reconciler.verify_parked()
 
     @property
     def is_busy(self) -> bool:
-        """Something is on its way."""
+        """Whether anything is in progress."""
         return self.reconciler.is_busy or self.capacity.is_busy
 
     async def stop(self) -> None:
-        """Nothing has to be finished: every intent is in the tracker."""
+        """Nothing has to be finished, because every intent is in the tracker."""
         await self.reconciler.stop()
         await self.capacity.stop()
 
     def explain_unhealthy(self) -> str:
-        """Why it can serve nobody; empty when it can."""
+        """Why the proxy cannot serve requests; empty if it can."""
         if not self.store.is_loaded:
-            return f"the tracker is not known yet: {self.store.error}"
-        return "" if self.reconciler.is_ready else "it is not known yet which IPUs are quarantined"
+            return f"the tracker is not loaded yet: {self.store.error}"
+        return "" if self.reconciler.is_ready else "the quarantine of IPUs is not loaded yet"
 
     def _wake(self, names: set[str]) -> None:
         self.reconciler.wake(names)

@@ -1,1 +1,1 @@
-"""What a job is made of, as plain API objects: its pods, the ConfigMap for MPI, and the launcher's rights."""
+"""Builds the API objects of a job: its pods, the ConfigMap for MPI, and the launcher's rights."""

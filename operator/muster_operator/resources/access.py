@@ -1,4 +1,4 @@
-"""What the launcher may do: see pods, and exec into this job's workers, nothing else (behaviour 19)."""
+"""The launcher's rights: list and watch pods, and exec into this job's workers, nothing else (behaviour 19)."""
 
 from muster_operator.job import names
 from muster_operator.job.types import IPUJob

@@ -1,4 +1,4 @@
-"""The ConfigMap that MPI works by: ``kubeexec``, its remote shell, and ``hostfile`` (behaviours 17, 18)."""
+"""The ConfigMap for MPI: ``kubeexec``, its remote shell, and ``hostfile`` (behaviours 17, 18)."""
 
 import shlex
 
@@ -9,11 +9,11 @@ from muster_operator.resources.template import main_container
 
 KUBEEXEC = "kubeexec"
 HOSTFILE = "hostfile"
-MOUNTED_AT = "/etc/mpi"  # as kubeflow's mpi-operator 0.3, after which the original was modelled
+MOUNTED_AT = "/etc/mpi"  # the path in kubeflow's mpi-operator 0.3, the model of the original
 KUBECTL_AT = "/opt/kube"  # likewise
 
-# A remote shell is handed one line for the shell over there, as ssh is: Open MPI quotes with that in mind, so the
-# arguments are joined by blanks and quoted no further.
+# A remote shell receives one line for the remote shell's parser, as with ssh. Open MPI quotes accordingly, so the
+# arguments are joined by blanks and not quoted again.
 _SCRIPT = """\
 #!/bin/sh
 # kubeexec POD COMMAND...: runs COMMAND in a shell in POD
@@ -29,7 +29,7 @@ exec kubectl exec "$pod" -c {container} -- /bin/sh -c "$*"
 
 
 def worker_names(job: IPUJob) -> list[str]:
-    """All of the job's, in the order of their indices."""
+    """All workers of the job, in the order of their indices."""
     return [
         names.worker_pod(job.metadata.name, index)
         for index in range(instances(job.spec) * workers_per_instance(job.spec))
@@ -37,7 +37,7 @@ def worker_names(job: IPUJob) -> list[str]:
 
 
 def config_map(job: IPUJob) -> Body:
-    """A worker is one Poplar instance, so it has one slot."""
+    """Each worker is one Poplar instance, so it has one slot."""
     data = {
         KUBEEXEC: _SCRIPT.format(kubectl=KUBECTL_AT, container=shlex.quote(main_container(job)["name"])),
         HOSTFILE: "".join(f"{worker} slots=1\n" for worker in worker_names(job)),

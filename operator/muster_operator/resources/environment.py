@@ -1,7 +1,7 @@
-"""Environment variables: what Poplar finds its IPUs by, and what Open MPI finds the workers by (behaviour 24).
+"""Environment variables: how Poplar finds its IPUs, and how Open MPI finds the workers (behaviour 24).
 
-Ours come first, so that the user's own may refer to them as ``$(NAME)``. Names and the time-out as seen in a worker of
-the original (EPCC EIDF).
+Muster's variables come first, so that the user's variables may refer to them as ``$(NAME)``. The names and the timeout
+are those observed in a worker of the original (EPCC EIDF).
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,25 +18,26 @@ from muster_operator.resources.template import main_container
 
 Env = list[dict[str, Any]]
 
-VIPU_PORT = "8090"  # V-IPU's own default
+VIPU_PORT = "8090"  # V-IPU's default
 VIPU_TIMEOUT_S = "120"
 BTL_INCLUDE = "OMPI_MCA_btl_tcp_if_include"
 BTL_EXCLUDE = "OMPI_MCA_btl_tcp_if_exclude"
 POD_ADDRESS = "MUSTER_POD_ADDRESS"
-# which partition a worker has is no choice of the user's; all else is
+# users may override every variable except those that select the partition
 PARTITION_VARIABLES = frozenset(
     {"IPUOF_VIPU_API_HOST", "IPUOF_VIPU_API_PORT", "IPUOF_VIPU_API_PARTITION_ID", "IPUOF_VIPU_API_GCD_ID"}
 )
 
 
 def merge_environment(ours: Env, users: Iterable[Mapping[str, Any]], fixed: frozenset[str] = frozenset()) -> Env:
-    """No name twice: the user's wins but for ``fixed``; of two of the user's the later, as the API server has it."""
+    """No duplicate names: the user's value wins except for ``fixed``; of two values of the user the later one, as in
+    the API server."""
     theirs = {each["name"]: dict(each) for each in users if each.get("name") not in fixed}
     return [each for each in ours if each["name"] not in theirs] + list(theirs.values())
 
 
 def worker_environment(job: IPUJob, instance: int, worker: int, entry: PartitionEntry, setup: JobSetup) -> Env:
-    """worker: its number within the instance, and so its GCD."""
+    """worker: its number within the instance, which is also its GCD."""
     host, port = _host_and_port(entry.controller)
     ours = {
         "IPUOF_VIPU_API_HOST": host,
@@ -48,8 +49,8 @@ def worker_environment(job: IPUJob, instance: int, worker: int, entry: Partition
     }
     env: Env = [{"name": name, "value": value} for name, value in ours.items()]
     if not setup.btl_tcp_if_include and _needs_interface(job):
-        # each node has its own address; what the launcher has in its environment goes to all of them. Open MPI 4.1
-        # takes ADDRESS/32 for every interface, loopback too; /31 is the narrowest that it goes by
+        # each node has its own address, but the launcher's environment is passed to all nodes. Open MPI 4.1 matches
+        # every interface, even loopback, with ADDRESS/32; /31 is the narrowest mask that works
         env += [
             {"name": POD_ADDRESS, "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
             {"name": BTL_INCLUDE, "value": f"$({POD_ADDRESS})/31"},
@@ -59,10 +60,10 @@ def worker_environment(job: IPUJob, instance: int, worker: int, entry: Partition
 
 def launcher_environment(job: IPUJob, setup: JobSetup) -> Env:
     ours = {
-        # mpirun hands it to its daemons in the workers. They start nothing, but Open MPI 4.1's die of an agent that is
-        # not there: the first of these that is found serves
+        # mpirun passes this to its daemons in the workers. They start no processes, but in Open MPI 4.1 they fail if
+        # the agent does not exist: the first existing one is used
         "OMPI_MCA_plm_rsh_agent": f"{MOUNTED_AT}/{KUBEEXEC} : /bin/true",
-        # workers have no kubectl, so none starts the daemons of others
+        # workers have no kubectl, so they must not start the daemons of others
         "OMPI_MCA_plm_rsh_no_tree_spawn": "1",
         "OMPI_MCA_orte_default_hostfile": f"{MOUNTED_AT}/{HOSTFILE}",
     }
@@ -72,14 +73,14 @@ def launcher_environment(job: IPUJob, setup: JobSetup) -> Env:
 
 
 def users_launcher_environment(job: IPUJob) -> Env:
-    """The workers' (mpirun -x passes on what it has itself), and over it the launcher's own."""
+    """The workers' variables (mpirun -x passes on its own environment), overridden by the launcher's own."""
     own = () if isinstance(job.spec.launcher, UnsetType) else job.spec.launcher.env
     return merge_environment(list(main_container(job).get("env") or ()), own)
 
 
 def _popdist(job: IPUJob, worker: int) -> dict[str, str]:
-    """Every worker is one Poplar instance of its job instance. By modelReplicasPerWorker, or by the older form's
-    modelReplicas (over all workers). Empty where neither is given, or the numbers do not divide."""
+    """POPDIST variables: every worker is one Poplar instance of its job instance. Computed from modelReplicasPerWorker,
+    or from the older modelReplicas (of all workers). Empty if neither is set or the numbers do not divide."""
     workers = workers_per_instance(job.spec)
     local, total = _number(job.spec.model_replicas_per_worker), _number(job.spec.model_replicas)
     if local:
@@ -102,13 +103,13 @@ def _popdist(job: IPUJob, worker: int) -> dict[str, str]:
 
 
 def _number(text: str | UnsetType) -> int:
-    """0 where it is left out, or is no number."""
+    """0 if it is absent or not a number."""
     return int(text) if isinstance(text, str) and text.isascii() and text.isdecimal() else 0
 
 
 def _needs_interface(job: IPUJob) -> bool:
-    """Several workers talk to one another, and nothing the user wrote says over what. (Open MPI refuses to start where
-    both interfaces to use and interfaces to leave out are named.)"""
+    """Whether several workers communicate and the user has not selected an interface. (Open MPI refuses to start if
+    interfaces are both included and excluded.)"""
     if isinstance(job.spec.launcher, UnsetType) and isinstance(job.spec.interactive, UnsetType):
         return False
     if instances(job.spec) * workers_per_instance(job.spec) < 2:
@@ -120,6 +121,6 @@ def _needs_interface(job: IPUJob) -> bool:
 
 
 def _host_and_port(controller: str) -> tuple[str, str]:
-    """``host:port``; an IPv6 address stands in brackets."""
+    """Splits ``host:port``; an IPv6 address is in brackets."""
     host, colon, port = controller.rpartition(":")
     return (host.strip("[]"), port) if colon and port.isdecimal() else (controller.strip("[]"), VIPU_PORT)

@@ -1,4 +1,4 @@
-"""How an object is marked as a job's: the owner that Kubernetes goes by, our labels, and the digest of its content."""
+"""Marks objects as a job's: owner reference, labels, and a digest of the content."""
 
 import hashlib
 import json
@@ -14,7 +14,7 @@ Body = dict[str, Any]
 
 
 def is_owned(metadata: Metadata, job: IPUJob) -> bool:
-    """By the controlling owner's uid: labels can be anybody's, and a job of that name may have been another one."""
+    """Checks the uid of the controlling owner: anyone can set labels, and an earlier job may have had the same name."""
     return any(owner.controller and owner.uid == job.metadata.uid for owner in metadata.owner_references)
 
 
@@ -36,7 +36,7 @@ def owner_references(job: IPUJob) -> list[Body]:
 
 
 def build_owned(job: IPUJob, api_version: str, kind: str, name: str, content: Mapping[str, Any]) -> Body:
-    """An object of ours with ``content`` beside its metadata, and the digest of that in the annotation CONTENT."""
+    """An object of the operator with ``content`` beside its metadata, and a digest of it in the annotation CONTENT."""
     text = json.dumps(content, sort_keys=True)
     return {
         "apiVersion": api_version,

@@ -1,8 +1,9 @@
-"""Where a job's pods may go: nodes that reach their IPUs, and healthy ones only.
+"""Placement of a job's pods: only on healthy nodes that reach their IPUs.
 
-A taint is tolerated by a toleration of everything, and Kubernetes knows no "but not this one". So pods are kept off by
-node affinity, too: ``muster.dev/faulty`` stands as a label exactly while a taint of ours does. What the template says
-is kept; tolerations of our keys by name are taken out, a toleration of everything stays for the taints of others.
+A toleration of everything also tolerates our taints, and Kubernetes cannot exclude single taints from it. So the pods
+also avoid faulty nodes by node affinity: the label ``muster.dev/faulty`` is set exactly while one of our taints is. The
+rest of the template is kept; tolerations that name our keys are removed, and a toleration of everything stays for other
+taints.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +16,7 @@ from muster_operator.job.types import IPUJob
 
 FAULTY = "muster.dev/faulty"
 HEALTH = "muster.dev/health"
-_PREFERENCE = 100  # the most there is: a node with a warning is for when there is no other
+_PREFERENCE = 100  # the maximum weight: a node with a warning is used only if there is no other
 
 Terms = list[dict[str, Any]]
 
@@ -34,10 +35,10 @@ def tolerations(users: Sequence[Mapping[str, Any]], setup: JobSetup, *, tolerate
 
 
 def node_affinity(users: Mapping[str, Any], *, tolerate: bool, avoid: Iterable[str] = ()) -> dict[str, Any]:
-    """The template's nodeAffinity and ours. Its required terms are alternatives: ours goes into each of them. avoid:
-    names of nodes."""
+    """Combines the template's nodeAffinity with ours. Its required terms are alternatives, so ours is added to each of
+    them. avoid: names of nodes."""
     found = dict(users)
-    # by the name of a node Kubernetes takes one value a requirement
+    # a requirement on metadata.name allows only one value
     fields = [{"key": "metadata.name", "operator": "NotIn", "values": [name]} for name in avoid]
     labels = [] if tolerate else [{"key": FAULTY, "operator": "DoesNotExist"}]
     ours = {key: found for key, found in (("matchExpressions", labels), ("matchFields", fields)) if found}
@@ -58,16 +59,17 @@ def node_affinity(users: Mapping[str, Any], *, tolerate: bool, avoid: Iterable[s
 
 
 def conflict(users: Mapping[str, str], selector: str) -> str:
-    """selector: ``key=value`` of the nodes that reach a partition. Why the template's node selector excludes them; else
-    empty (behaviour 25)."""
+    """Why the template's node selector excludes the nodes that reach a partition; empty if it does not (behaviour 25).
+    selector: ``key=value`` of these nodes."""
     key, _, value = selector.partition("=")
     if selector and users.get(key, value) != value:
-        return f"nodeSelector of workers.template has {key}={users[key]}; its partition is reached from {selector} only"
+        return f"workers.template has the nodeSelector {key}={users[key]}; its partition needs {selector}"
     return ""
 
 
 def node_selector(users: Mapping[str, str], selectors: Iterable[str]) -> dict[str, str]:
-    """The template's, and those of the partitions where all of them agree. ``users`` wins; see :func:`conflict`."""
+    """The template's node selector and that of the partitions, if all of them agree. ``users`` wins; see
+    :func:`conflict`."""
     found = set(selectors)
     if len(found) != 1:
         return dict(users)
@@ -76,7 +78,7 @@ def node_selector(users: Mapping[str, str], selectors: Iterable[str]) -> dict[st
 
 
 def _and(term: Mapping[str, Any], ours: Mapping[str, Terms]) -> dict[str, Any]:
-    # an empty term matches no node, and would match some with ours in it
+    # an empty term matches no node, but would match some after the addition
     if not term.get("matchExpressions") and not term.get("matchFields"):
         return dict(term)
     return {**term, **{key: [*(term.get(key) or ()), *added] for key, added in ours.items()}}

@@ -1,7 +1,7 @@
-"""The pods of a job, from the workers' template: it is kept as it is, what it leaves open is filled in.
+"""Builds the pods of a job from the workers' template. Settings of the template are kept; missing ones are filled in.
 
-Behaviours 20 to 25. The original's pods run privileged, on the host's network and with its resolver (RDMA needs the
-head node's interfaces); each of the three can be switched off, and a template that says something itself is obeyed.
+Behaviours 20 to 25. As in the original, pods run privileged, on the host network and with its resolver (RDMA needs the
+interfaces of the host). Each of the three can be switched off, and explicit settings of the template win.
 """
 
 import copy
@@ -19,12 +19,12 @@ from muster_operator.resources.config import HOSTFILE, KUBECTL_AT, KUBEEXEC, MOU
 from muster_operator.resources.ownership import Body, labels, owner_references
 from muster_operator.resources.template import digest, main_container, pod_metadata, pod_spec
 
-# A bare `sleep` as a container's first process hears no SIGTERM, so that every end would take the whole grace period,
-# and reaps none of the processes that MPI leaves behind.
+# A bare `sleep` as the first process of a container ignores SIGTERM, so each termination would take the whole grace
+# period, and it does not reap the processes that MPI leaves behind.
 SLEEP = ["/bin/sh", "-c", "trap 'exit 143' TERM; sleep 365d & wait"]
 WAIT = "wait-workers"
-LAST_WORDS = "FallbackToLogsOnError"  # so that the job's status can say why it failed, once the pod is gone
-# A pod without requests is the first to be killed for memory, and namespaces with a quota refuse it.
+TERMINATION_MESSAGE = "FallbackToLogsOnError"  # the job's status shows the reason of a failure after the pod is gone
+# Pods without requests are killed first when memory runs out, and are rejected in namespaces with a quota.
 _SMALL = {"requests": {"cpu": "100m", "memory": "128Mi"}}
 _OF_THE_CONTAINER = (
     "image",
@@ -37,7 +37,7 @@ _OF_THE_CONTAINER = (
     "tty",
     "stdin",
 )
-# what is about the workers only: how they are spread, named, ended, and what they claim
+# settings that only concern the workers: their spread, names, deadline and claims
 _NOT_THE_LAUNCHERS = frozenset(
     {
         "containers",
@@ -59,16 +59,16 @@ _NOT_THE_LAUNCHERS = frozenset(
 def build_worker(
     job: IPUJob, index: int, entry: PartitionEntry, attempt: int, setup: JobSetup, *, avoid: Iterable[str] = ()
 ) -> Body:
-    """index: instance x workers of an instance + worker; entry: its instance's partition; avoid: nodes."""
+    """index: instance x workers per instance + worker; entry: the partition of its instance; avoid: nodes."""
     instance, number = divmod(index, workers_per_instance(job.spec))
     spec = _spec(job, setup, [entry.selector], avoid)
-    spec.setdefault("restartPolicy", "Never")  # starting again is the job's own business
+    spec.setdefault("restartPolicy", "Never")  # the operator restarts the job itself
     env = environment.worker_environment(job, instance, number, entry, setup)
     main = main_container(job)["name"]
     spec["containers"] = [
         _privileged(
             {
-                "terminationMessagePolicy": LAST_WORDS,
+                "terminationMessagePolicy": TERMINATION_MESSAGE,
                 **container,
                 "env": environment.merge_environment(env, container.get("env") or (), environment.PARTITION_VARIABLES),
                 **(_sleep_command(container) if container["name"] == main and has_launcher(job.spec) else {}),
@@ -89,13 +89,13 @@ def build_worker(
 def build_launcher(
     job: IPUJob, entries: Iterable[PartitionEntry], attempt: int, setup: JobSetup, *, avoid: Iterable[str] = ()
 ) -> Body:
-    """entries: all of the job's partitions. Its main container is named as the workers' is. avoid: nodes."""
+    """entries: all partitions of the job. The main container has the same name as in the workers. avoid: nodes."""
     spec = {
         key: value
         for key, value in _spec(job, setup, [entry.selector for entry in entries], avoid).items()
         if key not in _NOT_THE_LAUNCHERS
     }
-    # workers that keep away from each other are no reason for the launcher to
+    # an anti-affinity between workers does not concern the launcher
     spec["affinity"] = {key: value for key, value in spec["affinity"].items() if key == "nodeAffinity"}
     volumes = list(spec.get("volumes") or ())
     taken = {volume.get("name") for volume in volumes}
@@ -110,7 +110,7 @@ def build_launcher(
             environment.launcher_environment(job, setup), environment.users_launcher_environment(job)
         ),
         "resources": _SMALL,
-        "terminationMessagePolicy": LAST_WORDS,
+        "terminationMessagePolicy": TERMINATION_MESSAGE,
         **_checkpoint_hook(job, {}),
     }
     container["volumeMounts"] = [
@@ -143,7 +143,7 @@ def _pod(job: IPUJob, name: str, marks: Mapping[str, str], spec: Body) -> Body:
 
 
 def _spec(job: IPUJob, setup: JobSetup, selectors: Iterable[str], avoid: Iterable[str]) -> Body:
-    """The template's, with network, resolver and placement."""
+    """The template's spec with network, resolver and placement."""
     spec = copy.deepcopy(pod_spec(job))
     if setup.host_network:
         spec.setdefault("hostNetwork", True)
@@ -166,18 +166,18 @@ def _spec(job: IPUJob, setup: JobSetup, selectors: Iterable[str], avoid: Iterabl
 
 
 def _sleep_command(container: Mapping[str, Any]) -> Body:
-    """Behaviour 20."""
+    """A launcher job's workers sleep unless the template has a command (behaviour 20)."""
     return {} if container.get("command") or container.get("args") else {"command": SLEEP}
 
 
 def _checkpoint_hook(job: IPUJob, container: Mapping[str, Any]) -> Body:
-    """What it does before it ends, where the policy has it move; beside what the template says."""
+    """The preStop hook of a job that may move, added to the template's own lifecycle."""
     hook = checkpoint.hook(job)
     return {"lifecycle": {**(container.get("lifecycle") or {}), **hook}} if hook else {}
 
 
 def _privileged(container: Body, setup: JobSetup) -> Body:
-    """As the template says where it says anything; it may also have ruled it out."""
+    """Privileged, unless the template sets or excludes it."""
     context = container.get("securityContext") or {}
     if setup.privileged and "privileged" not in context and context.get("allowPrivilegeEscalation") is not False:
         container["securityContext"] = {**context, "privileged": True}
@@ -185,7 +185,7 @@ def _privileged(container: Body, setup: JobSetup) -> Body:
 
 
 def _init_container(job: IPUJob, name: str, volume: str, setup: JobSetup) -> Body:
-    """Behaviour 21: waits for the workers, and brings kubectl."""
+    """Waits for the workers and copies kubectl (behaviour 21)."""
     return {
         "name": name,
         "image": setup.launcher_image,
@@ -200,7 +200,7 @@ def _init_container(job: IPUJob, name: str, volume: str, setup: JobSetup) -> Bod
         ],
         "resources": _SMALL,
         "volumeMounts": [{"name": volume, "mountPath": KUBECTL_AT}],
-        "terminationMessagePolicy": LAST_WORDS,
+        "terminationMessagePolicy": TERMINATION_MESSAGE,
     }
 
 
@@ -218,7 +218,7 @@ def _config_volume(job: IPUJob, name: str) -> Body:
 
 
 def _free_name(name: str, taken: Iterable[str | None]) -> str:
-    """``name``, or the first of ``name-1``, ``name-2``, … that nobody has."""
+    """``name``, or the first unused one of ``name-1``, ``name-2``, …."""
     used = set(taken)
     number = 0
     found = name

@@ -1,4 +1,4 @@
-"""What the workers' pod template says. It is the user's: read here, copied elsewhere, never changed in place."""
+"""Reads the workers' pod template. It belongs to the user and is never modified in place."""
 
 import hashlib
 import json
@@ -10,7 +10,7 @@ DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 
 
 def pod_spec(job: IPUJob) -> dict[str, Any]:
-    """What is null there is left open, as for the API server."""
+    """The spec without null values, which count as absent, as in the API server."""
     found = job.spec.workers.template.get("spec")
     return {key: value for key, value in found.items() if value is not None} if isinstance(found, dict) else {}
 
@@ -23,13 +23,14 @@ def pod_metadata(job: IPUJob, key: str) -> dict[str, str]:
 
 
 def main_container(job: IPUJob) -> dict[str, Any]:
-    """The one that MPI processes run in: the one that kubectl takes by default, else the first (behaviour 18)."""
+    """The container that MPI processes run in: kubectl's default container, otherwise the first (behaviour 18)."""
     containers: list[dict[str, Any]] = pod_spec(job)["containers"]
     wanted = pod_metadata(job, "annotations").get(DEFAULT_CONTAINER)
     return next((each for each in containers if each.get("name") == wanted), containers[0])
 
 
 def digest(job: IPUJob) -> str:
-    """Of the whole template, in the label ``muster.dev/template`` of every pod: a change shows, whoever saw it."""
+    """Digest of the whole template, which each pod has as the label ``muster.dev/template``, so that a change is
+    detected."""
     text = json.dumps(job.spec.workers.template, sort_keys=True)
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()

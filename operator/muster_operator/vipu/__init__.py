@@ -1,1 +1,1 @@
-"""V-IPU controllers, by one small interface: the documented command line, and a simulator."""
+"""V-IPU controllers behind one small interface: the documented command line, and a simulator."""

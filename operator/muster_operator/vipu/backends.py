@@ -1,4 +1,4 @@
-"""The back ends by name, as ``muster vipu-proxy --backend`` has them."""
+"""The back ends by name, for ``muster vipu-proxy --backend``."""
 
 from typing import Literal, get_args
 

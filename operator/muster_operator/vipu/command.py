@@ -1,19 +1,19 @@
-"""The back end that runs Graphcore's ``vipu`` program. Its other options (allocation, user, access key) are the
-program's own: /etc/vipu/vipu-cli.hcl.
+"""The back end that runs Graphcore's ``vipu`` program. Its other options (allocation, user, access key) come from the
+program's own configuration, /etc/vipu/vipu-cli.hcl.
 
-What is public and used: `create partition NAME --size N --num-gcds N --reconfigurable`, `reset partition NAME`, `remove
-partition NAME --force`, `list partitions`, `list allocations`, `--api-host`, `--api-port`. (Less well: `--force` is
-known of the API's call, `reset` of the program's predecessor, vipu-cli, and the port as a key of the program's file.)
-What is not public, and what is done instead:
+Documented and used: `create partition NAME --size N --num-gcds N --reconfigurable`, `reset partition NAME`, `remove
+partition NAME --force`, `list partitions`, `list allocations`, `--api-host`, `--api-port`. (Less certain: `--force` is
+known from the API call, `reset` from the predecessor vipu-cli, and the port from the program's configuration file.) Not
+documented, and how this module handles it:
 
-- the words of a refusal: after one it is looked at what is listed. Room that is there for certain makes it V-IPU's own
-  no, else it is NoRoom, with V-IPU's words.
-- the word of success of a partition: exit code 0 counts, and where "success" is not said, that the list agrees.
-- which IPUs a partition has: ``ipus`` is empty.
-- which aligned blocks are free: as many as are free wherever V-IPU has put the partitions, each smaller one counted as
-  if it spoilt a block of its own. There may be more.
-- how many IPUs there are: four to each agent of the allocations (an IPU-Machine has four).
-- what is printed where there is no partition: a table without rows, or nothing while the allocations are listed.
+- the text of a refusal: the module lists the partitions after it. If there is certainly room, it is a refusal of V-IPU,
+  otherwise NoRoom, with V-IPU's text.
+- the text of success for a partition: exit code 0 counts; without the word "success" the list must agree.
+- the IPUs of a partition: ``ipus`` is empty.
+- the free aligned blocks: the number that is free wherever V-IPU has placed the partitions; each smaller partition
+  counts as a block of its own. There may be more.
+- the number of IPUs: four per agent of the allocations (an IPU-Machine has four).
+- the output without any partition: a table without rows, or nothing if the allocations can be listed.
 """
 
 import asyncio
@@ -34,17 +34,18 @@ from muster_operator.vipu.controller import (
 from muster_operator.vipu.tables import TableError, parse_allocations, parse_partitions
 
 IPUS_OF_AGENT = 4
-IPUS_OF_LINK_DOMAIN = 64  # of an IPU-POD64; what spans GW-Links cannot be reconfigurable (V-IPU user guide, partitions)
+# of an IPU-POD64; a partition across GW-Links cannot be reconfigurable (V-IPU user guide, partitions)
+IPUS_OF_LINK_DOMAIN = 64
 LIST_S = 30.0
-CHANGE_S = 150.0  # a program that waits until the partition is ACTIVE: poprun gives V-IPU 120 s
-OUTPUT_LIMIT_BYTES = 4 << 20  # of 12,800 partitions 1.2 MB
-AT_ONCE = 4  # programs
+CHANGE_S = 150.0  # for a program that waits until the partition is ACTIVE: poprun gives V-IPU 120 s
+OUTPUT_LIMIT_BYTES = 4 << 20  # 12,800 partitions need 1.2 MB
+AT_ONCE = 4  # concurrent programs
 T = TypeVar("T")
-_NAME = re.compile(r"[A-Za-z0-9][-._A-Za-z0-9]{0,252}", re.ASCII)  # none that reads as an option
+_NAME = re.compile(r"[A-Za-z0-9][-._A-Za-z0-9]{0,252}", re.ASCII)  # excludes names that look like an option
 
 
 class CommandController:
-    """A :class:`~muster_operator.vipu.controller.VipuController`. program: the words before the first argument."""
+    """A :class:`~muster_operator.vipu.controller.VipuController`. program: the command before the arguments."""
 
     def __init__(
         self,
@@ -67,7 +68,7 @@ class CommandController:
     async def list_partitions(self) -> Sequence[VipuPartition]:
         output = await self._run_list("list", "partitions")
         if not output.stdout.strip() and not output.stderr.strip():
-            await self._list_allocations()  # it can list, so there is none
+            await self._list_allocations()  # listing works, so there are no partitions
             return ()
         return self._read(output, parse_partitions)
 
@@ -75,7 +76,7 @@ class CommandController:
         return next((each for each in await self.list_partitions() if each.name == name), None)
 
     async def create(self, name: str, size: int, gcds: int) -> None:
-        """Where the program waits until the partition is ACTIVE, so does this."""
+        """If the program waits until the partition is ACTIVE, so does this call."""
         _check_request(name, size)
         if await self.find_partition(name) is not None:
             raise PartitionExists(f"partition {name} exists")
@@ -86,11 +87,11 @@ class CommandController:
         try:
             listed = await self.find_partition(name) is not None
         except VipuError as error:
-            raise VipuUnreachable(f"{self._describe(output)}; and then: {error}") from error
+            raise VipuUnreachable(f"{self._describe(output)}; and listing failed: {error}") from error
         if output.exit_code == 0 and listed:
             return
         if output.exit_code == 0 or listed:
-            raise VipuUnreachable(f"{self._describe(output)}; it is {'' if listed else 'not '}listed")
+            raise VipuUnreachable(f"{self._describe(output)}; the partition is {'' if listed else 'not '}listed")
         if await self.count_free_blocks(size) > 0:
             raise VipuError(self._describe(output))
         raise NoRoom(self._describe(output))
@@ -101,7 +102,7 @@ class CommandController:
         if output.exit_code != 0:
             raise VipuError(self._describe(output))
         if not _has_succeeded(output, "reset", name) and await self.find_partition(name) is None:
-            raise VipuUnreachable(f"{self._describe(output)}; it is not listed")
+            raise VipuUnreachable(f"{self._describe(output)}; the partition is not listed")
 
     async def remove(self, name: str) -> None:
         _check_request(name)
@@ -114,7 +115,7 @@ class CommandController:
         if left is None or left.state == "REMOVING":
             return
         if output.exit_code == 0:
-            raise VipuUnreachable(f"{self._describe(output)}; it is still listed")
+            raise VipuUnreachable(f"{self._describe(output)}; the partition is still listed")
         raise VipuError(self._describe(output))
 
     async def read_capacity(self) -> Capacity:
@@ -123,7 +124,7 @@ class CommandController:
         return Capacity(total, max(0, total - used))
 
     async def count_free_blocks(self, size: int) -> int:
-        """At least so many; see above."""
+        """A lower bound; see the module."""
         _check_request("size", size)
         # a partition does not span allocations (V-IPU user guide)
         blocks = sum(IPUS_OF_AGENT * len(agents) // size for agents in await self._list_allocations())
@@ -134,14 +135,14 @@ class CommandController:
         return self._read(await self._run_list("list", "allocations"), parse_allocations)
 
     async def _run_list(self, *words: str) -> Output:
-        """Raises VipuUnreachable for whatever is not a list that ended well."""
+        """Raises VipuUnreachable unless the program printed a list and succeeded."""
         output = await self._run(words, self._list_s)
         if not output.ok:
             raise VipuUnreachable(self._describe(output))
         return output
 
     async def _run_change(self, *words: str) -> Output:
-        """Of a program that ended by itself. Raises VipuUnreachable: it may have changed something, or not."""
+        """Raises VipuUnreachable if the program did not end normally: it may or may not have changed something."""
         output = await self._run(words, self._change_s)
         if output.exit_code is None or output.exit_code < 0:
             raise VipuUnreachable(self._describe(output))
@@ -163,17 +164,19 @@ class CommandController:
         return (Path(self._program[-1]).name, *output.argv[len(self._program) :][:2])
 
     def _describe(self, output: Output) -> str:
-        text = output.trouble or f"it says {output.stdout[-200:].decode('utf-8', 'replace').strip()!r}"
+        text = output.trouble or f"unexpected output {output.stdout[-200:].decode('utf-8', 'replace').strip()!r}"
         return f"{self.address}: {' '.join(self._name_command(output))}: {text}"
 
 
 def _has_succeeded(output: Output, verb: str, name: str) -> bool:
-    """As `create agent (ag1): success.` has it."""
+    """Whether the output reports success, as in `create agent (ag1): success.`"""
     return output.exit_code == 0 and f"{verb} partition ({name}): success".encode() in output.stdout
 
 
 def _check_request(name: str, size: int = 1) -> None:
     if not _NAME.fullmatch(name):
-        raise VipuError(f"name: {name[:80]!r}: expected letters, digits, '-', '.' and '_', a letter or digit first")
+        raise VipuError(
+            f"name: {name[:80]!r}: expected letters, digits, '-', '.' and '_', beginning with a letter or digit"
+        )
     if size < 1 or size & (size - 1):
         raise VipuError(f"size: {size}: expected a power of two")

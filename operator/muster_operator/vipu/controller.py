@@ -1,6 +1,6 @@
-"""One V-IPU controller, as the proxy needs it. Back ends: the documented ``vipu`` command line, and the simulator.
+"""The interface to one V-IPU controller. Back ends: the documented ``vipu`` command line, and the simulator.
 
-V-IPU chooses the IPUs of a partition itself; sizes are powers of two, a partition is an aligned block of them
+V-IPU chooses the IPUs of a partition. Sizes are powers of two, and a partition is an aligned block of IPUs
 (docs.graphcore.ai, V-IPU user guide, partitions; that blocks are aligned is inferred).
 """
 
@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
-# ACTIVE is what the command line prints; the others are the simulator's. One that is not known counts as not ready.
+# the command line prints ACTIVE; the others are the simulator's. An unknown state counts as not ready
 PartitionState = Literal["CREATING", "ACTIVE", "RESETTING", "REMOVING", "ERROR", "OTHER"]
 
 
 @dataclass(frozen=True, order=True)
 class Ipu:
-    """machine: the IPU-Machine's address as gc-info prints it; index: the tools' "IPU#" there."""
+    """machine: the IPU-Machine's address as gc-info prints it; index: the tools' "IPU#" on it."""
 
     machine: str
     index: int
@@ -22,7 +22,7 @@ class Ipu:
 
 @dataclass(frozen=True)
 class VipuPartition:
-    """ipus: empty where the back end cannot tell. message: V-IPU's word where the state is not ACTIVE."""
+    """ipus: empty if the back end does not report them. message: V-IPU's text if the state is not ACTIVE."""
 
     name: str
     size: int
@@ -41,11 +41,11 @@ class Capacity:
 
 
 class VipuError(Exception):
-    """V-IPU said no, or said what cannot be understood; its words are the message."""
+    """V-IPU refused, or its output cannot be interpreted; the message contains its text."""
 
 
 class VipuUnreachable(VipuError):
-    """No answer: what was asked for may or may not have happened."""
+    """No answer: the requested change may or may not have happened."""
 
 
 class NoRoom(VipuError):
@@ -62,34 +62,34 @@ class VipuController(Protocol):
     address: str
 
     async def list_partitions(self) -> Sequence[VipuPartition]:
-        """All there are, of whomever."""
+        """All partitions, including those that Muster did not create."""
         ...
 
     async def find_partition(self, name: str) -> VipuPartition | None: ...
 
     async def create(self, name: str, size: int, gcds: int) -> None:
-        """Begin to make it; it is usable once ACTIVE. Raises NoRoom, PartitionExists."""
+        """Begin to create it; it is usable once ACTIVE. Raises NoRoom, PartitionExists."""
         ...
 
     async def reset(self, name: str) -> None:
-        """Begin to reset its IPUs: state as after its creation."""
+        """Begin to reset its IPUs to the state after creation."""
         ...
 
     async def remove(self, name: str) -> None:
-        """Begin to remove it; one that is not there is no error."""
+        """Begin to remove it; a missing partition is not an error."""
         ...
 
     async def read_capacity(self) -> Capacity: ...
 
     async def count_free_blocks(self, size: int) -> int:
-        """How many partitions of ``size`` IPUs could be made now, one after the other."""
+        """Number of partitions of ``size`` IPUs that can be created now, one after the other."""
         ...
 
 
 @runtime_checkable
 class IpuLister(Protocol):
-    """A back end that can name all IPUs: then blocks that a quarantined one spoils are counted exactly."""
+    """A back end that lists all IPUs, so that blocks with a quarantined IPU are counted exactly."""
 
     async def list_ipus(self) -> Sequence[Ipu]:
-        """All, in the order in which aligned blocks are cut: those of size n begin at every n-th."""
+        """All IPUs, in the order of aligned blocks: a block of size n begins at every n-th."""
         ...

@@ -1,4 +1,4 @@
-"""The back end that speaks HTTP to ``muster vipu-sim``."""
+"""The back end that calls ``muster vipu-sim`` over HTTP."""
 
 import asyncio
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from muster_operator.vipu.controller import (
 )
 
 TIMEOUT_S = 10.0
-ANSWER_LIMIT = 16 << 20  # bytes; 12,800 partitions with the addresses of their IPUs are a tenth of it
+ANSWER_LIMIT = 16 << 20  # bytes; 12,800 partitions with the addresses of their IPUs need a tenth of it
 T = TypeVar("T")
 
 
@@ -34,12 +34,12 @@ class _Blocks(msgspec.Struct, frozen=True):
 
 
 class SimulatorController:
-    """A :class:`~muster_operator.vipu.controller.VipuController` and IpuLister. timeout_s: of each call as a whole."""
+    """A :class:`~muster_operator.vipu.controller.VipuController` and IpuLister. timeout_s: of each whole call."""
 
     def __init__(self, host: str, port: int, *, timeout_s: float = TIMEOUT_S) -> None:
         self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self._timeout_s = timeout_s
-        # no connection is kept, so there is nothing to close
+        # connections are not kept, so there is nothing to close
         limits = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
         self._transport = httpx2.AsyncHTTPTransport(verify=False, trust_env=False, limits=limits)
 
@@ -75,7 +75,7 @@ class SimulatorController:
         return self._decode(status, raw, tuple[Ipu, ...])
 
     async def _change(self, method: str, target: str, body: object = None) -> None:
-        """What answers a change and cannot be understood may have made it, or not."""
+        """An unreadable response to a change is VipuUnreachable: the change may or may not have happened."""
         status, raw = await self._call(method, target, body)
         if status == 202:
             return
@@ -100,8 +100,8 @@ class SimulatorController:
             raise self._report_nonsense(raw, str(error)) from error
 
     def _report_nonsense(self, raw: bytes, why: str) -> VipuError:
-        said = raw[:100].decode("utf-8", "replace")
-        return VipuError(f"{self.address}: no simulator answers like this ({why}): {said!r}")
+        found = raw[:100].decode("utf-8", "replace")
+        return VipuError(f"{self.address}: not the response of a simulator ({why}): {found!r}")
 
     async def _call(self, method: str, target: str, body: object = None) -> tuple[int, bytes]:
         """Raises VipuUnreachable."""
@@ -132,7 +132,7 @@ class SimulatorController:
         async for chunk in stream:
             raw += chunk
             if len(raw) > ANSWER_LIMIT:
-                raise VipuUnreachable(f"{self.address}: answers more than {ANSWER_LIMIT} bytes")
+                raise VipuUnreachable(f"{self.address}: a response of more than {ANSWER_LIMIT} bytes")
         return bytes(raw)
 
 

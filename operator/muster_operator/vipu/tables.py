@@ -1,8 +1,8 @@
-"""Reads the tables that the ``vipu`` command prints, as far as they are public.
+"""Parses the published tables of the ``vipu`` command.
 
 `vipu list partitions`: graphcore/demo-in-a-box, jupyter-docker/README.md. `vipu list allocations`: docs.graphcore.ai,
-vipu-user, allocations. A line of dashes follows the header and ends the table, so a table that was cut off is told from
-a whole one. Columns are found by their names; others may stand between them.
+vipu-user, allocations. A line of dashes follows the header and ends the table, which detects a truncated table. Columns
+are found by name, so there may be others.
 """
 
 import re
@@ -12,7 +12,7 @@ from muster_operator.vipu.controller import PartitionState, VipuPartition
 
 _DASHES = re.compile(r"-{3,}")
 _NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
-# ACTIVE is public, PS_ACTIVE is what poprun logs; the others are the simulator's words
+# ACTIVE is published, poprun logs PS_ACTIVE; the others are the simulator's
 _STATES: Mapping[str, PartitionState] = {
     "ACTIVE": "ACTIVE",
     "CREATING": "CREATING",
@@ -23,23 +23,25 @@ _STATES: Mapping[str, PartitionState] = {
 
 
 class TableError(Exception):
-    """What was expected, and the line that was found."""
+    """The expected format, and the line found."""
 
 
 def parse_partitions(text: str) -> tuple[VipuPartition, ...]:
-    """What `vipu list partitions` lists; the addresses of their IPUs are not in it. Raises TableError."""
+    """The partitions in the output of `vipu list partitions`, without the addresses of their IPUs. Raises
+    TableError."""
     found: dict[str, VipuPartition] = {}
     for name, size, gcds, word in _read_rows(text, ("Partition", "Size", "GCDs", "State")):
         if name in found:
             raise TableError(f"partition {_shorten(name)} is listed twice")
         state = _STATES.get(word.removeprefix("PS_"), "OTHER")
-        message = "" if state == "ACTIVE" else f"V-IPU says {_shorten(word)}"
+        message = "" if state == "ACTIVE" else f"V-IPU reports {_shorten(word)}"
         found[name] = VipuPartition(name, _parse_number("Size", size), _parse_number("GCDs", gcds), state, (), message)
     return tuple(found.values())
 
 
 def parse_allocations(text: str) -> tuple[frozenset[str], ...]:
-    """The agents of each allocation that `vipu list allocations` lists; each agent counts once. Raises TableError."""
+    """The agents of each allocation in the output of `vipu list allocations`; each agent counts once. Raises
+    TableError."""
     known: set[str] = set()
     allocations = []
     for _, agents in _read_rows(text, ("Allocation ID", "Agents")):
@@ -50,7 +52,7 @@ def parse_allocations(text: str) -> tuple[frozenset[str], ...]:
 
 
 def _read_rows(text: str, columns: Sequence[str]) -> list[list[str]]:
-    """The cells of these columns, row by row; the first one is never empty."""
+    """The cells of these columns, row by row; the first cell is never empty."""
     lines = [line.rstrip() for line in text.splitlines() if line.strip()]
     if lines and _DASHES.fullmatch(lines[0]):
         del lines[0]
@@ -67,9 +69,7 @@ def _read_rows(text: str, columns: Sequence[str]) -> list[list[str]]:
     for line in lines[2:-1]:
         cells = _split_cells(line)
         if len(cells) != len(header) or not cells[places[0]]:
-            raise TableError(
-                f"expected {len(header)} cells, the one of {columns[0]!r} not empty; found {_shorten(line)}"
-            )
+            raise TableError(f"expected {len(header)} cells with a value for {columns[0]!r}; found {_shorten(line)}")
         rows.append([cells[place] for place in places])
     return rows
 
@@ -80,7 +80,7 @@ def _split_cells(line: str) -> list[str]:
 
 def _parse_number(column: str, text: str) -> int:
     if not _NUMBER.fullmatch(text) or int(text) == 0:
-        raise TableError(f"{column}: {_shorten(text)}: expected a number from 1 on")
+        raise TableError(f"{column}: {_shorten(text)}: expected a number of at least 1")
     return int(text)
 
 

@@ -93,7 +93,7 @@ async def test_35_deleted_at_any_moment_nothing_is_left(bed: Bed, spec: dict[str
 async def test_deleted_while_nobody_can_place_it_and_after_it_has_ended(bed: Bed) -> None:
     await bed.start(nodes=0)
     waiting = await bed.submit("waiting", training())
-    await waiting.until_says("waits for a node")
+    await waiting.until_says("waiting for a node")
     assert await bed.vipu_partitions() == {}  # nothing is held while nothing can run
     await waiting.delete()
     await waiting.until_gone()

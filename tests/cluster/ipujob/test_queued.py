@@ -74,7 +74,7 @@ async def test_44_a_job_of_a_queue_holds_nothing_until_it_is_resumed_and_moves_t
     await bed.start(nodes=0)
     job = await queued(bed, "train", training() if launcher else inference(instances=2))
     assert (await job.get())["spec"]["suspend"] is True
-    said = await job.until_says("suspended, of queue team-a")
+    said = await job.until_says("suspended", "team-a")
     assert (said["launcherStatus"], condition(said, "Suspended"), said.get("startTime")) == ("Pending", "True", None)
     other = await bed.submit("other", inference())
     await other.until_running()

@@ -95,10 +95,10 @@ async def test_4_the_older_spelling_fills_in_the_newer_with_a_warning(
     older = job("older", workerPerJobInstance="2")
     older["spec"]["workers"]["replicas"] = 1
     rows: Rows = [
-        (older, 'spec.workerPerJobInstance: "2" where spec.workers.replicas is 1'),
+        (older, 'spec.workerPerJobInstance: "2"'),
         (job("word", workerPerJobInstance="two"), 'spec.workerPerJobInstance: "two": expected a number'),
-        (both, 'spec.workerPerJobInstance: "2" where spec.workersPerJobInstance is "1"'),
-        (replicas, 'spec.workersPerJobInstance: "2" where spec.workers.replicas is 1'),
+        (both, 'spec.workerPerJobInstance: "2"'),
+        (replicas, 'spec.workersPerJobInstance: "2"'),
     ]
     await check(webhooks, namespace, rows)
 
@@ -111,11 +111,11 @@ async def test_5_the_alpha_5_form_is_translated_with_a_warning(
     """Behaviour 5."""
     said = await kubectl.fine("create", "-f", "-", namespace=namespace, stdin=json.dumps(alpha5("4", "2")))
     assert "Warning: " in said.err
-    assert 'spec.ipusPerJobInstance "8"' in said.err
+    assert [fact for fact in ("spec.ipusPerJobInstance", '"8"') if fact not in said.err] == []
     spec = (await webhooks.api.get(f"{jobs_path(namespace)}/alpha"))["spec"]
     assert (spec["jobInstances"], spec["ipusPerJobInstance"]) == (1, "8")
     rows: Rows = [
-        (alpha5("3", "1"), 'spec.ipusPerJobInstance: "3", modelReplicas "3" times ipusPerModelReplica "1"'),
+        (alpha5("3", "1"), 'spec.ipusPerJobInstance: "3"'),
         (alpha5("64", "2"), 'spec.ipusPerJobInstance: "128"'),
         (alpha5("four", "1"), 'spec.modelReplicas: "four"'),
         (alpha5("4", None), "spec.ipusPerModelReplica: missing"),
@@ -175,11 +175,11 @@ async def test_10_a_name_that_would_make_no_host_is_denied(
         (job("1-foo"), 'metadata.name: "1-foo"'),
         (job("foo.bar"), "metadata.name"),
         (job("f" * 54), ""),
-        (job("f" * 55), "at most 54 characters: with -worker-0 "),
+        (job("f" * 55), "at most 54 characters: with -worker-0"),
         (job("f" * 63), "metadata.name"),
         (job("f" * 54, jobInstances=10), ""),
-        (job("f" * 54, jobInstances=11), "at most 53 characters: with -worker-10 "),
-        (job("f" * 54, jobInstances=3, ipusPerJobInstance="4", workersPerJobInstance="4"), "with -worker-11 "),
+        (job("f" * 54, jobInstances=11), "at most 53 characters: with -worker-10"),
+        (job("f" * 54, jobInstances=3, ipusPerJobInstance="4", workersPerJobInstance="4"), "with -worker-11"),
         (job("f" * 54, launcher=launcher), ""),
         (job("f" * 55, launcher=launcher), "metadata.name"),
         (job("f" * 54, jobInstances=0), ""),

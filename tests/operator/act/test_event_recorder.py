@@ -38,7 +38,7 @@ async def events() -> AsyncIterator[RecorderBench]:
         await asyncio.gather(running, return_exceptions=True)
 
 
-async def test_an_event_is_about_the_job_in_its_namespace_and_told_once(events: RecorderBench) -> None:
+async def test_an_event_refers_to_the_job_and_is_recorded_once(events: RecorderBench) -> None:
     job = a_job()
     for _ in range(3):
         events.recorder.record(job, RecordEvent("Warning", "ErrResourceExists", "Pod a exists"))
@@ -53,7 +53,7 @@ async def test_an_event_is_about_the_job_in_its_namespace_and_told_once(events: 
     assert first["source"] == {"component": "muster-operator"}
 
 
-async def test_one_that_another_leader_has_told_is_known(events: RecorderBench) -> None:
+async def test_an_event_of_another_leader_is_known(events: RecorderBench) -> None:
     events.bench.api.on("POST", EVENTS, failure(409, "AlreadyExists"))
     events.recorder.record(a_job(), RecordEvent("Normal", "R", "m"))
     await until(lambda: events.outcomes == ["known"])
@@ -65,7 +65,7 @@ async def test_one_that_is_refused_is_let_go(events: RecorderBench) -> None:
     await until(lambda: events.outcomes == ["refused"])
 
 
-async def test_one_that_did_not_arrive_is_told_again(events: RecorderBench) -> None:
+async def test_a_failed_event_is_recorded_again(events: RecorderBench) -> None:
     events.bench.api.on("POST", EVENTS, failure(500, "InternalError"), Reply(201, {
         "metadata": {"name": "e"}, "involvedObject": {"kind": "K", "name": "n"},
     }))  # fmt: skip
@@ -73,7 +73,7 @@ async def test_one_that_did_not_arrive_is_told_again(events: RecorderBench) -> N
     await until(lambda: events.outcomes == ["written"])
 
 
-async def test_a_job_that_goes_on_about_ever_new_things_is_heard_once_in_a_while(events: RecorderBench) -> None:
+async def test_the_events_of_a_job_are_rate_limited(events: RecorderBench) -> None:
     for number in range(3 * BURST):
         events.recorder.record(a_job(), RecordEvent("Normal", "R", f"{number}"))
     assert events.outcomes.count("left out") == 2 * BURST

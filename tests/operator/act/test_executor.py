@@ -59,7 +59,7 @@ async def test_an_object_is_made_by_one_call(bench: OperatorBench) -> None:
     assert [(asked.method, asked.path) for asked in bench.api.asked] == [("POST", PODS)]
 
 
-async def test_what_is_there_and_ours_is_taken_as_made(bench: OperatorBench) -> None:
+async def test_an_existing_object_of_the_job_counts_as_created(bench: OperatorBench) -> None:
     bench.api.on("POST", PODS, failure(409, "AlreadyExists"))
     bench.api.on("GET", f"{PODS}/train-worker-0", Reply(200, pod_object("train-worker-0")))
     assert await bench.executor.execute(a_job(), POD) is ActionResult.DONE
@@ -69,7 +69,7 @@ async def test_what_is_there_and_ours_is_taken_as_made(bench: OperatorBench) -> 
 @pytest.mark.parametrize(
     ("owners", "labels", "whose"),
     [
-        ([], {}, "nobody's"),
+        ([], {}, "no owner"),
         ([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "r", "controller": True}], {},
          "ReplicaSet web"),
         ([{"apiVersion": "graphcore.ai/v1alpha1", "kind": "IPUJob", "name": "train", "uid": "older",
@@ -77,7 +77,7 @@ async def test_what_is_there_and_ours_is_taken_as_made(bench: OperatorBench) -> 
         (pod_object("x")["metadata"]["ownerReferences"], {"app": "x"}, OWNED_SELECTOR),
     ],
 )  # fmt: skip
-async def test_what_is_there_and_anothers_is_left_and_not_looked_at_again_for_a_while(
+async def test_an_object_of_another_owner_is_left_alone_and_checked_later(
     bench: OperatorBench, owners: list[dict[str, object]], labels: dict[str, str], whose: str
 ) -> None:
     bench.api.on("POST", PODS, failure(409, "AlreadyExists"))
@@ -102,9 +102,7 @@ async def test_what_is_there_and_anothers_is_left_and_not_looked_at_again_for_a_
 
 
 @pytest.mark.parametrize(("code", "reason"), [(403, "Forbidden"), (422, "Invalid")])
-async def test_an_object_that_the_server_does_not_take_is_told_in_its_words_and_tried_later(
-    bench: OperatorBench, code: int, reason: str
-) -> None:
+async def test_a_rejected_object_is_reported_and_retried_later(bench: OperatorBench, code: int, reason: str) -> None:
     bench.api.on("POST", PODS, failure(code, reason, "exceeded quota: gpus"))
     assert await bench.executor.execute(a_job(), POD) is ActionResult.REFUSED
     [said] = bench.refusals.refused("u1").values()
@@ -205,7 +203,7 @@ async def test_partitions_are_taken_and_count_at_once(bench: OperatorBench) -> N
     assert states == {0: "active", 1: "creating"}
 
 
-async def test_no_room_for_one_asks_for_no_other_and_keeps_what_there_is_room_for(bench: OperatorBench) -> None:
+async def test_without_room_no_further_partition_is_requested_and_taken_ones_are_kept(bench: OperatorBench) -> None:
     bench.played.on("PUT", FIRST, 200, ENTRY)
     bench.played.on("PUT", SECOND, 409, NO_ROOM)
     assert await bench.executor.execute(a_job(), take(0, 1, 2)) is ActionResult.REFUSED
@@ -260,7 +258,7 @@ async def test_a_gang_is_asked_room_for_first(bench: OperatorBench) -> None:
     assert not missing_facts(said, "1 of 2", "4 IPUs", "fragmented")
 
 
-async def test_42_a_gang_that_begins_anew_needs_room_only_for_partitions_that_it_does_not_have(
+async def test_42_a_restarting_gang_needs_room_only_for_missing_partitions(
     bench: OperatorBench,
 ) -> None:
     bench.cluster.tracker.note_answer(partition("ns", "train", 0), ENTRY)
@@ -349,7 +347,7 @@ async def test_freeing_is_done_when_it_is_gone_waited_for_when_under_way_and_tri
     assert await bench.executor.execute(a_job(), free) is ActionResult.NOTHING
 
 
-async def test_what_is_anothers_by_now_is_given_back(bench: OperatorBench) -> None:
+async def test_a_partition_of_another_job_counts_as_released(bench: OperatorBench) -> None:
     name = partition("ns", "train", 0)
     bench.cluster.tracker.note_answer(name, ENTRY)
     bench.played.on("DELETE", FIRST, 409, PartitionRefusal(why="NotOurs", message="of u2"))

@@ -12,7 +12,7 @@ def test_reserved_partitions_count_as_the_blocks_that_they_may_spoil(size: int, 
         assert reservations.of_others("u2", size) == {"u1": blocks}
 
 
-def test_what_is_there_is_not_reserved_any_more_nor_is_a_gang_in_its_own_way() -> None:
+def test_a_created_partition_is_no_longer_reserved_and_a_gang_does_not_block_itself() -> None:
     reservations = GangReservations()
     with reservations.hold("u1", 3, 4), reservations.hold("u2", 1, 4):
         reservations.note_taken("u1")

@@ -117,7 +117,7 @@ async def test_room_is_asked_for_by_size() -> None:
         (200, b" " * (ANSWER_LIMIT + 1), "Refused", f"{ANSWER_LIMIT} bytes"),
     ],
 )
-async def test_what_is_no_answer_of_the_proxys_is_a_refusal_that_shows_it(
+async def test_an_unreadable_response_becomes_a_refusal_that_shows_it(
     status: int, body: bytes, why: str, shown: str
 ) -> None:
     async with answering(status, body).proxy as proxy:
@@ -128,7 +128,7 @@ async def test_what_is_no_answer_of_the_proxys_is_a_refusal_that_shows_it(
     assert shown in answer.message
 
 
-async def test_nobody_listens() -> None:
+async def test_a_refused_connection_is_unreachable() -> None:
     def fail(_: httpx2.Request) -> httpx2.Response:
         raise httpx2.ConnectError("refused")
 
@@ -167,7 +167,7 @@ async def test_a_token_that_has_been_replaced_is_read_again_once() -> None:
     assert seen == ["Bearer old", "Bearer new"]
 
 
-async def test_who_does_not_lead_asks_for_nothing() -> None:
+async def test_a_replica_that_does_not_lead_calls_nothing() -> None:
     bench = answering(200, ENTRY)
     bench.leads = False
     async with bench.proxy as proxy:

@@ -16,7 +16,7 @@ BEFORE: dict[str, Any] = {"observedGeneration": 1, "conditions": [{"type": "Pend
 POD = CreateObject("Pod", "p", {"metadata": {"name": "p"}})
 
 
-async def test_what_nobody_asks_for_any_more_is_no_reason_to_wait() -> None:
+async def test_an_obsolete_refusal_is_no_reason_to_wait() -> None:
     """A scale down, a suspension or the end of the job: its last message is its own again, and stays."""
     wanted = [POD]
 
@@ -34,7 +34,7 @@ async def test_what_nobody_asks_for_any_more_is_no_reason_to_wait() -> None:
 
 
 @pytest.mark.parametrize(("code", "reason"), [(400, "BadRequest"), (400, ""), (413, "RequestEntityTooLarge")])
-async def test_a_template_that_cannot_be_read_or_a_webhooks_no_is_told(code: int, reason: str) -> None:
+async def test_an_undecodable_template_and_a_webhook_rejection_are_reported(code: int, reason: str) -> None:
     """A number where text belongs is 400 (json: cannot unmarshal …), and so is the no of many admission webhooks."""
 
     def decide(_job: IPUJob, _: Snapshot) -> JobPlan:
@@ -47,7 +47,7 @@ async def test_a_template_that_cannot_be_read_or_a_webhooks_no_is_told(code: int
         assert len([asked for asked in it.bench.written() if asked.path == PODS]) == 1
 
 
-async def test_a_job_whose_finaliser_was_taken_off_is_not_counted_twice() -> None:
+async def test_a_job_without_its_finalizer_is_not_counted_twice() -> None:
     """`kubectl replace` with the user's own file does it."""
 
     def decide(job: IPUJob, _: Snapshot) -> JobPlan:

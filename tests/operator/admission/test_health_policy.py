@@ -129,7 +129,7 @@ def test_checks_before_the_launcher_are_taken_where_there_is_one() -> None:
         ({}, "checks: null: ", "1 to 16"),
         ({"checks": []}, f"checks: {show_value([])}: ", "1 to 16"),
         ({"checks": [f"c{n}" for n in range(17)]}, "checks: ", "1 to 16"),
-        ({"checks": ["ipu", "Dcgm"]}, 'checks[1]: "Dcgm": ', "lower case"),
+        ({"checks": ["ipu", "Dcgm"]}, 'checks[1]: "Dcgm": ', "lower-case"),
         ({"checks": ["ipu", "ipu"]}, 'checks[1]: "ipu": ', "once"),
         ({"checks": ["ipu"], "timeoutSeconds": 9}, "timeoutSeconds: 9: ", "10 to 3600"),
         ({"checks": ["ipu"], "timeoutSeconds": 1.5}, "timeoutSeconds: 1.5: ", "10 to 3600"),

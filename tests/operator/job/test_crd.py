@@ -88,12 +88,12 @@ def test_every_field_of_the_published_one_is_there(schema: dict[str, dict[str, A
     assert [schema[path]["type"] for path in older] == ["string"] * 3
 
 
-def test_every_field_says_what_it_is(schema: dict[str, dict[str, Any]]) -> None:
+def test_every_field_has_a_description(schema: dict[str, dict[str, Any]]) -> None:
     assert [path for path, found in schema.items() if not found.get("description")] == []
     assert [path for path, found in schema.items() if "`" in found["description"]] == []
 
 
-def test_it_uses_what_servers_from_1_20_on_know_and_each_node_has_its_type(schema: dict[str, dict[str, Any]]) -> None:
+def test_the_schema_uses_only_features_of_1_20_and_types_each_node(schema: dict[str, dict[str, Any]]) -> None:
     for path, found in schema.items():
         assert set(found) <= KNOWN, path
         assert "type" in found or found["x-kubernetes-int-or-string"], path
@@ -102,7 +102,7 @@ def test_it_uses_what_servers_from_1_20_on_know_and_each_node_has_its_type(schem
             assert not ("properties" in each and "x-kubernetes-preserve-unknown-fields" in each), path
 
 
-def test_what_the_webhook_fills_in_is_required_only_after_it(schema: dict[str, dict[str, Any]]) -> None:
+def test_defaulted_fields_are_required_only_after_the_webhook(schema: dict[str, dict[str, Any]]) -> None:
     """kubectl's own check knows no allOf, and a file of the alpha-5 form has to get past it."""
     assert schema["spec"]["required"] == ["workers"]
     assert schema["spec"]["allOf"] == [{"required": ["jobInstances", "ipusPerJobInstance"]}]

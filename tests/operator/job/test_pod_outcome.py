@@ -53,7 +53,7 @@ def describe(**status: Any) -> str:
         ),
         (
             {},
-            ("Failed",),
+            ("no reason",),
         ),
     ],
 )

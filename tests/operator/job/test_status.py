@@ -56,7 +56,7 @@ def test_36_a_new_job_is_pending() -> None:
     assert (job.status.launcher_status, job.status.start_time) == ("Pending", CREATED)
 
 
-def test_36_running_comes_beside_pending_as_in_the_transcript() -> None:
+def test_36_running_appears_beside_pending_as_in_the_transcript() -> None:
     job = after(after(make_job("ipujob-sample"), PENDING, NOW), RUNNING, NOW + 14)
     assert [(each.type, each.status, each.reason) for each in job.status.conditions] == [
         ("Pending", "False", "IPUJobPending"),
@@ -72,7 +72,7 @@ def test_36_nothing_is_written_when_nothing_has_changed() -> None:
     assert compose_status(job, update(RUNNING), (), NOW + 1000) is None
 
 
-def test_36_times_move_only_with_what_they_are_of() -> None:
+def test_36_the_times_of_a_condition_change_only_with_it() -> None:
     job = after(after(make_job(), PENDING, NOW), PENDING, NOW + 14, line="another word")
     assert conditions(job)["Pending"].last_transition_time == CREATED
     assert conditions(job)["Pending"].last_update_time == CREATED
@@ -99,7 +99,7 @@ def test_37_completion_is_timed_once() -> None:
     assert job.status.completion_time == LATER
 
 
-def test_44_a_suspended_job_has_no_start_and_starts_anew() -> None:
+def test_44_a_suspended_job_has_no_start_time_until_it_resumes() -> None:
     job = after(after(make_job(), RUNNING, NOW), SUSPENDED, NOW + 1)
     assert (job.status.start_time, job.status.launcher_status) == (None, "Pending")
     assert conditions(job)["Suspended"].reason == "IPUJobSuspended"

@@ -53,7 +53,7 @@ def test_45_no_restart_begins_after_the_deadline() -> None:
     assert not missing_facts(late.status.last_message, "train-launcher", "1")
 
 
-def test_45_what_succeeded_before_anybody_looked_has_succeeded() -> None:
+def test_45_a_job_that_succeeded_before_its_deadline_was_checked_is_complete() -> None:
     job, seen = begun(make_job(activeDeadlineSeconds=600))
     seen["pods"] |= launcher(job, "Succeeded")
     late = decide(job, now=NOW + 6000, **seen)

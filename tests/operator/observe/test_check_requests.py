@@ -80,7 +80,7 @@ async def test_only_nodes_of_which_something_is_asked_are_listed_and_watched() -
         assert bench.cluster.requests.of_job("u1") == {}
 
 
-async def test_a_node_is_asked_beside_what_others_ask_and_once() -> None:
+async def test_a_request_is_added_once_beside_those_of_others() -> None:
     async with watching() as bench:
         stored = StoredNodeHealth(bench, ANN, OTHER)
         assert await bench.executor.execute(a_job(), RequestChecks("node-a", OURS)) is ActionResult.DONE
@@ -145,7 +145,7 @@ async def test_a_node_that_cannot_be_asked_is_remembered_and_asked_again_later(r
         assert bench.refusals.failed_requests("u1") == {}
 
 
-async def test_who_was_slower_decides_again() -> None:
+async def test_a_conflicting_write_decides_again() -> None:
     async with watching() as bench:
         bench.api.on("GET", PATH, Reply(200, health(ANN)))
         bench.api.on("PATCH", PATH, failure(409, "Conflict"))
@@ -161,7 +161,7 @@ async def test_a_request_that_may_not_be_withdrawn_holds_up_nothing(caplog: pyte
 
 
 @pytest.mark.parametrize("there", [True, False])
-async def test_what_a_job_that_is_no_more_has_asked_is_withdrawn(there: bool) -> None:
+async def test_requests_of_a_deleted_job_are_withdrawn(there: bool) -> None:
     async with watching(health(OURS, OTHER)) as bench:
         stored = StoredNodeHealth(bench, OURS, OTHER)
         where = "/apis/graphcore.ai/v1alpha1/namespaces/ns/ipujobs/train"

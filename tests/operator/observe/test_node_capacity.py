@@ -67,7 +67,7 @@ def test_only_nodes_that_take_pods_count_and_tainted_ones_are_not_healthy() -> N
     assert fleet.places.count({"rack": "c"}) == NodeCapacity()
 
 
-def test_a_heartbeat_wakes_nobody() -> None:
+def test_a_heartbeat_wakes_no_job() -> None:
     fleet = Fleet()
     fleet.put("n", node("n"))
     assert fleet.rooms == 1
@@ -79,7 +79,7 @@ def test_a_heartbeat_wakes_nobody() -> None:
     assert fleet.rooms == 2
 
 
-def test_what_is_kept_of_a_node_is_small() -> None:
+def test_a_cached_node_is_small() -> None:
     kept = node("n", taint="muster.dev/faulty")
     assert kept.metadata.annotations == {}
     assert [each.type for each in kept.status.conditions] == ["Ready"]
@@ -117,7 +117,7 @@ def test_counts_are_those_of_the_whole_fleet_whatever_came_before(changes: list[
             assert fleet.places.count(selector) == NodeCapacity(nodes=len(those), healthy=healthy)
 
 
-def test_counts_that_nobody_asks_for_any_more_are_dropped_and_made_anew() -> None:
+def test_unused_counts_are_dropped_and_recomputed() -> None:
     fleet = Fleet()
     fleet.put("n", node("n"))
     assert fleet.places.count({"rack": "a"}) == NodeCapacity(1, 1)

@@ -115,7 +115,7 @@ def test_63_a_change_of_a_node_is_heard_by_the_jobs_on_it_and_only_once() -> Non
     assert (board.looked, board.hardware.bad_nodes([pod])) == (["default/train"] * 2, {})
 
 
-def test_57_a_node_that_goes_is_gone_at_once_and_one_never_seen_after_a_while() -> None:
+def test_57_a_removed_node_is_gone_at_once_and_an_unknown_one_after_a_delay() -> None:
     board = Board()
     pod = board.pod()
     assert board.hardware.bad_nodes([pod]) == {}, "the pod's watch may be ahead"

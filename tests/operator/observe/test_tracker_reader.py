@@ -7,7 +7,7 @@ from tests.wording.facts import missing_facts
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
 from muster_operator.job.partition_api import PartitionEntry
-from muster_operator.observe.tracker_reader import HEARD_S, TrackerReader
+from muster_operator.observe.tracker_reader import RECEIVED_S, TrackerReader
 
 
 class Bench:
@@ -46,14 +46,14 @@ def entry(uid: str = "u1", name: str = "train", **fields: object) -> PartitionEn
     return msgspec.convert({"job": uid, "namespace": "ns", "name": name} | fields, type=PartitionEntry)
 
 
-def test_only_the_jobs_whose_entries_have_changed_are_told(bench: Bench) -> None:
+def test_only_jobs_with_changed_entries_are_notified(bench: Bench) -> None:
     assert bench.take(a=entry(), b=entry("u2", "serve")) == ["ns/serve", "ns/train"]
     assert bench.take(a=entry(state="active"), b=entry("u2", "serve")) == ["ns/train"]
     assert bench.take(a=entry(state="active"), b=entry("u2", "serve")) == []
     assert bench.of("u1") == {"a": "active"}
 
 
-def test_room_comes_with_what_goes_and_with_nothing_else(bench: Bench) -> None:
+def test_only_a_removed_partition_reports_room(bench: Bench) -> None:
     bench.take(a=entry(), b=entry("u2", "serve"))
     bench.take(a=entry(state="active"), b=entry("u2", "serve"))
     assert bench.rooms == 0
@@ -62,7 +62,7 @@ def test_room_comes_with_what_goes_and_with_nothing_else(bench: Bench) -> None:
     assert bench.of("u2") == {}
 
 
-def test_an_entry_that_passes_to_another_job_is_told_to_both(bench: Bench) -> None:
+def test_an_entry_that_passes_to_another_job_notifies_both(bench: Bench) -> None:
     bench.take(a=entry())
     assert bench.take(a=entry("u9", "other")) == ["ns/other", "ns/train"]
     assert bench.of("u1") == {}
@@ -84,7 +84,7 @@ def test_a_parked_partition_is_no_jobs(bench: Bench) -> None:
     assert dict(bench.tracker.all()).keys() == {"p"}
 
 
-def test_what_was_answered_counts_at_once_and_is_not_taken_back_by_the_past(bench: Bench) -> None:
+def test_an_answer_counts_at_once_and_an_older_watch_event_does_not_undo_it(bench: Bench) -> None:
     bench.tracker.note_answer("a", entry(state="active"))
     assert bench.of("u1") == {"a": "active"}
     bench.take(a=entry(state="creating"))  # the intent, written before that answer
@@ -94,7 +94,7 @@ def test_what_was_answered_counts_at_once_and_is_not_taken_back_by_the_past(benc
     assert bench.of("u1") == {"a": "deleting"}
 
 
-def test_what_was_answered_and_then_went_is_gone(bench: Bench) -> None:
+def test_an_answered_entry_that_is_then_removed_is_gone(bench: Bench) -> None:
     bench.tracker.note_answer("a", entry(state="active"))
     bench.take(a=entry(state="creating"))
     bench.take()
@@ -110,7 +110,7 @@ def test_a_reset_counts_at_once(bench: Bench) -> None:
     assert bench.of("u1") == {"a": "active"}
 
 
-def test_what_is_freed_is_gone_at_once_and_may_come_back(bench: Bench) -> None:
+def test_a_released_partition_is_gone_at_once_and_may_return(bench: Bench) -> None:
     bench.take(a=entry(state="active"))
     bench.tracker.note_answer("a", None)
     assert bench.of("u1") == {}
@@ -122,11 +122,11 @@ def test_what_is_freed_is_gone_at_once_and_may_come_back(bench: Bench) -> None:
 
 def test_an_answer_that_the_watch_never_confirms_ends(bench: Bench) -> None:
     bench.tracker.note_answer("a", entry(state="active"))
-    bench.now = HEARD_S
+    bench.now = RECEIVED_S
     assert bench.of("u1") == {}
 
 
-def test_whoever_begins_to_lead_has_heard_nothing(bench: Bench) -> None:
+def test_a_new_leader_has_no_cached_answers(bench: Bench) -> None:
     bench.tracker.note_answer("a", entry(state="active"))
     bench.tracker.forget_answers()
     assert bench.of("u1") == {}

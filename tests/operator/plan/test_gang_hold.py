@@ -92,7 +92,7 @@ def test_49_nor_wherever_the_operator_ends() -> None:
         until_both_have_run(half_started(dies_at=point))
 
 
-def test_what_was_held_goes_pods_first_and_the_job_tells_why_and_until_when() -> None:
+def test_a_release_deletes_pods_first_and_reports_why_and_until_when() -> None:
     cluster = half_started()
     [uid, _] = cluster.jobs
     cluster.now += 290
@@ -154,7 +154,7 @@ def test_an_edit_ends_the_wait() -> None:
     assert list(cluster.tracker) == ["p-train-default-0"]
 
 
-def test_an_edit_ends_the_wait_though_what_was_held_is_still_going() -> None:
+def test_an_edit_ends_the_wait_while_the_release_is_in_progress() -> None:
     cluster = CrowdedCluster()
     cluster.places = 0
     job = make_job(launcher=False, finalizers=())
@@ -216,7 +216,7 @@ def test_not_before_the_time_that_is_set_and_never_with_0(timeout_s: float) -> N
     assert (decided.again_s is None) == (timeout_s == 0)
 
 
-def test_a_job_that_runs_keeps_what_it_has_while_a_lost_worker_is_made_again() -> None:
+def test_a_running_job_keeps_its_partitions_while_a_lost_worker_is_recreated() -> None:
     job = make_job(workers=2)
     pods = {name: make_pod(job, name, "Running") for name in ("train-worker-0", "train-launcher")}
     seen: dict[str, Any] = {"pods": pods, "entries": entries(job, 0, since=rfc3339_whole(NOW - 9000))}
@@ -256,7 +256,7 @@ def test_63_an_instance_moves_within_its_partition_though_another_one_has_long_w
     assert {pod.metadata.labels["muster.dev/attempt"] for pod in cluster.pods.values()} == {"1"}
 
 
-def test_47_an_instance_more_is_asked_for_before_what_there_is_goes_back() -> None:
+def test_47_a_scale_up_requests_a_partition_before_a_release() -> None:
     """The images of a gang may take longer to come than anything may be held."""
     cluster = SimulatedCluster()
     job = make_job(finalizers=())

@@ -45,7 +45,7 @@ def recorded_events(cluster: FaultyCluster) -> list[tuple[str, str]]:
     return [(each.reason, each.message) for each in actions if isinstance(each, RecordEvent)]
 
 
-def test_63_by_default_a_job_stays_and_is_told_what_is_wrong_until_it_is_good_again() -> None:
+def test_63_by_default_a_job_stays_and_the_fault_is_reported_until_it_ends() -> None:
     cluster = begin(onFault="Keep")
     before = dict(cluster.pods)
     cluster.bad["node-b"] = TAINTED
@@ -76,7 +76,7 @@ def test_63_by_default_a_job_stays_and_is_told_what_is_wrong_until_it_is_good_ag
     assert over.last_transition_time > condition.last_transition_time
 
 
-def test_63_a_fault_that_comes_and_goes_is_told_once_and_over_only_a_while_later() -> None:
+def test_63_a_flapping_fault_is_reported_once_and_ends_after_a_delay() -> None:
     cluster = begin(onFault="Keep")
     cluster.bad["node-b"] = TAINTED
     cluster.turn(UID)
@@ -99,7 +99,7 @@ def test_63_a_fault_that_comes_and_goes_is_told_once_and_over_only_a_while_later
 
 
 @pytest.mark.parametrize("fraction", [0.0, 0.5, 0.99])
-def test_63_a_fault_that_comes_and_goes_for_minutes_costs_two_writes_each_ten_seconds(fraction: float) -> None:
+def test_63_a_flapping_fault_costs_two_writes_in_ten_seconds(fraction: float) -> None:
     """Times in conditions are whole seconds, so each of them may be a second short."""
     cluster = begin(onFault="Keep")
     cluster.now = begun = int(cluster.now) + fraction
@@ -144,7 +144,7 @@ def test_63_fail_ends_the_job_with_the_fault_and_restarts_nothing() -> None:
 
 
 @pytest.mark.parametrize(("phase", "ends"), [("Succeeded", "Completed"), ("Failed", "Failed")])
-def test_63_a_job_that_ends_on_bad_hardware_is_told_so_by_the_write_that_ends_it(phase: str, ends: str) -> None:
+def test_63_the_write_that_ends_a_job_reports_its_bad_hardware(phase: str, ends: str) -> None:
     def lived(bad: bool) -> tuple[FaultyCluster, int]:
         cluster = begin(onFault="Keep")
         if bad:
@@ -393,7 +393,7 @@ def lost_alone(bad: NodeProblem, dies_at: int = 0, **policy: Any) -> FaultyClust
 
 
 @pytest.mark.parametrize("bad", [NOT_READY, GONE])
-def test_57_an_instance_that_is_lost_while_others_go_on_begins_anew_on_a_partition_that_was_reset(
+def test_57_a_lost_instance_restarts_alone_on_a_reset_partition(
     bad: NodeProblem,
 ) -> None:
     cluster = lost_alone(bad)
@@ -409,7 +409,7 @@ def test_57_an_instance_that_is_lost_while_others_go_on_begins_anew_on_a_partiti
 
 
 @pytest.mark.parametrize("launcher", [True, False])
-def test_57_a_pod_that_ended_as_it_was_deleted_on_a_node_that_is_away_then_is_made_again(launcher: bool) -> None:
+def test_57_a_pod_that_ended_during_deletion_on_a_lost_node_is_recreated(launcher: bool) -> None:
     """Nothing is lost with it, and its kubelet will not take it away."""
     cluster = begin(make_job(launcher=launcher, workers=2, finalizers=(), healthPolicy={"onFault": "Keep"}))
     cluster.evict("node-b", grace_s=5)
@@ -449,7 +449,7 @@ def test_51_an_extra_instance_that_is_lost_holds_up_no_rollout() -> None:
     assert cluster.resets[UID, partition_of(cluster.jobs[UID], 2), 1] == 1, "before it stood in again"
 
 
-def test_57_what_is_tainted_beside_an_instance_that_is_lost_stays_where_it_is() -> None:
+def test_57_a_tainted_instance_beside_a_lost_one_stays() -> None:
     cluster = FaultyCluster(nodes=("node-a", "node-b", "node-c", "node-d"))
     cluster.add(make_job(launcher=False, instances=3, finalizers=(), healthPolicy={"onFault": "Keep"}))
     cluster.live()
@@ -474,7 +474,7 @@ def test_57_instances_that_are_lost_again_and_again_are_bounded_as_moves_are() -
     assert job_status(cluster).launcher_status == "Running"
 
 
-def test_59_wherever_the_operator_ends_an_instance_that_is_lost_begins_anew_once() -> None:
+def test_59_a_crash_at_any_point_restarts_a_lost_instance_once() -> None:
     def look(cluster: FaultyCluster) -> object:
         return cluster.where(), cluster.resets, job_status(cluster).moves, job_status(cluster).launcher_status
 
@@ -521,7 +521,7 @@ def test_57_a_dead_node_holds_up_no_job_that_is_given_up(bad: NodeProblem, end: 
     assert (UID in cluster.jobs) == (end != "deleted")
 
 
-def test_63_what_is_tolerated_is_no_fault() -> None:
+def test_63_a_tolerated_taint_is_no_fault() -> None:
     job = make_job(workers=2, finalizers=(), healthPolicy={"onFault": "Move", "tolerateFaulty": True})
     cluster = begin(job)
     cluster.bad["node-a"] = TAINTED

@@ -62,7 +62,7 @@ def test_60_a_job_that_moves_recovers_outside_back_off_limit() -> None:
 
 
 @pytest.mark.parametrize("policy", ["Keep", "Move"])
-def test_60_a_full_reset_is_told_with_the_machines_and_restarts_nothing_by_itself(policy: str) -> None:
+def test_60_a_full_reset_is_reported_with_the_machines_and_restarts_nothing(policy: str) -> None:
     job = make_job(healthPolicy={"onFault": policy}, restartPolicy={"type": "ExitCode", "exitCodes": "137"})
     told = ended_container(message=ERROR.format("FULL_RESET"))
     pods = {
@@ -92,9 +92,7 @@ def suspected(job: IPUJob | None = None, *, dies_at: int = 0, **says: str) -> Pr
 
 
 @pytest.mark.parametrize(("verdict", "type_"), [("FAIL", "Warning"), ("PASS", "Normal"), ("SKIP", "Normal")])
-def test_60_agents_are_asked_what_they_find_of_the_ipus_after_a_full_reset_and_it_is_told(
-    verdict: str, type_: str
-) -> None:
+def test_60_agents_check_the_ipus_after_a_full_reset_and_the_result_is_reported(verdict: str, type_: str) -> None:
     cluster = suspected(node_b=verdict)
     asked = [request for node in ("node-a", "node-b") for request in cluster.requests[node].values()]
     assert [(each.checks, each.params, each.force) for each in asked] == [(("ipu",), {}, False)] * 2
@@ -129,7 +127,7 @@ def test_60_the_next_attempt_waits_for_no_agent_and_a_job_that_lies_on_asks_once
 
 
 @pytest.mark.parametrize("end", ["deleted", "suspended"])
-def test_60_what_is_asked_after_a_full_reset_goes_with_the_job(end: str) -> None:
+def test_60_requests_after_a_full_reset_are_withdrawn_with_the_job(end: str) -> None:
     job = make_job(workers=2, finalizers=(), restartPolicy={"type": "OnFailure"})
     cluster = suspected(job, node_a="", node_b="")
     assert cluster.asked_nodes() == ["node-a", "node-b"]

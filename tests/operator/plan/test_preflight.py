@@ -62,7 +62,7 @@ def silent(**policy: Any) -> PreFlightCluster:
     return cluster
 
 
-def test_the_launcher_comes_once_all_nodes_have_answered_and_nothing_is_left_of_the_question() -> None:
+def test_the_launcher_is_created_after_all_answers_and_the_requests_are_withdrawn() -> None:
     cluster = begin(live=0, node_b="")
     until_asked(cluster)
     cluster.live()
@@ -86,13 +86,13 @@ def test_the_launcher_comes_once_all_nodes_have_answered_and_nothing_is_left_of_
 
 
 @pytest.mark.parametrize("verdict", ["WARN", "SKIP"])
-def test_what_is_no_failure_starts_the_job(verdict: str) -> None:
+def test_a_result_other_than_fail_starts_the_job(verdict: str) -> None:
     cluster = begin(node_a=verdict)
     assert (status(cluster).launcher_status, status(cluster).moves) == ("Running", 0)
 
 
 @pytest.mark.parametrize("on_fault", ["Keep", "Fail", "Move"])
-def test_a_node_that_fails_is_left_and_avoided_though_nobody_taints_it(on_fault: str) -> None:
+def test_a_failed_node_is_left_and_avoided_without_a_taint(on_fault: str) -> None:
     cluster = begin(checked_job(on_fault=on_fault), node_a="FAIL", live=24)
     said = status(cluster)
     assert (said.launcher_status, said.moves, said.attempt, said.restart_count) == ("Running", 1, 1, 0)
@@ -119,7 +119,7 @@ def test_all_nodes_that_fail_are_left_in_one_move() -> None:
     assert set(cluster.where().values()) == {"node-c", "node-d"}
 
 
-def test_a_taint_that_comes_first_moves_the_job_whatever_its_policy() -> None:
+def test_a_taint_before_the_launcher_moves_the_job_whatever_its_policy() -> None:
     for on_fault in ("Keep", "Fail"):
         cluster = silent(on_fault=on_fault)
         cluster.bad["node-b"] = TAINTED
@@ -133,7 +133,7 @@ def test_a_taint_that_comes_first_moves_the_job_whatever_its_policy() -> None:
 
 
 @pytest.mark.parametrize(("verdict", "why"), [("", "60 s"), ("UNKNOWN", "UNKNOWN: LowBandwidth")])
-def test_what_is_not_known_holds_up_nothing_and_is_told(verdict: str, why: str) -> None:
+def test_an_unknown_result_delays_nothing_and_is_reported(verdict: str, why: str) -> None:
     cluster = begin(checked_job(timeoutSeconds=60), node_a=verdict)
     cluster.waits_s(60)
     cluster.live()
@@ -144,7 +144,7 @@ def test_what_is_not_known_holds_up_nothing_and_is_told(verdict: str, why: str) 
 
 
 @pytest.mark.parametrize("verdict", ["", "UNKNOWN"])
-def test_a_job_that_must_pass_leaves_what_is_not_known(verdict: str) -> None:
+def test_with_must_pass_a_job_leaves_unknown_nodes(verdict: str) -> None:
     cluster = begin(checked_job(timeoutSeconds=60, mustPass=True), node_a=verdict)
     cluster.waits_s(60)
     cluster.live(16)
@@ -152,7 +152,7 @@ def test_a_job_that_must_pass_leaves_what_is_not_known(verdict: str) -> None:
     assert set(cluster.where().values()) == {"node-b", "node-c"}
 
 
-def test_a_node_that_cannot_be_asked_is_told_with_the_reason() -> None:
+def test_a_node_that_cannot_be_asked_is_reported_with_the_reason() -> None:
     cluster = PreFlightCluster(full={"node-b"})
     cluster.add(checked_job(timeoutSeconds=60))
     cluster.live()
@@ -163,7 +163,7 @@ def test_a_node_that_cannot_be_asked_is_told_with_the_reason() -> None:
     assert [CANNOT_BE_ASKED in text for text in cluster.events("PreFlightUnknown")] == [True]
 
 
-def test_nothing_is_asked_before_it_is_known_what_stands_there() -> None:
+def test_no_request_is_made_before_existing_ones_are_known() -> None:
     cluster = PreFlightCluster(readable=False)
     cluster.add(checked_job(timeoutSeconds=60))
     cluster.live(10)
@@ -191,7 +191,7 @@ def test_moves_are_bounded_as_those_of_running_jobs_are() -> None:
     assert status(cluster).launcher_status == "Running"
 
 
-def test_a_job_that_can_go_nowhere_gives_back_what_it_holds_and_starts_once_the_node_is_good() -> None:
+def test_a_job_that_cannot_move_releases_its_partitions_and_starts_once_the_node_is_good() -> None:
     cluster = PreFlightCluster(nodes=("node-a",))
     cluster.says = {"node-a": "FAIL"}
     cluster.add(checked_job(workers=1))
@@ -226,7 +226,7 @@ def test_where_nothing_is_given_back_the_nodes_are_asked_again_after_an_hour() -
 
 
 @pytest.mark.parametrize("end", ["suspended", "deleted", "edited", "failed", "too late"])
-def test_requests_that_nobody_waits_for_any_more_are_withdrawn(end: str) -> None:
+def test_unneeded_requests_are_withdrawn(end: str) -> None:
     cluster = silent()
     if end == "suspended":
         cluster.edit(UID, suspend=True)
@@ -268,7 +268,7 @@ def test_an_attempt_that_ends_leaves_its_question_and_the_next_one_asks_its_own(
     assert (status(cluster).launcher_status, status(cluster).restart_count) == ("Running", 1)
 
 
-def test_a_running_job_to_which_checks_are_added_goes_on() -> None:
+def test_a_running_job_continues_when_checks_are_added() -> None:
     cluster = begin(make_job(workers=2, finalizers=()))
     before = dict(cluster.pods)
     cluster.edit(UID, health_policy=checked_job().spec.health_policy)
@@ -298,7 +298,7 @@ def outcome(cluster: PreFlightCluster) -> tuple[object, ...]:
     return (*counts, cluster.where(), cluster.asked_nodes())
 
 
-def test_whenever_the_operator_dies_the_job_comes_to_the_same_end_and_no_agent_runs_twice() -> None:
+def test_a_crash_of_the_operator_changes_neither_the_result_nor_the_number_of_runs() -> None:
     whole = lived()
     assert outcome(whole)[:5] == ("Running", 1, 1, 0, "Passed")
     assert whole.asked_nodes() == []
@@ -312,7 +312,7 @@ def test_whenever_the_operator_dies_the_job_comes_to_the_same_end_and_no_agent_r
         assert set(runs.values()) == {1}, (point, runs)
 
 
-def test_the_launcher_is_not_made_by_who_sees_the_answers_before_the_verdict_is_written() -> None:
+def test_the_launcher_is_created_only_after_the_verdict_is_written() -> None:
     cluster = begin(live=0)
     until_asked(cluster)
     cluster.answer()

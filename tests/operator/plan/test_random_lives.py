@@ -420,7 +420,7 @@ class Life:
 
 
 @pytest.mark.parametrize("batch", range(BATCHES))
-def test_whatever_happens_a_job_gets_what_it_wants_in_the_end_and_never_more(batch: int) -> None:
+def test_random_lives_converge_to_the_wanted_state_and_never_exceed_it(batch: int) -> None:
     for number in range(batch, LIVES, BATCHES):
         life = Life(number)
         try:

@@ -53,7 +53,7 @@ def test_38_a_job_that_is_not_to_restart_fails(spec: dict[str, Any]) -> None:
     ("kind", "exit_code", "again"),
     [("OnFailure", 1, True), ("OnFailure", 0, False), ("Always", 1, True), ("Always", 0, True)],
 )
-def test_39_40_what_each_policy_restarts(kind: str, exit_code: int, again: bool) -> None:
+def test_39_40_each_policy_restarts_its_outcomes(kind: str, exit_code: int, again: bool) -> None:
     assert restarts(ended(make_job(**policy(kind)), exit_code)) is again
 
 
@@ -148,7 +148,7 @@ def restarting() -> tuple[IPUJob, dict[str, Any]]:
     return with_status(job, decide(job, **seen)), seen
 
 
-def test_42_what_runs_goes_at_once_and_what_has_ended_may_be_read_until_the_next_attempt() -> None:
+def test_42_running_pods_are_deleted_at_once_and_ended_ones_at_the_next_attempt() -> None:
     job, seen = restarting()
     decided = decide(job, **seen)
     assert [each for each in decided.actions if not isinstance(each, RecordEvent)] == [

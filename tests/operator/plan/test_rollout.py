@@ -158,7 +158,7 @@ def test_51_a_template_that_fails_stops_at_its_bounds_says_so_and_a_second_edit_
     assert len(cluster.pods) == 4
 
 
-def test_51_without_room_for_the_extra_one_nothing_goes_and_the_job_says_what_it_waits_for() -> None:
+def test_51_without_room_for_a_surge_instance_nothing_is_deleted_and_the_message_says_why() -> None:
     job = service(2, 1, 0)
     cluster = ServiceCluster(room=2)
     cluster.add(job)
@@ -280,7 +280,7 @@ def test_51_59_a_rollout_ends_the_same_wherever_the_operator_ends(kind: Strategy
         assert without_attempts(found) == without_attempts(expected), f"after write {point} of {writes}"
 
 
-def test_the_highest_goes_first_and_what_does_not_work_before_it() -> None:
+def test_unavailable_instances_are_replaced_first_then_the_highest() -> None:
     slots = [InstanceState(0, True, False), InstanceState(1, True, True), InstanceState(2, True, True)]
     assert plan_rollout(slots, [], RolloutLimits(0, 1)).replace == {0}
     assert plan_rollout(slots, [], RolloutLimits(0, 2)).replace == {0, 2}

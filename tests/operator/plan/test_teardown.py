@@ -137,7 +137,7 @@ def test_37_a_finished_job_is_never_run_again() -> None:
     ("policy", "removed"),
     [("None", []), ("Workers", ["train-worker-0"]), ("All", ["train-worker-0", "train-launcher"])],
 )
-def test_43_what_is_cleaned_away(policy: str, removed: list[str]) -> None:
+def test_43_cleanup_by_policy(policy: str, removed: list[str]) -> None:
     job, seen = finished(cleanPodPolicy=policy)
     decided = decide(job, **seen)
     assert decided.actions == tuple(DeletePod(name, f"pod-{name}") for name in removed)
@@ -182,7 +182,7 @@ def test_44_a_job_that_was_never_begun_stays_suspended() -> None:
     assert decided.status.start_time is None
 
 
-def test_44_resumed_it_begins_anew() -> None:
+def test_44_a_resumed_job_starts_again() -> None:
     job = with_status(make_job(suspend=True), decide(make_job(suspend=True)))
     job = msgspec.structs.replace(job, spec=msgspec.structs.replace(job.spec, suspend=False))
     decided = decide(job)
@@ -237,7 +237,7 @@ def test_34_partitions_of_others_are_none_of_its_business() -> None:
     assert decide(job, entries={partition_of(job): make_entry(make_job("other"))}) == JobPlan((RemoveFinalizer(),))
 
 
-def test_34_deletion_comes_before_everything_else() -> None:
+def test_34_deletion_precedes_every_other_phase() -> None:
     cases: list[dict[str, Any]] = [{"suspend": True}, {"instances": 0}, {"cleanPodPolicy": "None"}]
     for spec in cases:
         job = make_job(deleted=True, **spec)

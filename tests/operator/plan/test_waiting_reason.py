@@ -44,7 +44,7 @@ def test_48_the_highest_go_first_and_partitions_after_their_pods() -> None:
     )
 
 
-def test_the_scale_transcript_in_what_kubectl_prints() -> None:
+def test_the_scale_transcript_as_kubectl_prints_it() -> None:
     """data/ipu/kubectl_scale_transcript.txt, row by row."""
     job = make_job("job-inference-1", launcher=False, instances=1, ipus=1)
     seen = running_snapshot(job, "Running")
@@ -85,7 +85,7 @@ def test_the_proxys_words_are_shown() -> None:
     assert isinstance(decided.actions[0], TakePartitions), "when to ask again is not its business"
 
 
-def test_what_vipu_says_of_a_partition_is_shown() -> None:
+def test_the_message_of_a_partition_is_shown() -> None:
     job = make_job()
     decided = decide(job, entries=entries(job, 0, state="creating", message="ERROR: link training"))
     assert last_message(decided).startswith(NOT_READY)
@@ -132,7 +132,7 @@ def test_a_running_job_does_not_wait_for_nodes() -> None:
     )
 
 
-def test_25_a_node_selector_that_excludes_the_partition_is_told_of() -> None:
+def test_25_a_node_selector_that_excludes_the_partition_is_reported() -> None:
     job = make_job(launcher=False, pods=template(nodeSelector={"ipunode": "node2"}))
     decided = decide(job, entries=entries(job, 0))
     assert not missing_facts(
@@ -183,7 +183,7 @@ def test_a_pod_that_cannot_start_says_why(status: dict[str, Any], facts: tuple[s
     assert not missing_facts(last_message(decided), *facts)
 
 
-def test_what_passes_by_itself_is_not_told() -> None:
+def test_a_transient_wait_is_not_reported() -> None:
     job = make_job(launcher=False)
     creating = {"containerStatuses": [{"name": "main", "state": {"waiting": {"reason": "ContainerCreating"}}}]}
     pods = {"train-worker-0": make_pod(job, "train-worker-0", "Pending", **creating)}

@@ -38,7 +38,7 @@ from muster_operator.job.snapshot import (
 from muster_operator.job.status import NOT_READY
 
 
-def test_16_the_finaliser_comes_before_everything() -> None:
+def test_16_the_finalizer_is_added_first() -> None:
     assert decide(make_job(finalizers=())) == JobPlan((AddFinalizer(),))
     assert decide(make_job(finalizers=("foregroundDeletion",))) == JobPlan((AddFinalizer(),))
 
@@ -115,7 +115,7 @@ def test_20_a_job_without_launcher_has_workers_only() -> None:
     ]
 
 
-def test_21_the_launcher_comes_when_every_worker_was_made() -> None:
+def test_21_the_launcher_is_created_after_all_workers() -> None:
     job = make_job(instances=2)
     seen: dict[str, Any] = {"entries": entries(job, 0, 1), "objects": objects(job)}
     assert created_objects(decide(job, **seen, pods=workers(job, "Running"))) == ["Pod train-worker-1"]
@@ -134,7 +134,7 @@ def test_31_workers_of_a_ready_instance_do_not_wait_for_the_others() -> None:
     assert created_objects(decided) == ["Pod train-worker-1"]
 
 
-def test_24_the_pod_is_told_of_its_own_partition() -> None:
+def test_24_the_environment_names_the_pods_own_partition() -> None:
     job = make_job(instances=2, launcher=False)
     seen = entries(job, 0, controller="a:1") | entries(job, 1, controller="b:2")
     hosts = []
@@ -145,7 +145,7 @@ def test_24_the_pod_is_told_of_its_own_partition() -> None:
     assert hosts == [("a", "p-train-default-0"), ("b", "p-train-default-1")]
 
 
-def test_28_a_worker_that_was_deleted_comes_back_under_its_name() -> None:
+def test_28_a_deleted_worker_is_recreated_with_its_name() -> None:
     job = make_job(instances=2)
     seen = running_snapshot(job, "Running", "Running")
     del seen["pods"]["train-worker-1"]
@@ -166,7 +166,7 @@ def test_28_not_before_the_old_one_is_gone() -> None:
     assert actions_but_events(decide(job, **seen)) == ()
 
 
-def test_19_what_depends_on_the_scale_is_changed_with_it() -> None:
+def test_19_objects_that_depend_on_the_scale_are_patched() -> None:
     before, job = make_job(instances=1), make_job(instances=2)
     decided = decide(job, entries=entries(job, 0, 1), objects=objects(before), pods=workers(job, "Running", "Running"))
     changed = [(each.kind, each.name) for each in decided.actions if isinstance(each, PatchObject)]
@@ -174,29 +174,29 @@ def test_19_what_depends_on_the_scale_is_changed_with_it() -> None:
     assert created_objects(decided) == [], "the launcher comes once they are as they should be"
 
 
-def test_a_job_whose_things_are_all_there_asks_for_nothing() -> None:
+def test_a_complete_job_needs_no_action() -> None:
     for job in (make_job(instances=2), make_job(instances=2, launcher=False)):
         decided = decide(job, **running_snapshot(job, "Running", "Running"))
         assert decided.actions == ()
         assert decide(with_status(job, decided), **running_snapshot(job, "Running", "Running")) == JobPlan()
 
 
-def test_26_a_name_that_others_have_is_told_of_and_tried_again() -> None:
+def test_26_a_taken_name_is_reported_and_retried() -> None:
     job = make_job(workers=2)
     decided = decide(job, entries=entries(job, 0), foreign={("Role", "train-launcher"): "Deployment web"})
     assert created_objects(decided) == ["Role train-launcher"], "half a job is not made"
     assert not missing_facts(last_message(decided), "Role train-launcher", "Deployment web")
 
 
-def test_26_no_partition_is_taken_for_a_job_whose_name_others_have() -> None:
+def test_26_no_partition_is_taken_while_a_name_is_taken() -> None:
     job = make_job()
-    assert decide(job, foreign={("Pod", "train-worker-0"): "nobody's"}).actions == ()
+    assert decide(job, foreign={("Pod", "train-worker-0"): "no owner"}).actions == ()
     job = make_job(launcher=False, instances=2)
-    decided = decide(job, entries=entries(job, 0), foreign={("Pod", "train-worker-0"): "nobody's"})
+    decided = decide(job, entries=entries(job, 0), foreign={("Pod", "train-worker-0"): "no owner"})
     assert [type(each) for each in decided.actions] == [CreateObject, TakePartitions], "instances are each their own"
 
 
-def test_26_what_this_job_does_not_need_is_no_obstacle() -> None:
+def test_26_a_name_that_the_job_does_not_need_is_no_obstacle() -> None:
     job = make_job(launcher=False)
     decided = decide(job, foreign={("ConfigMap", "train-config"): "somebody", ("Pod", "train-worker-1"): "somebody"})
     assert isinstance(decided.actions[0], TakePartitions)

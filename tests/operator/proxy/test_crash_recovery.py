@@ -213,7 +213,7 @@ OPS = st.lists(
 
 @given(OPS)
 @settings(max_examples=120)
-def test_whatever_comes_tracker_and_v_ipu_agree_in_the_end(ops: list[tuple[str, int, int]]) -> None:
+def test_tracker_and_v_ipu_converge(ops: list[tuple[str, int, int]]) -> None:
     asyncio.run(_whatever(ops))
 
 

@@ -23,8 +23,9 @@ def restored() -> Iterator[None]:
         logger.setLevel(logging.NOTSET)
 
 
-@pytest.mark.parametrize(("level", "number"), [(1, 0), (2, 0), (3, 1), (4, 2), (5, 3), (6, 3)])
+@pytest.mark.parametrize(("level", "number"), [(0, 0), (1, 0), (2, 0), (3, 1), (4, 2), (5, 3), (6, 3)])
 def test_decisions_calls_and_requests_are_logged_from_levels_3_4_and_5(level: int, number: int) -> None:
     logs.configure("text", level)
     assert [each.isEnabledFor(logging.DEBUG) for each in LOGGERS] == [at < number for at in range(3)]
     assert reconciler.log.isEnabledFor(logging.INFO) == (level > 1)
+    assert reconciler.log.isEnabledFor(logging.WARNING) == (level > 0)

@@ -1,4 +1,4 @@
-"""The words of what the proxy tells a job's owner. Nothing else asserts them."""
+"""The wording of the proxy's messages to the owner of a job, each message once."""
 
 from tests.operator.proxy.world import World, build_request, partition_name, quarantined
 
@@ -17,7 +17,7 @@ async def test_of_a_partition_that_v_ipu_lost() -> None:
     await world.wait_idle()
     entry = proxy.store.find_entry(partition_name(asked))
     assert entry is not None
-    assert entry.message == "V-IPU did not have it any more: made again"
+    assert entry.message == "V-IPU no longer had it: created again"
     await world.kill()
 
 
@@ -39,7 +39,7 @@ async def test_of_a_partition_that_the_tracker_does_not_know() -> None:
     proxy = await world.start()
     refused = await proxy.intents.request(name, asked)
     assert isinstance(refused, PartitionRefusal)
-    assert refused.message == f"v0:8090 has a partition {name} that the tracker does not know: remove it there"
+    assert refused.message == f"v0:8090 has a partition {name} that is not in the tracker: remove it from V-IPU"
     await world.kill()
 
 

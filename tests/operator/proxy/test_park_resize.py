@@ -67,9 +67,7 @@ async def test_one_bad_ipu_under_a_large_partition_keeps_no_other_from_work(
 
 
 @pytest.mark.parametrize("seed", range(20))
-async def test_jobs_come_while_v_ipu_chooses_as_it_likes_and_none_is_left_on_a_bad_ipu(
-    seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_with_random_placement_no_job_stays_on_a_bad_ipu(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(seed)
     world = World(32, knows_ipus=True)
     monkeypatch.setattr(simulated_fleet, "_iterate_free_blocks", Choosing(rng).blocks)
@@ -119,7 +117,7 @@ async def test_where_no_smaller_one_can_be_made_it_is_given_up_and_nothing_is_le
     await world.kill()
 
 
-async def test_a_park_that_v_ipu_never_gets_rid_of_keeps_nobody_waiting_for_ever(
+async def test_a_parked_partition_that_cannot_be_removed_blocks_creations_only_for_a_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(park_resize, "LIMIT_S", 0.05)

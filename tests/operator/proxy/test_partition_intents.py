@@ -30,7 +30,7 @@ async def test_29_each_instance_has_a_partition_of_its_own_and_its_workers_are_g
     await world.kill()
 
 
-async def test_29_names_that_would_collide_are_told_apart() -> None:
+async def test_29_names_that_would_collide_differ() -> None:
     world = World()
     proxy = await world.start()
     one, other = build_request("uid-1", name="a-b", namespace="c"), build_request("uid-2", name="a", namespace="b-c")
@@ -91,7 +91,7 @@ async def test_30_another_job_is_refused_and_nothing_changes() -> None:
     await world.kill()
 
 
-async def test_a_higher_attempt_of_another_size_makes_it_anew() -> None:
+async def test_a_higher_attempt_with_another_size_recreates_the_partition() -> None:
     world = World()
     proxy = await world.start()
     asked = build_request()
@@ -106,7 +106,7 @@ async def test_a_higher_attempt_of_another_size_makes_it_anew() -> None:
     await world.kill()
 
 
-async def test_34_it_is_let_go_and_its_entry_goes_with_it() -> None:
+async def test_34_a_released_partition_loses_its_entry() -> None:
     world = World()
     proxy = await world.start()
     asked = build_request()
@@ -173,7 +173,7 @@ async def test_many_intents_go_together_in_few_writes() -> None:
     await world.kill()
 
 
-async def test_no_room_is_told_and_costs_no_write() -> None:
+async def test_no_room_is_reported_without_a_write() -> None:
     world = World(8)
     proxy = await world.start()
     await world.wait_idle()
@@ -198,7 +198,7 @@ async def test_two_at_once_for_the_last_room_are_one_taken_and_one_refused() -> 
     await world.kill()
 
 
-async def test_a_partition_that_vanishes_is_made_again_and_told() -> None:
+async def test_a_lost_partition_is_recreated_and_reported() -> None:
     world = World()
     proxy = await world.start()
     asked = build_request()
@@ -267,7 +267,7 @@ async def test_a_name_that_the_tracker_cannot_have_is_refused_and_never_written(
     await world.kill()
 
 
-async def test_30_two_jobs_that_ask_for_one_name_at_once_are_told_apart() -> None:
+async def test_30_two_jobs_requesting_one_name_at_once_do_not_share_it() -> None:
     world = World()
     proxy = await world.start()
     one, other = build_request("uid-1"), build_request("uid-2")
@@ -279,7 +279,7 @@ async def test_30_two_jobs_that_ask_for_one_name_at_once_are_told_apart() -> Non
     await world.kill()
 
 
-async def test_nothing_is_settled_before_it_is_known_what_is_quarantined() -> None:
+async def test_nothing_is_reconciled_before_the_quarantine_is_known() -> None:
     world = World()
     world.api.put({partition_name(build_request()): format_entry(create_entry(build_request(), "v0:8090", ""))})
     proxy = world.create_proxy()
@@ -287,7 +287,7 @@ async def test_nothing_is_settled_before_it_is_known_what_is_quarantined() -> No
     await proxy.store.wait_loaded()
     await asyncio.sleep(0.02)
     assert (world.vipus[0].reads, world.vipus[0].calls) == (0, [])
-    assert "quarantined" in proxy.explain_unhealthy()
+    assert "quarantine" in proxy.explain_unhealthy()
     await proxy.reconciler.verify_all()
     assert proxy.explain_unhealthy() == ""
     await world.until(lambda: "active" in world.api.data[partition_name(build_request())], "it is settled")

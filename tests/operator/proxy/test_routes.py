@@ -107,7 +107,7 @@ async def test_52_53_stats_and_query_answer_as_published(served: Served) -> None
 @pytest.mark.parametrize(
     "body", ["", "{", "[]", '{"size":"2"}', '{"size":3}', '{"size":0}', '{"size":-2}', '{"size":128}', '{"size":1.5}']
 )
-async def test_53_a_bad_size_is_400_and_names_what_is_allowed(served: Served, body: str) -> None:
+async def test_53_a_bad_size_is_400_with_the_allowed_sizes(served: Served, body: str) -> None:
     answer = await served.http.post("/query", content=body)
     assert answer.status_code == 400
     assert "1, 2, 4, 8, 16, 32, 64" in answer.json()["message"]
@@ -209,7 +209,7 @@ async def test_health_and_metrics_are_open(served: Served) -> None:
 @pytest.mark.parametrize(
     "sent", [b"", b"GET /stats", b'POST /query HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\n{"']
 )
-async def test_a_client_that_does_not_finish_its_request_is_dropped_and_holds_up_nobody(sent: bytes) -> None:
+async def test_a_client_that_does_not_finish_its_request_is_dropped_and_delays_no_other(sent: bytes) -> None:
     async with serving(Limits(read_s=0.5, write_s=FAR_S, idle_s=FAR_S)) as served:
         reader, writer = await asyncio.open_connection(*served.address)
         writer.write(sent)

@@ -34,8 +34,10 @@ def test_the_defaults_are_the_originals() -> None:
     ("flags", "environ", "told"),
     [
         ({}, {}, "controllers_map"),
-        ({**LIST, "controllers_file": "x"}, {}, "controllers_file"),
+        ({**LIST, "controllers_file": "x"}, {}, "--controllers-file"),
+        ({"controllers": "garbage"}, {}, "--controllers: 'garbage'"),
         ({**LIST, "log_level": 7}, {}, "--log-level: 7"),
+        ({**LIST, "log_level": "loud"}, {}, "--log-level: 'loud'"),
         (LIST, {"PROXY_READ_TIMEOUT": "soon"}, "PROXY_READ_TIMEOUT: 'soon'"),
         (LIST, {"MUSTER_VIPU_PROXY_MAX_IPUS": "48"}, "MUSTER_VIPU_PROXY_MAX_IPUS: '48'"),
         (LIST, {"MUSTER_VIPU_PROXY_ALLOWED": "operator"}, "MUSTER_VIPU_PROXY_ALLOWED"),
@@ -50,9 +52,22 @@ def test_what_is_wrong_is_named(flags: dict[str, object], environ: dict[str, str
     assert "Value error" not in str(caught.value)
 
 
-def test_what_is_wrong_with_no_one_setting_says_that_alone() -> None:
-    with pytest.raises(SettingsError, match=r"^[^:\n]*controllers, controllers_file and controllers_map$"):
+def test_without_a_controller_list_the_error_names_both_flags_and_the_setting() -> None:
+    with pytest.raises(SettingsError) as caught:
         load(None, {"port": 0}, {})
+    assert "\n" not in str(caught.value)
+    for name in ("--controllers", "--controllers-file", "controllers_map"):
+        assert name in str(caught.value)
+
+
+def test_a_list_with_one_valid_controller_is_accepted() -> None:
+    assert load(None, {"controllers": "garbage,v:8090:k=v"}, {}).controllers == "garbage,v:8090:k=v"
+
+
+@pytest.mark.parametrize(("text", "level"), [("error", 0), ("warning", 1), ("info", 2), ("debug", 6), ("4", 4), (5, 5)])
+def test_a_log_level_is_a_name_or_a_number(text: object, level: int) -> None:
+    assert load(None, {**LIST, "log_level": text}, {}).log_level == level
+    assert load(None, LIST, {"MUSTER_VIPU_PROXY_LOG_LEVEL": str(text)}).log_level == level
 
 
 def test_accounts_are_a_list_and_a_file_has_all_of_it(tmp_path: Path) -> None:
@@ -66,4 +81,14 @@ def test_a_wrong_setting_ends_the_program_with_64(capsys: pytest.CaptureFixture[
     parser = argparse.ArgumentParser()
     command.add_arguments(parser)
     assert command.main(parser.parse_args(["--controllers", "v:1:k=v", "--log-level", "9"])) == 64
-    assert "--log-level: 9" in capsys.readouterr().err
+    assert capsys.readouterr().err.startswith("muster: --log-level: '9'")
+
+
+def test_invalid_controllers_are_reported_before_the_cluster_is_looked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    words = ["--controllers", "garbage", "--kubeconfig", "/nowhere"]
+    assert command.main(parser.parse_args(words)) == 64
+    error = capsys.readouterr().err
+    assert error.startswith("muster: --controllers: 'garbage'")
+    assert "/nowhere" not in error

@@ -25,7 +25,7 @@ async def _taken(world: World) -> None:
     await world.wait_idle()
 
 
-def test_32_an_entry_links_job_and_partition_and_comes_back_as_it_was() -> None:
+def test_32_an_entry_links_job_and_partition_and_survives_a_round_trip() -> None:
     entry = PartitionEntry(
         job="uid-1", namespace="default", name="train", attempt=2, controller="v:8090", state="deleting"
     )
@@ -39,7 +39,7 @@ def test_32_an_entry_links_job_and_partition_and_comes_back_as_it_was() -> None:
 
 
 @given(st.dictionaries(st.sampled_from(["p-a-b-0", "p-c-d-1", "x"]), st.text()))
-def test_whatever_stands_in_it_is_read_or_kept_aside(data: dict[str, str]) -> None:
+def test_any_content_is_decoded_or_kept_aside(data: dict[str, str]) -> None:
     tracked = entries.parse_entries(data)
     assert set(tracked.entries) | set(tracked.unreadable) == set(data)
 
@@ -54,7 +54,7 @@ def test_whatever_stands_in_it_is_read_or_kept_aside(data: dict[str, str]) -> No
         ("[" * 10000, ""),
     ],
 )
-def test_what_is_wrong_with_an_entry_is_named(text: str, told: str) -> None:
+def test_the_error_of_an_entry_is_named(text: str, told: str) -> None:
     assert told in entries.parse_entries({NAME: text}).unreadable[NAME]
 
 
@@ -111,7 +111,7 @@ async def test_an_entry_that_another_proxy_has_ended_is_forgotten() -> None:
     await world.kill()
 
 
-async def test_what_another_writes_meanwhile_is_not_written_over() -> None:
+async def test_a_concurrent_write_is_not_overwritten() -> None:
     world = World()
     proxy = await world.start()
     theirs = entries.format_entry(

@@ -31,7 +31,7 @@ def test_faulty_nodes_are_out_and_ailing_ones_come_last() -> None:
     }
 
 
-def test_what_the_template_requires_stays_and_every_alternative_leaves_faulty_nodes_out() -> None:
+def test_required_affinity_is_kept_and_every_term_excludes_faulty_nodes() -> None:
     fields = [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]
     users = {
         REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [zone("a")]}, {"matchFields": fields}]},
@@ -136,7 +136,7 @@ class TestNodeSelector:
             ({"ipunode": "node2"}, ("workers.template", "ipunode=node2", "ipunode=node1")),
         ],
     )
-    def test_25_a_conflict_says_what_both_want(self, users: dict[str, str], facts: tuple[str, ...]) -> None:
+    def test_25_a_conflict_names_both_values(self, users: dict[str, str], facts: tuple[str, ...]) -> None:
         said = conflict(users, "ipunode=node1")
         assert bool(said) == bool(facts)
         assert not missing_facts(said, *facts)

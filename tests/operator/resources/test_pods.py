@@ -40,7 +40,7 @@ def main(body: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def test_what_the_template_leaves_null_is_filled_in() -> None:
+def test_null_fields_of_the_template_are_filled_in() -> None:
     """`restartPolicy: null` means Always to the API server: a worker that ends would be run again for ever."""
     job = make_job(launcher=False, pods=template(restartPolicy=None, hostNetwork=None, dnsPolicy=None))
     spec = worker(job)["spec"]
@@ -64,7 +64,7 @@ class TestCommands:
         found = main(worker(job))
         assert {key: found[key] for key in ("command", "args") if key in found} == own
 
-    def test_20_without_a_launcher_the_image_runs_what_it_runs(self) -> None:
+    def test_20_without_a_launcher_the_image_keeps_its_command(self) -> None:
         assert "command" not in main(worker(make_job(launcher=False)))
 
     def test_20_only_the_main_container_sleeps(self) -> None:
@@ -72,7 +72,7 @@ class TestCommands:
         made = worker(make_job(pods=template(containers=containers)))["spec"]["containers"]
         assert ["command" in each for each in made] == [True, False]
 
-    def test_20_a_sleeper_ends_at_once_when_it_is_told_to(self) -> None:
+    def test_20_a_sleeping_worker_ends_at_once_on_sigterm(self) -> None:
         """As the first process of a container, a bare sleep would not: signals without a handler do not reach it."""
         assert "trap " in pods.SLEEP[-1]
         with subprocess.Popen(pods.SLEEP, start_new_session=True) as sleeper:
@@ -200,7 +200,7 @@ class TestSwitches:
         for body in both(make_job(pods=template(hostNetwork=False))):
             assert "dnsPolicy" not in body["spec"]
 
-    def test_23_what_may_gain_no_privileges_is_not_made_privileged(self) -> None:
+    def test_23_a_container_without_privilege_escalation_is_not_privileged(self) -> None:
         """The API server takes no pod that says both."""
         containers = [{"name": "main", "image": "i", "securityContext": {"allowPrivilegeEscalation": False}}]
         for body in both(make_job(pods=template(containers=containers))):
@@ -244,7 +244,7 @@ class TestTemplates:
         both(job)
         assert job.spec.workers.template == before
 
-    def test_what_is_about_the_workers_is_not_the_launchers(self) -> None:
+    def test_settings_of_the_workers_alone_do_not_reach_the_launcher(self) -> None:
         spec = {
             "hostname": "w",
             "nodeName": "n",
@@ -294,7 +294,7 @@ class TestTemplates:
         own = make_job(pods=template(restartPolicy="Always"))
         assert [body["spec"]["restartPolicy"] for body in both(own)] == ["Always", "Never"]
 
-    def test_long_names_stay_within_what_labels_and_pods_may_have(self) -> None:
+    def test_long_names_stay_within_the_limits_of_labels_and_pods(self) -> None:
         job = make_job(name="j" * 54, namespace="n" * 63)
         metadata = msgspec.structs.replace(job.metadata, uid="b" * 36)
         job = msgspec.structs.replace(job, metadata=metadata)

@@ -67,6 +67,15 @@ class SimulatorProcess:
         finally:
             connection.close()
 
+    def healthz(self) -> tuple[int, bytes]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=START_S)
+        try:
+            connection.request("GET", "/healthz")
+            response = connection.getresponse()
+            return response.status, response.read()
+        finally:
+            connection.close()
+
     def fault(self, **asked: object) -> None:
         status, answer = self.call("POST", "/faults", json.dumps(asked).encode())
         assert status == 200, answer

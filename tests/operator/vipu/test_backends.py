@@ -97,7 +97,7 @@ async def test_a_partition_is_made_and_becomes_active(bed: Bed) -> None:
     assert [each.name for each in await bed.controller.list_partitions()] == ["p-a-default-0"]
 
 
-async def test_what_is_not_there_is_none_and_an_empty_fleet_has_no_partition(bed: Bed) -> None:
+async def test_a_missing_partition_is_none_and_an_empty_fleet_lists_nothing(bed: Bed) -> None:
     assert await bed.controller.find_partition("p-a-default-0") is None
     assert list(await bed.controller.list_partitions()) == []
 
@@ -114,7 +114,7 @@ async def test_a_partition_that_is_still_being_made_is_there_and_not_active(bed:
     assert made.state == "ACTIVE"
 
 
-async def test_two_of_one_name_are_refused_and_the_first_one_stays_as_it_is(bed: Bed) -> None:
+async def test_a_duplicate_name_is_refused_and_the_first_partition_stays(bed: Bed) -> None:
     await bed.controller.create("a", 4, 1)
     before = await bed.controller.list_partitions()
     assert await _raised(bed.controller.create("a", 8, 1)) is PartitionExists
@@ -130,14 +130,14 @@ async def test_of_two_at_the_same_time_for_one_name_one_is_made(bed: Bed) -> Non
     assert len(await bed.controller.list_partitions()) == 1
 
 
-async def test_no_room_is_told_from_other_refusals_and_makes_nothing(bed: Bed) -> None:
+async def test_no_room_differs_from_other_refusals_and_creates_nothing(bed: Bed) -> None:
     await bed.controller.create("a", 1, 1)
     for size in (32, 64):
         assert await _raised(bed.controller.create("b", size, 1)) is NoRoom
     assert await bed.controller.find_partition("b") is None
 
 
-async def test_sizes_and_names_that_are_none_are_refused_for_what_they_are(bed: Bed) -> None:
+async def test_invalid_sizes_and_names_are_refused_with_the_reason(bed: Bed) -> None:
     for size, gcds in ((3, 1), (0, 1), (-4, 1), (8, 3), (8, 0), (8, 16)):
         assert await _raised(bed.controller.create("a", size, gcds)) is VipuError
     for name in ("--force", "", "a b", "a\nb", "../faults", "a;b", "ä", "x" * 300):
@@ -154,7 +154,7 @@ async def test_powers_of_two_from_one_to_the_fleet_can_be_made(bed: Bed) -> None
         await bed.controller.remove("a")
 
 
-async def test_a_reset_takes_its_time_and_leaves_the_partition_what_it_was(bed: Bed) -> None:
+async def test_a_reset_takes_its_delay_and_keeps_the_partition(bed: Bed) -> None:
     await bed.controller.create("a", 8, 4)
     bed.fault(stuck="a")
     await bed.controller.reset("a")
@@ -231,7 +231,7 @@ async def test_a_lost_answer_is_no_answer_though_it_was_done(bed: Bed, what: str
     assert await bed.controller.find_partition("a") is None
 
 
-async def test_an_answer_that_does_not_come_in_time_is_none(bed: Bed) -> None:
+async def test_a_late_answer_is_unreachable(bed: Bed) -> None:
     bed.fault(slow=600)
     assert await _raised(bed.impatient.list_partitions()) is VipuUnreachable
     assert await _raised(bed.impatient.create("a", 4, 1)) is VipuUnreachable
@@ -268,7 +268,7 @@ async def test_a_faulty_ipu_breaks_its_partition_until_it_is_mended_and_reset(be
     assert mended.state == "ACTIVE"
 
 
-async def test_a_faulty_link_breaks_what_spans_it_and_nothing_else(bed: Bed) -> None:
+async def test_a_faulty_link_breaks_only_partitions_across_it(bed: Bed) -> None:
     bed.fault(link="10.1.1.1-10.1.1.2")
     await bed.controller.create("wide", 8, 1)
     wide = await bed.controller.find_partition("wide")
@@ -294,7 +294,7 @@ async def test_ipus_are_named_in_the_order_of_blocks_or_not_at_all(bed: Bed) -> 
     assert made.ipus == everything[8:16]
 
 
-async def test_nobody_listening_is_no_answer(tmp_path: Path) -> None:
+async def test_a_refused_connection_is_unreachable(tmp_path: Path) -> None:
     program = (str(write_vipu(tmp_path)),)
     # port 1 of loopback: nobody but root may listen there, and nothing here does
     gone: list[VipuController] = [

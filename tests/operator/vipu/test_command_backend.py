@@ -67,7 +67,7 @@ ALWAYS = {
 
 
 @pytest.mark.parametrize("body", ALWAYS.values(), ids=ALWAYS.keys())
-async def test_a_program_that_is_none_gives_errors_and_never_a_partition(tmp_path: Path, body: str) -> None:
+async def test_a_broken_program_gives_errors_and_never_a_partition(tmp_path: Path, body: str) -> None:
     controller = _controller(write_vipu(tmp_path, body))
     for call in (
         controller.list_partitions(),
@@ -124,7 +124,7 @@ async def test_arguments_are_the_documented_words_one_by_one(tmp_path: Path) -> 
     assert _calls(tmp_path)[3] == f"['reset', 'partition', 'p64', {server}]"
 
 
-async def test_what_spans_more_than_a_rack_is_not_asked_for_as_reconfigurable(tmp_path: Path) -> None:
+async def test_a_partition_across_racks_is_not_requested_as_reconfigurable(tmp_path: Path) -> None:
     await _vipu(tmp_path, "print('create partition (a): success.')").create("a", 128, 1)
     assert "'--size', '128', '--num-gcds', '1', '--api-host'" in _calls(tmp_path)[1]
 

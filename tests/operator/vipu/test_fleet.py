@@ -176,7 +176,7 @@ TestFleet = FleetMachine.TestCase
 TestFleet.settings = settings(max_examples=40, stateful_step_count=40)
 
 
-def test_what_was_begun_before_a_kill_ends_at_its_time() -> None:
+def test_an_operation_begun_before_a_kill_ends_at_its_time() -> None:
     begun = create_partition(SimulatedFleet(ipus=8, delay_s=5), 100.0, "a", 4, 1)
     kept = msgspec.json.decode(msgspec.json.encode(begun), type=SimulatedFleet)
     for now, state in ((104.9, "CREATING"), (105.0, "ACTIVE"), (9999.0, "ACTIVE")):

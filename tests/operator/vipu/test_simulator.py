@@ -48,7 +48,7 @@ def _start_in_vain(*flags: str, **variables: str) -> tuple[int, str]:
     return ended.returncode, ended.stderr
 
 
-def test_a_partition_that_was_being_made_goes_on_after_a_kill(simulator: SimulatorProcess) -> None:
+def test_a_creation_in_progress_continues_after_a_kill(simulator: SimulatorProcess) -> None:
     simulator.start()
     simulator.call("POST", "/partitions", b'{"name": "a", "size": 8, "gcds": 2}')
     before = simulator.call("GET", "/")[1]
@@ -66,7 +66,7 @@ def test_a_partition_that_was_being_made_goes_on_after_a_kill(simulator: Simulat
 
 
 @pytest.mark.parametrize("after", [1, 7, 40])
-def test_whenever_it_is_killed_what_was_answered_is_there_and_no_twin(simulator: SimulatorProcess, after: int) -> None:
+def test_a_kill_loses_no_answered_partition_and_duplicates_none(simulator: SimulatorProcess, after: int) -> None:
     simulator.start()
     answered: dict[str, dict[str, object]] = {}
     enough = threading.Event()
@@ -121,7 +121,15 @@ def test_faults_outlive_a_kill(simulator: SimulatorProcess) -> None:
     assert simulator.call("GET", "/partitions")[0] == 200
 
 
-def test_told_to_stop_it_ends_well(simulator: SimulatorProcess) -> None:
+def test_healthz_answers_whatever_faults_there_are(simulator: SimulatorProcess) -> None:
+    simulator.start()
+    assert simulator.healthz() == (200, b"ok\n")
+    simulator.fault(down=True)
+    assert simulator.call("GET", "/partitions")[0] == 503
+    assert simulator.healthz() == (200, b"ok\n")
+
+
+def test_sigterm_ends_it_with_exit_code_0(simulator: SimulatorProcess) -> None:
     simulator.start()
     assert simulator.stop() == 0
 
@@ -137,7 +145,7 @@ def test_two_over_one_state_are_refused(simulator: SimulatorProcess) -> None:
     ("state", "complaint"),
     [(b"", "malformed"), (b"{", "malformed"), (b'{"ipus": 3}', "ipus: 3"), (b'{"ipus": 8, "x": 1}', "`x`")],
 )
-def test_a_state_that_is_none_is_neither_believed_nor_thrown_away(tmp_path: Path, state: bytes, complaint: str) -> None:
+def test_an_invalid_state_file_is_reported_and_kept(tmp_path: Path, state: bytes, complaint: str) -> None:
     (tmp_path / "vipu.json").write_bytes(state)
     code, said = _start_in_vain("--state", str(tmp_path))
     assert code == 64
@@ -173,7 +181,8 @@ def test_a_fleet_may_grow_and_shrinks_only_where_no_partition_is(simulator: Simu
 @pytest.mark.parametrize(
     ("flags", "complaint"),
     [
-        ((), "state"),
+        ((), "--state"),
+        (("--state", "{tmp}", "--log-level", "loud"), "--log-level"),
         (("--state", "{tmp}", "--ipus", "6"), "ipus: 6"),
         (("--state", "{tmp}", "--delay", "nan"), "--delay"),
         (("--state", "{tmp}", "--delay", "-1"), "--delay"),
@@ -241,7 +250,7 @@ def test_settings_come_from_a_file_and_the_environment_too(tmp_path: Path) -> No
         ("PUT", "/partitions", b"{}", 405, ["PUT '/partitions'", "/free-blocks", "POST /partitions"]),
     ],
 )
-def test_what_is_asked_wrongly_is_refused_by_name_and_changes_nothing(
+def test_an_invalid_request_is_refused_by_name_and_changes_nothing(
     asked: SimulatorProcess, method: str, target: str, body: bytes | None, status: int, facts: list[str]
 ) -> None:
     before = asked.call("GET", "/")[1]
@@ -277,7 +286,9 @@ def test_the_overview_shows_which_partition_has_which_machine(asked: SimulatorPr
     assert [each["name"] for each in glance["partitions"]] == ["a"]
 
 
-def test_its_vipu_command_prints_what_is_public(asked: SimulatorProcess, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_vipu_command_prints_the_published_formats(
+    asked: SimulatorProcess, capsys: pytest.CaptureFixture[str]
+) -> None:
     asked.empty()
     server = ["--api-host", "127.0.0.1", "--api-port", str(asked.port)]
     assert vipu(["create", "partition", "p2", "--size", "2", "--reconfigurable", "--num-gcds", "2", *server]) == 0

@@ -85,7 +85,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("raw", BROKEN.values(), ids=BROKEN.keys())
-async def test_an_answer_that_breaks_off_is_none(raw: bytes) -> None:
+async def test_a_truncated_answer_is_unreachable(raw: bytes) -> None:
     async with answering(raw) as controller:
         for call in [*CALLS, *CHANGES]:
             with pytest.raises(VipuUnreachable, match=r"127\.0\.0\.1:"):

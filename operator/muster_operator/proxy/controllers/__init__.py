@@ -1,1 +1,1 @@
-"""The V-IPU controllers: which there are, how they are called, and how much room they have."""
+"""The V-IPU controllers: their list, calls to them, and their capacity."""

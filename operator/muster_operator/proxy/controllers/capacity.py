@@ -1,6 +1,6 @@
-"""How much room the controllers have: for /stats and /query, and to choose one. Asks V-IPU; decides nothing by itself.
+"""The free capacity of the controllers, for /stats, /query and the choice of a controller.
 
-Who asks while the same question is under way shares its answer, so a crowd costs V-IPU one call.
+Concurrent requests for the same number share one call, so many clients cost V-IPU one call.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from muster_operator.vipu.controller import VipuError, VipuPartition, VipuUnreac
 
 log = logging.getLogger(__name__)
 
-RELEASE_S = 1.0  # to wait for what others are just making, so many times
+RELEASE_S = 1.0  # how long to wait for partitions that are being created, and how often
 RELEASES = 5
 NO_CONTROLLER = "no V-IPU controller is configured"
 NONE_QUARANTINED = QuarantinedBlocks()
@@ -43,13 +43,13 @@ class _FreeBlocks:
 
 
 def _count_usable(blocks: Iterable[_FreeBlocks]) -> int:
-    """Usable ones over all controllers."""
+    """Usable blocks of all controllers."""
     counted = list(blocks)
     return max(0, sum(each.free for each in counted) - count_quarantined_blocks(each.quarantined for each in counted))
 
 
 class CapacityCounter:
-    """on_listed: called with the partitions of a controller whenever it has listed them."""
+    """on_listed: called with the partitions of a controller whenever they are listed."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class CapacityCounter:
         self._refreshing: asyncio.Task[None] | None = None
 
     async def count_ipus(self) -> dict[str, dict[str, int]]:
-        """By namespace, and in total: IPUs that jobs of ours use, and that are free and not quarantined."""
+        """IPUs that jobs use, and IPUs that are free and not quarantined, by namespace and in total."""
         available = await self._share("stats", self._count_available)
         used = count_used_ipus(self._store.entries)
         self._metrics.ipus.labels("available").set(available)
@@ -82,7 +82,7 @@ class CapacityCounter:
         return {**lines, "total": {"used": sum(used.values()), "available": available}}
 
     def refresh(self) -> None:
-        """Something has become or gone: what the metric says of IPUs is brought up to date, beside everything else."""
+        """A partition was added or removed: update the metric of IPUs in the background."""
         self._has_changed = True
         if self._refreshing is None or self._refreshing.done():
             self._refreshing = asyncio.create_task(self._refresh())
@@ -98,14 +98,14 @@ class CapacityCounter:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def count_partitions(self, size: int) -> PartitionCapacity:
-        """How many partitions of that size could be made now, one after the other."""
+        """Number of partitions of that size that can be created now, one after the other."""
         return await self._share(("query", size), lambda: self._ask_all(size))
 
     async def choose_controller(
         self, name: str, size: int, skip: Collection[str] = ()
     ) -> ControllerEndpoint | PartitionRefusal:
-        """The first controller of the list with room for it, which is kept for ``name`` until
-        :meth:`cancel_reservation`. skip: addresses that have said no."""
+        """The first controller in the list with enough room, which stays reserved for ``name`` until
+        :meth:`cancel_reservation`. skip: addresses that have refused."""
         silent: list[str] = []
         full: list[str] = []
         for endpoint in self._controllers.endpoints:
@@ -116,7 +116,7 @@ class CapacityCounter:
             try:
                 if await self._wait_in_time(controller, controller.find_partition(name)) is not None:
                     message = (
-                        f"{endpoint.address} has a partition {name} that the tracker does not know: remove it there"
+                        f"{endpoint.address} has a partition {name} that is not in the tracker: remove it from V-IPU"
                     )
                     return PartitionRefusal(why="Refused", message=message)
                 blocks = await self._reserve(controller, name, size)
@@ -135,18 +135,18 @@ class CapacityCounter:
         return PartitionRefusal(why="Unreachable", message="; ".join(silent) or NO_CONTROLLER)
 
     def cancel_reservation(self, name: str) -> None:
-        """What was kept for it: V-IPU has it, or nobody wants it any more."""
+        """The reservation ends: V-IPU has the partition, or it is no longer wanted."""
         for reserved in self._reserved.values():
             if reserved.pop(name, None) is not None:
                 self._released.set()
 
     async def _reserve(self, controller: MeasuredController, name: str, size: int) -> _FreeBlocks | None:
-        """None: it is reserved."""
+        """None: reserved."""
         reserved = self._reserved.setdefault(controller.address, {})
         for _ in range(RELEASES):
             self._released.clear()
             blocks = await self._wait_in_time(controller, self._count_blocks(controller, size))
-            # what may be another controller's spoils nothing here: should it, the partition is moved
+            # blocks that may belong to another controller do not count here: if they do, the partition is moved
             alone = len(self._controllers.endpoints) == 1
             left = _count_usable([blocks]) if alone else blocks.free - blocks.quarantined.known
             if left > sum(-(-other // size) for key, other in reserved.items() if key != name):
@@ -154,7 +154,7 @@ class CapacityCounter:
                 return None
             if left <= 0:
                 return blocks
-            # only what is just being made stands in the way, or stands there already and was counted twice
+            # only partitions that are being created are in the way, or one that exists by now and was counted twice
             with suppress(TimeoutError):
                 async with asyncio.timeout(RELEASE_S):
                     await self._released.wait()
@@ -171,7 +171,7 @@ class CapacityCounter:
         return _count_usable(await asyncio.gather(*map(self._count_free_ipus, controllers)))
 
     async def _count_free_ipus(self, controller: MeasuredController) -> _FreeBlocks:
-        """IPUs, as blocks of one."""
+        """Free IPUs, as blocks of one."""
 
         async def count() -> _FreeBlocks:
             partitions = await controller.list_partitions()
@@ -184,7 +184,7 @@ class CapacityCounter:
         try:
             return await self._wait_in_time(controller, count())
         except VipuError as error:
-            log.warning("its IPUs are not counted: %s", error)
+            log.warning("skipping a controller in the count of IPUs: %s", error)
             return _FreeBlocks(0)
 
     async def _ask_all(self, size: int) -> PartitionCapacity:
@@ -216,7 +216,7 @@ class CapacityCounter:
         return find_quarantined_blocks(IpuLayout.of(await controller.list_ipus(), partitions), quarantined, size)
 
     async def _wait_in_time(self, controller: MeasuredController, answer: Awaitable[T]) -> T:
-        """Raises VipuUnreachable: whoever asks waits for all controllers, and some answer."""
+        """Raises VipuUnreachable after answer_s, because the client waits for all controllers."""
         try:
             async with asyncio.timeout(self._intervals.answer_s):
                 return await answer
@@ -229,5 +229,5 @@ class CapacityCounter:
         if task is None:
             task = self._running[question] = asyncio.create_task(ask())
             task.add_done_callback(lambda _: self._running.pop(question, None))
-        # whoever hangs up does not take the others' answer with them
+        # a client that disconnects must not cancel the answer of the others
         return await asyncio.shield(task)

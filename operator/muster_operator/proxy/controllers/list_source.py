@@ -1,6 +1,6 @@
-"""Where the list of controllers comes from, and how a change of it gets in: a flag, a file, or a watched ConfigMap.
+"""Reads the list of controllers, and follows its changes: a flag, a file, or a watched ConfigMap.
 
-A list that cannot be read keeps the last one; bad entries are told once and skipped.
+If the list cannot be read, the last one stays in use. Invalid entries are logged once and skipped.
 """
 
 import asyncio
@@ -17,8 +17,8 @@ from muster_operator.proxy.controllers.registry import ControllerRegistry
 
 log = logging.getLogger(__name__)
 
-KEY = "controllers.yaml"  # the original's
-REREAD_S = 5.0  # the original promises a minute; a kubelet may take most of it to bring a mounted ConfigMap up to date
+KEY = "controllers.yaml"  # the key that the original uses
+REREAD_S = 5.0  # the original promises a minute, and a kubelet may need most of it to update a mounted ConfigMap
 
 
 class _ListMap(Api, frozen=True):
@@ -33,13 +33,13 @@ class ControllerListSource:
         self._reported = ""
 
     def apply(self, text: str, source: str) -> None:
-        """The list is this from now on."""
+        """Use this list from now on."""
         if text == self._text:
             return
         self._text = text
         endpoints, complaints = parse_controller_list(text)
         for complaint in complaints:
-            log.error("controllers, %s: %s: skipped", source, complaint)
+            log.error("controllers, %s: skipping %s", source, complaint)
         named = ", ".join(endpoint.address for endpoint in endpoints) or "none"
         log.info("V-IPU controllers, from %s: %s", source, named)
         self._controllers.replace_list(endpoints, len(complaints))
@@ -50,24 +50,24 @@ class ControllerListSource:
                 text = stream.read(4 * LIST_LIMIT).decode()
         except (OSError, UnicodeDecodeError) as error:
             if str(error) != self._reported:
-                log.warning("controllers, %s: %s: the list stays as it is", file, error)
+                log.warning("controllers, %s: cannot read the list: %s: the last list stays in use", file, error)
             self._reported = str(error)
             return
         self._reported = ""
         self.apply(text, str(file))
 
     async def follow_file(self, file: Path, reread_s: float = REREAD_S) -> None:
-        """Until cancelled."""
+        """Runs until cancelled."""
         while True:
             self.read_file(file)
             await asyncio.sleep(reread_s)
 
     async def watch_map(self, client: KubeClient, namespace: str, name: str) -> None:
-        """Until cancelled. A ConfigMap that is deleted leaves the list as it is."""
+        """Runs until cancelled. If the ConfigMap is deleted, the last list stays in use."""
 
         def changed(_key: str, _old: _ListMap | None, new: _ListMap | None) -> None:
             if new is None or KEY not in new.data:
-                log.error("controllers: ConfigMap %s/%s has no %s: the list stays as it is", namespace, name, KEY)
+                log.error("controllers: ConfigMap %s/%s has no %s: the last list stays in use", namespace, name, KEY)
             else:
                 self.apply(new.data[KEY], f"ConfigMap {namespace}/{name}")
 

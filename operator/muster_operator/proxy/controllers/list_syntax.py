@@ -1,6 +1,7 @@
-"""The list of V-IPU controllers, ``host:port:key=value,…``, as the original's ConfigMap holds it. Pure.
+"""Parses the list of V-IPU controllers, ``host:port:key=value,…``, in the format of the original's ConfigMap. Pure.
 
-The order is the order in which they are tried. A bad entry is told, by its number, and skipped; the others count.
+Controllers are tried in the order of the list. An invalid entry is reported with its number and skipped; the others
+count.
 """
 
 import re
@@ -17,7 +18,7 @@ EXPECTED = "expected host:port:key=value"
 
 @dataclass(frozen=True)
 class ControllerEndpoint:
-    """Where a controller is. selector: ``key=value`` of the nodes that reach its IPUs; ``""``: of any."""
+    """The address of a controller. selector: ``key=value`` of the nodes that reach its IPUs; ``""``: any node."""
 
     host: str
     port: int
@@ -33,12 +34,12 @@ class InvalidEndpoint(ValueError):
 
 
 def parse_controller_list(text: str) -> tuple[tuple[ControllerEndpoint, ...], tuple[str, ...]]:
-    """The good entries, in order, and a line for each bad one."""
+    """The valid entries in order, and a message for each invalid one."""
     if len(text) > LIST_LIMIT:
-        return (), (f"the list of controllers: more than {LIST_LIMIT} characters",)
+        return (), (f"the list of controllers is longer than {LIST_LIMIT} characters",)
     endpoints: list[ControllerEndpoint] = []
     complaints: list[str] = []
-    # an editor leaves line ends, and a person may write one entry a line
+    # a list may have one entry per line, and an editor adds a line feed
     words = [word.strip() for word in text.replace("\n", ",").split(",")]
     for number, word in enumerate((word for word in words if word), 1):
         try:
@@ -50,14 +51,14 @@ def parse_controller_list(text: str) -> tuple[tuple[ControllerEndpoint, ...], tu
 
 def _check_addition(endpoints: list[ControllerEndpoint], endpoint: ControllerEndpoint) -> ControllerEndpoint:
     if any(endpoint.address == other.address for other in endpoints):
-        raise InvalidEndpoint(f"{endpoint.address} stands twice: expected each controller once")
+        raise InvalidEndpoint(f"{endpoint.address} is listed twice: expected each controller once")
     if len(endpoints) == ENTRIES_LIMIT:
         raise InvalidEndpoint(f"more than {ENTRIES_LIMIT} controllers")
     return endpoint
 
 
 def parse_endpoint(word: str) -> ControllerEndpoint:
-    """One entry. Raises InvalidEndpoint."""
+    """Parses one entry. Raises InvalidEndpoint."""
     if word.startswith("["):  # IPv6
         host, bracket, rest = word.partition("]")
         host, rest = host + bracket, rest.removeprefix(":")
@@ -72,7 +73,7 @@ def parse_endpoint(word: str) -> ControllerEndpoint:
     if not 1 <= number <= 65535:
         raise InvalidEndpoint(f"port: {port[:20]!r}: expected 1 to 65535; {EXPECTED}")
     if not colon or not is_label(selector):
-        raise InvalidEndpoint(f"label: {selector[:120]!r}: expected key=value, a label of nodes; {EXPECTED}")
+        raise InvalidEndpoint(f"label: {selector[:120]!r}: expected key=value, a node label; {EXPECTED}")
     return ControllerEndpoint(host, number, selector)
 
 
@@ -84,7 +85,7 @@ def is_label(text: str) -> bool:
 
 
 def parse_address(address: str) -> ControllerEndpoint | None:
-    """Of a tracker's entry, whose controller may stand in no list any more; None where it is no address."""
+    """The controller of a tracker entry, which may no longer be in the list; None if the address is invalid."""
     host, colon, port = address.rpartition(":")
     if not colon or not (_HOST.fullmatch(host) or _BRACKETED.fullmatch(host)):
         return None

@@ -1,4 +1,4 @@
-"""One V-IPU controller with its calls measured, and so many at a time."""
+"""Wraps a V-IPU controller: measures its calls and limits their concurrency."""
 
 import asyncio
 import logging
@@ -19,13 +19,13 @@ from muster_operator.vipu.controller import (
 
 log = logging.getLogger(__name__)
 
-AT_ONCE = 8  # a command line is a process each
-WHOLE_S = 120.0  # a back end's own limits are far below; this one is against a hang
+AT_ONCE = 8  # each call may be a process
+WHOLE_S = 120.0  # protects against a hang; the limits of a back end are far lower
 T = TypeVar("T")
 
 
 class MeasuredController:
-    """A VipuController around another one."""
+    """A VipuController that wraps another one."""
 
     def __init__(
         self, inner: VipuController, metrics: ProxyMetrics, *, clock: Callable[[], float] = time.monotonic
@@ -58,7 +58,7 @@ class MeasuredController:
         return await self._call("free_blocks", lambda: self._inner.count_free_blocks(size))
 
     async def list_ipus(self) -> Sequence[Ipu]:
-        """Empty where the back end cannot tell."""
+        """Empty if the back end does not report IPUs."""
         inner = self._inner
         return await self._call("ipus", inner.list_ipus) if isinstance(inner, IpuLister) else ()
 

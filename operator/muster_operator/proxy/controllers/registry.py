@@ -1,4 +1,4 @@
-"""The V-IPU controllers that there are: those of the list, in order, and those that entries still name."""
+"""Known V-IPU controllers: those of the list, in order, and those that tracker entries still name."""
 
 from collections.abc import Callable
 from typing import TypeAlias
@@ -12,7 +12,7 @@ ControllerFactory: TypeAlias = Callable[[str, int], VipuController]
 
 
 class ControllerRegistry:
-    """create: a back end for host (an IPv6 address without its brackets) and port. endpoints: the list, in order."""
+    """create: makes a back end from host (an IPv6 address without brackets) and port. endpoints: the list, in order."""
 
     def __init__(self, create: ControllerFactory, metrics: ProxyMetrics) -> None:
         self._create = create
@@ -21,13 +21,13 @@ class ControllerRegistry:
         self._controllers: dict[str, MeasuredController] = {}
 
     def replace_list(self, endpoints: tuple[ControllerEndpoint, ...], bad: int = 0) -> None:
-        """The list is another one from now on. bad: entries of it that are skipped."""
+        """Replace the list. bad: number of its entries that were skipped."""
         self.endpoints = endpoints
         self._metrics.controllers.labels("good").set(len(endpoints))
         self._metrics.controllers.labels("bad").set(bad)
 
     def find(self, address: str) -> MeasuredController | None:
-        """Also one that left the list; None where that is no address."""
+        """Also finds a controller that is no longer in the list; None if the address is invalid."""
         endpoint = parse_address(address)
         return None if endpoint is None else self.get(endpoint)
 

@@ -1,1 +1,1 @@
-"""Partitions: what the operator requests of them, bringing V-IPU to that, and parking quarantined IPUs."""
+"""Partitions: requests of the operator, reconciliation with V-IPU, and parking of quarantined IPUs."""

@@ -1,4 +1,5 @@
-"""What the operator asks for: to take a partition, and to let it go. Intents are written here, settled elsewhere."""
+"""Handles the operator's requests to take and release partitions. It writes the intents; the reconciler carries them
+out."""
 
 import asyncio
 
@@ -37,14 +38,14 @@ class PartitionIntents:
         self._timeouts = timeouts
 
     async def request(self, name: str, wish: PartitionRequest) -> PartitionEntry | PartitionRefusal:
-        """The entry, active or on its way; or why not. The same request twice changes nothing."""
+        """The entry, active or in progress, or a refusal. Idempotent."""
         answer = validate_request(name, wish, self._max_ipus) or await self._request(name, wish)
         if isinstance(answer, PartitionRefusal):
             self._metrics.refusals.labels(answer.why).inc()
         return answer
 
     async def release(self, name: str, job: str) -> PartitionEntry | PartitionRefusal | None:
-        """None: it is gone, or never was; the entry: under way; or why not."""
+        """None: the partition is gone or never existed; an entry: its removal is in progress; otherwise a refusal."""
         if not job:
             return PartitionRefusal(why="Invalid", message="job: expected the job's uid, as ?job=UID")
 
@@ -92,7 +93,9 @@ class PartitionIntents:
             except _Refused as refused:
                 return refused.refusal
             if written is None:
-                return PartitionRefusal(why="Refused", message=f"partition {name} has just gone: ask again")
+                return PartitionRefusal(
+                    why="Refused", message=f"partition {name} has just been removed: send the request again"
+                )
             self._metrics.intents.labels("reset").inc()
         return await self._wait_until_active(name, wish)
 
@@ -105,7 +108,7 @@ class PartitionIntents:
             else await self._capacity.choose_controller(name, wish.size)
         )
         if isinstance(endpoint, PartitionRefusal):
-            # the same wish that came twice: the other one has made it meanwhile
+            # a concurrent identical request may have created it meanwhile
             return endpoint if self._store.find_entry(name) is None else await self._request(name, wish)
         intent = create_entry(wish, endpoint.address, endpoint.selector)
 
@@ -114,7 +117,7 @@ class PartitionIntents:
             if isinstance(changed, PartitionRefusal):
                 raise _Refused(changed)
             if changed is None:
-                # before anybody can see it: the watch may bring it before this caller goes on
+                # before the entry becomes visible: the watch may deliver it before this call continues
                 self._reconciler.note_begun(name)
                 return intent
             return changed
@@ -130,7 +133,7 @@ class PartitionIntents:
     async def _wait_until_active(self, name: str, wish: PartitionRequest) -> PartitionEntry | PartitionRefusal:
         entry = self._store.find_entry(name)
         if entry is not None and entry.state == "active":
-            self._capacity.cancel_reservation(name)  # of another such wish, which has met this one
+            self._capacity.cancel_reservation(name)  # of a concurrent identical request
             return entry
         self._reconciler.wake([name])
         refusal = await self._reconciler.outcomes.wait(
@@ -147,7 +150,7 @@ class PartitionIntents:
             async with asyncio.timeout(self._timeouts.write_s):
                 return await self._store.change(name, decide)
         except TimeoutError as error:
-            message = f"the tracker {self._store.name} cannot be written: {self._store.error or 'no answer yet'}"
+            message = f"cannot write the tracker {self._store.name}: {self._store.error or 'no answer yet'}"
             raise _Refused(PartitionRefusal(why="Unreachable", message=message)) from error
         except TrackerFull as error:
             raise _Refused(PartitionRefusal(why="Full", message=str(error))) from error
@@ -156,4 +159,4 @@ class PartitionIntents:
 
 
 def _refuse_unloaded(store: TrackerStore) -> PartitionRefusal:
-    return PartitionRefusal(why="Unreachable", message=f"the tracker {store.name} is not known yet: {store.error}")
+    return PartitionRefusal(why="Unreachable", message=f"the tracker {store.name} is not loaded yet: {store.error}")

@@ -1,4 +1,4 @@
-"""Who waits until a partition is settled, and the refusals that its reconciliation came to."""
+"""Lets requests wait until a partition is settled, and keeps refusals from its reconciliation."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from contextlib import suppress
 from muster_operator.job.partition_api import PartitionEntry, PartitionRefusal
 from muster_operator.proxy.tracker.store import TrackerStore
 
-REFUSALS_LIMIT = 4096  # of those who did not wait for it
+REFUSALS_LIMIT = 4096  # refusals that no request has picked up
 
 
 class PartitionOutcomes:
@@ -19,7 +19,7 @@ class PartitionOutcomes:
     async def wait(
         self, name: str, is_over: Callable[[PartitionEntry | None], bool], timeout_s: float
     ) -> PartitionRefusal | None:
-        """Wait until ``is_over`` of the entry, a refusal, which is returned, or the time is up."""
+        """Wait until ``is_over`` holds for the entry, until a refusal, which is returned, or until the timeout."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 while name not in self._refusals and not is_over(self._store.find_entry(name)):
@@ -29,13 +29,13 @@ class PartitionOutcomes:
         return self._refusals.pop(name, None)
 
     def notify(self, name: str) -> None:
-        """Whoever waits for it looks again."""
+        """Wakes the requests that wait for the partition."""
         for moved in self._waiting.pop(name, ()):
             if not moved.done():
                 moved.set_result(None)
 
     def refuse(self, name: str, refusal: PartitionRefusal) -> None:
-        """For whoever waits for it now, or next."""
+        """Stores a refusal for the request that waits now, or for the next one."""
         if len(self._refusals) > REFUSALS_LIMIT:
             self._refusals.clear()
         self._refusals[name] = refusal

@@ -1,12 +1,12 @@
-"""Makes a park no larger than the quarantined IPUs under it need, so that the healthy ones beside them can be used.
+"""Shrinks a parked partition to the quarantined IPUs in it, so that the healthy ones beside them can be used.
 
-A park begins with the size of the partition that it replaces, and V-IPU chooses where the next one lies. So it is
-taken away, and partitions of half its size are made until they cover it; those with a quarantined IPU are halved
-again, down to the IPU itself, and the others are let go at the end.
+A parked partition starts with the size of the partition that it replaces, and V-IPU chooses where the next one lies. So
+the resizer removes it and creates partitions of half its size until they cover it. It halves those with a quarantined
+IPU again, down to the IPU itself, and releases the others at the end.
 
-Each of them is an entry of the tracker before it is made. Should this process die in between, the next one sees parks
-that hold no quarantined IPU, and lets them go, or some that are too large, and goes on; at worst no park is left, and
-the next partition that falls on the IPU makes one.
+Each of them is in the tracker before it is created. After a crash the next process finds parked partitions without a
+quarantined IPU, which it releases, or some that are too large, and continues. At worst no parked partition is left, and
+the next partition on the IPU creates one.
 """
 
 import asyncio
@@ -23,8 +23,8 @@ from muster_operator.vipu.controller import Ipu, VipuError
 
 log = logging.getLogger(__name__)
 
-PIECES = 48  # made for one park: 12 from 64 IPUs to one, and those that V-IPU puts elsewhere
-LIMIT_S = 120.0  # in which nothing else is created there
+PIECES = 48  # partitions created per parked one: 12 from 64 IPUs to one, and those that V-IPU places elsewhere
+LIMIT_S = 120.0  # during which nothing else is created on the controller
 Piece = tuple[str, tuple[Ipu, ...]]
 
 
@@ -33,7 +33,7 @@ class _ResizeFailed(Exception):
 
 
 class ParkResizer:
-    """given_up: controllers where it led to nothing; they are left alone until other IPUs are quarantined."""
+    """given_up: controllers where shrinking failed; they are left alone until the quarantine changes."""
 
     def __init__(self, store: TrackerStore, parks: ParkKeeper) -> None:
         self._store = store
@@ -41,7 +41,7 @@ class ParkResizer:
         self.given_up: set[str] = set()
 
     def can_resize(self, address: str) -> bool:
-        """No job's partition is on its way there: none falls on what is free for a moment."""
+        """Whether no partition of a job is being created there, which could land on IPUs that are free for a moment."""
         return not any(
             entry.controller == address and entry.state == "creating" and not is_parked(name)
             for name, entry in self._store.entries.items()
@@ -50,9 +50,9 @@ class ParkResizer:
     async def shrink(
         self, park: str, ipus: tuple[Ipu, ...], bad: Collection[Ipu], controller: MeasuredController
     ) -> None:
-        """Raises VipuError while ``park`` itself is still there."""
+        """Raises VipuError while ``park`` itself still exists."""
         async with self._parks.resize_lock(controller.address):
-            log.info("parked partition %s, of %d IPUs on %s, is made smaller", park, len(ipus), controller.address)
+            log.info("parked partition %s, of %d IPUs on %s: shrinking it", park, len(ipus), controller.address)
             resize = _Resize(self._store, self._parks, controller, frozenset(bad))
             try:
                 await resize.remove_piece(park)
@@ -60,15 +60,15 @@ class ParkResizer:
                 await resize.release_unneeded()
             except (VipuError, TrackerFull, _ResizeFailed) as error:
                 self.given_up.add(controller.address)
-                log.warning("no smaller park in place of %s: %s", park, error)
+                log.warning("parked partition %s: cannot shrink it: %s", park, error)
                 if self._store.find_entry(park) is not None:
                     raise VipuError(str(error)) from error
             finally:
-                resize.end()  # waits for nothing: this process may be ending
+                resize.end()  # does not wait, because this process may be ending
 
 
 class _Resize:
-    """Of one park. pieces: what was made for it and is there."""
+    """Shrinks one parked partition. _pieces: partitions that were created for that."""
 
     def __init__(
         self, store: TrackerStore, parks: ParkKeeper, controller: MeasuredController, bad: frozenset[Ipu]
@@ -83,18 +83,18 @@ class _Resize:
         self._pieces: dict[str, tuple[Ipu, ...]] = {}
 
     async def halve(self, block: tuple[Ipu, ...]) -> None:
-        """block: free IPUs next to each other, in order."""
+        """block: adjacent free IPUs, in order."""
         todo: list[tuple[Ipu, ...]] = [block]
         while todo:
             block = todo.pop()
             for name, ipus in await self._cover(block):
                 if not self._bad.isdisjoint(ipus) and not self._bad.issuperset(ipus):
-                    # one after the other: the rest of what is halved stays covered
+                    # one after the other, so that the rest of the block stays covered
                     await self.remove_piece(name)
                     await self.halve(ipus)
 
     async def _cover(self, block: tuple[Ipu, ...]) -> list[Piece]:
-        """The block in two pieces, or in one, where it is quarantined as a whole."""
+        """Covers the block with two pieces, or with one if it is quarantined as a whole."""
         size = len(block) if self._bad.issuperset(block) else len(block) // 2
         found: list[Piece] = []
         while sum(len(ipus) for _, ipus in found) < len(block):
@@ -105,7 +105,9 @@ class _Resize:
 
     async def _create_piece(self, size: int) -> Piece:
         if self._created == PIECES or not self._in_time():
-            raise _ResizeFailed(f"{self._created} partitions were put elsewhere, or took too long")
+            raise _ResizeFailed(
+                f"gave up after {self._created} partitions: V-IPU placed them elsewhere, or took too long"
+            )
         self._created += 1
         name = generate_park_name()
         self._names.add(name)
@@ -119,7 +121,7 @@ class _Resize:
     async def remove_piece(self, name: str) -> None:
         entry = self._store.find_entry(name)
         if entry is not None:
-            gone = mark_deleting(entry, "is made smaller")
+            gone = mark_deleting(entry, "is being shrunk")
             await self._store.change(name, lambda now: gone if now == entry else now)
             if not await self._parks.remove(name, self._controller, self._in_time):
                 raise _ResizeFailed(f"{name} is not gone yet")
@@ -130,7 +132,7 @@ class _Resize:
         return asyncio.get_running_loop().time() < self._ends_at
 
     async def release_unneeded(self) -> None:
-        """What holds no quarantined IPU, before anybody counts it as parked."""
+        """Release pieces without a quarantined IPU, before they count as parked."""
         for name, ipus in self._pieces.items():
             entry = self._store.find_entry(name)
             if entry is not None and ipus and self._bad.isdisjoint(ipus):
@@ -138,6 +140,6 @@ class _Resize:
                 await self._store.change(name, lambda now, was=entry, then=gone: then if now == was else now)  # type: ignore[misc]
 
     def end(self) -> None:
-        """All of them are looked at as any other."""
+        """From now on the pieces are reconciled as any other partition."""
         self._parks.under_way.difference_update(self._names)
         self._parks.hand_over(self._names)

@@ -1,7 +1,8 @@
-"""Keeps quarantined IPUs out of use: V-IPU chooses the IPUs of a partition, so a partition of nobody is put on them.
+"""Keeps quarantined IPUs out of use. V-IPU chooses the IPUs of a partition, so the proxy places a parked partition on
+them.
 
-Should this process die in between, the parked one is settled by itself: there, and kept while one of its IPUs is
-quarantined; or not there, and forgotten.
+After a crash the parked partition is reconciled: if it exists, it is kept while one of its IPUs is quarantined;
+otherwise its entry is removed.
 """
 
 import asyncio
@@ -24,12 +25,12 @@ from muster_operator.vipu.controller import Ipu, NoRoom, VipuUnreachable
 
 log = logging.getLogger(__name__)
 
-ATTEMPTS = 8  # of one partition
+ATTEMPTS = 8  # per partition
 
 
 class ParkKeeper:
-    """on_parked: called with names that can be settled from now on, as any other; on_unanswered: called with one that
-    may yet be made."""
+    """on_parked: called with names that may be reconciled from now on; on_unanswered: called with a name that V-IPU may
+    yet create."""
 
     def __init__(
         self,
@@ -51,24 +52,26 @@ class ParkKeeper:
         self._resize_locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     def resize_lock(self, address: str) -> asyncio.Lock:
-        """Held while parks of this controller are made smaller: what is created meanwhile would fall on their IPUs."""
+        """Held while parked partitions of this controller shrink: new partitions would land on their IPUs."""
         return self._resize_locks[address]
 
     async def park_in_place_of(
         self, name: str, entry: PartitionEntry, progress: PartitionProgress, controller: MeasuredController
     ) -> PartitionRefusal | None:
-        """Remove ``name`` and put another one where it lay, so that it comes to lie elsewhere when it is made again.
-        Raises VipuError."""
+        """Remove ``name`` and create a parked partition in its place, so that it is recreated elsewhere. Raises
+        VipuError."""
         progress.parks += 1
         async with self.resize_lock(entry.controller):
             pass
         entries = self._store.entries
         parked = sum(entries[park].state != "deleting" for park in list_parked(entries))
         if progress.parks > ATTEMPTS or parked >= self._quarantined.parked_limit:
-            message = f"{entry.controller}: V-IPU puts it on quarantined IPUs, and {parked} partitions are parked"
+            message = (
+                f"{entry.controller}: V-IPU places it on quarantined IPUs, and {parked} partitions are parked already"
+            )
             return PartitionRefusal(why="NoRoom", message=message)
         park = generate_park_name()
-        log.warning("partition %s lies on quarantined IPUs of %s: %s is put in its place", name, entry.controller, park)
+        log.warning("partition %s is on quarantined IPUs of %s: putting %s in its place", name, entry.controller, park)
         self.under_way.add(park)
         try:
             await self.record_intent(park, name, entry.size, entry.controller)
@@ -79,19 +82,19 @@ class ParkKeeper:
         except TrackerFull as error:
             return PartitionRefusal(why="Full", message=str(error))
         except NoRoom as error:
-            # somebody else was faster: the parked one is forgotten, and this one made elsewhere
-            log.info("%s is not made: %s", park, error)
+            # another partition took the place: remove the parked entry, and create this partition elsewhere
+            log.info("%s is not created: %s", park, error)
         finally:
             self.under_way.discard(park)
             self._on_parked([park])
         return None
 
     def hand_over(self, names: Iterable[str]) -> None:
-        """They can be settled from now on, as any other."""
+        """They are reconciled from now on as any other partition."""
         self._on_parked(names)
 
     async def record_intent(self, park: str, name: str, size: int, address: str) -> None:
-        """Written before V-IPU is asked. name: what it is there for. Raises TrackerFull."""
+        """Written before the call to V-IPU. name: the partition that it replaces. Raises TrackerFull."""
         intent = PartitionEntry(
             job=PARKED_JOB,
             namespace="",
@@ -113,7 +116,7 @@ class ParkKeeper:
     async def remove(
         self, name: str, controller: MeasuredController, in_time: Callable[[], bool] = lambda: True
     ) -> bool:
-        """Whether it has gone, ``in_time``."""
+        """Returns whether the partition is gone ``in_time``."""
         await controller.remove(name)
         polls = PartitionProgress()
         while await controller.find_partition(name) is not None:
@@ -125,7 +128,7 @@ class ParkKeeper:
     async def wait_until_placed(
         self, name: str, controller: MeasuredController, is_wanted: Callable[[], bool]
     ) -> tuple[Ipu, ...]:
-        """On which IPUs it lies, once that is known, or what it makes way for is not wanted any more (then none)."""
+        """The IPUs that it lies on, once known; empty if the partition that it replaces is no longer wanted."""
         polls = PartitionProgress()
         while is_wanted():
             found = await controller.find_partition(name)

@@ -1,4 +1,4 @@
-"""What this process remembers of one partition while it is on its way; nothing of it matters after a restart."""
+"""In-memory progress of one partition in a passing state; nothing of it is needed after a restart."""
 
 from dataclasses import dataclass, field
 
@@ -7,9 +7,9 @@ from muster_operator.proxy.intervals import Intervals
 
 @dataclass
 class PartitionProgress:
-    """fresh: the attempt that was begun or reset here. is_sure: no creation whose outcome is not known; late_until:
-    until when one may still happen, on the event loop's clock; verify: look even if the entry is settled
-    """
+    """fresh: the attempt that this process created or reset. is_sure: there is no creation with an unknown outcome;
+    late_until: until when such a creation may still happen, on the event loop's clock; verify: check V-IPU even if the
+    entry is settled"""
 
     fresh: int | None = None
     is_sure: bool = False
@@ -17,7 +17,7 @@ class PartitionProgress:
     verify: bool = False
     polls: int = 0
     failures: int = 0
-    is_sick: bool = False  # in ERROR, or not what was requested, at the last look
+    is_sick: bool = False  # in ERROR, or not as requested, at the last look
     parks: int = 0
     refused_by: set[str] = field(default_factory=set)
 

@@ -1,7 +1,7 @@
-"""Brings V-IPU to what the tracker says is meant, one task for each partition that is in a passing state.
+"""Brings V-IPU to the state in the tracker, with one task for each partition in a passing state.
 
-Each turn looks at the entry, asks V-IPU for that name, and takes one step; so a turn that died half-way is taken up by
-the next one, whoever takes it. Nothing runs, and V-IPU is asked nothing, while every entry is settled.
+Each turn looks at the entry, asks V-IPU for that name, and takes one step, so another process can continue after a
+crash. While every entry is settled, no task runs and V-IPU is not called.
 """
 
 import asyncio
@@ -40,11 +40,11 @@ from muster_operator.vipu.controller import (
 
 log = logging.getLogger(__name__)
 
-MADE_AGAIN = "V-IPU did not have it any more: made again"
+MADE_AGAIN = "V-IPU no longer had it: created again"
 
 
 class _Turn(NamedTuple):
-    """One step for one partition: its entry when the turn began, and the controller that has it."""
+    """One step for one partition: its entry at the start of the turn, and its controller."""
 
     name: str
     entry: PartitionEntry
@@ -81,34 +81,34 @@ class PartitionReconciler:
         self._is_stopped = False
         self.outcomes = PartitionOutcomes(store)
 
-    # -- called by others
+    # -- interface
 
     def wake(self, names: Iterable[str]) -> None:
-        """Something about them has changed."""
+        """The entries of these partitions have changed."""
         for name in () if self._is_stopped else names:
             self._wakes.setdefault(name, asyncio.Event()).set()
             if name not in self._tasks:
                 self._tasks[name] = asyncio.create_task(self._reconcile(name))
 
     def note_begun(self, name: str) -> None:
-        """The intent to make it is just written, and nobody has asked V-IPU yet."""
+        """The intent to create it was just written, and V-IPU has not been called yet."""
         self._progress[name] = PartitionProgress(is_sure=True)
         self.outcomes.forget(name)
 
     def verify(self, names: Iterable[str]) -> None:
-        """Look whether V-IPU has what the tracker says."""
+        """Check whether V-IPU has what the tracker contains."""
         names = list(names)
         for name in names:
             self._progress.setdefault(name, PartitionProgress()).verify = True
         self.wake(names)
 
     def verify_parked(self) -> None:
-        """Other IPUs are quarantined now."""
+        """The quarantine has changed."""
         self._resizer.given_up.clear()
         self.verify(list_parked(self._store.entries))
 
     def verify_listed(self, address: str, partitions: Collection[VipuPartition]) -> None:
-        """What a controller has: an active one that is missing there is looked at."""
+        """Verify the active partitions that this list of a controller lacks."""
         there = {each.name for each in partitions}
         self.verify(
             name
@@ -118,17 +118,17 @@ class PartitionReconciler:
 
     @property
     def is_ready(self) -> bool:
-        """It is known what is quarantined; before that nothing is settled."""
+        """Whether the quarantine is known; nothing is reconciled before."""
         return self._is_ready.is_set()
 
     @property
     def is_busy(self) -> bool:
-        """Something is on its way."""
+        """Whether a partition is being reconciled."""
         return bool(self._tasks)
 
     async def verify_all(self) -> None:
-        """At the start, once it is known what is quarantined: every entry is held against V-IPU; those that are
-        settled, by one question a controller. Nothing is settled before."""
+        """Compare every entry with V-IPU at the start, once the quarantine is known; active ones with one call per
+        controller. Nothing is reconciled before."""
         self._is_ready.set()
         entries = dict(self._store.entries)
         self.wake(name for name, entry in entries.items() if entry.state != "active" or is_parked(name))
@@ -137,7 +137,7 @@ class PartitionReconciler:
         await asyncio.gather(*map(self._verify_controller, active))
 
     async def stop(self) -> None:
-        """Every intent is in the tracker: whoever comes next goes on."""
+        """Every intent is in the tracker, so the next process continues."""
         self._is_stopped = True
         tasks = list(self._tasks.values())
         for task in tasks:
@@ -153,7 +153,7 @@ class PartitionReconciler:
             except VipuError as error:
                 delay_s = self._retries.delay_s(failures, self._rng)
                 if not failures:
-                    log.warning("active partitions are not verified: %s; again in %.1f s", error, delay_s)
+                    log.warning("cannot verify active partitions: %s; retrying in %.1f s", error, delay_s)
                 failures += 1
                 await asyncio.sleep(delay_s)
             else:
@@ -162,7 +162,7 @@ class PartitionReconciler:
     # -- one partition
 
     async def _reconcile(self, name: str) -> None:
-        """Until it is settled and nobody has woken it meanwhile."""
+        """Runs until the partition is settled and has not been woken meanwhile."""
         wake = self._wakes[name]
         try:
             await self._is_ready.wait()
@@ -179,7 +179,7 @@ class PartitionReconciler:
         except asyncio.CancelledError:
             raise
         except Exception:
-            log.exception("partition %s: an error of this program; it is looked at again when it changes", name)
+            log.exception("partition %s: internal error; retrying when its entry changes", name)
         finally:
             self._capacity.cancel_reservation(name)
             del self._tasks[name]
@@ -188,7 +188,7 @@ class PartitionReconciler:
                 self._progress.pop(name, None)
 
     async def _take_turn(self, name: str) -> float | None:
-        """Seconds to wait for the next turn; None: it is settled."""
+        """Seconds until the next turn; None: settled."""
         progress = self._progress.setdefault(name, PartitionProgress())
         entry = self._store.find_entry(name)
         is_lost = name in self._store.lost
@@ -218,12 +218,12 @@ class PartitionReconciler:
             return None
 
     async def _act(self, turn: _Turn, found: VipuPartition | None) -> float | None:
-        """One step; raises VipuError."""
+        """One step. Raises VipuError."""
         name, entry, progress, controller = turn
         if found is not None and found.state == "RESETTING" and entry.reset:
-            progress.fresh = entry.attempt  # whoever began it: it ends clean
+            progress.fresh = entry.attempt  # the partition is clean after this reset, even if another process began it
         if found is not None and progress.fresh is None:
-            progress.late_until = 0.0  # this is what was not answered for
+            progress.late_until = 0.0  # this is the result of the unanswered call
         is_fresh = progress.fresh == entry.attempt
         action = decide_action(name, entry, found, self._quarantined.current, is_fresh=is_fresh)
         log.debug("partition %s: %s, V-IPU: %s: %s", name, entry.state, found.state if found else "none", action.value)
@@ -244,22 +244,23 @@ class PartitionReconciler:
             case PartitionAction.REMOVE:
                 sick = describe_sickness(entry, found, is_fresh=is_fresh)
                 if sick and not progress.is_sick:
-                    # at the pace of failures, or a sick IPU would be trained without end
+                    # retry with back-off, otherwise a faulty IPU would be trained endlessly
                     progress.is_sick = True
-                    raise VipuError(f"V-IPU: {sick}: it will be removed, and made again")
+                    raise VipuError(f"V-IPU: {sick}: it will be removed and created again")
                 progress.is_sick = False
                 await controller.remove(name)
                 return progress.next_poll_s(self._intervals)
             case PartitionAction.PARK:
                 refusal = await self._parks.park_in_place_of(name, entry, progress, controller)
                 if refusal is not None:
-                    progress.is_sure = False  # it is there
+                    progress.is_sure = False  # V-IPU has it
                     return await self._withdraw(turn, refusal)
             case PartitionAction.DROP:
                 if found is None and progress.late_until > asyncio.get_running_loop().time():
-                    return progress.next_poll_s(self._intervals)  # else it would be nobody's
+                    # a partition that V-IPU creates late would have no entry
+                    return progress.next_poll_s(self._intervals)
                 await self._store.change(name, lambda now: None if now == entry else now)
-                log.info("partition %s is gone", name)
+                log.info("partition %s is removed", name)
                 return None
             case PartitionAction.ACTIVATE:
                 message = entry.message if entry.message == MADE_AGAIN or is_parked(name) else ""
@@ -267,14 +268,14 @@ class PartitionReconciler:
                 await self._write(name, entry, state="active", reset=False, message=message, ipus=lies_on)
                 log.info("partition %s is active on %s", name, entry.controller)
             case PartitionAction.REMAKE:
-                log.error("partition %s, active on %s, is not there any more: made again", name, entry.controller)
+                log.error("partition %s, active on %s, is missing in V-IPU: creating it again", name, entry.controller)
                 self._metrics.vanished.inc()
                 await self._write(name, entry, state="creating", reset=False, message=MADE_AGAIN)
             case PartitionAction.SHRINK:
                 return await self._resize_park(turn, found)
             case PartitionAction.RELEASE:
-                log.info("parked partition %s: its IPUs are quarantined no more", name)
-                await self._write(name, entry, state="deleting", message="not quarantined any more")
+                log.info("parked partition %s: its IPUs are no longer quarantined", name)
+                await self._write(name, entry, state="deleting", message="no longer quarantined")
         if action is PartitionAction.ACTIVATE:
             progress.failures = 0
         return 0
@@ -287,7 +288,7 @@ class PartitionReconciler:
                     return 0
                 await controller.create(name, entry.size, entry.gcds)
         except PartitionExists:
-            return progress.next_poll_s(self._intervals)  # by a call whose answer was lost
+            return progress.next_poll_s(self._intervals)  # by a call without an answer
         except VipuUnreachable:
             self._note_unanswered_creation(name)
             raise
@@ -316,7 +317,7 @@ class PartitionReconciler:
         progress.late_until = asyncio.get_running_loop().time() + self._intervals.late_s
 
     async def _try_next_controller(self, turn: _Turn, reason: str) -> float | None:
-        """The next controller, where it is sure that this one has nothing by that name."""
+        """Tries the next controller if this one certainly has no partition of that name."""
         name, entry, progress, _ = turn
         refusal = PartitionRefusal(why="NoRoom", message=f"{entry.controller}: {reason}")
         if not progress.is_sure:
@@ -329,9 +330,9 @@ class PartitionReconciler:
         return 0
 
     async def _withdraw(self, turn: _Turn, refusal: PartitionRefusal) -> float | None:
-        """The intent comes to nothing; where V-IPU may have something after all, by way of removing that."""
+        """Drops the intent; if V-IPU may have the partition after all, by removing it."""
         name, entry, progress, _ = turn
-        log.warning("partition %s is not made: %s: %s", name, refusal.why, refusal.message)
+        log.warning("partition %s is not created: %s: %s", name, refusal.why, refusal.message)
         if progress.is_sure:
             await self._store.change(name, lambda now: None if now == entry else now)
         else:
@@ -341,15 +342,15 @@ class PartitionReconciler:
         self._metrics.refusals.labels(refusal.why).inc()
         return None if progress.is_sure else 0
 
-    # -- what went wrong
+    # -- errors
 
     async def _reconcile_lost(self, name: str, found: VipuPartition | None) -> float | None:
-        """Its key went without our doing; where V-IPU still has it, it is put back."""
+        """The entry was removed by someone else. If V-IPU still has the partition, restore the entry."""
         if found is None:
-            log.warning("partition %s is in neither the tracker nor V-IPU any more", name)
+            log.warning("partition %s is no longer in the tracker or in V-IPU", name)
             self._store.forget(name)
             return None
-        log.warning("partition %s was taken out of the tracker, but V-IPU has it: put back", name)
+        log.warning("partition %s was removed from the tracker, but V-IPU has it: restoring the entry", name)
         await self._store.change(name, lambda now: now)
         return 0
 
@@ -363,18 +364,18 @@ class PartitionReconciler:
         return None
 
     async def _retry_later(self, turn: _Turn, message: str, error: VipuError) -> float:
-        """V-IPU said no, or nothing. The entry says so, once: a text that changes each time is not written again."""
+        """V-IPU refused or did not answer. The message is written to the entry once, even if its text changes later."""
         name, entry, progress, _ = turn
         delay_s = self._retries.delay_s(progress.failures, self._rng)
         progress.failures += 1
         if progress.failures == 1:
-            log.warning("partition %s: %s; again in %.1f s", name, error, delay_s)
+            log.warning("partition %s: %s; retrying in %.1f s", name, error, delay_s)
             if entry.state != "active" and not entry.message and name not in self._store.lost:
                 await self._write(name, entry, message=message)
         return delay_s
 
     async def _write(self, name: str, entry: PartitionEntry, **changes: object) -> None:
-        """Unless the entry has moved: then the next turn sees what it is now."""
+        """Does nothing if the entry has changed; the next turn then uses the new one."""
         changed = msgspec.structs.replace(entry, **changes)
         await self._store.change(name, lambda now: changed if now == entry else now)
 

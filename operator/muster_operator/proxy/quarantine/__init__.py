@@ -1,1 +1,1 @@
-"""Which IPUs are quarantined, and which free blocks that spoils."""
+"""Quarantined IPUs, and the free blocks that they make unusable."""

@@ -1,6 +1,6 @@
-"""Which IPUs are quarantined, by the ConfigMap ``muster-ipu-quarantine`` that the tainter keeps.
+"""The quarantined IPUs, from the ConfigMap ``muster-ipu-quarantine`` that the tainter writes.
 
-Each value is one line of JSON with ``machine`` and ``index``; what cannot be understood is skipped and told.
+Each value is one line of JSON with ``machine`` and ``index``; invalid entries are logged and skipped.
 """
 
 import logging
@@ -13,7 +13,7 @@ from muster_operator.vipu.controller import Ipu
 
 log = logging.getLogger(__name__)
 
-LOGGED_LIMIT = 16  # IPUs in one line of the log
+LOGGED_LIMIT = 16  # IPUs in one log line
 
 
 class _Entry(msgspec.Struct, frozen=True):
@@ -22,7 +22,7 @@ class _Entry(msgspec.Struct, frozen=True):
 
 
 class QuarantinedIpus:
-    """current: the IPUs that are kept out of new partitions now; parked_limit: how many partitions may do that."""
+    """current: IPUs that new partitions must not use; parked_limit: maximum number of parked partitions."""
 
     def __init__(self, metrics: ProxyMetrics, parked_limit: int) -> None:
         self._metrics = metrics
@@ -30,10 +30,10 @@ class QuarantinedIpus:
         self.current: frozenset[Ipu] = frozenset()
 
     def update(self, data: Mapping[str, str]) -> bool:
-        """The ConfigMap's data is this from now on; a missing one has none. Whether other IPUs are quarantined now."""
+        """Use this data of the ConfigMap; a missing ConfigMap has none. Returns whether the quarantine has changed."""
         ipus, skipped = parse_quarantine_map(data)
         for line in skipped:
-            log.error("quarantine: %s: skipped", line)
+            log.error("quarantine: skipping %s", line)
         if ipus == self.current:
             return False
         named = ", ".join(f"{ipu.machine}/{ipu.index}" for ipu in sorted(ipus)[:LOGGED_LIMIT]) or "none"
@@ -45,7 +45,7 @@ class QuarantinedIpus:
 
 
 def parse_quarantine_map(data: Mapping[str, str]) -> tuple[frozenset[Ipu], list[str]]:
-    """The IPUs, and what is wrong with entries that are skipped."""
+    """The IPUs, and a message for each skipped entry."""
     ipus: set[Ipu] = set()
     skipped: list[str] = []
     for key, text in sorted(data.items()):

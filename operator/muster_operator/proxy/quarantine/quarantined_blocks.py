@@ -1,8 +1,8 @@
-"""Which free blocks cannot be used because of a quarantined IPU in them. Pure.
+"""Free blocks that are unusable because they contain a quarantined IPU. Pure.
 
-Blocks are aligned. Where a back end names all IPUs in order, these blocks are known; where not, an IPU-Machine's four
-are taken for one aligned block, and every IPU-Machine for one of another block: then there may be more room than is
-told, never less.
+Blocks are aligned. If a back end lists all IPUs in order, the blocks are known. Otherwise the four IPUs of an
+IPU-Machine count as one aligned block, and every IPU-Machine as part of another block; the real capacity may then be
+larger than the result, never smaller.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -15,7 +15,8 @@ IPUS_OF_MACHINE = 4
 
 @dataclass(frozen=True)
 class IpuLayout:
-    """One controller's. ipus: all, in order, or empty where the back end cannot tell; in_use: those in partitions."""
+    """IPUs of one controller. ipus: all, in order, or empty if the back end does not list them; in_use: those in
+    partitions."""
 
     ipus: tuple[Ipu, ...]
     in_use: frozenset[Ipu]
@@ -25,13 +26,13 @@ class IpuLayout:
         return IpuLayout(tuple(ipus), frozenset(ipu for each in partitions for ipu in each.ipus))
 
 
-BlockKey = tuple[str, int]  # IPU-Machine, number of the block there
+BlockKey = tuple[str, int]  # IPU-Machine, index of the block in it
 
 
 @dataclass(frozen=True)
 class QuarantinedBlocks:
-    """Free blocks with a quarantined IPU in them. known: so many for sure. maybe: blocks of IPUs that this controller
-    may have or not; in_use: blocks that it has, and that are in partitions."""
+    """Free blocks with a quarantined IPU. known: number that is certain. maybe: blocks of IPUs that may belong to this
+    controller; in_use: its blocks that are in partitions."""
 
     known: int = 0
     maybe: frozenset[BlockKey] = frozenset()
@@ -39,7 +40,7 @@ class QuarantinedBlocks:
 
 
 def find_quarantined_blocks(layout: IpuLayout, quarantined: Collection[Ipu], size: int) -> QuarantinedBlocks:
-    """Of aligned blocks of ``size`` IPUs; with size 1, of IPUs."""
+    """Aligned blocks of ``size`` IPUs; with size 1, IPUs."""
     if layout.ipus:
         block_of = {ipu: number // size for number, ipu in enumerate(layout.ipus)}
         in_use = {block_of[ipu] for ipu in layout.in_use if ipu in block_of}
@@ -51,7 +52,7 @@ def find_quarantined_blocks(layout: IpuLayout, quarantined: Collection[Ipu], siz
 
 
 def count_quarantined_blocks(each: Iterable[QuarantinedBlocks]) -> int:
-    """Over all controllers: a block that two of them may have is one."""
+    """Total of all controllers; a block that two of them may have counts once."""
     found = list(each)
     maybe: frozenset[BlockKey] = frozenset().union(*(one.maybe for one in found))
     in_use: frozenset[BlockKey] = frozenset().union(*(one.in_use for one in found))

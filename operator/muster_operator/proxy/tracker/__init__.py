@@ -1,1 +1,1 @@
-"""The tracker ConfigMap: its entries, the decisions about them, and the one way to change it."""
+"""The tracker ConfigMap: its entries, decisions about them, and all writes to it."""

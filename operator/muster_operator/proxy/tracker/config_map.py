@@ -1,4 +1,4 @@
-"""The tracker's ConfigMap in the API server: read, created, patched and watched, without any meaning of its data."""
+"""Reads, creates, patches and watches the tracker's ConfigMap, without interpreting its data."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -22,7 +22,7 @@ class TrackerObject(Api, frozen=True):
 
 
 class ConfigMapClient(Protocol):
-    """What of KubeClient is used here."""
+    """The methods of KubeClient that the tracker uses."""
 
     async def get(self, path: str, *, type: type[TrackerObject]) -> TrackerObject: ...
 
@@ -51,16 +51,17 @@ class TrackerConfigMap:
         """Raises AlreadyExists."""
         body = {"metadata": {"name": self.name, "labels": _LABELS}, "data": data}
         created = await self._client.create(self._collection, body, type=TrackerObject)
-        log.info("tracker ConfigMap %s/%s is made", self.namespace, self.name)
+        log.info("created tracker ConfigMap %s/%s", self.namespace, self.name)
         return created
 
     async def patch(self, version: str, changes: Mapping[str, str | None]) -> TrackerObject:
-        """changes: by key; None removes it. Raises Conflict when its resourceVersion is not ``version`` any more."""
+        """changes: by key; None removes it. Raises Conflict if the resourceVersion is no longer ``version``."""
         body = {"metadata": {"resourceVersion": version}, "data": changes}
         return await self._client.patch(self._path, body, type=TrackerObject, params={"fieldManager": FIELD_MANAGER})
 
     async def watch(self, client: KubeClient, on_change: Callable[[TrackerObject | None], None]) -> None:
-        """Until cancelled. client: connections of the watch; on_change: called with None when it was deleted."""
+        """Runs until cancelled. client: connections of the watch; on_change: called with None if the ConfigMap is
+        deleted."""
         await Reflector(
             client,
             self._collection,

@@ -1,6 +1,6 @@
-"""What is answered to a request, and what comes next for an entry by what V-IPU says. Pure.
+"""Decides how to answer a request, and the next action for an entry from what V-IPU reports. Pure.
 
-The state of an entry says what is meant; each action leads from what V-IPU has to that, and may be taken twice.
+The state of an entry is the desired state. Each action leads from V-IPU's state towards it and may be repeated.
 """
 
 import re
@@ -16,13 +16,13 @@ from muster_operator.proxy.tracker.entries import ASIDE_SUFFIX
 from muster_operator.vipu.controller import Ipu, VipuPartition
 
 GCDS_LIMIT = 1024
-# a key of a ConfigMap, with room for what may stand beside it: one that is none would hold up every other's write
+# a key of the ConfigMap, with room for a suffix: an invalid key would make every write fail
 _NAME = re.compile(r"p-[-._A-Za-z0-9]{0,237}[A-Za-z0-9]", re.ASCII)
 
 
 class PartitionAction(Enum):
-    """WAIT: V-IPU is at it. REMAKE: V-IPU lost what was active. PARK: it lies on quarantined IPUs. RELEASE: a parked
-    one lies on none any more; SHRINK: it lies on others, too."""
+    """WAIT: V-IPU is working on it. REMAKE: V-IPU lost an active partition. PARK: it lies on quarantined IPUs. RELEASE:
+    a parked partition has no quarantined IPU left; SHRINK: it also holds other IPUs."""
 
     CREATE = "create"
     RESET = "reset"
@@ -38,13 +38,13 @@ class PartitionAction(Enum):
 
 
 def validate_request(name: str, wish: PartitionRequest, max_ipus: int) -> PartitionRefusal | None:
-    """What is wrong with a request in itself."""
+    """The error of a request itself; None if it is valid."""
     if not _NAME.fullmatch(name) or name.endswith(ASIDE_SUFFIX) or is_parked(name):
-        return _refuse_invalid(f"partition {name[:80]!r}: expected a name of a job's partition, p-…")
+        return _refuse_invalid(f"partition {name[:80]!r}: expected the name of a job's partition, p-…")
     if not is_power_of_two(wish.size) or wish.size > max_ipus:
         return _refuse_invalid(f"size: {wish.size}: expected one of {list_sizes(max_ipus)}")
     if not 1 <= wish.gcds <= GCDS_LIMIT or wish.size % wish.gcds:
-        return _refuse_invalid(f"gcds: {wish.gcds}: expected a number that divides the {wish.size} IPUs")
+        return _refuse_invalid(f"gcds: {wish.gcds}: expected a divisor of the {wish.size} IPUs")
     if wish.attempt < 0 or wish.instance < 0:
         return _refuse_invalid(f"instance, attempt: {wish.instance}, {wish.attempt}: expected 0 or more")
     for field in ("job", "namespace", "name"):
@@ -57,17 +57,16 @@ def validate_request(name: str, wish: PartitionRequest, max_ipus: int) -> Partit
 def answer_request(
     name: str, wish: PartitionRequest, entry: PartitionEntry | None
 ) -> PartitionEntry | PartitionRefusal | None:
-    """None: there is none yet, so it is to be begun. An Entry that is ``entry`` itself: nothing changes. Another one:
-    it is to be written first."""
+    """None: no entry exists, so create one. ``entry`` itself: nothing changes. Another entry: write it first."""
     if entry is None:
         return None
     if entry.job != wish.job:
-        whose = f"{entry.namespace}/{entry.name}" if entry.namespace else entry.job
+        owner = f"{entry.namespace}/{entry.name}" if entry.namespace else entry.job
         return PartitionRefusal(
-            why="NotOurs", message=f"partition {name} belongs to another job, {whose} (uid {entry.job})"
+            why="NotOurs", message=f"partition {name} belongs to another job, {owner} (uid {entry.job})"
         )
     if wish.attempt < entry.attempt:
-        message = f"partition {name}: attempt {wish.attempt} is over: it is at attempt {entry.attempt}"
+        message = f"partition {name}: attempt {wish.attempt} is outdated: it is at attempt {entry.attempt}"
         return PartitionRefusal(why="OldAttempt", message=message)
     if entry.state == "deleting":
         return PartitionRefusal(
@@ -77,7 +76,7 @@ def answer_request(
         if (wish.size, wish.gcds) != (entry.size, entry.gcds):
             has = f"{entry.size} IPUs in {entry.gcds} GCDs"
             return _refuse_invalid(
-                f"partition {name}: attempt {wish.attempt} has {has}, asked for {wish.size} in {wish.gcds}"
+                f"partition {name}: attempt {wish.attempt} has {has}, requested {wish.size} in {wish.gcds}"
             )
         return entry
     return msgspec.structs.replace(
@@ -100,7 +99,7 @@ def create_entry(wish: PartitionRequest, controller: str, selector: str) -> Part
 
 
 def release_entry(name: str, job: str, entry: PartitionEntry | None) -> PartitionEntry | PartitionRefusal | None:
-    """What is to be written when ``job`` lets go of it; None: it is gone; ``entry`` itself: nothing changes."""
+    """The entry to write when ``job`` releases it; None: it is gone; ``entry`` itself: nothing changes."""
     if entry is None:
         return None
     if entry.job != job:
@@ -115,12 +114,12 @@ def mark_deleting(entry: PartitionEntry, message: str = "") -> PartitionEntry:
 def decide_action(
     name: str, entry: PartitionEntry, found: VipuPartition | None, quarantined: Collection[Ipu], *, is_fresh: bool
 ) -> PartitionAction:
-    """found: what the entry's controller has under this name, None: nothing, for sure.
+    """found: what the entry's controller has under this name; None: certainly nothing.
 
-    is_fresh: what is there was begun or reset for this attempt, as far as this process knows
+    is_fresh: this process knows that it was created or reset for this attempt
     """
     if entry.state == "deleting":
-        if found is None or not entry.controller:  # without a controller there can be none
+        if found is None or not entry.controller:  # without a controller no partition can exist
             return PartitionAction.DROP
         return PartitionAction.WAIT if found.state == "REMOVING" else PartitionAction.REMOVE
     if is_parked(name):
@@ -131,14 +130,15 @@ def decide_action(
 
 
 def describe_sickness(entry: PartitionEntry, found: VipuPartition | None, *, is_fresh: bool) -> str:
-    """Why what was made for this attempt is no good; empty: it was not, or is to go anyway."""
+    """Why a partition that was created for this attempt is unusable; empty if it is usable or is to be
+    removed anyway."""
     if found is None or entry.state == "deleting":
         return ""
     if found.state == "ERROR":
         return found.message
     if is_fresh and not entry.reset:
         made, requested = f"{found.size} IPUs in {found.gcds} GCDs", f"{entry.size} in {entry.gcds}"
-        return f"it made {made}, asked for {requested}"
+        return f"it created {made}, requested {requested}"
     return ""
 
 
@@ -159,7 +159,7 @@ def _decide_creating(
 
 
 def _decide_parked(entry: PartitionEntry, found: VipuPartition | None, quarantined: Collection[Ipu]) -> PartitionAction:
-    """A parked one is made by who needs it; one that was only meant when that process died is not made any more."""
+    """Parked partitions are created when needed; one that was only intended before a crash is not created any more."""
     if found is None:
         return PartitionAction.DROP
     if set(found.ipus).isdisjoint(quarantined) and found.ipus:

@@ -1,9 +1,9 @@
-"""Partitions as the tracker ConfigMap keeps them: one key for each, its value one line of JSON. Pure.
+"""Partitions in the tracker ConfigMap: one key each, with one line of JSON as value. Pure.
 
-A ConfigMap ends at 1 MiB, and the API server keeps each key once more as managed field: some 2,300 partitions fit.
-What a person made unreadable stays where it is under its key and is told; nothing is written to that key until it can
-be read again, or, where this process still knows what it said, that is put back and the person's text kept beside it
-under ``NAME.unreadable``.
+A ConfigMap is limited to 1 MiB, and the API server stores each key again as a managed field: about 2,300 partitions
+fit. A value that a person made unreadable stays under its key and is reported. Nothing is written to that key until it
+can be decoded again, unless this process still knows its former value: then it restores that, and keeps the person's
+text under ``NAME.unreadable``.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,16 +14,17 @@ import msgspec
 from muster_operator.job.names import is_parked
 from muster_operator.job.partition_api import PartitionEntry
 
-TRACKER_LIMIT = 1000 << 10  # bytes of what counts below; etcd takes objects of 1.5 MB, a ConfigMap's values 1 MiB
+# bytes, as counted below; etcd stores objects of 1.5 MB, and a ConfigMap's values are limited to 1 MiB
+TRACKER_LIMIT = 1000 << 10
 MESSAGE_LIMIT = 256  # characters
 ASIDE_SUFFIX = ".unreadable"
-PARKED_JOB = "muster-parked"  # the "job" of what keeps quarantined IPUs out of the way: no uid looks like that
-_RESERVED = MESSAGE_LIMIT // 2  # an entry may grow by its message: room is kept for half of them
+PARKED_JOB = "muster-parked"  # the "job" of parked partitions: no uid looks like this
+_RESERVED = MESSAGE_LIMIT // 2  # messages may grow: half of their maximum is reserved
 
 
 @dataclass(frozen=True)
 class TrackedEntries:
-    """entries: by name; unreadable: by name, what is wrong with the value; aside: keys that keep persons' texts."""
+    """entries: by name; unreadable: by name, the error of the value; aside: keys that keep texts of persons."""
 
     entries: Mapping[str, PartitionEntry] = field(default_factory=dict)
     unreadable: Mapping[str, str] = field(default_factory=dict)
@@ -33,7 +34,8 @@ class TrackedEntries:
 def parse_entries(
     data: Mapping[str, str], last: tuple[Mapping[str, str], TrackedEntries] | None = None
 ) -> TrackedEntries:
-    """Of a ConfigMap's ``data``. last: what was read before, of what data: what is the same is not read again."""
+    """Decode a ConfigMap's ``data``. last: the previous data and its result, so that unchanged values are not decoded
+    again."""
     old, known = last if last is not None else ({}, TrackedEntries())
     entries: dict[str, PartitionEntry] = {}
     unreadable: dict[str, str] = {}
@@ -47,7 +49,7 @@ def parse_entries(
         try:
             entry = msgspec.json.decode(text, type=PartitionEntry)
         except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-            unreadable[name] = f"expected one line of JSON, an entry of this table: {error}"
+            unreadable[name] = f"expected a tracker entry as one line of JSON: {error}"
             continue
         problem = _find_problem(entry)
         if problem:
@@ -60,18 +62,18 @@ def parse_entries(
 def format_entry(entry: PartitionEntry) -> str:
     if len(entry.message) > MESSAGE_LIMIT:
         entry = msgspec.structs.replace(entry, message=f"{entry.message[: MESSAGE_LIMIT - 1]}…")
-    # these two for whoever reads it with kubectl, whatever they are
+    # always included, for people who read the entry with kubectl
     shown = msgspec.to_builtins(entry) | {"state": entry.state, "attempt": entry.attempt}
     return msgspec.json.encode(shown).decode()
 
 
 def measure_size(data: Mapping[str, str]) -> int:
-    """Bytes of LIMIT that are taken now."""
+    """Bytes of TRACKER_LIMIT in use."""
     return sum(_bytes(name, text) for name, text in data.items())
 
 
 def measure_cost(name: str, text: str) -> int:
-    """Bytes of LIMIT that an entry takes."""
+    """Bytes of TRACKER_LIMIT that an entry needs."""
     return _bytes(name, text) + _RESERVED
 
 
@@ -80,7 +82,7 @@ def sum_costs(data: Mapping[str, str]) -> int:
 
 
 def count_used_ipus(entries: Mapping[str, PartitionEntry]) -> dict[str, int]:
-    """IPUs that jobs hold, by namespace; parked ones are nobody's."""
+    """IPUs in partitions of jobs, by namespace; parked partitions do not count."""
     sums: dict[str, int] = {}
     for name, entry in entries.items():
         if not is_parked(name):
@@ -102,7 +104,7 @@ def _find_problem(entry: PartitionEntry) -> str:
     if entry.size < 1 or entry.size & (entry.size - 1):
         return f"size: {entry.size}: expected a power of two"
     if entry.gcds < 1:
-        return f"gcds: {entry.gcds}: expected 1 or more"
+        return f"gcds: {entry.gcds}: expected at least 1"
     if entry.attempt < 0 or entry.instance < 0:
         return f"instance, attempt: {entry.instance}, {entry.attempt}: expected 0 or more"
     return ""

@@ -1,7 +1,7 @@
-"""One write of the tracker: decisions about its entries, as changes of the ConfigMap's keys. Pure.
+"""One write of the tracker: applies decisions about entries as changes of the ConfigMap's keys. Pure.
 
-What a partition is must always fit into the ConfigMap; its message is dropped where there is no room for it, and a new
-entry is refused.
+An existing entry must always fit into the ConfigMap. If there is no room, its message is dropped, and new entries are
+refused.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,19 +22,19 @@ from muster_operator.proxy.tracker.entries import (
 )
 
 EntryDecision: TypeAlias = Callable[[PartitionEntry | None], PartitionEntry | None]
-"""From the entry that is there to the one that shall be; called again whenever what is there has moved."""
+"""Maps the existing entry to the desired one; called again if the existing entry has changed."""
 
 
 class TrackerFull(Exception):
-    """No room for another entry; nothing was written."""
+    """There is no room for another entry; nothing was written."""
 
 
 class EntryUnreadable(Exception):
-    """A person made this entry unreadable; the message says what is wrong."""
+    """A person made this entry unreadable; the message contains the error."""
 
 
 class TrackerPatch:
-    """data: what the ConfigMap will hold after this write; changes: keys and values of the PATCH, None: removed."""
+    """data: content of the ConfigMap after this write; changes: keys and values of the PATCH, None: removed."""
 
     def __init__(self, data: Mapping[str, str], tracker: str) -> None:
         self.data = dict(data)
@@ -45,18 +45,18 @@ class TrackerPatch:
     def apply(
         self, name: str, decide: EntryDecision, lost: PartitionEntry | None, now_s: float
     ) -> PartitionEntry | Exception | None:
-        """What becomes of the entry; an exception that ``decide`` raised, TrackerFull or EntryUnreadable: nothing does.
+        """The new entry; an exception (raised by ``decide``, TrackerFull or EntryUnreadable) if nothing changes.
 
-        lost: what the entry was before its key vanished; now_s: Unix time.
+        lost: the entry before its key vanished; now_s: Unix time.
         """
         there = parse_entries({name: self.data[name]} if name in self.data else {})
         written = there.entries.get(name)
         known = written or lost
         if name in there.unreadable and known is None:
-            return EntryUnreadable(f"tracker entry {name} cannot be read: {there.unreadable[name]}")
+            return EntryUnreadable(f"cannot decode tracker entry {name}: {there.unreadable[name]}")
         try:
             entry = decide(known)
-        except Exception as error:  # its own answer to whoever asked
+        except Exception as error:  # the answer of ``decide`` to its caller
             return error
         if entry is None:
             self._remove(name)
@@ -76,7 +76,7 @@ class TrackerPatch:
         text = format_entry(entry)
         before = self.data.get(name)
         if before is not None and measure_size(self.data) + len(text.encode()) - len(before.encode()) > TRACKER_LIMIT:
-            # what a partition is must always fit; why it is so need not
+            # an entry must always fit; its message need not
             entry = msgspec.structs.replace(entry, message="")
             text = format_entry(entry)
             if text == before:
@@ -85,7 +85,7 @@ class TrackerPatch:
             cost = self._cost + measure_cost(name, text)
             if cost > TRACKER_LIMIT:
                 return TrackerFull(
-                    f"tracker {self._tracker} is full: {len(self.data)} partitions; a ConfigMap holds 1 MiB"
+                    f"tracker {self._tracker} is full: {len(self.data)} partitions; a ConfigMap is limited to 1 MiB"
                 )
             self._cost = cost
         if is_unreadable:

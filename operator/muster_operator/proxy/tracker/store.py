@@ -1,7 +1,7 @@
-"""The one way to change the tracker: decide on what is there, write, decide anew if it had moved.
+"""The only writer of the tracker: decide from the current state, write, and decide again on a conflict.
 
-Changes that wait while a write is under way go together in the next one. What was decided is never written over
-something else: each PATCH carries the resourceVersion it was decided on.
+Changes that arrive during a write are combined in the next one. Each PATCH carries the resourceVersion that the
+decision is based on, so no concurrent change is overwritten.
 """
 
 import asyncio
@@ -43,10 +43,10 @@ class _Snapshot:
 
 
 class TrackerStore:
-    """on_change: told the names whose entries are not what they were, by whomever; it only takes notes.
+    """on_change: called with the names of entries that this or another client changed; it must not block.
 
-    Known entries whose keys vanish without our doing are kept as ``lost``: whoever can ask V-IPU says whether they are
-    put back (any change of them does it) or forgotten.
+    Entries whose keys vanish without a write of this store are kept as ``lost``. The reconciler asks V-IPU and either
+    restores them (by any change) or forgets them.
     """
 
     def __init__(
@@ -59,30 +59,30 @@ class TrackerStore:
         backoff: Backoff = Backoff(0.2, 10.0),  # noqa: B008 - frozen
     ) -> None:
         self._config_map = config_map
-        self._label = f"{config_map.namespace}/{config_map.name}"  # in the log
+        self._label = f"{config_map.namespace}/{config_map.name}"  # for log messages
         self._on_change = on_change
         self._wall = wall
         self._backoff = backoff
         self._rng = random.Random()  # noqa: S311 - spreads load, guards nothing
         self._snapshot: _Snapshot | None = None
         self._lost: dict[str, PartitionEntry] = {}
-        self._readable: dict[str, PartitionEntry] = {}  # the last readable entry of each key that is there
+        self._readable: dict[str, PartitionEntry] = {}  # last valid entry of each existing key
         self._reported: dict[str, str] = {}
         self._pending: deque[_PendingChange] = deque()
         self._wake = asyncio.Event()
         self._loaded = asyncio.Event()
-        self.error = "the tracker is not read yet"
+        self.error = "the tracker has not been read yet"
         self._metrics = metrics
 
     @property
     def name(self) -> str:
         return self._config_map.name
 
-    # -- what is known
+    # -- state
 
     @property
     def entries(self) -> Mapping[str, PartitionEntry]:
-        """By name; with those that were lost and not yet settled."""
+        """By name, including lost entries that are not settled yet."""
         known = self._snapshot.tracked.entries if self._snapshot is not None else {}
         return {**self._lost, **known} if self._lost else known
 
@@ -106,14 +106,15 @@ class TrackerStore:
     def is_loaded(self) -> bool:
         return self._loaded.is_set()
 
-    # -- changing it
+    # -- changes
 
     async def change(self, name: str, decide: EntryDecision) -> PartitionEntry | None:
-        """The entry as it is once that is written; no write where ``decide`` returns what it was given.
+        """Returns the entry after the write; nothing is written if ``decide`` returns its argument.
 
-        ``decide`` may raise: then nothing of it is written, and it is raised here. It may be called several times, and
-        may find what it decided before, as an answer can be lost. Raises TrackerFull, EntryUnreadable. Waits while the
-        API server is away; whoever gives up meanwhile does not know whether it will have been written.
+        ``decide`` may raise: then its change is not written, and the exception is raised here. It may be called several
+        times and may see its own earlier result, because a response can be lost. Raises TrackerFull, EntryUnreadable.
+        Waits while the API server does not respond; a caller that gives up does not know whether the change will be
+        written.
         """
         change = _PendingChange(name, decide, asyncio.get_running_loop().create_future())
         self._pending.append(change)
@@ -121,14 +122,14 @@ class TrackerStore:
         return await change.done
 
     def forget(self, name: str) -> None:
-        """A lost one that V-IPU does not have either."""
+        """A lost entry that V-IPU does not have either."""
         self._lost.pop(name, None)
         self._readable.pop(name, None)
 
-    # -- for ever
+    # -- background tasks
 
     async def run(self, watching: KubeClient | None) -> None:
-        """Until cancelled. watching: connections of the watch; None: nobody else changes it (tests)."""
+        """Runs until cancelled. watching: connections of the watch; None: there are no other writers (tests)."""
         await self._load()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._write_for_ever())
@@ -174,7 +175,7 @@ class TrackerStore:
                     self._metrics.conflicts.inc()
                     await self._read_again()
                 except (ApiError, ConfigError) as error:
-                    # it may have been written: what is there is read, and decided on anew
+                    # it may have been written: read the current state and decide again
                     await self._wait_after(error, failures)
                     failures += 1
                     await self._read_again()
@@ -189,7 +190,7 @@ class TrackerStore:
     async def _wait_after(self, error: ApiError | ConfigError, failures: int) -> None:
         wait_s = self._backoff.delay_s(failures, self._rng)
         if self.error != str(error):
-            log.warning("tracker %s: %s; again in %.1f s", self._label, error, wait_s)
+            log.warning("tracker %s: %s; retrying in %.1f s", self._label, error, wait_s)
         self.error = str(error)
         await asyncio.sleep(wait_s)
 
@@ -224,15 +225,15 @@ class TrackerStore:
             written = await self._config_map.patch(self._snapshot.version, patch.changes)
         except NotFound as error:
             self._handle_deletion()
-            raise Conflict(409, "Conflict", "it is not there any more", error.path) from error
+            raise Conflict(409, "Conflict", "the ConfigMap no longer exists", error.path) from error
         self._metrics.writes.inc()
-        # what is dropped here was dropped by us: it is not lost
+        # keys that this write removes are not lost
         for name, text in patch.changes.items():
             if text is None:
                 self._readable.pop(name, None)
         self._accept(written)
 
-    # -- what comes in
+    # -- incoming changes
 
     def _receive(self, new: TrackerObject | None) -> None:
         if new is None:
@@ -244,7 +245,7 @@ class TrackerStore:
         """The whole ConfigMap was deleted."""
         if self._snapshot is None:
             return
-        log.warning("tracker ConfigMap %s was deleted: it will be made again", self._label)
+        log.warning("tracker ConfigMap %s was deleted: it will be created again", self._label)
         self._snapshot = None
         names = set(self._readable)
         self._lost |= self._readable
@@ -263,7 +264,7 @@ class TrackerStore:
         changed = {n for n in before.keys() | tracked.entries.keys() if before.get(n) != tracked.entries.get(n)}
         for name, entry in self._readable.items():
             if name not in tracked.entries:
-                # by a person, or another proxy that has ended it: V-IPU knows
+                # removed by a person, or by another proxy that completed the removal: the reconciler asks V-IPU
                 self._lost[name] = entry
                 changed.add(name)
         self._readable = dict(tracked.entries)
@@ -278,12 +279,14 @@ class TrackerStore:
     def _report_unreadable(self, tracked: TrackedEntries) -> None:
         for name, problem in tracked.unreadable.items():
             if self._reported.get(name) != problem:
-                log.error("tracker %s: entry %s is kept aside, it cannot be read: %s", self.name, name[:200], problem)
+                log.error(
+                    "tracker %s: entry %s is ignored, because it cannot be decoded: %s", self.name, name[:200], problem
+                )
         self._reported = dict(tracked.unreadable)
         self._metrics.unreadable.set(len(tracked.unreadable))
         self._metrics.count_entries(tracked.entries)
 
 
 def _is_older(version: str, known: str) -> bool:
-    """resourceVersions are etcd revisions; where they are something else, the order of arrival is trusted."""
+    """resourceVersions are etcd revisions; other formats are taken in the order of arrival."""
     return version.isdigit() and known.isdigit() and int(version) < int(known)

@@ -1,4 +1,5 @@
-"""A V-IPU controller that has no IPUs: what it keeps is real, what it manages is not. Pure core, HTTP around it.
+"""A simulated V-IPU controller: its state is real, its IPUs are not. A pure core with HTTP around it.
 
-Its HTTP is ours (V-IPU speaks gRPC, whose definitions are not public); its command prints the formats that are public.
+The HTTP interface is Muster's own (V-IPU uses gRPC with unpublished definitions); its command prints the published
+formats.
 """

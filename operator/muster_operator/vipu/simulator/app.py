@@ -1,4 +1,4 @@
-"""Wires the simulator to disk, HTTP and signals."""
+"""Connects the simulator to disk, HTTP and signals."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,7 @@ STOP_S = 3
 
 
 async def run(settings: SimulatorSettings) -> int:
-    """Until SIGTERM or SIGINT: 0; EXIT_FAILED when it ends by itself. Raises StateError, OSError."""
+    """Run until SIGTERM or SIGINT. Exit code 0, or EXIT_FAILED if the server ends. Raises StateError, OSError."""
     stop = stop_on_signals()
     with contextlib.closing(StateFolder(settings.state)) as folder:
         fleet = resume_fleet(settings, folder.load(), _now())
@@ -34,7 +34,7 @@ async def run(settings: SimulatorSettings) -> int:
 
 
 def resume_fleet(settings: SimulatorSettings, kept: SimulatedFleet | None, now: float) -> SimulatedFleet:
-    """What was kept goes on, with the number of IPUs and the times of these settings. Raises StateError."""
+    """Continue with the saved fleet, and the number of IPUs and the times of these settings. Raises StateError."""
     try:
         if kept is None:
             return SimulatedFleet(
@@ -71,7 +71,7 @@ async def _serve(clocked_fleet: ClockedFleet, listener: socket.socket, stop: asy
 
 
 def _now() -> float:
-    # goes on while no simulator runs, and nobody sets it
+    # continues while no simulator runs, and cannot be set
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 

@@ -1,4 +1,4 @@
-"""One fleet that moves with a clock: each change is kept before it counts, so what was answered is never lost."""
+"""A fleet that moves with a clock. Each change is saved before it takes effect, so an answered change is never lost."""
 
 import math
 from collections.abc import Callable
@@ -24,11 +24,11 @@ from muster_operator.vipu.simulator.fleet import (
     shorten_repr,
 )
 
-Clock = Callable[[], float]  # seconds; of a clock that goes on while the simulator does not run
+Clock = Callable[[], float]  # seconds; of a clock that continues while the simulator does not run
 
 
 class ClockedFleet:
-    """keep: puts a fleet where a restart finds it, whole or not at all; what it raises is raised by the change."""
+    """keep: saves a fleet atomically for the next start; its exceptions are raised by the change."""
 
     def __init__(
         self, fleet: SimulatedFleet, clock: Clock, keep: Callable[[SimulatedFleet], None] = lambda _: None
@@ -36,11 +36,11 @@ class ClockedFleet:
         self._fleet = fleet
         self._clock = clock
         self._keep = keep
-        self._due = -math.inf  # of the first change by time alone: nothing is looked through before
+        self._due = -math.inf  # time of the next change without a request; the fleet is not scanned before
 
     @property
     def fleet(self) -> SimulatedFleet:
-        """As of now."""
+        """The current fleet."""
         now = self._clock()
         if now >= self._due:
             self._fleet = advance(self._fleet, now)
@@ -52,7 +52,7 @@ class ClockedFleet:
         return self._fleet.faults
 
     def create(self, name: str, size: int, gcds: int) -> VipuPartition:
-        """Raises fleet.SimulatorRefusal, as the others do."""
+        """Raises fleet.SimulatorRefusal, as the other changes do."""
         self._change(create_partition(self._fleet, self._clock(), name, size, gcds))
         return self.get_partition(name)
 
@@ -70,7 +70,7 @@ class ClockedFleet:
         self._change(inject_faults(self._fleet, self._clock(), faults))
 
     def lose_answer(self) -> bool:
-        """Whether the answer to the change that was just made gets lost; each loss counts."""
+        """Whether to lose the answer to the change that was just made; each loss counts."""
         left = self._fleet.faults.lose_answers
         if left:
             self.set_faults(msgspec.structs.replace(self._fleet.faults, lose_answers=left - 1))
@@ -86,7 +86,7 @@ class ClockedFleet:
         return tuple(self._describe(held) for held in self.fleet.partitions)
 
     def list_ipus(self) -> tuple[Ipu, ...]:
-        """All, in the order in which blocks are aligned."""
+        """All IPUs, in the order of aligned blocks."""
         return tuple(locate_ipu(self._fleet, number) for number in range(self._fleet.ipus))
 
     def read_capacity(self) -> Capacity:

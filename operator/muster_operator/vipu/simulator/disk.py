@@ -1,6 +1,7 @@
-"""The simulator's memory: one JSON file that is replaced whole, so a kill at any point leaves the old one or the new.
+"""Saves the simulator's state in one JSON file that is replaced atomically, so a kill leaves either the old or the new
+state.
 
-Against a kill, not against a power cut: nothing is synced to the platter.
+The state survives a kill, but not a power failure, because the file is not synced.
 """
 
 import fcntl
@@ -13,15 +14,16 @@ from muster_operator.vipu.simulator.fleet import SimulatedFleet
 
 FILE_NAME = "vipu.json"
 LOCK_NAME = "vipu.lock"
-SIZE_LIMIT = 64 << 20  # bytes; what is larger was not written by us
+SIZE_LIMIT = 64 << 20  # bytes; the simulator never writes more
 
 
 class StateError(Exception):
-    """The folder cannot be used, or what is in it is not a simulator's state."""
+    """The directory cannot be used, or its content is not a simulator's state."""
 
 
 class StateFolder:
-    """Locked while this lives: two simulators of one fleet would give out the same IPUs. Raises StateError."""
+    """Locked during the lifetime of this object: two simulators of one fleet would allocate the same IPUs. Raises
+    StateError."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / FILE_NAME
@@ -38,23 +40,25 @@ class StateFolder:
             raise StateError(f"--state {folder}: in use by another simulator") from error
 
     def load(self) -> SimulatedFleet | None:
-        """None where there is none yet. Raises StateError."""
+        """None if there is no state yet. Raises StateError."""
         try:
             with self._path.open("rb") as file:
                 raw = file.read(SIZE_LIMIT + 1)
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise StateError(f"{self._path}: cannot be read: {error.strerror}") from error
+            raise StateError(f"{self._path}: cannot read it: {error.strerror}") from error
         if len(raw) > SIZE_LIMIT:
-            raise StateError(f"{self._path}: more than {SIZE_LIMIT} bytes")
+            raise StateError(f"{self._path}: larger than {SIZE_LIMIT} bytes")
         try:
             return msgspec.json.decode(raw, type=SimulatedFleet)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise StateError(f"{self._path}: no simulator's state: {error}; remove it to begin anew") from error
+            raise StateError(
+                f"{self._path}: not a simulator's state: {error}; remove the file to start anew"
+            ) from error
 
     def keep(self, fleet: SimulatedFleet) -> None:
-        """Raises OSError; then the old one is still there."""
+        """Raises OSError; the old state is then kept."""
         self._fresh.write_bytes(msgspec.json.encode(fleet))
         self._fresh.replace(self._path)
 

@@ -1,4 +1,4 @@
-"""Faults as people name them, ``10.1.1.1/3`` and ``10.1.1.1-10.1.1.2``, and as the fleet counts them."""
+"""Converts faults between their text form, ``10.1.1.1/3`` and ``10.1.1.1-10.1.1.2``, and the numbers of the fleet."""
 
 from collections.abc import Mapping
 from typing import Annotated
@@ -27,28 +27,28 @@ LOST_LIMIT = 1000
 
 
 class FaultRequest(BaseModel):
-    """The body of ``POST /faults``; what is not given stays."""
+    """The body of ``POST /faults``; absent fields stay unchanged."""
 
     model_config = ConfigDict(
         strict=True, frozen=True, extra="forbid", alias_generator=to_camel, validate_by_name=True, allow_inf_nan=False
     )
-    ipu: str | None = Field(default=None, description="one that does not train: MACHINE/INDEX")
-    link: str | None = Field(default=None, description="one that is down: MACHINE-MACHINE")
-    down: bool | None = Field(default=None, description="the controller answers nobody")
+    ipu: str | None = Field(default=None, description="an IPU that does not train: MACHINE/INDEX")
+    link: str | None = Field(default=None, description="a link that is down: MACHINE-MACHINE")
+    down: bool | None = Field(default=None, description="the controller does not answer")
     slow: Annotated[float, Field(ge=0, le=SLOW_LIMIT_S)] | None = Field(
         default=None, description="seconds before each answer"
     )
     lose_answers: Annotated[int, Field(ge=0, le=LOST_LIMIT)] | None = Field(
-        default=None, description="so many changes are made and not answered"
+        default=None, description="number of changes that are made but not answered"
     )
     stuck: str | None = Field(
-        default=None, description="a partition whose passing state does not end, made or still to be made"
+        default=None, description="an existing or future partition whose passing state does not end"
     )
-    vanish: str | None = Field(default=None, description="a partition that is forgotten at once")
+    vanish: str | None = Field(default=None, description="a partition that the controller forgets at once")
 
 
 class DescribedFaults(TypedDict):
-    """As people name them."""
+    """Faults in their text form."""
 
     ipus: list[str]
     links: list[str]
@@ -58,29 +58,29 @@ class DescribedFaults(TypedDict):
     stuck: list[str]
 
 
-def add_faults(fleet: SimulatedFleet, asked: FaultRequest) -> InjectedFaults:
+def add_faults(fleet: SimulatedFleet, request: FaultRequest) -> InjectedFaults:
     """Raises InvalidCommand."""
     faults = fleet.faults
-    if asked.ipu is not None:
-        faults = msgspec.structs.replace(faults, ipus=_add_number(faults.ipus, _parse_ipu(fleet, asked.ipu)))
-    if asked.link is not None:
-        faults = msgspec.structs.replace(faults, links=_add_number(faults.links, _parse_link(fleet, asked.link)))
-    if asked.down is not None:
-        faults = msgspec.structs.replace(faults, down=asked.down)
-    if asked.slow is not None:
-        faults = msgspec.structs.replace(faults, slow=asked.slow)
-    if asked.lose_answers is not None:
-        faults = msgspec.structs.replace(faults, lose_answers=asked.lose_answers)
-    if asked.stuck is not None:
-        check_name(asked.stuck, "stuck")
+    if request.ipu is not None:
+        faults = msgspec.structs.replace(faults, ipus=_add_number(faults.ipus, _parse_ipu(fleet, request.ipu)))
+    if request.link is not None:
+        faults = msgspec.structs.replace(faults, links=_add_number(faults.links, _parse_link(fleet, request.link)))
+    if request.down is not None:
+        faults = msgspec.structs.replace(faults, down=request.down)
+    if request.slow is not None:
+        faults = msgspec.structs.replace(faults, slow=request.slow)
+    if request.lose_answers is not None:
+        faults = msgspec.structs.replace(faults, lose_answers=request.lose_answers)
+    if request.stuck is not None:
+        check_name(request.stuck, "stuck")
         if len(faults.stuck) >= STUCK_LIMIT:
-            raise InvalidCommand(f"stuck: {STUCK_LIMIT} are so already, which is the most")
-        faults = msgspec.structs.replace(faults, stuck=tuple({*faults.stuck, asked.stuck}))
+            raise InvalidCommand(f"stuck: expected at most {STUCK_LIMIT} partitions")
+        faults = msgspec.structs.replace(faults, stuck=tuple({*faults.stuck, request.stuck}))
     return faults
 
 
 def remove_faults(fleet: SimulatedFleet, ended: Mapping[str, str]) -> InjectedFaults:
-    """All of them gone, or those that ``ended`` names by its keys ipu, link and stuck. Raises InvalidCommand."""
+    """Remove all faults, or those in ``ended`` by its keys ipu, link and stuck. Raises InvalidCommand."""
     if not ended:
         return InjectedFaults()
     faults = fleet.faults
@@ -133,6 +133,10 @@ def _parse_link(fleet: SimulatedFleet, text: str) -> int:
         if has_link(fleet, one)
     }
     if text not in links:
-        allowed = f"a machine and the next of its rack, as {next(iter(links))}" if links else "none: one machine only"
+        allowed = (
+            f"a machine and the next one of its rack, such as {next(iter(links))}"
+            if links
+            else "none: there is only one machine"
+        )
         raise InvalidCommand(f"link: {shorten_repr(text)}: expected {allowed}")
     return links[text]

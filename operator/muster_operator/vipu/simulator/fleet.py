@@ -1,7 +1,7 @@
-"""What a V-IPU controller keeps, as one value: partitions, what is faulty, and when what is under way will have ended.
+"""The state of a V-IPU controller as one value: partitions, faults, and the end times of operations in progress.
 
-Every function takes a fleet and the time and returns a fleet; nothing moves by itself. So a simulator that is killed
-goes on as if it had not been: what was begun ends at its time, whoever looks.
+Every function takes a fleet and the time and returns a fleet; nothing changes in the background. A simulator that was
+killed therefore continues: an operation ends at its time, whenever someone looks.
 """
 
 import math
@@ -15,8 +15,8 @@ from muster_operator.vipu.controller import Ipu
 
 IPUS_OF_MACHINE = 4
 MACHINES_OF_RACK = 16  # an IPU-POD64
-IPUS_LIMIT = 64 * 200  # 200 racks: the third part of an address
-SIZE_LIMIT = 1 << 20  # of what may be asked for, whatever there is
+IPUS_LIMIT = 64 * 200  # 200 racks: the third octet of an address
+SIZE_LIMIT = 1 << 20  # of a request, whatever the fleet has
 NAME_PATTERN = "[A-Za-z0-9]([-._A-Za-z0-9]{0,251}[A-Za-z0-9])?"
 _NAME = re.compile(NAME_PATTERN, re.ASCII)
 
@@ -25,7 +25,7 @@ PASSING: tuple[SimulatedState, ...] = ("CREATING", "RESETTING", "REMOVING")
 
 
 class SimulatorRefusal(Exception):
-    """The controller says no. ``why``: for programs."""
+    """The controller refuses a request. ``why``: for programs."""
 
     why: Literal["Invalid", "NoRoom", "Exists", "NotThere", "Busy"]
 
@@ -51,8 +51,8 @@ class PartitionBusy(SimulatorRefusal):
 
 
 class SimulatedPartition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A partition. first: its first IPU, counted over the fleet; until: when a passing state ends, in seconds of the
-    fleet's clock; message: why it is in ERROR."""
+    """A partition. first: index of its first IPU in the fleet; until: end of a passing state, in seconds of the fleet's
+    clock; message: why it is in ERROR."""
 
     name: str
     size: int
@@ -70,12 +70,12 @@ class SimulatedPartition(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
 class InjectedFaults(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, rename="camel"
 ):
-    """What is wrong, on demand.
+    """Injected faults.
 
-    ipus: that do not train; links: by the IPU-Machine before them (to the next of its rack); V-IPU sees either when it
-    trains a partition over it, and when one that is ACTIVE breaks. down: no command is answered; slow: seconds before
-    each answer; lose_answers: so many changes are made and not answered; stuck: partitions whose passing state never
-    ends
+    ipus: IPUs that do not train; links: by the IPU-Machine before them (to the next one of its rack). V-IPU detects
+    both when it trains a partition over them, and when an ACTIVE partition breaks. down: no request is answered; slow:
+    seconds before each answer; lose_answers: number of changes that are made but not answered; stuck: partitions whose
+    passing state never ends
     """
 
     ipus: tuple[int, ...] = ()
@@ -89,7 +89,7 @@ class InjectedFaults(
 class SimulatedFleet(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, rename="camel"
 ):
-    """ipus: how many; first_rack: part of the IPU-Machines' addresses; delay_s: how long each passing state lasts."""
+    """ipus: their number; first_rack: part of the IPU-Machines' addresses; delay_s: duration of each passing state."""
 
     ipus: int
     first_rack: int = 1
@@ -98,7 +98,7 @@ class SimulatedFleet(
     faults: InjectedFaults = InjectedFaults()
 
     def __post_init__(self) -> None:
-        """Raises ValueError: also for a file that was tampered with."""
+        """Raises ValueError, also for a manipulated file."""
         if not IPUS_OF_MACHINE <= self.ipus <= IPUS_LIMIT or self.ipus % IPUS_OF_MACHINE:
             raise ValueError(
                 f"ipus: {self.ipus}: expected a multiple of {IPUS_OF_MACHINE}, "
@@ -112,7 +112,7 @@ class SimulatedFleet(
         for held in self.partitions:
             if not _is_power_of_two(held.size) or held.first % held.size or held.first + held.size > self.ipus:
                 raise ValueError(
-                    f"partition {held.name}: {held.size} IPUs from {held.first}: no aligned block of these"
+                    f"partition {held.name}: {held.size} IPUs from {held.first}: not an aligned block of the fleet"
                 )
             if not taken.isdisjoint(held.ipus):
                 raise ValueError(f"partition {held.name}: overlaps another one")
@@ -123,7 +123,7 @@ class SimulatedFleet(
 
 
 def create_partition(fleet: SimulatedFleet, now: float, name: str, size: int, gcds: int) -> SimulatedFleet:
-    """Begin a partition on the first free block. Raises InvalidCommand, NameTaken, NoFreeBlock."""
+    """Begin to create a partition on the first free block. Raises InvalidCommand, NameTaken, NoFreeBlock."""
     fleet = advance(fleet, now)
     check_name(name, "name")
     _check_size(size)
@@ -133,15 +133,13 @@ def create_partition(fleet: SimulatedFleet, now: float, name: str, size: int, gc
         raise NameTaken(f"partition {name} exists")
     first = next(_iterate_free_blocks(fleet, size), None)
     if first is None:
-        raise NoFreeBlock(
-            f"no {size} free IPUs next to each other; free: {count_free_ipus(fleet, now)} of {fleet.ipus}"
-        )
+        raise NoFreeBlock(f"no {size} adjacent free IPUs; free: {count_free_ipus(fleet, now)} of {fleet.ipus}")
     held = SimulatedPartition(name=name, size=size, gcds=gcds, first=first, state="CREATING", until=now + fleet.delay_s)
     return advance(_replace_partition(fleet, held), now)
 
 
 def reset_partition(fleet: SimulatedFleet, now: float, name: str) -> SimulatedFleet:
-    """Begin to reset one that is ACTIVE, or to mend one in ERROR. Raises UnknownPartition, PartitionBusy."""
+    """Begin to reset a partition that is ACTIVE, or to repair one in ERROR. Raises UnknownPartition, PartitionBusy."""
     fleet = advance(fleet, now)
     held = fleet.find_partition(name)
     if held is None:
@@ -153,7 +151,7 @@ def reset_partition(fleet: SimulatedFleet, now: float, name: str) -> SimulatedFl
 
 
 def remove_partition(fleet: SimulatedFleet, now: float, name: str) -> SimulatedFleet:
-    """Begin to remove it, whatever its state; one that is not there, or on its way out, changes nothing."""
+    """Begin to remove it, whatever its state; no change if it is missing or being removed."""
     fleet = advance(fleet, now)
     held = fleet.find_partition(name)
     if held is None or held.state == "REMOVING":
@@ -163,7 +161,7 @@ def remove_partition(fleet: SimulatedFleet, now: float, name: str) -> SimulatedF
 
 
 def forget_partition(fleet: SimulatedFleet, now: float, name: str) -> SimulatedFleet:
-    """A controller that forgets: the partition is gone and nobody asked for it. Raises UnknownPartition."""
+    """The controller forgets the partition without a request. Raises UnknownPartition."""
     fleet = advance(fleet, now)
     if fleet.find_partition(name) is None:
         raise UnknownPartition(f"no partition {shorten_repr(name)}")
@@ -172,19 +170,19 @@ def forget_partition(fleet: SimulatedFleet, now: float, name: str) -> SimulatedF
 
 
 def inject_faults(fleet: SimulatedFleet, now: float, faults: InjectedFaults) -> SimulatedFleet:
-    """From now on these are the faults."""
+    """Replace the faults."""
     return advance(msgspec.structs.replace(advance(fleet, now), faults=faults), now)
 
 
 def advance(fleet: SimulatedFleet, now: float) -> SimulatedFleet:
-    """What has ended by now has; the same fleet when nothing did."""
+    """Apply everything that has ended by now; returns the same fleet if nothing has."""
     kept = tuple(moved for held in fleet.partitions if (moved := _advance_partition(fleet, held, now)) is not None)
     unchanged = len(kept) == len(fleet.partitions) and all(map(_same, kept, fleet.partitions))
     return fleet if unchanged else msgspec.structs.replace(fleet, partitions=kept)
 
 
 def find_due_time(fleet: SimulatedFleet) -> float:
-    """When the next thing ends by itself; infinite: nothing will."""
+    """When the next operation ends; infinity if none is in progress."""
     return min(
         (held.until for held in fleet.partitions if held.state in PASSING and held.name not in fleet.faults.stuck),
         default=math.inf,
@@ -192,7 +190,8 @@ def find_due_time(fleet: SimulatedFleet) -> float:
 
 
 def restart(fleet: SimulatedFleet, now: float) -> SimulatedFleet:
-    """As read from disk at ``now``: on another boot's clock nothing lasts longer than it would have from here."""
+    """A fleet read from disk at ``now``: the clock may be of another boot, so no operation lasts longer than delay_s
+    from now."""
     latest = now + fleet.delay_s
     kept = tuple(msgspec.structs.replace(held, until=min(held.until, latest)) for held in fleet.partitions)
     return advance(msgspec.structs.replace(fleet, partitions=kept), now)
@@ -203,13 +202,13 @@ def count_free_ipus(fleet: SimulatedFleet, now: float) -> int:
 
 
 def count_free_blocks(fleet: SimulatedFleet, now: float, size: int) -> int:
-    """How many partitions of that size could be made now. Raises InvalidCommand."""
+    """Number of partitions of that size that can be created now. Raises InvalidCommand."""
     _check_size(size)
     return sum(1 for _ in _iterate_free_blocks(advance(fleet, now), size))
 
 
 def locate_ipu(fleet: SimulatedFleet, number: int) -> Ipu:
-    """The address of an IPU; ours, in the manner of gc-info: 10.1.RACK.MACHINE, each counted from one."""
+    """The address of an IPU: 10.1.RACK.MACHINE, both counted from one; Muster's own scheme, in the style of gc-info."""
     machine, index = divmod(number, IPUS_OF_MACHINE)
     return Ipu(machine_address(fleet, machine), index)
 
@@ -224,7 +223,7 @@ def number_machines(fleet: SimulatedFleet) -> range:
 
 
 def has_link(fleet: SimulatedFleet, machine: int) -> bool:
-    """Whether a link leads from this IPU-Machine to the next: they are chained within a rack."""
+    """Whether a link leads from this IPU-Machine to the next; machines are chained within a rack."""
     return machine + 1 < len(number_machines(fleet)) and (machine + 1) % MACHINES_OF_RACK != 0
 
 
@@ -233,7 +232,7 @@ def check_name(name: str, where: str) -> None:
     if not _NAME.fullmatch(name):
         raise InvalidCommand(
             f"{where}: {shorten_repr(name)}: expected letters, digits, '-', '.' and '_', "
-            "a letter or digit at both ends, at most 253 characters"
+            "beginning and ending with a letter or digit, at most 253 characters"
         )
 
 

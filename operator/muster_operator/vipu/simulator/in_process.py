@@ -1,7 +1,7 @@
-"""The simulator behind the back-end interface without a process between: for tests that turn the clock themselves.
+"""The simulator as a back end within the process, for tests that control the clock.
 
     now = 0.0
-    controller = InProcessController(Fleet(ipus=32, delay_s=5), lambda: now)
+    controller = InProcessController(SimulatedFleet(ipus=32, delay_s=5), lambda: now)
 
 Faults are set through ``controller.clocked_fleet``.
 """
@@ -28,7 +28,7 @@ T = TypeVar("T")
 class InProcessController:
     """A :class:`~muster_operator.vipu.controller.VipuController` and IpuLister.
 
-    timeout_s: slower answers than that do not come
+    timeout_s: slower answers count as no answer
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-"""The simulator over HTTP and JSON; routes and bodies are ours.
+"""The simulator's HTTP and JSON interface, which is Muster's own.
 
-A refusal is {why, message}: 400 Invalid, 404 NotThere, 409 Exists, NoRoom or Busy, 503 Silent (a fault that was asked
-for: the caller has to take it as no answer) or NotKept (the disk; nothing has changed).
+A refusal is {why, message}: 400 Invalid, 404 NotThere, 409 Exists, NoRoom or Busy, 503 Silent (an injected fault, which
+clients treat as no answer) or NotKept (the disk; nothing has changed).
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Annotated, Any, ParamSpec, TypeVar
 
 from fastapi import APIRouter, Depends, Query, Request
-from fastapi.responses import Response
+from fastapi.responses import PlainTextResponse, Response
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from typing_extensions import TypedDict  # pydantic reads the standard library's from Python 3.12 on
@@ -49,7 +49,7 @@ from muster_operator.vipu.simulator.fleet import (
 log = logging.getLogger(__name__)
 
 BODY_LIMIT = 4096  # bytes of a request
-BODY_S = 10.0  # in which it has to be here
+BODY_S = 10.0  # within which it must arrive
 _STATUS = {InvalidCommand: 400, UnknownPartition: 404, NameTaken: 409, NoFreeBlock: 409, PartitionBusy: 409}
 SIZES: list[JsonValue] = [1 << power for power in range(SIZE_LIMIT.bit_length())]
 _WHY = {400: "Invalid", 408: "Invalid", 413: "Invalid"}
@@ -67,7 +67,7 @@ class NewPartition(BaseModel):
 
 
 class Refusal(BaseModel):
-    """Why a request was not carried out: for programs, and for people."""
+    """Why a request was refused: for programs, and for people."""
 
     why: str
     message: str
@@ -86,7 +86,7 @@ class FreeBlocks(TypedDict):
 
 
 class DescribedMachine(TypedDict):
-    """partitions: of each of its IPUs, empty where none is."""
+    """partitions: of each of its IPUs, empty if it is in none."""
 
     address: str
     partitions: list[str]
@@ -102,7 +102,7 @@ class DescribedFleet(TypedDict):
 
 
 class _Silent(Exception):
-    """No answer of the controller, as a fault will have it."""
+    """An injected fault: the controller does not answer."""
 
 
 def make_app(clocked_fleet: ClockedFleet) -> Service:
@@ -110,26 +110,26 @@ def make_app(clocked_fleet: ClockedFleet) -> Service:
 
     async def answers_at_all() -> None:
         if clocked_fleet.faults.down:
-            raise _Silent("the controller is down (a fault that was asked for)")
+            raise _Silent("the controller is down (injected fault)")
 
     reads = _with_faults(clocked_fleet, changes=False)
     changes = _with_faults(clocked_fleet, changes=True)
     controller = APIRouter(
         dependencies=[Depends(answers_at_all), Depends(check_query)],
-        responses={503: _described("no answer, as a fault will have it, or the disk cannot be written")},
+        responses={503: _described("no answer because of an injected fault, or the disk cannot be written")},
     )
     faults = APIRouter(dependencies=[Depends(check_query)])
 
     @controller.get("/")
     @reads
     async def overview() -> DescribedFleet:
-        """All that is simulated."""
+        """The whole simulated fleet."""
         return _describe_fleet(clocked_fleet)
 
     @controller.get("/partitions")
     @reads
     async def list_all() -> Sequence[VipuPartition]:
-        """Every partition."""
+        """All partitions."""
         return clocked_fleet.list_partitions()
 
     @controller.get("/partitions/{name}", responses=_NOT_THERE)
@@ -143,7 +143,7 @@ def make_app(clocked_fleet: ClockedFleet) -> Service:
     )
     @changes
     async def create(wanted: NewPartition) -> VipuPartition:
-        """{"name", "size", "gcds"}: a partition is made; 202."""
+        """{"name", "size", "gcds"}: creates a partition; 202."""
         return clocked_fleet.create(wanted.name, wanted.size, wanted.gcds)
 
     @controller.post(
@@ -151,26 +151,26 @@ def make_app(clocked_fleet: ClockedFleet) -> Service:
     )
     @changes
     async def reset(name: str) -> VipuPartition:
-        """Its IPUs are reset; 202."""
+        """Resets its IPUs; 202."""
         return clocked_fleet.reset(name)
 
     @controller.delete("/partitions/{name}", status_code=202)
     @changes
     async def remove(name: str) -> dict[str, str]:
-        """It is removed; 202."""
+        """Removes it; 202."""
         clocked_fleet.remove(name)
         return {}
 
     @controller.get("/ipus")
     @reads
     async def ipus() -> Sequence[Ipu]:
-        """Every IPU, in the order of blocks."""
+        """All IPUs, in the order of aligned blocks."""
         return clocked_fleet.list_ipus()
 
     @controller.get("/capacity")
     @reads
     async def capacity() -> Capacity:
-        """IPUs in all, and free."""
+        """Total and free IPUs."""
         return clocked_fleet.read_capacity()
 
     @controller.get("/free-blocks")
@@ -178,20 +178,20 @@ def make_app(clocked_fleet: ClockedFleet) -> Service:
     async def free_blocks(
         size: Annotated[int, Query(ge=1, description="IPUs: a power of two", json_schema_extra={"enum": SIZES})],
     ) -> FreeBlocks:
-        """?size=N: free blocks of N IPUs side by side."""
+        """?size=N: number of free blocks of N adjacent IPUs."""
         return {"size": size, "blocks": clocked_fleet.count_free_blocks(size)}
 
     @faults.get("/faults")
     async def show_faults() -> DescribedFaults:
-        """What is broken."""
+        """Injected faults."""
         return describe_faults(clocked_fleet.fleet)
 
     @faults.post("/faults", responses={**_NOT_THERE, 503: _described("the disk cannot be written")})
-    async def add_fault(asked: FaultRequest) -> DescribedFaults:
-        """Breaks an IPU, a link, or the controller itself; answers whatever is broken."""
-        found = add_faults(clocked_fleet.fleet, asked)
-        if asked.vanish is not None:
-            clocked_fleet.forget(asked.vanish)
+    async def add_fault(request: FaultRequest) -> DescribedFaults:
+        """Injects faults into an IPU, a link or the controller; returns all faults."""
+        found = add_faults(clocked_fleet.fleet, request)
+        if request.vanish is not None:
+            clocked_fleet.forget(request.vanish)
         clocked_fleet.set_faults(found)
         return describe_faults(clocked_fleet.fleet)
 
@@ -201,7 +201,7 @@ def make_app(clocked_fleet: ClockedFleet) -> Service:
         link: Annotated[str | None, Query(description="MACHINE-MACHINE")] = None,
         stuck: Annotated[str | None, Query(description="a partition")] = None,
     ) -> DescribedFaults:
-        """Mends all, or ?ipu=, ?link=, ?stuck= alone; answers whatever is still broken."""
+        """Removes all faults, or only ?ipu=, ?link=, ?stuck=; returns the remaining ones."""
         named = {"ipu": ipu, "link": link, "stuck": stuck}
         ended = {key: text for key, text in named.items() if text is not None}
         clocked_fleet.set_faults(remove_faults(clocked_fleet.fleet, ended))
@@ -210,7 +210,7 @@ def make_app(clocked_fleet: ClockedFleet) -> Service:
     service = Service(
         "muster vipu-sim",
         package_version(),
-        description="A V-IPU controller without IPUs. Refusals are JSON: why, message.",
+        description="A simulated V-IPU controller. A refused request is answered with JSON: why, message.",
         refuse=_refuse_request,
         body_limit=BODY_LIMIT,
         body_s=BODY_S,
@@ -220,9 +220,14 @@ def make_app(clocked_fleet: ClockedFleet) -> Service:
     async def not_served(request: Request, error: Exception) -> Response:
         assert isinstance(error, StarletteHTTPException)  # noqa: S101 - registered for it
         if error.status_code in (404, 405):
-            text = f"{request.method} {shorten_repr(request.url.path)}: not served; there are {list_routes(service)}"
+            text = f"{request.method} {shorten_repr(request.url.path)}: not found; available: {list_routes(service)}"
             error = StarletteHTTPException(error.status_code, text, error.headers)
         return await service.http_error(request, error)
+
+    @service.get("/healthz", response_class=PlainTextResponse)
+    async def healthz() -> str:
+        """The simulator is running. Injected faults do not change this answer."""
+        return "ok\n"
 
     service.include_router(controller)
     service.include_router(faults)
@@ -236,7 +241,7 @@ def make_app(clocked_fleet: ClockedFleet) -> Service:
 def _with_faults(
     clocked_fleet: ClockedFleet, *, changes: bool
 ) -> Callable[[Callable[P, Awaitable[T]]], Callable[P, Awaitable[T]]]:
-    """As the faults will have it: late, or carried out and not answered."""
+    """Applies injected faults: answer late, or carry out the change and do not answer."""
 
     def decorate(carry_out: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
         @wraps(carry_out)
@@ -244,7 +249,7 @@ def _with_faults(
             try:
                 made = await carry_out(*args, **kwargs)
                 if changes and clocked_fleet.lose_answer():
-                    raise _Silent("this answer is lost (a fault that was asked for)")
+                    raise _Silent("this answer is lost (injected fault)")
                 return made
             finally:
                 if slow_s := clocked_fleet.faults.slow:
@@ -265,8 +270,8 @@ async def _silent(_: Request, error: Exception) -> Response:
 
 
 async def _not_kept(_: Request, error: Exception) -> Response:
-    log.warning("the state cannot be written: %s", error)
-    return _refuse(503, "NotKept", f"the state cannot be written, nothing has changed: {error}")
+    log.warning("cannot save the state: %s", error)
+    return _refuse(503, "NotKept", f"cannot save the state, so nothing has changed: {error}")
 
 
 def _describe_fleet(clocked_fleet: ClockedFleet) -> DescribedFleet:

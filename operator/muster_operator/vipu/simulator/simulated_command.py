@@ -1,8 +1,9 @@
-"""``muster-sim-vipu``: what the ``vipu`` program does, for the simulator; on PATH as ``vipu`` it stands in for it.
+"""``muster-sim-vipu``: replaces the ``vipu`` program for the simulator; install it on PATH as ``vipu``.
 
-The words, the tables and the word of success are the public ones (muster_operator.vipu.tables; `create agent (ag1):
-success.`). Ours, as nothing public says it: the words of a failure (exit code 1), the states beside ACTIVE, and that
-commands end when the change has begun. Only the standard library is loaded: a proxy may run this often.
+Arguments, tables and the success message are the published ones (muster_operator.vipu.tables; `create agent (ag1):
+success.`). Muster's own, because nothing is published: failure messages (exit code 1), the states other than ACTIVE,
+and that commands return when the change has begun. It imports only the standard library, because a proxy may run it
+often.
 """
 
 import argparse
@@ -19,12 +20,12 @@ EXIT_FAILED, EXIT_USAGE = 1, 2
 
 
 class CommandFailed(Exception):
-    """The controller's words."""
+    """The controller's message."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = _create_parser().parse_args(argv)
-    # before the verb or after it: neither parser may have a default that stands over the other's word
+    # the options are valid before and after the verb, so neither parser may have a default that overrides the other
     call = _SimulatorCall(getattr(arguments, "api_host", "127.0.0.1"), getattr(arguments, "api_port", 8090))
     try:
         if arguments.verb == "list":
@@ -40,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 class _SimulatorCall:
-    """One request each to the simulator. Raises CommandFailed, OSError, ValueError, HTTPException."""
+    """Sends one request to the simulator. Raises CommandFailed, OSError, ValueError, HTTPException."""
 
     def __init__(self, host: str, port: int) -> None:
         self._host = host
@@ -105,7 +106,7 @@ def _create_parser() -> argparse.ArgumentParser:
     server.add_argument("--api-port", type=int, default=argparse.SUPPRESS, metavar="PORT")
     parser = argparse.ArgumentParser(prog="muster-sim-vipu", description=__doc__, parents=[server])
     verbs = parser.add_subparsers(dest="verb", required=True)
-    listing = verbs.add_parser("list", parents=[server], help="what there is")
+    listing = verbs.add_parser("list", parents=[server], help="list partitions or allocations")
     listing.add_argument("kind", choices=("partitions", "partition", "allocations"))
     for verb in ("create", "reset", "remove"):
         change = verbs.add_parser(verb, parents=[server], help=f"{verb} a partition")
@@ -114,9 +115,9 @@ def _create_parser() -> argparse.ArgumentParser:
         if verb == "create":
             change.add_argument("--size", type=int, required=True, metavar="IPUS")
             change.add_argument("--num-gcds", type=int, default=1, metavar="N")
-            change.add_argument("--reconfigurable", action="store_true", help="all of the simulator's are")
+            change.add_argument("--reconfigurable", action="store_true", help="accepted and ignored")
         if verb == "remove":
-            change.add_argument("--force", action="store_true", help="the simulator never asks")
+            change.add_argument("--force", action="store_true", help="accepted and ignored")
     return parser
 
 
