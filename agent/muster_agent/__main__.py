@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from muster_kube.process.command_line import EXIT_USAGE, run_part
+from muster_kube.process.command_line import EXIT_USAGE, add_log_arguments, run_part
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", metavar="ADDR", help="address to listen on")
     parser.add_argument("--state-dir", type=Path, metavar="DIR", help="default: /var/lib/muster under --root")
     parser.add_argument("--pod-uid", metavar="UID", help="who we are when claiming the node")
-    parser.add_argument("--log-format", choices=["text", "json"])
+    add_log_arguments(parser)
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -32,7 +32,7 @@ def main(arguments: argparse.Namespace) -> int:
     flags = {name: value for name, value in vars(arguments).items() if name in settings.FLAGS}
     try:
         loaded = settings.load_agent_settings(arguments.config, flags)
-        configure_logging(loaded.log_format)
+        configure_logging(loaded.log_format, loaded.log_level)
 
         import asyncio
 

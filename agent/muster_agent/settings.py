@@ -15,10 +15,11 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from muster_checks.base.declaration import Check, Cost, Parameters
 from muster_checks.registry import UnknownCheck, select_checks
+from muster_kube.process.logs import LogFormat, LogLevel
 from muster_kube.process.settings import SettingsError, explain, load_settings
 
 PREFIX = "MUSTER_AGENT_"
-FLAGS = ("kubeconfig", "node", "root", "kmsg", "port", "host", "state_dir", "pod_uid", "log_format")
+FLAGS = ("kubeconfig", "node", "root", "kmsg", "port", "host", "state_dir", "pod_uid", "log_format", "log_level")
 _PERIOD = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*([smhd]?)", re.ASCII)
 _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 SHORTEST_S, LONGEST_S = 5.0, 366 * 86_400.0
@@ -66,7 +67,8 @@ class AgentSettings(BaseModel):
     port: int = Field(default=3333, ge=0, le=65535)
     state_dir: Path | None = None
     pod_uid: str = Field(default="", max_length=64)
-    log_format: Literal["text", "json"] = "text"
+    log_format: LogFormat = "text"
+    log_level: LogLevel = "info"
     repeat: Period = 3600.0
     """Seconds between two runs of a heavy check, and the longest that any other one waits; 0: none runs by itself."""
     plan: Literal["auto", "fleet", "local"] = "auto"
