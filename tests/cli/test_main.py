@@ -29,7 +29,7 @@ def usage_code(*words: str) -> int:
         ["explain", ""],
         ["explain", ".."],
         ["explain", "ipujob"],
-        ["explain", "n1", "job"],
+        ["explain", "n1", "team/job"],
         ["clear", "a/b"],
         ["clear", "x?y"],
         ["clear", "Upper"],

@@ -16,7 +16,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)
-        self.exit(EXIT_USAGE, f"{self.prog}: {message}\n")
+        self.exit(EXIT_USAGE, f"muster: {message}\n")
 
 
 def add_log_arguments(parser: argparse.ArgumentParser) -> None:

@@ -111,8 +111,8 @@ def test_parameters_go_to_every_check_that_has_them_or_to_one():
     ("word", "told"),
     [
         ("limit", ("[CHECK.]PARAMETER=VALUE",)),
-        ("limitt=1", ("limitt: '1'", "limit")),
-        ("three.limit=1", ("three.limit: '1'",)),
+        ("limitt=1", ("--set limitt=1", '"limit"')),
+        ("three.limit=1", ("--set three.limit=1", '"one.limit"')),
         ("limit=fast", ("one.limit: 'fast'",)),
     ],
 )

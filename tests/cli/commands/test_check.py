@@ -49,11 +49,11 @@ def test_json_is_a_list_of_results(sample: Path, capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["check", "dmesgg"], ("check: 'dmesgg'", "dmesg")),
+        (["check", "dmesgg"], ('"dmesgg"', '"dmesg"', "muster checks")),
         (["check", "--sample", "/nowhere"], ("/nowhere",)),
-        (["check", "dmesg", "--set", "colour=red"], ("colour: 'red'", "source")),
+        (["check", "dmesg", "--set", "colour=red"], ("--set colour=red", "muster checks")),
         (["check", "--set", "start=never"], ("start: 'never",)),
-        (["fly"], ("'fly'", "check")),
+        (["chek"], ('"chek"', '"check"', "muster --help")),
     ],
 )
 def test_what_is_wrong_is_named_with_what_is_allowed(

@@ -186,7 +186,7 @@ RIGHTS = rights.list_rights(PARTS)
 def test_rights_that_are_all_there_are_counted() -> None:
     (found,) = rights.judge(RIGHTS, [])
     assert found.verdict is Verdict.PASS
-    assert not missing_facts(found.what, "2 accounts", f"{len(RIGHTS)} rights")
+    assert not missing_facts(found.what, "2 service accounts", f"{len(RIGHTS)} rights")
 
 
 def test_a_right_that_is_missing_is_named_with_the_line_that_tries_it() -> None:

@@ -3,6 +3,7 @@
 from typing import Any
 
 import msgspec
+import pytest
 from tests.wording.facts import missing_facts
 
 from muster_checks.base.vocabulary import Verdict
@@ -16,7 +17,8 @@ from muster_cli.doctor.facts import (
     PodFacts,
     Workload,
 )
-from muster_cli.doctor.findings import DoctorFinding, ReadFailure, exit_code
+from muster_cli.doctor.findings import DoctorFinding, ReadFailure
+from muster_cli.exit_codes import worst_exit_code
 from muster_kube.api.objects import Metadata
 from muster_kube.api.times import rfc3339_whole
 from muster_kube.controller.lease import Lease
@@ -207,7 +209,7 @@ def test_a_v_ipu_that_answers_is_fine() -> None:
     answer = PartitionCapacity(available=True, num_of_partitions=4)
     (found,) = ipus.judge(ipus.VipuState(PROXY, LISTED, "", answer))
     assert found.verdict is Verdict.PASS
-    assert not missing_facts(found.what, "1 controller")
+    assert not missing_facts(found.what, "1 V-IPU controller")
 
 
 def test_a_v_ipu_that_cannot_be_reached_is_named() -> None:
@@ -250,11 +252,15 @@ def test_who_may_not_ask_the_proxy_is_told_so() -> None:
 # the whole
 
 
-def test_the_exit_code_says_wrong_before_unseen() -> None:
-    def of(*verdicts: Verdict) -> int:
-        return exit_code([DoctorFinding("a", verdict, "w") for verdict in verdicts])
-
-    assert of(Verdict.PASS) == 0
-    assert of(Verdict.PASS, Verdict.UNKNOWN) == 3
-    assert of(Verdict.UNKNOWN, Verdict.WARN) == 1
-    assert of(Verdict.FAIL) == 1
+@pytest.mark.parametrize(
+    ("verdicts", "code"),
+    [
+        ([], 0),
+        ([Verdict.PASS], 0),
+        ([Verdict.PASS, Verdict.UNKNOWN], 3),
+        ([Verdict.UNKNOWN, Verdict.WARN], 1),
+        ([Verdict.WARN, Verdict.FAIL], 2),
+    ],
+)
+def test_the_exit_code_is_that_of_the_worst_finding(verdicts: list[Verdict], code: int) -> None:
+    assert worst_exit_code(verdicts) == code
