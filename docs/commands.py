@@ -11,7 +11,7 @@ from muster_cli.exit_codes import MEANINGS
 HERE = Path(__file__).parent
 NOTE = "<!-- made by `make generate` from the code; edits are overwritten -->"
 INTRODUCTION = """\
-`muster COMMAND --help` prints the same as this page. A command that works on nodes takes their names as `NODE…`;
+The flag `--help` prints the same for each command. A command that works on nodes takes their names as `NODE…`;
 `--host A,B` is the same. Commands for a cluster use the kubeconfig that kubectl uses.
 
 Tables fit the width of a terminal; written to a file or a pipe, each row is one full line. Colours appear only on a
@@ -23,7 +23,7 @@ have installed a plug-in check.
 
 ```text
 bash, in ~/.bashrc:                 source <(muster completion bash)
-zsh, in ~/.zshrc, after compinit:   source <(muster completion zsh)
+zsh, in ~/.zshrc, after compinit:   eval "$(muster completion zsh)"
 fish, in config.fish:               muster completion fish | source
 ```""".splitlines()
 ERRORS = """\

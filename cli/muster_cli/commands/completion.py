@@ -13,7 +13,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Load the script in the startup file of your shell:\n\n"
         "  bash, in ~/.bashrc:                source <(muster completion bash)\n"
-        "  zsh, in ~/.zshrc, after compinit:  source <(muster completion zsh)\n"
+        '  zsh, in ~/.zshrc, after compinit:  eval "$(muster completion zsh)"\n'
         "  fish, in config.fish:              muster completion fish | source"
     )
     parser.add_argument("shell", choices=SHELLS, help="the shell that will load the script")

@@ -91,4 +91,4 @@ def test_the_last_word_may_be_a_plug_in_check_with_a_fault(tmp_path: Path, capsy
 def test_a_misspelled_last_word_changes_nothing_and_gets_a_suggestion(tmp_path: Path, capsys: Any) -> None:
     with cluster(one_fault("a")) as server:
         assert clear(tmp_path, server, "a", "dmsg") == 3
-    assert not missing_facts(capsys.readouterr().err, "muster: ", '"dmsg"', '"dmesg"')
+    assert not missing_facts(capsys.readouterr().err, "muster", '"dmsg"', '"dmesg"')

@@ -58,7 +58,7 @@ def test_zsh_completes(words: list[str], expected: str, tmp_path: Path) -> None:
     script = tmp_path / "muster.zsh"
     script.write_text(completion_script("zsh"))
     with terminal("zsh", "-f", "-i") as (send, wait_for):
-        send(f"PROMPT=; unsetopt beep; autoload -U compinit; compinit -u -D; source {script}; print 'RE''ADY'\n")
+        send(f"PROMPT=; unsetopt beep; autoload -U compinit; compinit -u -D; eval \"$(<{script})\"; print 'RE''ADY'\n")
         wait_for("READY")
         send(" ".join(words) + "\t")
         wait_for(" ".join([*words[:-1], expected]))
