@@ -13,7 +13,7 @@ NODE, CLUSTER, POLICY, SETUP, PARTS = (
     "Nodes and jobs of a cluster",
     "Policies",
     "Installation and shell",
-    "Parts of Muster (their images start them)",
+    "Parts of Muster (the Helm chart starts them)",
 )
 
 

@@ -51,7 +51,7 @@ def test_the_tainters_own_module_has_the_same_usage_code() -> None:
     assert done.returncode == 64
 
 
-def test_a_bad_policy_is_told_before_anything_is_started(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_policy_is_reported_before_anything_starts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     policy = tmp_path / "policy.yaml"
     policy.write_text("rulez: []")
     assert usage_code("sandbox", "--policy", str(policy)) == 64

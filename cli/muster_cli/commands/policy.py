@@ -113,7 +113,7 @@ def describe_rules(policy: Policy, found: Sequence[PolicyRow]) -> Iterator[str]:
             asks.append(row.fault_class or "-")
     for (name, of, does, ends), asks in seen.items():
         yield f"{name} (faults of {of}, class {', '.join(asks)}): {does}"
-        yield f"    until {ends}"
+        yield f"    closed by {ends}"
 
 
 def describe_end(done: dict[str, Any], own: str) -> str:
@@ -123,5 +123,5 @@ def describe_end(done: dict[str, Any], own: str) -> str:
     if proof is not None:
         names = ["the failed check" if name == own else name for name in proof["checks"]]
         after = " after a boot" if proof["afterBoot"] else ""
-        ways.insert(0, f"proof ({', '.join(names)}: {proof['passes']} times{after})")
+        ways.insert(0, f"verification ({', '.join(names)}: {proof['passes']} times{after})")
     return " or ".join(ways)

@@ -54,7 +54,7 @@ def test_a_file_that_is_none_ends_with_64(capsys: Any) -> None:
     assert "/nonexistent/policy.yaml: " in capsys.readouterr().err
 
 
-def test_each_row_of_the_catalogue_says_what_would_be_done_about_it(tmp_path: Path, capsys: Any) -> None:
+def test_each_row_of_the_catalogue_has_its_rule_and_action(tmp_path: Path, capsys: Any) -> None:
     assert main(["policy", "check", "-", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     found = {(row["reason"], row["verdict"], row["class"]): row for row in document["rows"] if row["check"] == "dmesg"}
@@ -71,7 +71,7 @@ def test_each_row_of_the_catalogue_says_what_would_be_done_about_it(tmp_path: Pa
     assert {row["check"] for row in document["rows"]} == set(CHECKS)
 
 
-def test_what_no_rule_is_for_is_said_to_do_nothing() -> None:
+def test_finding_without_a_rule_has_the_action_nothing() -> None:
     found = {
         (row.reason, row.verdict.value): row.action
         for row in rows_of("rules: [{name: x, match: {reason: Xid79}, action: taint}]")
@@ -133,9 +133,7 @@ rules:
     ("rules: [{name: a, match: {}, action: event}]\npools: [{name: p, selector: {}, testing: {preFlight: [dcgmi]}}]",
      "pools[0] (p).testing.preFlight: "),
 ])  # fmt: skip
-def test_what_is_not_likely_meant_is_a_warning_with_its_place(
-    tmp_path: Path, capsys: Any, text: str, place: str
-) -> None:
+def test_probable_mistake_is_a_warning_with_its_place(tmp_path: Path, capsys: Any, text: str, place: str) -> None:
     assert [line.startswith(place) for line in doubts(text)] == [True]
     (tmp_path / "p.yaml").write_text(text)
     assert main(["policy", "check", str(tmp_path / "p.yaml")]) == 1
