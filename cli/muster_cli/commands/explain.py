@@ -78,8 +78,8 @@ def main(arguments: argparse.Namespace) -> int:
         if policy is None:
             policy = load_policy(None)
             notes.append(
-                "The rules shown are those of the built-in policy, because the active policy could not be read (--policy "
-                "FILE selects another one)"
+                "The rules shown are those of the built-in policy, because the active policy could not be read "
+                "(--policy FILE selects another one)"
             )
         explanations = []
         for state in states:
