@@ -77,3 +77,13 @@ def test_colours_follow_the_terminal(
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert use_colour(_Terminal()) is coloured  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("part", ["agent"])
+def test_errors_of_a_part_begin_with_muster(part: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text("bogus: 1\nport: many\n")
+    assert main([part, "--config", str(file)]) == 64
+    errors = capsys.readouterr().err.splitlines()
+    assert len(errors) == 2
+    assert all(line.startswith("muster: ") for line in errors)

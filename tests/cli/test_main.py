@@ -55,7 +55,9 @@ def test_invalid_policy_is_reported_before_anything_starts(tmp_path: Path, capsy
     policy = tmp_path / "policy.yaml"
     policy.write_text("rulez: []")
     assert usage_code("sandbox", "--policy", str(policy)) == 64
-    assert "policy.yaml: rulez: " in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert error.startswith("muster: ")
+    assert "policy.yaml: rulez: " in error
 
 
 def test_a_reader_that_goes_away_gets_no_traceback() -> None:
