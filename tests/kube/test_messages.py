@@ -57,8 +57,8 @@ async def test_token_file_that_is_empty(tmp_path: Path) -> None:
 
 def test_answers_of_the_api_server() -> None:
     assert str(NotFound(404, "NotFound", "gone", PATH)) == f"{PATH}: 404 NotFound: gone"
-    assert str(Unreachable("timeout", PATH)) == f"{PATH}: Unreachable: timeout"
-    assert str(NotLeading(PATH)) == f"{PATH}: NotLeading: left to the leader"
+    assert str(Unreachable("timeout", PATH)) == f"{PATH}: no answer Unreachable: timeout"
+    assert str(NotLeading(PATH)) == f"{PATH}: no answer NotLeading: left to the leader"
 
 
 @pytest.mark.parametrize(

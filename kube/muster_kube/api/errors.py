@@ -20,7 +20,7 @@ class ApiError(Exception):
     """
 
     def __init__(self, status: int, reason: str, message: str, path: str) -> None:
-        super().__init__(f"{path}: {f'{status} ' if status else ''}{reason}: {message}")
+        super().__init__(f"{path}: {status or 'no answer'} {reason}: {message}")
         self.status = status
         self.reason = reason
         self.message = message
