@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from muster_checks.base.declaration import Check
+from muster_checks.base.unknown_names import LIST_CHECKS, explain_unknown
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -56,7 +57,16 @@ _NAME = re.compile(r"[a-z][a-z0-9]{0,62}")
 
 
 class UnknownCheck(ValueError):
-    """A name that no check has; the text lists those that exist."""
+    """No check has this name. ``known``: the names that exist, sorted."""
+
+    def __init__(self, name: str, known: Iterable[str]) -> None:
+        self.name = name
+        self.known = sorted(known)
+        super().__init__(self.explain(LIST_CHECKS))
+
+    def explain(self, how_to_list: str) -> str:
+        """The message. how_to_list: as in explain_unknown."""
+        return explain_unknown("check", self.name, [*self.known, "all"], how_to_list)
 
 
 def load_registry(
@@ -97,7 +107,7 @@ def select_checks(names: Iterable[str], checks: Mapping[str, Check]) -> list[Che
         elif name in checks:
             chosen[name] = checks[name]
         else:
-            raise UnknownCheck(f"check: {name!r}: expected all or one of {', '.join(sorted(checks))}")
+            raise UnknownCheck(name, checks)
     return list(chosen.values())
 
 

@@ -100,7 +100,7 @@ def test_checks_of_the_plug_ins_folder_take_settings_as_the_shipped_ones_do(tmp_
 @pytest.mark.parametrize(
     ("checks", "facts"),
     [
-        ({"dmseg": {}}, ("checks: ", "'dmseg'", " dmesg,")),
+        ({"dmseg": {}}, ("checks: ", '"dmseg"', '"dmesg"')),
         ({"dmesg": {"parameters": {"strat": "boot"}}}, ("checks.dmesg.parameters.strat: 'boot': ", "start")),
         (
             {"dmesg": {"parameters": {"start": "never"}}},

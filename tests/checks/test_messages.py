@@ -11,7 +11,7 @@ from muster_checks.dmesg.catalogue.loader import load_catalogue
 from muster_checks.pciebw.bandwidth import Bandwidth
 from muster_checks.pciebw.judge import PciebwLimits
 from muster_checks.pciebw.judge import judge as judge_bandwidth
-from muster_checks.registry import UnknownCheck, select_checks
+from muster_checks.registry import UnknownCheck, load_registry, select_checks
 
 
 def sign_of(line: str) -> Sign:
@@ -67,6 +67,14 @@ def test_a_command_that_came_to_nothing(output: Output, message: str) -> None:
     assert output.trouble == message
 
 
-def test_a_check_that_nobody_knows() -> None:
-    with pytest.raises(UnknownCheck, match=r"^check: 'dmseg': expected all or one of $"):
-        select_checks(["dmseg"], {})
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("dmseg", 'unknown check "dmseg": did you mean "dmesg"? Run "muster checks" to list all checks'),
+        ("qqq", 'unknown check "qqq": run "muster checks" to list all checks'),
+    ],
+)
+def test_an_unknown_check(name: str, message: str) -> None:
+    with pytest.raises(UnknownCheck) as refused:
+        select_checks([name], load_registry(plug_ins=[]))
+    assert str(refused.value) == message

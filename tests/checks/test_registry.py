@@ -74,9 +74,12 @@ def test_an_installed_entry_point_that_does_not_import_is_left_out():
     assert "muster_no_such_module" in broken["ghost"]
 
 
-def test_an_unknown_name_lists_those_that_exist():
-    with pytest.raises(UnknownCheck, match=r"'dmseg'.*\bdmesg, extra\b"):
-        select_checks(["dmseg"], {"dmesg": _check("dmesg"), "extra": _check("extra")})
+def test_an_unknown_name_suggests_a_close_one_and_carries_those_that_exist():
+    with pytest.raises(UnknownCheck) as refused:
+        select_checks(["dmseg"], {"extra": _check("extra"), "dmesg": _check("dmesg")})
+    assert refused.value.known == ["dmesg", "extra"]
+    assert '"dmesg"' in str(refused.value)
+    assert "extra" not in str(refused.value)
 
 
 def test_all_means_all_and_each_comes_once():

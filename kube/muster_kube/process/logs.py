@@ -1,11 +1,15 @@
-"""A part's log: one line a record on standard error, as text or JSON, whatever is in the message."""
+"""Logging of every part: one line for each record on standard error, as text or JSON, whatever the message contains."""
 
 import json
 import logging
 import sys
-from typing import Any
+from typing import Any, Literal
 
 from muster_kube.api.times import rfc3339
+
+# the settings log_format and log_level of every part
+LogFormat = Literal["text", "json"]
+LogLevel = Literal["debug", "info", "warning", "error"]
 
 _OURS = frozenset(("time", "level", "logger", "message"))
 
@@ -36,14 +40,18 @@ class OneLineFormatter(logging.Formatter):
         return f"{time} {record.levelname} {message}{rest}".replace("\r", "\\r").replace("\n", "\\n")
 
 
-def configure_logging(log_format: str, level: int = logging.INFO) -> None:
-    """All loggers to standard error. ``log_format``: text or json."""
+def configure_logging(log_format: str, level: int | str = logging.INFO) -> None:
+    """Send all loggers to standard error.
+
+    log_format: one of LogFormat
+    level:      the least severe level that is logged, as a number of :mod:`logging` or one of LogLevel
+    """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(OneLineFormatter(as_json=log_format == "json"))
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    root.setLevel(level)
-    # a request each: they say nothing that the API server's audit does not
+    root.setLevel(level.upper() if isinstance(level, str) else level)
+    # one line for each request, which the API server's audit log has as well
     logging.getLogger("httpx2").setLevel(logging.WARNING)
 
 

@@ -58,7 +58,9 @@ def _check_labels(text: str) -> str:
     for pair in pairs:
         key, equals, wanted = pair.partition("=")
         if not equals:
-            raise ValueError(f"{pair[:80]!r}: expected key=value[,key=value]")
+            # the whole value is quoted with the error in any case
+            part = f"{pair[:80]!r}: " if len(pairs) > 1 else ""
+            raise ValueError(f"{part}expected key=value[,key=value]")
         if not label_syntax.is_key(key):
             raise ValueError(f"{key[:80]!r}: {label_syntax.KEY_WORDS}")
         if not label_syntax.is_value(wanted):

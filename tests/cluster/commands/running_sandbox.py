@@ -28,7 +28,7 @@ FAULTY = "muster.dev/faulty"
 START_LIMIT_S = 240.0
 CHANGE_LIMIT_S = 120.0
 OWN_MOUNTS = ("unshare", "--mount", "--propagation", "private")
-TOLD = re.compile(r"node `\S+` (has|is rid of) ")  # as an agent logs a finding that comes or goes
+TOLD = re.compile(r"node `\S+` (has|no longer has) ")  # as an agent logs a finding that comes or goes
 
 
 class RunningSandbox:
