@@ -1,4 +1,4 @@
-# make sandbox | test | soak | lint | bench | manifests | package   (each makes the virtual environment first, and installs what is missing)
+# make sandbox | test | soak | lint | bench | manifests | package   (each first creates .venv and installs what is missing)
 PYTHON ?= python3
 BIN := .venv/bin
 AT_A_TIME := --numprocesses=3
@@ -6,26 +6,26 @@ AT_A_TIME := --numprocesses=3
 .PHONY: help sandbox test soak lint bench generate docs tour screenshots manifests package image clean
 
 help:
-	@echo "make sandbox   a whole cluster on loopback: this machine and seven simulated nodes, tainter, live table"
-	@echo "make test      all tests, the cluster ones on a real API server"
-	@echo "make soak      2000 random examples of each state machine, then 500 IPUJobs under ten minutes of random faults;"
+	@echo "make sandbox   runs a cluster on loopback, with this machine and seven simulated nodes, and shows a live table"
+	@echo "make test      runs all tests; ARGS=\"tests/tainter -k NAME\" runs some"
+	@echo "make soak      runs 2000 random examples of each state machine, then 500 IPUJobs under ten minutes of random faults;"
 	@echo "               ARGS=\"--examples 100 --jobs 50 --minutes 1 --seed N\""
-	@echo "make lint      ruff, mypy, import-linter, yamllint: silent when fine"
-	@echo "make bench     kernel line to taint, an agent idle and under load, a fleet; ARGS=\"--only idle --window 600\""
-	@echo "make image IMAGE=NAME TAG=TAG   Muster's image, by docker or podman"
-	@echo "make manifests the chart as plain YAML in build/manifests; ARGS=\"-f values.yaml --kube-version 1.30\""
-	@echo "make package   build/muster-vX.Y.Z: CRDs, docs, chart, image, wheel, SHA256SUMS; needs no docker"
-	@echo "make generate  reference pages, dashboards, and the CRD of IPUJobs, made from the code"
-	@echo "make docs      all pages as HTML in build/docs/html; a dead link ends it"
-	@echo "make tour      docs/tour.md: types its commands beside a sandbox and writes down what they print"
-	@echo "make screenshots  docs/*.png: the fleet page, and the dashboards, by Debian's chromium"
+	@echo "make lint      runs ruff, mypy, import-linter and yamllint; prints nothing if all is well"
+	@echo "make bench     measures the time from kernel line to taint, and the cost of each part; ARGS=\"--only idle --window 600\""
+	@echo "make image IMAGE=NAME TAG=TAG   builds Muster's image with docker or podman"
+	@echo "make manifests writes the chart as plain YAML to build/manifests; ARGS=\"-f values.yaml --kube-version 1.30\""
+	@echo "make package   writes CRDs, docs, chart, image, wheel and SHA256SUMS to build/muster-vX.Y.Z; needs no docker"
+	@echo "make generate  generates reference pages, dashboards and the CRD of IPUJobs from the code"
+	@echo "make docs      builds all pages as HTML in build/docs/html, with menu and search; fails on a dead link"
+	@echo "make tour      types the commands of docs/tour.md beside a sandbox and writes their output into the page"
+	@echo "make screenshots  takes docs/*.png of the fleet page and the dashboards, with Debian's chromium"
 
 sandbox: .venv/installed
 	@$(BIN)/python -m muster_sandbox
 	@$(BIN)/muster sandbox $(ARGS)
 
-# three files at a time, the longest first, and before them, alone, what measures; the checks' own tests are held to 95 % of their branches.
-# ARGS="tests/… -k …" runs some tests, one at a time and without that
+# Tests that measure run first and alone, then all others three files at a time, the longest first. The tests of checks must cover 95 %
+# of the branches. ARGS="tests/… -k …" runs some tests one at a time, without coverage.
 test: .venv/installed
 	@$(BIN)/python -m tests.machine test
 	@$(BIN)/python -m muster_sandbox --node
@@ -81,7 +81,7 @@ package: .venv/installed
 image:
 	@sh release/image.sh "$(IMAGE)" "$(TAG)"
 
-# the marker is newer than both lists, so an edited dependency installs itself at the next make
+# the marker file is older than an edited list of dependencies, so the next make installs them
 .venv/installed: pyproject.toml constraints.txt
 	@PYTHON=$(PYTHON) sh tests/environment.sh
 	@touch $@

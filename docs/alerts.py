@@ -1,4 +1,4 @@
-"""The table of docs/alerts.md, from the chart's file of alerts."""
+"""Generates the table in docs/alerts.md from the chart's alert rules."""
 
 import re
 from pathlib import Path
@@ -28,12 +28,12 @@ def files() -> dict[Path, str]:
 
 
 def _table(rules: dict[str, Any]) -> str:
-    lines = ["| alert | of | severity | after | what it says |", "|---|---|---|---|---|"]
+    lines = ["| alert | part | severity | after | summary |", "|---|---|---|---|---|"]
     for group in rules["groups"]:
         for rule in group["rules"]:
             name = rule["alert"]
-            said = VALUE.sub(lambda found: found[1].upper(), rule["annotations"]["summary"])
+            summary = VALUE.sub(lambda found: found[1].upper(), rule["annotations"]["summary"])
             link = f"[{name}](runbooks/{name}.md)"
             after = rule.get("for", "at once")
-            lines.append(f"| {link} | {PARTS[group['name']]} | {rule['labels']['severity']} | {after} | {said} |")
+            lines.append(f"| {link} | {PARTS[group['name']]} | {rule['labels']['severity']} | {after} | {summary} |")
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""docs/api.md: what each part answers over HTTP, and the fields of a NodeHealth; from routes, schemas and the CRD."""
+"""Generates docs/api.md, the HTTP routes of all parts and the fields of a NodeHealth, from code and CRD."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -21,14 +21,15 @@ from muster_tainter.page.routes import add_page
 FILE = reference.HERE / "api.md"
 CRD = reference.HERE.parent / "helm/muster/crds/muster.dev_nodehealths.yaml"
 INTRODUCTION = """\
-What a client may rely on. Each part serves its own as OpenAPI 3.1 (`/openapi.json`) and a page to try it (`/docs`), all
-of it from the part itself. The agent's has every check's parameters; those stand in [the checks](checks.md), too. Who
-may ask for what: [security](security.md). Refusals are JSON or a line of text that says what is allowed."""
-TABLE = ["| request | answers |", "|---|---|"]
+The HTTP routes of all parts and the fields of a NodeHealth, which clients may rely on. Open `/docs` of a running part
+to read and try its routes; `/openapi.json` has the same as OpenAPI 3.1. The agent's document includes the parameters of
+every check, as [the checks](checks.md) does. [Security](security.md) says who may use which route. Errors are a line of
+text, or JSON where this page says so, and name what is allowed."""
+TABLE = ["| request | effect |", "|---|---|"]
 
 
 def text() -> str:
-    nothing: Any = MagicMock()  # routes are made without what they answer from
+    nothing: Any = MagicMock()  # the routes can be created without their data
     agent: Any = SimpleNamespace(node="NODE", identity=AgentIdentity(), checks={})
     described = agent_app(agent, nothing).openapi()
     of_tainter = tainter.make_app(*5 * [nothing])
@@ -40,7 +41,7 @@ def text() -> str:
         ("muster vipu-proxy, port 8080", proxy.make_app(nothing, nothing, allowed=frozenset())),
         ("muster vipu-sim, port 8090", simulator.make_app(nothing)),
     )
-    lines = ["# HTTP interfaces, and the NodeHealth object", "", reference.NOTE, "", *INTRODUCTION.splitlines(), ""]
+    lines = ["# HTTP routes and the NodeHealth object", "", reference.NOTE, "", *INTRODUCTION.splitlines(), ""]
     lines += ["## muster agent, port 3333", "", *TABLE, *_operations(described), ""]
     lines += ["### Parameters of /status", "", "| parameter | meaning |", "|---|---|"]
     for each in described["paths"]["/status"]["get"]["parameters"]:
@@ -54,21 +55,21 @@ def text() -> str:
 
 
 def _operations(document: Mapping[str, Any]) -> Iterator[str]:
-    """Of an OpenAPI document: its requests, and what they answer."""
+    """A row for each route of an OpenAPI document."""
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
             if not operation.get("description"):
-                raise SystemExit(f"{path}: a docstring has to say what it answers")
+                raise SystemExit(f"{path}: the route needs a docstring")
             yield f"| `{method.upper()} {path}` | {reference.cell(' '.join(operation['description'].split()))} |"
 
 
 def _answer(name: str, schema: Mapping[str, Any]) -> list[str]:
-    """Of the agent's: what a JSON answer has in it."""
+    """The fields of a JSON message of the agent."""
     if "properties" not in schema:
         return []
     rows = [f"| `{field}` | {reference.cell(_kind(each))} |" for field, each in schema["properties"].items()]
-    said = " ".join(schema.get("description", "").split()).replace("``", "`")
-    return [f"### {name}", "", *([said, ""] if said else []), "| field | type |", "|---|---|", *rows, ""]
+    text = " ".join(schema.get("description", "").split()).replace("``", "`")
+    return [f"### {name}", "", *([text, ""] if text else []), "| field | type |", "|---|---|", *rows, ""]
 
 
 def _kind(schema: Mapping[str, Any]) -> str:
@@ -87,7 +88,12 @@ def _kind(schema: Mapping[str, Any]) -> str:
 
 def _node_health() -> list[str]:
     found = yaml.safe_load(CRD.read_text())["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-    lines = ["## NodeHealth", "", f"{found['description']} `nodehealths.muster.dev`, one a node, of its name.", ""]
+    lines = [
+        "## NodeHealth",
+        "",
+        f"{found['description']} The resource is `nodehealths.muster.dev`; each node has one, with its name.",
+        "",
+    ]
     for part in ("spec", "status"):
         lines += [f"### {part}", "", found["properties"][part]["description"], ""]
         lines += ["| field | type | meaning |", "|---|---|---|", *reference.rows(found["properties"][part], part), ""]

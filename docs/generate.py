@@ -34,14 +34,24 @@ NOTE = "<!-- made by `make generate`; edits are overwritten -->"
 
 
 INTRODUCTION = """\
-The check `dmesg` judges each kernel line by these tables. A FAIL of class reset, reboot, replace or contact
-taints the node under the default [policy](policy.md); a WARN never does. Your own rows, or changes to these, go into
-a YAML file named by the check's parameter `catalogue`; its form is that of
-`checks/muster_checks/dmesg/catalogue/rows/kernel.yaml`.
+To find out why Muster reports a kernel message, look up the finding's reason on this page: `Xid79` is code 79 in the
+table Xid, `SXid20034` is code 20034 in the table SXid, and any other reason is a row of the table Patterns. The check
+`dmesg` applies these tables to the live kernel log, or to a saved log that you pass with `--sample`.
 
-Source: R stands in a public project's tests or rules; K is the kernel's own print statement, not seen on real hardware
-by us. Cleared by: `boot` a new boot, `driver` the driver's own clearing line or a reset, `person` `muster clear`. A
-person's word closes anything.""".splitlines()
+How to read the tables:
+
+- **verdict**: FAIL is a fault, and WARN is a symptom to watch. PASS means that the line is not a fault.
+- **class**: what the fault requires: restart the application, reset the device, reboot the node, replace the part, or
+  contact a person. Under the default [policy](policy.md) a FAIL of class reset, reboot, replace or contact taints the
+  node. A WARN never taints a node.
+- **when**: how many lines for the same component within which time make the finding.
+- **cleared by**: `boot`: the next boot. `driver`: a clearing line of the driver, or a successful reset. `person`:
+  `muster clear`. `quiet for 1 h`: one hour without another such line. `muster clear` ends any finding.
+- **source**: R: the tests or rules of the public project named contain this form of the line. K: the form comes from a
+  print statement in the kernel or driver file named, and we have not seen it on real hardware.
+
+To change a row or to add your own, write a YAML file and name it in the check's parameter `catalogue`. Its format is
+that of `checks/muster_checks/dmesg/catalogue/rows/kernel.yaml`.""".splitlines()
 
 
 def cell(text: object) -> str:
@@ -63,7 +73,7 @@ def clears(meaning: RowMeaning) -> str:
 
 def kernel_log(catalogue: Catalogue) -> str:
     lines = [
-        "# What Muster knows of kernel messages",
+        "# Kernel messages",
         "",
         NOTE,
         "",
@@ -89,8 +99,9 @@ def kernel_log(catalogue: Catalogue) -> str:
         "",
         "## Xid",
         "",
-        "144 to 150 are decoded by NVIDIA's NVLink 5 table (rows/nvlink5.csv), 74 by its registers (rows/xid74.csv),",
-        "154 by the action it names (rows/xid154.csv). A code that is not listed is a WARN.",
+        "The verdict of some Xid depends on the rest of the line: 144 to 150 are decoded by NVIDIA's NVLink 5 table",
+        "(rows/nvlink5.csv), 74 by its registers (rows/xid74.csv), and 154 by the recovery action that it names",
+        "(rows/xid154.csv). A code that is not listed is a WARN.",
         "",
         *table(
             ("Xid", "name", "meaning", "verdict", "class", "cleared by", "source"),

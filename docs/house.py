@@ -1,4 +1,4 @@
-"""The map in CONTRIBUTING.md: every component and its topics, each with the first line of its package's docstring."""
+"""Generates the map in CONTRIBUTING.md: every component and topic, with the first line of the package's docstring."""
 
 import ast
 from collections.abc import Iterator
@@ -10,13 +10,13 @@ ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "CONTRIBUTING.md"
 BEGIN, END = "<!-- map: made by `make generate` from the packages' docstrings -->", "<!-- end of map -->"
 COMPONENTS = {
-    "checks/muster_checks": "what can be wrong with a node, and how to see it. Neither Kubernetes nor the web",
+    "checks/muster_checks": "the checks of a node; knows neither Kubernetes nor HTTP servers",
     "agent/muster_agent": "one per node: when to run checks, what to serve, what to publish",
-    "tainter/muster_tainter": "one per cluster: findings of a fleet to faults, faults to taints, and back",
-    "operator/muster_operator": "IPUJobs, the V-IPU proxy, and a simulator of V-IPU",
-    "kube/muster_kube": "the thin layer to the API server that every part uses",
-    "sandbox/muster_sandbox": "a whole cluster on one machine: what `muster sandbox` starts and the tests stand on",
-    "cli/muster_cli": "the `muster` command, for people; it starts the parts too",
+    "tainter/muster_tainter": "one per cluster: turns findings into faults, and faults into taints",
+    "operator/muster_operator": "IPUJobs, the V-IPU proxy and a V-IPU simulator",
+    "kube/muster_kube": "access to the API server, shared by all parts",
+    "sandbox/muster_sandbox": "a cluster on one machine, for `muster sandbox` and the tests",
+    "cli/muster_cli": "the `muster` command, which also starts the parts",
 }
 CHECKS = {target.partition(":")[0].rpartition(".")[2] for target in SHIPPED.values()}
 
@@ -28,9 +28,9 @@ def files() -> dict[Path, str]:
 
 def _lines() -> Iterator[str]:
     for component, meaning in COMPONENTS.items():
-        yield from ("", f"**`{component}`**: {meaning}", "", "| topic | what is in it |", "|---|---|")
+        yield from ("", f"**`{component}`**: {meaning}", "", "| topic | contents |", "|---|---|")
         if component.startswith("checks/"):
-            yield f"| one folder for each of {len(CHECKS)} checks | `probe`, `judge`, `parse` where needed |"
+            yield f"| one folder for each of the {len(CHECKS)} checks | `probe`, `judge`, `parse` where needed |"
         for package in sorted((ROOT / component).rglob("__init__.py")):
             name = package.parent.relative_to(ROOT / component)
             if name != Path() and name.parts[0] not in CHECKS - {"dmesg"}:
@@ -42,5 +42,5 @@ def _first_line(package: Path) -> str:
     docstring = ast.get_docstring(ast.parse(package.read_text())) or ""
     paragraph = " ".join(docstring.partition("\n\n")[0].split())
     if not paragraph:
-        raise SystemExit(f"{package.relative_to(ROOT)}: a docstring is missing: CONTRIBUTING.md is made of it")
+        raise SystemExit(f"{package.relative_to(ROOT)}: no docstring: CONTRIBUTING.md needs its first line")
     return paragraph.replace("|", "\\|")

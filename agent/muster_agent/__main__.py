@@ -1,4 +1,4 @@
-"""``muster agent``, also as ``python -m muster_agent``. Only argparse is loaded until the arguments are known good."""
+"""The command ``muster agent``. It loads only argparse until the arguments are known to be valid."""
 
 import argparse
 import sys
@@ -8,23 +8,37 @@ from muster_kube.process.command_line import EXIT_USAGE, add_log_arguments, run_
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The agent's flags; each is a setting of the same name."""
-    parser.add_argument("--config", type=Path, metavar="FILE", help="YAML file of settings")
+    """The agent's flags. Each overrides the setting of the same name."""
+    parser.add_argument("--config", type=Path, metavar="FILE", help="YAML file with settings")
     parser.add_argument(
-        "--kubeconfig", type=Path, metavar="FILE", help="default: in-cluster, $KUBECONFIG, ~/.kube/config"
+        "--kubeconfig",
+        type=Path,
+        metavar="FILE",
+        help="kubeconfig file (default: the pod's service account, $KUBECONFIG or ~/.kube/config)",
     )
-    parser.add_argument("--node", metavar="NAME", help="this node's name in the cluster (default: the host's name)")
-    parser.add_argument("--root", type=Path, metavar="DIR", help="another root for /proc, /sys and /dev")
-    parser.add_argument("--kmsg", type=Path, metavar="FILE", help="read the kernel log here: a device or a plain file")
-    parser.add_argument("--port", type=int, metavar="N", help="default 3333; 0: any free one, printed when listening")
-    parser.add_argument("--host", metavar="ADDR", help="address to listen on")
-    parser.add_argument("--state-dir", type=Path, metavar="DIR", help="default: /var/lib/muster under --root")
-    parser.add_argument("--pod-uid", metavar="UID", help="who we are when claiming the node")
+    parser.add_argument("--node", metavar="NAME", help="name of this node in the cluster (default: the host name)")
+    parser.add_argument("--root", type=Path, metavar="DIR", help="root directory for /proc, /sys and /dev (default /)")
+    parser.add_argument("--kmsg", type=Path, metavar="FILE", help="kernel log to read: a device or a plain file")
+    parser.add_argument(
+        "--port", type=int, metavar="N", help="port to listen on (default 3333); 0 chooses a free port and prints it"
+    )
+    parser.add_argument("--host", metavar="ADDR", help="address to listen on (default 0.0.0.0)")
+    parser.add_argument(
+        "--state-dir",
+        type=Path,
+        metavar="DIR",
+        help="directory for the agent's state (default /var/lib/muster under --root)",
+    )
+    parser.add_argument(
+        "--pod-uid",
+        metavar="UID",
+        help="UID of the agent's pod, which identifies the agent that publishes for the node",
+    )
     add_log_arguments(parser)
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Run until told to stop; 64 for settings that are wrong, 1 if a part of the agent has failed."""
+    """Run until SIGTERM or SIGINT. Returns 64 for invalid settings, 1 if a part of the agent has failed."""
     from muster_agent import settings
     from muster_kube.process.logs import configure_logging
     from muster_kube.process.settings import SettingsError

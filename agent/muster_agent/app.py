@@ -1,7 +1,7 @@
-"""Wires the agent to its edges: settings, disk, cluster, HTTP, signals.
+"""Connects the agent to its settings, disk, cluster, HTTP server and signals.
 
-Read it from top to bottom: :func:`run` makes an AgentProcess; its ``__init__`` makes what is there from the start, its
-``run`` goes through a life: the state's lock, the agent of the node, its tasks, the end.
+:func:`run` creates an AgentProcess, whose ``run`` locks the state, creates the node's agent, runs its tasks and shuts
+them down.
 """
 
 import asyncio
@@ -57,15 +57,15 @@ log = logging.getLogger(__name__)
 
 LOCK_RETRY_S = 1.0
 STOP_S = 5.0
-FLUSH_S = 3.0  # at the end the disk gets so long; what is not saved is read again
+FLUSH_S = 3.0  # limit for saving the state at the end; logs that are not saved are read again
 
 
 async def run(
     settings: AgentSettings, opened: Mapping[Path, int] | None = None, kubelet: PodResources | None = None
 ) -> int:
-    """Until SIGTERM or SIGINT. Raises SettingsError for what shows only when checks and cluster are looked up.
+    """Run until SIGTERM or SIGINT. Raises SettingsError for settings that do not fit the checks or the cluster.
 
-    opened, kubelet: descriptors by path, and the connection, that this process may not open any more (privileges.py)
+    opened, kubelet: file descriptors by path, and the connection to the kubelet, opened before privileges were dropped
     """
     stop = stop_on_signals()
     process = AgentProcess(settings, _load_cluster(settings), opened or {}, kubelet)
@@ -73,7 +73,7 @@ async def run(
 
 
 class AgentProcess:
-    """One agent's objects and tasks."""
+    """The objects and tasks of one agent."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class AgentProcess:
         self._agent: Agent | None = None
 
     async def run(self, stop: asyncio.Event) -> int:
-        """Until ``stop``; 0, or EXIT_FAILED when a part of the agent has ended by itself."""
+        """Run until ``stop``. Returns 0, or EXIT_FAILED if a part of the agent has ended unexpectedly."""
         if not await self._lock_state(stop):
             return 0
         listener = listen(self._settings.host, self._settings.port)
@@ -114,11 +114,13 @@ class AgentProcess:
         self._delivery.bind_saver(saver)
         self._metrics.bind(AgentReadings(agent, read_hardware(self._local.view)), agent.occupancy)
         async with contextlib.AsyncExitStack() as stack:
-            # connections of their own: whoever asks for a fleet must not hold up a finding
-            publishing, asking = await self._connect(stack), await self._connect(stack)
-            if self._ping_peers is not None and asking is not None:
-                self._ping_peers.connect(asking)
-            server = make_server(make_app(agent, self._metrics, self._make_fleet(asking), self._make_access(asking)))
+            # separate connections: a query of the fleet must not delay the publication of a finding
+            publishing, querying = await self._connect(stack), await self._connect(stack)
+            if self._ping_peers is not None and querying is not None:
+                self._ping_peers.connect(querying)
+            server = make_server(
+                make_app(agent, self._metrics, self._make_fleet(querying), self._make_access(querying))
+            )
             jobs = [saver.run(), agent.run(), *(check.run() for check in agent.checks.values())]
             tasks = [asyncio.create_task(job) for job in jobs]
             edges = [asyncio.create_task(server.serve(sockets=[listener]))]
@@ -135,11 +137,13 @@ class AgentProcess:
     # --- from the start to the agent of the node
 
     async def _lock_state(self, stop: asyncio.Event) -> bool:
-        """Wait for the state folder: two agents of one node must not both count its faults. False: told to stop."""
+        """Wait for the lock of the state directory, because two agents must not both count faults. False: stopped."""
         waiting = False
         while not self._state.lock():
             if not waiting:
-                log.warning("%s is in use: another agent of this node is running; waiting", self._state.path.parent)
+                log.warning(
+                    "%s is locked by another agent of this node; waiting until it ends", self._state.path.parent
+                )
                 waiting = True
             try:
                 async with asyncio.timeout(LOCK_RETRY_S):
@@ -196,23 +200,23 @@ class AgentProcess:
         product = f"muster-agent/{self._identity.version}"
         return await stack.enter_async_context(KubeClient(self._cluster, user_agent=product, max_connections=4))
 
-    def _make_fleet(self, asking: KubeClient | None) -> AgentFleet | None:
+    def _make_fleet(self, client: KubeClient | None) -> AgentFleet | None:
         settings = self._settings
-        if asking is None or self._service is None:
+        if client is None or self._service is None:
             return None
         return AgentFleet(
             settings.node,
-            FleetMembers(asking, settings.node, self._service, tainter=self._tainter),
+            FleetMembers(client, settings.node, self._service, tainter=self._tainter),
             settings.tainter_token,
             FleetLimits(fleet_at_once=settings.fleet_at_once, heavy_at_once=settings.heavy_at_once),
         )
 
-    def _make_access(self, asking: KubeClient | None) -> AccessControl:
-        reviews = Reviews(asking) if asking is not None else None
+    def _make_access(self, client: KubeClient | None) -> AccessControl:
+        reviews = Reviews(client) if client is not None else None
         return AccessControl(reviews, require_token=self._settings.require_token)
 
     async def _publish(self, agent: Agent, client: KubeClient, stop: asyncio.Event) -> None:
-        """Watch and write the own NodeHealth until ``stop``, then release the node."""
+        """Watch and write the node's NodeHealth until ``stop``, then release the node."""
         claim = NodeClaim(agent.identity.pod_uid, grace_s=self._settings.claim_grace_s)
         publisher = Publisher(OwnNodeHealth(client, agent.node), claim, agent, self._metrics)
         reflector = Reflector(
@@ -224,7 +228,7 @@ class AgentProcess:
             params={"fieldSelector": f"metadata.name={agent.node}"},
         )
         self._delivery.bind_publisher(publisher, reflector)
-        # a first pass that takes too long is told of as it is
+        # publishes a first pass that takes too long as it is
         asyncio.get_running_loop().call_later(agent.first_pass_ends_in_s() + 0.1, publisher.notify_change)
         tasks = [asyncio.create_task(reflector.run()), asyncio.create_task(publisher.run())]
         stopping = asyncio.create_task(stop.wait())
@@ -248,12 +252,12 @@ class AgentProcess:
         tasks: list[asyncio.Task[None]],
         edges: list[asyncio.Task[None]],
     ) -> None:
-        """edges: HTTP and the publisher, which end by themselves; ``tasks`` are cancelled."""
+        """edges: the HTTP server and the publisher, which end after ``stop``; ``tasks`` are cancelled."""
         server.should_exit = True
-        await agent.stop()  # so that whoever waits for a run is answered, and its tools are gone in time
+        await agent.stop()  # ends tools, and answers clients that wait for a run
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FLUSH_S):
-                await saver.flush()  # while the streams still stand where they are
+                await saver.flush()  # before the streams are cancelled
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -265,16 +269,16 @@ class AgentProcess:
 
 
 def _load_cluster(settings: AgentSettings) -> ClusterConfig | None:
-    """None where there is no cluster to speak to; the log says so, and the agent serves HTTP only."""
+    """None without a cluster. The agent then logs it and only serves HTTP."""
     try:
         config = load_config(settings.kubeconfig)
     except ConfigError as error:
         named = settings.kubeconfig is not None or os.environ.get("KUBECONFIG") or SERVICE_ACCOUNT_DIR.exists()
         if named or (Path.home() / ".kube/config").exists():
-            raise SettingsError(str(error)) from error  # there is one, and it cannot be used
-        log.warning("standalone: nothing is published, only HTTP is served: %s", error)
+            raise SettingsError(str(error)) from error  # a cluster is configured but unusable
+        log.warning("serving HTTP only, publishing nothing: %s", error)
         return None
-    log.info("cluster %s, from %s", config.server, config.origin)
+    log.info("using cluster %s from %s", config.server, config.origin)
     return config
 
 
@@ -293,7 +297,7 @@ def _volume_trials(tainter: TainterAccess | None) -> VolumeTrialLender | None:
 
 
 def _settle_memory() -> None:
-    """What is there once the agent has started stays: the collector need not look through it again and again."""
+    """Exclude objects that live as long as the process from garbage collection."""
     gc.collect()
     gc.freeze()
     asyncio.get_running_loop().call_later(AFTER_START_S, trim_memory)

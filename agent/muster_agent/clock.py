@@ -1,4 +1,4 @@
-"""Time as the agent's parts take it: a parameter, so that a test can let it pass."""
+"""The clock of the agent's parts. It is a parameter, so that tests can control time."""
 
 import asyncio
 import time
@@ -8,7 +8,7 @@ import msgspec
 
 
 class AgentClock(msgspec.Struct, frozen=True, kw_only=True):
-    """monotonic: seconds, rising; wall: seconds since the epoch."""
+    """monotonic: seconds that never decrease; wall: seconds since the epoch."""
 
     monotonic: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time

@@ -1,6 +1,6 @@
-"""The agent of one node without its edges: its checks, what they come to, and whether it may be believed.
+"""The agent of one node: runs its checks, keeps their results, and knows whether they are up to date.
 
-Edges (API, HTTP, disk, signals) are wired in app.py and ask here.
+It does no I/O of its own; app.py connects it to the API server, HTTP, disk and signals.
 """
 
 import asyncio
@@ -25,18 +25,18 @@ from muster_checks.base.vocabulary import Result, Verdict
 from muster_kube.api.times import rfc3339
 from muster_kube.nodehealth import AgentIdentity, NodeHealth, NodeHealthStatus
 
-PLAN_LOOK_S = 30.0  # a node that was refused though it looked idle is asked again
-REQUEST_PATIENCE_S = 60.0  # a hundred runs of a light check keep to the processor's share, too
-STOP_S = 3.0  # what runs is ended at once; a tool in uninterruptible sleep is left behind
-FIRST_PASS_S = 10.0  # the first status of a process waits so long for all checks' first pass
+PLAN_LOOK_S = 30.0  # interval of retries after a check was refused although the node seemed idle
+REQUEST_PATIENCE_S = 60.0  # requests for many runs of a light check also respect light_cpu_share
+STOP_S = 3.0  # limit for ending running checks; tools in uninterruptible sleep are left behind
+FIRST_PASS_S = 10.0  # limit for which the first status waits for the first pass of all checks
 
 
 class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """Which checks run by themselves, and when.
+    """Which checks run periodically, and when.
 
     periods:     seconds between two runs, by check; see settings.check_periods
-    local:       heavy checks that are due run as soon as the node is idle; else they wait for the fleet's plan to ask
-    post_flight: heavy checks that are due when work on the node has ended (local plan only)
+    local:       due heavy checks run as soon as the node is idle; otherwise they wait for the plan of the tainter
+    post_flight: heavy checks that become due when work on the node has ended (local plan only)
     """
 
     periods: Mapping[str, float] = {}
@@ -45,14 +45,14 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Run(msgspec.Struct):
-    """A run that callers share; the last of them takes it along when they go."""
+    """A run that callers share. It is cancelled when its last caller is."""
 
     task: "asyncio.Task[CheckOutcome]"
     waiting: int = 0
 
 
 class Agent:
-    """One node's. reporter: its publication is asked for by /readyz and /metrics."""
+    """The agent of one node. reporter: receives changes, and provides the state of publication for /readyz."""
 
     def __init__(
         self,
@@ -93,15 +93,15 @@ class Agent:
     # --- what is published and stored
 
     def desired(self) -> NodeHealthStatus | None:
-        """What the NodeHealth should hold; None until the first pass of this process is through, or takes too long."""
-        # a check that starts over, as its NodeHealth knows more, has yet to pass again
+        """The desired status; None until the first pass of all checks has ended or exceeds FIRST_PASS_S."""
+        # a check that starts over because its NodeHealth is newer has to complete its first pass again
         passed = all(running.caught_up for running in self.checks.values())
         in_time = self.local.clock.monotonic() - self._started < FIRST_PASS_S
         if not passed and in_time and not self._blocked():
             return None
         return compose_status(
             [running.view() for running in self.checks.values() if running.known],
-            # a boot is named only when its log has been read to the end: before that, nothing is known of it
+            # the boot is reported only after its log has been read to the end
             boot_id=self.local.boot_id if passed else self._reported_boot_id,
             pod_uid=self.identity.pod_uid,
             version=self.identity.version,
@@ -111,11 +111,11 @@ class Agent:
         )
 
     def first_pass_ends_in_s(self) -> float:
-        """Seconds until :meth:`desired` answers in any case."""
+        """Seconds until :meth:`desired` returns a status in any case."""
         return max(0.0, self._started + FIRST_PASS_S - self.local.clock.monotonic())
 
     def apply_health(self, health: NodeHealth) -> None:
-        """The own NodeHealth as it is now: what was told before, and what is asked."""
+        """Apply the node's NodeHealth: the published state, clears and requests."""
         self._reported_boot_id = health.status.boot_id
         for running in self.checks.values():
             running.reconcile(health)
@@ -133,18 +133,18 @@ class Agent:
         )
 
     def _blocked(self) -> bool:
-        """A check that cannot be read says so at once, instead of holding up the others."""
+        """Whether a check is in trouble, which is reported at once instead of delaying the first status."""
         return any(running.trouble is not None and running.trouble[0] != "Starting" for running in self.checks.values())
 
-    # --- what people and Prometheus ask
+    # --- runs on request
 
     async def run_check(
         self, running: NodeCheck, parameters: Parameters, *, force: bool = False, beside: str = ""
     ) -> CheckOutcome:
-        """What the check finds now, in its turn.
+        """Run the check when it is its turn.
 
-        Callers who ask the same share a run, which is called off when the last of them has gone. A heavy check is
-        refused while somebody's work is on the node, unless ``force``; pods whose name begins with ``beside`` do none.
+        Callers with the same arguments share a run, which is cancelled with the last of them. A heavy check is refused
+        while the node is busy, unless ``force``; pods whose name begins with ``beside`` do not count.
         """
         key = (running.name, repr(parameters), force, beside)
         run = self._runs.get(key)
@@ -153,7 +153,7 @@ class Agent:
             run = self._runs[key] = _Run(task)
         run.waiting += 1
         try:
-            await asyncio.wait([run.task])  # unlike awaiting it, this takes no other caller's run along when cancelled
+            await asyncio.wait([run.task])  # unlike awaiting the task, this does not cancel it
         finally:
             run.waiting -= 1
             if not run.waiting:
@@ -161,13 +161,13 @@ class Agent:
                 if self._runs.get(key) is run:
                     del self._runs[key]
         if run.task.cancelled():
-            message = "the agent stops"
+            message = "the agent is stopping"
             result = Result(check=running.name, verdict=Verdict.UNKNOWN, reason=STOPPING, message=message)
             return CheckOutcome(result)
         return run.task.result()
 
     def last_outcome(self, running: NodeCheck) -> CheckOutcome:
-        """What the check found last; nothing is run."""
+        """The last result; runs nothing."""
         result = running.last
         if result is None:
             return CheckOutcome(running.result())
@@ -198,10 +198,10 @@ class Agent:
             await self.queue.wait_for_processor(REQUEST_PATIENCE_S)
         return await self.run_check(running, parameters, force=force, beside=beside)
 
-    # --- what runs by itself
+    # --- periodic runs
 
     async def run(self) -> None:
-        """The schedule, requests, and the local plan, for ever."""
+        """Run the schedule, requests and the local plan until cancelled."""
         schedule = Schedule(
             self.node,
             self.checks,
@@ -217,7 +217,7 @@ class Agent:
                 group.create_task(self._follow_local_plan())
 
     async def stop(self) -> None:
-        """End what runs, tools included; bounded in time."""
+        """End running checks and their tools; bounded in time."""
         self._stopping = True
         tasks = [run.task for run in self._runs.values()]
         for task in tasks:
@@ -226,7 +226,7 @@ class Agent:
             await asyncio.wait(tasks, timeout=STOP_S)
 
     def due(self) -> tuple[str, ...]:
-        """Heavy checks whose turn has come and that wait for an idle node, the longest waiting first."""
+        """Due heavy checks, the longest waiting first."""
         waiting = [(since, name) for name, each in self.checks.items() if (since := each.due_since) is not None]
         return tuple(name for _, name in sorted(waiting))
 
@@ -246,7 +246,7 @@ class Agent:
 
     def mark_due(self, name: str) -> None:
         running = self.checks[name]
-        # a node without the device has it no sooner than after a boot, and one that was just measured has been
+        # devices appear only after a boot, and a recent result needs no new run
         nothing_there = running.last is not None and running.last.verdict is Verdict.SKIP
         fresh = 0 <= self.local.clock.wall() - running.ran_at < running.period_s / 2
         if not (nothing_there or fresh):
@@ -275,14 +275,14 @@ class Agent:
                     await self._plan_changed.wait()
 
     def unready(self) -> list[str]:
-        """Why this agent should not be believed now; empty: it may."""
+        """Why the published state may be out of date; empty if it is not."""
         reasons = [reason for running in self.checks.values() if (reason := running.unready())]
         complaint = self.reporter.publication().complaint
         return [*reasons, complaint] if complaint else reasons
 
 
 class AgentReadings:
-    """The agent as the metrics see it. hardware: the node's, see node_hardware.read_hardware."""
+    """Provides the metrics with the agent's state. hardware: see node_hardware.read_hardware."""
 
     def __init__(self, agent: Agent, hardware: Mapping[str, str]) -> None:
         self._agent = agent

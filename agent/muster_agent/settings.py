@@ -1,6 +1,7 @@
-"""The agent's settings: one YAML file, ``MUSTER_AGENT_*`` over it, flags over both; all checked before anything starts.
+"""The agent's settings, from flags, ``MUSTER_AGENT_*`` variables and a YAML file, in this order of precedence.
 
-An error names the place (file and key, variable or flag), what was found and what is allowed.
+They are validated before anything starts. An error names the place (file and key, variable or flag), the value found
+and the values allowed.
 """
 
 import os
@@ -37,17 +38,22 @@ def _seconds(value: object) -> object:
     """A period in seconds: ``90s``, ``10m``, ``2h``, ``1d``; a bare number is hours, as in Autopilot's ``repeat``."""
     match = _PERIOD.fullmatch(str(value).strip()) if isinstance(value, str | int | float) else None
     if match is None or isinstance(value, bool):
-        raise ValueError("expected a time such as 90s, 10m, 2h, 1d, or a number of hours; 0 turns it off")
+        raise ValueError(
+            "expected a duration such as 90s, 10m, 2h or 1d, or a number of hours; 0 disables periodic runs"
+        )
     return float(match[1]) * _UNITS_S[match[2] or "h"]
 
 
-# what runs more often than that would be a load of its own; a year is as good as never
+# a shorter period would be a load on the node
 Period = Annotated[float, BeforeValidator(_seconds), AfterValidator(_sensible)]
 
 
 class CheckSettings(BaseModel):
-    """Settings of one check. period: seconds between two runs, 0: only when asked, None: its own (see /checks);
-    ``parameters``: its own, see /checks."""
+    """Settings of one check.
+
+    period:     seconds between two runs; 0: only on request; None: the check's default (see /checks)
+    parameters: values for the check's parameters (see /checks)
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     enabled: bool = True
@@ -56,51 +62,51 @@ class CheckSettings(BaseModel):
 
 
 class AgentSettings(BaseModel):
-    """All of them; the defaults are those of an agent in a pod."""
+    """The defaults suit an agent in a pod."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     node: str = Field(default_factory=lambda: socket.gethostname().lower(), pattern=_DNS_NAME)
     root: Path = Path("/")
     kmsg: Path | None = None
     kubeconfig: Path | None = None
-    host: str = "0.0.0.0"  # noqa: S104 - a node's agent is asked from the whole cluster
+    host: str = "0.0.0.0"  # noqa: S104 - clients are all over the cluster
     port: int = Field(default=3333, ge=0, le=65535)
     state_dir: Path | None = None
     pod_uid: str = Field(default="", max_length=64)
     log_format: LogFormat = "text"
     log_level: LogLevel = "info"
     repeat: Period = 3600.0
-    """Seconds between two runs of a heavy check, and the longest that any other one waits; 0: none runs by itself."""
+    """Seconds between two runs of a heavy check, and the longest period of a light one; 0: no periodic runs."""
     plan: Literal["auto", "fleet", "local"] = "auto"
-    """Who says when a heavy check that is due may run: the tainter's leader (fleet), or this agent as soon as the node
-    is idle (local). auto: fleet where there is a cluster."""
+    """Who decides when a due heavy check runs: the tainter's leader (fleet), or this agent, as soon as the node is idle
+    (local). auto: fleet with a cluster, otherwise local."""
     post_flight: tuple[str, ...] = ()
-    """Heavy checks that are due when a job on this node has ended (plan local; a fleet's policy says it by pool)."""
+    """Heavy checks that become due when a job on this node has ended (plan local only; else see the policy)."""
     light_at_once: int = Field(default=4, ge=1, le=64)
     light_cpu_share: float = Field(default=0.05, gt=0, le=64)
-    """Of one core: what light checks, their tools included, may use on average; beyond it they wait."""
+    """Share of one core that light checks and their tools may use on average; beyond it they wait."""
     pod_resources: Path = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
-    """The kubelet's socket that tells which pod has which device; used where it is there."""
+    """The kubelet's socket, which reports the devices of each pod; used if it exists."""
     run_as: str | None = Field(default=None, pattern=r"^[0-9]{1,9}(:[0-9]{1,9})?$")
-    """UID[:GID] to become once the kernel log is open, with no capability left; None: stay who we are."""
+    """UID[:GID] to switch to after opening the kernel log, with all capabilities dropped; None: no switch."""
     namespace: str | None = Field(default=None, pattern=_NAMESPACE)
-    """Of the agents' Service; None: the pod's or the context's own."""
+    """Namespace of the agents' Service; None: that of the pod or of the kubeconfig context."""
     service: str = Field(default="autopilot-healthchecks", pattern=_NAMESPACE)
-    """The headless Service whose EndpointSlices have all agents' addresses."""
+    """The headless Service whose EndpointSlices hold the addresses of all agents."""
     fleet_at_once: int = Field(default=64, ge=1, le=1024)
-    """Nodes that one call of /status asks at the same time, whatever its ``batch`` says."""
+    """Number of nodes that one query of /status queries at the same time; upper bound of its ``batch``."""
     heavy_at_once: int = Field(default=16, ge=1, le=1024)
-    """Nodes on which the calls that came to this agent run heavy checks at the same time."""
+    """Number of nodes on which all queries to this agent together run heavy checks at the same time."""
     require_token: bool = False
-    """Every /status needs a Kubernetes token of somebody who may patch NodeHealths; over loopback, too."""
+    """Require for every /status, also over loopback, a Kubernetes token of a user who may patch NodeHealths."""
     plugins: Path | None = None
-    """A folder of checks that an operator brings as files (docs/plugins.md)."""
+    """Directory of additional checks as files (docs/plugins.md)."""
     tainter_url: str | None = None
-    """Where the tainter answers, which makes a volume claim for the check pvc; None: nobody does."""
+    """URL of the tainter, which resolves selectors of /status and creates volume claims for the check pvc."""
     tainter_token: Path = Path("/var/run/secrets/muster.dev/token")
-    """A token of this pod for the audience ``muster``, kept fresh by the kubelet (a projected volume)."""
+    """File with a token of this pod for the audience ``muster``, which the kubelet rotates (a projected volume)."""
     tainter_ca: Path | None = None
-    """PEM bundle to trust with an https tainter_url; None: the system's."""
+    """PEM bundle of trusted certificate authorities for an https tainter_url; None: those of the system."""
     claim_grace_s: float = Field(default=5.0, gt=0, le=60)
     checks: dict[str, CheckSettings] = Field(default_factory=dict)
 
@@ -124,21 +130,21 @@ class AgentSettings(BaseModel):
 def load_agent_settings(
     file: Path | None, flags: Mapping[str, object], environ: Mapping[str, str] = os.environ
 ) -> AgentSettings:
-    """``flags``: by settings name, None for those not given. Raises SettingsError."""
+    """flags: by name of the setting, None if not given. Raises SettingsError."""
     return load_settings(AgentSettings, PREFIX, file, flags, environ, nested={"checks": CheckSettings})
 
 
 def check_periods(settings: AgentSettings, checks: Mapping[str, Check]) -> dict[str, float]:
-    """Seconds between two runs of each snapshot check that runs by itself. Raises SettingsError for a stream's period.
+    """Seconds between two runs of each periodic snapshot check. Raises SettingsError for a stream's period.
 
-    Light checks keep their own rhythm, a minute or so, and never one slower than ``repeat``.
+    Light checks keep their own period, about a minute, but at most ``repeat``.
     """
     periods: dict[str, float] = {}
     for name, check in checks.items():
         own = settings.checks.get(name, CheckSettings())
         if check.stream is not None:
             if own.period is not None:
-                raise SettingsError(f"checks.{name}.period: {name} never rests, so it has none; expected no period")
+                raise SettingsError(f"checks.{name}.period: {name} runs all the time: remove its period")
             continue
         if not own.enabled:
             continue

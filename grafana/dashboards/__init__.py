@@ -1,7 +1,6 @@
 """The Grafana dashboards, as Python: `docs/generate.py` writes their JSON into the chart, where grafana/ links to it.
 
-One module a dashboard. They share colours.py, the form of each kind of panel (model.py), and whole panels
-(shared_panels.py).
+One module per dashboard. They share colours.py, panel types (model.py), and complete panels (shared_panels.py).
 """
 
 import json
@@ -10,7 +9,7 @@ from pathlib import Path
 from dashboards import fleet, ipujobs, network, node, tainter
 
 ROOT = Path(__file__).parents[2]
-CHART = ROOT / "helm" / "muster" / "files" / "dashboards"  # helm reads nothing outside the chart
+CHART = ROOT / "helm" / "muster" / "files" / "dashboards"  # helm cannot read files outside the chart
 ALL = (fleet, node, network, ipujobs, tainter)
 
 

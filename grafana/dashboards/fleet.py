@@ -1,4 +1,4 @@
-"""What is wrong in the fleet, at a glance."""
+"The state of the fleet at a glance."
 
 from dashboards.colours import FAIL, HELD, PASS, SKIP, UNKNOWN, WARN, WITHHELD, from_1, warns_at
 from dashboards.model import Column, Object, Query, assemble, graph, rises, stat, table, variable
@@ -15,52 +15,51 @@ def dashboard() -> Object:
             stat(
                 "Failing nodes",
                 Query(f'max(muster_tainter_nodes{{{T},health="fail"}}) or vector(0)'),
-                "Nodes with a check that FAILs. They are tainted unless a rule only tells, a budget withholds, or "
-                "somebody has paused. What is wrong with each: the list below, or `muster status`.",
+                "Nodes with a check that reports FAIL. They are tainted unless the rule only creates an Event, a "
+                "budget withholds the taint, or Muster is paused. For the cause see the list below, or `muster "
+                "status`.",
                 steps=from_1(FAIL),
             ),
             stat(
                 "Tainted",
                 Query(f"sum(max by (taint) (muster_tainter_taints{{{T}}})) or vector(0)"),
-                "Taints of Muster's on nodes: nothing new is scheduled there. Why: `muster explain NODE`.",
+                "Taints of Muster on nodes: no new pods are scheduled there. For the reason: `muster explain NODE`.",
                 steps=from_1(HELD),
             ),
             withheld(
                 T,
-                "Nodes with a fault that wants a taint and has none: a budget is full, or Muster is paused. They still "
-                "get work. Raise the budget if the faults are real; look for a common cause if they are many.",
+                "Nodes with a fault whose taint is withheld: a budget is used up, or Muster is paused. They still "
+                "receive work. If the faults are real, raise the budget; if there are many, look for a common cause.",
             ),
             stat(
                 "Warned",
                 Query(f'max(muster_tainter_nodes{{{T},health="warn"}}) or vector(0)'),
-                "Nodes where a check WARNs. Nothing is tainted for that; look at them by day.",
+                "Nodes where a check reports WARN. Muster sets no taint; look at them during working hours.",
                 steps=warns_at(1),
             ),
             stat(
-                "Not known",
+                "Unknown",
                 Query(f'max(muster_tainter_nodes{{{T},health="unknown"}}) or vector(0)'),
-                "Nodes whose agent is silent, or where something could not be measured. Nothing is tainted for that by "
-                "default.",
+                "Nodes whose agent is silent, or where a check could not run. By default Muster sets no taint.",
                 steps=from_1(UNKNOWN),
             ),
             stat(
                 "Silent agents",
                 Query(f"max(muster_tainter_agents_silent{{{T}}})"),
-                "Nodes without a ready agent beyond the grace. `kubectl get pods -n autopilot -o wide` shows what "
-                "ails it.",
+                "Nodes without a ready agent for longer than the grace. See `kubectl get pods -n autopilot -o wide`.",
                 steps=from_1(UNKNOWN),
             ),
             stat(
                 "Incidents",
                 Query(f"sum(max by (check) (muster_tainter_incidents{{{T}}})) or vector(0)"),
-                "The same fault on many nodes at once: a switch, a power feed, a driver rolled out. Look for what "
-                "those nodes share before any of them.",
+                "The same fault on many nodes at once, e.g. from a switch, a power feed or a driver update. Look for "
+                "what the nodes share first.",
                 steps=from_1(FAIL),
             ),
             new_taints(
                 T,
-                "Whether somebody has paused Muster: then nothing new is tainted, drained or repaired, recovery goes "
-                "on. `muster resume` ends it.",
+                "Whether Muster is paused: then it starts no new taint, drain or repair, but recovery continues. "
+                "`muster resume` ends the pause.",
             ),
         ],
         [
@@ -71,7 +70,7 @@ def dashboard() -> Object:
                     f'(muster_agent_findings{{{A},verdict=~"FAIL|WARN|UNKNOWN"}}))',
                     column="findings",
                 ),
-                "Open findings by node, what FAILs first; at most 200 rows. A node leads to all that its agent says.",
+                "Open findings by node, FAIL first; at most 200 rows. Click a node for its dashboard.",
                 columns={
                     "node": Column(to_node=True),
                     "check": Column(width=110),
@@ -89,8 +88,8 @@ def dashboard() -> Object:
                         "{{health}}",
                     )
                 ],
-                "Nodes by what their agents say; `none`: no agent has said anything yet. A step that many nodes make "
-                "together has one cause.",
+                "Nodes by the health that their agents report; `none`: no report yet. If many nodes change at once, "
+                "there is one cause.",
                 colours={"fail": FAIL, "warn": WARN, "unknown": UNKNOWN, "none": SKIP},
                 stacked=True,
                 width=10,
@@ -103,16 +102,16 @@ def dashboard() -> Object:
             table(
                 "Open faults",
                 [Query(f"max by (rule, class) (muster_tainter_faults_open{{{T}}})", column="faults")],
-                "What the tainter believes, by the policy's rule and by what the fault asks for: a restart of the "
-                "application, a reset, a reboot, another part, a person.",
+                "Open faults by rule and by class: application restart, reset, reboot, replacement, or inspection by "
+                "a person.",
                 columns={"rule": Column(), "class": Column(), "faults": Column(width=80)},
                 sort="faults",
                 width=7,
             ),
             budgets(
                 T,
-                "How many nodes each budget has taken and may still take. A failure domain is listed while it is full "
-                "or somebody waits. At left 0 further faults are withheld.",
+                "Usage and remaining room of each budget. A failure domain is listed while it is full or nodes wait "
+                "there. At left 0, further taints are withheld.",
             ),
             graph(
                 "Faults and taints",
@@ -126,8 +125,8 @@ def dashboard() -> Object:
                         "taint {{what}}",
                     ),
                 ],
-                "What came and went. Many opened at once: an incident. The same node again and again: it flaps, and is "
-                "held longer each time.",
+                "Changes over time. Many opened at once: an incident. The same node repeatedly: it is flapping, and "
+                "is held longer each time.",
                 colours={"fault opened": FAIL, "fault closed": PASS, "taint set": HELD, "taint removed": SKIP},
                 bars=True,
                 width=9,
@@ -148,8 +147,8 @@ def dashboard() -> Object:
                         column="stale",
                     ),
                 ],
-                "How many nodes have each verdict. UNKNOWN on all nodes: a tool is missing or a setting wrong. Stale: "
-                "the result is older than three of its periods.",
+                "Number of nodes by verdict. UNKNOWN on all nodes: a tool is missing or a setting is wrong. Stale: "
+                "the result is older than three periods.",
                 columns={
                     "check": Column(),
                     "FAIL": Column(width=80, steps=from_1(FAIL, SKIP)),
@@ -169,8 +168,8 @@ def dashboard() -> Object:
                     Query(f"max by (check) (muster_tainter_tests_waiting{{{T}}})", column="waiting"),
                     Query(f"max by (check) (muster_tainter_tests_oldest_wait_seconds{{{T}}})", column="longest wait"),
                 ],
-                "Tests that need an idle node: how many nodes run one, how many are due, and how long the first of "
-                "them has waited. A wait of a week says that its node is never idle, or that the cap is too low.",
+                "Checks that need an idle node: how many nodes run one, how many are due, and the longest wait. A "
+                "wait of a week: that node is never idle, or the limit is too low.",
                 columns={
                     "check": Column(),
                     "running": Column(width=80),
@@ -184,8 +183,8 @@ def dashboard() -> Object:
             lowest(
                 "Slowest PCIe, host to device",
                 f'muster_agent_measured_bytes_per_second{{check="pciebw",measurement="to_device",{T},node=~"$node"}}',
-                "The 20 slowest GPUs of the last runs. Below 4 GB/s the check fails. A GPU far below its siblings has "
-                "a link that trained down: reseat it, or look at `pcielink`.",
+                "The 20 slowest GPUs in the last runs. Below 4 GB/s the check fails. If a GPU is far below the "
+                "others in its node, its link trained down: reseat it, or see `pcielink`.",
                 called="bandwidth",
                 value=Column(unit="Bps", width=110, steps=((None, FAIL), (4e9, PASS))),
                 width=7,
@@ -196,7 +195,7 @@ def dashboard() -> Object:
     return assemble(
         "muster-fleet",
         "Muster / Fleet",
-        "What is wrong in the fleet now, what is done about it, and what is held back.",
+        "What is wrong in the fleet now, what Muster did about it, and what is withheld.",
         rows,
         [
             variable("namespace", "muster_tainter_leader", means="where Muster runs"),

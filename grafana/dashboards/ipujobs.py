@@ -1,4 +1,4 @@
-"""IPUJobs, and the IPUs that they run on."""
+"IPUJobs and the IPUs that they use."
 
 from dashboards.colours import FAIL, HELD, JUST_1, PASS, PLAIN, SKIP, WARN, WITHHELD, from_1, warns_at
 from dashboards.model import Column, Object, Query, assemble, graph, rises, stat, table, variable
@@ -18,20 +18,20 @@ def dashboard() -> Object:
                 steps=steps,
             )
             for title, status, steps, means in (
-                ("Running", "Running", from_1(PASS, SKIP), "IPUJobs whose pods run."),
+                ("Running", "Running", from_1(PASS, SKIP), "IPUJobs whose pods are running."),
                 (
                     "Waiting",
                     "Pending",
                     warns_at(1),
-                    "IPUJobs without all of their pods. `kubectl describe ipujob NAME` says what is waited for: IPUs, "
-                    "a node, an image, a partition.",
+                    "IPUJobs that wait for some of their pods. `kubectl describe ipujob NAME` shows what is missing: "
+                    "IPUs, a node, an image, a partition.",
                 ),
                 (
                     "Failed",
                     "Failed",
                     from_1(FAIL),
-                    "IPUJobs that have failed for good, until somebody deletes them. `kubectl describe ipujob NAME` "
-                    "says why.",
+                    "IPUJobs that have failed permanently, until somebody deletes them. `kubectl describe ipujob "
+                    "NAME` shows the reason.",
                 ),
             )
         ]
@@ -44,26 +44,26 @@ def dashboard() -> Object:
             stat(
                 "IPUs available",
                 Query(f'max(muster_vipu_proxy_ipus{{{S},state="available"}})'),
-                "What V-IPU could still give, as of the last change. It may be in pieces too small for a job.",
+                "IPUs that V-IPU could still allocate, as of the last change. They may be too fragmented for a job.",
                 steps=((None, WARN), (1, PASS)),
             ),
             stat(
                 "IPUs in quarantine",
                 Query(f"max(muster_vipu_proxy_quarantined_ipus{{{S}}})"),
-                "IPUs kept out of new partitions for a fault. Which: ConfigMap muster-ipu-quarantine.",
+                "IPUs excluded from new partitions because of a fault. See ConfigMap muster-ipu-quarantine.",
                 steps=from_1(HELD),
             ),
             stat(
                 "Operator leads",
                 Query(f"sum(muster_operator_leader{{{S}}})"),
-                "One replica leads. With none no job goes on: `kubectl get pods` shows what ails it; jobs that run do "
-                "not stop.",
+                "One replica leads. Without a leader no job makes progress, but running jobs continue. See `kubectl "
+                "get pods`.",
                 steps=JUST_1,
             ),
             stat(
                 "Bad controllers",
                 Query(f'max(muster_vipu_proxy_controllers{{{S},entries="bad"}}) or vector(0)'),
-                "Entries of the list of V-IPU controllers that make no sense. The proxy's log names them.",
+                "Invalid entries in the list of V-IPU controllers. The proxy's log names them.",
                 steps=from_1(FAIL),
             ),
         ],
@@ -71,14 +71,14 @@ def dashboard() -> Object:
             graph(
                 "Jobs",
                 [Query(f"max by (status) (muster_operator_jobs{{{S}}})", "{{status}}")],
-                "IPUJobs by STATUS. Waiting jobs that do not get fewer while IPUs are available: look at one of them.",
+                "IPUJobs by STATUS. If jobs keep waiting while IPUs are available, describe one of them.",
                 colours=jobs,
                 stacked=True,
                 width=8,
                 decimals=0,
             ),
             events(
-                "What came of them",
+                "Job results",
                 S,
                 {
                     "taken on": "muster_operator_jobs_created_total",
@@ -86,7 +86,7 @@ def dashboard() -> Object:
                     "failed": "muster_operator_jobs_failed_total",
                     "restarted": "muster_operator_job_restarts_total",
                 },
-                "Restarts without end: the job's own error, or a node or an IPU that comes and goes.",
+                "Endless restarts: an error of the job, or a flapping node or IPU.",
                 colours={"taken on": PLAIN, "completed": PASS, "failed": FAIL, "restarted": WITHHELD},
                 width=8,
             ),
@@ -97,14 +97,14 @@ def dashboard() -> Object:
                     Query(f'max(muster_vipu_proxy_ipus{{{S},state="available"}})', "available"),
                     Query(f"max(muster_vipu_proxy_quarantined_ipus{{{S}}})", "in quarantine"),
                 ],
-                "Who has the IPUs. None available and many waiting jobs: all are at work, or in pieces too small.",
+                "Use of the IPUs. None available and many jobs waiting: all are in use, or too fragmented.",
                 colours={"used": PLAIN, "available": PASS, "in quarantine": HELD},
                 stacked=True,
                 width=8,
                 decimals=0,
             ),
         ],
-        "How jobs fare",
+        "Job performance",
         [
             graph(
                 "Waiting",
@@ -112,8 +112,8 @@ def dashboard() -> Object:
                     *_percentiles("muster_operator_job_queue_seconds", "its partitions, "),
                     *_percentiles("muster_operator_job_first_running_seconds", "its first run, "),
                 ],
-                "From submission until a job had all of its partitions, and until it ran. The first is room on "
-                "the IPUs, what lies between nodes, images and the scheduler.",
+                "From submission until a job had all of its partitions, and until it ran. The first is the wait for "
+                "IPUs, the difference that for nodes, images and the scheduler.",
                 unit="s",
                 width=8,
             ),
@@ -124,8 +124,8 @@ def dashboard() -> Object:
                     "restarted: {{cause}}": "muster_operator_job_restarts_total",
                     "moved: {{fault}}": "muster_operator_job_moves_total",
                 },
-                "By what ended the attempt, and by what was bad under the job. `exit` and `oom` are the job's own, "
-                "`node` and all moves the hardware's: the fleet's dashboard shows which.",
+                "By the cause that ended the attempt, and by the hardware fault under the job. `exit` and `oom` are "
+                "errors of the job; `node` and all moves are hardware faults: see the Fleet dashboard.",
                 width=8,
             ),
             graph(
@@ -138,8 +138,8 @@ def dashboard() -> Object:
                         ("muster_operator_ipu_seconds_between_attempts_total", "", "between attempts"),
                     )
                 ],
-                "What running jobs used; of it, what came to nothing as the attempt failed or moved (what a checkpoint "
-                "saved is not known, and counts as lost); and what jobs waited for their next attempt.",
+                "IPU-hours of running jobs; those lost when an attempt failed or moved (checkpoints are unknown and "
+                "count as lost); and those spent waiting for the next attempt.",
                 colours={"used": PLAIN, "between attempts": WITHHELD},
                 bars=True,
                 width=8,
@@ -150,15 +150,15 @@ def dashboard() -> Object:
             graph(
                 "Partitions",
                 [Query(f"max by (state) (muster_vipu_proxy_partitions{{{S}}})", "{{state}}")],
-                "As the tracker has them. `creating` or `deleting` for minutes: V-IPU does not answer. `parked` ones "
-                "hold IPUs that are in quarantine.",
+                "Partitions in the tracker. `creating` or `deleting` for minutes: V-IPU does not answer. `parked` "
+                "partitions hold quarantined IPUs.",
                 colours={"creating": WARN, "active": PASS, "deleting": WITHHELD, "parked": HELD},
                 stacked=True,
                 width=8,
                 decimals=0,
             ),
             graph(
-                "How long V-IPU takes",
+                "V-IPU latency",
                 [
                     Query(
                         "histogram_quantile(0.99, sum by (le, call) "
@@ -166,37 +166,36 @@ def dashboard() -> Object:
                         "{{call}}, 99 %",
                     )
                 ],
-                "By call. A partition of many IPUs takes tens of seconds; a query none.",
+                "By call. Creating a partition of many IPUs takes tens of seconds; a query takes none.",
                 unit="s",
                 width=8,
             ),
             events(
-                "Refused and unanswered",
+                "Rejected and unanswered calls",
                 S,
                 {
                     "V-IPU {{call}}: {{kind}}": "muster_vipu_proxy_vipu_errors_total",
                     "proxy: {{why}}": "muster_vipu_proxy_refusals_total",
                     "partitions vanished": "muster_vipu_proxy_vanished_total",
                 },
-                "`unreachable`: V-IPU or the way there. `vanished`: somebody took a partition away behind the proxy; "
-                "its job is restarted.",
+                "`unreachable`: V-IPU or the network is down. `vanished`: somebody removed a partition without the "
+                "proxy; its job is restarted.",
                 width=8,
             ),
         ],
         "The operator",
         [
             graph(
-                "One look at a job",
+                "Reconcile duration",
                 _percentiles("muster_operator_reconcile_seconds"),
-                "How long the operator takes to look at a job and to write what follows. Seconds: the API server or "
-                "the proxy is slow.",
+                "How long the operator takes to reconcile a job. Seconds: the API server or the proxy is slow.",
                 unit="s",
                 width=6,
             ),
             graph(
                 "Queue",
-                [Query(f"max(muster_operator_queue_depth{{{S}}})", "jobs that wait to be looked at")],
-                "It rises for a moment after a start or a burst, and falls to 0.",
+                [Query(f"max(muster_operator_queue_depth{{{S}}})", "jobs that wait for a reconcile")],
+                "It rises briefly after a start or a burst, and falls to 0.",
                 width=6,
                 decimals=0,
             ),
@@ -204,18 +203,18 @@ def dashboard() -> Object:
                 "Writes",
                 S,
                 {"{{kind}}": "muster_operator_writes_total"},
-                "What the API server took, by kind. None while nothing happens.",
+                "Successful writes by kind. None while nothing changes.",
                 width=6,
             ),
             events(
-                "Calls that went wrong",
+                "Failed calls",
                 S,
                 {
-                    "look at a job: {{reason}}": "muster_operator_reconcile_errors_total",
+                    "reconcile: {{reason}}": "muster_operator_reconcile_errors_total",
                     "proxy {{call}}: {{reason}}": "muster_operator_proxy_errors_total",
-                    "decided again (409)": "muster_operator_conflicts_total",
+                    "conflicts (409)": "muster_operator_conflicts_total",
                 },
-                "Each is tried again, later each time. A reason that lasts is in the operator's log with its job.",
+                "Each is retried with back-off. A persistent reason is in the operator's log with its job.",
                 width=6,
             ),
         ],
@@ -228,7 +227,7 @@ def dashboard() -> Object:
                         column="answers",
                     )
                 ],
-                "Over the time shown. `refused` ones were told why by kubectl.",
+                "Over the time shown. kubectl showed the user the reason of each `refused` one.",
                 columns={"webhook": Column(), "answer": Column(), "answers": Column(decimals=0)},
                 sort="answers",
                 width=8,
@@ -237,7 +236,7 @@ def dashboard() -> Object:
             table(
                 "Calls of the proxy",
                 [Query(rises("muster_operator_proxy_calls_total", S, "call", "$__range"), column="calls")],
-                "Over the time shown: asked what is free, partitions taken and freed.",
+                "Over the time shown: queries of free IPUs, partitions created and deleted.",
                 columns={"call": Column(), "calls": Column(decimals=0)},
                 sort="calls",
                 width=8,
@@ -246,8 +245,8 @@ def dashboard() -> Object:
             stat(
                 "Unreadable entries of the tracker",
                 Query(f"max(muster_vipu_proxy_tracker_unreadable{{{S}}})"),
-                "Somebody has edited ConfigMap ipu-partitions-tracker so that an entry makes no sense. The proxy "
-                "leaves it alone, and its IPUs too; its log names it.",
+                "Somebody edited ConfigMap ipu-partitions-tracker and made an entry invalid. The proxy does not "
+                "change the entry or its IPUs; its log names it.",
                 steps=from_1(FAIL),
                 width=8,
                 height=7,
@@ -257,7 +256,7 @@ def dashboard() -> Object:
     return assemble(
         "muster-ipujobs",
         "Muster / IPUJobs",
-        "IPUJobs, the IPUs that they run on, the operator and the V-IPU proxy.",
+        "IPUJobs, their IPUs, the operator and the V-IPU proxy.",
         rows,
         [variable("namespace", "muster_operator_leader", means="where operator and proxy run")],
     )

@@ -1,4 +1,4 @@
-"""Links, peers and bandwidths: which node, NIC or peer is to blame."""
+"Links, peers and bandwidths: which node, NIC or peer causes a problem."
 
 from dashboards.colours import FAIL, PASS, SKIP, UNKNOWN, WARN, WITHHELD, from_1, warns_at
 from dashboards.model import Column, Object, Query, assemble, graph, stat, table, variable
@@ -23,24 +23,24 @@ def dashboard() -> Object:
                 (
                     "Links that FAIL",
                     "nic|ib",
-                    "Nodes with an Ethernet, RoCE or InfiniBand port that is down, slow, or has errors. Cable and "
-                    "transceiver first, then the switch's port.",
+                    "Nodes with an Ethernet, RoCE or InfiniBand port that is down, slow, or has errors. Check the "
+                    "cable and transceiver first, then the switch port.",
                 ),
                 (
                     "NVLink FAILs",
                     "nvlink",
-                    "Nodes with a link between GPUs that is down or counts errors: a reset, then a replacement.",
+                    "Nodes with a link between GPUs that is down or counts errors: reset the GPU, then replace it.",
                 ),
                 (
                     "Cut off",
                     "ping",
-                    "Nodes that nearly no peer answers: their own network is to blame. A single silent peer only "
-                    "WARNs.",
+                    "Nodes that get answers from almost no peer: the cause is their own network. A single silent "
+                    "peer is only a WARN.",
                 ),
                 (
                     "Slow nodes",
                     "iperf|nccl",
-                    "Nodes that are slow with most of their peers, while those are fine without them.",
+                    "Nodes that are slow with most peers, while those peers are fast with each other.",
                 ),
             )
         ]
@@ -48,14 +48,14 @@ def dashboard() -> Object:
             stat(
                 "Peers not answering",
                 Query(f"sum(max by (deviceid) (autopilot_health_checks{{{PEERS}}})) or vector(0)"),
-                "Nodes that some other node pings in vain.",
+                "Nodes that do not answer the pings of at least one other node.",
                 steps=warns_at(1),
                 width=4,
             ),
             stat(
                 "Not measured",
                 Query(f'sum(muster_agent_check_verdict{{{A},check=~"{CHECKS}",verdict="UNKNOWN"}}) or vector(0)'),
-                "Network checks that are UNKNOWN: a tool is missing, or no peer may be asked.",
+                "Network checks that are UNKNOWN: a tool is missing, or there is no peer to test.",
                 steps=from_1(UNKNOWN),
                 width=4,
             ),
@@ -68,7 +68,7 @@ def dashboard() -> Object:
                     f'{{{A},check=~"{CHECKS}",verdict=~"FAIL|WARN|UNKNOWN"}}))',
                     column="is",
                 ),
-                "Each link and peer that is not sound, what FAILs first; at most 200 rows.",
+                "Each link and peer with a problem, FAIL first; at most 200 rows.",
                 columns={
                     "node": Column(to_node=True),
                     "component": Column(),
@@ -85,7 +85,7 @@ def dashboard() -> Object:
                         "{{verdict}}",
                     )
                 ],
-                "A step that many nodes make together is a switch, not a node.",
+                "If many nodes change at once, the cause is a switch, not a node.",
                 colours={"FAIL": FAIL, "WARN": WARN, "UNKNOWN": UNKNOWN},
                 stacked=True,
                 width=12,
@@ -96,7 +96,7 @@ def dashboard() -> Object:
         "Between nodes",
         [
             table(
-                "Peers, by who pings them in vain",
+                "Peers that do not answer",
                 [
                     Query(
                         f"topk(30, sum by (deviceid) (autopilot_health_checks{{{PEERS}}}))",
@@ -104,14 +104,15 @@ def dashboard() -> Object:
                     ),
                     Query(
                         f"count by (deviceid) (autopilot_health_checks{{{PEERS}}})",
-                        column="asked by",
+                        column="pinged by",
                     ),
                 ],
-                "A peer that many do not reach is down; one that a single node does not reach is that node's way.",
+                "A peer that many nodes cannot reach is down. If only one node cannot reach it, the cause is that "
+                "node's path.",
                 columns={
                     "deviceid": Column(),
                     "not answered": Column(width=120, steps=((None, SKIP), (1, WARN), (3, FAIL))),
-                    "asked by": Column(width=100),
+                    "pinged by": Column(width=100),
                 },
                 sort="not answered",
                 width=8,
@@ -132,8 +133,8 @@ def dashboard() -> Object:
                 "Slowest between nodes",
                 "muster_agent_measured_bytes_per_second"
                 f'{{{A},check=~"iperf|nccl",measurement=~"bandwidth|bus_bandwidth"}}',
-                "The last measurements of iperf and nccl, slowest first. They run on idle nodes, when somebody asks or "
-                "the policy plans it.",
+                "The last results of iperf and nccl, slowest first. They run on idle nodes, on request or by the "
+                "policy's plan.",
                 called="bandwidth",
                 value=Column(unit="Bps", width=110),
                 between={"check": Column(width=70)},
@@ -144,8 +145,8 @@ def dashboard() -> Object:
             lowest(
                 "Slowest links",
                 f'muster_agent_measured_bytes_per_second{{{A},check=~"nic|ib",measurement=~"speed|rate"}}',
-                "What ports have agreed on with their switch, in bytes: 400 Gbit/s is 50 GB/s. One below its equals: "
-                "cable or transceiver.",
+                "Negotiated port speeds, in bytes: 400 Gbit/s is 50 GB/s. A port below its peers: check the cable or "
+                "transceiver.",
                 called="speed",
                 value=Column(unit="Bps", width=100),
             ),
@@ -170,7 +171,7 @@ def dashboard() -> Object:
                         "{{node}} {{component}}",
                     )
                 ],
-                "Within the last three hours, of the ten worst ports. More than three is a flapping link.",
+                "Within the last three hours, for the ten worst ports. More than three: the link is flapping.",
                 steps=((None, PASS), (3, WITHHELD)),
                 width=8,
                 decimals=0,
@@ -185,13 +186,13 @@ def dashboard() -> Object:
                         "{{node}} {{component}} {{measurement}}",
                     )
                 ],
-                "Rises of the counters that the check watches, of the ten worst.",
+                "Increase of the counters that the check watches, for the ten worst.",
                 width=12,
             ),
             lowest(
                 "NVLinks that are up",
                 f'muster_agent_measured{{{A},check="nvlink",measurement="links_up"}}',
-                "GPUs with the fewest links. An H100 has 18; fewer than its siblings: a link is down.",
+                "GPUs with the fewest links. An H100 has 18. Fewer than the other GPUs of the node: a link is down.",
                 called="links up",
                 value=Column(width=100),
                 width=12,
@@ -201,7 +202,7 @@ def dashboard() -> Object:
     return assemble(
         "muster-network",
         "Muster / Network",
-        "Links, peers and bandwidths: which node, port or peer is to blame.",
+        "Links, peers and bandwidths: which node, port or peer causes a problem.",
         rows,
         [
             variable("namespace", "muster_tainter_leader", means="where Muster runs"),

@@ -1,4 +1,4 @@
-"""All that one node's agent says."""
+"Everything that one node's agent reports."
 
 from dashboards.colours import FAIL, HELD, PASS, SKIP, UNKNOWN, VERDICTS, WARN, WITHHELD, from_1, warns_at
 from dashboards.model import Column, Object, Panel, Query, assemble, graph, rises, stat, table, timeline, variable
@@ -6,7 +6,7 @@ from dashboards.shared_panels import worst_first
 
 N = 'node="$node"'
 C = 'node="$node",check=~"$check"'
-# the verdict that a check has, as a number of VERDICTS
+# a check's verdict, as a number of VERDICTS
 BY_NUMBER = " or ".join(
     f'{number} * max by (check) (muster_agent_check_verdict{{{C},verdict="{word}"}} == 1)'
     for number, (word, _) in VERDICTS.items()
@@ -19,7 +19,7 @@ WORST = " or ".join(
 def _measured(
     title: str, suffix: str, means: str, *, unit: str = "short", least: float | None = 0, most: int | None = None
 ) -> Panel:
-    """What checks measure in one unit, over time. suffix: of the metric's name. most: the so many largest."""
+    "Measurements of one unit, over time. suffix: of the metric's name. most: show only the largest."
     expr = f"muster_agent_measured{suffix}{{{C}}}"
     query = Query(f"topk({most}, {expr})" if most else expr, "{{check}} {{component}} {{measurement}}")
     return graph(title, [query], means, unit=unit, least=least, width=8)
@@ -31,30 +31,30 @@ def dashboard() -> Object:
             stat(
                 "Worst verdict",
                 Query(WORST),
-                "The worst that a check says now. FAIL taints the node unless the policy only tells; UNKNOWN could not "
-                "be measured; SKIP: there is nothing to check.",
+                "The worst current verdict of a check. FAIL taints the node unless the policy only creates an Event; "
+                "UNKNOWN: the check could not run; SKIP: there is nothing to check.",
                 values=VERDICTS,
                 width=4,
             ),
             stat(
                 "Findings that FAIL",
                 Query(f'sum(muster_agent_findings{{{N},verdict="FAIL"}}) or vector(0)'),
-                "How many components FAIL. What each says: the list below; the whole text: `muster explain NODE`.",
+                "Number of components that FAIL. See the list below; for full texts: `muster explain NODE`.",
                 steps=from_1(FAIL),
                 width=4,
             ),
             stat(
                 "At work",
                 Query(f"max(muster_agent_idle{{{N}}})"),
-                "Whether work is on the accelerators, or that cannot be told. Heavy checks wait until it is idle.",
+                "Whether jobs use the accelerators (or this is unknown). Heavy checks wait until the node is idle.",
                 values={0: ("busy", HELD), 1: ("idle", PASS)},
                 width=4,
             ),
             stat(
-                "Not yet told",
+                "Unpublished",
                 Query(f"max(muster_agent_unpublished_seconds{{{N}}})"),
-                "Age of the oldest change that the API server does not have. Above a minute the agent is not ready: "
-                "the API server cannot be reached from the node, or refuses it. Its log says which.",
+                "Age of the oldest change that the API server does not have yet. Above a minute the agent is not "
+                "ready: the API server is unreachable from the node, or rejects the write. See the agent's log.",
                 unit="s",
                 steps=warns_at(5, 60),
                 width=4,
@@ -63,15 +63,15 @@ def dashboard() -> Object:
             stat(
                 "Two agents",
                 Query(f"max(muster_agent_claim_refused{{{N}}})"),
-                "Whether another agent holds this node, so that this one may not write. Two nodes have one name, or an "
-                "agent runs outside its DaemonSet.",
+                "Whether another agent holds this node, so that this one cannot write. Either two nodes have the "
+                "same name, or an agent runs outside its DaemonSet.",
                 values={0: ("no", PASS), 1: ("YES", FAIL)},
                 width=4,
             ),
             stat(
                 "Agent",
                 Query(f"max by (version) (muster_agent_info{{{N}}})", "{{version}}"),
-                "The version that runs.",
+                "The agent's version.",
                 name=True,
                 width=4,
             ),
@@ -80,19 +80,19 @@ def dashboard() -> Object:
             timeline(
                 "Verdicts",
                 Query(BY_NUMBER, "{{check}}"),
-                "What each check said when. A check that changes every few minutes flaps: its taint is held longer "
-                "each time. A gap: the agent was not there.",
+                "Each check's verdict over time. A check that changes every few minutes is flapping: its taint is "
+                "held longer each time. A gap: no agent was running.",
             )
         ],
         [
             worst_first(
-                "Components that are not sound",
+                "Components with problems",
                 Query(
                     "max by (verdict, component, check) "
                     f'(muster_agent_component_verdict{{{C},verdict=~"FAIL|WARN|UNKNOWN"}})',
                     column="is",
                 ),
-                "Which part it is: a GPU by its place on the PCI bus, a NIC, a disk, a peer, or the host as a whole.",
+                "The affected part: a GPU by its PCI address, a NIC, a disk, a peer, or the host as a whole.",
                 columns={"component": Column(), "check": Column(width=110)},
                 height=9,
             ),
@@ -102,7 +102,7 @@ def dashboard() -> Object:
                     f'sum by (verdict, check, reason) (muster_agent_findings{{{C},verdict=~"FAIL|WARN|UNKNOWN"}})',
                     column="findings",
                 ),
-                "Why. The reasons of kernel lines: docs/kernel-log.md; those of checks: docs/checks.md.",
+                "The reasons. For those of kernel lines see docs/kernel-log.md; for those of checks docs/checks.md.",
                 columns={
                     "check": Column(width=110),
                     "reason": Column(),
@@ -111,27 +111,27 @@ def dashboard() -> Object:
                 height=9,
             ),
         ],
-        "What was measured",
+        "Measurements",
         [
             _measured(
                 "Bandwidths",
                 "_bytes_per_second",
-                "Of PCIe, memory and networks, in bytes: 100 Gbit/s is 12.5 GB/s. A line that fell and stayed there is "
-                "a link that trained down.",
+                "PCIe, memory and network bandwidths, in bytes: 100 Gbit/s is 12.5 GB/s. If a value drops and stays "
+                "low, the link trained down.",
                 unit="Bps",
             ),
             _measured(
                 "Temperatures",
                 "_celsius",
-                "Of GPUs, and what is left to the point where they slow down (margin). A margin that shrinks over days "
-                "is dust or a fan.",
+                "GPU temperatures, and the margin to the throttling temperature. A margin that shrinks over days "
+                "indicates dust or a failing fan.",
                 unit="celsius",
                 least=None,
             ),
             _measured(
                 "Power",
                 "_watts",
-                "What each GPU draws, and its limit. One limit below its siblings': somebody has set it.",
+                "Power draw and limit of each GPU. If one limit is lower than the others, somebody has set it.",
                 unit="watt",
             ),
         ],
@@ -144,20 +144,20 @@ def dashboard() -> Object:
                 unit="s",
                 least=None,
             ),
-            _measured("Counts", "", "Errors, links, retired pages and other plain numbers; the 30 largest.", most=30),
+            _measured("Counts", "", "Errors, links, retired pages and other counts; the 30 largest.", most=30),
         ],
         [
             graph(
                 "Autopilot's gauge",
                 [Query(f'autopilot_health_checks{{{N},health!="pciebw"}}', "{{health}} {{deviceid}}")],
-                "As Autopilot's own dashboards show it: 1 is bad, 0 is good. No line where nothing is known.",
+                "As in Autopilot's dashboards: 1 is bad, 0 is good. No line: unknown.",
                 width=8,
                 decimals=0,
             ),
             graph(
                 "Autopilot's pciebw, GB/s",
                 [Query(f'autopilot_health_checks{{{N},health="pciebw"}}', "GPU {{deviceid}}")],
-                "From the host to each GPU, in GB/s as Autopilot has it; GPUs are numbered by their place on the bus.",
+                "Bandwidth from the host to each GPU, in GB/s as in Autopilot. GPUs are numbered by PCI address.",
                 steps=((None, PASS), (4, FAIL)),
                 width=8,
             ),
@@ -174,8 +174,8 @@ def dashboard() -> Object:
                         "finding to API server, 99 %",
                     ),
                 ],
-                "The agent's own part of a fault's way, over the time shown. Seconds in the first: the node is "
-                "starved of CPU; in the second: the API server or the way there is slow.",
+                "The agent's part of a fault's path, over the time shown. Seconds in the first: the node lacks CPU "
+                "time; in the second: the API server or the network is slow.",
                 unit="s",
                 width=8,
             ),
@@ -195,8 +195,8 @@ def dashboard() -> Object:
                     Query(f"max by (check) (muster_agent_check_refused_total{{{C}}})", column="refused"),
                     Query(f"max by (check) (muster_agent_check_gave_way_total{{{C}}})", column="gave way"),
                 ],
-                "When each check last ran, and what became of its turns since the agent started. Time-outs: a tool or "
-                "the driver hangs. Refused and gave way: a job was there, which is as it should be.",
+                "When each check last ran, and the results of its scheduled runs since the agent started. Time-outs: "
+                "a tool or the driver hangs. Refused and gave way: a job was running, which is normal.",
                 columns={
                     "check": Column(),
                     "age": Column(unit="s", decimals=0),
@@ -220,7 +220,7 @@ def dashboard() -> Object:
                         f"sum by (kind) (rate(muster_agent_stream_records_total{{{C}}}[$__rate_interval]))", "{{kind}}"
                     )
                 ],
-                "Lines a second, by what became of them. `lost`: the kernel overwrote them before they were read.",
+                "Lines per second, by result. `lost`: the kernel overwrote them before they were read.",
                 unit="short",
                 colours={"lost": FAIL, "malformed": UNKNOWN},
                 width=8,
@@ -231,7 +231,7 @@ def dashboard() -> Object:
     return assemble(
         "muster-node",
         "Muster / Node",
-        "All that one node's agent says: verdicts, findings, measurements, runs.",
+        "Everything that one node's agent reports: verdicts, findings, measurements, runs.",
         rows,
         [
             variable("node", "muster_agent_info", several=False),

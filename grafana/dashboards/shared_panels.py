@@ -1,4 +1,4 @@
-"""Panels of a shape that several dashboards have, and those that stand on two of them."""
+"""Panels that several dashboards share."""
 
 import re
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ def events(
     width: int,
     colours: Mapping[str, str] | None = None,
 ) -> Panel:
-    """Bars of what happened when. counters: by legend, whose {{labels}} are what a counter is split by."""
+    """Events over time as bars. counters: by legend, whose {{labels}} split a counter."""
     queries = [
         Query(rises(metric, scope, ", ".join(LABEL.findall(legend))), legend) for legend, metric in counters.items()
     ]
@@ -28,7 +28,7 @@ def events(
 def worst_first(
     title: str, query: Query, means: str, *, columns: Mapping[str, Column], width: int = 12, height: int
 ) -> Panel:
-    """A table of verdicts, what FAILs on top. columns: those behind the verdict."""
+    """A table of verdicts, FAIL first. columns: after the verdict."""
     columns = {"verdict": Column(words=True, width=90), **columns}
     return table(title, [query], means, columns=columns, sort="verdict", descending=False, width=width, height=height)
 
@@ -44,7 +44,7 @@ def lowest(
     width: int = 8,
     height: int = 8,
 ) -> Panel:
-    """A table of the 20 components with the least of ``metric``, the least on top. between: columns behind the node."""
+    """A table of the 20 components with the lowest ``metric``, lowest first. between: columns after the node."""
     columns = {"node": Column(to_node=True), **(between or {}), "component": Column(), called: value}
     query = Query(f"bottomk(20, {metric})", column=called)
     return table(title, [query], means, columns=columns, sort=called, descending=False, width=width, height=height)

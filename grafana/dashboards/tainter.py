@@ -1,4 +1,4 @@
-"""The tainter itself: how fast, how far, what it holds back, and whether it is well."""
+"The tainter itself: latency, budgets, withheld taints, and its own health."
 
 from collections.abc import Callable
 
@@ -32,29 +32,30 @@ def dashboard() -> Object:
             stat(
                 "Leads",
                 Query(f"sum(muster_tainter_leader{{{T}}})"),
-                "One replica leads; another takes over within ten seconds. With none nothing is tainted or given back.",
+                "One replica leads; another takes over within ten seconds. Without a leader no node is tainted or "
+                "released.",
                 steps=JUST_1,
             ),
             stat(
                 "Policy",
                 Query(f"min(muster_tainter_policy_good{{{T}}})"),
-                "Whether the policy file can be used. A bad edit changes nothing: the last good policy stays in force; "
-                "the log says what is wrong with it.",
+                "Whether the policy file is valid. An invalid change has no effect: the last valid policy stays "
+                "active; the log contains the error.",
                 values={1: ("good", PASS), 0: ("BAD", FAIL)},
             ),
             new_taints(
                 T,
-                "Whether somebody has paused Muster (`muster pause`); `muster resume` ends it.",
+                "Whether Muster is paused (`muster pause`); `muster resume` ends the pause.",
             ),
             withheld(
                 T,
-                "Nodes with a fault that wants a taint and has none: they still get work. Which: the fleet page, or "
-                "`muster status`.",
+                "Nodes with a fault whose taint is withheld: they still receive work. For their names see the fleet "
+                "page or `muster status`.",
             ),
             stat(
                 "Waiting",
                 Query(f"sum(max by (queue) (muster_tainter_queue_depth{{{T}}}))"),
-                "Nodes that wait to be decided about or told of. It falls to 0 within seconds.",
+                "Nodes that wait for a decision or a report. The value falls to 0 within seconds.",
                 steps=warns_at(100, 1000),
             ),
             stat(
@@ -65,14 +66,14 @@ def dashboard() -> Object:
             stat(
                 "Agents silent",
                 Query(f"max(muster_tainter_agents_silent{{{T}}})"),
-                "Nodes whose agent is silent beyond the grace: their health is not known.",
+                "Nodes whose agent is silent for longer than the grace: their health is unknown.",
                 steps=from_1(UNKNOWN),
             ),
             stat(
                 "Most agents silent",
                 Query(f"max(muster_tainter_agents_incident{{{T}}})"),
-                "Whether most agents are silent at once: an upgrade of theirs, or the control plane. Then nothing "
-                "follows from it.",
+                "Whether most agents are silent at once, e.g. during a rollout, or because of the control plane. "
+                "Muster sets no taints for it.",
                 values={0: ("no", PASS), 1: ("YES", FAIL)},
             ),
         ],
@@ -87,9 +88,9 @@ def dashboard() -> Object:
                     Query(_quantile(0.5, "$__range"), column="50 %"),
                     Query(_quantile(0.99, "$__range"), column="99 %"),
                 ],
-                "The way of a fault. 1 and 2 are the agents', of every finding; 3 and 4 the tainter's, of those that "
-                "tainted a node. Slow in 1: nodes are starved of CPU. In 2 and 3: the API server. In 4: many faults at "
-                "once, or the API server.",
+                "The path of a fault. Hops 1 and 2 are the agents', for all findings; 3 and 4 the tainter's, for "
+                "those that tainted a node. Slow in 1: nodes lack CPU time. In 2 and 3: the API server. In 4: many "
+                "faults at once, or the API server.",
                 columns={
                     "way": Column(),
                     "times": Column(width=80, decimals=0),
@@ -101,24 +102,24 @@ def dashboard() -> Object:
                 width=12,
             ),
             graph(
-                "99 % of each hop, of the hour before",
+                "99 % of each hop, over the previous hour",
                 [Query(_quantile(0.99, "1h"), "{{way}}")],
-                "A gap: nothing happened within that hour.",
+                "A gap means that there were no faults in that hour.",
                 unit="s",
                 width=12,
             ),
         ],
-        "Budgets, and what is held back",
+        "Budgets and withheld taints",
         [
             budgets(
                 T,
-                "What each budget has taken and may still take. `rate` fills up again with time; at left 0 further "
-                "faults are withheld, the worst first when there is room.",
+                "Usage and remaining room of each budget. `rate` frees up with time. At left 0, further taints are "
+                "withheld; the worst node is first when there is room.",
             ),
             graph(
                 "Withheld",
                 [Query(f"max by (why) (muster_tainter_nodes_withheld{{{T}}})", "{{why}}")],
-                "Nodes without the taint that their fault wants, by what holds it back.",
+                "Nodes whose taint is withheld, by cause.",
                 colours={"budget": WITHHELD, "paused": UNKNOWN},
                 stacked=True,
                 width=8,
@@ -133,20 +134,19 @@ def dashboard() -> Object:
                     Query(f'max(muster_tainter_ipus_quarantined{{{T},state="held"}})', "IPUs in quarantine"),
                     Query(f'max(muster_tainter_ipus_quarantined{{{T},state="withheld"}})', "IPUs withheld"),
                 ],
-                "What is kept from work now. Draining for hours: a pod's budget refuses its eviction.",
+                "Nodes and IPUs out of use now. Draining for hours: a PodDisruptionBudget blocks the eviction.",
                 colours={"tainted": HELD, "draining": WITHHELD, "under repair": WARN, "IPUs withheld": UNKNOWN},
                 width=8,
                 decimals=0,
             ),
         ],
-        "What comes and goes",
+        "Faults and taints over time",
         [
             events(
                 "Faults",
                 T,
                 {"{{step}}": "muster_tainter_fault_transitions_total"},
-                "`over`: it is over, and its node is held, as it comes and goes. `raised`: it fired anew while it was "
-                "open.",
+                "`over`: resolved, but held because the node is flapping. `raised`: occurred again while it was open.",
                 colours={"opened": FAIL, "raised": WITHHELD, "over": HELD, "closed": PASS},
                 width=8,
             ),
@@ -160,7 +160,7 @@ def dashboard() -> Object:
                         "{{check}}",
                     )
                 ],
-                "By check. A check far above its usual level is an incident, or judges too sharply.",
+                "By check. A check far above its usual level: an incident, or a threshold that is too strict.",
                 width=8,
             ),
             events(
@@ -170,7 +170,7 @@ def dashboard() -> Object:
                     "{{what}}": "muster_tainter_taint_changes_total",
                     "put back": "muster_tainter_taints_put_back_total",
                 },
-                "`put back`: another controller had dropped them; if that goes on, name it in listedControllers.",
+                "`put back`: another controller had dropped them. If this continues, add it to listedControllers.",
                 colours={"set": HELD, "removed": PASS, "put back": WITHHELD},
                 width=8,
             ),
@@ -184,16 +184,16 @@ def dashboard() -> Object:
                     Query(f"sum(max by (check) (muster_tainter_tests_waiting{{{T}}}))", "waiting"),
                     Query(f"max(muster_tainter_tests_cap{{{T}}})", "cap"),
                     Query(f"max(muster_tainter_tests_beyond_coverage{{{T}}})", "not tested for too long"),
-                    Query(f"max(muster_tainter_tests_short_of_places{{{T}}})", "idle, and no place under the cap"),
+                    Query(f"max(muster_tainter_tests_short_of_places{{{T}}})", "idle, without a free slot"),
                 ],
-                "Idle nodes without a place: raise testing.atOnce. Not tested for too long, and no idle ones: nodes "
-                "are always at work.",
+                "Idle nodes without a free slot: raise testing.atOnce. Not tested for too long, but none idle: the "
+                "nodes are always busy.",
                 colours={"running": HELD, "waiting": SKIP, "cap": PASS, "not tested for too long": WARN},
                 width=8,
                 decimals=0,
             ),
             events(
-                "Asked for, and answers",
+                "Requests and answers",
                 T,
                 {
                     "asked": "muster_tainter_tests_asked_total",
@@ -210,7 +210,7 @@ def dashboard() -> Object:
                     "eviction {{result}}": "muster_tainter_evictions_total",
                     "repair {{result}}": "muster_tainter_repair_attempts_total",
                 },
-                "Only with rules that drain or repair. `refused`: by a budget of the pods; it is tried again.",
+                "Only with policies that drain or repair. `refused`: by a PodDisruptionBudget; it is retried.",
                 width=8,
             ),
         ],
@@ -220,7 +220,7 @@ def dashboard() -> Object:
                 "Writes",
                 T,
                 {"{{what}}": "muster_tainter_writes_total"},
-                "What the API server took. None while nothing happens.",
+                "Successful writes. None while nothing changes.",
                 width=6,
             ),
             events(
@@ -228,16 +228,18 @@ def dashboard() -> Object:
                 T,
                 {
                     "{{what}}: {{reason}}": "muster_tainter_write_errors_total",
-                    "decided again (409)": "muster_tainter_conflicts_total",
-                    "NodeHealths that make no sense": "muster_tainter_healths_unusable_total",
+                    "conflicts (409)": "muster_tainter_conflicts_total",
+                    "invalid NodeHealths": "muster_tainter_healths_unusable_total",
                 },
-                "Conflicts are normal under load. Errors that last: rights (`forbidden`), or the API server.",
+                "Conflicts are normal under load. Persistent errors: missing permissions (`forbidden`), or the API "
+                "server.",
                 width=6,
             ),
             graph(
                 "Queues",
                 [Query(f"max by (queue) (muster_tainter_queue_depth{{{T}}})", "{{queue}}")],
-                "`urgent` nodes go first: faults. `announcer`: Events and conditions, behind the taints.",
+                "`urgent`: nodes with faults, processed first. `announcer`: Events and conditions, written after the "
+                "taints.",
                 width=6,
                 decimals=0,
             ),
@@ -250,8 +252,8 @@ def dashboard() -> Object:
                         "{{source}} {{what}}/s",
                     ),
                 ],
-                "Only with a source in the policy: 1 while it answers, and its lines a second. `homeless`: of no node "
-                "that exists.",
+                "Only with a source in the policy: 1 while it answers, and its lines per second. `homeless`: of "
+                "nodes that do not exist.",
                 width=6,
             ),
         ],
@@ -259,7 +261,7 @@ def dashboard() -> Object:
     return assemble(
         "muster-tainter",
         "Muster / Tainter",
-        "The tainter itself: how fast each hop is, what its budgets hold back, what flaps, and whether it is well.",
+        "The tainter itself: latency of each hop, budgets, withheld taints, flapping faults, and its own health.",
         rows,
         [variable("namespace", "muster_tainter_leader", means="where agents and tainter run")],
     )

@@ -1,4 +1,4 @@
-"""Wires the tainter to its edges: settings, policy file, cluster, lease, HTTP, signals."""
+"""Wires the tainter together: settings, policy file, cluster, Lease, HTTP, signals."""
 
 import asyncio
 import contextlib
@@ -48,14 +48,14 @@ log = logging.getLogger(__name__)
 
 LEASE = "muster-tainter"
 CONNECTIONS = 28
-RELOAD_AFTER_S = 0.05  # an editor writes in several steps
+RELOAD_AFTER_S = 0.05  # editors write a file in several steps
 STOP_S = 5.0
 PAUSE_KNOWN_S = 3.0
 TAKES_NOTHING_MS = 30_000
 
 
 async def run(settings: TainterSettings) -> int:
-    """Until SIGTERM or SIGINT: 0; EXIT_FAILED when a part ends by itself. Raises ConfigError, PolicyError, OSError."""
+    """Run until SIGTERM or SIGINT: 0; EXIT_FAILED if a part ends early. Raises ConfigError, PolicyError, OSError."""
     stop = stop_on_signals()
     config = load_config(settings.kubeconfig)
     log.info("cluster %s, from %s", config.server, config.origin)
@@ -64,16 +64,16 @@ async def run(settings: TainterSettings) -> int:
     agent = f"muster-tainter/{package_version()}"
     namespace = settings.namespace or config.namespace
     async with contextlib.AsyncExitStack() as stack:
-        # its own connections: a burst of taints must not hold up the renewal
+        # separate connections: a burst of taints must not delay the renewal
         renewing = await stack.enter_async_context(KubeClient(config, user_agent=agent, max_connections=2))
         elector = LeaderElector(renewing, namespace, LEASE, f"{socket.gethostname()}_{uuid.uuid4()}")
         leading = (lambda: True) if settings.dry_run else elector.leading
         leads = partial(LeaderClient, config, may_write=leading, user_agent=agent)
         client = await stack.enter_async_context(leads(max_connections=CONNECTIONS))
-        # and theirs: nobody who asks for trials, or only pretends to, may hold up a taint, nor the end of a trial
+        # separate: requests for trials, even malicious ones, must not delay taints, and no trial another trial's end
         reviewing = await stack.enter_async_context(KubeClient(config, user_agent=agent, max_connections=4))
         trying = await stack.enter_async_context(KubeClient(config, user_agent=agent, max_connections=4 * AT_ONCE))
-        # and theirs: heavy checks are asked for behind everything that is about faults
+        # separate: heavy checks have a lower priority than faults
         planning = await stack.enter_async_context(leads(max_connections=WRITERS))
         repairing = await stack.enter_async_context(leads(max_connections=12))
         locating = await stack.enter_async_context(KubeClient(config, user_agent=agent, max_connections=LISTS_AT_ONCE))
@@ -97,7 +97,7 @@ async def run(settings: TainterSettings) -> int:
         tainter.blind = lambda: pause.not_ready
 
         async def lead() -> None:
-            with contextlib.suppress(TimeoutError):  # what it does not know of pauses it; recovery goes on
+            with contextlib.suppress(TimeoutError):  # an unknown state counts as paused; recovery continues
                 async with asyncio.timeout(PAUSE_KNOWN_S):
                     await pause.wait_synced()
             await tainter.lead()
@@ -122,7 +122,7 @@ async def run(settings: TainterSettings) -> int:
         )
         webhook = []
         if settings.webhook_port is not None:
-            # loaded only where it is asked for: its certificates cost the cryptography library
+            # imported only if needed: its certificates load the cryptography library
             from muster_tainter.agents.webhook import prepare
 
             own_node = prepare(settings, config, namespace, agent, metrics.registry)
@@ -138,11 +138,11 @@ async def run(settings: TainterSettings) -> int:
         http = asyncio.create_task(server.serve(sockets=[listener]))
         print_address("listening", listener)
         gc.collect()
-        gc.freeze()  # what is there now stays
+        gc.freeze()  # these objects live as long as the process
         try:
             return await wait_until_one_ends("tainter", [leadership, *parts, http], stop)
         finally:
-            await cancel_tasks(leadership)  # releases the lease while everything it needs is still there
+            await cancel_tasks(leadership)  # releases the Lease while everything it needs still runs
             await trials.stop()
             feed.close()
             server.should_exit = True
@@ -161,15 +161,15 @@ async def follow_pause(
     client: KubeClient,
     replica: Replica,
 ) -> None:
-    """Decide anew when somebody pauses or resumes, for ever; the leader tells of it by an Event."""
-    told = ""
+    """Decide again when somebody pauses or resumes, forever; the leader creates an Event."""
+    reported = ""
     while True:
         await pause_changed.wait()
         pause_changed.clear()
         tainter.pause_changed()
-        if pause.reason != told and replica.may_write():
+        if pause.reason != reported and replica.may_write():
             await record_pause_event(client, pause.reason, namespace=replica.namespace, now=time.time())
-        told = pause.reason
+        reported = pause.reason
 
 
 async def follow_policy(
@@ -179,7 +179,7 @@ async def follow_policy(
     metrics: TainterMetrics,
     replica: Replica,
 ) -> None:
-    """Reload on change, for ever; a bad edit is told by log, metric and Event, and the last good policy stays."""
+    """Reload on change, forever. An invalid file is reported by log, metric and Event; the last valid policy stays."""
     if policy.path is None:
         await asyncio.Event().wait()
         return
@@ -200,9 +200,9 @@ async def follow_policy(
                 metrics.policy_good.set(0 if error else 1)
                 metrics.policy_reloads.labels("bad" if error else "good").inc()
                 if error:
-                    log.error("the policy is left as it was: %s", error)
+                    log.error("invalid policy file, the previous policy stays active: %s", error)
                 else:
-                    log.info("policy %s is in force", policy.path)
+                    log.info("policy %s is active", policy.path)
                 if replica.may_write():
                     await record_policy_event(
                         client, str(policy.path), error, namespace=replica.namespace, now=time.time()
@@ -216,6 +216,6 @@ async def follow_policy(
 def listen(host: str, port: int) -> socket.socket:
     listener = bind_socket(host, port)
     listener.listen(256)
-    # of its connections: one that takes nothing of what is sent is closed, for a page that nobody reads any more
+    # inherited by its connections: one that receives nothing is closed, e.g. of a page that nobody reads any more
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, TAKES_NOTHING_MS)
     return listener

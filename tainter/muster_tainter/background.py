@@ -1,7 +1,7 @@
-"""What runs behind the taints: heavy checks, verification, drains, repairs, the quarantine of IPUs, sources of others,
-and the watch of the agents.
+"""Runs everything with a lower priority than taints: heavy checks, verification, drains, repairs, the quarantine of
+IPUs, external sources, and the watch of the agents.
 
-Each task is told of the Nodes and NodeHealths that concern it, and works when nothing is about a taint.
+Each task is notified of relevant changes of Nodes and NodeHealths, and works while no taint is waiting.
 """
 
 import asyncio
@@ -27,18 +27,18 @@ from muster_tainter.verification.verifier import Verifier
 
 class BackgroundTask(Protocol):
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs until cancelled."""
 
     def look_at_all(self) -> None:
-        """The policy, or whether anything may begin, may be another one, or this replica leads now."""
+        """The policy or the pause may have changed, or this replica became the leader."""
 
     @property
     def note(self) -> Callable[[str], None]:
-        """Called with a node about which something has changed."""
+        """Called with a changed node."""
 
 
 class TriggeredTask(NamedTuple):
-    """node_matters, health_matters: whether the change of a Node or NodeHealth, from old to new, concerns the task."""
+    """node_matters, health_matters: whether the change of a Node or NodeHealth is relevant for the task."""
 
     task: BackgroundTask
     node_matters: Callable[[Node | None, Node | None], bool]
@@ -46,7 +46,7 @@ class TriggeredTask(NamedTuple):
 
 
 class BackgroundTasks:
-    """agents: None: nobody looks whether they are silent"""
+    """agents: None: agent liveness is not watched"""
 
     def __init__(
         self,
@@ -76,17 +76,17 @@ class BackgroundTasks:
         self._all = (*self._leading, *always)
 
     async def watch(self) -> None:
-        """Leading or not, for ever."""
+        """Runs forever, leading or not."""
         if self._agents is not None:
             await self._agents.run()
 
     async def wait_looked(self) -> None:
-        """What a leader has to know before it decides."""
+        """Wait for what a leader must know before it decides."""
         if self._agents is not None:
             await self._agents.wait_looked()
 
     async def lead(self) -> None:
-        """Until cancelled."""
+        """Runs until cancelled."""
         async with asyncio.TaskGroup() as group:
             for each in self._leading:
                 group.create_task(each.task.run())
@@ -119,12 +119,12 @@ def _plan_inputs_changed(old: Node | None, new: Node | None) -> bool:
 
 
 def _plan_inputs(node: Node) -> tuple[object, ...]:
-    """What the plan of heavy checks looks at."""
+    """The inputs of the plan of heavy checks."""
     return node.spec.taints, node.metadata.labels, node.metadata.deletion_timestamp
 
 
 def _idleness_changed(old: NodeHealth | None, new: NodeHealth | None) -> bool:
-    """Perhaps what runs there has changed."""
+    """The pods on the node may have changed."""
     return old is not None and new is not None and old.status.idle_since != new.status.idle_since
 
 

@@ -1,12 +1,11 @@
-"""Watches Nodes and NodeHealths and makes each Node carry what its faults ask for.
+"""Watches Nodes and NodeHealths and makes each Node carry the taints that its faults require.
 
-The way of a fault: :class:`muster_tainter.fleet.watched_fleet.WatchedFleet` brings a change, the controller queues its
-node, :class:`muster_tainter.node_decider.NodeDecider` decides, :class:`muster_tainter.node_writer.NodeWriter` writes,
-and what there is to tell about it goes to :mod:`muster_tainter.events` and :mod:`muster_tainter.background`.
+Data flow: :class:`muster_tainter.fleet.watched_fleet.WatchedFleet` delivers a change, the controller queues its node,
+:class:`muster_tainter.node_decider.NodeDecider` decides, :class:`muster_tainter.node_writer.NodeWriter` writes, and
+:mod:`muster_tainter.events` and :mod:`muster_tainter.background` do the rest.
 
-Every node is handled under one key, and by one worker at a time: two decisions about a node never overlap. What may
-concern a taint goes through a queue of its own, so that a new failure waits for no healthy node, however many those
-are.
+Each node is one key, handled by one worker at a time, so decisions about a node never overlap. Changes that may concern
+a taint have a separate queue, so a new failure does not wait for healthy nodes, however many there are.
 """
 
 import asyncio
@@ -45,10 +44,10 @@ IN_HAND_RETRY_S = 0.005
 
 
 class Tainter:
-    """One replica. ``policy``: the one in force now.
+    """One replica. ``policy``: returns the active policy.
 
-    agents: None: nobody looks whether they are silent
-    accelerators: how the names of resources begin whose holders are told of their node's faults
+    agents: None: agent liveness is not watched
+    accelerators: prefixes of resources whose holders get an Event about their node's faults
     """
 
     def __init__(
@@ -69,15 +68,15 @@ class Tainter:
         fleet.notify = self._notify
         self.budgets = BudgetReservations(fleet.policy, self._add, now=replica.now, clock=replica.clock)
         self.incidents = IncidentTracker(fleet.policy, fleet.health_of, self._add, now=replica.now)
-        self.blind: Callable[[], str] = lambda: ""  # why this process would not hear of a pause
-        self.on_news: Callable[[str], None] = lambda _: None  # a Node or NodeHealth of that name is another one
+        self.blind: Callable[[], str] = lambda: ""  # why this process cannot see a pause
+        self.on_news: Callable[[str], None] = lambda _: None  # called when a Node or NodeHealth changes
         self._latency = HopLatency(metrics, replica.now)
         self._decider = NodeDecider(client, fleet, replica, metrics, self.budgets, self.incidents)
         self._writer = NodeWriter(client, fleet, replica, metrics, self.budgets, self._latency)
         self._event_only = EventOnlyHistory()
         self._in_hand: set[str] = set()
-        self._logged: dict[str, object] = {}  # dry run: what has been told of a node already
-        self._urgent: WorkQueue[str] | None = None  # there while leading
+        self._logged: dict[str, object] = {}  # dry run: the last logged decision of each node
+        self._urgent: WorkQueue[str] | None = None  # set while leading
         self._routine: WorkQueue[str] | None = None
         self._recorder: EventRecorder | None = None
         self._pod_notifier: PodNotifier | None = None
@@ -86,13 +85,13 @@ class Tainter:
         metrics.watch_budgets(self.budgets.usage, self.incidents.all)
 
     async def watch(self) -> None:
-        """Keep the caches warm, leading or not; for ever."""
+        """Keep the caches current, leading or not. Runs forever."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.fleet.run())
             group.create_task(self._background.watch())
 
     async def lead(self) -> None:
-        """Decide and write, until cancelled."""
+        """Decide and write until cancelled."""
         await self.fleet.wait_synced()
         await self._background.wait_looked()
         urgent, routine = WorkQueue[str](), WorkQueue[str]()
@@ -107,14 +106,14 @@ class Tainter:
         )
         self._event_only.clear()
         self._logged.clear()
-        self.fleet.external_findings.reset(kept=(SILENT[0],))  # every replica watches the agents' pods all the time
+        self.fleet.external_findings.reset(kept=(SILENT[0],))  # every replica watches the agents' pods
         self._urgent, self._routine, self._recorder, self._pod_notifier = urgent, routine, recorder, pod_notifier
         self.fleet.taints_idle.set()
         self._metrics.leader.set(1)
         try:
             self.look_at_all()
             for health in self.fleet.healths.values():
-                if health.status.verdict not in ("", "PASS"):  # whoever replays the log must know what was there
+                if health.status.verdict not in ("", "PASS"):  # a replay needs the initial state
                     audit_log.log_transitions(None, health, self._replica.now())
             async with asyncio.TaskGroup() as group:
                 group.create_task(run_workers(urgent, self._handle_urgent, workers=URGENT_WORKERS))
@@ -127,7 +126,7 @@ class Tainter:
             self._urgent = self._routine = self._recorder = self._pod_notifier = None
 
     def look_at_all(self) -> None:
-        """Decide about every node again, those first that budgets are for, the worst of them first."""
+        """Decide about every node again, starting with those that need budget, the worst first."""
         nodes, healths = self.fleet.nodes, self.fleet.healths
         for name in [*self._worst_first(), *nodes, *(set(healths) - set(nodes))]:
             self._add(name)
@@ -154,17 +153,17 @@ class Tainter:
         self.look_at_all()
 
     def pause_changed(self) -> None:
-        """Decide anew, unless the last decision was made under the same pause."""
+        """Decide again, unless the last decision was made under the same pause."""
         if self.fleet.withheld() != self._decider.decided_under:
             self.look_at_all()
 
     def not_ready(self) -> list[str]:
-        """Why this replica could not take over now; empty when it could."""
+        """Why this replica could not take over now; empty if it could."""
         reasons = self.fleet.not_ready()
         blind = self.blind()
         return [*reasons, blind] if blind else reasons
 
-    # what the watches bring
+    # changes from the watches
 
     def node_changed(self, name: str, old: Node | None, new: Node | None) -> None:
         self.on_news(name)
@@ -214,11 +213,11 @@ class Tainter:
         else:
             self._routine.add(name)
 
-    # what is done about it
+    # decisions
 
     async def _handle_urgent(self, name: str) -> None:
         queue = self._urgent
-        assert queue is not None  # noqa: S101 - its own worker
+        assert queue is not None  # noqa: S101 - called by its worker
         try:
             await self._handle(name, queue)
         finally:
@@ -227,13 +226,13 @@ class Tainter:
 
     async def _handle_routine(self, name: str) -> None:
         queue = self._routine
-        assert queue is not None  # noqa: S101 - its own worker
+        assert queue is not None  # noqa: S101 - called by its worker
         await yield_to_taints(self.fleet.taints_idle)
         await self._handle(name, queue)
 
     async def _handle(self, name: str, queue: WorkQueue[str]) -> None:
         if name in self._in_hand:
-            queue.add_after(name, IN_HAND_RETRY_S)  # by the other queue's worker
+            queue.add_after(name, IN_HAND_RETRY_S)  # the other queue's worker handles it
             return
         self._in_hand.add(name)
         try:
@@ -250,9 +249,9 @@ class Tainter:
             self._in_hand.discard(name)
 
     async def _reconcile(self, node: Node, *, only_urgent: bool) -> bool:
-        """Write what has to be written, decided again as long as others write in between.
+        """Write the decision; decide again after each conflict.
 
-        only_urgent: what is not about taints or faults is left; False then says that something was.
+        only_urgent: write only taints and faults; returns False if something else remains.
         """
         name = node.metadata.name
         for _ in range(CONFLICT_TRIES):
@@ -273,20 +272,20 @@ class Tainter:
                 self._metrics.conflicts.inc()
                 node = await self._writer.refresh(name)
             except NotFound:
-                return True  # deleted meanwhile
+                return True  # deleted in the meantime
             else:
                 self._publish(node, decision)
                 return True
-        raise RuntimeError(f"node {name} was written by others {CONFLICT_TRIES} times in between")
+        raise RuntimeError(f"node {name}: {CONFLICT_TRIES} write conflicts in a row")
 
     def _look_again(self, name: str, at: float) -> None:
         if at != _NEVER and self._urgent is not None:
             self._urgent.add_after(name, max(at - self._replica.now(), 0.0) + 0.01)
 
-    # what is told of it, behind the taints
+    # reports, after the taints
 
     def _publish(self, node: Node, decision: Decision) -> None:
-        """Events, the condition, and the counts."""
+        """Events, the condition, and the metrics."""
         recorder = self._recorder
         if recorder is None:
             return
@@ -331,7 +330,7 @@ _NOTHING: tuple[dict[object, object], dict[object, object]] = ({}, {})
 
 
 def _passes(health: NodeHealth | UnusableHealth | None) -> bool:
-    """It has nothing to be said then."""
+    """Nothing to report."""
     return isinstance(health, NodeHealth) and health.status.verdict == Verdict.PASS
 
 

@@ -1,4 +1,4 @@
-"""What the tainter tells Prometheus. Faults and taints are counted when asked for, from the store itself."""
+"""The tainter's Prometheus metrics. Faults and taints are counted at scrape time, from the store."""
 
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -21,10 +21,10 @@ _HOP_BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 1
 
 @dataclass(frozen=True)
 class PlanFigures:
-    """Of the fleet's plan of heavy checks. running, waiting: nodes by check; oldest_s: the longest wait of each check
+    """The fleet's plan of heavy checks. running, waiting: nodes by check; oldest_s: the longest wait of each check
 
-    cap: nodes that may run one at a time; beyond: nodes whose promise is broken; short: those of them that are idle
-    and find no place
+    cap: nodes that may run one at a time; beyond: nodes not tested within the coverage; short: those of them that are
+    idle and have no slot
     """
 
     running: Mapping[str, int] = field(default_factory=dict)
@@ -40,7 +40,7 @@ class TainterMetrics:
         self.registry = CollectorRegistry()
         r = self.registry
         self.transitions = Counter(
-            "muster_tainter_fault_transitions", "Faults opened, raised and closed", ["step", "check"], registry=r
+            "muster_tainter_fault_transitions", "Faults opened, raised, over and closed", ["step", "check"], registry=r
         )
         self.taint_changes = Counter("muster_tainter_taint_changes", "Taints set and removed", ["what"], registry=r)
         self.hop = Histogram(
@@ -50,42 +50,42 @@ class TainterMetrics:
             buckets=_HOP_BUCKETS,
             registry=r,
         )
-        self.writes = Counter("muster_tainter_writes", "Writes that the API server took", ["what"], registry=r)
+        self.writes = Counter("muster_tainter_writes", "Writes that succeeded", ["what"], registry=r)
         self.write_errors = Counter("muster_tainter_write_errors", "Writes that failed", ["what", "reason"], registry=r)
-        self.conflicts = Counter("muster_tainter_conflicts", "Node writes that were decided again (409)", registry=r)
-        self.put_back = Counter("muster_tainter_taints_put_back", "Taints that others had dropped", registry=r)
-        self.unusable = Counter("muster_tainter_healths_unusable", "NodeHealths that made no sense", registry=r)
+        self.conflicts = Counter("muster_tainter_conflicts", "Node writes repeated after a conflict (409)", registry=r)
+        self.put_back = Counter("muster_tainter_taints_put_back", "Taints set again after others dropped", registry=r)
+        self.unusable = Counter("muster_tainter_healths_unusable", "Invalid NodeHealths received", registry=r)
         self.leader = Gauge("muster_tainter_leader", "1 while this process leads", registry=r)
-        self.policy_good = Gauge("muster_tainter_policy_good", "0 while the policy file cannot be used", registry=r)
-        self.policy_reloads = Counter("muster_tainter_policy_reloads", "Policy files read anew", ["result"], registry=r)
+        self.policy_good = Gauge("muster_tainter_policy_good", "0 while the policy file is invalid", registry=r)
+        self.policy_reloads = Counter("muster_tainter_policy_reloads", "Reloads of the policy", ["result"], registry=r)
         self.plan_conflicts = Counter(
-            "muster_tainter_plan_conflicts", "Requests that were decided again (409)", registry=r
+            "muster_tainter_plan_conflicts", "Requests repeated after a conflict (409)", registry=r
         )
-        self.tests_asked = Counter("muster_tainter_tests_asked", "Heavy checks asked for", ["check"], registry=r)
+        self.tests_asked = Counter("muster_tainter_tests_asked", "Heavy checks requested", ["check"], registry=r)
         self.tests_answered = Counter(
             "muster_tainter_tests_answered",
-            "What came of them; verdict none: the agent never answered",
+            "Results of requested heavy checks; verdict none: the agent never answered",
             ["check", "verdict"],
             registry=r,
         )
         self._by_check = {
-            "running": Gauge("muster_tainter_tests_running", "Nodes that test now, by the plan", ["check"], registry=r),
+            "running": Gauge("muster_tainter_tests_running", "Nodes that run a planned check", ["check"], registry=r),
             "waiting": Gauge(
-                "muster_tainter_tests_waiting", "Nodes where it is due, idle or not", ["check"], registry=r
+                "muster_tainter_tests_waiting", "Nodes where the check is due, idle or not", ["check"], registry=r
             ),
             "oldest": Gauge(
                 "muster_tainter_tests_oldest_wait_seconds",
-                "Of the node that waits longest: since the check measured something there, or the node came",
+                "Longest wait of a node: time since the check last measured something there, or since the node joined",
                 ["check"],
                 registry=r,
             ),
         }
-        self.tests_cap = Gauge("muster_tainter_tests_cap", "Nodes that may test at once", registry=r)
+        self.tests_cap = Gauge("muster_tainter_tests_cap", "Nodes that may test at the same time", registry=r)
         self.tests_beyond = Gauge(
             "muster_tainter_tests_beyond_coverage", "Nodes not tested within the policy's coverage", registry=r
         )
         self.tests_short = Gauge(
-            "muster_tainter_tests_short_of_places", "Idle ones of those for which the cap has no place", registry=r
+            "muster_tainter_tests_short_of_places", "Idle nodes among those without a free slot", registry=r
         )
         self._checks: set[str] = set()
         self.policy_good.set(1)
@@ -93,7 +93,7 @@ class TainterMetrics:
             self.hop.labels(hop)
 
     def bounded(self, check: str) -> str:
-        """``check`` as a label: agents name their checks, and there may not be ever more series."""
+        """``check`` as a label value: agents name their checks, so the number of series must be limited."""
         if check in self._checks or len(self._checks) < _CHECKS_LIMIT:
             self._checks.add(check)
             return check
@@ -142,10 +142,10 @@ class _Store(Collector):
             if why:
                 held["budget" if why.startswith("budget") else "paused"] += 1
         yield _family("muster_tainter_faults_open", "Open faults", ("rule", "class"), faults.items())
-        yield _family("muster_tainter_taints", "Taints of ours on nodes", ("taint",), _single(taints))
+        yield _family("muster_tainter_taints", "Taints of Muster on nodes", ("taint",), _single(taints))
         yield _family(
             "muster_tainter_nodes_withheld",
-            "Nodes with a fault that wants a taint and has none, by what holds it back",
+            "Nodes with a fault whose taint is withheld, by cause",
             ("why",),
             _single(held),
         )
@@ -154,30 +154,30 @@ class _Store(Collector):
 
 
 class _Budgets(Collector):
-    """A failure domain has series of its own only while it is full or somebody waits there: a fleet has a thousand."""
+    """A failure domain has series only while it is full or nodes wait there: a fleet has up to a thousand domains."""
 
     def __init__(self, usage: Callable[[], Iterable[BudgetUsage]], incidents: Callable[[], Iterable[Incident]]) -> None:
         self._usage = usage
         self._incidents = incidents
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        told = [row for row in self._usage() if not row.domain or row.waiting or row.left == 0][:_BUDGETS_LIMIT]
+        shown = [row for row in self._usage() if not row.domain or row.waiting or row.left == 0][:_BUDGETS_LIMIT]
         labels = ("pool", "domain", "budget")
-        keys = [(row.pool, row.domain, row.what) for row in told]
+        keys = [(row.pool, row.domain, row.what) for row in shown]
         yield _family(
             "muster_tainter_budget_used",
-            "Nodes that a budget counts: tainted ones, or (healthyPerDomain) healthy ones",
+            "Nodes that count against a budget: tainted ones, or (healthyPerDomain) healthy ones",
             labels,
-            zip(keys, (row.used for row in told), strict=True),
+            zip(keys, (row.used for row in shown), strict=True),
         )
-        limits = [(key, row.limit) for key, row in zip(keys, told, strict=True) if row.limit is not None]
-        yield _family("muster_tainter_budget_limit", "What the policy allows, or asks to stay healthy", labels, limits)
-        left = [(key, row.left) for key, row in zip(keys, told, strict=True) if row.left is not None]
-        yield _family("muster_tainter_budget_left", "How many more nodes may be tainted by it", labels, left)
+        limits = [(key, row.limit) for key, row in zip(keys, shown, strict=True) if row.limit is not None]
+        yield _family("muster_tainter_budget_limit", "The policy's limit", labels, limits)
+        left = [(key, row.left) for key, row in zip(keys, shown, strict=True) if row.left is not None]
+        yield _family("muster_tainter_budget_left", "How many more nodes may be tainted", labels, left)
         sizes: Tally[str] = Tally()
         for incident in self._incidents():
             sizes[incident.check if len(sizes) < _CHECKS_LIMIT or incident.check in sizes else "other"] += 1
-        yield _family("muster_tainter_incidents", "Incidents that last, by check", ("check",), _single(sizes))
+        yield _family("muster_tainter_incidents", "Current incidents, by check", ("check",), _single(sizes))
 
 
 def _single(values: Mapping[str, int]) -> Iterator[tuple[tuple[str, ...], int]]:

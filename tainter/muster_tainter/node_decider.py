@@ -1,7 +1,7 @@
-"""Gathers all that a decision about one node goes by, and decides: what should the Node carry?
+"""Collects the inputs of a decision about one node, and decides what the Node should carry.
 
-The decision itself is :func:`muster_tainter.faults.desired_state.decide`; here stand the other nodes (incidents), the
-budgets, the pause, and what the watch showed of taints that are missing.
+The decision itself is :func:`muster_tainter.faults.desired_state.decide`; this module adds the other nodes (incidents),
+budgets, the pause, and the watch's evidence about missing taints.
 """
 
 from dataclasses import replace
@@ -39,15 +39,15 @@ class NodeDecider:
         self._incidents = incidents
         self._taints = TaintHistory(replica.clock)
         self.decided_under = ""
-        """Why nothing new might be tainted when a decision was made last."""
+        """Why new taints were withheld at the last decision."""
 
     def note(self, name: str, old: Node | None, new: Node | None) -> None:
-        """Each change of a Node that the watch brings: evidence of how a taint went."""
+        """Record each change of a Node: evidence for who removed a taint."""
         self._taints.note(name, old, new)
 
     async def decide(self, node: Node) -> tuple[Node, Decision]:
-        """The Node is returned as it was decided on: it is asked for again where taints of ours are missing. A place
-        under the budgets is taken for what the decision would do. Raises ApiError."""
+        """Returns the Node that the decision is based on; it is read again if taints of ours are missing. Reserves a
+        place in the budgets for the decision. Raises ApiError."""
         policy = self._fleet.policy()
         released: dict[OurTaint, str] = {}
         missing = missing_taints(node, policy)
@@ -75,7 +75,7 @@ class NodeDecider:
 
 
 def inputs_changed(old: Node | None, new: Node | None) -> bool:
-    """Whether there is something that a decision about the node would look at; all else may change without one."""
+    """Whether an input of the decision changed; other fields do not matter."""
     return old is None or new is None or decision_inputs(old) != decision_inputs(new)
 
 

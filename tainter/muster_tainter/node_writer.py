@@ -1,6 +1,6 @@
-"""Writes what was decided about one node: the PATCH of the Node, and its NodeHealth where there is none.
+"""Writes the decision about one node: the PATCH of the Node, and a missing NodeHealth.
 
-Nothing is written without asking first whether this process leads.
+Before each write it verifies that this process still leads.
 """
 
 from muster_kube import nodehealth
@@ -22,7 +22,7 @@ from muster_tainter.node_decider import decision_inputs
 
 
 class NodeWriter:
-    """latency: told when a taint is on its Node"""
+    """latency: notified when a taint is on its Node"""
 
     def __init__(
         self,
@@ -40,10 +40,10 @@ class NodeWriter:
         self._budgets = budgets
         self._latency = latency
         self.taking_in = ""
-        """The node whose own write is being taken in: as decided, so there is nothing to decide again."""
+        """The node whose own write is being observed: it is as decided, so no new decision is needed."""
 
     async def write(self, node: Node, decision: Decision) -> Node:
-        """Bound to the version of ``node``. Raises NotLeading, ApiError; Conflict where others wrote in between."""
+        """Bound to the version of ``node``. Raises NotLeading, ApiError; Conflict if others wrote in between."""
         name, version = node.metadata.name, node.metadata.resource_version
         path = f"{NODES_PATH}/{name}"
         if not self._replica.may_write():
@@ -69,7 +69,7 @@ class NodeWriter:
         return answer
 
     async def refresh(self, name: str) -> Node:
-        """The Node as it is on the server now. Raises ApiError."""
+        """The Node's current state on the server. Raises ApiError."""
         node = self._fleet.slim(await self._client.get(f"{NODES_PATH}/{name}", type=Node))
         self._fleet.observe_node(node)
         return node
@@ -91,7 +91,7 @@ class NodeWriter:
         try:
             made = await self._client.create(nodehealth.PATH, body, type=NodeHealth)
         except AlreadyExists:
-            return  # the watch brings it, and tells when it is collected with an older Node of that name
+            return  # the watch delivers it; one of an older Node with that name is garbage-collected
         except ApiError as error:
             self._metrics.write_errors.labels("nodehealth", error.reason).inc()
             raise

@@ -1,7 +1,7 @@
-"""The brake: while the ConfigMap ``muster-pause`` exists, no new taint, drain or repair begins; recovery goes on.
+"""Pause: while the ConfigMap ``muster-pause`` exists, no new taint, drain or repair begins; recovery continues.
 
-It is one object, watched by its name, so that a replica which takes over knows of it before it decides anything:
-until the first look it is taken for there.
+It is one object, watched by name, so that a new leader knows about it before its first decision. Until the first list
+completes, Muster counts as paused.
 """
 
 import asyncio
@@ -22,23 +22,23 @@ log = logging.getLogger(__name__)
 
 NAME = "muster-pause"
 COMPONENT = "muster-tainter"  # whom Events name as their source
-_TEXT_LIMIT = 200  # bytes of a reason: it stands in every withheld node's condition
+_TEXT_LIMIT = 200  # bytes of a reason: it is part of every withheld node's condition
 _BY_LIMIT = 80
 
 
 class PauseMap(Api, frozen=True):
-    """The ConfigMap. data: by, at (RFC 3339), reason; anybody may make it, so each may be missing or nonsense."""
+    """The ConfigMap. data: by, at (RFC 3339), reason; each may be missing or invalid, as users may create it."""
 
     metadata: Metadata
     data: dict[str, str] = msgspec.field(default_factory=dict)
 
     @property
     def by(self) -> str:
-        return shorten(self.data.get("by", ""), _BY_LIMIT) or "somebody"
+        return shorten(self.data.get("by", ""), _BY_LIMIT) or "an unnamed user"
 
     @property
     def since(self) -> float:
-        """Seconds since the epoch; 0 where nobody knows."""
+        """Seconds since the epoch; 0 if unknown."""
         return seconds(self.data.get("at", "")) or seconds(self.metadata.creation_timestamp)
 
     @property
@@ -57,7 +57,7 @@ def describe_pause(pause: PauseMap) -> str:
 
 
 class Pause:
-    """Follows the ConfigMap in ``namespace``. on_change: called when ``reason`` has become another one.
+    """Watches the ConfigMap in ``namespace``. on_change: called when ``reason`` changes.
 
     registry: gets ``muster_tainter_paused``, 1 while it is paused
     """
@@ -71,8 +71,10 @@ class Pause:
         registry: CollectorRegistry = REGISTRY,
     ) -> None:
         self._on_change = on_change
-        self._gauge = Gauge("muster_tainter_paused", "1 while nothing new is tainted (muster pause)", registry=registry)
-        self._said = ""
+        self._gauge = Gauge(
+            "muster_tainter_paused", "1 while the tainter sets no new taints (muster pause)", registry=registry
+        )
+        self._reason = ""
         self._watch: Reflector[PauseMap] = Reflector(
             client,
             config_maps(namespace),
@@ -83,56 +85,56 @@ class Pause:
         )
 
     async def run(self) -> None:
-        """For ever."""
+        """Runs forever."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._watch.run())
             group.create_task(self._begin())
 
     async def _begin(self) -> None:
         await self._watch.wait_synced()
-        if not self._said:
-            self._on_change()  # nothing is there: from here on faults may be tainted
+        if not self._reason:
+            self._on_change()  # not paused: the tainter may start to set taints
 
     async def wait_synced(self) -> None:
         await self._watch.wait_synced()
 
     @property
     def not_ready(self) -> str:
-        """Why this replica would not hear of a pause now; empty when it would."""
+        """Why this replica cannot see a pause now; empty if it can."""
         if not self._watch.synced:
-            return f"configmap {NAME}: not looked for yet {self._watch.error}".strip()
+            return f"configmap {NAME}: not read yet {self._watch.error}".strip()
         return "" if self._watch.connected else f"configmap {NAME}: the watch is down {self._watch.error}".strip()
 
     @property
     def reason(self) -> str:
-        """Why nothing new may be tainted: empty: it may. Begins with ``paused``."""
+        """Why no new taint may be set; empty if it may. Begins with ``paused``."""
         if not self._watch.synced:
-            return f"paused until it is known whether somebody has paused: ConfigMap {NAME} is not read yet"
-        return self._said
+            return f"paused until the tainter has read ConfigMap {NAME}"
+        return self._reason
 
     def _changed(self, _key: str, _old: PauseMap | None, new: PauseMap | None) -> None:
-        self._say("" if new is None else describe_pause(new))
+        self._set_reason("" if new is None else describe_pause(new))
 
     def _undecodable(self, _key: str | None, _raw: bytes, error: str) -> None:
-        log.warning("ConfigMap %s cannot be read, and pauses all the same: %s", NAME, error)
-        self._say(f"paused: ConfigMap {NAME} is there, and cannot be read")
+        log.warning("cannot read ConfigMap %s: %s; it pauses Muster all the same", NAME, error)
+        self._set_reason(f"paused: ConfigMap {NAME} exists but cannot be read")
 
-    def _say(self, reason: str) -> None:
-        if reason == self._said:
+    def _set_reason(self, reason: str) -> None:
+        if reason == self._reason:
             return
-        self._said = reason
+        self._reason = reason
         self._gauge.set(1 if reason else 0)
-        log.warning("%s", reason or "not paused any more")
+        log.warning("%s", reason or "no longer paused")
         self._on_change()
 
 
 async def record_pause_event(client: KubeClient, reason: str, *, namespace: str, now: float) -> None:
-    """An Event about a pause (empty ``reason``: about its end), on the namespace the tainter runs in."""
+    """Create an Event about a pause (empty ``reason``: about its end) on the tainter's namespace."""
     event = Event(
         metadata=EventMetadata(generate_name="muster-pause.", namespace=namespace),
         involved_object=ObjectReference(kind="Namespace", name=namespace, namespace=namespace, api_version="v1"),
         reason="TainterPaused" if reason else "TainterResumed",
-        message=f"{reason}; nothing new is tainted, recovery goes on" if reason else "new faults are tainted again",
+        message=f"{reason}; no new taints, recovery continues" if reason else "resumed: new faults are tainted again",
         type="Warning" if reason else "Normal",
         source=EventSource(component=COMPONENT),
         first_timestamp=rfc3339_whole(now),
@@ -141,4 +143,4 @@ async def record_pause_event(client: KubeClient, reason: str, *, namespace: str,
     try:
         await client.create(f"/api/v1/namespaces/{namespace}/events", event, type=Event)
     except (ApiError, ConfigError) as failure:
-        log.warning("no Event about the pause: %s", failure)
+        log.warning("could not create the Event about the pause: %s", failure)

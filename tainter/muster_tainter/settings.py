@@ -1,24 +1,29 @@
-"""The tainter's settings: one YAML file, ``MUSTER_TAINTER_*`` over it, flags over both; all checked before the start.
+"""The tainter's settings: a YAML file, overridden by ``MUSTER_TAINTER_*`` and by flags; all validated before the start.
 
-An error names the place (file and key, variable or flag), what was found and what is allowed.
+An error gives the place (file and key, variable or flag), what was found and what is allowed.
 """
 
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from muster_kube.process.logs import LogFormat, LogLevel
 from muster_kube.process.settings import load_settings
 
 PREFIX = "MUSTER_TAINTER_"
+FLAGS = (
+    "kubeconfig", "policy", "dry_run", "host", "port", "namespace", "webhook_port", "cert_dir",
+    "log_format", "log_level",
+)  # fmt: skip
 _NAMESPACE = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
 _PREFIX = r"^[A-Za-z0-9][-A-Za-z0-9_./]{0,316}$"
 _ACCOUNT = r"^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?/)?[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"
 
 
-# device plug-ins of the vendors, and what they are renamed to where devices are shared
+# resource prefixes of the vendors' device plug-ins, and those used for shared devices
 ACCELERATORS = (
     "nvidia.com/",
     "graphcore.ai/",
@@ -32,7 +37,7 @@ ACCELERATORS = (
 
 
 def _listed(value: object) -> object:
-    """A variable holds a list with commas."""
+    """A variable holds a comma-separated list."""
     return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
 
 
@@ -42,15 +47,15 @@ Prefixes = Annotated[
 
 
 class TainterSettings(BaseModel):
-    """policy: None is the built-in one; namespace: of the lease, trials_namespace: of the claims and pods that are made
-    to try a volume; None is the pod's or context's own.
+    """policy: None is the built-in one; namespace: of the Lease, trials_namespace: for the objects of volume trials;
+    None is the pod's or context's own.
 
-    accelerators: how names of resources begin that are accelerators: pods that hold one are told of their node's fault.
-    agent_namespace: where the agents' pods are; None: the lease's. agent_selector: their labels, as kubectl takes them.
+    accelerators: prefixes of accelerator resources: pods that hold one get an Event about their node's fault.
+    agent_namespace: of the agents' pods; None: the Lease's. agent_selector: their label selector, as for kubectl.
 
-    webhook_port: of the own-node rule, which API servers before 1.30 need; None: it is not served, 0: any free one.
-    webhook_name: of its configuration, Service and Secret; agent_account: whom it binds, ``NAMESPACE/NAME`` or a name
-    in the namespace above; cert_dir: tls.crt and tls.key that somebody else keeps fresh, instead of the Secret.
+    webhook_port: of the own-node rule, which API servers before 1.30 need; None: not served, 0: any free port.
+    webhook_name: of its configuration, Service and Secret; agent_account: the account it applies to, ``NAMESPACE/NAME``
+    or a name in the namespace above; cert_dir: externally managed tls.crt and tls.key, instead of the Secret.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -68,7 +73,8 @@ class TainterSettings(BaseModel):
     webhook_name: str = Field(default="muster-own-node", pattern=_NAMESPACE)
     agent_account: str = Field(default="muster-agent", pattern=_ACCOUNT)
     cert_dir: Path | None = None
-    log_format: Literal["text", "json"] = "text"
+    log_format: LogFormat = "text"
+    log_level: LogLevel = "info"
 
 
 def load(file: Path | None, flags: Mapping[str, object], environ: Mapping[str, str] = os.environ) -> TainterSettings:

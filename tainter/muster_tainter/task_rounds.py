@@ -1,7 +1,7 @@
-"""What is done behind the taints: round after round, while this process leads.
+"""Work with a lower priority than taints: round after round, while this process leads.
 
-A round waits until nothing is about a taint, though not for ever; then decides anew on all that has changed, and writes
-in order. The next one comes when something has changed or time has, and later each time while the last one failed.
+A round waits, for a limited time, until no taint is pending; then it decides again on everything that changed, and
+writes in order. The next round starts on a change or at a given time, with back-off after failures.
 """
 
 import asyncio
@@ -25,15 +25,15 @@ _Seen = TypeVar("_Seen", bound=Object)
 
 
 async def yield_to_taints(idle: asyncio.Event, at_most_s: float = WAIT_AT_MOST_S) -> None:
-    """Until no taint waits to be written, but not for ever."""
+    """Wait until no taint is pending, at most ``at_most_s``."""
     with suppress(TimeoutError):
         async with asyncio.timeout(at_most_s):
             await idle.wait()
 
 
 async def finish_write(write: Coroutine[Any, Any, None]) -> None:
-    """Raises what it raises. It is not given up in the middle, so that the next leader finds what became of it; each
-    call is bounded by its client's own limit."""
+    """Run the write to its end even if cancelled, so that the next leader finds its result; the client limits each
+    call. Raises what the write raises."""
     writing = asyncio.create_task(write)
     try:
         await asyncio.wait([writing])
@@ -45,9 +45,9 @@ async def finish_write(write: Coroutine[Any, Any, None]) -> None:
 
 
 class Rounds:
-    """what: is done, for the log; idle: set while no taint waits to be written; least_s: between two rounds.
+    """what: name of the work, for the log; idle: set while no taint is pending; least_s: between two rounds.
 
-    changed: names of nodes to look at again, for the round to empty
+    changed: names of changed nodes, to be emptied by the round
     """
 
     def __init__(self, what: str, idle: asyncio.Event, *, least_s: float, backoff: Backoff) -> None:
@@ -61,19 +61,19 @@ class Rounds:
         self._rng = random.Random()  # noqa: S311 - spreads load, guards nothing
 
     def note(self, name: str) -> None:
-        """Something about this node has changed."""
+        """This node has changed."""
         self.changed.add(name)
         self._wake.set()
 
     def wake(self) -> None:
-        """Something that is no node's own has changed."""
+        """Something that concerns no single node has changed."""
         self._wake.set()
 
     async def list_marked(
         self, client: KubeClient, path: str, kind: type[_Seen], label: str, observe: Callable[[_Seen], None]
     ) -> None:
-        """Before the first round: what the leader before us wrote last (each object of it bears ``label``) may not have
-        come by our watch yet, so what the server says counts."""
+        """Before the first round: list the objects with ``label`` on the server, because our watch may not have
+        delivered the previous leader's last writes."""
         await yield_to_taints(self._idle)
         failures = 0
         while True:
@@ -82,7 +82,7 @@ class Rounds:
             except (ApiError, ConfigError) as error:
                 delay_s = self._backoff.delay_s(failures, self._rng)
                 failures += 1
-                log.warning("%s: nothing before the server says what is under way; again: %s", self._what, error)
+                log.warning("%s: waiting for the list of pending objects: %s; will retry", self._what, error)
                 await asyncio.sleep(delay_s)
             else:
                 for each in page.items:
@@ -90,7 +90,7 @@ class Rounds:
                 return
 
     async def run(self, once: Callable[[], Awaitable[float]]) -> None:
-        """Until cancelled. once: a round; returns in how many seconds time alone makes the next one, inf for never."""
+        """Runs until cancelled. once: a round; returns the seconds until the next one is due, inf for never."""
         while True:
             await self._round(once)
 
@@ -100,7 +100,7 @@ class Rounds:
         loop = asyncio.get_running_loop()
         try:
             next_at = loop.time() + min(LOOK_AGAIN_S, max(0.0, await once()))
-        except Exception as error:  # the lead, which sets taints, does not end by a mistake made here
+        except Exception as error:  # an error here must not end the leadership, which sets taints
             expected = isinstance(error, ApiError | ConfigError)
             log.warning("%s: %s: %s", self._what, type(error).__name__, error, exc_info=None if expected else error)
             delay_s = self._backoff.delay_s(self._failures, self._rng)

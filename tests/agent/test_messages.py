@@ -1,4 +1,4 @@
-"""The agent's messages that people act on, word for word. Everywhere else tests assert facts only."""
+"""The wording of the agent's messages that people act on, asserted once per message."""
 
 import errno
 import logging
@@ -48,7 +48,7 @@ async def test_a_pod_holds_an_accelerator(world: World, socket: Path) -> None:
 async def test_several_pods_hold_accelerators(world: World, socket: Path) -> None:
     with Kubelet(GPU + pod("train-1", devices("nvidia.com/gpu", "GPU-2"))).listens(socket):
         reason = await world.idleness.find_work()
-    assert reason == "pod team-a/train-0 holds nvidia.com/gpu, and 1 more pods have accelerators"
+    assert reason == "pod team-a/train-0 holds nvidia.com/gpu, and 1 more pods hold accelerators"
 
 
 async def test_a_process_has_an_accelerator_open(world: World) -> None:
@@ -64,14 +64,15 @@ async def test_memory_of_a_gpu_is_in_use(world: World) -> None:
 async def test_an_agent_that_sees_only_its_own_container(world: World) -> None:
     (world.view.root / "proc/2/stat").unlink()
     assert await world.idleness.find_work() == (
-        "cannot be told: the agent sees its own container's processes only, and no kubelet's socket (hostPID: true)"
+        "unknown: the agent sees only its own container's processes and no kubelet socket: set hostPID: true"
     )
 
 
 async def test_a_kubelet_that_has_gone(world: World, socket: Path) -> None:
     with Kubelet().listens(socket):
         assert await world.idleness.find_work() == ""
-    assert await world.idleness.find_work() == f"cannot be told: {socket}: is gone; is the kubelet running?"
+    reason = await world.idleness.find_work()
+    assert reason == f"unknown: {socket}: the socket no longer exists: check that the kubelet runs"
 
 
 # --- why an agent does not start
@@ -90,10 +91,10 @@ def test_a_setting_that_does_not_exist(tmp_path: Path) -> None:
 def test_run_as_names_root() -> None:
     with pytest.raises(SettingsError) as refused:
         drop_privileges(AgentSettings(node="n", run_as="0"))
-    assert str(refused.value) == "run_as: '0': 0 is root; expected UID[:GID] of somebody else, such as 65534"
+    assert str(refused.value) == "run_as: '0': 0 is root; expected UID[:GID] of another user, such as 65534"
 
 
-# --- what a log says
+# --- log lines
 
 
 @pytest.mark.parametrize(
@@ -105,7 +106,7 @@ def test_run_as_names_root() -> None:
         ),
         (
             Transition(TransitionKind.CLEARED, FINDING, "", "request"),
-            "node `n1` is rid of dmesg FAIL: GPU fell off the bus",
+            "node `n1` no longer has dmesg FAIL: GPU fell off the bus",
         ),
     ],
 )
@@ -121,5 +122,5 @@ async def test_the_state_cannot_be_saved(caplog: pytest.LogCaptureFixture) -> No
 
     assert not await StateSaver(lambda: StoredState(version=1, node="n1", checks={}), fail).flush()
     assert caplog.messages == [
-        "state cannot be saved; should the agent die, logs are read anew: [Errno 28] No space left on device"
+        "cannot save state; if the agent crashes, it reads all logs again: [Errno 28] No space left on device"
     ]

@@ -43,7 +43,7 @@ def main() -> int:
         save(browser, ROOT / "docs" / "fleet.png")
         browser.window(1440, 980)
         browser.one("#search").send_keys(SHOWN, Keys.ENTER)
-        browser.until_text("#panel", "Closed lately")
+        browser.until_text("#panel", "Recently closed")
         browser.run("document.getElementById('search').value = ''")
         browser.run("document.getElementById('search').dispatchEvent(new Event('input'))")
         browser.until(lambda: not browser.text("#matches"), "the search is empty")

@@ -125,7 +125,7 @@ def test_a_fault_appears_by_itself(page: Browser, server: ThreadedFleetServer, m
     break_live(server, QUIET)
     page.until_text("#headline", "50 of 10,000 nodes are broken: 33 tainted")
     page.until_text("#newest", QUIET)
-    page.until_text("#said", f"{QUIET}, pool h100 · h003, tainted, Xid79")
+    page.until_text("#announcement", f"{QUIET}, pool h100 · h003, tainted, Xid79")
     page.until(lambda: page.run("return document.getElementById('map').dataset.drawn") != before, "it is drawn")
     red, green, _ = colour(page, QUIET)
     assert red > 2 * green
@@ -177,12 +177,12 @@ def test_a_click_on_the_map_opens_the_node_under_it(page: Browser) -> None:
 
 def test_the_panel_has_evidence_what_was_done_what_ends_it_and_what_was_before(page: Browser) -> None:
     page.one("#search").send_keys("h100-h087-04", Keys.ENTER)
-    page.until_text("#panel", "Closed lately")
+    page.until_text("#panel", "Recently closed")
     text = page.text("#panel")
     for wanted in (
-        "pool h100 · h087", "tainted by rule hardware", "mlx5_3 port 1: state DOWN", "limit 400", "asks for",
-        "set muster.dev/faulty=true:NoSchedule, rule hardware", "proof: nic passes 3 times", "min ago",
-        "after a reboot: boot 7c1d", "by a person: ada@example.com", "BandwidthLow", "for 54 min",
+        "pool h100 · h087", "tainted by rule hardware", "mlx5_3 port 1: state DOWN", "limit 400", "inspection by a person",
+        "set muster.dev/faulty=true:NoSchedule, rule hardware", "verification: nic passes 3 times", "min ago",
+        "after a reboot: boot 7c1d", "by an operator: ada@example.com", "BandwidthLow", "for 54 min",
     ):  # fmt: skip
         assert wanted in text
 
@@ -199,21 +199,21 @@ def test_the_panel_follows_what_becomes_of_its_node(
 
 def test_the_address_holds_what_is_looked_at(page: Browser, server: ThreadedFleetServer) -> None:
     page.one("#search").send_keys(BROKEN, Keys.ENTER)
-    page.until_text("#panel", "Wait for room")
+    page.until_text("#panel", "Withheld")
     address = page.driver.current_url
     assert address.endswith(f"#node={BROKEN}&q={BROKEN}")
     page.open("about:blank")
     page.open(address)
-    page.until_text("#panel", "Wait for room")
+    page.until_text("#panel", "Withheld")
 
 
 def test_all_of_it_can_be_done_with_the_keyboard(page: Browser) -> None:
     keys = ActionChains(page.driver)
     page.one("#map").send_keys("n")
-    page.until(lambda: page.text("#said") != "", "the first broken node is said")
-    first = page.text("#said").partition(",")[0]
+    page.until(lambda: page.text("#announcement") != "", "the first broken node is announced")
+    first = page.text("#announcement").partition(",")[0]
     page.one("#map").send_keys(Keys.ARROW_RIGHT)
-    page.until(lambda: page.text("#said").partition(",")[0] != first, "another node is said")
+    page.until(lambda: page.text("#announcement").partition(",")[0] != first, "another node is announced")
     page.one("#map").send_keys(Keys.ARROW_LEFT, Keys.ENTER)
     page.until_text("#panel-title", first)
     keys.send_keys(Keys.ESCAPE).perform()
@@ -226,7 +226,7 @@ def test_all_of_it_can_be_done_with_the_keyboard(page: Browser) -> None:
 
 def test_every_control_has_a_name(page: Browser) -> None:
     page.one("#search").send_keys("h100-h087-04", Keys.ENTER)
-    page.until_text("#panel", "Closed lately")
+    page.until_text("#panel", "Recently closed")
     tree = page.cdp("Accessibility.getFullAXTree", {})["nodes"]
     controls = [n for n in tree if n.get("role", {}).get("value") in ("button", "searchbox", "application", "textbox")]
     assert len(controls) > 12
@@ -260,17 +260,20 @@ def ask_to_clear(page: Browser, token: str) -> None:
 
 @pytest.mark.parametrize(
     ("token", "said"),
-    [("t-nobody", "the API server does not know this token"), ("t-bob", "bob may not patch nodehealths.muster.dev")],
+    [
+        ("t-nobody", "the API server rejected this token"),
+        ("t-bob", "bob has no permission to patch"),
+    ],
 )
 def test_a_token_without_the_right_clears_nothing(page: Browser, writes: Writes, token: str, said: str) -> None:
     ask_to_clear(page, token)
-    page.until_text("dialog .said", said)
+    page.until_text("dialog .status", said)
     assert writes.bodies == []
 
 
 def test_a_token_with_the_right_clears_one_fault(page: Browser, writes: Writes) -> None:
     ask_to_clear(page, "t-ada")
-    page.until_text("dialog .said", "Cleared by ada: nic nic/mlx5_3.")
+    page.until_text("dialog .status", "Cleared by ada: nic nic/mlx5_3.")
     [body] = writes.bodies
     assert [(e["check"], e["component"], e["by"]) for e in body["spec"]["clear"]] == [("nic", "nic/mlx5_3", "ada")]
 
@@ -288,7 +291,7 @@ def test_a_pause_and_a_standby_are_said(page: Browser, server: ThreadedFleetServ
         stand.paused, stand.leading = "paused by ada since 2026-01-01T03:00:00Z: switch maintenance", False
         page.until_text("#banners", "Paused by ada since")
         page.until_text("#banners", "switch maintenance. No new taint, drain or repair; recovery goes on.")
-        page.until_text("#leads", "stands by")
+        page.until_text("#leads", "standby")
     finally:
         stand.paused, stand.leading = "", True
     page.until(lambda: not page.text("#banners"), "the banner goes")
@@ -302,7 +305,7 @@ def test_what_is_not_live_is_said_and_mends_itself(page: Browser, server: Thread
     page.until(lambda: server.call(lambda: server.stand.feed.listeners) == 1, "it has connected again")
     page.cdp("Network.emulateNetworkConditions", offline)
     server.call(server.stand.drop_streams)
-    page.until_text("#banners", "Not live. What you see is from")
+    page.until_text("#banners", "Not live: showing the state of")
     page.cdp("Network.emulateNetworkConditions", offline | {"offline": False})
     page.until(lambda: page.text("#live") == "live", "it is live again")
     page.complaints()  # the console notes each connection that could not be made

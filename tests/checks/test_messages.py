@@ -36,7 +36,7 @@ def test_a_test_of_dcgm_that_measured_nothing() -> None:
     outcome = DcgmTestResult("pcie", DcgmStatus.FAIL, (DcgmEntity("GPU", 5),), (error,))
     (finding,) = judge_diagnosis(Diagnosis((outcome,)), {5: "0000:bd:00.0"})
     assert finding.message == (
-        "pcie could not be measured: Cannot allocate memory (DCGM_FR_MEMORY_ALLOC; somebody else holds the memory)"
+        "pcie could not be measured: Cannot allocate memory (DCGM_FR_MEMORY_ALLOC; another process holds the memory)"
     )
 
 

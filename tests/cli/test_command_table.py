@@ -79,7 +79,7 @@ def test_colours_follow_the_terminal(
     assert use_colour(_Terminal()) is coloured  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("part", ["agent"])
+@pytest.mark.parametrize("part", ["agent", "tainter"])
 def test_errors_of_a_part_begin_with_muster(part: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "settings.yaml"
     file.write_text("bogus: 1\nport: many\n")

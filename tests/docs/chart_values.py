@@ -1,4 +1,4 @@
-"""The chart's values, as its schema has them."""
+"""Looks up values of the chart in its schema."""
 
 import json
 from typing import Any
@@ -14,7 +14,7 @@ def is_value(path: str) -> bool:
         if "properties" not in node and "$ref" in (refers := next(iter(node.get("allOf", [])), {})):
             node = SCHEMA["definitions"][refers["$ref"].rpartition("/")[2]]
         if "properties" not in node:
-            return True  # free: labels, resources
+            return True  # an object with any keys, such as labels or resources
         if key not in node["properties"]:
             return False
         node = node["properties"][key]

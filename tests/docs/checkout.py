@@ -1,4 +1,4 @@
-"""A copy of the checkout, in which `make …` is typed as the documents have it: what it writes is nobody's."""
+"""Copies the checkout, so that `make …` can be run as the documents show it without changing the repository."""
 
 import shutil
 import sys
@@ -10,7 +10,7 @@ _LEFT_OUT = shutil.ignore_patterns(".git", ".venv", ".*_cache", ".hypothesis", "
 
 
 def checkout(place: Path) -> Path:
-    """In ``place``, which must not be there. Its virtual environment is the one that runs, and counts as installed."""
+    """Copies to ``place``, which must not exist. The copy uses the running virtual environment, marked as installed."""
     shutil.copytree(ROOT, place, symlinks=True, ignore=_LEFT_OUT)
     (place / ".venv").mkdir()
     for each in Path(sys.prefix).iterdir():

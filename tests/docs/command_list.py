@@ -1,9 +1,10 @@
-"""Which test types which of the documents' commands, as the documents themselves say in comments that no reader sees.
+"""Reads from hidden comments in the documents which test types which command.
 
 ``<!-- typed by: tests/a/test_b.py -->`` above a block (a paragraph, a list, a table, or code) names the test that types
-its commands; several share them in their order, ``tests/a/test_b.py (2)`` two of them. All other commands of a page are
-typed by that of ``<!-- page typed by: tests/a/test_b.py -->``. A command that stands on several pages needs one marker,
-and all that hold for it name the same test. A test asks for its own commands and types all.
+its commands. Several names apply to the commands in their order; ``tests/a/test_b.py (2)`` applies to two of them. The
+test in ``<!-- page typed by: tests/a/test_b.py -->`` types all other commands of the page. A command on several pages
+needs one marker, and all markers for it must name the same test. A test calls ``commands_of_test`` for its commands and
+types all of them.
 """
 
 import re
@@ -14,7 +15,7 @@ from pathlib import Path
 
 from tests.docs.document_commands import ROOT, Command, commands, documents
 
-# a sentence has the name alone, with nothing to type it with
+# names of commands that sentences mention without arguments; no test types them
 NAMED = frozenset(
     (
         "helm rollback", "helm template", "helm upgrade", "kubectl create token", "kubectl delete pod",
@@ -28,7 +29,7 @@ _NAME = re.compile(r"([^\s,]+)(?: \((\d+)\))?")
 
 @dataclass(frozen=True)
 class Page:
-    """found: its commands, in their order; where: of each the line."""
+    """found: the page's commands, in their order."""
 
     name: str
     text: str
@@ -37,7 +38,7 @@ class Page:
 
 @dataclass
 class CommandList:
-    """typed: lines by the test file that types them. wrong: what the markers leave open, or say twice."""
+    """typed: command lines by the test file that types them. wrong: missing or contradictory markers."""
 
     typed: dict[str, set[str]] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
@@ -77,7 +78,7 @@ def _of_page(page: Page) -> Iterator[str]:
 
 
 def _of_blocks(page: Page, wrong: list[str]) -> Iterator[tuple[str, str, str]]:
-    """A command, its test, and where the command stands."""
+    """Yields a command, its test, and the command's file and line."""
     for marker in _MARKER.finditer(page.text):
         if marker[1]:
             continue
@@ -97,7 +98,7 @@ def _number(command: Command) -> int:
 
 
 def _block_length(lines: Sequence[str]) -> int:
-    """Lines up to its end; blank ones before it count."""
+    """Number of lines to the end of the first block, including blank lines before it."""
     first = next((number for number, line in enumerate(lines) if line.strip()), len(lines))
     rest = lines[first:]
     if not rest:
@@ -121,6 +122,6 @@ def command_list() -> CommandList:
 
 
 def commands_of_test(test: str) -> set[str]:
-    """What the file ``test``, its ``__file__``, has to type."""
+    """The commands that the test file must type. test: its ``__file__``."""
     typed: Mapping[str, set[str]] = command_list().typed
     return set(typed[Path(test).resolve().relative_to(ROOT).as_posix()])

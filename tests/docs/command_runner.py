@@ -1,4 +1,4 @@
-"""Types a document's commands as they stand there, and keeps which: a file's last test asks that none is left."""
+"""Runs the commands of a document as they are written, and records which ones have not run yet."""
 
 import contextlib
 import os
@@ -11,13 +11,13 @@ from pathlib import Path
 from tests.docs.document_commands import ROOT, commands, documents
 from tests.machine import PACKAGES, require
 
-LIMIT_S = 300.0  # a guard against hanging
+LIMIT_S = 300.0  # ends a command that hangs
 Done = subprocess.CompletedProcess[str]
 
 
 @cache
 def _words() -> dict[str, tuple[str, ...]]:
-    """Of each command of the documents, by its line."""
+    """The words of each command in the documents, by its line."""
     return {" ".join(each.words): each.words for page in documents() for each in commands(page)}
 
 
@@ -26,8 +26,8 @@ def _ended_well(done: Done) -> bool:
 
 
 class CommandRunner:
-    """lines: those to type. names: what stands for placeholders, which are whole words or parts between signs. left:
-    lines that have not been typed yet, or never with success."""
+    """lines: the commands to run. names: values of placeholders, which are whole words or parts between punctuation.
+    left: commands that have not succeeded yet."""
 
     def __init__(
         self, lines: set[str], names: Mapping[str, str], environ: Mapping[str, str], folder: Path = ROOT
@@ -35,13 +35,13 @@ class CommandRunner:
         self.names = dict(names)
         self.left = set(lines)
         self._lines = frozenset(lines)
-        # as from a person's shell, not as from the make that runs the tests
+        # without the variables of the make that runs the tests
         own = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
         self._environ = {**own, **environ}
         self._folder = folder
 
     def words(self, line: str) -> list[str]:
-        """With placeholders filled in. Skips the test whose program is missing."""
+        """Replaces placeholders. Skips the test if the program is missing."""
         assert line in self._lines, f"a marker in the documents gives it to another test: {line}"
         known = "|".join(map(re.escape, sorted(self.names, key=len, reverse=True))) or "(?!)"
         placeholder = re.compile(rf"(?<![\w-])({known})(?![\w-])")
@@ -58,7 +58,7 @@ class CommandRunner:
         stdin: str = "",
         judge: Callable[[Done], bool] = _ended_well,
     ) -> str:
-        """What it prints. more: words after its own; within: words before it, so that it runs somewhere else."""
+        """Runs the command and returns its output. more: words to append; within: words to prepend, such as nsenter."""
         done = subprocess.run(
             [*within, *self.words(line), *more],
             input=stdin, capture_output=True, text=True, timeout=LIMIT_S, check=False,
@@ -70,7 +70,7 @@ class CommandRunner:
 
     @contextlib.contextmanager
     def going_on(self, line: str, says: str, *, within: Sequence[str] = ()) -> Iterator[None]:
-        """While the command runs that has said ``says`` first."""
+        """Keeps the command running inside the context; its first line of output must be ``says``."""
         words = [*within, *self.words(line)]
         with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=self._environ, cwd=self._folder) as process:
             try:

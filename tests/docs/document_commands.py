@@ -1,4 +1,4 @@
-"""The commands that stand in our documents: in shell blocks, and as code within a line."""
+"""Finds the commands in the documents: in shell blocks, and in inline code."""
 
 import re
 import shlex
@@ -15,7 +15,7 @@ _OPTIONAL = re.compile(r"\[[^\]\"{]*\]")  # not an array of JSON
 
 @dataclass(frozen=True)
 class Command:
-    """words: of one command, its program first; where: file and line."""
+    """words: the command, beginning with its program; where: file and line."""
 
     words: tuple[str, ...]
     where: str
@@ -48,7 +48,7 @@ def commands(page: Path, root: Path = ROOT) -> Iterator[Command]:
                 yield from _split(inline, f"{where}:{number}", inline=True)
             continue
         if fenced and (not code or (language == "console" and not line.startswith("$ "))):
-            continue  # what a command printed
+            continue  # output of a command
         start, whole = number, line.strip()
         while whole.endswith("\\") and number < len(lines):
             whole = whole[:-1] + lines[number].strip()
@@ -60,7 +60,7 @@ def _split(text: str, where: str, *, inline: bool = False) -> Iterator[Command]:
     if "…" in text or "..." in text or (inline and not re.match(rf"({'|'.join(PROGRAMS)}) \S", text)):
         return
     text = _PLACE.sub("node-1", _OPTIONAL.sub("", text))
-    if re.search(r"\S {3,}\S", text.partition(" #")[0]):  # a table, or what a command printed
+    if re.search(r"\S {3,}\S", text.partition(" #")[0]):  # a table, or the output of a command
         return
     for piece in _pieces(text):
         words = tuple(piece)
@@ -71,12 +71,12 @@ def _split(text: str, where: str, *, inline: bool = False) -> Iterator[Command]:
 
 
 def _pieces(text: str) -> Iterator[list[str]]:
-    """Commands that one line strings together; what follows a pipe or a redirection is no argument."""
+    """Splits a line at pipes and separators. The target of a redirection is not an argument."""
     try:
         lexer = shlex.shlex(text, posix=True, punctuation_chars=";|&<>")
         lexer.whitespace_split = True
         words = list(lexer)
-    except ValueError:  # a quote that is none: prose
+    except ValueError:  # an unbalanced quote: prose
         return
     piece: list[str] = []
     skip = False

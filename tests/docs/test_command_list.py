@@ -1,4 +1,4 @@
-"""Every command in the documents is typed by a test: markers in the documents say by which, and leave none out."""
+"""Every command in the documents has a marker that names the test that types it."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import pytest
 from tests.docs.command_list import NAMED, Page, command_list, read_markers
 from tests.docs.document_commands import ROOT, commands, documents
 
-# of these a sentence may name a verb, without what it would be typed with
+# sentences may mention a subcommand of these without arguments
 VERBS = ("helm", "kubectl", "muster")
 
 
@@ -14,14 +14,14 @@ def test_every_command_of_a_document_has_one_test() -> None:
     assert not command_list().wrong
 
 
-def test_a_test_that_is_named_asks_for_its_lines_and_a_script_has_them() -> None:
+def test_a_named_test_requests_its_commands_and_a_named_script_contains_them() -> None:
     for name, lines in command_list().typed.items():
         text = (ROOT / name).read_text()
         asks = "commands_of_test(__file__)" in text if name.endswith(".py") else lines <= set(text.splitlines())
         assert asks, name
 
 
-def test_what_is_only_named_stands_in_a_document_and_is_a_verb() -> None:
+def test_a_command_without_arguments_is_in_a_document_and_is_a_subcommand() -> None:
     found = {" ".join(each.words) for page in documents() for each in commands(page)}
     assert found >= NAMED
     assert {line.split()[0] for line in NAMED} <= set(VERBS)
@@ -82,6 +82,6 @@ def test_a_block_a_page_and_each_command_of_a_block_have_their_tests(tmp_path: P
     ],
     ids=["none", "too few", "nothing to type", "two"],
 )
-def test_what_markers_leave_open_or_say_twice_is_named(tmp_path: Path, text: str, places: list[str]) -> None:
+def test_missing_and_contradictory_markers_are_reported(tmp_path: Path, text: str, places: list[str]) -> None:
     wrong = read_markers([page(text, tmp_path)]).wrong
     assert [each.partition(": ")[0] for each in wrong] == places

@@ -1,5 +1,5 @@
-"""Each command in the documents is one that can be typed: flags of `muster`, values of helm, resources of kubectl,
-parameters of the agent, targets of make.
+"""Each command in the documents is valid: flags of `muster`, values of helm, resources of kubectl, parameters of the
+agent, targets of make.
 """
 
 import argparse
@@ -71,7 +71,7 @@ def parse(words: tuple[str, ...]) -> None:
         try:
             parser.parse_args([real(word) for word in words[2:]])
         except Wrong as error:
-            # a command that is only named, or with its flag alone, stands for all its uses
+            # a command without its arguments, or a flag without its value, is a mention and not a call
             named = "the following arguments are required" in str(error) and len(words) <= 3
             if not named and "expected one argument" not in str(error):
                 raise
@@ -84,27 +84,27 @@ class _Subparsers(argparse._SubParsersAction):  # type: ignore[type-arg]
 
 
 def real(word: str) -> str:
-    """A placeholder as something of its kind."""
+    """Replaces a placeholder by a value of its kind."""
     if re.fullmatch(r"[A-Z]+", word):
         return {"PORT": "3333", "SECONDS": "5", "N": "1"}.get(word, word.lower())
     return word
 
 
 @pytest.mark.parametrize("command", of("muster"), ids=ids)
-def test_a_muster_line_is_understood(command: Command) -> None:
+def test_a_muster_command_has_valid_arguments(command: Command) -> None:
     try:
         parse(command.words)
     except (Wrong, argparse.ArgumentTypeError) as error:
         pytest.fail(f"{command.where}: {' '.join(command.words)}: {error}")
 
 
-def test_there_are_lines_of_each_kind() -> None:
+def test_the_documents_have_commands_of_each_program() -> None:
     assert {name: len(of(name)) > 1 for name in ("muster", "helm", "kubectl", "curl", "make")} == dict.fromkeys(
         ("muster", "helm", "kubectl", "curl", "make"), True
     )
 
 
-def test_a_flag_that_does_not_exist_is_found() -> None:
+def test_an_unknown_flag_or_command_is_reported() -> None:
     with pytest.raises(Wrong):
         parse(("muster", "status", "--no-such-flag"))
     with pytest.raises(Wrong):
@@ -112,7 +112,7 @@ def test_a_flag_that_does_not_exist_is_found() -> None:
 
 
 @pytest.mark.parametrize("command", of("helm"), ids=ids)
-def test_a_helm_line_sets_values_that_there_are(command: Command) -> None:
+def test_a_helm_command_sets_values_of_the_chart(command: Command) -> None:
     words = command.words[1:]
     assert words[0] in SUBCOMMANDS, f"{command.where}: helm {words[0]}"
     for name in _set(words):
@@ -127,7 +127,7 @@ def _set(words: tuple[str, ...]) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("command", of("kubectl"), ids=ids)
-def test_a_kubectl_line_names_verbs_and_kinds_that_there_are(command: Command) -> None:
+def test_a_kubectl_command_has_a_valid_verb_and_kind(command: Command) -> None:
     words = _without_flags(command.words[1:])
     if not words:
         return
@@ -155,21 +155,21 @@ def _without_flags(words: tuple[str, ...]) -> list[str]:
 
 
 @pytest.mark.parametrize("command", of("curl"), ids=ids)
-def test_a_curl_line_asks_for_parameters_and_checks_that_there_are(command: Command) -> None:
+def test_a_curl_command_requests_existing_checks_and_parameters(command: Command) -> None:
     for word in command.words[1:]:
         url = urlsplit(word if "://" in word else f"http://{word}")
         if url.path.rstrip("/") != "/status":
             continue
         checks = load_registry(plug_ins=[])
-        asked = parse_qs(url.query)
-        named = [each for each in ",".join(asked.get("check", [])).split(",") if each not in ("", "all")]
+        query = parse_qs(url.query)
+        named = [each for each in ",".join(query.get("check", [])).split(",") if each not in ("", "all")]
         assert set(named) <= set(checks), f"{command.where}: {word}"
         own = {field for name in named or checks for field in checks[name].parameters.model_fields}
-        assert set(asked) <= own | set(status_query.OWN), f"{command.where}: {word}"
+        assert set(query) <= own | set(status_query.OWN), f"{command.where}: {word}"
 
 
 @pytest.mark.parametrize("command", of("make"), ids=ids)
-def test_a_make_line_names_targets_that_there_are(command: Command) -> None:
+def test_a_make_command_has_an_existing_target(command: Command) -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
     wanted = [word for word in command.words[1:] if "=" not in word and not word.startswith("-")]
     assert set(wanted) <= targets, f"{command.where}: make {' '.join(wanted)}"

@@ -1,4 +1,4 @@
-"""CONTRIBUTING.md: the check of its guide is made by following it."""
+"""Follows the guide of CONTRIBUTING.md: its check works as written."""
 
 import os
 import re
@@ -17,7 +17,7 @@ COMPONENTS = ("checks", "agent", "tainter", "operator", "kube", "cli", "sandbox"
 
 
 def steps() -> Iterator[tuple[str, str]]:
-    """The file that each step of the guide names, and the code below it."""
+    """Yields the file that each step of the guide names, and the code below it."""
     guide = PAGE.partition("## Add a check in 15 minutes")[2].partition("\n## ")[0]
     for step in re.split(r"^\*\*\d\. ", guide, flags=re.M)[1:]:
         file = re.search(r"`((?:checks|tests)/[\w/.]+\.py)`", step)
@@ -26,7 +26,7 @@ def steps() -> Iterator[tuple[str, str]]:
             yield file[1], code[1]
 
 
-def test_the_guide_s_check_works_as_written(tmp_path: Path) -> None:
+def test_the_check_of_the_guide_works_as_written(tmp_path: Path) -> None:
     folder = checkout(tmp_path / "muster")
     files = dict(steps())
     registry = folder / "checks/muster_checks/registry.py"
@@ -43,8 +43,8 @@ def test_the_guide_s_check_works_as_written(tmp_path: Path) -> None:
 
     runner = CommandRunner(commands_of_test(__file__), {}, environ, folder)
     assert "4 passed" in runner.type("make test ARGS=tests/checks/hugepages")
-    told = runner.type("muster check hugepages --set min_free=512", judge=lambda done: done.returncode in (0, 1))
-    assert "hugepages" in told
+    printed = runner.type("muster check hugepages --set min_free=512", judge=lambda done: done.returncode in (0, 1))
+    assert "hugepages" in printed
     assert not runner.left
     linted = [sys.executable, "-m", "ruff", "check", *files]
     assert subprocess.run(linted, cwd=folder, timeout=60, check=False).returncode == 0

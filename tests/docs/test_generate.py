@@ -1,4 +1,4 @@
-"""`make generate`: what is made of the code is made anew, whatever has become of it."""
+"""`make generate` restores generated files that were changed or deleted."""
 
 from pathlib import Path
 
@@ -16,14 +16,14 @@ MADE = (
 )
 
 
-def test_reference_pages_dashboards_and_the_crd_are_made_of_the_code(tmp_path: Path) -> None:
+def test_reference_pages_dashboards_and_the_crd_are_generated_from_the_code(tmp_path: Path) -> None:
     folder = checkout(tmp_path / "muster")
     for name in MADE[:2]:
         (folder / name).write_text((folder / name).read_text().replace("|", "!"))
     for name in MADE[2:]:
         (folder / name).unlink()
-    typist = CommandRunner(commands_of_test(__file__), {}, {}, folder)
-    typist.type("make generate")
-    assert not typist.left
+    runner = CommandRunner(commands_of_test(__file__), {}, {}, folder)
+    runner.type("make generate")
+    assert not runner.left
     for name in MADE:
         assert (folder / name).read_text() == (ROOT / name).read_text(), name

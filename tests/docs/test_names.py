@@ -1,4 +1,4 @@
-"""What the documents name is there: values of the chart, metrics, and objects where the chart puts them."""
+"""The documents name only existing things: values of the chart, metrics, files, and objects that the chart creates."""
 
 import re
 from collections.abc import Iterator
@@ -10,10 +10,13 @@ from tests.docs.chart_values import SCHEMA, is_value
 from tests.docs.document_commands import ROOT, Command, commands, documents
 
 METRICS = (ROOT / "docs/metrics.md").read_text()
-OTHERS = {"grafana.sidecar.dashboards.searchNamespace", "controllers.yaml"}  # of another chart; a key of a ConfigMap
-# packages; a plug-in's file, and the fixture of its test
+OTHERS = {
+    "grafana.sidecar.dashboards.searchNamespace",
+    "controllers.yaml",
+}  # a value of another chart; a key of a ConfigMap
+# names that look like metrics: packages, the file of a plug-in, and the fixture of its test
 ROOMS = {path.name for path in ROOT.glob("*/muster_*")} | {"muster_loadavg", "muster_node"}
-# made while the parts run: kind, name, namespace
+# created by the parts at run time: kind, name, namespace
 MADE = {
     ("configmap", "muster-pause", "autopilot"),
     ("configmap", "muster-ipu-quarantine", "autopilot"),
@@ -28,12 +31,12 @@ GIVEN = {"-n", "--namespace", "-o", "-c", "-f", "-p", "--type", "--field-selecto
 
 @pytest.fixture(scope="module")
 def rendered(tmp_path_factory: pytest.TempPathFactory) -> Rendered:
-    """With the own-node webhook, which pages tell of."""
+    """The chart with the own-node webhook, which pages describe."""
     return Helm(tmp_path_factory.mktemp("helm")).template("--set", "ownNode.mode=webhook")
 
 
 def values() -> Iterator[tuple[str, str]]:
-    """Where, and a path that begins like one of the chart's sections."""
+    """Yields the place and the path of each value whose first key is one of the chart's."""
     for page in documents():
         for number, line in enumerate(page.read_text().splitlines(), 1):
             for path in re.findall(r"`([A-Za-z]+(?:\.[A-Za-z_]+)+)(?:[=:][^`]*)?`", line):
@@ -41,22 +44,22 @@ def values() -> Iterator[tuple[str, str]]:
                     yield f"{page.relative_to(ROOT)}:{number}", path.replace(".NAME.", ".ping.")
 
 
-def test_a_value_that_a_page_names_is_one_of_the_chart() -> None:
+def test_a_value_in_a_page_is_one_of_the_chart() -> None:
     named = list(values())
     assert len(named) > 100
     assert not [f"{where}: {path}" for where, path in named if not is_value(path)]
     assert not is_value("ipuJobs.scope")
 
 
-def test_a_metric_that_a_page_names_is_one_of_a_part() -> None:
+def test_a_metric_in_a_page_exists() -> None:
     for page in documents():
         for name in set(re.findall(r"\b(?:muster|autopilot)_[a-z_]*[a-z]\b", page.read_text())) - ROOMS:
             known = {name, re.sub(r"_(total|bucket|sum|count)$", "", name)}
             assert any(each in METRICS for each in known), f"{page.relative_to(ROOT)}: {name}"
 
 
-class Asked:
-    """What a kubectl line asks for. namespace: "" where it names none; selector: its labels."""
+class KubectlQuery:
+    """The objects that a kubectl command selects. namespace: "" if it names none; selector: its labels."""
 
     def __init__(self, command: Command) -> None:
         self.namespace, self.selector = "", {}
@@ -99,31 +102,31 @@ def _spec(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def wrong(command: Command, rendered: Rendered) -> str:
-    """Why the line finds nothing where release `gc` is installed; empty: it does, or it asks for other things."""
-    asked = Asked(command)
-    ours = {key: value for key, value in asked.selector.items() if key.startswith("app") or key == "component"}
-    if ours and not any(ours.items() <= each.items() for each in labels(rendered, asked.kind)):
-        return f"no {asked.kind} has the labels {ours}"
+    """Why the command finds nothing in release `gc`; empty if it finds something or selects other objects."""
+    query = KubectlQuery(command)
+    ours = {key: value for key, value in query.selector.items() if key.startswith("app") or key == "component"}
+    if ours and not any(ours.items() <= each.items() for each in labels(rendered, query.kind)):
+        return f"no {query.kind} has the labels {ours}"
     places = {
         (each["kind"].lower(), each["metadata"]["name"], each["metadata"].get("namespace", ""))
         for each in rendered.objects
     } | MADE
-    for name in asked.names:
-        there = [place for kind, named, place in places if (kind, named) == (asked.kind, name)]
-        if asked.verb == "create" or not re.match(r"(muster|gc|autopilot|ipu)-", name):
+    for name in query.names:
+        there = [place for kind, named, place in places if (kind, named) == (query.kind, name)]
+        if query.verb == "create" or not re.match(r"(muster|gc|autopilot|ipu)-", name):
             continue
         if not there:
-            return f"there is no {asked.kind} {name}"
+            return f"there is no {query.kind} {name}"
         if (
-            asked.namespace
-            and {"NAMESPACE": "default", "RELEASE-NAMESPACE": "default"}.get(asked.namespace, asked.namespace)
+            query.namespace
+            and {"NAMESPACE": "default", "RELEASE-NAMESPACE": "default"}.get(query.namespace, query.namespace)
             not in there
         ):
-            return f"{asked.kind} {name} is in {there[0]}"
+            return f"{query.kind} {name} is in {there[0]}"
     return ""
 
 
-def test_a_kubectl_line_finds_what_the_chart_makes(rendered: Rendered) -> None:
+def test_a_kubectl_command_finds_an_object_of_the_chart(rendered: Rendered) -> None:
     lines = [each for page in documents() for each in commands(page) if each.words[0] == "kubectl"]
     assert not [f"{each.where}: {' '.join(each.words)}: {why}" for each in lines if (why := wrong(each, rendered))]
 
@@ -138,11 +141,11 @@ def test_a_kubectl_line_finds_what_the_chart_makes(rendered: Rendered) -> None:
         ("kubectl logs -n NAMESPACE deploy/gc-controller", "there is no deployment"),
     ],
 )
-def test_a_line_that_finds_nothing_is_found(rendered: Rendered, line: str, why: str) -> None:
+def test_a_kubectl_command_that_finds_nothing_is_reported(rendered: Rendered, line: str, why: str) -> None:
     assert why in wrong(Command(tuple(line.split()), "here"), rendered)
 
 
-def test_a_file_that_a_page_names_is_there() -> None:
+def test_a_file_that_a_page_names_exists() -> None:
     folders = {path.name for path in ROOT.iterdir() if path.is_dir()}
     named = [
         (page.relative_to(ROOT), path)
@@ -151,7 +154,10 @@ def test_a_file_that_a_page_names_is_there() -> None:
         if path.partition("/")[0] in folders
     ]
     assert len(named) > 40
-    in_the_guide = {"checks/muster_checks/hugepages", "tests/checks/hugepages"}  # what CONTRIBUTING.md has people write
+    in_the_guide = {
+        "checks/muster_checks/hugepages",
+        "tests/checks/hugepages",
+    }  # files that readers of CONTRIBUTING.md write
     assert not [
         f"{page}: {path}"
         for page, path in named

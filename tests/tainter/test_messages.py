@@ -51,7 +51,7 @@ FAULT = Fault(
         ),
         (
             Shortage("h100", "healthyPerDomain", 2, 2, AtOnce(2), 3, RACK, "r0"),
-            f"pool h100 has 2 healthy in {RACK}=r0, 2 must stay",
+            f"pool h100 has 2 healthy nodes in {RACK}=r0, at least 2 must stay healthy",
         ),
         (
             Shortage("h100", "rate", 2, 2, AtOnce(2), 10, within=600.0),
@@ -59,9 +59,9 @@ FAULT = Fault(
         ),
         (
             Shortage("h100", "tainted", 0, 1, AtOnce(1), 3, for_worse=True),
-            "what pool h100 has left (tainted 1) is for worse nodes that wait",
+            "pool h100: the room left (tainted 1) is reserved for nodes with more severe faults",
         ),
-        (Shortage("", "unknown", 0, 0, AtOnce(0), 0), "the node is not known, nor are its pools"),
+        (Shortage("", "unknown", 0, 0, AtOnce(0), 0), "the node and its pools are not known yet"),
     ],
     ids=["tainted", "domain", "no-domain", "healthy", "rate", "for-worse", "unknown"],
 )
@@ -81,16 +81,16 @@ def test_incident(ground: tuple[str, str], where: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "next_step"),
     [
-        ({}, "what runs there is left alone, new pods go elsewhere until the node is proven good"),
+        ({}, "running pods are not evicted; new pods are scheduled elsewhere until the node passes verification"),
         (
             {"taint": OurTaint(key="muster.dev/faulty", value="true", effect="PreferNoSchedule")},
-            "what runs there is left alone, new pods go elsewhere where they can",
+            "running pods are not evicted; new pods are scheduled elsewhere if possible",
         ),
         (
             {"taint": OurTaint(key="muster.dev/faulty", value="true", effect="NoExecute")},
             "pods that do not tolerate the taint are evicted",
         ),
-        ({"drain": True}, "its pods are evicted as its pool's drain says"),
+        ({"drain": True}, "its pods will be evicted, as configured by the pool's drain"),
     ],
     ids=["NoSchedule", "PreferNoSchedule", "NoExecute", "drain"],
 )
@@ -108,7 +108,7 @@ def test_event_on_a_pod_of_a_node_whose_taint_is_withheld() -> None:
     concern = Concern(FAULT, "hardware", taint, withheld="budget: 3 of 3")
     assert format_message("n7", [concern], "this pod runs") == (
         "node n7 is faulty (rule hardware): dmesg gpu/0000:3b:00.0 Xid79: fell off the bus; this pod runs there; it "
-        "is not tainted now (budget: 3 of 3), so more pods may come there"
+        "is not tainted now (budget: 3 of 3), so more pods may be scheduled there"
     )
 
 
@@ -122,7 +122,7 @@ def test_condition_and_events_of_a_node_whose_taint_is_withheld(make: Any) -> No
     )
     assert {notice.reason: notice.message for notice in decision.notices} == {
         "NodeFaultOpened": "dmesg gpu/0000:3b:00.0 Xid79: gone [reboot, rule hardware]",
-        "TaintWithheld": "dmesg gpu/0000:3b:00.0 Xid79: gone is not acted upon: budget: 3 of 3",
+        "TaintWithheld": "dmesg gpu/0000:3b:00.0 Xid79: gone is not tainted: budget: 3 of 3",
     }
 
 
@@ -146,8 +146,8 @@ def test_most_agents_silent() -> None:
     fleet.wait(GRACE_S)
     assert fleet.liveness.outage is not None
     assert fleet.liveness.outage_text(fleet.liveness.outage) == (
-        "9 of 10 agents are silent, the first since 2027-01-15T08:00:00Z: one incident; the health of their nodes is "
-        "unknown, none is tainted for that, nor told of by itself"
+        "9 of 10 agents are silent, the first since 2027-01-15T08:00:00Z: treated as one incident; the health of "
+        "their nodes is unknown, and Muster neither taints them nor reports them one by one"
     )
 
 
@@ -169,23 +169,22 @@ def status_write(node: str) -> AdmissionRequest:
 
 def test_agent_that_writes_another_nodes_status() -> None:
     assert judge(status_write("node-2"), "node-1", "pod agent-1").message == (
-        "pod agent-1 runs on node node-1, so it may write the status of NodeHealth node-1 only, not of node-2"
+        "pod agent-1 runs on node node-1: it may write only the status of NodeHealth node-1, not of node-2"
     )
 
 
 def test_agent_whose_pod_is_gone() -> None:
     assert judge(status_write("node-1"), "", "pod agent-1").message == (
-        "pod agent-1, which the token is bound to, does not exist any more or is on no node yet: only an agent that "
-        "runs may report"
+        "pod agent-1, to which the token is bound, does not exist or is not scheduled: only a running agent may report"
     )
 
 
 def test_agent_whose_token_is_bound_to_no_pod() -> None:
     answer = find_speaker(status_write("node-1"), ACCOUNT)
     assert getattr(answer, "message", None) == (
-        "this token of system:serviceaccount:muster:muster-agent is bound to no pod, so nobody can tell which node it "
-        "speaks for: expected a projected one, as the kubelet puts it into the agent's pod (volume source "
-        "serviceAccountToken); the token in a Secret of the account will not do"
+        "the token of system:serviceaccount:muster:muster-agent is not bound to a pod, so its node is unknown: use a "
+        "projected token, as the kubelet mounts it into the agent's pod (volume source serviceAccountToken); a token "
+        "from a Secret of the account is not accepted"
     )
 
 
@@ -238,27 +237,27 @@ def test_explanation_of_a_tainted_node(make: Any) -> None:
     health = make.health(make.finding(message="gone", count=3, origin="kernel"), observed="2027-01-15T08:00:00Z")
     node = decide(make.node(), health, POLICY, NOW).applied(make.node())
     assert list(format_explanation(explain_node(node, health, POLICY, NOW + 7980))) == [
-        "n1 TAINTED  for 2h 13m, needs a reboot: dmesg gpu/0000:3b:00.0 Xid79: gone [the kernel's own], 3 times",
+        "n1 TAINTED  for 2h 13m, needs a reboot: dmesg gpu/0000:3b:00.0 Xid79: gone [written by the kernel], 3 times",
         "  taints: muster.dev/faulty=true:NoSchedule",
         "",
         "TAINTED  dmesg gpu/0000:3b:00.0 Xid79",
-        "  saw      gone [the kernel's own], 3 times",
+        "  saw      gone [written by the kernel], 3 times",
         "  rule     hardware: FAIL of class reboot -> taint muster.dev/faulty=true:NoSchedule",
         "  since    2h 13m ago (2027-01-15T08:00:00Z), occurrence 1, boot boot-1",
-        "  ends by  a reboot after which it is not found; or the driver's own word that it is over; or a person: "
-        "muster clear n1 dmesg",
+        "  ends by  a reboot after which the check no longer finds it; or the driver reporting that it is resolved; "
+        "or an operator: muster clear n1 dmesg",
         "",
         "last report 2h 13m ago (2027-01-15T08:00:00Z): FAIL, boot boot-1",
-        "  muster clear n1    its faults are over, by your word",
-        "  muster release n1  the same, and everything of muster's comes off",
+        "  muster clear n1    declare its faults resolved",
+        "  muster release n1  the same, and remove everything that Muster set on the node",
     ]
 
 
 def test_first_line_of_an_explanation_while_muster_is_paused(make: Any) -> None:
-    told = explain_node(make.node(), make.health(), POLICY, NOW, paused="paused by ada: switches")
-    assert list(format_explanation(told))[:2] == [
-        "PAUSED by ada: switches; nothing new is tainted, recovery goes on",
-        "n1 FREE  its last report was PASS",
+    explanation = explain_node(make.node(), make.health(), POLICY, NOW, paused="paused by ada: switches")
+    assert list(format_explanation(explanation))[:2] == [
+        "PAUSED by ada: switches; no new taints, recovery continues",
+        "n1 FREE  last report: PASS",
     ]
 
 
@@ -270,16 +269,16 @@ def test_verification_that_waits() -> None:
         hold_s = node.policy.hold_down.base
         return format_proof(fault, match_policy(fault, node.policy), node.health, node.now, hold_s=hold_s)
 
-    assert lines() == ["asked for from 2027-01-15T08:01:00Z on"]
+    assert lines() == ["first attempt not before 2027-01-15T08:01:00Z"]
     node.idle = False
     node.publish()
     node.after(61.0)
-    assert lines() == ["waits for the node to be idle, or a place"]
+    assert lines() == ["waiting for the node to be idle, or for a verification slot"]
     node.idle = True
     node.publish()
     node.settle()
     node.answer("FAIL", "Slow")
     node.settle()
     failed, again = lines()
-    assert failed == "1 time not passed in this boot, last: FAIL Slow"
-    assert again.startswith("asked for again from 2027-01-15T08:")
+    assert failed == "not passed 1 time in this boot, last: FAIL Slow"
+    assert again.startswith("next attempt not before 2027-01-15T08:")

@@ -1,1 +1,1 @@
-"""The checks of this node: when they run, and what is kept of their runs."""
+"""Runs the checks of the node and keeps their results."""

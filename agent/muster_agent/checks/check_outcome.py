@@ -1,4 +1,4 @@
-"""What the agent answers when it is asked for a check."""
+"""The outcome of a request to run a check."""
 
 import msgspec
 
@@ -8,12 +8,12 @@ BUSY = "busy"
 
 
 class CheckOutcome(msgspec.Struct, frozen=True):
-    """The result of one check for somebody who asked.
+    """The result of a check, and whether it was run for this request.
 
-    age_s:   seconds since ``result`` was found; 0: for this very question
-    refused: ``busy`` where a heavy check was not run because of somebody's work; ``result`` is then the last one, or
-             UNKNOWN with reason Busy where there is none
-    why:     whose work it was, for people
+    age_s:   age of ``result`` in seconds; 0: this request produced it
+    refused: ``busy`` if a heavy check was not run because the node is busy; ``result`` is then the last one, or UNKNOWN
+             with reason Busy if there is none
+    why:     the work on the node, for people
     """
 
     result: Result
@@ -23,7 +23,7 @@ class CheckOutcome(msgspec.Struct, frozen=True):
 
 
 def refused_outcome(check: str, why: str, last: Result | None, now: float) -> CheckOutcome:
-    """``now``: seconds since the epoch."""
+    """The outcome on a busy node. now: seconds since the epoch."""
     if last is None:
         result = Result(check=check, verdict=Verdict.UNKNOWN, reason="Busy", message=why, started=now)
         return CheckOutcome(result, refused=BUSY, why=why)

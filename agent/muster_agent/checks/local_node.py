@@ -1,4 +1,4 @@
-"""The node that this agent watches, as its checks see it."""
+"""The agent's own node, as its checks see it."""
 
 import logging
 
@@ -11,7 +11,7 @@ log = logging.getLogger(__name__)
 
 
 class LocalNode(msgspec.Struct, frozen=True, kw_only=True):
-    """name: in the cluster; boot_id: of the boot under way, empty where it is not known."""
+    """name: name in the cluster; boot_id: ID of the current boot, empty if unknown."""
 
     name: str
     view: NodeView
@@ -23,5 +23,5 @@ def read_boot_id(view: NodeView) -> str:
     try:
         return view.path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
-        log.warning("no boot id, so a reboot cannot be told from a restart: %s", error)
+        log.warning("cannot read the boot ID, so a reboot looks like a restart of the agent: %s", error)
         return ""

@@ -1,4 +1,4 @@
-"""One check as it runs on this node: its ledger, what stands in its way, and what is published of it."""
+"""A check on this node: its ledger, its trouble, and its published state."""
 
 import asyncio
 import logging
@@ -25,10 +25,10 @@ log = logging.getLogger(__name__)
 class NodeCheck:
     """Base of stream and snapshot checks.
 
-    last, ran_at: the last run and when it began (seconds since the epoch; 0: it has not run in this boot)
-    tallies:      runs since this process started, by what became of them; see metrics.CheckReading
+    last, ran_at: the last run and its start (seconds since the epoch; 0: it has not run in this boot)
+    tallies:      runs since this process started, by outcome; see metrics.CheckReading
 
-    ``stored``: from the state file. Without it the ledger is provisional: it gives way to what the NodeHealth tells.
+    stored: from the state file. Without it, the NodeHealth replaces the ledger when it is first observed.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class NodeCheck:
         self.ledger = Ledger(check.name, local.boot_id, stored.ledger if stored else None)
         self.position = stored.position if stored else None
         self.trouble: tuple[str, str] | None = None
-        """Why nothing is known now: reason and message."""
+        """Why the state is unknown: reason and message; None if it is known."""
         self._provisional = stored is None
         self._reconciled = False
         self._verdict = Verdict(stored.verdict) if stored and stored.verdict in list(Verdict) else None
@@ -64,32 +64,32 @@ class NodeCheck:
         return self.check.name
 
     async def run(self) -> None:
-        """Forever; cancel to stop. What runs only when it is asked just waits."""
+        """Run until cancelled. Snapshot checks only wait."""
         await asyncio.get_running_loop().create_future()
 
     async def refresh(self, parameters: Parameters) -> Result:
-        """The result as of now, for somebody who waits for it."""
+        """Run the check now and return the result."""
         raise NotImplementedError
 
     @property
     def caught_up(self) -> bool:
-        """The first full pass of this process is done."""
+        """Whether the first complete pass of this process has ended."""
         return True
 
     @property
     def known(self) -> bool:
-        """There is a verdict to tell. A check that has not run says nothing of its node, PASS least of all."""
+        """Whether there is a verdict. A check that has not run yet is UNKNOWN, never PASS."""
         return True
 
     def unready(self) -> str:
-        """Why the published verdict may be stale; empty while it is not."""
+        """Why the published verdict may be out of date; empty if it is not."""
         return ""
 
     def counts(self) -> Mapping[str, int]:
         return {}
 
     def start_over(self, ledger: Ledger) -> None:
-        """Go on with ``ledger``, all of the past read again."""
+        """Continue with ``ledger``, and read the whole log again."""
         self.ledger = ledger
         self.position = None
 
@@ -97,39 +97,39 @@ class NodeCheck:
         return self.position
 
     def reconcile(self, health: NodeHealth) -> None:
-        """At the first sight of the own NodeHealth: it knows more than we do when the state file was lost, or could
-        not be written before the last end."""
+        """Compare with the NodeHealth when it is first observed. It is newer than the state file if that was lost or
+        could not be written before the last end."""
         if self._reconciled:
             return
         self._reconciled = True
-        told = reported_check(health, self.name)
-        if told is None:
+        reported = reported_check(health, self.name)
+        if reported is None:
             return
-        self._adopt_reported_verdict(told)
-        if not (told.findings or told.cleared or told.last_occurrence):
+        self._adopt_reported_verdict(reported)
+        if not (reported.findings or reported.cleared or reported.last_occurrence):
             return
         if self._provisional or reports_more_than(health, self.name, self.ledger):
             log.info(
-                "check %s goes on from its NodeHealth (occurrence %d)", self.name, highest_reported(health, self.name)
+                "check %s continues from its NodeHealth (occurrence %d)", self.name, highest_reported(health, self.name)
             )
             self.start_over(seed_ledger(self.name, self.local.boot_id, health))
 
-    def _adopt_reported_verdict(self, told: ReportedCheck) -> None:
-        """What was told, and not saved before the end, is no less a change of the verdict."""
-        at = seconds(told.last_change)
-        if told.verdict not in list(Verdict) or not 0 < at <= self.local.clock.wall():
+    def _adopt_reported_verdict(self, reported: ReportedCheck) -> None:
+        """Add a verdict to the history that was published but not saved."""
+        at = seconds(reported.last_change)
+        if reported.verdict not in list(Verdict) or not 0 < at <= self.local.clock.wall():
             return
-        verdict = Verdict(told.verdict)
-        if self.history.insert_reported(at, verdict, told.reason, told.message):
+        verdict = Verdict(reported.verdict)
+        if self.history.insert_reported(at, verdict, reported.reason, reported.message):
             self.reporter.report_change()
         if at > self._last_change:
             self._verdict, self._last_change = verdict, at
             self.restore_trouble(
-                (told.reason, told.message) if verdict is Verdict.UNKNOWN and not told.findings else None
+                (reported.reason, reported.message) if verdict is Verdict.UNKNOWN and not reported.findings else None
             )
 
     def restore_trouble(self, why: tuple[str, str] | None) -> None:
-        """The last word of an agent before this one, which is newer than what it saved: why nothing was known."""
+        """Restore the trouble that an earlier agent published but did not save."""
 
     def apply_clears(self, clears: Sequence[ClearEntry]) -> None:
         before = self.ledger.revision
@@ -141,10 +141,10 @@ class NodeCheck:
             self.reporter.report_progress()
 
     def forget(self, finding: Finding) -> None:
-        """``finding`` was closed by a person's word; what fires next is new."""
+        """A user has cleared ``finding``, so its next occurrence is new."""
 
     def publish_transitions(self, transitions: Sequence[Transition]) -> None:
-        """Tell log and publisher. Synchronous on purpose: see StreamCheck.run."""
+        """Log and report the changes. Synchronous, as StreamCheck._read requires."""
         for transition in transitions:
             finding_log.log_transition(self.local.name, self.name, transition)
         if transitions:
@@ -157,12 +157,12 @@ class NodeCheck:
             if trouble and trouble[0] != "Starting":
                 log.warning("check %s is UNKNOWN: %s: %s", self.name, *trouble)
             elif self.trouble and self.trouble[0] != "Starting":
-                log.info("check %s can be judged again", self.name)
+                log.info("check %s is no longer UNKNOWN", self.name)
         self.trouble = trouble
         self.reporter.report_change()
 
     def view(self) -> CheckView:
-        """What is published of it."""
+        """The published state."""
         findings, more = self.ledger.published()
         verdict = worst([*(finding.verdict for finding in findings), *([Verdict.UNKNOWN] if self.trouble else [])])
         reason, message = self.trouble or ("", "")
@@ -188,7 +188,7 @@ class NodeCheck:
 
     def result(self, *, started: float = 0.0, duration_s: float = 0.0) -> Result:
         if not self.known:
-            message = "has not run since this agent started"
+            message = "the check has not run since the agent started"
             return Result(check=self.name, verdict=Verdict.UNKNOWN, reason="NotRun", message=message)
         view = self.view()
         return Result(
@@ -202,7 +202,7 @@ class NodeCheck:
         )
 
     def stored(self) -> StoredCheck:
-        """For the state file. Ledger and position are of one moment: see StreamCheck.run."""
+        """For the state file. Ledger and position match; see StreamCheck._read."""
         return StoredCheck(
             ledger=self.ledger.memory(),
             position=self.current_position(),

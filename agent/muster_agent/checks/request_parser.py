@@ -1,5 +1,5 @@
-"""What one entry of ``NodeHealth.spec.requests`` asks for: names and values are held against the declarations before
-anything runs, as those of a /status query are (query/status_query.py).
+"""Parses and validates an entry of ``NodeHealth.spec.requests`` before anything runs, as query/status_query.py does for
+/status.
 """
 
 import math
@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from muster_agent.checks.node_check import NodeCheck
 from muster_checks.base.declaration import Parameters
+from muster_checks.base.unknown_names import explain_unknown
 from muster_checks.registry import UnknownCheck, select_checks
 from muster_kube.api.times import seconds
 from muster_kube.nodehealth import CheckRequest
@@ -19,21 +20,23 @@ from muster_kube.process.settings import explain
 RUNS_LIMIT = 100
 LONGEST_INTERVAL_S = 86_400.0
 RESERVED = ("runs", "passes", "interval_s", "sees", "beside")
+LIST_PARAMETERS = f'use {", ".join(RESERVED)} or a parameter of the checks, which "muster checks" lists'
 
 
 class BadRequest(ValueError):
-    """What, where, what was found, what is allowed."""
+    """The request is invalid. The message names the field, the value found and the values allowed."""
 
 
 class RunSeries(msgspec.Struct, frozen=True):
-    """Runs of some checks. It is a PASS once ``passes`` of at most ``runs`` runs passed.
+    """A series of runs of some checks. It is PASS once ``passes`` of at most ``runs`` runs have passed.
 
-    checks:     all of them are one run, in this order
-    interval_s: from the end of one run to the begin of the next
-    sees:       components that it is about: a run passes when it finds them well, whatever it finds of others
-    expires:    seconds since the epoch by which it has to begin; 0: not said
-    force:      heavy checks run beside somebody's work, too
-    beside:     they run beside pods whose ``namespace/name`` begins so: what those hold they do not use yet
+    checks:     a run consists of all of them, in this order
+    interval_s: from the end of one run to the start of the next
+    sees:       components of interest: a run passes if it has findings for them and those pass, whatever it finds for
+                others
+    expires:    seconds since the epoch by which it must start; 0: not given
+    force:      run heavy checks on busy nodes too
+    beside:     run while pods whose ``namespace/name`` begins with this hold devices, which they do not use yet
     """
 
     checks: tuple[tuple[NodeCheck, Parameters], ...]
@@ -47,14 +50,14 @@ class RunSeries(msgspec.Struct, frozen=True):
 
 
 def read_request(request: CheckRequest, running: Mapping[str, NodeCheck]) -> RunSeries:
-    """Raises BadRequest. What a stranger may not choose (Parameters.guarded) is taken: whoever may write the spec has
-    been authorized by the API server."""
+    """Raises BadRequest. Guarded parameters are accepted, because the API server has authorized the author of the
+    request."""
     try:
         checks = select_checks(request.checks, {name: each.check for name, each in running.items()})
     except UnknownCheck as error:
-        raise BadRequest(str(error)) from error
+        raise BadRequest(f"checks: {error}") from error
     if not checks:
-        raise BadRequest(f"checks: none named; expected all or some of {', '.join(sorted(running))}")
+        raise BadRequest(f"checks: empty; expected all or some of {', '.join(sorted(running))}")
     chosen = [running[check.name] for check in checks]
     given = _by_check(request.params, chosen)
     runs = _whole(request.params, "runs", 1, RUNS_LIMIT)
@@ -74,7 +77,7 @@ def read_request(request: CheckRequest, running: Mapping[str, NodeCheck]) -> Run
 
 
 def _by_check(params: Mapping[str, str], chosen: list[NodeCheck]) -> dict[str, dict[str, str]]:
-    """``param`` is for every check that has it, ``check.param`` for that one alone, and counts more."""
+    """``param`` applies to every check that has it, ``check.param`` to that check only; it overrides ``param``."""
     given: dict[str, dict[str, str]] = {each.name: {} for each in chosen}
     takers = {each.name: each.check.parameters.model_fields.keys() for each in chosen}
     for name, value in sorted(params.items(), key=lambda item: "." in item[0]):
@@ -82,12 +85,15 @@ def _by_check(params: Mapping[str, str], chosen: list[NodeCheck]) -> dict[str, d
         if name in RESERVED:
             continue
         if dot and check not in takers:
-            raise BadRequest(f"params.{name}: {check!r} is none of the request's checks; expected {', '.join(takers)}")
+            raise BadRequest(
+                f"params.{name}: {check!r} is not one of the requested checks; expected {', '.join(takers)}"
+            )
         names = [each for each in ([check] if dot else takers) if bare in takers[each]]
         if not names:
             known = [check] if dot else list(takers)
             allowed = sorted({field for each in known for field in takers[each]})
-            raise BadRequest(f"params.{name}: unknown parameter; expected one of {', '.join([*RESERVED, *allowed])}")
+            message = explain_unknown("parameter", name, [*RESERVED, *allowed], LIST_PARAMETERS)
+            raise BadRequest(f"params: {message}")
         for each in names:
             given[each][bare] = value
     return given
@@ -104,8 +110,8 @@ def _parameters(running: NodeCheck, given: Mapping[str, str]) -> Parameters:
         raise BadRequest("; ".join(explain(error, f"params.{running.name}", model))) from error
     if running.check.stream is not None and parameters != running.parameters:
         raise BadRequest(
-            f"params.{running.name}: {', '.join(given)}: {running.name} never rests, so it cannot be run with other "
-            f"parameters; they are set in the agent's configuration (checks.{running.name}.parameters)"
+            f"params.{running.name}: {', '.join(given)}: {running.name} runs all the time, so a request cannot change "
+            f"its parameters; set them in the agent's configuration (checks.{running.name}.parameters)"
         )
     return parameters
 
@@ -124,15 +130,15 @@ def _sees(params: Mapping[str, str]) -> tuple[str, ...]:
         return ()
     components = tuple(params["sees"].split(","))
     if "" in components:
-        raise BadRequest("params.sees: an empty component; expected components with commas between them")
+        raise BadRequest("params.sees: empty component; expected a comma-separated list of components")
     return components
 
 
 def _beside(params: Mapping[str, str]) -> str:
     text = params.get("beside", "")
     namespace, slash, name = text.partition("/")
-    if text and not (namespace and slash and name):  # less would be the pods of others, too
-        raise BadRequest(f"params.beside: {text!r}: expected how the pods' NAMESPACE/NAME begins")
+    if text and not (namespace and slash and name):  # a shorter prefix would match other pods too
+        raise BadRequest(f"params.beside: {text!r}: expected a prefix of NAMESPACE/NAME of the pods")
     return text
 
 

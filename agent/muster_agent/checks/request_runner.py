@@ -1,9 +1,9 @@
-"""Carries out ``NodeHealth.spec.requests``: an id makes its checks run once, whatever is restarted in between.
+"""Executes ``NodeHealth.spec.requests``. The checks of a request run once per id, also across restarts.
 
-Each request waits in a task of its own, so one that waits for an idle node holds up no other; heavy checks run one
-after another. What has come of a request is kept in the state file, what was asked is read from the spec. A run counts
-when it has ended; one that was cut off by the end of the agent is done again, once. An answer that was given, or was
-told by an agent before this one, never changes.
+Each request has its own task, so a request that waits for an idle node does not delay others; heavy checks run one by
+one. The progress of a request is in the state file, the request itself in the spec. A run counts when it has ended. A
+run that is interrupted by the end of the agent is repeated once. An answer never changes, also not one that an earlier
+agent has published.
 """
 
 import asyncio
@@ -26,26 +26,26 @@ from muster_kube.nodehealth import REQUESTS_LIMIT, CheckRequest, RequestAnswer
 
 log = logging.getLogger(__name__)
 
-LOOK_S = 10.0  # how often a busy node is looked at again
-PATIENCE_S = 3600.0  # for an idle node, where the request does not say
-ID_LIMIT = 128  # characters, as NodeHealth's schema has it
-TRIES = 2  # of one run: a check that takes its node down must not do so for ever
-MARK_S = 1.0  # a run that has gone on so long is noted as begun; most are over by then
-# a list from an API server's cache may lack a request for a moment, or still have it: an id is remembered for a while
+LOOK_S = 10.0  # interval of retries on a busy node
+PATIENCE_S = 3600.0  # wait for an idle node if the request has no expires
+ID_LIMIT = 128  # characters, as in NodeHealth's schema
+TRIES = 2  # per run, so that a check that crashes its node does not do so forever
+MARK_S = 1.0  # a run is saved as started after this time; most have ended by then
+# ids are kept for a while, because lists from an API server's cache may lack a request temporarily or still have it
 REMEMBERED_S = 600.0
 REMEMBERED = 64
-STOPPING = "Stopping"  # the reason of a result that an agent gives because it ends: no word about the node
+STOPPING = "Stopping"  # reason of a result that the end of the agent caused
 
 RunCheck = Callable[[NodeCheck, Parameters, bool, str], Awaitable[CheckOutcome]]
-"""Runs a check in its turn; heavy ones also beside somebody's work (the third argument), or beside that of pods whose
-``namespace/name`` begins so (the fourth)."""
+"""Runs a check when it is its turn. The third argument allows heavy checks on a busy node, the fourth on a node with
+devices held by pods whose ``namespace/name`` begins with it."""
 
 
 class _Entry:
-    """One request, by its id.
+    """The state of one request id.
 
-    request: None while nobody asks; as first seen: an edit makes it no other one
-    cut_off: how often agents before this one were cut off in the run that comes now
+    request: as first seen, because edits have no effect; None while the spec does not contain it
+    cut_off: how often the next run was interrupted by the end of earlier agents
     """
 
     def __init__(self, state: StoredRequest, now: float) -> None:
@@ -66,18 +66,18 @@ class _Entry:
 
 
 class _Busy(Exception):
-    """The node was not idle for as long as the request could wait. ``str()``: whose work it was."""
+    """The node was busy for as long as the request could wait. The message names the work on it."""
 
 
 class _Expired(Exception):
-    """Too late to begin."""
+    """The request expired before its first run."""
 
 
 class RequestRunner:
     """The requests of one node.
 
     run_check: see :data:`RunCheck`
-    reporter:  something is to be saved, and maybe to be published
+    reporter:  is notified of changes to save and publish
     """
 
     def __init__(
@@ -97,32 +97,32 @@ class RequestRunner:
         self._wake = asyncio.Event()
 
     def restore(self, stored: Iterable[StoredRequest]) -> None:
-        """Go on from what :meth:`stored` gave before a restart."""
+        """Continue from the result of :meth:`stored` before a restart."""
         self._entries = {state.id: _Entry(state, self._clock.monotonic()) for state in stored}
 
     def apply_requests(self, requests: Sequence[CheckRequest], reported: Sequence[RequestAnswer] = ()) -> None:
-        """``spec.requests`` as they are now, and ``status.answers`` beside them: an answer that stands there was given,
-        also when the state file does not know of it. Never raises."""
+        """Apply the current ``spec.requests`` and ``status.answers``. Published answers are final, even if the state
+        file does not contain them. Never raises."""
         now = self._clock.monotonic()
         self._forget_old(now)
-        asked = {each.id: each for each in reversed(requests[:REQUESTS_LIMIT]) if 0 < len(each.id) <= ID_LIMIT}
-        self._requested = tuple(reversed(asked))
+        requested = {each.id: each for each in reversed(requests[:REQUESTS_LIMIT]) if 0 < len(each.id) <= ID_LIMIT}
+        self._requested = tuple(reversed(requested))
         for name in self._requested:
             entry = self._entries.get(name)
             if entry is None:
                 entry = self._entries[name] = _Entry(StoredRequest(id=name), now)
             if entry.request is None:
-                entry.request, entry.gone_since, entry.patient_since = asked[name], None, now
+                entry.request, entry.gone_since, entry.patient_since = requested[name], None, now
         for answer in reported:
             self._adopt(answer)
         for name, entry in self._entries.items():
-            if name not in asked and entry.gone_since is None:
+            if name not in requested and entry.gone_since is None:
                 entry.request, entry.gone_since = None, now
         self._wake.set()
 
     def answers(self) -> tuple[RequestAnswer, ...]:
-        """What is published: the answers to those who ask now, in their order. How far a request under way has come
-        is no answer, and would be a write for every run."""
+        """The answers to publish, in the order of the requests. The progress of a request is not published, because
+        that would be a write for every run."""
         states = [self._entries[name].state for name in self._requested]
         return tuple(
             RequestAnswer(
@@ -144,7 +144,7 @@ class RequestRunner:
         return tuple(state for state in states if state.runs or state.begun or state.finished)
 
     async def run(self) -> None:
-        """Carry them out, for ever."""
+        """Execute requests until cancelled."""
         try:
             while True:
                 self._wake.clear()
@@ -153,7 +153,7 @@ class RequestRunner:
                         if entry.request is None and not entry.task.cancelling():
                             entry.task.cancel()
                     elif entry.request is not None and not entry.state.finished:
-                        entry.task = asyncio.create_task(self._carry_out(entry, entry.request))
+                        entry.task = asyncio.create_task(self._execute(entry, entry.request))
                         entry.task.add_done_callback(lambda _, entry=entry: self._ended(entry))  # type: ignore[misc]
                 await self._wake.wait()
         finally:
@@ -166,31 +166,31 @@ class RequestRunner:
         entry.task = None
         self._wake.set()
 
-    async def _carry_out(self, entry: _Entry, request: CheckRequest) -> None:
+    async def _execute(self, entry: _Entry, request: CheckRequest) -> None:
         try:
             await self._run_series(entry, read_request(request, self._checks))
         except BadRequest as error:
             self._finish(entry, Verdict.UNKNOWN, "BadRequest", str(error))
         except _Expired:
-            self._finish(entry, Verdict.UNKNOWN, "Expired", f"had not begun by {request.expires}")
+            self._finish(entry, Verdict.UNKNOWN, "Expired", f"did not start by {request.expires}")
         except _Busy as busy:
             self._finish(entry, Verdict.UNKNOWN, "Busy", str(busy))
         except asyncio.CancelledError:
-            entry.note(begun=entry.cut_off)  # called off, not cut off
+            entry.note(begun=entry.cut_off)  # cancelled, not interrupted
             raise
         except Exception as error:
-            log.exception("request %s has broken", shorten(request.id))
+            log.exception("request %s failed", shorten(request.id))
             self._finish(entry, Verdict.UNKNOWN, "RequestFailed", f"{type(error).__name__}: {error}")
 
     async def _run_series(self, entry: _Entry, series: RunSeries) -> None:
         if entry.cut_off >= TRIES:
-            message = f"cut off {TRIES} times by the end of the agent or of its node"
+            message = f"interrupted {TRIES} times by the end of the agent or a reboot of its node"
             self._count(
                 entry, series, [Result(check="", verdict=Verdict.UNKNOWN, reason="Interrupted", message=message)]
             )
         while not entry.state.finished:
             if entry.state.runs and series.interval_s:
-                # no longer than the interval, should the clock have been set
+                # at most the interval, in case the clock was set
                 rest_s = entry.state.ran_at + series.interval_s - self._clock.wall()
                 await self._clock.sleep(max(0.0, min(rest_s, series.interval_s)))
             entry.patient_since = self._clock.monotonic()
@@ -198,7 +198,7 @@ class RequestRunner:
             self._count(entry, series, results)
 
     async def _result(self, entry: _Entry, series: RunSeries, running: NodeCheck, parameters: Parameters) -> Result:
-        """What one check of a run came to, once the node had time for it. Raises _Busy, _Expired."""
+        """The result of one check of a run, as soon as the node admits it. Raises _Busy, _Expired."""
         while True:
             if running.check.cost is Cost.HEAVY:
                 async with self._heavy:
@@ -208,10 +208,10 @@ class RequestRunner:
             if answered.result.reason == STOPPING:
                 entry.note(begun=entry.cut_off)
                 self._reporter.report_change()
-                await asyncio.Event().wait()  # the end has begun: what is called off now goes on after the restart
+                await asyncio.Event().wait()  # the agent is ending; the run is repeated after its restart
             if not answered.refused:
                 return answered.result
-            entry.note(begun=entry.cut_off)  # refused, or it gave way: in either case no run
+            entry.note(begun=entry.cut_off)  # refused or cancelled, so not a run
             await self._clock.sleep(max(0.0, min(LOOK_S, self._wait_left_s(entry, series))))
             if self._wait_left_s(entry, series) <= 0:
                 raise _Busy(answered.why)
@@ -231,7 +231,7 @@ class RequestRunner:
 
     def _mark_begun(self, entry: _Entry) -> None:
         if entry.state.begun > entry.cut_off:
-            return  # an earlier check of this run was noted
+            return  # marked by an earlier check of this run
         entry.note(begun=entry.cut_off + 1)
         self._reporter.report_change()
 
@@ -241,7 +241,7 @@ class RequestRunner:
         return entry.patient_since + PATIENCE_S - self._clock.monotonic()
 
     def _count(self, entry: _Entry, series: RunSeries, results: Sequence[Result]) -> None:
-        """One more run is over. What it decides is kept with it: an answer is saved with its counts, or not at all."""
+        """Count a run and, if it is the last one, finish the request. Both are saved together."""
         bad = _bad(series, results)
         runs, passes = entry.state.runs + 1, entry.state.passes + (bad is None)
         entry.cut_off = 0
@@ -266,7 +266,7 @@ class RequestRunner:
         state = entry.state
         why = ": ".join(part for part in (state.reason, state.message) if part)
         log.info(
-            "request %s is answered %s, %d of %d runs passed%s",
+            "request %s finished with %s, %d of %d runs passed%s",
             shorten(state.id),
             state.verdict,
             state.passes,
@@ -300,20 +300,20 @@ class RequestRunner:
 
 
 def _bad(series: RunSeries, results: Sequence[Result]) -> Result | None:
-    """Why a run is no pass, the worst first; None: it is one."""
+    """Why a run did not pass; None if it passed."""
     if not series.sees:
         return _worst(result for result in results if result.verdict is not Verdict.PASS)
     found = [each for result in results if (each := _about(series.sees, result)) is not None]
-    told = {each.component for result in results for each in result.findings if each.verdict is Verdict.PASS}
-    if missing := [component for component in series.sees if component not in told]:
-        # what is not seen is no PASS of it: an IPU is gone from sight when its partition is
-        message = f"{', '.join(missing)}: not seen by this run"
+    passed = {each.component for result in results for each in result.findings if each.verdict is Verdict.PASS}
+    if missing := [component for component in series.sees if component not in passed]:
+        # a component without a finding does not pass: an IPU is invisible when its partition is gone
+        message = f"{', '.join(missing)}: this run has no result for it"
         found.append(Result(check=results[0].check, verdict=Verdict.UNKNOWN, reason="NotSeen", message=message))
     return _worst(found)
 
 
 def _about(sees: Sequence[str], result: Result) -> Result | None:
-    """What is not well of these components or of the host that sees them."""
+    """The worst problem of these components or of the host."""
     others = [each for each in result.findings if each.verdict not in (Verdict.PASS, Verdict.SKIP)]
     ours = [each for each in others if each.component in (*sees, "host")]
     if ours:

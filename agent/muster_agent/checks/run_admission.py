@@ -1,8 +1,7 @@
-"""Who may run when: light checks a few at a time and within a share of the processor, heavy ones one after another on
-an idle node, and off again as soon as somebody's work takes it.
+"""Decides when checks may run: several light checks at a time within a share of CPU time; heavy checks one by one on an
+idle node, until other work needs it.
 
-Processor time comes from getrusage(2) and not from psutil: microseconds by one system call, where psutil reads ticks of
-10 ms from /proc.
+CPU time comes from getrusage(2), a system call of microseconds; psutil reads ticks of 10 ms from /proc.
 """
 
 import asyncio
@@ -16,16 +15,16 @@ from muster_checks.base.vocabulary import Result
 
 log = logging.getLogger(__name__)
 
-LOOK_S = 1.5  # how often a node under test is looked at: work that comes gets it within 5 s, the end of tools included
-BURST_CPU_S = 30.0  # a first pass of all light checks on a large node takes some of it
+LOOK_S = 1.5  # interval at which a heavy check looks for work; it gives way within 5 s, including the end of tools
+BURST_CPU_S = 30.0  # enough for the first pass of all light checks on a large node
 
 
 class NodeBusy(Exception):
-    """A heavy check is refused, or was called off: somebody's work is on the node. ``str()``: whose."""
+    """A heavy check was refused or cancelled because of work on the node, which the message names."""
 
 
 class CpuShare:
-    """``share`` of a core on average, ``burst_s`` CPU seconds at once. ``used``: CPU seconds so far, rising."""
+    """Limits CPU time to ``share`` of a core on average and ``burst_s`` at once. used: returns CPU seconds so far."""
 
     def __init__(
         self,
@@ -44,7 +43,7 @@ class CpuShare:
         self._used_at = self._used()
 
     def wait_s(self) -> float:
-        """Seconds until there is some left; 0: now."""
+        """Seconds until CPU time is available; 0: now."""
         now, used = self._clock(), self._used()
         spent = max(0.0, used - self._used_at)
         self._left = min(self._burst_s, self._left + (now - self._at) * self._share) - spent
@@ -52,12 +51,12 @@ class CpuShare:
         return max(0.0, -self._left / self._share)
 
     def forgive(self) -> None:
-        """What has been used since the last question was a heavy check's."""
+        """Ignore the CPU time since the last call, which a heavy check has used."""
         self._used_at = self._used()
 
 
 def cpu_used_s() -> float:
-    """By this process and its children that have ended."""
+    """CPU time of this process and its ended children."""
     return sum(
         usage.ru_utime + usage.ru_stime
         for usage in (resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN))
@@ -65,7 +64,7 @@ def cpu_used_s() -> float:
 
 
 class RunQueue:
-    """Who runs when on one node. ``light_at_once``: side by side; ``cpu``: what light checks may use on average."""
+    """Admits runs on one node. light_at_once: concurrent light checks; cpu: their CPU time."""
 
     def __init__(
         self,
@@ -83,31 +82,30 @@ class RunQueue:
         self._look_s = look_s
         self._sleep = sleep
         self.running_heavy = ""
-        """The heavy check that runs now; empty: none."""
+        """The running heavy check; empty: none."""
 
     async def wait_for_processor(self, patience_s: float) -> None:
-        """Until the share of light checks has something left, ``patience_s`` at most.
+        """Wait until light checks have CPU time left, but at most ``patience_s``.
 
-        Before a turn is asked for, not in it: whoever waits takes no turn from people, who wait for none of this.
+        Periodic runs wait here before they enter the queue, so that they do not delay runs requested by users.
         """
         if self.running_heavy:
-            self._cpu.forgive()  # tools of a heavy check that have ended before it has
+            self._cpu.forgive()  # tools of the running heavy check
         wait_s = min(self._cpu.wait_s(), patience_s)
         if wait_s > 0:
             await self._sleep(wait_s)
 
     async def run_light(self, work: Callable[[], Awaitable[Result]]) -> Result:
-        """Runs ``work`` in its turn."""
+        """Run ``work`` when it is its turn."""
         async with self._light:
             return await work()
 
     async def run_heavy(
         self, name: str, work: Callable[[], Awaitable[Result]], *, force: bool = False, beside: str = ""
     ) -> Result:
-        """Runs ``work`` when the heavy checks before it are through. ``force``: also beside somebody's work;
-        ``beside``: see Occupancy.
+        """Run ``work`` after the heavy checks before it. force: also on a busy node; beside: see Occupancy.
 
-        Raises NodeBusy, also in the middle: ``work`` is then cancelled, its tools ended.
+        Raises NodeBusy, also during the run: ``work`` is then cancelled, and its tools have ended.
         """
         async with self._heavy:
             if not force and (busy := await self.occupancy.find_work(beside)):
@@ -124,7 +122,7 @@ class RunQueue:
         try:
             while not (await asyncio.wait([running], timeout=self._look_s))[0]:
                 if busy := await self.occupancy.find_foreign_work(beside):
-                    log.info("check %s gives way: %s", name, busy)
+                    log.info("check %s cancelled because the node is busy: %s", name, busy)
                     raise NodeBusy(busy)
             return running.result()
         finally:

@@ -1,7 +1,7 @@
-"""When the node's checks run by themselves: light ones at their place in their period, heavy ones become due there.
+"""Periodic runs: at a fixed phase of its period, a light check runs and a heavy check becomes due.
 
-The place comes from a hash of node and check, so that the agents of a fleet spread evenly over any period, without
-knowing of each other, and keep their places over restarts. Checks that share a costly reading have one place.
+The phase is a hash of node and check. So the agents of a fleet are spread evenly over each period without coordination,
+and keep their phases over restarts. Checks that share an expensive reading have the same phase.
 """
 
 import asyncio
@@ -23,20 +23,20 @@ from muster_checks.base.declaration import Cost
 log = logging.getLogger(__name__)
 
 CLOCK_LOOK_S = 15.0
-CLOCK_JUMP_S = 1.0  # NTP slews below half of that; what is more was set
+CLOCK_JUMP_S = 1.0  # NTP slews by less than half of that per interval; more means that the clock was set
 
 
 def phase_s(node: str, name: str, period_s: float) -> float:
-    """Seconds after each whole multiple of ``period_s`` since the epoch."""
+    """Offset in seconds from the multiples of ``period_s`` since the epoch."""
     digest = blake2b(f"{node}/{name}".encode("utf-8", "replace"), digest_size=8).digest()
     return int.from_bytes(digest, "big") / 2**64 * period_s
 
 
 class PhasedTrigger(BaseTrigger):  # type: ignore[misc] # the package has no types
-    """Fires once in each period, at its place.
+    """Fires once in each period, at its phase.
 
-    APScheduler's own IntervalTrigger counts on from whenever it fired first, and goes through all turns missed, one by
-    one: a clock that leaps from 1970 to today would keep the agent busy for minutes.
+    APScheduler's IntervalTrigger counts from its first run and iterates over all missed runs: after a clock change from
+    1970 to today, that would take minutes.
     """
 
     def __init__(self, phase_s: float, period_s: float) -> None:
@@ -44,27 +44,27 @@ class PhasedTrigger(BaseTrigger):  # type: ignore[misc] # the package has no typ
         self._period_s = period_s
 
     def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime:
-        # datetimes have microseconds only: without the millisecond a turn might come again at once
+        # the millisecond avoids a second run at once, because datetimes are rounded to microseconds
         after = max(previous_fire_time or now, now).timestamp() + 0.001
         turns = floor((after - self._phase_s) / self._period_s) + 1
         return datetime.fromtimestamp(self._phase_s + turns * self._period_s, UTC)
 
 
 class TurnHandler(Protocol):
-    """What happens at a check's turn."""
+    """Handles the runs of the schedule."""
 
     async def run_turn(self, check: NodeCheck) -> None:
-        """A light check's turn; awaited, so that a check never overlaps itself."""
+        """Run a light check. The schedule awaits it, so that a check never overlaps itself."""
 
     def mark_due(self, name: str) -> None:
-        """A heavy check's turn has come."""
+        """Mark a heavy check as due."""
 
     def count_overrun(self, name: str) -> None:
-        """A turn came before the run before it was through, and was left out."""
+        """A run was skipped because the previous one had not ended."""
 
 
 class Schedule:
-    """periods: seconds by name, for those that run by themselves."""
+    """periods: seconds by name of the periodic checks."""
 
     def __init__(
         self,
@@ -81,8 +81,8 @@ class Schedule:
         self._clock = clock
 
     async def run(self) -> None:
-        """For ever; cancel to stop, what runs then is cancelled by whoever runs it."""
-        # APScheduler tells of each turn at INFO, of each missed one as a warning, and of our own end as an error
+        """Run until cancelled. The handler cancels runs in progress."""
+        # APScheduler logs each run at INFO, each missed run as a warning, and the end of the agent as an error
         logging.getLogger("apscheduler").setLevel(logging.CRITICAL)
         scheduler = AsyncIOScheduler(timezone=UTC)
         scheduler.add_listener(self._left_out, EVENT_JOB_MAX_INSTANCES)
@@ -110,7 +110,7 @@ class Schedule:
         try:
             await self._handler.run_turn(running)
         except Exception:
-            log.exception("check %s: its turn has broken; the next one comes in %g s", running.name, running.period_s)
+            log.exception("check %s: periodic run failed; the next one is in %g s", running.name, running.period_s)
 
     def _now(self) -> datetime:
         return datetime.fromtimestamp(self._clock.wall(), UTC)
@@ -120,18 +120,18 @@ class Schedule:
         return PhasedTrigger(phase_s(self._node, shared, period_s), period_s)
 
     def _is_late(self, name: str, period_s: float) -> bool:
-        """It has not run in this boot, or its turn has passed while no agent ran."""
+        """Whether it has not run in this boot, or a run was missed while no agent was running."""
         since = self._clock.wall() - self._checks[name].ran_at
         return not 0 <= since < period_s
 
     async def _follow_clock(self, scheduler: AsyncIOScheduler) -> None:
-        """APScheduler goes by the wall clock: set back by a day, it would stand still for a day."""
+        """Reschedule after clock changes: APScheduler uses the wall clock, and would pause if it is set back."""
         offset = self._clock.wall() - self._clock.monotonic()
         while True:
             await asyncio.sleep(CLOCK_LOOK_S)
             now = self._clock.wall() - self._clock.monotonic()
             if abs(now - offset) > CLOCK_JUMP_S:
-                log.warning("the clock was set by %+.0f s; the checks keep their places by the new one", now - offset)
+                log.warning("the clock was set by %+.0f s; periodic runs are rescheduled", now - offset)
                 for name, period_s in self._periods.items():
                     scheduler.reschedule_job(name, trigger=self._trigger(name, period_s))
                 offset = now

@@ -1,4 +1,4 @@
-"""A snapshot check: run at its turn or when asked, the last result kept."""
+"""Snapshot checks: run periodically or on request, and keep the last result."""
 
 from muster_agent.checks.local_node import LocalNode
 from muster_agent.checks.node_check import NodeCheck
@@ -9,7 +9,7 @@ from muster_checks.base.declaration import Check, Cost, Parameters
 from muster_checks.base.execution import run_probe
 from muster_checks.base.vocabulary import Result, Verdict
 
-STALE_TURNS = 3  # so many turns missed, and the verdict is no longer to be believed
+STALE_TURNS = 3  # missed runs after which the verdict counts as out of date
 STALE_SLACK_S = 60.0
 
 
@@ -32,7 +32,7 @@ class SnapshotCheck(NodeCheck):
         super().start_over(ledger)
         self._resume()
         if self._found is not None:
-            # this process has run it already, before it saw what was told: what it found stands
+            # the check has run before the NodeHealth was received; its result still applies
             self.publish_transitions(self.ledger.take_run(self._found))
 
     def restore_trouble(self, why: tuple[str, str] | None) -> None:
@@ -40,7 +40,7 @@ class SnapshotCheck(NodeCheck):
             self.trouble = why
 
     def _resume(self) -> None:
-        """A device that is still gone must not be over because the first run of this process never saw it."""
+        """Pass the open findings to the probe, so that a device that is missing stays FAIL after a restart."""
         if self.check.resume is not None:
             self.check.resume(self.local.view, self.ledger.open_findings())
 
@@ -50,11 +50,11 @@ class SnapshotCheck(NodeCheck):
 
     @property
     def caught_up(self) -> bool:
-        """A light check that runs by itself has run in this boot."""
+        """Whether a periodic light check has run in this boot."""
         return not self.period_s or self.check.cost is Cost.HEAVY or self.last is not None
 
     def unready(self) -> str:
-        """A light check whose turns do not come about; a heavy one may wait for days until its node is idle."""
+        """Reports missed runs of light checks; a heavy check may wait for days until the node is idle."""
         if not self.period_s or self.check.cost is Cost.HEAVY:
             return ""
         silent_s = self.local.clock.monotonic() - self._watched_since
@@ -63,7 +63,7 @@ class SnapshotCheck(NodeCheck):
         return f"{self.name}: no result for {silent_s:.0f} s (it runs every {self.period_s:g} s)"
 
     async def refresh(self, parameters: Parameters) -> Result:
-        """Run the probe once. Whatever goes wrong there is UNKNOWN, never a FAIL."""
+        """Run the probe once. Errors in it are UNKNOWN, never FAIL."""
         result = await run_probe(
             self.check, self.local.view, parameters, wall=self.local.clock.wall, clock=self.local.clock.monotonic
         )
@@ -71,8 +71,8 @@ class SnapshotCheck(NodeCheck):
         if result.reason == "Timeout":
             self.tallies["timeout"] += 1
         if parameters != self.parameters:
-            # asked with other limits or another depth: it answers whoever asked. The node's own verdict it must not
-            # change: anybody could have a node tainted by a stricter limit, or a fault closed by a shallower test
+            # a run with other parameters must not change the node's verdict: otherwise callers could taint a node with
+            # a stricter limit, or clear a fault with a shallower test
             return result
         first, before, revision = self.last is None, self._verdict, self.ledger.revision
         self.last = self._found = result

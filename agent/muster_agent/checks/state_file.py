@@ -1,11 +1,10 @@
-"""The agent's memory on disk: ledgers, stream positions, last results, the history of verdicts and what came of
-requests in one file, so that an effect and what caused it are kept or lost together.
+"""The agent's state on disk: ledgers, stream positions, last results, verdict histories and requests, in one file, so
+that related parts are saved together.
 
-A change is saved beside its publication, neither waiting for the other: a node whose disk hangs is the very node that
-must be reported. A crash in between does no harm. Saved but not told: the next start compares with the NodeHealth and
-tells. Told but not saved: the next start finds told what it does not have (higher numbers, an end of what it holds
-open, another verdict) and goes on from that (ledger_seed.py); an answer that was told is never given anew
-(request_runner.py).
+A change is saved and published concurrently, because a node whose disk hangs must still be reported. A crash in between
+does no harm. If a change was saved but not published, the next agent publishes it. If it was published but not saved,
+the next agent finds it in the NodeHealth (higher numbers, cleared findings, another verdict) and continues from that
+(ledger_seed.py); published answers to requests never change (request_runner.py).
 """
 
 import asyncio
@@ -31,24 +30,27 @@ log = logging.getLogger(__name__)
 VERSION = 1
 FILE_NAME = "agent.json"
 LOCK_NAME = "agent.lock"
-SIZE_LIMIT = 64 << 20  # bytes; what is larger was not written by us
-BEHIND_CHANGE_S = 0.05  # also gathers what a burst of lines changes into one write
+SIZE_LIMIT = 64 << 20  # bytes; the agent writes no larger file
+BEHIND_CHANGE_S = 0.05  # combines the changes of a burst of lines into one write
 POSITIONS_EVERY_S = 5.0
-# a run that found what the one before it found costs a node's disk nothing: a day of light checks, each once a minute,
-# would be 40,000 writes; what a crash may take is five minutes of ages and of counters' readings
+# for runs without changes: saving each would be 40,000 writes a day. A crash loses at most five minutes of ages and of
+# readings of counters
 RERUNS_EVERY_S = 300.0
 RETRY_S = 5.0
-SLOW_S = 10.0  # a disk that takes longer is told of
+SLOW_S = 10.0  # a write that takes longer is logged
 
 
-MEASUREMENTS_LIMIT = 64  # of one finding of a last result
+MEASUREMENTS_LIMIT = 64  # per finding of a last result
 
 
 class StoredCheck(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """position: where the stream goes on; None: from the beginning. last_change: as published, epoch seconds.
+    """The state of one check.
 
-    last, ran_at: the last run, what is sound included (the worst :data:`OPEN_LIMIT` of it), and when it began (epoch
-                  seconds); changes: of the verdict, oldest first
+    position:    position from which the stream continues; None: the beginning
+    last_change: time of the last change of the verdict as published, epoch seconds
+    last:        the last result, with its worst :data:`OPEN_LIMIT` findings, including those that are PASS
+    ran_at:      its start, epoch seconds
+    changes:     changes of the verdict, oldest first
     """
 
     ledger: StoredLedger
@@ -65,10 +67,12 @@ class StoredCheck(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
 
 
 class StoredRequest(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What has come of one request so far; what was asked stands in the NodeHealth.
+    """The progress of one request, which itself is in the NodeHealth.
 
-    runs, passes: that count. begun: how often the run after those was begun; a run that is cut off twice counts.
-    ran_at, finished: epoch seconds; 0: not yet. verdict, reason, message: the answer's.
+    runs, passes:     runs that count
+    begun:            how often the next run was started; a run that is interrupted twice counts
+    ran_at, finished: epoch seconds; 0: not yet
+    verdict, reason, message: those of the answer
     """
 
     id: str
@@ -83,7 +87,7 @@ class StoredRequest(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
 
 
 class StoredState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """idle_since: epoch seconds, 0: not idle. counters: muster_checks.base.counter_history.History.memory()."""
+    """idle_since: epoch seconds; 0: not idle. counters: muster_checks.base.counter_history.History.memory()."""
 
     version: int
     node: str
@@ -94,7 +98,7 @@ class StoredState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def _bounded(result: Result) -> Result:
-    """The same object where nothing is too long. Findings are the worst first already."""
+    """``result`` within the limits; the same object if it is. Its findings are sorted, the worst first."""
     many = len(result.findings) > OPEN_LIMIT
     if not many and all(len(finding.measurements) <= MEASUREMENTS_LIMIT for finding in result.findings):
         return result
@@ -109,7 +113,7 @@ _decoder = msgspec.json.Decoder(StoredState)
 
 
 class StateFile:
-    """``<directory>/agent.json``. ``save`` and ``load`` block; one process at a time, see :meth:`lock`."""
+    """The file ``<directory>/agent.json``. Its methods block. :meth:`lock` ensures that one process uses it."""
 
     def __init__(self, directory: Path, node: str) -> None:
         self.path = directory / FILE_NAME
@@ -118,9 +122,9 @@ class StateFile:
         self._lock: int | None = None
 
     def lock(self) -> bool:
-        """True if this process is the only one that uses the folder; False while another one is. Freed by death.
+        """Lock the directory; False if another process holds the lock. The kernel releases it when the process ends.
 
-        Where files cannot be made or locked there is nothing to protect: True, with a log line.
+        Returns True and logs a warning if files cannot be created or locked there.
         """
         if self._lock is not None:
             return True
@@ -128,7 +132,7 @@ class StateFile:
             self._directory.mkdir(parents=True, exist_ok=True)
             handle = os.open(self._directory / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            log.warning("%s: cannot be used, so a restart reads the logs anew: %s", self._directory, error)
+            log.warning("%s: cannot save state, so a restarted agent reads all logs again: %s", self._directory, error)
             return True
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -136,7 +140,7 @@ class StateFile:
             os.close(handle)
             return False
         except OSError as error:
-            log.warning("%s: cannot be locked: %s", self._directory / LOCK_NAME, error)
+            log.warning("%s: cannot lock the file: %s", self._directory / LOCK_NAME, error)
         self._lock = handle
         return True
 
@@ -146,14 +150,14 @@ class StateFile:
             self._lock = None
 
     def load(self) -> StoredState | None:
-        """What was saved, or None. A damaged file is kept beside as ``agent.json.bad``; never raises."""
+        """The saved state, or None. A damaged file is renamed to ``agent.json.bad``. Never raises."""
         try:
             with self.path.open("rb") as file:
                 raw = file.read(SIZE_LIMIT + 1)
         except FileNotFoundError:
             return None
         except OSError as error:
-            log.warning("%s: cannot be read; starting without it: %s", self.path, error)
+            log.warning("%s: cannot read the state, starting without it: %s", self.path, error)
             return None
         try:
             stored = _decoder.decode(raw)
@@ -163,15 +167,15 @@ class StateFile:
             aside = self.path.with_name(FILE_NAME + ".bad")
             with contextlib.suppress(OSError):
                 self.path.replace(aside)
-            log.warning("%s: damaged, kept as %s; starting without it: %s", self.path, aside, error)
+            log.warning("%s: damaged, renamed to %s, starting without it: %s", self.path, aside, error)
             return None
         if stored.node != self.node:
-            log.warning("%s: is of node %s, not of %s (a cloned disk?); ignored", self.path, stored.node, self.node)
+            log.warning("%s: ignored: it belongs to node %s, not %s (cloned disk?)", self.path, stored.node, self.node)
             return None
         return stored
 
     def save(self, stored: StoredState) -> None:
-        """Replace the file atomically and durably. Raises OSError; the old content then stands."""
+        """Replace the file atomically and durably. Raises OSError; the old file then remains."""
         self._directory.mkdir(parents=True, exist_ok=True)
         fresh = self.path.with_name(FILE_NAME + ".new")
         handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
@@ -191,14 +195,14 @@ class StateFile:
 
 
 class StateSaver:
-    """Saves right behind a change, positions alone every :data:`POSITIONS_EVERY_S` at most, runs that changed nothing
-    every :data:`RERUNS_EVERY_S`.
+    """Saves the state soon after a change, at most every :data:`POSITIONS_EVERY_S` if only positions have moved, and at
+    most every :data:`RERUNS_EVERY_S` if runs have changed nothing.
 
-    Behind, because the PATCH that tells of the change has the processors to itself for that moment. Nothing hangs on
-    the order: dying in between, the agent reads the same lines again and counts the same firing.
+    The short delay after a change leaves the CPU to the PATCH that publishes it. The order does not matter: after a
+    crash in between, the agent reads the same lines again and counts the same occurrence.
 
-    ``snapshot`` is called in the loop, so it sees no half-taken batch; the disk is waited for in a thread, one at a
-    time, that holds up nobody's end: a disk may never answer.
+    ``snapshot`` is called in the event loop, so it never sees a partly processed batch. A thread waits for the disk,
+    which may never answer; the end of the agent does not wait for it.
     """
 
     def __init__(
@@ -219,21 +223,21 @@ class StateSaver:
         self._sleep = sleep
         self._wanted = asyncio.Event()
         self._hurried = asyncio.Event()
-        self._every_s = math.inf  # the most urgent wish since the last save: 0 for a change
+        self._every_s = math.inf  # the most urgent request since the last save: 0 for a change
         self._failing = ""
         self._under_way: asyncio.Future[None] | None = None
-        self._handed_over: StoredState | None = None  # to the disk; the future above knows what came of it
+        self._handed_over: StoredState | None = None  # passed to _save; the future above holds the outcome
 
     def save_now(self) -> None:
         """A finding has changed."""
         self._want(0.0)
 
     def save_soon(self) -> None:
-        """Only positions or counts have moved."""
+        """Only positions or counts have changed."""
         self._want(POSITIONS_EVERY_S)
 
     def save_lazily(self) -> None:
-        """A check has found what it found before: only ages and readings have moved."""
+        """A check has run without changes, so only ages and readings have changed."""
         self._want(RERUNS_EVERY_S)
 
     def _want(self, every_s: float) -> None:
@@ -243,7 +247,7 @@ class StateSaver:
         self._wanted.set()
 
     async def run(self) -> None:
-        """Forever; cancel to stop, then :meth:`flush`."""
+        """Run until cancelled; then call :meth:`flush`."""
         last = float("-inf")
         while True:
             await self._wanted.wait()
@@ -259,10 +263,10 @@ class StateSaver:
                 await self._sleep(RETRY_S)
 
     async def flush(self) -> bool:
-        """Save now; False (logged once for each new reason) when the disk will not take it."""
+        """Save now. False if that fails, which is logged once per reason."""
         self._wanted.clear()
         self._every_s = math.inf
-        while self._under_way is not None and not self._under_way.done():  # two would write one file at once
+        while self._under_way is not None and not self._under_way.done():  # two threads must not write the same file
             await asyncio.wait([self._under_way])
         stored = self._snapshot()
         if stored == self._handed_over and self._under_way is not None and self._under_way.exception() is None:
@@ -270,7 +274,7 @@ class StateSaver:
         saving = self._under_way = begin_in_thread(partial(self._save, stored), name="state")
         self._handed_over = stored
         if not (await asyncio.wait([saving], timeout=self._slow_s))[0]:
-            self._log_failure(f"no answer from the disk for {self._slow_s:g} s")
+            self._log_failure(f"the disk has not answered for {self._slow_s:g} s")
             await asyncio.wait([saving])
         try:
             saving.result()
@@ -278,18 +282,18 @@ class StateSaver:
             self._log_failure(str(error))
             return False
         if self._failing:
-            log.info("state is saved again")
+            log.info("state saved again")
         self._failing = ""
         return True
 
     def _log_failure(self, why: str) -> None:
         self._on_error()
         if why != self._failing:
-            log.warning("state cannot be saved; should the agent die, logs are read anew: %s", why)
+            log.warning("cannot save state; if the agent crashes, it reads all logs again: %s", why)
         self._failing = why
 
     async def _hurries_within(self, seconds: float) -> bool:
-        """True as soon as something more urgent is wanted; False when the time is over."""
+        """True as soon as a more urgent save is requested; False after ``seconds``."""
         hurried, over = asyncio.ensure_future(self._hurried.wait()), asyncio.ensure_future(self._sleep(seconds))
         try:
             await asyncio.wait([hurried, over], return_when=asyncio.FIRST_COMPLETED)

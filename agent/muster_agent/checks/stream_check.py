@@ -1,4 +1,4 @@
-"""A stream check: reads on forever, starts anew when it breaks, and says how far it has come."""
+"""Stream checks: read continuously, restart after failures, and report their progress."""
 
 import asyncio
 import logging
@@ -20,9 +20,9 @@ from muster_kube.controller.backoff import Backoff
 
 log = logging.getLogger(__name__)
 
-POLL_S = 5.0  # how often a quiet stream's health and position are looked at
-HEALTHY_S = 60.0  # a stream that lived so long is started anew without a long wait
-STARTING = ("Starting", "what was in the source at the start is still being read")
+POLL_S = 5.0  # interval at which health and position of a stream are checked
+HEALTHY_S = 60.0  # a stream that ran this long restarts without a long delay
+STARTING = ("Starting", "the check is still reading the log of before its start")
 
 
 class StreamCheck(NodeCheck):
@@ -42,7 +42,7 @@ class StreamCheck(NodeCheck):
         self._backoff = Backoff(base_s=1.0, cap_s=60.0)
         self._stream: CheckStream | None = None
         self._caught_up = False
-        self._restart_wanted = asyncio.Event()  # set: what runs is to be started over
+        self._restart_wanted = asyncio.Event()  # set to restart the stream
         self._revision = -1
         self._reported_position: bytes | None = None
         self._to_forget: list[Finding] = []  # closed while no stream was open
@@ -91,8 +91,8 @@ class StreamCheck(NodeCheck):
                 await asyncio.gather(reading, over, return_exceptions=True)
             if self._stream is not None:
                 self.position, self._stream = self._stream.position(), None
-            text = f"{type(error).__name__}: {error}" if error else "the stream has ended"
-            log.error("check %s has broken and starts anew: %s", self.name, text, exc_info=error)
+            text = f"{type(error).__name__}: {error}" if error else "the stream ended"
+            log.error("check %s failed and will restart: %s", self.name, text, exc_info=error)
             self.reporter.report_stream_failure(self.name)
             self.set_trouble(("StreamFailed", text))
             if self.local.clock.monotonic() - started > HEALTHY_S:
@@ -109,11 +109,11 @@ class StreamCheck(NodeCheck):
         watching = asyncio.create_task(self._watch_health(stream))
         try:
             async with aclosing(cast("Any", stream.events())) as batches:
-                # No await in this loop's body: the state file takes ledger and position from other tasks, which
-                # therefore only ever run between two batches, where the two belong together.
+                # No await in this loop's body: other tasks save ledger and position together, and so run only between
+                # two batches, when the two match.
                 async for batch in batches:
                     self.publish_transitions(self.ledger.take(batch))
-                    if self._caught_up:  # what was there at the start is old
+                    if self._caught_up:  # older lines would distort the latency
                         self._report_detections(batch)
         finally:
             watching.cancel()
@@ -129,14 +129,14 @@ class StreamCheck(NodeCheck):
         try:
             await stream.drain()
         except RuntimeError:
-            return  # it has ended, and _read says why
+            return  # it has ended; _read reports why
         self._check_health(stream)
         while True:
             await self.local.clock.sleep(POLL_S)
             self._check_health(stream)
 
     def _check_health(self, stream: CheckStream) -> None:
-        """Health, progress, and the end of the first pass."""
+        """Update trouble, progress and the end of the first pass."""
         if stream is not self._stream:
             return
         unreadable = stream.health()
@@ -155,8 +155,8 @@ class StreamCheck(NodeCheck):
             self._revision, self._reported_position = self.ledger.revision, position
             self.reporter.report_progress()
 
-    async def refresh(self, parameters: Parameters) -> Result:  # noqa: ARG002 - those it runs with anyway
-        """Everything that is in the source now is read and judged; where it cannot be, nothing is PASS."""
+    async def refresh(self, parameters: Parameters) -> Result:  # noqa: ARG002 - a stream has its own
+        """Read and judge the log up to now. If that fails, the result is UNKNOWN instead of PASS."""
         started = self.local.clock.wall()
         clock = self.local.clock.monotonic()
         stream = self._stream
@@ -165,9 +165,9 @@ class StreamCheck(NodeCheck):
             try:
                 async with asyncio.timeout(self.check.timeout_s):
                     await stream.drain()
-                await asyncio.sleep(0)  # the last batch has been yielded; let it be taken in
+                await asyncio.sleep(0)  # lets the last batch be processed
             except TimeoutError:
-                unread = "Timeout", f"not all was read within {self.check.timeout_s:g} s"
+                unread = "Timeout", f"could not read the whole log within {self.check.timeout_s:g} s"
                 log.warning("check %s: %s", self.name, unread[1])
             except RuntimeError as error:
                 unread = "StreamFailed", str(error)

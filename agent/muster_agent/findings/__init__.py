@@ -1,1 +1,1 @@
-"""What the checks have found: open and cleared findings, and the NodeHealth status they make."""
+"""Findings of the checks, open and cleared, and the NodeHealth status derived from them."""

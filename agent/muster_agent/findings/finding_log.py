@@ -1,4 +1,4 @@
-"""One log line for each change of a finding, with the whole kernel line that caused it."""
+"""Logs each change of a finding."""
 
 import logging
 from typing import Any
@@ -10,11 +10,11 @@ log = logging.getLogger("muster_agent.findings")
 
 
 def log_transition(node: str, check: str, transition: Transition) -> None:
-    """One line for one change of a finding, with the whole kernel line that caused it."""
+    """Log one line, with the complete kernel line that caused the change."""
     finding = transition.finding
     bad = transition.step is not TransitionKind.CLEARED
     level = logging.INFO if not bad else logging.ERROR if finding.verdict is Verdict.FAIL else logging.WARNING
-    what = f"has {check} {finding.verdict}" if bad else f"is rid of {check} {finding.verdict}"
+    what = f"has {check} {finding.verdict}" if bad else f"no longer has {check} {finding.verdict}"
     fields: dict[str, Any] = {
         "event": transition.step.value,
         "node": node,

@@ -1,4 +1,4 @@
-"""What the agent says of its node, as the NodeHealth's status; and what of it counts as a change worth a write."""
+"""The NodeHealth status of the node, and which of its changes are worth a write."""
 
 import math
 from collections.abc import Sequence
@@ -11,14 +11,15 @@ from muster_checks.base.vocabulary import Finding, Verdict, severity, shorten, w
 from muster_kube import nodehealth
 from muster_kube.api.times import rfc3339
 
-FAILING_LIMIT = 1024  # characters; with the other bounds here, what NodeHealth's schema takes
+FAILING_LIMIT = 1024  # characters; this and the other limits here are those of NodeHealth's schema
 MEASUREMENTS_LIMIT = 16
 
 
 class CheckView(msgspec.Struct, frozen=True, kw_only=True):
-    """One check as it is published. ``reason`` and ``message``: the worst finding's, or why nothing is known.
+    """One check as published.
 
-    last_change: seconds since the epoch of the last change of ``verdict``
+    reason, message: those of the worst finding, or why the verdict is UNKNOWN
+    last_change:     time of the last change of ``verdict``, seconds since the epoch
     """
 
     name: str
@@ -42,7 +43,7 @@ def compose_status(
     due: tuple[str, ...] = (),
     answers: tuple[nodehealth.RequestAnswer, ...] = (),
 ) -> nodehealth.NodeHealthStatus:
-    """The whole status, without ``observedAt``. ``boot_id``: the boot that the verdicts are complete for."""
+    """The complete status without ``observedAt``. boot_id: the boot for which the verdicts are complete."""
     bad = sorted((check for check in checks if severity(check.verdict) > severity(Verdict.PASS)), key=_worst_first)
     return nodehealth.NodeHealthStatus(
         verdict=worst([check.verdict for check in checks], Verdict.UNKNOWN).value,
@@ -58,7 +59,7 @@ def compose_status(
 
 
 def change_signature(status: nodehealth.NodeHealthStatus) -> object:
-    """Equal for two statuses that differ only in counts, times and texts, which ride along with the next change."""
+    """Equal for two statuses that differ only in counts, times and texts, which are written with the next change."""
     return (
         status.verdict,
         status.boot_id,
@@ -81,15 +82,15 @@ def change_signature(status: nodehealth.NodeHealthStatus) -> object:
 
 
 def same_but_for_time(one: nodehealth.NodeHealthStatus, other: nodehealth.NodeHealthStatus) -> bool:
-    """True if nothing differs but when it was written."""
+    """True if only ``observedAt`` differs."""
     return msgspec.structs.replace(one, observed_at="") == msgspec.structs.replace(other, observed_at="")
 
 
 def status_patch(status: nodehealth.NodeHealthStatus, *, resource_version: str = "") -> dict[str, Any]:
     """The JSON merge patch that makes the object's status exactly ``status``.
 
-    A merge patch keeps what it does not name, so fields that are empty now are named with null. With
-    ``resource_version`` the write is refused (409) on any other version of the object.
+    A merge patch keeps fields that it does not contain, so empty fields are set to null. With ``resource_version``,
+    the API server rejects the write (409) if the object has another version.
     """
     named = msgspec.to_builtins(status)
     body: dict[str, Any] = dict.fromkeys(nodehealth.NodeHealthStatus.__struct_encode_fields__) | named
@@ -97,17 +98,17 @@ def status_patch(status: nodehealth.NodeHealthStatus, *, resource_version: str =
     body["checks"] = named.get("checks", [])
     for check in body["checks"]:
         for finding in check.get("findings", ()):
-            # a 1 is the type's default, but people look for the number that they are to clear
+            # a 1 is the default and would be omitted, but people need the number to clear the finding
             finding.setdefault("occurrence", 1)
             finding.setdefault("count", 1)
     return _guarded({"status": body}, resource_version)
 
 
 def claim_patch(pod_uid: str, version: str, *, resource_version: str = "") -> dict[str, Any]:
-    """Names the agent and touches nothing else: the claim of a newcomer, or, with an empty ``pod_uid``, the release.
+    """The patch that sets only the agent: the claim of a new agent or, with an empty ``pod_uid``, the release.
 
-    Empty is said with null: schema validation as old as Kubernetes 1.20's takes an empty text for null, if the server
-    was built by a newer Go, and refuses the write.
+    Empty values are null, because Kubernetes 1.20 built with a newer Go validates an empty string as null and rejects
+    the write.
     """
     agent = {"podUID": pod_uid or None, "version": version or None}
     return _guarded({"status": {"agent": agent}}, resource_version)
@@ -163,7 +164,7 @@ def _finding(finding: Finding) -> nodehealth.ReportedFinding:
                 name=_clip(m.name, 63), value=m.value, unit=_clip(m.unit, 32), threshold=m.threshold
             )
             for m in finding.measurements[:MEASUREMENTS_LIMIT]
-            # JSON has no NaN and no infinity; one of them would have the whole status refused
+            # JSON has no NaN and no infinity; the API server would reject the whole status
             if math.isfinite(m.value) and (m.threshold is None or math.isfinite(m.threshold))
         ),
         first_seen=rfc3339(finding.first_seen),

@@ -1,7 +1,7 @@
-"""The published findings of one check: what is open, what is over, and under which number.
+"""The findings of one check: the open ones, the cleared ones, and their occurrence numbers.
 
-Pure: signs in, findings out; time comes with the signs. One rising counter numbers every firing of the check, so a
-number never names two firings, whatever is lost, restarted or cleared in between.
+Pure: signs in, findings out, with the times of the signs. One counter per check numbers all occurrences, so a number
+never refers to two of them, also after clears, restarts and loss of state.
 """
 
 import bisect
@@ -26,14 +26,14 @@ from muster_checks.base.vocabulary import (
 )
 from muster_kube.nodehealth import CLEARED_LIMIT, ClearEntry
 
-OPEN_LIMIT = 4 * FINDINGS_LIMIT  # kept inside, so that the 64 published are the worst of more than 64
-OCCURRENCE_LIMIT = 2**53  # a number typed by a person is taken no higher: JSON readers lose precision beyond it
+OPEN_LIMIT = 4 * FINDINGS_LIMIT  # more than are published, so that the published ones are the worst
+OCCURRENCE_LIMIT = 2**53  # limit of numbers from users: above it, JSON readers lose precision
 
 COMPONENT_LIMIT = REASON_LIMIT = 128  # characters, as NodeHealth's schema has it
 
 
 class ClearedBy(StrEnum):
-    """On whose word a finding is over."""
+    """Why a finding was cleared."""
 
     DRIVER = "driver"
     QUIET = "quiet"
@@ -42,7 +42,7 @@ class ClearedBy(StrEnum):
 
 
 class ClearedFinding(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A finding that is over. ``at``: seconds since the epoch."""
+    """A cleared finding. at: seconds since the epoch."""
 
     component: str
     reason: str
@@ -59,7 +59,7 @@ class TransitionKind(StrEnum):
 
 
 class Transition(msgspec.Struct, frozen=True):
-    """One change of a finding, for the log. ``line``: the whole line that caused it."""
+    """A change of a finding, for the log. line: the complete line that caused it."""
 
     step: TransitionKind
     finding: Finding
@@ -68,7 +68,7 @@ class Transition(msgspec.Struct, frozen=True):
 
 
 class StoredLedger(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A ledger as the state file holds it."""
+    """A ledger in the state file."""
 
     boot_id: str
     counter: int = 0
@@ -79,9 +79,9 @@ class StoredLedger(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
 
 
 def publishing_rank(finding: Finding) -> tuple[int, bool, int]:
-    """Sorts worst first; the kernel's own before what user space wrote; the longest known before the newest.
+    """Sort key: the worst first, then lines of the kernel before those from user space, then the oldest first.
 
-    User space can write any number of made-up components into the kernel log: they must not push out real ones.
+    User space can write any number of invented components into the kernel log; they must not displace real ones.
     """
     return -severity(finding.verdict), finding.origin is Origin.USER, finding.occurrence
 
@@ -90,7 +90,7 @@ class Ledger:
     """The findings of ``check`` within the boot ``boot_id``."""
 
     def __init__(self, check: str, boot_id: str, memory: StoredLedger | None = None) -> None:
-        """``memory``: of an earlier run. Findings of another boot are gone; the counter goes on."""
+        """memory: the saved ledger. Findings of another boot are dropped; the counter continues."""
         self.check = check
         self.boot_id = boot_id
         self._open: dict[tuple[str, str], Finding] = {}
@@ -98,7 +98,7 @@ class Ledger:
         self._replay = ReplayedSigns()
         self._counter = 0
         self.revision = 0
-        """Rises with every change of anything, counts included."""
+        """Increases with every change, also of counts."""
         if memory is None:
             return
         self._counter = memory.counter
@@ -109,12 +109,12 @@ class Ledger:
 
     @property
     def counter(self) -> int:
-        """The highest number given so far."""
+        """The highest number used so far."""
         return self._counter
 
     @property
     def replaying(self) -> bool:
-        """True while signs of the past are held against what is known of them already."""
+        """True while old signs are compared with the known ones."""
         return bool(self._replay)
 
     def memory(self) -> StoredLedger:
@@ -129,7 +129,7 @@ class Ledger:
         )
 
     def open_findings(self) -> list[Finding]:
-        """All of them, worst first."""
+        """All open findings, the worst first."""
         return sorted(self._open.values(), key=publishing_rank)
 
     def published(self) -> tuple[tuple[Finding, ...], int]:
@@ -138,21 +138,21 @@ class Ledger:
         return tuple(findings[:FINDINGS_LIMIT]), max(0, len(findings) - FINDINGS_LIMIT)
 
     def over(self) -> tuple[ClearedFinding, ...]:
-        """What is over, oldest first, :data:`CLEARED_LIMIT` at most."""
+        """The cleared findings, oldest first, at most :data:`CLEARED_LIMIT`."""
         return tuple(self._over)
 
     def verdict(self) -> Verdict:
         return worst([finding.verdict for finding in self._open.values()])
 
     def raise_floor(self, occurrence: int) -> None:
-        """Numbers given from now on are higher than ``occurrence``."""
+        """Make all future numbers higher than ``occurrence``."""
         occurrence = min(occurrence, OCCURRENCE_LIMIT)
         if occurrence > self._counter:
             self._counter = occurrence
             self.revision += 1
 
     def take(self, batch: Iterable[Sign | AllClear]) -> list[Transition]:
-        """Take in one batch of a stream, in its order."""
+        """Apply one batch of a stream, in its order."""
         transitions: list[Transition] = []
         for event in batch:
             if isinstance(event, Sign):
@@ -162,26 +162,26 @@ class Ledger:
         return transitions
 
     def take_run(self, result: Result) -> list[Transition]:
-        """Take in one run of a snapshot check: what it no longer finds is over, if it could look there.
+        """Apply one run of a snapshot check. Findings that it no longer has are cleared, if the run could check them.
 
-        A run that measured nothing (UNKNOWN, SKIP) closes nothing, nor does a component it could not measure, unless
-        the run says PASS of that very finding. A FAIL is over only when the run speaks of its component, of what that
-        is part of, or of the host: a dead disk that has left the bus is absent, not sound. SKIP on a component (a test
-        that was left out this time) keeps that finding open.
+        A run without measurements (UNKNOWN, SKIP) clears nothing. A component that it could not measure keeps its
+        findings, except those for which the run has PASS. A FAIL is cleared only if the run reports on its component,
+        the group of that component, or the host, because a failed disk that has left the bus is missing, not healthy.
+        SKIP for a finding (a test that did not run this time) keeps it open.
         """
         at = result.started + result.duration_s
         bad = [finding for finding in result.findings if finding.verdict not in (Verdict.PASS, Verdict.SKIP)]
         transitions: list[Transition] = []
         if result.verdict is not Verdict.SKIP and (bad or result.verdict is not Verdict.UNKNOWN):
             found = {finding.key for finding in bad}
-            told = {finding.component for finding in result.findings if finding.verdict is not Verdict.SKIP}
+            reported = {finding.component for finding in result.findings if finding.verdict is not Verdict.SKIP}
             skipped = {finding.key for finding in result.findings if finding.verdict is Verdict.SKIP}
             blind = {finding.component for finding in bad if finding.verdict is Verdict.UNKNOWN}
             sound = {finding.key for finding in result.findings if finding.verdict is Verdict.PASS}
             for key, finding in list(self._open.items()):
                 whole = {finding.component, finding.component.partition("/")[0], "host"}
                 blocked = finding.verdict is not Verdict.UNKNOWN and not blind.isdisjoint({finding.component, "host"})
-                if finding.verdict is Verdict.FAIL and told and whole.isdisjoint(told):
+                if finding.verdict is Verdict.FAIL and reported and whole.isdisjoint(reported):
                     continue
                 if key not in found | skipped and (key in sound or not blocked):
                     transitions.append(self._close(finding, ClearedBy.RUN, at, ""))
@@ -200,8 +200,8 @@ class Ledger:
         return transitions
 
     def apply_clears(self, clears: Sequence[ClearEntry], at: float) -> list[Transition]:
-        """Close what people asked to close. Numbers given later are higher than any asked for, so doing it again
-        with the same entries never closes what fired in between."""
+        """Clear the findings that users request to clear. Later numbers are higher than the requested ones, so applying
+        the same entries again does not clear new occurrences."""
         transitions: list[Transition] = []
         for clear in clears:
             if clear.check != self.check:
@@ -214,7 +214,7 @@ class Ledger:
         return transitions
 
     def end_replay(self) -> None:
-        """Everything that was in the log at the start has been read: from here on all signs are new."""
+        """The log of before the start has been read completely, so all further signs are new."""
         if self._replay:
             self._replay = ReplayedSigns()
             self.revision += 1
@@ -229,13 +229,15 @@ class Ledger:
         if known is None:
             return self._fire(sign)
         worse = severity(sign.verdict) > severity(known.verdict)
-        speaks = severity(sign.verdict) >= severity(known.verdict)
+        at_least_as_bad = severity(sign.verdict) >= severity(known.verdict)
         finding = msgspec.structs.replace(
             known,
             verdict=sign.verdict if worse else known.verdict,
-            message=shorten(sign.message) if speaks else known.message,
-            fault_class=sign.fault_class if speaks and sign.fault_class is not FaultClass.NONE else known.fault_class,
-            measurements=sign.measurements if speaks else known.measurements,
+            message=shorten(sign.message) if at_least_as_bad else known.message,
+            fault_class=sign.fault_class
+            if at_least_as_bad and sign.fault_class is not FaultClass.NONE
+            else known.fault_class,
+            measurements=sign.measurements if at_least_as_bad else known.measurements,
             first_seen=min(known.first_seen, sign.at),
             last_seen=max(known.last_seen, sign.at),
             count=known.count + sign.count,
@@ -274,7 +276,7 @@ class Ledger:
                 finding.component != clear.component[:COMPONENT_LIMIT]
                 or (clear.reasons and finding.reason not in clear.reasons)
                 or (clear.classes and finding.fault_class not in clear.classes)
-                # silence proves nothing about a FAIL (docs/decisions.md), even one that began as a WARN
+                # a quiet period does not clear a FAIL (docs/decisions.md), also not one that began as a WARN
                 or (clear.how == ClearedBy.QUIET and finding.verdict is Verdict.FAIL)
                 or (self._replay and self._replay.predates(key, clear.at))
             ):
@@ -294,7 +296,7 @@ class Ledger:
             at=at,
             message=shorten(line) if line else finding.message,
         )
-        # the oldest leaves first, and streams may tell of the past after a request was granted in the present
+        # sorted, because streams may report older events than a request that was applied before
         entries = sorted(self._over, key=lambda entry: entry.at)
         bisect.insort(entries, over, key=lambda entry: entry.at)
         self._over = deque(entries[-CLEARED_LIMIT:], maxlen=CLEARED_LIMIT)
@@ -302,7 +304,8 @@ class Ledger:
 
 
 def _bounded(sign: Sign) -> Sign:
-    """Names come from log lines that anybody may write: one too long would have every write of the status refused."""
+    """Truncate names, which come from log lines that any process may write: too long ones would make the API server
+    reject every write of the status."""
     if len(sign.component) <= COMPONENT_LIMIT and len(sign.reason) <= REASON_LIMIT:
         return sign
     return msgspec.structs.replace(sign, component=sign.component[:COMPONENT_LIMIT], reason=sign.reason[:REASON_LIMIT])

@@ -1,7 +1,7 @@
-"""A ledger from the own NodeHealth, for an agent that lost its state file (or whose file is older than what it told).
+"""Creates a ledger from the NodeHealth, for an agent whose state file is lost or older than what it published.
 
-Numbers go on above the highest ever told; findings told as open stay open under their numbers; what was told to be
-over is not opened again by reading the same lines a second time.
+Numbers continue above the highest published one. Published open findings stay open under their numbers. Reading the
+same lines again does not reopen findings that were published as cleared.
 """
 
 import contextlib
@@ -14,44 +14,44 @@ from muster_kube.api.times import seconds
 
 
 def reported_check(health: nodehealth.NodeHealth, check: str) -> nodehealth.ReportedCheck | None:
-    """What the object says of ``check``, or None."""
+    """The status of ``check`` in the object, or None."""
     return next((status for status in health.status.checks if status.name == check), None)
 
 
 def highest_reported(health: nodehealth.NodeHealth, check: str) -> int:
-    """The highest number that ``health`` knows of ``check``; 0 for none."""
-    told = reported_check(health, check)
-    if told is None:
+    """The highest occurrence number of ``check`` in ``health``; 0 if there is none."""
+    reported = reported_check(health, check)
+    if reported is None:
         return 0
-    listed = [*(f.occurrence for f in told.findings), *(over.occurrence for over in told.cleared)]
-    return _number(max([told.last_occurrence, *listed]))
+    listed = [*(f.occurrence for f in reported.findings), *(over.occurrence for over in reported.cleared)]
+    return _number(max([reported.last_occurrence, *listed]))
 
 
 def reports_more_than(health: nodehealth.NodeHealth, check: str, ledger: Ledger) -> bool:
-    """True where ``health`` was told what ``ledger`` does not have: a number above its highest, that a finding it holds
-    open is over, or that one is worse. A number names one firing: what was told to be over under it is over."""
-    told = reported_check(health, check)
-    if told is None:
+    """True if ``health`` is newer than ``ledger``: it has a higher number, or a finding that is open in the ledger is
+    cleared or worse in it. Numbers are never reused, so a number that was published as cleared stays cleared."""
+    reported = reported_check(health, check)
+    if reported is None:
         return False
     ours = {(finding.key, finding.occurrence): finding for finding in ledger.open_findings()}
-    over = any(((each.component, each.reason), each.occurrence) in ours for each in told.cleared)
+    over = any(((each.component, each.reason), each.occurrence) in ours for each in reported.cleared)
     worse = any(
         (known := ours.get(((each.component, each.reason), each.occurrence))) is not None
         and each.verdict in list(Verdict)
         and severity(Verdict(each.verdict)) > severity(known.verdict)
-        for each in told.findings
+        for each in reported.findings
     )
     return over or worse or highest_reported(health, check) > ledger.counter
 
 
 def seed_ledger(check: str, boot_id: str, health: nodehealth.NodeHealth) -> Ledger:
-    """A ledger that goes on from what ``health`` tells; findings of another boot are gone, their numbers are not."""
-    told = reported_check(health, check) or nodehealth.ReportedCheck(name=check, verdict="")
+    """A ledger that continues from ``health``. It drops findings of another boot, but continues their numbers."""
+    reported = reported_check(health, check) or nodehealth.ReportedCheck(name=check, verdict="")
     same_boot = health.status.boot_id == boot_id
     findings: list[Finding] = []
     if same_boot:
-        for entry in told.findings:
-            # an entry that people edited into nonsense is left out: its line in the log opens it anew
+        for entry in reported.findings:
+            # an entry made invalid by an edit is dropped; its line in the log opens the finding again
             with contextlib.suppress(ValueError):
                 findings.append(_finding(entry))
     over = tuple(
@@ -63,7 +63,7 @@ def seed_ledger(check: str, boot_id: str, health: nodehealth.NodeHealth) -> Ledg
             at=seconds(entry.at),
             message=entry.message,
         )
-        for entry in told.cleared
+        for entry in reported.cleared
     )
     replayed = {(entry.component, entry.reason): _closed(entry) for entry in over} if same_boot else {}
     for finding in findings:
@@ -88,7 +88,7 @@ def seed_ledger(check: str, boot_id: str, health: nodehealth.NodeHealth) -> Ledg
 
 
 def _number(typed: int) -> int:
-    """A number that people may have typed, with room to count on."""
+    """A number that may come from an edit, limited so that counting can go on."""
     return min(typed, OCCURRENCE_LIMIT)
 
 

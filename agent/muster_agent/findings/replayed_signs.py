@@ -1,8 +1,8 @@
-"""What is known already of signs that will be read a second time.
+"""Recognizes signs that are read a second time.
 
-When the state file is lost, the kernel log is read from its beginning, and the NodeHealth tells what came of it: a
-sign not newer than what is told of its finding is the same sign again. Times come from two runs of the same clock
-arithmetic with a clock that may have been stepped in between, hence the tolerance.
+When the state file is lost, the kernel log is read from its beginning, while the NodeHealth holds the findings that
+resulted from it. A sign that is not newer than the last sign of its published finding is a known one. The times of both
+are computed from a clock that may have been set in between, hence the tolerance.
 """
 
 from collections.abc import Iterable
@@ -14,9 +14,10 @@ _NEVER = -1e15  # JSON has no infinity
 
 
 class KnownSigns(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Signs of (component, reason) up to ``until`` are known. ``open``: their finding still stands.
+    """Signs of (component, reason) up to ``until`` are known.
 
-    ``reached``: the sign the finding was last seen with has been read again, so what follows it is news.
+    open:    their finding is still open
+    reached: the last sign of the finding has been read again, so later ones are new
     """
 
     component: str
@@ -27,10 +28,10 @@ class KnownSigns(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
 
 
 class ReplayedSigns:
-    """Keys known from an earlier life. Empty (falsy) when every sign is news."""
+    """The known signs. Falsy if every sign is new."""
 
     def __init__(self, replayed: Iterable[KnownSigns] = (), floor: float = 0.0) -> None:
-        """``floor``: signs up to this time of keys not named were closed and are no longer listed."""
+        """floor: all signs of other keys up to this time are known; their findings are closed and no longer listed."""
         self._keys = {(entry.component, entry.reason): entry for entry in replayed}
         self._floor = floor
 
@@ -51,20 +52,20 @@ class ReplayedSigns:
         return True
 
     def predates(self, key: tuple[str, str], at: float) -> bool:
-        """True if a clearing line at ``at`` was followed by the sign that the open finding ``key`` stands on."""
+        """True if the sign of the open finding ``key`` came after a clearing line at ``at``."""
         entry = self._keys.get(key)
         return entry is not None and entry.open and not entry.reached and at <= entry.until + TOLERANCE_S
 
     def close(self, key: tuple[str, str], at: float) -> None:
-        """The finding of ``key`` was closed by a request at ``at``: signs up to then are part of what was closed."""
+        """A request at ``at`` has closed the finding of ``key``, so signs up to then are known."""
         entry = self._keys.get(key)
         if entry is not None:
             until = max(entry.until, at - TOLERANCE_S)
             self._keys[key] = msgspec.structs.replace(entry, until=until, open=False)
 
     def forget(self, key: tuple[str, str]) -> None:
-        """The finding of ``key`` was closed by something read now: a sign that follows opens it anew."""
+        """A line read now has closed the finding of ``key``, so a later sign opens it again."""
         entry = self._keys.get(key)
         if entry is not None:
-            # kept with a past of its own, so that the floor does not swallow the key
+            # kept, so that the floor does not apply to the key
             self._keys[key] = msgspec.structs.replace(entry, until=_NEVER, open=False)

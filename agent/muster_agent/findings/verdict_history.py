@@ -1,7 +1,4 @@
-"""The history of one check's verdict: every change of it, the newest hundred.
-
-Pure; kept in the state file beside the verdict it ends in, so a change is saved with what it led to, or not at all.
-"""
+"""The newest hundred changes of a check's verdict. Pure; saved in the state file together with the verdict."""
 
 from bisect import bisect_right
 from collections.abc import Iterable
@@ -12,13 +9,17 @@ from muster_agent.findings.ledger import REASON_LIMIT
 from muster_checks.base.vocabulary import Verdict, shorten
 
 CHANGES_LIMIT = 100
-# a process that has not read everything yet knows nothing yet; that is no change of the node's
+# UNKNOWN for this reason, while logs are still being read, is not a change of the node
 NOTHING_KNOWN_YET = "Starting"
 
 
 class VerdictChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The verdict became ``to`` at ``at`` (seconds since the epoch). ``old`` (in JSON ``from``): empty for the first
-    verdict ever. reason, message: the new verdict's; empty for PASS."""
+    """A change of the verdict to ``to``.
+
+    at:              seconds since the epoch
+    old:             (in JSON ``from``) the verdict before; empty for the first one
+    reason, message: those of the new verdict; empty for PASS
+    """
 
     at: float
     old: str = msgspec.field(name="from", default="")
@@ -28,21 +29,21 @@ class VerdictChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class VerdictHistory:
-    """``entries``: what was kept, oldest first."""
+    """entries: the saved changes, oldest first."""
 
     def __init__(self, entries: Iterable[VerdictChange] = ()) -> None:
         self._entries = tuple(entries)[-CHANGES_LIMIT:]
 
     @property
     def entries(self) -> tuple[VerdictChange, ...]:
-        """Oldest first, :data:`CHANGES_LIMIT` at most; each begins with the verdict that the one before ended in."""
+        """Oldest first, at most :data:`CHANGES_LIMIT`; each starts with the verdict in which the one before ended."""
         return self._entries
 
     def record(self, at: float, old: Verdict | None, new: Verdict, reason: str = "", message: str = "") -> bool:
-        """Keep that the verdict is ``new`` since ``at``; False where that is no change.
+        """Record that the verdict is ``new`` since ``at``. Returns False if that is not a change.
 
-        old: what it was before, as far as the caller knows; where there is a history, its last word counts: what was
-             noted between two words of the caller's must neither be left out nor be told twice
+        old: the verdict before, as far as the caller knows. The last entry of the history takes precedence, because
+             insert_reported may have added entries that the caller does not know.
         """
         if reason == NOTHING_KNOWN_YET:
             return False
@@ -53,11 +54,11 @@ class VerdictHistory:
         self._entries = (*self._entries, change)[-CHANGES_LIMIT:]
         return True
 
-    def insert_reported(self, at: float, told: Verdict, reason: str = "", message: str = "") -> bool:
-        """Put in what an agent before this one told but could not save: the verdict was ``told`` since ``at``.
+    def insert_reported(self, at: float, verdict: Verdict, reason: str = "", message: str = "") -> bool:
+        """Insert a change to ``verdict`` at ``at``, which an earlier agent published but could not save.
 
-        What is known already changes nothing; what was found again since then began when it was told. False: nothing
-        was new.
+        A change that is already known has no effect. If the same verdict was found again later, that change moves back
+        to ``at``. Returns False if nothing changed.
         """
         if reason == NOTHING_KNOWN_YET:
             return False
@@ -66,22 +67,22 @@ class VerdictHistory:
         if earlier:
             before = earlier[-1].to
         elif later:
-            # from before the history begins, or its first word with the milliseconds that travel
+            # older than the history, or its first entry with a rounded time
             before = later[0].old
-            if later[0].to != told.value:
+            if later[0].to != verdict.value:
                 return False
         else:
             before = ""
-        if before == told.value:
+        if before == verdict.value:
             return False
-        if later and later[0].to == told.value:
+        if later and later[0].to == verdict.value:
             learnt = msgspec.structs.replace(later[0], at=at)
             later = later[1:]
         else:
             learnt = VerdictChange(
-                at=at, old=before, to=told.value, reason=reason[:REASON_LIMIT], message=shorten(message)
+                at=at, old=before, to=verdict.value, reason=reason[:REASON_LIMIT], message=shorten(message)
             )
             if later:
-                later = (msgspec.structs.replace(later[0], old=told.value), *later[1:])
+                later = (msgspec.structs.replace(later[0], old=verdict.value), *later[1:])
         self._entries, known = (*earlier, learnt, *later)[-CHANGES_LIMIT:], self._entries
         return self._entries != known

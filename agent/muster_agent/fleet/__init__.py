@@ -1,10 +1,10 @@
-"""The other agents: who they are and how they are asked. Loaded when somebody asks for more than this node."""
+"""Other agents: where they are and how to query them. Most of it is loaded by the first query for other nodes."""
 
 import msgspec
 
 
 class PeerAgent(msgspec.Struct, frozen=True):
-    """One node's agent. address: an IP address, empty where none is known (no agent runs there)."""
+    """The agent of one node. address: an IP address; empty if no agent runs there."""
 
     node: str
     address: str
@@ -12,8 +12,11 @@ class PeerAgent(msgspec.Struct, frozen=True):
 
 
 class FleetLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """As in the settings. fleet_at_once: nodes that one question asks at the same time; heavy_at_once: nodes on which
-    all questions together have heavy checks run."""
+    """Settings of the same names.
+
+    fleet_at_once: nodes that one query queries at the same time
+    heavy_at_once: nodes on which all queries together run heavy checks
+    """
 
     fleet_at_once: int = 64
     heavy_at_once: int = 16

@@ -1,4 +1,4 @@
-"""The fleet as one agent sees it: which agents there are, and how they are asked."""
+"""The fleet from the view of one agent: its members, and the client that queries them."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class AgentFleet:
-    """token: a file with the token that other agents are asked with; None: they are asked without one."""
+    """token: file with the token for requests to other agents; None: requests carry no token."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class AgentFleet:
 
     @property
     def fan(self) -> "FanOut":
-        """How its nodes are asked; made when somebody does."""
+        """Sends queries to the nodes. Created on first use."""
         if self._fan is None:
             from muster_agent.fleet.fanout import FanOut
             from muster_agent.fleet.peer_client import HttpPeerClient

@@ -1,7 +1,7 @@
-"""One question to many nodes: so many at a time, each answer as it comes, and an answer for every node.
+"""Sends one query to many nodes: a bounded number at a time, and exactly one answer for every node.
 
-A window, not batches in lock step: when one node has answered the next is asked, so the slowest of a batch holds up
-nobody. What a node does, or fails to do, is an answer of that node and never the end of the whole.
+As soon as one node has answered, the next is queried, so that a slow node does not delay the others. A node's failure
+is the answer of that node and never ends the query.
 """
 
 import asyncio
@@ -15,23 +15,22 @@ import msgspec
 from muster_agent.fleet import FleetLimits, PeerAgent
 from muster_agent.fleet.peer_client import PeerCallFailed, PeerClient, peer_endpoint
 from muster_agent.query.node_answer import CheckAnswer, NodeAnswer, no_answer
-from muster_agent.query.status_query import IperfOptions, StatusQuery
+from muster_agent.query.status_query import NETWORK_CHECK, IperfOptions, StatusQuery
 from muster_checks.base.declaration import Check, Cost
 from muster_checks.base.vocabulary import Result, Verdict, shorten, worst
 from muster_checks.iperf import IperfParameters
 
 log = logging.getLogger(__name__)
 
-MARGIN_S = 10.0  # beyond the checks' own limits: the call, the wait for a turn, the end of tools
-NETWORK = "iperf"
-LIGHT_AT_ONCE = 4  # an agent's default; more than that wait for each other there
+MARGIN_S = 10.0  # added to the checks' timeouts: for the request, the queue, and the end of tools
+LIGHT_AT_ONCE = 4  # default of an agent's setting light_at_once
 
 T = TypeVar("T")
 AnswerLocally = Callable[[StatusQuery], Awaitable[NodeAnswer]]
 
 
 class MeasureNetwork(Protocol):
-    """As network_measurement.measure_network."""
+    """Signature of network_measurement.measure_network."""
 
     async def __call__(
         self,
@@ -46,12 +45,10 @@ class MeasureNetwork(Protocol):
 
 
 class LivenessProbe(msgspec.Struct, frozen=True):
-    """Of an agent whose answer takes its time. A check may take an hour; an agent that hangs is found out in seconds.
+    """Detects within seconds that an agent hangs while a request to it is pending, although a check may take an hour.
 
-    first_interval_s, longest_interval_s: how long until /healthz is asked first, and how long at most from one time to
-                                          the next
-    timeout_s, failure_threshold: the agent is given up when that was not answered within timeout_s, so many times in
-                                  a row
+    first_interval_s, longest_interval_s: the first and the longest interval between two requests of /healthz
+    timeout_s, failure_threshold:         the agent hangs if this many successive requests get no answer in timeout_s
     """
 
     first_interval_s: float = 2.0
@@ -61,8 +58,11 @@ class LivenessProbe(msgspec.Struct, frozen=True):
 
 
 class FanOut:
-    """``node``: the own one, which is not asked by a call. measure: makes iperf over many nodes, measure_network of
-    network_measurement.py by default."""
+    """Sends queries to peers.
+
+    node:    the agent's own node, which is queried without a request
+    measure: measures the network between nodes; default: measure_network of network_measurement.py
+    """
 
     def __init__(
         self,
@@ -83,19 +83,20 @@ class FanOut:
     async def ask(
         self, peers: Sequence[PeerAgent], query: StatusQuery, own: AnswerLocally
     ) -> AsyncGenerator[NodeAnswer, None]:
-        """One answer for each of ``peers``, as they come. Close it (contextlib.aclosing), and all calls are off.
+        """One answer for each of ``peers``, in the order in which they answer. Closing it (contextlib.aclosing) cancels
+        all requests.
 
-        own: the own node's answer to a query. iperf without a server is no question to each node, as all of them make
-        it together; it goes first and alone, as it would measure the traffic of the others.
+        own: answers a query for the own node. All nodes run iperf without a server together, so it is not part of the
+        query to each node; it runs before the other checks, whose traffic would disturb it.
         """
         alone, measured = query, None
         for running, parameters in query.checks:
-            if running.name == NETWORK and isinstance(parameters, IperfParameters) and parameters.server is None:
+            if running.name == NETWORK_CHECK and isinstance(parameters, IperfParameters) and parameters.server is None:
                 alone = msgspec.structs.replace(query, checks=[each for each in query.checks if each[0] is not running])
                 measured = await self._measured(peers, query, parameters)
         round_ = _QueryRun(self, alone, own)
         waiting = iter(peers)
-        answers: asyncio.Queue[NodeAnswer] = asyncio.Queue(1)  # for who does not read, nobody is asked any more
+        answers: asyncio.Queue[NodeAnswer] = asyncio.Queue(1)  # if the client stops reading, no more nodes are queried
         at_once = min(query.batch or self._fleet_at_once, self._fleet_at_once, len(peers))
         workers = [asyncio.create_task(round_.work(waiting, answers)) for _ in range(at_once)]
         try:
@@ -119,13 +120,13 @@ class FanOut:
             return await self._measure(
                 there, self._peers, query.iperf, limits, force=query.force, nodes_at_once=query.batch
             )
-        except Exception as error:  # the other checks are answered all the same
-            log.exception("check %s over %d nodes", NETWORK, len(there))
+        except Exception as error:  # the other checks must still be answered
+            log.exception("check %s between %d nodes failed", NETWORK_CHECK, len(there))
             message = shorten(f"{type(error).__name__}: {error}")
-            failed = Result(check=NETWORK, verdict=Verdict.UNKNOWN, reason="Error", message=message)
+            failed = Result(check=NETWORK_CHECK, verdict=Verdict.UNKNOWN, reason="Error", message=message)
             return {peer.node: failed for peer in there}
 
-    # --- what a round needs of it
+    # --- for _QueryRun
 
     def turn(self, *, heavy: bool) -> "asyncio.Semaphore | nullcontext[None]":
         return self._heavy if heavy else nullcontext()
@@ -138,7 +139,7 @@ class FanOut:
         return {check.name for check in _read(found, _Checks, peer).checks}
 
     async def answer_of(self, peer: PeerAgent, query: Mapping[str, str], timeout_s: float) -> NodeAnswer:
-        """What it answers to /status, held against who it is. Raises PeerCallFailed."""
+        """The peer's answer to /status, which must be for its own node. Raises PeerCallFailed."""
         params = {**query, "host": peer.node, "format": "json"}
         call = asyncio.ensure_future(self._peers.get_json(peer, "/status", params, timeout_s))
         try:
@@ -150,17 +151,17 @@ class FanOut:
         nodes = _read(found, _Document, peer).nodes
         if len(nodes) != 1:
             raise PeerCallFailed(
-                "BadAnswer", f"{peer_endpoint(peer)} answers for {len(nodes)} nodes, expected {peer.node} alone"
+                "BadAnswer", f"{peer_endpoint(peer)} answered for {len(nodes)} nodes; expected only {peer.node}"
             )
         if nodes[0].node != peer.node:
             answered = shorten(nodes[0].node, 64)
             raise PeerCallFailed(
-                "WrongNode", f"{peer_endpoint(peer)} answers for node {answered!r}, expected {peer.node!r}"
+                "WrongNode", f"{peer_endpoint(peer)} answered for node {answered!r}; expected {peer.node!r}"
             )
         return nodes[0]
 
     async def _watch(self, peer: PeerAgent, call: "asyncio.Future[Any]") -> None:
-        """Until ``call`` is done."""
+        """Return when ``call`` is done. Raises PeerCallFailed if the agent hangs."""
         probe = self._probe
         wait_s, silent = probe.first_interval_s, 0
         while not (await asyncio.wait([call], timeout=wait_s))[0]:
@@ -169,12 +170,12 @@ class FanOut:
                 continue
             wait_s, silent = 0.0, silent + 1
             if silent >= probe.failure_threshold and not call.done():
-                tried = f"{silent} times in a row, {probe.timeout_s:g} s each"
-                raise PeerCallFailed("NoAnswer", f"{peer_endpoint(peer)} takes connections and says nothing ({tried})")
+                tried = f"{silent} requests of /healthz timed out after {probe.timeout_s:g} s each"
+                raise PeerCallFailed("NoAnswer", f"{peer_endpoint(peer)} accepts connections but hangs: {tried}")
 
 
 class _QueryRun:
-    """One question on its way through the fleet."""
+    """One query on its way through the fleet."""
 
     def __init__(self, fan: FanOut, query: StatusQuery, own: AnswerLocally) -> None:
         checks = [running.check for running, _ in query.checks]
@@ -191,8 +192,8 @@ class _QueryRun:
                 answer = await self._answer(peer)
             except PeerCallFailed as error:
                 answer = no_answer(peer.node, peer_endpoint(peer), self._names, error.reason, error.message)
-            except Exception as error:  # a fault of ours with one node must not cost the others' answers
-                log.exception("node %s cannot be asked", peer.node)
+            except Exception as error:  # a bug that affects one node must not cost the answers of the others
+                log.exception("cannot query node %s", peer.node)
                 message = shorten(f"{type(error).__name__}: {error}")
                 answer = no_answer(peer.node, peer_endpoint(peer), self._names, "Error", message)
             await answers.put(answer)
@@ -201,7 +202,7 @@ class _QueryRun:
         own = self._fan.is_own(peer)
         if not own and not peer.address:
             raise PeerCallFailed(
-                "NoAgent", f"no agent runs on node {peer.node}: the agents' Service has no endpoint there"
+                "NoAgent", f"no agent runs on node {peer.node}: the agents' Service has no endpoint on it"
             )
         if not self._names:
             return NodeAnswer(node=peer.node, endpoint=peer_endpoint(peer), verdict=Verdict.UNKNOWN)
@@ -215,16 +216,17 @@ class _QueryRun:
         except PeerCallFailed as error:
             if error.status != 400 or not self._query.named:
                 raise
-            answer = await self._call_for_what_it_has(peer, error)
+            answer = await self._call_common_checks(peer, error)
         by_name = {result.check: result for result in answer.results}
         if self._query.named:
             return _judged(answer, [by_name.get(name) or _lacking(name, peer) for name in self._names])
         if not by_name:
-            raise PeerCallFailed("BadAnswer", f"{peer_endpoint(peer)} answers without any result")
+            raise PeerCallFailed("BadAnswer", f"{peer_endpoint(peer)} answered without results")
         return _judged(answer, answer.results)
 
-    async def _call_for_what_it_has(self, peer: PeerAgent, refusal: PeerCallFailed) -> NodeAnswer:
-        """Plug-ins differ from node to node, and versions do in a rollout: what a node lacks costs no other check."""
+    async def _call_common_checks(self, peer: PeerAgent, refusal: PeerCallFailed) -> NodeAnswer:
+        """Query only the checks that the node has. Plug-ins may differ between nodes, and versions do during a rollout.
+        A check that a node lacks must not cost the results of the others."""
         has = await self._fan.checks_of(peer)
         common = tuple(name for name in self._names if name in has)
         if not common:
@@ -235,15 +237,15 @@ class _QueryRun:
 
 
 def timeout_s(checks: Sequence[Check], *, heavy: bool) -> float:
-    """How long a node may take: light checks run side by side, a few at a time; heavy ones one after another, and
-    after the one that may be under way. Without ``heavy`` those answer at once, with their last result."""
+    """How long a node may take. Light checks run concurrently, LIGHT_AT_ONCE at a time. Heavy checks run one after
+    another, possibly after one that is already running; without ``heavy`` they report their last result at once."""
     light = [check.timeout_s for check in checks if check.cost is Cost.LIGHT]
     slow = [check.timeout_s for check in checks if check.cost is Cost.HEAVY] if heavy else []
     return max([*light, sum(light) / LIGHT_AT_ONCE]) + sum(slow) + max(slow, default=0.0) + MARGIN_S
 
 
 class _Document(msgspec.Struct):
-    """Of a peer's answer, what is read."""
+    """The part of a peer's answer that is read."""
 
     nodes: tuple[NodeAnswer, ...]
 
@@ -260,12 +262,12 @@ def _read(found: Any, kind: type[T], peer: PeerAgent) -> T:
     try:
         return msgspec.convert(found, kind)
     except msgspec.ValidationError as error:
-        raise PeerCallFailed("BadAnswer", f"{peer_endpoint(peer)} answers otherwise than an agent: {error}") from error
+        raise PeerCallFailed("BadAnswer", f"{peer_endpoint(peer)} did not answer as an agent does: {error}") from error
 
 
 def _with_network(answer: NodeAnswer, measured: Mapping[str, Result], order: Sequence[str]) -> NodeAnswer:
-    message = answer.error or "was not measured"
-    missing = Result(check=NETWORK, verdict=Verdict.UNKNOWN, reason="NotMeasured", message=message)
+    message = answer.error or "the network of this node was not measured"
+    missing = Result(check=NETWORK_CHECK, verdict=Verdict.UNKNOWN, reason="NotMeasured", message=message)
     result = measured.get(answer.node, missing)
     added = CheckAnswer(**{name: getattr(result, name) for name in Result.__struct_fields__})
     place_of = {name: place for place, name in enumerate(order)}
@@ -278,5 +280,5 @@ def _judged(answer: NodeAnswer, results: Sequence[CheckAnswer]) -> NodeAnswer:
 
 
 def _lacking(check: str, peer: PeerAgent) -> CheckAnswer:
-    message = f"node {peer.node} has no check {check}: it is turned off there, or its agent is another version"
+    message = f"node {peer.node} has no check {check}: it is disabled there, or its agent has another version"
     return CheckAnswer(check=check, verdict=Verdict.UNKNOWN, reason="NoSuchCheck", message=message)

@@ -1,4 +1,4 @@
-"""A /status query to many nodes: which nodes it is about, and the answer of each."""
+"""Answers a /status query for many nodes: selects the nodes and collects their answers."""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -16,15 +16,14 @@ if TYPE_CHECKING:
     from muster_agent.fleet.agent_fleet import AgentFleet
     from muster_agent.node_agent import Agent
 
-OTHERS = "(other nodes)"  # no node's name: the API allows no brackets there
+OTHERS = "(other nodes)"  # never a node's name, which has no parentheses
 
 
 async def query_fleet(agent: "Agent", fleet: "AgentFleet", query: StatusQuery) -> AsyncGenerator[NodeAnswer, None]:
-    """What each node that ``query`` is about says, as they answer. Close it (aclosing), and all calls are off.
+    """The answer of each selected node, in the order in which they answer. Closing it (aclosing) cancels all requests.
 
-    Raises BadNodeSelection or FleetUnknown (members.py) before the first answer. While the API server does not say
-    which nodes there are, this node answers for itself, and the others are UNKNOWN: those that were named each, else
-    all in one.
+    Raises BadNodeSelection or FleetUnknown (members.py) before the first answer. If the API server cannot list the
+    nodes, this node answers for itself and the others are UNKNOWN: one answer for each named node, else one for all.
     """
     try:
         peers = await fleet.members.select(query.hosts or (), job=query.job, nodelabel=query.nodelabel)

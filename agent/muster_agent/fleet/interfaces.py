@@ -1,4 +1,4 @@
-"""Over which interfaces two nodes measure: what ``ip`` says of a node's, and which of two nodes' belong together."""
+"""Selects the interfaces for network measurements: reads those of a node with ``ip``, and pairs those of two nodes."""
 
 from collections.abc import Sequence
 from ipaddress import IPv4Interface, IPv6Interface, ip_interface
@@ -17,23 +17,27 @@ DATA, MGMT = PLANES
 MGMT_INTERFACE = "eth0"
 IP_TIMEOUT_S = 5.0
 INTERFACES_LIMIT = 64
-ADDRESSES_LIMIT = 16  # of one interface
-# pods' bridges and tunnels: no network of their own, all they carry goes over the others
+ADDRESSES_LIMIT = 16  # per interface
+# bridges and tunnels of pods, whose traffic goes over other interfaces
 OVERLAYS = frozenset(
     {"bridge", "dummy", "geneve", "gre", "gretap", "ifb", "ip6gre", "ip6tnl", "ipip", "openvswitch", "sit", "tun"}
     | {"vrf", "vti", "vxlan", "wireguard"}
 )
 
-# Linux allows neither a slash nor a space nor more than 15 characters; a per cent sign would end the address before it.
-# Written so that it means the same to pydantic, msgspec and OpenAPI
+# Linux allows neither slashes nor spaces nor more than 15 characters; a percent sign would end the address before it.
+# The pattern means the same in pydantic, msgspec and OpenAPI
 DEVICE = r"^[^/%\u0000-\u0020\u007f-\u00a0]{1,15}$"
 
 Address = IPv4Interface | IPv6Interface
 
 
 class NodeInterface(msgspec.Struct, frozen=True, rename="camel"):
-    """nic: as findings name it (``mlx5_0``); gbit_per_s: of the hardware behind it, None where that is not known;
-    addresses: with their networks' length (``10.0.0.1/24``). Raises ValueError for what is no address."""
+    """An interface. Raises ValueError for invalid addresses.
+
+    nic:        name in findings (``mlx5_0``)
+    gbit_per_s: link speed of the hardware; None if unknown
+    addresses:  with prefix length (``10.0.0.1/24``)
+    """
 
     name: Annotated[str, msgspec.Meta(pattern=rf"{DEVICE.removesuffix('$')}\Z")]  # Python's $ allows a line end
     nic: str = ""
@@ -46,7 +50,7 @@ class NodeInterface(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class InterfacePair(msgspec.Struct, frozen=True):
-    """Two interfaces that measure with each other, each with its address (without a network)."""
+    """Two interfaces that measure with each other, with one address each (without prefix length)."""
 
     client: NodeInterface
     client_address: str
@@ -55,7 +59,7 @@ class InterfacePair(msgspec.Struct, frozen=True):
 
 
 async def read_interfaces(node: NodeView, plane: str) -> list[NodeInterface]:
-    """Of ``plane``: ``data`` (all but eth0 and lo) or ``mgmt`` (eth0; without one, whatever the default route takes).
+    """Interfaces of ``plane``: ``data`` (all but eth0 and lo) or ``mgmt`` (eth0, or else that of the default route).
 
     Raises NotHere with reason NoSecondaryInterface, or CannotTell.
     """
@@ -66,10 +70,10 @@ async def read_interfaces(node: NodeView, plane: str) -> list[NodeInterface]:
         mgmt = default_device(_document(routes))
     chosen = [name for name in known if (name == mgmt) == (plane == MGMT)]
     if not chosen and plane == MGMT:
-        raise CannotTell(f"there is no {MGMT_INTERFACE}, and no default route whose interface has an address", "NoEth0")
+        raise CannotTell(f"no {MGMT_INTERFACE} and no default route over an interface with an address", "NoEth0")
     if not chosen:
         raise NotHere(
-            f"no interface but {mgmt or 'lo'} has an address (plane=mgmt measures {mgmt or MGMT_INTERFACE})",
+            f"only {mgmt or 'lo'} has an address; use plane=mgmt to measure {mgmt or MGMT_INTERFACE}",
             "NoSecondaryInterface",
         )
     return [
@@ -79,7 +83,7 @@ async def read_interfaces(node: NodeView, plane: str) -> list[NodeInterface]:
 
 
 def addresses_in(document: object) -> dict[str, tuple[str, ...]]:
-    """From ``ip -d -j addr`` the addresses of each interface that is up, has any of use, and is no overlay."""
+    """From ``ip -d -j addr``: usable addresses of each interface that is up and not an overlay."""
     found: dict[str, tuple[str, ...]] = {}
     for link in document if isinstance(document, list) else []:
         if not isinstance(link, dict) or not isinstance(name := link.get("ifname"), str):
@@ -98,9 +102,9 @@ def addresses_in(document: object) -> dict[str, tuple[str, ...]]:
 
 
 def default_device(document: object) -> str:
-    """From ``ip -j route show default``; empty where there is none."""
+    """From ``ip -j route show default``; empty if there is none."""
     routes = [route for route in document if isinstance(route, dict)] if isinstance(document, list) else []
-    # the least metric wins; without one it is 0
+    # the lowest metric wins; the default is 0
     best = min(routes, key=lambda route: metric if isinstance(metric := route.get("metric"), int) else 0, default={})
     return str(best.get("dev", ""))
 
@@ -113,8 +117,8 @@ def servers_per_interface(wanted: int | None, interfaces: int) -> int:
 def pair_interfaces(
     client: Sequence[NodeInterface], server: Sequence[NodeInterface], plane: str
 ) -> list[InterfacePair]:
-    """Each interface with one of the other node: that in the same network, else that of the same name (fabrics that
-    route to each node). On the plane ``mgmt`` each node has one."""
+    """Pair each interface with one of the other node: one in the same network, else the one of the same name (for
+    routed fabrics). On the plane ``mgmt``, each node has one interface."""
     found: list[InterfacePair] = []
     left = list(server)
     for alike in (_in_one_network, _of_one_family if plane == MGMT else _of_one_name):
@@ -146,13 +150,13 @@ def _of_one_family(one: NodeInterface, other: NodeInterface) -> tuple[str, str] 
 
 
 def _couples(one: NodeInterface, other: NodeInterface) -> list[tuple[Address, Address]]:
-    """Their addresses of one family, IPv4 first, as what is set up by hand."""
+    """Pairs of addresses of the same family, IPv4 first, because it is usually configured manually."""
     couples = [(ip_interface(ours), ip_interface(theirs)) for ours in one.addresses for theirs in other.addresses]
     return sorted((couple for couple in couples if couple[0].version == couple[1].version), key=lambda c: c[0].version)
 
 
 def _address(entry: object) -> str:
-    """``ADDRESS/LENGTH``, empty for what nobody else can be sent to by address alone."""
+    """``ADDRESS/LENGTH``; empty for addresses that other nodes cannot reach."""
     if not isinstance(entry, dict) or entry.get("scope") not in ("global", "site") or entry.get("temporary"):
         return ""
     try:

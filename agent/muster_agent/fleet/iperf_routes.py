@@ -1,9 +1,9 @@
-"""One node's part in measuring the network, for the agent that measures: POST /iperf/interfaces, servers, client.
+"""The routes for measuring the network, which another agent calls: POST /iperf/interfaces, servers and client.
 
-Servers live as long as the connection that asked for them, so nothing has to be told to stop them: when the caller
-hangs up, dies or is cut off they are gone; and no longer than :data:`HOLD_LIMIT_S` in any case. Both ends hold their
-node's turn of heavy checks meanwhile. Neither waits for it while another heavy check runs, so two nodes can not wait
-for each other. Who may ask is decided before (http/routes.py): it sends traffic where it is told to.
+Servers live as long as the connection that requested them, at most :data:`HOLD_LIMIT_S`, so they end when the caller
+ends or is disconnected. Both nodes occupy their queue of heavy checks meanwhile. Neither waits for another heavy check,
+so two nodes cannot wait for each other. http/routes.py authorizes callers, because the routes send traffic to addresses
+that the caller chooses.
 """
 
 import asyncio
@@ -45,38 +45,40 @@ if TYPE_CHECKING:
 
 NAME = "iperf"
 IPERF_STRUCTS = (InterfaceList, IperfServers, IperfOutcomes)
-TURN_S = 10.0  # to find out whether the node is idle; nobody's heavy check is waited for
-# between two tests iperf3's server ends the first one and opens its port anew: who comes in that moment is sent away
+TURN_S = 10.0  # limit for the check that the node is idle
+# errors of a client that connects while an iperf3 server reopens its port after a test
 NOT_YET = ("Connection reset", "Connection refused", "busy running a test")
 TRIES = 3
 AGAIN_S = 0.5
-BEAT_S = 5.0  # a line now and then: a caller that has vanished is noticed by what it does not acknowledge
+BEAT_S = 5.0  # interval of empty lines, which reveal a dead connection
 
 Done = TypeVar("Done")
 
 
 class _Gone(Exception):
-    """The caller has hung up."""
+    """The caller has disconnected."""
 
 
 def iperf_router(agent: "Agent") -> APIRouter:
-    """The application that includes this router must admit only agents and users with the same rights."""
+    """The routes. The application must admit only agents and users with the same permissions."""
     router = APIRouter(
         prefix="/iperf",
         responses={
             401: described("the caller has no token"),
-            403: described("the caller may not do this"),
+            403: described("permission denied"),
             409: described("the node is busy"),
             413: described("the body is too long"),
-            503: described("what keeps this node from it"),
+            503: described("the node cannot do it; the text says why"),
         },
     )
 
-    @router.post("/interfaces", responses={200: described("as asked for", {"application/json": struct(InterfaceList)})})
-    async def interfaces(asked: InterfacesRequest) -> Response:
-        """For agents: interfaces of a plane, with their addresses."""
+    @router.post(
+        "/interfaces", responses={200: described("the interfaces", {"application/json": struct(InterfaceList)})}
+    )
+    async def interfaces(body: InterfacesRequest) -> Response:
+        """For agents: lists the interfaces of a plane with their addresses."""
         try:
-            found = InterfaceList(tuple(await read_interfaces(agent.local.view, asked.plane)))
+            found = InterfaceList(tuple(await read_interfaces(agent.local.view, body.plane)))
         except NotHere as error:
             found = InterfaceList(skipped=error.reason, why=error.message)
         except CannotTell as error:
@@ -86,37 +88,41 @@ def iperf_router(agent: "Agent") -> APIRouter:
     @router.post(
         "/servers",
         response_class=Response,
-        responses={200: described("lines, and empty ones meanwhile", {"application/jsonl": struct(IperfServers)})},
+        responses={
+            200: described("lines; empty ones keep the connection alive", {"application/jsonl": struct(IperfServers)})
+        },
     )
-    async def servers(asked: ServersRequest) -> Response:
-        """For agents: iperf3 servers, as long as the answer is read."""
-        return _ServersResponse(agent, asked)
+    async def servers(body: ServersRequest) -> Response:
+        """For agents: runs iperf3 servers until the caller disconnects."""
+        return _ServersResponse(agent, body)
 
-    @router.post("/client", responses={200: described("as measured", {"application/json": struct(IperfOutcomes)})})
-    async def client(request: Request, asked: ClientRequest) -> Response:
-        """For agents: iperf3 clients against those; tells the rates."""
+    @router.post(
+        "/client", responses={200: described("the measured bandwidths", {"application/json": struct(IperfOutcomes)})}
+    )
+    async def client(request: Request, body: ClientRequest) -> Response:
+        """For agents: runs iperf3 clients and returns the bandwidths."""
         try:
-            work = partial(_run_tests, agent, asked)
-            return StructResponse(await _run_in_turn(agent, work, request.receive, force=asked.force))
+            work = partial(_run_tests, agent, body)
+            return StructResponse(await _run_in_turn(agent, work, request.receive, force=body.force))
         except _Gone:
-            return Response(status_code=499)  # nobody reads it
+            return Response(status_code=499)  # the caller has disconnected
 
     return router
 
 
 class _ServersResponse(Response):
-    """Servers that live as long as this answer."""
+    """An answer with servers that live as long as it."""
 
-    def __init__(self, agent: "Agent", asked: ServersRequest) -> None:
+    def __init__(self, agent: "Agent", body: ServersRequest) -> None:
         super().__init__()
         self._agent = agent
-        self._request = asked
+        self._request = body
         self._started = False
 
     async def __call__(self, _: Scope, receive: Receive, send: Send) -> None:
         try:
             await _run_in_turn(self._agent, partial(self._serve, send), receive, force=self._request.force)
-            error = f"over after {self._request.seconds:g} s"
+            error = f"the time limit of {self._request.seconds:g} s is over"
         except _Gone:
             return
         except HTTPException as refused:
@@ -126,7 +132,7 @@ class _ServersResponse(Response):
         await self._send_line(send, IperfServers(error=error), more=False)
 
     async def _serve(self, send: Send) -> None:
-        """Until the time is over or this is cancelled. Raises HTTPException."""
+        """Run the servers until the time limit or until cancelled. Raises HTTPException."""
         async with AsyncExitStack() as running:
             try:
                 found = [await self._start(running, place) for place in self._request.servers]
@@ -140,7 +146,7 @@ class _ServersResponse(Response):
                         await self._send_line(send, None)
 
     async def _start(self, running: AsyncExitStack, place: ListenAddress) -> IperfServer:
-        """On the first port that is free. Raises CannotTell."""
+        """Start a server on the first free port. Raises CannotTell."""
         node = self._agent.local.view
         trouble = CannotTell(f"none of the ports {PORTS.start} to {PORTS.stop - 1} is free", "PortTaken")
         for port in PORTS:
@@ -155,7 +161,7 @@ class _ServersResponse(Response):
                 raise
             except CannotTell as error:
                 if not is_listening(node, port):
-                    raise  # it was not the port
+                    raise  # another reason than the port
                 trouble = error
                 continue
             return IperfServer(place.interface, place.address, port)
@@ -170,22 +176,22 @@ class _ServersResponse(Response):
         await send({"type": "http.response.body", "body": body, "more_body": more})
 
 
-async def _run_tests(agent: "Agent", asked: ClientRequest) -> IperfOutcomes:
+async def _run_tests(agent: "Agent", body: ClientRequest) -> IperfOutcomes:
     found: list[IperfOutcome] = []
     for reverse in (False, True):
-        running = (_run_test(agent, asked, number, reverse=reverse) for number in range(len(asked.tests)))
+        running = (_run_test(agent, body, number, reverse=reverse) for number in range(len(body.tests)))
         found += await asyncio.gather(*running)
     return IperfOutcomes(tuple(found))
 
 
-async def _run_test(agent: "Agent", asked: ClientRequest, number: int, *, reverse: bool) -> IperfOutcome:
-    test: IperfTest = asked.tests[number]
+async def _run_test(agent: "Agent", body: ClientRequest, number: int, *, reverse: bool) -> IperfOutcome:
+    test: IperfTest = body.tests[number]
     parameters = IperfParameters.model_construct(
         server=test.server,
         port=test.port,
-        seconds=asked.seconds,
-        clients=asked.clients,
-        omit_seconds=asked.omit_seconds,
+        seconds=body.seconds,
+        clients=body.clients,
+        omit_seconds=body.omit_seconds,
     )
     bind = f"{test.address}%{test.interface}"
     view = agent.local.view
@@ -196,7 +202,7 @@ async def _run_test(agent: "Agent", asked: ClientRequest, number: int, *, revers
             report = await run_client(view, test.server, parameters, bind=bind, reverse=reverse)
         except CannotTell as error:
             trouble = error.message
-            if attempt + 1 == TRIES or not any(said in trouble for said in NOT_YET):
+            if attempt + 1 == TRIES or not any(text in trouble for text in NOT_YET):
                 break
             await asyncio.sleep(AGAIN_S)
         else:
@@ -205,10 +211,10 @@ async def _run_test(agent: "Agent", asked: ClientRequest, number: int, *, revers
 
 
 async def _run_in_turn(agent: "Agent", work: Callable[[], Awaitable[Done]], receive: Receive, *, force: bool) -> Done:
-    """``work`` while this node's turn is ours and the caller is there. Raises HTTPException or _Gone, also in the
-    middle; ``work`` has then ended."""
+    """Run ``work`` as a heavy check while the caller is connected. Raises HTTPException or _Gone, also during the run;
+    ``work`` has then ended."""
     if agent.queue.running_heavy:
-        raise HTTPException(409, f"busy: the check {agent.queue.running_heavy} runs here")
+        raise HTTPException(409, f"busy: check {agent.queue.running_heavy} is running on this node")
     begun = asyncio.Event()
     done: list[Done] = []
 
@@ -224,7 +230,7 @@ async def _run_in_turn(agent: "Agent", work: Callable[[], Awaitable[Done]], rece
         await asyncio.wait([running, gone, beginning], timeout=TURN_S, return_when=asyncio.FIRST_COMPLETED)
         if not (begun.is_set() or running.done() or gone.done()):
             raise HTTPException(
-                409, f"busy: no turn within {TURN_S:g} s ({agent.queue.running_heavy or 'another heavy check'})"
+                409, f"busy: waited {TURN_S:g} s for {agent.queue.running_heavy or 'another heavy check'}"
             )
         await asyncio.wait([running, gone], return_when=asyncio.FIRST_COMPLETED)
         if not running.done():

@@ -1,6 +1,6 @@
-"""What agents tell each other to measure the network (POST /iperf/…): shapes and bounds.
+"""Messages between agents for measuring the network (POST /iperf/…), and their limits.
 
-Requests are pydantic's, which FastAPI reads; answers are msgspec's.
+Requests are pydantic models, which FastAPI parses; answers are msgspec structs.
 """
 
 from ipaddress import ip_address
@@ -11,15 +11,15 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic.alias_generators import to_camel
 
 from muster_agent.fleet.interfaces import DEVICE, INTERFACES_LIMIT, NodeInterface
-from muster_agent.query.status_query import Plane
+from muster_agent.query.status_query import FIRST_PORT, SERVERS_LIMIT, Plane
 from muster_checks.iperf.parse import IperfReport
 
-PORTS = range(5201, 5265)  # 5201 is iperf3's own
-HOLD_LIMIT_S = 600.0  # no server lives longer
+PORTS = range(FIRST_PORT, FIRST_PORT + SERVERS_LIMIT)
+HOLD_LIMIT_S = 600.0  # longest lifetime of a server
 
 
 def _node_address(text: str) -> str:
-    """IP addresses of nodes, so that nothing is looked up, and nothing is read as an option."""
+    """Accept only IP addresses of nodes: no DNS lookups, and no options for commands."""
     try:
         address = ip_address(text)
     except ValueError:
@@ -50,12 +50,12 @@ Address = Annotated[
         }
     ),
 ]
-Whole = Annotated[int, BeforeValidator(_number)]  # 10.0 is one, as JSON Schema has it
+Whole = Annotated[int, BeforeValidator(_number)]  # accepts 10.0, as JSON Schema does
 Flag = Annotated[bool, Field(strict=True)]
 
 
 class _Body(BaseModel):
-    """What is asked: unknown names are errors."""
+    """Base of requests. Unknown fields are errors."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True, allow_inf_nan=False
@@ -67,7 +67,7 @@ class InterfacesRequest(_Body):
 
 
 class InterfaceList(msgspec.Struct, frozen=True, rename="camel"):
-    """skipped: why there are none of that plane here (reason and message), empty where there are."""
+    """skipped, why: reason and message if the node has no interfaces of the plane; otherwise empty."""
 
     interfaces: Annotated[tuple[NodeInterface, ...], msgspec.Meta(max_length=INTERFACES_LIMIT)] = ()
     skipped: str = ""
@@ -75,14 +75,14 @@ class InterfaceList(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class ListenAddress(_Body):
-    """Where one server is to listen."""
+    """The address of one server."""
 
     interface: Device
     address: Address
 
 
 class ServersRequest(_Body):
-    """seconds: how long at most; force: beside somebody's work, too."""
+    """seconds: longest lifetime of the servers; force: also on a busy node."""
 
     servers: list[ListenAddress] = Field(min_length=1, max_length=len(PORTS))
     seconds: float = Field(gt=0, le=HOLD_LIMIT_S, strict=True)
@@ -96,14 +96,14 @@ class IperfServer(msgspec.Struct, frozen=True):
 
 
 class IperfServers(msgspec.Struct, frozen=True):
-    """The first line: they listen, in the order asked for. error: the last line, why they have ended."""
+    """servers: the running servers in the requested order (first line). error: why they ended (last line)."""
 
     servers: tuple[IperfServer, ...] = ()
     error: str = ""
 
 
 class IperfTest(_Body):
-    """One client: from an own interface and address to a server."""
+    """One client, from an interface and address of the node to a server."""
 
     interface: Device
     address: Address
@@ -112,7 +112,8 @@ class IperfTest(_Body):
 
 
 class ClientRequest(_Body):
-    """All tests at once; each way in turn. clients: streams of each; the rest as in IperfParameters."""
+    """All tests run concurrently, first in one direction, then in the other. clients: streams of each test. The other
+    fields are those of IperfParameters."""
 
     tests: list[IperfTest] = Field(min_length=1, max_length=len(PORTS))
     clients: Whole = Field(ge=1, le=64)
@@ -122,7 +123,7 @@ class ClientRequest(_Body):
 
 
 class IperfOutcome(msgspec.Struct, frozen=True):
-    """Of one test one way. trouble: why there is no report."""
+    """The outcome of one test in one direction. trouble: why there is no report."""
 
     test: int
     reverse: bool

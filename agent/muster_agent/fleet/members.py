@@ -1,6 +1,7 @@
-"""Which nodes there are, and where their agents answer: the NodeHealth list, and the headless Service's EndpointSlices.
+"""Lists the nodes of the fleet (from NodeHealths) and the addresses of their agents (from the EndpointSlices of the
+headless Service).
 
-Asked when somebody asks for more than this node, never before: an idle agent lists nothing.
+The lists are requested only for a query that concerns other nodes; an idle agent lists nothing.
 """
 
 import asyncio
@@ -22,24 +23,24 @@ from muster_kube.nodehealth import PATH as NODE_HEALTHS
 
 log = logging.getLogger(__name__)
 
-KEPT_S = 5.0  # a script that asks node by node makes one list of it; a new agent is seen on the next call
-SILENCE_S = 10.0  # of the API server in the middle of a list
+KEPT_S = 5.0  # a script that queries node by node causes one list, and a new agent is found soon
+SILENCE_S = 10.0  # timeout for the next byte from the API server
 TAINTER_S = 10.0
 SHOWN = 20  # names in an error
-PORT = 3333  # where a Service names no port
+PORT = 3333  # if the Service declares no port
 DISCOVERY = "/apis/discovery.k8s.io"
-VERSIONS = ("v1", "v1beta1")  # the second is all there is below Kubernetes 1.21
+VERSIONS = ("v1", "v1beta1")  # Kubernetes 1.20 has v1beta1 only
 HOSTNAME = "kubernetes.io/hostname"
 
 T = TypeVar("T")
 
 
 class FleetUnknown(Exception):
-    """The fleet cannot be asked for now; ``str()``: why, and what would help."""
+    """The nodes of the fleet are not known at present. The message says why, and what to do."""
 
 
 class BadNodeSelection(ValueError):
-    """Nodes are asked for that there are not, or a selector is none."""
+    """The query names nodes that do not exist, or has an invalid selector."""
 
 
 class AgentService(msgspec.Struct, frozen=True):
@@ -63,7 +64,7 @@ class _Target(Api, frozen=True):
 
 
 class _Conditions(Api, frozen=True):
-    """None: not said, which means yes, yes, no."""
+    """None: not reported, which by the API's rules means ready, serving and not terminating."""
 
     ready: bool | None = None
     serving: bool | None = None
@@ -85,7 +86,7 @@ class _Port(Api, frozen=True):
 
 
 class AgentEndpointSlice(Api, frozen=True):
-    """One EndpointSlice. The API sends null for lists that are empty."""
+    """One EndpointSlice. The API sends null for empty lists."""
 
     metadata: _Named
     address_type: str = ""
@@ -102,16 +103,16 @@ class _Group(Api, frozen=True):
 
 
 class _Row(msgspec.Struct):
-    """Of the tainter's /api/nodes."""
+    """A row of the tainter's /api/nodes."""
 
     node: str
 
 
 class FleetMembers:
-    """The fleet as the API server knows it. ``client`` must be open whenever this is asked.
+    """The nodes of the fleet, from the API server. ``client`` must be open during each call.
 
-    node:    the own one, which is there whatever the API server says
-    tainter: whom to ask about pods and labels; None: nobody
+    node:    the agent's own node, which is a member in any case
+    tainter: resolves selectors of jobs and labels; None: such selectors are not supported
     """
 
     def __init__(
@@ -135,48 +136,47 @@ class FleetMembers:
         self._listing: asyncio.Task[dict[str, PeerAgent]] | None = None
 
     async def list_members(self) -> dict[str, PeerAgent]:
-        """Every node that has a NodeHealth, by name; an empty address: no agent runs there. Raises FleetUnknown."""
+        """All nodes with a NodeHealth, by name. An empty address: no agent runs there. Raises FleetUnknown."""
         if self._kept is not None and self._clock() < self._kept[0]:
             return self._kept[1]
         if self._listing is None:
             self._listing = asyncio.create_task(self._list())
             self._listing.add_done_callback(self._listed)
-        # shielded: a caller who hangs up must not take the list from the others
+        # shielded: other callers share the list, so a cancelled caller must not cancel it
         return await asyncio.shield(self._listing)
 
     async def select(self, hosts: Collection[str] = (), *, job: str = "", nodelabel: str = "") -> list[PeerAgent]:
-        """The nodes that are named and selected, in the order of their names; without either all of them.
+        """The union of the named and the selected nodes, sorted by name; all nodes if nothing is named or selected.
 
-        job: ``NAMESPACE:key=value``, the nodes on which such pods run; nodelabel: ``key=value[,…]``.
-        Raises BadNodeSelection for names that no node has, FleetUnknown.
+        job: ``NAMESPACE:key=value``, nodes on which such pods run; nodelabel: ``key=value[,…]``.
+        Raises BadNodeSelection for names of nodes that do not exist, FleetUnknown.
         """
         members = await self.list_members()
         if unknown := sorted(set(hosts) - members.keys()):
             raise BadNodeSelection(f"host: {_shortened(unknown)}: expected some of {_shortened(sorted(members))}")
-        chosen = set(hosts) or set(members)
-        if job or nodelabel:
-            chosen &= await self.resolve_selectors(job=job, nodelabel=nodelabel)
-        return [members[name] for name in sorted(chosen & members.keys())]
+        selectors = {name: value for name, value in (("job", job), ("nodelabel", nodelabel)) if value}
+        if not hosts and not selectors:
+            return [members[name] for name in sorted(members)]
+        selected = await asyncio.gather(*(self.resolve_selector(name, value) for name, value in selectors.items()))
+        return [members[name] for name in sorted(set(hosts).union(*selected) & members.keys())]
 
-    async def resolve_selectors(self, *, job: str = "", nodelabel: str = "") -> set[str]:
-        """Names of the nodes that the tainter finds.
+    async def resolve_selector(self, name: str, value: str) -> set[str]:
+        """Names of the nodes that the tainter finds for a selector. name: ``job`` or ``nodelabel``.
 
-        Raises BadNodeSelection where the tainter rejects a selector, FleetUnknown.
+        Raises BadNodeSelection if the tainter rejects the selector, FleetUnknown.
         """
-        given = {name: value for name, value in (("job", job), ("nodelabel", nodelabel)) if value}
-        asked = " and ".join(given)
         if self._tainter is None:
-            raise FleetUnknown(f"{asked}: the tainter knows pods and labels, and the setting tainter_url names none")
+            raise FleetUnknown(f"{name}: only the tainter can resolve it: set tainter_url in the agent's settings")
         try:
             async with self._tainter.client(without_token=True) as tainter:
-                path = f"/api/nodes?{urlencode(given)}"
+                path = f"/api/nodes?{urlencode({name: value})}"
                 rows = await tainter.get(path, type=list[_Row], timeout_s=TAINTER_S)
         except ApiError as error:
-            if error.status == 400:
-                raise BadNodeSelection(f"{asked}: {error.message}") from error
-            raise FleetUnknown(f"{asked}: tainter at {self._tainter.url}: {error}") from error
+            if error.status == 400:  # its message names the parameter and the value
+                raise BadNodeSelection(error.message) from error
+            raise FleetUnknown(f"{name}: cannot query the tainter at {self._tainter.url}: {error}") from error
         except (ConfigError, OSError) as error:
-            raise FleetUnknown(f"{asked}: tainter at {self._tainter.url}: {error}") from error
+            raise FleetUnknown(f"{name}: cannot query the tainter at {self._tainter.url}: {error}") from error
         return {row.node for row in rows}
 
     async def _list(self) -> dict[str, PeerAgent]:
@@ -184,19 +184,19 @@ class FleetMembers:
             healths = await self._all(NODE_HEALTHS, _Health, {})
             slices = await self._slices()
         except (ApiError, ConfigError) as error:
-            raise FleetUnknown(f"the API server cannot be asked which nodes there are: {error}") from error
+            raise FleetUnknown(f"cannot list the nodes and agents of the fleet: {error}") from error
         found = agent_addresses(slices)
         names = {health.metadata.name for health in healths} | {self._node}
         members = {name: found.get(name) or PeerAgent(name, "") for name in names}
         self._kept = (self._clock() + self._kept_s, members)
-        # 15,000 of them are 3 MB, which nobody needs a minute later
+        # 15,000 of them take 3 MB
         asyncio.get_running_loop().call_later(2 * self._kept_s, self._forget, members)
         return members
 
     def _listed(self, task: asyncio.Task[dict[str, PeerAgent]]) -> None:
-        self._listing = None  # it holds what it returned
+        self._listing = None  # it would keep its result in memory
         if not task.cancelled():
-            task.exception()  # told to whoever still waits; with nobody left it is of no interest
+            task.exception()  # retrieved here too: all callers may have been cancelled
 
     def _forget(self, members: dict[str, PeerAgent]) -> None:
         if self._kept is not None and self._kept[1] is members:
@@ -215,7 +215,7 @@ class FleetMembers:
             self._version = ""
             if not known:
                 raise
-            return await self._slices()  # the cluster has been upgraded meanwhile
+            return await self._slices()  # an upgrade of the cluster has removed the version
 
     async def _choose_version(self) -> str:
         served = {each.version for each in (await self._client.get(DISCOVERY, type=_Group)).versions}
@@ -223,22 +223,26 @@ class FleetMembers:
             if version in served:
                 return version
         found = _shortened(sorted(served))
-        raise FleetUnknown(f"the API server serves discovery.k8s.io in {found}: expected one of {', '.join(VERSIONS)}")
+        raise FleetUnknown(
+            f"the API server has discovery.k8s.io in versions {found}; expected one of {', '.join(VERSIONS)}"
+        )
 
     async def _all(self, path: str, kind: type[T], params: Params) -> list[T]:
-        """All items from the server's cache (resourceVersion 0): a moment old, and free of charge for etcd."""
+        """All items, from the API server's cache (resourceVersion 0), which spares etcd."""
         items: list[T] = []
         cached: Params = {**params, "resourceVersion": "0"}
         async for page in self._client.list_pages(path, kind, params=cached, timeout_s=SILENCE_S):
             items += page.items
             for broken in page.undecodable:
-                log.warning("%s %s is left out: %s", path, broken.key or "(no name)", broken.error)
+                log.warning(
+                    "%s: ignoring %s, which cannot be decoded: %s", path, broken.key or "(no name)", broken.error
+                )
         return items
 
 
 def agent_addresses(slices: Iterable[AgentEndpointSlice]) -> dict[str, PeerAgent]:
-    """Where each node's agent is. Of two on one node, as in a rollout, the one that stays: not being ended, ready, the
-    newer pod. Addresses that are none (FQDN slices) are left out."""
+    """The agent of each node. If a node has two, as during a rollout, the preferred one is not terminating, is ready,
+    and is the newer pod. Addresses that are not IP addresses (FQDN slices) are ignored."""
     best: dict[str, tuple[tuple[bool, bool, bool, int], PeerAgent]] = {}
     for each in slices:
         port = _port(each.ports or ())
@@ -254,19 +258,19 @@ def agent_addresses(slices: Iterable[AgentEndpointSlice]) -> dict[str, PeerAgent
 
 
 def _rank(endpoint: _Endpoint) -> tuple[bool, bool, bool, int]:
-    said = endpoint.conditions
+    conditions = endpoint.conditions
     version = endpoint.target_ref.resource_version if endpoint.target_ref is not None else ""
     return (
-        not said.terminating,
-        said.serving is not False,
-        said.ready is not False,
-        # not for comparing, says the API; but all servers count it up, and it only decides between two that answer
+        not conditions.terminating,
+        conditions.serving is not False,
+        conditions.ready is not False,
+        # the API forbids comparing versions, but every server counts them up, and this only breaks a tie
         int(version[:20]) if version.isascii() and version.isdigit() else 0,
     )
 
 
 def _port(ports: Collection[_Port]) -> int:
-    """The one called ``http``, else the first of TCP."""
+    """The port named ``http``, or else the first TCP port."""
     tcp = [each for each in ports if each.port and each.protocol in (None, "", "TCP")]
     named = [each for each in tcp if each.name == "http"]
     return next((each.port for each in [*named, *tcp] if each.port), PORT)

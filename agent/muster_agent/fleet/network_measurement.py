@@ -1,8 +1,8 @@
-"""The bandwidth between all nodes: rounds of meetings (round_plan.py), each of two nodes (pair_measurement.py), judged
+"""Measures the bandwidth between all nodes: rounds (round_plan.py) of pairs of nodes (pair_measurement.py), judged
 together.
 
-A node that does not answer is UNKNOWN for itself and nobody's fault. However it ends, also when its caller hangs up,
-no server is left: they end with the connections that are open here.
+A node that does not answer is UNKNOWN and affects no other node. However the measurement ends, also when the client
+disconnects, no server remains: servers end with the connections that are open here.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ from muster_checks.iperf.pair import NicPair
 
 log = logging.getLogger(__name__)
 
-ASKED_AT_ONCE = 64
+REQUESTS_AT_ONCE = 64
 INTERFACES_S = 20.0
 
 Sleep = Callable[[float], Awaitable[object]]
@@ -70,36 +70,36 @@ async def measure_network(
 ) -> dict[str, Result]:
     """A result for each of ``peers``, by node.
 
-    One measurement at a time goes out from ``call``: two would measure each other. force: beside somebody's work, too;
-    nodes_at_once: ``batch``, at least two of them meet.
+    Only one measurement at a time runs per ``call``, because two would disturb each other.
+
+    force:         also on busy nodes
+    nodes_at_once: the parameter ``batch``; at least two nodes measure at the same time
     """
     started, begun = wall(), clock()
     if call in _measuring:
-        away = NodeUnavailable(
-            "", "Busy", "another measurement of the network goes out from this agent; ask again later"
-        )
+        away = NodeUnavailable("", "Busy", "this agent is running another network measurement; try again later")
         return {peer.node: _missing(away) for peer in peers}
     at_once = max(1, min(MEETINGS_AT_ONCE, (nodes_at_once or 2 * MEETINGS_AT_ONCE) // 2))
     settings = choose_meeting_settings(options, limits, force=force, at_once=at_once)
     measuring = _Measurement(peers, call, settings, limits, rng or random.Random(), sleep)  # noqa: S311 - no secret
     most_s = longest_duration_s(len(peers), settings)
-    log.info("check iperf over %d nodes: %.0f s at the most", len(peers), most_s)
+    log.info("check iperf between %d nodes started; it takes at most %.0f s", len(peers), most_s)
     _measuring.add(call)
     try:
         found = await measuring.results()
     finally:
         _measuring.discard(call)
     duration_s = clock() - begun
-    log.info("check iperf over %d nodes: %d pairs in %.0f s", len(peers), len(measuring.pairs), duration_s)
+    log.info("check iperf between %d nodes: measured %d pairs in %.0f s", len(peers), len(measuring.pairs), duration_s)
     return {
         node: msgspec.structs.replace(result, started=started, duration_s=duration_s) for node, result in found.items()
     }
 
 
 def longest_duration_s(nodes: int, settings: MeetingSettings) -> float:
-    """How long a measurement of ``nodes`` nodes takes at the most; what does not answer costs the most."""
-    asked_s = math.ceil(nodes / ASKED_AT_ONCE) * INTERFACES_S
-    return asked_s + rounds_at_most(nodes) * math.ceil(nodes / 2 / settings.meetings_at_once) * settings.meeting_s
+    """Upper bound of the duration for ``nodes`` nodes, reached if they do not answer."""
+    interfaces_s = math.ceil(nodes / REQUESTS_AT_ONCE) * INTERFACES_S
+    return interfaces_s + rounds_at_most(nodes) * math.ceil(nodes / 2 / settings.meetings_at_once) * settings.meeting_s
 
 
 class _Measurement:
@@ -126,7 +126,7 @@ class _Measurement:
         self._met: list[Meeting] = []
 
     async def results(self) -> dict[str, Result]:
-        free = asyncio.Semaphore(ASKED_AT_ONCE)
+        free = asyncio.Semaphore(REQUESTS_AT_ONCE)
         await _all(self._request_interfaces(peer, free) for peer in self._peers.values())
         for each in first_rounds(self._interfaces, self._rng):
             await self._run(each)
@@ -136,15 +136,17 @@ class _Measurement:
         return {node: self._result(node, pages) for node in self._peers}
 
     async def _request_interfaces(self, peer: PeerAgent, free: asyncio.Semaphore) -> None:
-        asked = InterfacesRequest(plane=self._settings.plane)
+        request = InterfacesRequest(plane=self._settings.plane)
         try:
             async with free:
-                answer = await self._call.post_json(peer, "/iperf/interfaces", asked, INTERFACES_S)
+                answer = await self._call.post_json(peer, "/iperf/interfaces", request, INTERFACES_S)
             found = msgspec.convert(answer, InterfaceList)
         except PeerCallFailed as error:
             self._away[peer.node] = node_unavailable(peer, error)
         except msgspec.MsgspecError as error:
-            self._away[peer.node] = NodeUnavailable(peer.node, "BadAnswer", f"answers otherwise than an agent: {error}")
+            self._away[peer.node] = NodeUnavailable(
+                peer.node, "BadAnswer", f"it did not answer as an agent does: {error}"
+            )
         else:
             if found.interfaces:
                 self._interfaces[peer.node] = found.interfaces
@@ -167,7 +169,9 @@ class _Measurement:
                     sleep=self._sleep,
                 )
             except NodeUnavailable as away:
-                log.info("check iperf: %s with %s: %s: %s", meeting.client, meeting.server, away.node, away)
+                log.info(
+                    "check iperf between %s and %s failed: %s: %s", meeting.client, meeting.server, away.node, away
+                )
                 self._away.setdefault(away.node, away)
                 return
         self.pairs += found
@@ -183,7 +187,10 @@ class _Measurement:
     def _result(self, node: str, pages: Mapping[str, Sequence[Finding]]) -> Result:
         if (skipped := self._skipped.get(node)) is not None:
             verdict = Verdict.SKIP if skipped.skipped else Verdict.UNKNOWN
-            reason, why = skipped.skipped or "BadAnswer", skipped.why or "answers neither interfaces nor why not"
+            reason, why = (
+                skipped.skipped or "BadAnswer",
+                skipped.why or "it answered with neither interfaces nor a reason",
+            )
             return Result(check=IPERF.name, verdict=verdict, reason=reason, message=shorten(why))
         findings = list(pages.get(node, ()))
         away = self._away.get(node)
@@ -205,13 +212,13 @@ class _Measurement:
 
     def _alone(self, node: str) -> NodeUnavailable:
         if len(self._interfaces) < 2:
-            return NodeUnavailable(node, "NoPeers", "no other node takes part: a bandwidth has two ends")
-        return NodeUnavailable(node, "NotMeasured", "none of the nodes that it was to meet could be measured with")
+            return NodeUnavailable(node, "NoPeers", "no other node takes part in the measurement")
+        return NodeUnavailable(node, "NotMeasured", "no measurement with any of its peers succeeded")
 
 
 def _settled(pairs: Sequence[NicPair]) -> list[NicPair]:
-    """A pair that could not be measured is on the page of the node that could be measured with nobody, if one of the
-    two is such; the other one's page is not to say UNKNOWN for it."""
+    """Attribute a failed pair to the node that could not be measured with any other, if there is one, so that the other
+    node of the pair is not UNKNOWN because of it."""
     lost = {
         culprit.node
         for culprit in find_culprits(pairs, {pair for pair in pairs if pair.trouble})
@@ -230,7 +237,7 @@ def _missing(away: NodeUnavailable) -> Result:
 
 
 async def _all(jobs: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """All at once; when one breaks, or the caller goes, all have ended."""
+    """Run all concurrently. If one fails or the caller is cancelled, all have ended."""
     async with asyncio.TaskGroup() as group:
         for job in jobs:
             group.create_task(job)

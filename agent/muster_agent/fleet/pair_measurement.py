@@ -1,6 +1,6 @@
-"""One meeting of two nodes: servers on one, clients on the other, and what came of it as pairs to judge.
+"""Measures between two nodes: servers on one, clients on the other, and pairs of interfaces as the result.
 
-The servers' connection is open while the clients run, and closed whatever happens: that ends them.
+The connection to the servers stays open while the clients run. Closing it, in all cases, ends the servers.
 """
 
 import asyncio
@@ -31,17 +31,16 @@ from muster_checks.iperf.judge import read_pairs
 from muster_checks.iperf.pair import NicPair, NicSide
 from muster_checks.iperf.probe import BEYOND_S, CONNECT_S
 
-# each takes two of the connections that all calls of an agent share (peer_client.AT_ONCE), and others want theirs
+# each takes two of the connections that all requests of an agent share (peer_client.AT_ONCE)
 MEETINGS_AT_ONCE = 64
-START_S = 30.0  # until servers listen: an idle node is looked at first, and each server takes a moment
-CALL_S = 20.0  # beyond what the tests take: the look whether the node is idle, the way there and back
-TRIES = 3  # with a node that somebody else just measures
-PAUSE_S = 2.0  # at most, between two tries
+START_S = 30.0  # limit until servers listen, including the check that the node is idle
+CALL_S = 20.0  # added to the duration of the tests: the check that the node is idle, and the network
+TRIES = 3  # with a node that takes part in another measurement
+PAUSE_S = 2.0  # longest pause between two tries
 
 
 class NodeUnavailable(Exception):
-    """``node`` does not take part: it does not answer, is busy, or cannot serve. ``reason`` and ``message`` as a
-    result has them."""
+    """``node`` cannot take part: no answer, busy, or no servers. reason, message: for its result."""
 
     def __init__(self, node: str, reason: str, message: str) -> None:
         super().__init__(message)
@@ -51,8 +50,13 @@ class NodeUnavailable(Exception):
 
 
 class MeetingSettings(msgspec.Struct, frozen=True):
-    """How all meetings of one measurement go. servers: ``serverspernode``, None: not given; clients: streams towards
-    one server; force: beside somebody's work, too; meetings_at_once: of all nodes together."""
+    """Settings of all meetings of a measurement.
+
+    servers:          ``serverspernode``; None: not given
+    clients:          streams to each server
+    force:            also on busy nodes
+    meetings_at_once: concurrent meetings of all nodes
+    """
 
     plane: Plane
     servers: int | None
@@ -65,19 +69,19 @@ class MeetingSettings(msgspec.Struct, frozen=True):
 
     @property
     def tests_s(self) -> float:
-        """Both ways, at most."""
+        """Longest duration of the tests, both directions together."""
         return 2 * (self.seconds + self.omit_seconds + CONNECT_S + BEYOND_S)
 
     @property
     def meeting_s(self) -> float:
-        """A whole meeting, at most."""
+        """Longest duration of a meeting."""
         return TRIES * (START_S + PAUSE_S) + self.tests_s + CALL_S
 
 
 def choose_meeting_settings(
     options: IperfOptions, limits: IperfParameters, *, force: bool = False, at_once: int = MEETINGS_AT_ONCE
 ) -> MeetingSettings:
-    """On the management plane there is one server a node and one client, whatever is asked for."""
+    """The settings. On the management plane there is always one server and one client per node."""
     mgmt = options.plane == "mgmt"
     return MeetingSettings(
         plane=options.plane,
@@ -101,10 +105,10 @@ async def run_meeting(
     rng: random.Random,
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
 ) -> list[NicPair]:
-    """The pairs of all interfaces, both ways. Raises NodeUnavailable."""
+    """The pairs of all interfaces, in both directions. Raises NodeUnavailable."""
     between = pair_interfaces(interfaces[meeting.client], interfaces[meeting.server], settings.plane)
     if not between:
-        return _both_ways(meeting, "no network and no interface's name in common")
+        return _both_ways(meeting, "the nodes have neither a network nor the name of an interface in common")
     each = servers_per_interface(settings.servers, len(interfaces[meeting.server]))
     wanted = [lane for lane in between for _ in range(each)][: len(PORTS)]
     for attempt in range(TRIES):
@@ -113,12 +117,12 @@ async def run_meeting(
                 return _pairs(meeting, wanted, await _measure(meeting, peers, wanted, call, settings), settings)
         except TimeoutError:
             raise NodeUnavailable(
-                meeting.server, "NoAnswer", "its servers were asked for, and no word came of them"
+                meeting.server, "NoAnswer", "the node did not answer the request for servers"
             ) from None
         except NodeUnavailable as away:
             if away.reason != "Busy" or attempt == TRIES - 1:
                 raise
-        # two measurements that meet on a node must not meet there again
+        # a random pause, so that two measurements that collide do not collide again
         await sleep(rng.uniform(0.25, 1.0) * PAUSE_S)
     raise AssertionError("unreachable: the last try raises")  # pragma: no cover
 
@@ -131,18 +135,18 @@ async def _measure(
     settings: MeetingSettings,
 ) -> tuple[IperfOutcome, ...]:
     client, server = peers[meeting.client], peers[meeting.server]
-    asked = ServersRequest(
+    request = ServersRequest(
         servers=[ListenAddress(interface=lane.server.name, address=lane.server_address) for lane in wanted],
         seconds=settings.tests_s + CALL_S,
         force=settings.force,
     )
     try:
-        async with call.stream(server, "/iperf/servers", asked) as lines:
+        async with call.stream(server, "/iperf/servers", request) as lines:
             async with asyncio.timeout(START_S):
                 started = await _first(lines)
             if len(started.servers) != len(wanted):
                 raise NodeUnavailable(
-                    server.node, "NotMeasured", started.error or "answers with another number of servers"
+                    server.node, "NotMeasured", started.error or "it started another number of servers than requested"
                 )
             tests = [
                 IperfTest(
@@ -157,15 +161,15 @@ async def _measure(
     except PeerCallFailed as error:
         raise node_unavailable(server, error) from error
     except (msgspec.MsgspecError, ValidationError) as error:
-        raise NodeUnavailable(server.node, "BadAnswer", f"answers otherwise than an agent: {error}") from error
+        raise NodeUnavailable(server.node, "BadAnswer", f"it did not answer as an agent does: {error}") from error
     except TimeoutError as error:
-        raise NodeUnavailable(server.node, "NoAnswer", f"no server within {START_S:g} s") from error
+        raise NodeUnavailable(server.node, "NoAnswer", f"no server started within {START_S:g} s") from error
 
 
 async def _run_client(
     client: PeerAgent, tests: list[IperfTest], call: PeerClient, settings: MeetingSettings
 ) -> tuple[IperfOutcome, ...]:
-    asked = ClientRequest(
+    request = ClientRequest(
         tests=tests,
         clients=settings.clients,
         seconds=settings.seconds,
@@ -173,17 +177,17 @@ async def _run_client(
         force=settings.force,
     )
     try:
-        answer = await call.post_json(client, "/iperf/client", asked, settings.tests_s + CALL_S / 2)
+        answer = await call.post_json(client, "/iperf/client", request, settings.tests_s + CALL_S / 2)
         found = msgspec.convert(answer, IperfOutcomes).outcomes
     except PeerCallFailed as error:
         raise node_unavailable(client, error) from error
     except msgspec.MsgspecError as error:
-        raise NodeUnavailable(client.node, "BadAnswer", f"answers otherwise than an agent: {error}") from error
+        raise NodeUnavailable(client.node, "BadAnswer", f"it did not answer as an agent does: {error}") from error
     expected = {(number, reverse) for number in range(len(tests)) for reverse in (False, True)}
     if {(outcome.test, outcome.reverse) for outcome in found} != expected or len(found) != len(expected):
-        raise NodeUnavailable(client.node, "BadAnswer", "answers for other tests than it was asked for")
+        raise NodeUnavailable(client.node, "BadAnswer", "it answered for other tests than requested")
     if any(flow.gbit_per_s < 0 for outcome in found if outcome.report for flow in outcome.report.flows):
-        raise NodeUnavailable(client.node, "BadAnswer", "answers a bandwidth below zero")
+        raise NodeUnavailable(client.node, "BadAnswer", "it answered with a negative bandwidth")
     return found
 
 
@@ -191,11 +195,11 @@ async def _first(lines: AsyncIterator[bytes]) -> IperfServers:
     async for line in lines:
         if line.strip():
             return msgspec.json.decode(line, type=IperfServers)
-    return IperfServers(error="ended without a word")
+    return IperfServers(error="the answer ended without a result")
 
 
 def node_unavailable(peer: PeerAgent, error: PeerCallFailed) -> NodeUnavailable:
-    """409 is an agent's word for work on its node."""
+    """Agents answer 409 if their node is busy."""
     if error.status == 409:
         return NodeUnavailable(peer.node, "Busy", error.message)
     return NodeUnavailable(peer.node, error.reason, error.message)
@@ -204,7 +208,7 @@ def node_unavailable(peer: PeerAgent, error: PeerCallFailed) -> NodeUnavailable:
 def _pairs(
     meeting: Meeting, wanted: list[InterfacePair], outcomes: tuple[IperfOutcome, ...], settings: MeetingSettings
 ) -> list[NicPair]:
-    """One pair for each two interfaces and way: its servers share a link, so what they carry adds up."""
+    """One pair for each pair of interfaces and direction. Its servers share a link, so their bandwidths are added."""
     parts: dict[tuple[str, bool], list[NicPair]] = defaultdict(list)
     for outcome in outcomes:
         lane = wanted[outcome.test]

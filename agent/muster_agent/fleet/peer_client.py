@@ -1,6 +1,6 @@
-"""Calls to other agents: HTTP/1.1 to addresses of the Fleet, bounded in time, in size and in number.
+"""HTTP/1.1 client for other agents, with limits on time, size and number of requests.
 
-No proxy of the environment is used and no redirect followed, so nothing goes to anybody but the peer.
+It ignores proxy settings of the environment and follows no redirects, so requests reach only the peer.
 """
 
 import asyncio
@@ -21,23 +21,23 @@ from muster_kube.api.credentials import FileToken
 from muster_kube.api.errors import ConfigError
 
 CONNECT_S = 3.0
-ANSWER_LIMIT = 4 << 20  # bytes; thirty checks with all their findings are a tenth of it
-ERROR_LIMIT = 4096  # bytes of a refusal
+ANSWER_LIMIT = 4 << 20  # bytes; ten times the answer of thirty checks with all their findings
+ERROR_LIMIT = 8192  # bytes of an error response; the names of all checks and parameters are 3 KB
 LINE_LIMIT = 1 << 20
-MISDIRECTED = 421  # what an agent says to another one that means a third
-AT_ONCE = 256  # connections of all calls together; a process may have 1,024 files or more
+MISDIRECTED = 421  # the answer of an agent to a request for another node
+AT_ONCE = 256  # connections of all requests together; the limit on open files is 1,024 or more
 
 Query = Mapping[str, str] | Iterable[tuple[str, str]]
 
 
 class PeerCallFailed(Exception):
-    """A peer that did not answer as it should.
+    """A request to a peer failed.
 
-    reason:  ``NoAgent`` (no address is known), ``Unreachable`` (no connection, or it broke), ``NoAnswer`` (nothing
-             within the time), ``BadAnswer`` (no JSON, a redirect, too much), ``WrongNode`` (the address is another
-             node's now), ``Refused`` (it said no)
+    reason:  ``NoAgent`` (its address is not known), ``Unreachable`` (the connection failed), ``NoAnswer`` (timeout),
+             ``BadAnswer`` (not JSON, a redirect, or too large), ``WrongNode`` (the address now belongs to another
+             node), ``Refused`` (an HTTP error)
     message: for people
-    status:  HTTP's, 0 where there was none
+    status:  the HTTP status, 0 if there was none
     """
 
     def __init__(self, reason: str, message: str, status: int = 0) -> None:
@@ -48,7 +48,7 @@ class PeerCallFailed(Exception):
 
 
 class PeerClient(Protocol):
-    """How other agents are asked; see HttpPeerClient. All raise PeerCallFailed."""
+    """Requests to other agents; see HttpPeerClient. All methods raise PeerCallFailed."""
 
     async def get_json(self, peer: PeerAgent, path: str, params: Query, timeout_s: float) -> Any: ...
 
@@ -62,9 +62,10 @@ class PeerClient(Protocol):
 
 
 class HttpPeerClient:
-    """token: a file with our token for the audience ``muster``, read anew as it rotates, sent where one is asked for;
-    without it peers answer what everybody may ask. at_once: calls of all callers together; more wait, and their time
-    has not begun."""
+    """token:   file with this agent's token for the audience ``muster``, read again when it is rotated. It is sent only
+               after a peer requires one. None: no token is sent
+    at_once: limit on concurrent requests; more of them wait, and their timeout starts when they are sent
+    """
 
     def __init__(
         self,
@@ -78,13 +79,13 @@ class HttpPeerClient:
         self._timeouts = {"connect": connect_s, "read": None, "write": None, "pool": None}
         self._answer_limit = answer_limit
         self._free = asyncio.Semaphore(at_once)
-        # no connection is kept: a fleet is asked now and then, and idle sockets to all of it are memory. So there is
-        # nothing to close, either
+        # no keep-alive: queries of the fleet are rare, and idle connections to all nodes cost memory. So the transport
+        # needs no close
         limits = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
         self._transport = httpx2.AsyncHTTPTransport(verify=False, trust_env=False, limits=limits)
 
     async def get_json(self, peer: PeerAgent, path: str, params: Query, timeout_s: float) -> Any:
-        """The decoded answer. ``timeout_s``: for the whole call."""
+        """The decoded answer. timeout_s: for the whole request."""
         query = urlencode(list(params.items() if isinstance(params, Mapping) else params))
         return await self._json("GET", peer, f"{path}?{query}" if query else path, b"", timeout_s)
 
@@ -94,8 +95,8 @@ class HttpPeerClient:
 
     @asynccontextmanager
     async def stream(self, peer: PeerAgent, path: str, body: BaseModel) -> AsyncIterator[AsyncIterator[bytes]]:
-        """POSTs ``body``; the answer's lines as they come, until the peer ends it or this is left, which closes the
-        connection. Only connecting is bounded in time."""
+        """POST ``body`` and yield the lines of the answer as they arrive. Leaving the context closes the connection.
+        Only connecting has a timeout."""
         header = await self._header()
         async with self._free, self._opened("POST", peer, path, _encode(body), header) as response:
             if response.status_code >= 300:
@@ -103,7 +104,7 @@ class HttpPeerClient:
             yield _lines(peer, response)
 
     async def alive(self, peer: PeerAgent, timeout_s: float) -> bool:
-        """Whether it speaks HTTP at all, whatever it says."""
+        """Whether it answers HTTP requests, with any status."""
         try:
             async with asyncio.timeout(timeout_s), self._opened("GET", peer, "/healthz", b"", None):
                 return True
@@ -117,7 +118,7 @@ class HttpPeerClient:
                     status, raw = await self._exchange(method, peer, target, content)
             except TimeoutError as error:
                 raise PeerCallFailed(
-                    "NoAnswer", f"{peer_endpoint(peer)} has not answered within {timeout_s:g} s"
+                    "NoAnswer", f"{peer_endpoint(peer)} did not answer within {timeout_s:g} s"
                 ) from error
         if status >= 300:
             raise _refusal(peer, status, raw)
@@ -126,11 +127,12 @@ class HttpPeerClient:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             shown = raw[:80].decode("utf-8", "replace")
             raise PeerCallFailed(
-                "BadAnswer", f"{peer_endpoint(peer)} answers no JSON ({error}); it begins {shown!r}"
+                "BadAnswer",
+                f"{peer_endpoint(peer)} did not answer with JSON ({error}); the answer begins with {shown!r}",
             ) from error
 
     async def _exchange(self, method: str, peer: PeerAgent, target: str, content: bytes) -> tuple[int, bytes]:
-        # whoever has seen a token may use it with other agents: a question that everybody may ask goes without one
+        # a peer could use the token with other agents, so requests that need no token carry none
         header = None if method == "GET" else await self._header()
         status, raw = await self._once(method, peer, target, content, header)
         for _ in range(2):
@@ -158,7 +160,7 @@ class HttpPeerClient:
         try:
             return await self._token.header()
         except ConfigError:
-            return None  # no token is mounted here
+            return None  # no token is mounted
 
     @asynccontextmanager
     async def _opened(
@@ -182,11 +184,11 @@ class HttpPeerClient:
                 await response.aclose()
         except (httpx2.TransportError, OSError) as error:
             text = " ".join(str(error).split()) or type(error).__name__
-            raise PeerCallFailed("Unreachable", f"{peer_endpoint(peer)}: {text}") from error
+            raise PeerCallFailed("Unreachable", f"cannot reach {peer_endpoint(peer)}: {text}") from error
 
 
 def peer_endpoint(peer: PeerAgent) -> str:
-    """``ADDRESS:PORT`` as in a URL; empty where no agent runs."""
+    """``ADDRESS:PORT`` as in a URL; empty if no agent runs there."""
     if not peer.address:
         return ""
     return f"[{peer.address}]:{peer.port}" if ":" in peer.address else f"{peer.address}:{peer.port}"
@@ -194,46 +196,55 @@ def peer_endpoint(peer: PeerAgent) -> str:
 
 async def _chunks(response: httpx2.Response) -> AsyncIterator[bytes]:
     stream = response.stream
-    assert isinstance(stream, httpx2.AsyncByteStream)  # noqa: S101 - what the async transport returns
+    assert isinstance(stream, httpx2.AsyncByteStream)  # noqa: S101 - the async transport returns nothing else
     async for chunk in stream:
         yield chunk
 
 
 async def _bounded(peer: PeerAgent, response: httpx2.Response, limit: int) -> bytes:
-    """The body; of a refusal the beginning. Raises PeerCallFailed for a longer answer."""
+    """The body, of an error response only its first ``limit`` bytes. Raises PeerCallFailed for a longer answer."""
     raw = bytearray()
     async for chunk in _chunks(response):
         raw += chunk
         if len(raw) > limit:
             if response.status_code >= 300:
                 break
-            raise PeerCallFailed("BadAnswer", f"{peer_endpoint(peer)} answers more than {limit} bytes")
+            raise PeerCallFailed("BadAnswer", f"the answer of {peer_endpoint(peer)} has more than {limit} bytes")
     return bytes(raw)
 
 
 async def _lines(peer: PeerAgent, response: httpx2.Response) -> AsyncIterator[bytes]:
-    """Whole lines without their ends. One that the end of the answer cuts off is dropped."""
+    """The complete lines, without line feeds. An incomplete last line is dropped."""
     rest = b""
     async for chunk in _chunks(response):
         *lines, rest = (rest + chunk).split(b"\n")
         if len(rest) > LINE_LIMIT:
-            raise PeerCallFailed("BadAnswer", f"{peer_endpoint(peer)} sends a line of more than {LINE_LIMIT} bytes")
+            raise PeerCallFailed("BadAnswer", f"{peer_endpoint(peer)} sent a line of more than {LINE_LIMIT} bytes")
         for line in lines:
             if line:
                 yield line
 
 
 def _refusal(peer: PeerAgent, status: int, raw: bytes) -> PeerCallFailed:
-    text = raw[:ERROR_LIMIT].decode("utf-8", "replace").strip()
+    text = _error_message(raw[:ERROR_LIMIT])
+    endpoint = peer_endpoint(peer)
     if status < 400:
-        return PeerCallFailed(
-            "BadAnswer", f"{peer_endpoint(peer)} sends us elsewhere (HTTP {status}); no redirect is followed", status
-        )
+        return PeerCallFailed("BadAnswer", f"{endpoint} answered with a redirect (HTTP {status})", status)
     if status == MISDIRECTED:
-        return PeerCallFailed("WrongNode", f"{peer_endpoint(peer)} is not the agent of {peer.node}: {text}", status)
-    return PeerCallFailed(
-        "Refused", f"{peer_endpoint(peer)} refuses (HTTP {status}): {text or 'no reason given'}", status
-    )
+        return PeerCallFailed("WrongNode", f"{endpoint} is not the agent of {peer.node}: {text}", status)
+    return PeerCallFailed("Refused", f"{endpoint} answered HTTP {status}: {text or 'no reason given'}", status)
+
+
+class _ErrorDocument(msgspec.Struct):
+    message: str
+
+
+def _error_message(raw: bytes) -> str:
+    """Errors are a line of text or, for unknown names, a JSON document with a message."""
+    try:
+        return msgspec.json.decode(raw, type=_ErrorDocument).message
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return raw.decode("utf-8", "replace").strip()
 
 
 def _encode(body: BaseModel) -> bytes:

@@ -1,10 +1,10 @@
-"""Whom the check ping asks: agents of a few EndpointSlices of the headless Service, found once and looked up again only
-when somebody is silent.
+"""Selects the peers of the check ping: the agents of a few EndpointSlices of the headless Service.
 
-A watch would tell each of n agents of every pod of all the others, and a list by each of 15,000 agents every hour is
-19 MB a second. So there is one list, at the first run, of which a few slices are kept, drawn by hash for each node; an
-idle cluster is asked nothing. A slice with a silent peer is read again: pods move in a rollout, and who is known to be
-down is not asked. As long as that finds nothing new, it is done ever more rarely.
+The slices are listed once and read again only when a peer does not answer. A watch would notify each of n agents of
+every pod of all others, and hourly lists by 15,000 agents would be 19 MB/s. So each agent lists once, at its first run,
+and keeps a few slices, chosen by a hash for each node. It reads a slice with a silent peer again, because a rollout
+moves pods, and drops peers that the slice reports as down. While a slice is unchanged, the interval to the next read
+grows.
 """
 
 import asyncio
@@ -22,16 +22,16 @@ from muster_kube.api.errors import ApiError, ConfigError, NotFound
 
 log = logging.getLogger(__name__)
 
-SLICES = 4  # of up to 100 endpoints each, as Kubernetes makes them: at 8 a minute all are asked within the hour
-AGAIN_S, AGAIN_AT_MOST_S = 60.0, 3600.0  # between two looks at one slice
-# who finds fewer slices is there before the others: all are looked for again, each time after twice as long, for a day
+SLICES = 4  # Kubernetes puts up to 100 endpoints into each: at 8 a minute, all are pinged within an hour
+AGAIN_S, AGAIN_AT_MOST_S = 60.0, 3600.0  # shortest and longest interval between two reads of a slice
+# an agent that finds fewer slices has started before the others: it lists again for a day, with doubling intervals
 SETTLED_S = 64_000.0
 SILENCE_S = 10.0
-CONNECTED_S = 10.0  # from the agent's start until it speaks to its cluster
+CONNECTED_S = 10.0  # time from the agent's start to its connection to the cluster
 
 
 class _CachedSlice(msgspec.Struct):
-    """A slice as it was last read. wait_s: until it is worth another look."""
+    """A slice as last read. wait_s: minimum time until the next read."""
 
     peers: dict[str, str]
     read_at: float
@@ -39,8 +39,9 @@ class _CachedSlice(msgspec.Struct):
 
 
 class PingPeers:
-    """``node``: the own one, never its own peer;
-    connected_s: how long the first run waits for :meth:`connect`."""
+    """node:        the agent's own node, which is never a peer
+    connected_s: how long the first run waits for :meth:`connect`
+    """
 
     def __init__(
         self,
@@ -61,23 +62,24 @@ class PingPeers:
         self._list_again_s = AGAIN_S
 
     def connect(self, client: KubeClient) -> None:
-        """``client`` must be open whenever ping runs."""
+        """Set the client of the API server, which must be open whenever ping runs."""
         connection = self._connection()
         if not connection.done():
             connection.set_result(client)
 
     async def known(self) -> Mapping[str, str]:
-        """Raises CannotTell."""
+        """The peers, by node. Raises CannotTell if none are known."""
         if self._worth_listing():
             try:
                 await self._list()
             except TimeoutError:
-                self._complain("it is not reached yet")
+                self._complain("the agent is not connected yet")
             except (ApiError, ConfigError) as error:
                 self._complain(str(error))
         return self._peers()
 
     async def confirmed(self, silent: Collection[str]) -> Mapping[str, str]:
+        """The peers, after reading the slices of ``silent`` ones again."""
         for name, kept in list(self._slices.items()):
             now = self._clock()
             if not kept.peers.keys() & silent or now < kept.read_at + kept.wait_s:
@@ -86,8 +88,8 @@ class PingPeers:
             try:
                 peers = (await self._read({"fieldSelector": f"metadata.name={name}"})).get(name, {})
             except (ApiError, ConfigError) as error:
-                # maybe cut off from the API server, too: what is known stays, and its silence counts
-                log.info("peers of ping cannot be looked up again: %s", error)
+                # this node may be cut off from the API server too, so its peers stay and their silence counts
+                log.info("cannot read the peers of check ping again: %s", error)
                 continue
             kept.wait_s = min(2 * kept.wait_s, AGAIN_AT_MOST_S) if peers == kept.peers else AGAIN_S
             kept.peers = peers
@@ -104,10 +106,10 @@ class PingPeers:
         return self._clock() >= self._listed_at + self._list_again_s
 
     def _complain(self, why: str) -> None:
-        """Raises CannotTell where nobody is known."""
+        """Raises CannotTell if no peers are known."""
         if not self._slices:
-            raise CannotTell(f"the API server does not say which other agents there are: {why}", "PeersUnknown")
-        log.info("peers of ping cannot be listed again: %s", why)
+            raise CannotTell(f"cannot list the other agents: {why}", "PeersUnknown")
+        log.info("cannot list the peers of check ping again: %s", why)
 
     async def _list(self) -> None:
         async with asyncio.timeout(self._connected_s):
@@ -124,7 +126,7 @@ class PingPeers:
                 self._slices[name] = _CachedSlice(peers, now)
 
     async def _read(self, params: Mapping[str, str]) -> dict[str, dict[str, str]]:
-        """Peers by slice: of all that ``params`` choose, SLICES drawn for this node. Raises ApiError, ConfigError."""
+        """Peers by slice, from SLICES of the slices that match ``params``. Raises ApiError, ConfigError."""
         try:
             return await self._read_version(params)
         except NotFound:
@@ -139,7 +141,7 @@ class PingPeers:
         drawn: dict[str, dict[str, str]] = {}
 
         def keep(each: AgentEndpointSlice) -> AgentEndpointSlice:
-            """The rest is let go as it comes in."""
+            """Drop other slices at once, to save memory."""
             drawn[each.metadata.name] = believed_up(each, self._node)
             if len(drawn) > SLICES:
                 del drawn[min(drawn, key=self._draw)]
@@ -147,7 +149,7 @@ class PingPeers:
 
         cached: Params = {**params, "resourceVersion": "0"}
         async for _ in client.list_pages(path, AgentEndpointSlice, params=cached, transform=keep, timeout_s=SILENCE_S):
-            pass  # `keep` has taken what is wanted of it
+            pass  # `keep` collects the slices
         return drawn
 
     def _draw(self, name: str) -> bytes:
@@ -163,12 +165,14 @@ class PingPeers:
 
 
 def believed_up(each: AgentEndpointSlice, own: str) -> dict[str, str]:
-    """Address by node of the endpoints that are not known to be down."""
+    """Addresses by node of the endpoints that are not reported as down."""
     found: dict[str, str] = {}
     for endpoint in each.endpoints or ():
-        said = endpoint.conditions
+        conditions = endpoint.conditions
         node = endpoint.node_name or (endpoint.topology or {}).get(HOSTNAME, "")
-        if said.terminating or said.serving is False or said.ready is False or not node or node == own:
+        if conditions.terminating or conditions.serving is False or conditions.ready is False:
+            continue
+        if not node or node == own:
             continue
         if endpoint.addresses and each.address_type != "FQDN":
             found[node] = endpoint.addresses[0]

@@ -1,4 +1,4 @@
-"""How an agent reaches the tainter."""
+"""How an agent connects to the tainter."""
 
 from pathlib import Path
 
@@ -10,17 +10,21 @@ from muster_kube.api.credentials import FileToken, NoToken
 
 
 class TainterAccess(msgspec.Struct, frozen=True):
-    """token: a file with a token of this pod for the audience ``muster``, read anew as it rotates; ca: PEM bundle to
-    trust with https, None: the system's."""
+    """Address and credentials of the tainter.
+
+    token: file with a token of this pod for the audience ``muster``, read again when it is rotated
+    ca:    PEM bundle of trusted certificate authorities for https; None: those of the system
+    """
 
     url: str
     token: Path
     ca: Path | None = None
 
     def client(self, *, without_token: bool = False) -> KubeClient:
-        """The tainter answers as the API server does: JSON, a bearer token, a Status for what it refuses.
+        """A client for the tainter, whose HTTP interface follows the API server's: JSON, bearer tokens, and errors as
+        Status objects.
 
-        without_token: ask without one where none is mounted. Raises ConfigError, OSError.
+        without_token: send no token if none is mounted. Raises ConfigError, OSError.
         """
         anonymous = without_token and not self.token.exists()
         credentials = NoToken() if anonymous else FileToken(self.token)

@@ -1,15 +1,15 @@
-"""Lends the tainter's rights to a check that needs them: an agent may make neither claims nor pods."""
+"""Has the tainter create volume claims for the check pvc, because agents may create neither claims nor pods."""
 
 from muster_agent.fleet.tainter_access import TainterAccess
 from muster_kube.api.errors import ApiError, ConfigError
 from muster_kube.volume_trial import VolumeTrial
 
 PATH = "/api/trials/pvc"
-SPARE_S = 45.0  # beyond the trial's own limits: to find out who asks, to sweep before, to delete behind
+SPARE_S = 45.0  # added to the timeouts of the trial: authentication, and cleanup before and after it
 
 
 class VolumeTrialClient:
-    """Volume claims that the tainter tries."""
+    """Volume trials that the tainter runs."""
 
     def __init__(self, tainter: TainterAccess) -> None:
         self._tainter = tainter
@@ -24,7 +24,7 @@ class VolumeTrialClient:
         bind_timeout_s: float,
         write_timeout_s: float,
     ) -> VolumeTrial:
-        """Whatever keeps the tainter from answering is a trial that was refused."""
+        """Run a trial. If the tainter cannot be queried, the result is a refused trial."""
         body = {
             "node": node,
             "storageClass": storage_class,
@@ -39,5 +39,7 @@ class VolumeTrialClient:
                 return await tainter.create(PATH, body, type=VolumeTrial, timeout_s=timeout_s)
         except (ApiError, ConfigError, OSError) as error:
             return VolumeTrial(
-                stage="refused", storage_class=storage_class, said=f"tainter at {self._tainter.url}: {error}"
+                stage="refused",
+                storage_class=storage_class,
+                said=f"cannot query the tainter at {self._tainter.url}: {error}",
             )

@@ -1,1 +1,1 @@
-"""The agent over HTTP: routes, access, and bounds."""
+"""The agent's HTTP server: routes, authorization and limits."""

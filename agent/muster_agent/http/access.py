@@ -1,6 +1,6 @@
-"""Who asks, and whether they may disturb work: loopback, or a Kubernetes token that the API server vouches for.
+"""Authorizes callers of requests that may disturb work: over loopback, or with a Kubernetes token.
 
-Nobody is reviewed for a question that everybody may ask, so a call over a whole fleet costs the API server no review.
+Requests that everybody may make need no review, so a query of the whole fleet costs the API server no reviews.
 """
 
 import asyncio
@@ -14,13 +14,13 @@ from muster_kube.api.reviews import Identity, Reviews
 from muster_kube.nodehealth import GROUP, PLURAL
 
 AUDIENCE = "muster"
-REVIEW_S = 10.0  # for all that is asked about one token, the wait for other callers' included
+REVIEW_S = 10.0  # limit for all reviews of a token, including the wait for those of other callers
 RIGHT = f"patch {PLURAL}.{GROUP}"
 SCHEME = "bearer"
 
 
 class AccessDenied(Exception):
-    """``status``: for HTTP (401, 403, 503); ``message``: for people."""
+    """status: the HTTP status (401, 403 or 503); message: for people."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -29,7 +29,7 @@ class AccessDenied(Exception):
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """trusted: may do all there is; agent: the agent of another node; user: of a token that was needed."""
+    """trusted: may make every request; agent: it is the agent of another node; user: the token's user, if needed."""
 
     trusted: bool = False
     agent: bool = False
@@ -37,21 +37,25 @@ class Caller(msgspec.Struct, frozen=True):
 
 
 class AccessControl:
-    """``reviews``: None without a cluster, where nobody vouches for a token. require_token: nobody asks for anything
-    without one, also over loopback."""
+    """reviews:       None without a cluster, so that no token can be reviewed
+    require_token: every request needs a token, also over loopback
+    """
 
     def __init__(self, reviews: Reviews | None, *, require_token: bool = False, review_s: float = REVIEW_S) -> None:
         self._reviews = reviews
         self._require_token = require_token
         self._review_s = review_s
-        # one at a time: strangers with made-up tokens must not take the connections that findings are published on
+        # one at a time: callers with invalid tokens must not occupy the connections to the API server
         self._turn = asyncio.Semaphore(1)
 
     async def caller(self, headers: Mapping[str, str], client_host: str | None, *, needs: str = "") -> Caller:
-        """Who it is. ``needs``: what is asked for that takes the right (``force``); empty: nothing does.
+        """Identify the caller.
 
-        headers: by lower-case name; client_host: the address that the connection comes from. What a proxy says of it
-        (X-Forwarded-For) is not read, as anybody can write that. Raises AccessDenied.
+        headers:     by lower-case name
+        client_host: address of the peer. X-Forwarded-For is ignored, because any client can set it
+        needs:       the parts of the request that need permission (``force``); empty: none
+
+        Raises AccessDenied.
         """
         if not self._require_token:
             if _is_loopback(client_host) and not _sent_by_a_web_page(headers):
@@ -61,40 +65,45 @@ class AccessControl:
         needs = needs or "this agent (require_token)"
         token = self._token(headers, needs)
         if self._reviews is None:
-            raise AccessDenied(503, f"{needs}: a token is vouched for by the API server, and this agent knows none")
+            raise AccessDenied(503, f"{needs}: cannot review the token: this agent runs without a cluster")
         try:
             async with asyncio.timeout(self._review_s), self._turn:
                 return await _reviewed(self._reviews, token, needs)
         except (ApiError, ConfigError) as error:
-            raise AccessDenied(503, f"{needs}: who asks cannot be found out: {error}") from error
+            raise AccessDenied(503, f"{needs}: cannot review the token: {error}") from error
         except TimeoutError as error:
-            limit = f"no answer of the API server within {self._review_s:g} s"
-            raise AccessDenied(503, f"{needs}: who asks cannot be found out: {limit}") from error
+            limit = f"the API server did not answer within {self._review_s:g} s"
+            raise AccessDenied(503, f"{needs}: cannot review the token: {limit}") from error
 
     def _token(self, headers: Mapping[str, str], needs: str) -> str:
         given = headers.get("authorization", "")
         scheme, _, token = given.partition(" ")
         if scheme.lower() == SCHEME and token.strip():
             return token.strip()
-        # a port-forward is loopback to the agent, and guarded by RBAC
-        loopback = "" if self._require_token else "asked over loopback (kubectl port-forward), or "
-        expected = f"{loopback}with a header Authorization: Bearer TOKEN of somebody who may {RIGHT}"
-        raise AccessDenied(401, f"{needs}: expected to be {expected}; found {f'{scheme!r}' if given else 'no token'}")
+        # kubectl port-forward is guarded by RBAC, and loopback for the agent
+        loopback = "" if self._require_token else "request it over loopback (kubectl port-forward), or "
+        found = f"found {scheme!r}" if given else "found no token"
+        raise AccessDenied(
+            401,
+            f"{needs}: permission required: {loopback}send a header Authorization: Bearer TOKEN of a user who may "
+            f"{RIGHT}; {found}",
+        )
 
 
 async def _reviewed(reviews: Reviews, token: str, needs: str) -> Caller:
     identity: Identity | None = await reviews.who(token, AUDIENCE)
-    # an agent is who may write NodeHealths' status: any pod can have itself given a token for our audience
+    # agents are recognized by their permission to write the status of NodeHealths: every pod can get a token for the
+    # audience muster
     is_pods = identity is not None and identity.service_account is not None
     if identity is not None and is_pods and await reviews.may(identity, "patch", GROUP, PLURAL, subresource="status"):
         return Caller(trusted=True, agent=True, user=identity.user)
     identity = identity or await reviews.who(token)
     if identity is None:
         raise AccessDenied(
-            401, f"{needs}: the API server does not know this token; it may be over, or meant for others"
+            401, f"{needs}: the API server rejects this token: it may have expired, or be for another audience"
         )
     if not await reviews.may(identity, "patch", GROUP, PLURAL):
-        raise AccessDenied(403, f"{needs}: {identity.user} may not {RIGHT}")
+        raise AccessDenied(403, f"{needs}: permission denied: {identity.user} may not {RIGHT}")
     return Caller(trusted=True, user=identity.user)
 
 
@@ -109,10 +118,10 @@ def _is_loopback(host: str | None) -> bool:
 
 
 def _sent_by_a_web_page(headers: Mapping[str, str]) -> bool:
-    """Somebody with a port-forward may have any page open: a browser would ask us in its name.
+    """Whether a web page in a browser caused the request, which it could do over a user's port-forward.
 
-    Browsers say where a request comes from (Sec-Fetch-Site, Origin); a page whose own name was made to resolve to
-    127.0.0.1 asks by that name.
+    Browsers send the origin of a request (Sec-Fetch-Site, Origin). A page whose DNS name resolves to 127.0.0.1 (DNS
+    rebinding) has that name in the header Host.
     """
     if headers.get("sec-fetch-site", "none") not in ("none", "same-origin") or "origin" in headers:
         return True

@@ -1,6 +1,7 @@
-"""The parameters of checks in the OpenAPI document: they are taken by /status beside its own, which FastAPI documents.
+"""Adds the parameters of checks to the OpenAPI document. /status accepts them in addition to its own, which FastAPI
+documents.
 
-Made from the declarations when somebody asks for the document.
+The document is generated from the declarations on request.
 """
 
 from collections.abc import Collection, Sequence
@@ -9,11 +10,11 @@ from typing import Any
 from muster_agent.checks.node_check import NodeCheck
 from muster_agent.query.status_query import FLAGS, IN_A_CLUSTER
 
-HOSTS_LISTED = 1000  # more names are a form instead of a list
+HOSTS_LISTED = 1000  # more nodes are documented as a pattern instead of a list
 _OCTET = "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 _ADDRESSES: list[dict[str, Any]] = [{"type": "string", "format": each} for each in ("ipv4", "ipv6")]
 _NAMED_ADDRESS = {"type": "string", "pattern": rf"^[a-z0-9]([-a-z0-9.]{{0,61}}[a-z0-9])?={_OCTET}(\.{_OCTET}){{3}}$"}
-# what these parameters are read by is a function, of which a declaration's schema knows nothing
+# functions parse these parameters, so the schema of their declaration does not describe them
 _EXACT: dict[tuple[str, str], dict[str, Any]] = {
     ("iperf", "server"): {"anyOf": [*_ADDRESSES, {"type": "string", "maxLength": 0}]},
     ("ping", "peers"): {"type": "array", "items": {"anyOf": [*_ADDRESSES, _NAMED_ADDRESS]}, "minItems": 1},
@@ -21,8 +22,8 @@ _EXACT: dict[tuple[str, str], dict[str, Any]] = {
 
 
 def complete_parameters(operation: dict[str, Any], checks: Sequence[NodeCheck]) -> None:
-    """Adds to the document's ``operation`` (GET /status) the names of ``checks``, and what they take. What several of
-    them have must suit them all; given as CHECK.NAME it is for one."""
+    """Add the names and the parameters of ``checks`` to ``operation`` (GET /status). A value of NAME must be valid for
+    all checks that have the parameter; CHECK.NAME applies to one."""
     listed = {each["name"]: each | {"schema": _in_a_query(each["schema"])} for each in operation["parameters"]}
     listed["check"]["schema"]["items"] = {"type": "string", "enum": [*(each.name for each in checks), "all"]}
     for name in ("check", "host"):
@@ -32,13 +33,16 @@ def complete_parameters(operation: dict[str, Any], checks: Sequence[NodeCheck]) 
         schema = running.check.parameters.model_json_schema()
         if running.check.stream is not None:
             fixed = ", ".join(running.check.parameters.model_fields)
-            listed["check"]["description"] += f". {running.name} never rests, and runs with what is configured: {fixed}"
+            listed["check"]["description"] += f". {running.name} runs all the time, with the configured {fixed}"
         for name, form in schema.get("properties", {}).items():
             form = _in_a_query(_resolved(form, schema.get("$defs", {})))
             text = f"{running.name}: {form.pop('description', name)}"
             exact: dict[str, Any] | None = _EXACT.get((running.name, name), _as_text(form))
             if running.check.stream is not None:
-                exact, text = _fixed(getattr(running.parameters, name)), f"{text} (set in the agent's configuration)"
+                exact, text = (
+                    _fixed(getattr(running.parameters, name)),
+                    f"{text} (only settable in the agent's configuration)",
+                )
             found.setdefault(name, []).append((running, exact, text))
     for name, owners in found.items():
         text = "; ".join(text for _, _, text in owners)
@@ -54,7 +58,7 @@ def complete_parameters(operation: dict[str, Any], checks: Sequence[NodeCheck]) 
 
 
 def complete_nodes(operation: dict[str, Any], nodes: Collection[str] | None) -> None:
-    """``nodes``: those that may be named; None: nobody knows now. One alone is not chosen by what runs on it."""
+    """Add the valid names of nodes. nodes: None: unknown at present. For a single node, selectors are left out."""
     if nodes is None:
         return
     parameters = operation["parameters"]
@@ -66,14 +70,14 @@ def complete_nodes(operation: dict[str, Any], nodes: Collection[str] | None) -> 
 
 
 def _as_text(form: dict[str, Any]) -> dict[str, Any]:
-    """What is no plain value is written as the description says."""
+    """Values other than scalars are text, in the form that the description explains."""
     if form.get("type") in ("object", "array"):
         return {"type": "string", **({"pattern": form["pattern"]} if "pattern" in form else {})}
     return form
 
 
 def _in_a_query(form: dict[str, Any]) -> dict[str, Any]:
-    """As text in a URL: there is no null there."""
+    """The schema for a value in a URL, which cannot be null."""
     form = {key: value for key, value in form.items() if key not in ("title", "default")}
     if "anyOf" in form:
         choices = [choice for choice in form.pop("anyOf") if choice.get("type") != "null"]
@@ -84,7 +88,7 @@ def _in_a_query(form: dict[str, Any]) -> dict[str, Any]:
 
 
 def _fixed(value: object) -> dict[str, Any] | None:
-    """What never rests runs with what it has."""
+    """The schema of a parameter of a stream check, which has only its configured value."""
     if value is None:
         return None
     text = str(value).lower() if isinstance(value, bool) else str(value)
@@ -103,7 +107,7 @@ def _parameter(name: str, description: str, schema: dict[str, Any] | None) -> di
 
 
 def _resolved(form: Any, definitions: dict[str, Any]) -> Any:
-    """``form`` with its ``$ref`` put in place: OpenAPI looks for definitions elsewhere."""
+    """``form`` with its ``$ref`` resolved, because OpenAPI keeps definitions elsewhere."""
     if isinstance(form, list):
         return [_resolved(item, definitions) for item in form]
     if not isinstance(form, dict):

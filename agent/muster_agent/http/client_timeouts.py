@@ -1,8 +1,7 @@
-"""HTTP connections that must get on with it: uvicorn bounds how many there are, but not how long one may say nothing.
+"""Closes HTTP connections of slow clients; uvicorn limits the number of connections but not their idle time.
 
-Without this, as many idle connections as are allowed (a port scan, a client that hangs) would have /healthz refused,
-and the kubelet would kill a healthy agent. An answer may take as long as its checks do, and may be silent meanwhile:
-what a client owes is to take what has been sent.
+Otherwise idle connections (a port scan, a client that hangs) could exhaust the limit, and the kubelet would kill a
+healthy agent. An answer may take as long as its checks, and be silent meanwhile; a client must read what has been sent.
 """
 
 import asyncio
@@ -14,13 +13,13 @@ from uvicorn.server import ServerState
 from muster_agent.http.size_limit import HEAD_LIMIT, RequestSize
 from muster_kube.process.slow_clients import GuardedProtocol
 
-REQUEST_S = 10.0  # from connecting, or from the last answer's keep-alive, until a request is there in whole
-ANSWER_S = 60.0  # between two looks at whether the client takes its answer
-TAKEN_BYTES = 64 << 10  # it has to take so much between two looks, or all there is
+REQUEST_S = 10.0  # limit for a complete request, from the connection or from the end of the keep-alive time
+ANSWER_S = 60.0  # interval at which the client's progress in reading is checked
+TAKEN_BYTES = 64 << 10  # minimum that it must read per interval, unless it has read everything
 
 
 class Impatient(GuardedProtocol):
-    """Drops a connection whose client takes too long to ask or to take its answer, or asks for too much."""
+    """Closes a connection whose client is too slow to send its request or to read the answer, or sends too much."""
 
     head_limit = HEAD_LIMIT
     request_s = REQUEST_S
@@ -36,8 +35,8 @@ class Impatient(GuardedProtocol):
         super().__init__(config, server_state, app_state, _loop)
         self._size = RequestSize()
         self._refused = False
-        self._left = 0  # bytes not taken at the last look
-        self._drained = False  # since the last look
+        self._left = 0  # bytes not read at the last check
+        self._drained = False  # since the last check
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as its base does
         super().connection_made(transport)
@@ -52,20 +51,20 @@ class Impatient(GuardedProtocol):
             before = self.cycle
             if self._refused:
                 return
-            if complaint := self._size.take(data):
-                self._refuse(complaint)
+            if answer := self._size.take(data):
+                self._refuse(answer)
                 return
             super().data_received(data)
             if self.cycle is not before:
-                self._size.is_there()
+                self._size.end_request()
         else:
             super().data_received(data)
 
-    def _refuse(self, complaint: bytes) -> None:
-        # not closed: what is still on its way would have the client's system drop the answer unread (RFC 9112, 9.6)
+    def _refuse(self, answer: bytes) -> None:
+        # not closed: data still in flight would make the client's system discard the answer (RFC 9112, 9.6)
         self._refused = True
         self._size.done()
-        self.transport.write(complaint)
+        self.transport.write(answer)
         self.transport.write_eof()
 
     def resume_writing(self) -> None:
@@ -79,22 +78,22 @@ class Impatient(GuardedProtocol):
             self.arm_timer(self.timeout_keep_alive + self.request_s)
 
     def timer_expired(self) -> None:
-        if self._gets_on():
+        if self._makes_progress():
             self.arm_timer(self.answer_s)
         else:
             super().timer_expired()
 
-    def _gets_on(self) -> bool:
+    def _makes_progress(self) -> bool:
         cycle = self.cycle
         if cycle is None:
-            return False  # no request came
+            return False  # no request has arrived
         if not cycle.response_started:
-            return not cycle.more_body  # a check runs, which has a limit of its own; or half a request came
+            return not cycle.more_body  # a check runs, which has its own time limit; or the request is incomplete
         if cycle.response_complete and not self.transport.get_write_buffer_size():
-            return False  # no other request came
-        return self._takes()
+            return False  # no further request has arrived
+        return self._reads()
 
-    def _takes(self) -> bool:
+    def _reads(self) -> bool:
         before, drained = self._left, self._drained
         self._left, self._drained = self.transport.get_write_buffer_size(), False
         return not self._left or not before or drained or before - self._left >= TAKEN_BYTES

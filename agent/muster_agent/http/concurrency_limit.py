@@ -1,7 +1,7 @@
-"""So many requests at a time, and always an answer for the kubelet.
+"""Limits concurrent requests, except those of the kubelet's probes.
 
-uvicorn's own limit refuses whoever comes next: with 256 callers who wait for a check that takes half an hour, /healthz
-and /readyz would be refused, too, and a healthy agent be killed and its node no longer be believed.
+uvicorn's own limit would also reject /healthz and /readyz: with 256 clients that wait for a check of half an hour, the
+kubelet would kill a healthy agent, and Muster would no longer trust its node.
 """
 
 from starlette.responses import PlainTextResponse
@@ -12,7 +12,7 @@ ALWAYS = frozenset({"/healthz", "/readyz"})
 
 
 class ConcurrencyLimit:
-    """``app`` for at most ``at_once`` requests at a time; those of :data:`ALWAYS` are not counted."""
+    """Passes at most ``at_once`` requests at a time to ``app``, not counting those of :data:`ALWAYS`."""
 
     def __init__(self, app: ASGIApp, at_once: int = AT_ONCE) -> None:
         self._app = app
@@ -25,7 +25,7 @@ class ConcurrencyLimit:
             return
         if self._under_way >= self._at_once:
             headers = {"retry-after": "10", "connection": "close"}
-            refusal = PlainTextResponse(f"{self._at_once} requests are being answered already\n", 503, headers)
+            refusal = PlainTextResponse(f"{self._at_once} requests are in progress; try again later\n", 503, headers)
             await refusal(scope, receive, send)
             return
         self._under_way += 1

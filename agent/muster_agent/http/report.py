@@ -1,4 +1,4 @@
-"""What /report and /checks tell: what is known already. Nothing is run for it."""
+"""The answers of /report and /checks. They run nothing."""
 
 from typing import Any
 
@@ -13,13 +13,13 @@ from muster_kube.nodehealth import RequestAnswer
 
 
 class CheckReport(Result, frozen=True, kw_only=True, rename="camel", omit_defaults=False):
-    """What is published of a check, and how it comes to it.
+    """The published result of a check, and its state.
 
-    ran_at:        when its last run began, seconds since the epoch; 0: it has not run
-    period_seconds: between two runs that it makes by itself; 0: none
-    due_since:     since when a heavy check waits for an idle node
-    tallies:       runs since this agent started, by what became of them
-    changes:       of its verdict, the last hundred
+    ran_at:         start of its last run, seconds since the epoch; 0: it has not run
+    period_seconds: seconds between two periodic runs; 0: none
+    due_since:      since when a heavy check has been waiting for an idle node
+    tallies:        runs since the agent started, by outcome
+    changes:        the last hundred changes of its verdict
     """
 
     caught_up: bool
@@ -34,8 +34,12 @@ class CheckReport(Result, frozen=True, kw_only=True, rename="camel", omit_defaul
 
 
 class AgentReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One node's. idle_since: RFC 3339, empty while somebody's work is on it, and ``busy`` says whose; due: heavy
-    checks that wait for an idle node; answers: what came of the requests in its NodeHealth."""
+    """The state of one node.
+
+    idle_since: RFC 3339; empty while work runs on the node, which ``busy`` then describes
+    due:        heavy checks that wait for an idle node
+    answers:    the answers to the requests in the node's NodeHealth
+    """
 
     node: str
     verdict: Verdict
@@ -51,7 +55,7 @@ class AgentReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Declaration(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A check as /checks lists it. parameters: JSON Schema; values: those that it runs with here."""
+    """A check as listed by /checks. parameters: JSON Schema; values: the values configured on this node."""
 
     name: str
     description: str

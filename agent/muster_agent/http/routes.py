@@ -1,4 +1,4 @@
-"""The agent over HTTP: thin routes around node_agent.Agent."""
+"""The agent's HTTP routes."""
 
 from collections.abc import AsyncGenerator, Collection
 from contextlib import aclosing
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 import msgspec
 from fastapi import Depends, Query, Request
 from fastapi.responses import PlainTextResponse, Response
+from fastapi.routing import APIRoute
 
 from muster_agent.fleet.iperf_routes import IPERF_STRUCTS, iperf_router
 from muster_agent.fleet.members import BadNodeSelection, FleetUnknown
@@ -15,7 +16,14 @@ from muster_agent.http.report import AgentReport, Declarations, list_declaration
 from muster_agent.metrics.agent_metrics import AgentMetrics
 from muster_agent.node_agent import Agent
 from muster_agent.query.node_answer import PEER_AGENT, Ending, NodeAnswer, StatusDocument
-from muster_agent.query.status_query import BadQuery, StatusParameters, StatusQuery, read_query
+from muster_agent.query.status_query import (
+    BadQuery,
+    StatusParameters,
+    StatusQuery,
+    UnknownName,
+    accepted_format,
+    read_query,
+)
 from muster_kube.http.bad_request import single_values
 from muster_kube.http.metrics_page import METRICS, metrics_response
 from muster_kube.http.responses import TEXT, StructResponse, described, struct
@@ -25,35 +33,49 @@ if TYPE_CHECKING:
     from muster_agent.fleet.agent_fleet import AgentFleet
 
 BODY_LIMIT = 8 << 10  # bytes; 64 tests of the network are 6 KB
-WRONG_NODE = "host: {}: this is the agent of {}, and one agent asks another for its own node only\n"
-STRUCTS = (StatusDocument, Ending, AgentReport, Declarations, *IPERF_STRUCTS)
+WRONG_NODE = "host: {}: this is the agent of {}; agents may query each other only for their own node\n"
+
+
+class UnknownNameDocument(msgspec.Struct, frozen=True):
+    """The 400 for an unknown check or parameter. kind: check or parameter; valid: every name that exists."""
+
+    message: str
+    kind: str
+    valid: tuple[str, ...]
+
+
+STRUCTS = (StatusDocument, Ending, AgentReport, Declarations, UnknownNameDocument, *IPERF_STRUCTS)
 _STATUS: dict[int | str, dict[str, Any]] = {
     200: described(
-        "what was found; sent as nodes answer",
+        "the results; sent as the nodes answer",
         {
             **TEXT,
             "application/json": struct(StatusDocument),
             "application/jsonl": {
-                "schema": {"type": "string", "description": "lines: Ending the last, NodeAnswer the others"}
+                "schema": {"type": "string", "description": "one NodeAnswer per line; the last line is an Ending"}
             },
         },
     ),
-    400: described("what is wrong with the query, and what is allowed"),
-    401: described("what was asked for takes a token: force, files of a node, targets of its packets"),
-    403: described("the token's user has no right to it"),
-    421: described("an agent asked another for a node that is not its own"),
-    503: described("nobody can be asked now which nodes there are, or who the caller is"),
+    400: described(
+        "the query is invalid; the text says why, and what is allowed. For an unknown check or parameter and a query "
+        "for JSON, a document with the valid names",
+        {**TEXT, "application/json": struct(UnknownNameDocument)},
+    ),
+    401: described("a token is required: for force, for files of a node, or for targets of its packets"),
+    403: described("the token's user lacks the permission"),
+    421: described("another agent queried this one for a node that is not its own"),
+    503: described("the nodes of the fleet or the caller's identity cannot be determined now"),
 }
 
 
 class QueryFleet(Protocol):
-    """How a fleet is asked: fleet.fleet_query.query_fleet."""
+    """Signature of fleet.fleet_query.query_fleet."""
 
     def __call__(self, agent: Agent, fleet: "AgentFleet", query: StatusQuery) -> AsyncGenerator[NodeAnswer, None]: ...
 
 
 class AgentService(Service):
-    """The service of one node's agent, without its routes."""
+    """The HTTP service of an agent, without its routes."""
 
     def __init__(self, agent: Agent, fleet: "AgentFleet | None") -> None:
         super().__init__(
@@ -65,12 +87,13 @@ class AgentService(Service):
         )
         self._agent = agent
         self._fleet = fleet
+        self.add_exception_handler(UnknownName, _unknown_name)
         self.add_exception_handler(AccessDenied, _denied)
         self.add_exception_handler(BadNodeSelection, _bad_selection)
         self.add_exception_handler(FleetUnknown, _fleet_unknown)
 
     def openapi(self) -> dict[str, Any]:
-        """With the parameters of the checks."""
+        """The OpenAPI document with the parameters of the checks."""
         from muster_agent.http.check_parameters import complete_parameters
 
         document = super().openapi()
@@ -78,7 +101,7 @@ class AgentService(Service):
         return document
 
     async def _complete(self, document: dict[str, Any]) -> None:
-        """With the nodes there are."""
+        """Add the names of the nodes."""
         from muster_agent.http.check_parameters import complete_nodes
 
         nodes: Collection[str] | None = [self._agent.node]
@@ -98,22 +121,27 @@ def make_app(
     *,
     fleet_query: QueryFleet | None = None,
 ) -> AgentService:
-    """The routes of one node's agent.
+    """The service of one node's agent.
 
-    fleet:     the other nodes; None: there are none to ask
-    access:    who may do what; None: everything over loopback, and from elsewhere what disturbs nobody
-    fleet_query: instead of fleet.fleet_query.query_fleet
+    fleet:     the other nodes; None: queries for other nodes are rejected
+    access:    authorizes callers; None: allows everything over loopback, and light requests from elsewhere
+    fleet_query: replaces fleet.fleet_query.query_fleet
     """
     app = AgentService(agent, fleet)
-    doorkeeper = access or AccessControl(None)
+    access = access or AccessControl(None)
+
+    @app.get("/", response_class=PlainTextResponse)
+    async def index() -> str:
+        """Lists the routes."""
+        return _index(app, agent)
 
     @app.get("/status", dependencies=[Depends(single_values)], response_class=Response, responses=_STATUS)
     async def status(request: Request, given: Annotated[StatusParameters, Query()]) -> Response:
-        """Runs checks on one node, on some or on all, and reports what they find."""
+        """Runs checks on one, several or all nodes and returns the results."""
         from muster_agent.query.answer_stream import MEDIA_TYPES, AnswerStream, render_answer
 
         query = read_query(given, agent.checks, request.headers.get("accept", ""))
-        await _check_access(request, ", ".join([*(["force"] if query.force else []), *query.guarded]), doorkeeper)
+        await _check_access(request, ", ".join([*(["force"] if query.force else []), *query.guarded]), access)
         for_us = query.hosts == (agent.node,) and not query.job and not query.nodelabel
         if request.headers.get("user-agent") == PEER_AGENT and not for_us:
             return PlainTextResponse(WRONG_NODE.format(",".join(query.hosts or ("all nodes",))[:200], agent.node), 421)
@@ -124,39 +152,39 @@ def make_app(
             nodes = _answer_from_fleet(agent, fleet, query, fleet_query)
         return AnswerStream(render_answer(nodes, query, agent.local.clock.monotonic), MEDIA_TYPES[query.fmt])
 
-    @app.get("/report", responses={200: described("as it is now", {"application/json": struct(AgentReport)})})
+    @app.get("/report", responses={200: described("the current state", {"application/json": struct(AgentReport)})})
     async def report() -> Response:
-        """The last results and the history of verdicts. Runs nothing."""
+        """Returns the last result and the history of verdicts of each check, without running any."""
         return StructResponse(make_report(agent))
 
-    @app.get("/checks", responses={200: described("as it is now", {"application/json": struct(Declarations)})})
+    @app.get("/checks", responses={200: described("the current state", {"application/json": struct(Declarations)})})
     async def checks() -> Response:
-        """Every check of this agent, with its parameters."""
+        """Lists the checks of this agent with their parameters."""
         return StructResponse(list_declarations(agent))
 
     @app.get("/schema/status.json")
     async def schema() -> Response:
-        """JSON Schema of what /status answers with format=json."""
+        """Returns the JSON Schema of /status with format=json."""
         return StructResponse(_status_schema())
 
     @app.get("/metrics", response_class=PlainTextResponse, responses=dict(METRICS))
     async def prometheus(request: Request) -> Response:
-        """For Prometheus: its text format, or OpenMetrics where that is accepted."""
+        """Returns metrics in the text format of Prometheus, or OpenMetrics if the client accepts it."""
         return metrics_response(metrics.registry, request)
 
     @app.get("/healthz", response_class=PlainTextResponse)
     async def healthz() -> str:
-        """The event loop runs."""
+        """Liveness probe: answers while the event loop runs."""
         return "ok\n"
 
-    @app.get("/readyz", response_class=PlainTextResponse, responses={503: described("why it is not")})
+    @app.get("/readyz", response_class=PlainTextResponse, responses={503: described("the reasons")})
     async def readyz() -> Response:
-        """The published verdict is up to date."""
+        """Readiness probe: answers 200 if the published verdict is up to date, else 503 with the reasons."""
         reasons = agent.unready()
         return PlainTextResponse("".join(f"{reason}\n" for reason in reasons) or "ok\n", 503 if reasons else 200)
 
     async def may_measure(request: Request) -> None:
-        await _check_access(request, "iperf", doorkeeper)
+        await _check_access(request, "iperf", access)
 
     app.include_router(iperf_router(agent), dependencies=[Depends(may_measure)])
     return app
@@ -179,22 +207,45 @@ async def _answer_from_fleet(
 
 
 async def _check_access(request: Request, needs: str, access: AccessControl) -> None:
-    """``needs``: what of it takes a right; empty: nothing. Raises AccessDenied."""
+    """needs: the parts of the request that need a permission; empty: none. Raises AccessDenied."""
     client = request.client.host if request.client is not None else None
     caller = await access.caller(request.headers, client, needs=needs)
     if needs and not caller.trusted:
-        raise AccessDenied(403, f"{needs}: takes a right that this caller does not have")
+        raise AccessDenied(403, f"{needs}: permission denied: this caller may not use it")
 
 
 def _check_standalone(query: StatusQuery, node: str) -> None:
-    """Raises BadQuery for nodes that an agent without a cluster does not know."""
+    """Raises BadQuery if the query needs other nodes, which an agent outside a cluster does not know."""
     others = [host for host in query.hosts or () if host != node]
     if others:
         shown = ", ".join(others[:5]) + (f" and {len(others) - 5} more" if len(others) > 5 else "")
-        raise BadQuery(f"host: {shown}: this agent is in no cluster and knows its own node only; expected {node}")
+        raise BadQuery(f"host: {shown}: this agent runs without a cluster and knows only its own node; expected {node}")
     for name, value in (("job", query.job), ("nodelabel", query.nodelabel)):
         if value:
-            raise BadQuery(f"{name}: {value!r}: this agent is in no cluster and knows its own node only; expected none")
+            raise BadQuery(
+                f"{name}: {value!r}: this agent runs without a cluster and knows only its own node; leave {name} out"
+            )
+
+
+def _index(app: AgentService, agent: Agent) -> str:
+    """The routes for people. Those between agents (POST) are left out."""
+    routes = [
+        (each.path, each.description)
+        for each in app.routes
+        if isinstance(each, APIRoute) and "GET" in (each.methods or ())
+    ]
+    lines = [f"{path:<22}{text.partition('. ')[0].removesuffix('.')}" for path, text in routes if path and text]
+    lines += [f"{'/docs':<22}Documents all routes and parameters", f"{'/openapi.json':<22}The same as OpenAPI 3.1"]
+    return "\n".join([f"muster agent of node {agent.node}, version {agent.identity.version}", "", *lines, ""])
+
+
+async def _unknown_name(request: Request, error: Exception) -> Response:
+    assert isinstance(error, UnknownName)  # noqa: S101 - registered for it
+    wanted = request.query_params.get("format") or accepted_format(request.headers.get("accept", ""))
+    if wanted == "text":
+        rest = "" if error.shown == error.valid else ", and the parameters of the checks"
+        return PlainTextResponse(f"{error}\nvalid {error.kind}s: {', '.join(error.shown)}{rest}\n", 400)
+    return StructResponse(UnknownNameDocument(str(error), error.kind, error.valid), 400)
 
 
 async def _denied(_: Request, error: Exception) -> Response:
@@ -212,7 +263,7 @@ async def _fleet_unknown(_: Request, error: Exception) -> Response:
 
 
 def _status_schema() -> dict[str, Any]:
-    """JSON Schema 2020-12 of format=json. A line of format=jsonl is ``#/$defs/NodeAnswer``, the last one
+    """JSON Schema 2020-12 of format=json. The lines of format=jsonl are ``#/$defs/NodeAnswer``, and the last one is
     ``#/$defs/Ending``."""
     _, definitions = msgspec.json.schema_components([StatusDocument, Ending])
     return {

@@ -1,4 +1,4 @@
-"""The HTTP server of the agent: uvicorn with the agent's limits."""
+"""The agent's HTTP server: uvicorn with limits."""
 
 import asyncio
 import socket
@@ -12,21 +12,21 @@ if TYPE_CHECKING:
     import uvicorn
     from starlette.types import ASGIApp
 
-TICK_S = 0.5  # how long HTTP goes on after it was told to stop, at most; Date is right to the second
+TICK_S = 0.5  # limit for noticing a stop; the header Date needs a second
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Raises SettingsError naming the address."""
+    """A listening socket. Raises SettingsError."""
     try:
         listener = bind_socket(host, port)
         listener.listen(256)
     except OSError as error:
-        raise SettingsError(f"--host {host} --port {port}: cannot listen there: {error.strerror or error}") from error
+        raise SettingsError(f"--host {host} --port {port}: cannot listen: {error.strerror or error}") from error
     return listener
 
 
 def make_server(app: "ASGIApp") -> "uvicorn.Server":
-    """Serves ``app`` once its ``serve()`` is awaited; ends soon after its ``should_exit`` is set."""
+    """A server for ``app``; await its ``serve()``, and set ``should_exit`` to end it."""
     from uvicorn.config import Config
 
     from muster_agent.http.client_timeouts import Impatient
@@ -34,7 +34,7 @@ def make_server(app: "ASGIApp") -> "uvicorn.Server":
 
     class SlowTicking(QuietServer):
         async def main_loop(self) -> None:
-            # its own wakes ten times a second, which is a third of what an idle agent uses of a processor
+            # uvicorn's own loop wakes ten times a second, a third of an idle agent's CPU time
             while not await self.on_tick(0):  # noqa: ASYNC110 - should_exit is a plain attribute
                 await asyncio.sleep(TICK_S)
 
@@ -48,7 +48,7 @@ def make_server(app: "ASGIApp") -> "uvicorn.Server":
         access_log=False,
         log_level="warning",
         server_header=False,
-        proxy_headers=False,  # anybody could write that he comes over loopback
+        proxy_headers=False,  # any client could claim to be loopback
         timeout_keep_alive=15,
         timeout_graceful_shutdown=3,
     )

@@ -1,12 +1,12 @@
-"""How long a request may be: 10,000 nodes fit into a query, and no stranger fills the memory with them.
+"""Limits the size of requests: a query may name 10,000 nodes, but clients must not exhaust the memory.
 
-Query and headers are in memory in whole before anything is known of them. So a long first line is for a few
-connections at a time, from its first bytes to the end of its answer, as it is kept that long; and headers, of which
-each line costs a few objects, stay short.
+The request line and the headers are in memory before anything else is known of a request. So long request lines are
+allowed on only a few connections at a time, from the first bytes to the end of the answer. Headers stay short, because
+each costs several objects.
 """
 
 LINE_LIMIT = 1 << 20  # bytes; 10,000 nodes with names of a hundred characters
-HEADERS_LIMIT = 64 << 10  # bytes; also of what is a short line
+HEADERS_LIMIT = 64 << 10  # bytes; also the limit of a short request line
 HEAD_LIMIT = LINE_LIMIT + HEADERS_LIMIT
 LONG_AT_ONCE = 8
 
@@ -14,7 +14,7 @@ _long: "set[RequestSize]" = set()
 
 
 class RequestSize:
-    """Counts what comes before a request is there."""
+    """Counts the bytes before the body of a request."""
 
     def __init__(self) -> None:
         self._line = 0
@@ -22,32 +22,34 @@ class RequestSize:
         self._headers = 0
 
     def take(self, data: bytes) -> bytes:
-        """What is answered to a request that is too long; empty: nothing, go on."""
+        """Count ``data``. Returns the answer to a request that is too long, otherwise nothing."""
         if not self._line_over:
             end = data.find(b"\n")
             self._line_over = end >= 0
             self._line += len(data) if end < 0 else end + 1
             if self._line > HEADERS_LIMIT and self not in _long:
                 if len(_long) >= LONG_AT_ONCE:
-                    return _refusal(503, "Service Unavailable", f"{LONG_AT_ONCE} long queries are under way already")
+                    return _refusal(
+                        503, "Service Unavailable", f"{LONG_AT_ONCE} long queries are in progress; try again later"
+                    )
                 _long.add(self)
             if self._line > LINE_LIMIT:
-                return _refusal(414, "URI Too Long", f"a query of more than {LINE_LIMIT} bytes")
+                return _refusal(414, "URI Too Long", f"the query has more than {LINE_LIMIT} bytes")
             data = b"" if end < 0 else data[end:]
-        end = data.find(b"\r\n\r\n")  # a body may follow, whose size is no matter of ours
+        end = data.find(b"\r\n\r\n")  # a body may follow, which has its own limit
         self._headers += len(data) if end < 0 else end
         if self._headers > HEADERS_LIMIT:
-            return _refusal(431, "Request Header Fields Too Large", f"more than {HEADERS_LIMIT} bytes of headers")
+            return _refusal(431, "Request Header Fields Too Large", f"the headers have more than {HEADERS_LIMIT} bytes")
         return b""
 
-    def is_there(self) -> None:
-        """The request is; what comes now is another one."""
+    def end_request(self) -> None:
+        """The request is complete; the next bytes belong to another one."""
         self._line = self._headers = 0
         self._line_over = False
 
     def done(self) -> None:
-        """The request is answered, or will never be there."""
-        self.is_there()
+        """The request is answered or aborted."""
+        self.end_request()
         _long.discard(self)
 
 

@@ -1,1 +1,1 @@
-"""Whether the node's accelerators are in use."""
+"""Finds out whether the node's accelerators are in use."""

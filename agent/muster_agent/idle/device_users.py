@@ -1,11 +1,11 @@
 """Which processes of the node have an accelerator open, from the links in /proc/PID/fd.
 
-Containers are seen, too: a link names the device as its own container does. What cannot be seen is said in
-:class:`DeviceScan`: without CAP_SYS_PTRACE the processes of others, without the host's PID namespace all but the
-agent's own container.
+This includes containers, because a link has the device's name inside its container. :class:`DeviceScan` reports what is
+not visible: without CAP_SYS_PTRACE the processes of other users, and without the host's PID namespace all processes
+outside the agent's container.
 
-Read here and not by psutil: its open_files() leaves devices out, and it has one /proc for the whole process, where
-``--root`` may name another node's.
+psutil does not serve: its open_files() omits devices, and it has one /proc for the whole process, while ``--root`` may
+be another node's tree.
 """
 
 import os
@@ -20,51 +20,51 @@ from muster_checks.base.bounded_read import names_in, read_text
 from muster_checks.base.declaration import NodeView
 
 _MOST_ANCESTORS = 64
-_COMM_LENGTH = 15  # what the kernel keeps of a program's name
+_COMM_LENGTH = 15  # the kernel truncates names of programs to this length
 _DELETED = " (deleted)"
 
 DEVICE = re.compile(
     r"/dev/(?:nvidia[0-9]+|nvidia-uvm|kfd|dri/renderD[0-9]+|ipu[0-9]+(?:_ex|_mem)?|accel[0-9]+|accel/accel[0-9]+"
     r"|hl[0-9]+|neuron[0-9]+|davinci[0-9]+)"
 )
-"""NVIDIA, AMD and whatever renders, Graphcore (not Intel's camera ipu-psys0), accel subsystem and TPU, Gaudi, Neuron,
-Ascend. Not nvidiactl or neuron's and Gaudi's control nodes, which who only reads counters opens alone."""
+"""NVIDIA, AMD and other render nodes, Graphcore (not Intel's camera ipu-psys0), accel subsystem and TPU, Gaudi, Neuron,
+Ascend. Without nvidiactl and the control nodes of Neuron and Gaudi, which readers of counters open too."""
 
 DRIVERS = ("nvidia", "amdgpu", "habanalabs", "neuron")
-"""Modules in /sys/module that have such devices, though the agent's own /dev may not."""
+"""Modules in /sys/module of such devices, which may be missing in the agent's own /dev."""
 
 DAEMONS = {
-    "nvidia-persistenced": "keeps the driver's state while nothing runs",
+    "nvidia-persistenced": "keeps the driver loaded",
     "nv-fabricmanager": "sets up NVSwitches",
-    "nvidia-imex": "shares memory between nodes, for jobs that are seen themselves",
-    "nvidia-cuda-mps-server": "has the contexts of its clients, which are seen themselves",
-    "nvidia-cuda-mps-control": "as above",
+    "nvidia-imex": "shares memory between nodes for jobs, which are visible themselves",
+    "nvidia-cuda-mps-server": "holds the contexts of its clients, which are visible themselves",
+    "nvidia-cuda-mps-control": "controls nvidia-cuda-mps-server",
     "nv-hostengine": "DCGM: reads counters",
-    "dcgm-exporter": "DCGM inside",
-    "dcgmi": "asks DCGM, or has it inside",
+    "dcgm-exporter": "embeds DCGM",
+    "dcgmi": "queries or embeds DCGM",
     "nvidia-smi": "reads counters",
     "nvtop": "reads counters",
-    "nvidia-device-plugin": "hands out devices",
-    "gpu-kubelet-plugin": "hands out devices (DRA)",
+    "nvidia-device-plugin": "allocates devices",
+    "gpu-kubelet-plugin": "allocates devices (DRA)",
     "gpu-feature-discovery": "labels nodes",
     "nvidia-mig-manager": "sets up MIG",
-    "k8s-device-plugin": "hands out devices (AMD)",
+    "k8s-device-plugin": "allocates devices (AMD)",
     "amd-smi": "reads counters",
     "rocm-smi": "reads counters",
     "gc-monitor": "reads counters",
     "gc-info": "reads counters",
 }
-"""Programs that open accelerators and do no work there."""
+"""Programs that open accelerators without running work on them."""
 
 DIAGNOSTICIANS = frozenset(("nv-hostengine", "dcgm-exporter"))
-"""Daemons whose children (nvvs) run the diagnostics that the check dcgm, or somebody else, has asked for."""
+"""Daemons whose children (nvvs) run diagnostics, requested by the check dcgm or by others."""
 
 _NO_WORK = {name[:_COMM_LENGTH] for name in DAEMONS}
 _DIAGNOSTICIANS = {name[:_COMM_LENGTH] for name in DIAGNOSTICIANS}
 
 
 class DeviceUser(msgspec.Struct, frozen=True, order=True):
-    """A process and a device that it has open. ``diagnosis``: it is a child of DCGM's daemon."""
+    """A process and a device that it has open. diagnosis: it is a child of DCGM's daemon."""
 
     pid: int
     name: str
@@ -73,13 +73,13 @@ class DeviceUser(msgspec.Struct, frozen=True, order=True):
 
 
 class DeviceScan(msgspec.Struct, frozen=True, kw_only=True):
-    """What was seen.
+    """The result of a scan.
 
-    users:      other people's processes, by number
-    unreadable: processes whose files may not be listed
-    hidden:     only the processes of one container are seen
-    cut_short:  there was no time for all of them
-    cpu_s:      processor time that the look took
+    users:      processes with accelerators, except the agent's own, sorted by PID
+    unreadable: number of processes whose open files are not accessible
+    hidden:     only the processes of one container are visible
+    cut_short:  the time limit ended the scan
+    cpu_s:      CPU time of the scan
     """
 
     users: tuple[DeviceUser, ...] = ()
@@ -90,7 +90,7 @@ class DeviceScan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def has_accelerators(view: NodeView) -> bool:
-    """Whether there is anything that a process could hold."""
+    """Whether the node has accelerators."""
     nodes = [f"/dev/{name}" for name in names_in(view.path("/dev"))]
     for folder in ("/dev/dri", "/dev/accel"):
         nodes += [f"{folder}/{name}" for name in names_in(view.path(folder))]
@@ -104,13 +104,10 @@ def has_nvidia(view: NodeView) -> bool:
 
 
 def scan_device_users(view: NodeView, *, limit_s: float, clock: Callable[[], float] = time.monotonic) -> DeviceScan:
-    """Looks at every process, ours and what we have started left out. Takes ``limit_s``, and no process is waited for.
-
-    Meant for a thread of its own.
-    """
+    """Scan all processes except the agent and its children. Takes at most about ``limit_s``; run it in a thread."""
     begun, cpu_begun = clock(), time.thread_time()
     processes = _Processes(view)
-    # the root's own name stands before what a process under it has opened
+    # under another root, links begin with its path
     prefix = "" if view.root == Path("/") else str(view.root)
     users = []
     unreadable, cut_short = 0, False
@@ -124,7 +121,7 @@ def scan_device_users(view: NodeView, *, limit_s: float, clock: Callable[[], flo
             unreadable += processes.can_hold_files(pid)
             continue
         except OSError:
-            continue  # it has ended
+            continue  # the process has ended
         if device and (user := processes.user(pid, device)):
             users.append(user)
     return DeviceScan(
@@ -137,7 +134,7 @@ def scan_device_users(view: NodeView, *, limit_s: float, clock: Callable[[], flo
 
 
 def _device_of(files: str, prefix: str) -> str:
-    """The first accelerator among the open files of a process; empty where there is none. Raises OSError."""
+    """The first accelerator among the open files of a process; empty if there is none. Raises OSError."""
     folder = os.open(files, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for name in os.listdir(folder):  # noqa: PTH208 - no Path takes a descriptor
@@ -154,12 +151,12 @@ def _device_of(files: str, prefix: str) -> str:
 
 
 class _Processes:
-    """/proc as it is now; what is asked twice is read once."""
+    """The processes in /proc. Each is read once."""
 
     def __init__(self, view: NodeView) -> None:
         self.folder = view.path("/proc")
         try:
-            # the agent's number in the PID namespace that this /proc belongs to
+            # the agent's PID in the namespace of this /proc
             self._own = int(str((self.folder / "self").readlink()))
         except (OSError, ValueError):
             self._own = 0
@@ -169,16 +166,16 @@ class _Processes:
         return sorted(int(name) for name in names_in(self.folder) if name.isascii() and name.isdigit())
 
     def hidden(self) -> bool:
-        """PID 2 of a machine is kthreadd, and of a container something else, or nothing."""
+        """Whether this is the /proc of a container: on a host, PID 2 is kthreadd."""
         return self._stat(2)[0] != "kthreadd"
 
     def can_hold_files(self, pid: int) -> bool:
-        """Neither the kernel's own nor dead."""
+        """Whether it is neither a kernel thread nor dead."""
         _, state, parent = self._stat(pid)
         return pid != 2 and parent != 2 and state not in ("", "Z", "X")
 
     def user(self, pid: int, device: str) -> DeviceUser | None:
-        """None where the process is ours, or does no work there."""
+        """None if the process is the agent's or runs no work on accelerators."""
         name = self._stat(pid)[0]
         above = self._ancestors(pid)
         if (self._own and (pid == self._own or self._own in above)) or name in _NO_WORK:
@@ -193,10 +190,10 @@ class _Processes:
         return found
 
     def _stat(self, pid: int) -> tuple[str, str, int]:
-        """Name, state and parent; empty and 0 where it has ended. Source: proc(5), /proc/PID/stat."""
+        """Name, state and parent; empty and 0 if it has ended. Source: proc(5), /proc/PID/stat."""
         if pid not in self._read:
             text = read_text(self.folder / str(pid) / "stat", 4096) or ""
-            name, _, rest = text.partition("(")[2].rpartition(") ")  # the name may hold anything
+            name, _, rest = text.partition("(")[2].rpartition(") ")  # the name may contain any character
             words = rest.split(maxsplit=2)
             parent = words[1] if len(words) > 1 else ""
             plain = "".join(character if character.isprintable() else "?" for character in name)

@@ -1,8 +1,8 @@
-"""One question, one answer over gRPC on an open Unix socket, again and again.
+"""Unary gRPC calls over an open Unix socket.
 
-Done with h2 (1.2 MB of RSS) because no client serves: grpcio costs 13 MB of RSS and threads of its own, grpclib opens
-its connection by itself, while ours may only be opened before the process gives up its rights. What is needed of gRPC
-is small: github.com/grpc/grpc, doc/PROTOCOL-HTTP2.md.
+It uses h2 (1.2 MB of RSS) because no client serves: grpcio takes 13 MB of RSS and starts threads, and grpclib opens its
+connection itself, while ours must be opened before the process drops its privileges. Protocol: github.com/grpc/grpc,
+doc/PROTOCOL-HTTP2.md.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from h2.events import (
 from h2.exceptions import ProtocolError
 
 CHUNK_BYTES = 1 << 16
-_PREFIX_BYTES = 5  # of a message: whether it is compressed, and its length in 4 bytes
+_PREFIX_BYTES = 5  # before each message: one byte for compression and 4 bytes for the length
 _TEXT_LIMIT = 200
 
 # grpc-status, google.golang.org/grpc/codes
@@ -33,11 +33,11 @@ OK, RESOURCE_EXHAUSTED, UNIMPLEMENTED = 0, 8, 12
 
 
 class GrpcCallFailed(Exception):
-    """There is no answer to this question. ``str()``: why, for people."""
+    """The call failed. The message says why."""
 
 
 class GrpcError(GrpcCallFailed):
-    """The server's own word. ``status``: grpc-status."""
+    """The server answered with an error. status: grpc-status."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -45,27 +45,27 @@ class GrpcError(GrpcCallFailed):
 
 
 class GrpcConnectionBroken(GrpcCallFailed):
-    """The connection is of no more use; a new one may be."""
+    """The connection failed; a new one may work."""
 
 
 class UnaryConnection:
-    """Speaks over ``connected``, a socket that is closed with it. One call at a time."""
+    """Client on the socket ``connected``, which it closes with itself. One call at a time."""
 
     def __init__(self, connected: socket.socket) -> None:
         connected.setblocking(False)
         self._socket = connected
         self._http = H2Connection(H2Configuration(client_side=True, header_encoding=None))
         self._http.initiate_connection()
-        with contextlib.suppress(OSError):  # the first call says it
-            self._send()  # now: a server hangs up on who says nothing for two minutes
+        with contextlib.suppress(OSError):  # the first call reports it
+            self._send()  # now: a server disconnects clients that are silent for two minutes
 
     def close(self) -> None:
         self._socket.close()
 
     async def call(self, method: str, *, limit_bytes: int) -> bytes:
-        """What ``method`` (``/package.Service/Method``) answers to an empty message.
+        """The answer of ``method`` (``/package.Service/Method``) to an empty message.
 
-        Raises GrpcError, GrpcConnectionBroken, or GrpcCallFailed. May be cancelled: the connection goes on.
+        Raises GrpcError, GrpcConnectionBroken or GrpcCallFailed. The connection survives cancellation.
         """
         try:
             stream_id = self._http.get_next_available_stream_id()
@@ -79,9 +79,9 @@ class UnaryConnection:
                 self._give_up(answer)
                 raise
         except ProtocolError as error:
-            raise GrpcConnectionBroken(f"what came is no HTTP/2: {_plain(str(error))}") from error
+            raise GrpcConnectionBroken(f"the answer is not HTTP/2: {_plain(str(error))}") from error
         except OSError as error:
-            raise GrpcConnectionBroken(f"the connection broke: {error.strerror or error}") from error
+            raise GrpcConnectionBroken(f"connection lost: {error.strerror or error}") from error
         return answer.message()
 
     async def _read(self, answer: "_Answer") -> None:
@@ -89,10 +89,10 @@ class UnaryConnection:
         while not answer.ended:
             received = await loop.sock_recv(self._socket, CHUNK_BYTES)
             if not received:
-                raise GrpcConnectionBroken("the connection was closed")
+                raise GrpcConnectionBroken("the server closed the connection")
             for event in self._http.receive_data(received):
                 if isinstance(event, ConnectionTerminated):
-                    raise GrpcConnectionBroken("the server says good-bye")
+                    raise GrpcConnectionBroken("the server is closing the connection (GOAWAY)")
                 if isinstance(event, DataReceived) and event.flow_controlled_length:
                     self._http.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
                 answer.take(event)
@@ -100,12 +100,12 @@ class UnaryConnection:
 
     def _send(self) -> None:
         waiting = self._http.data_to_send()
-        # a hundred bytes: they fit, unless the server has taken nothing for hours
+        # a hundred bytes, which fit unless the server has read nothing for hours
         if waiting and self._socket.send(waiting) != len(waiting):
-            raise BlockingIOError(0, "the server takes nothing")
+            raise BlockingIOError(0, "the server does not read")
 
     def _give_up(self, answer: "_Answer") -> None:
-        """What still comes of it is thrown away, and the connection serves on; closed, if that cannot be said."""
+        """Cancel the call, so that the rest of its answer is discarded. Close the connection if that fails."""
         if answer.ended:
             return
         try:
@@ -125,7 +125,7 @@ class _Answer:
         self._reset = ""
 
     def take(self, event: Event) -> None:
-        """Raises GrpcCallFailed when it grows too long."""
+        """Raises GrpcCallFailed if the answer is too long."""
         if getattr(event, "stream_id", None) != self.stream_id:
             return
         if isinstance(event, ResponseReceived | TrailersReceived):
@@ -145,16 +145,16 @@ class _Answer:
             raise GrpcCallFailed(self._reset)
         if http_status != b"200":
             raise GrpcCallFailed(f"HTTP status {_plain(http_status.decode('latin-1'))}, expected 200")
-        said = self._headers.get(b"grpc-status", b"").decode("latin-1")
-        if not (said.isascii() and said.isdigit() and len(said) < 4):
-            raise GrpcCallFailed(f"grpc-status {_plain(said)!r}, expected a number")
-        if int(said) != OK:
+        status = self._headers.get(b"grpc-status", b"").decode("latin-1")
+        if not (status.isascii() and status.isdigit() and len(status) < 4):
+            raise GrpcCallFailed(f"grpc-status {_plain(status)!r}, expected a number")
+        if int(status) != OK:
             text = unquote(self._headers.get(b"grpc-message", b"").decode("latin-1"))
-            raise GrpcError(int(said), f"gRPC status {int(said)}: {_plain(text) or 'no message'}")
+            raise GrpcError(int(status), f"gRPC status {int(status)}: {_plain(text) or 'no message'}")
         if len(self._body) < _PREFIX_BYTES or self._body[0] != 0:
-            raise GrpcCallFailed("the answer is no plain gRPC message")
+            raise GrpcCallFailed("the answer is not an uncompressed gRPC message")
         if int.from_bytes(self._body[1:_PREFIX_BYTES]) != len(self._body) - _PREFIX_BYTES:
-            raise GrpcCallFailed("the answer is shorter or longer than it says")
+            raise GrpcCallFailed("the length of the answer differs from its prefix")
         return bytes(self._body[_PREFIX_BYTES:])
 
 
@@ -171,5 +171,5 @@ def _headers(method: str) -> list[tuple[str, str]]:
 
 
 def _plain(text: str) -> str:
-    """Another program's words, for a line of ours."""
+    """Text of another program, made safe for a log line."""
     return "".join(character if character.isprintable() else "?" for character in text[:_TEXT_LIMIT])

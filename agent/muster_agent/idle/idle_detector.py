@@ -1,15 +1,15 @@
-"""Finds out whether work runs on this node's accelerators.
+"""Finds out whether work runs on the node's accelerators.
 
-Three witnesses, the cheapest first; one that says "in use" is enough:
+Three sources, the cheapest first; if any of them reports work, the node is busy:
 - the kubelet: a pod holds an accelerator (pod_resources.py);
-- /proc: a process has one open (device_users.py);
-- the vendors' tools (vendor_tools.py), before a heavy check only.
+- /proc: a process has an accelerator open (device_users.py);
+- the vendors' tools (vendor_tools.py), only before a heavy check.
 
-Where the kubelet's socket is there but does not answer, the node is not idle: better a test too late than a job
-disturbed. Where there is none, processes decide, if they can be seen.
+If the kubelet's socket exists but does not answer, the node does not count as idle: a delayed test is better than a
+disturbed job. Without a socket, the processes decide, provided that they are visible.
 
-The boot time is read here and not by psutil, which has one /proc for the whole process: the view may be of another
-node's tree (``--root``).
+The boot time is read here because psutil has one /proc for the whole process, while the view may be another node's tree
+(``--root``).
 """
 
 import asyncio
@@ -26,28 +26,28 @@ from muster_checks.base.threads import in_thread
 
 log = logging.getLogger(__name__)
 
-LOOK_S = 10.0  # a job's end is told within it; a question to the kubelet costs 1 ms of processor time
-PROCESSES_SHARE = 0.0005  # of a core: each look at 1,000 processes costs 0.1 s of it
+LOOK_S = 10.0  # interval; a request to the kubelet takes 1 ms of CPU time
+PROCESSES_SHARE = 0.0005  # of a core: each scan of 1,000 processes takes 0.1 s of CPU time
 PROCESSES_LONGEST_S = 300.0
-PROCESSES_LONGEST_ALONE_S = 60.0  # where no kubelet tells of pods
-PROCESSES_TIME = 2 / 3  # of what an answer may take: 1 s
-DRIVER_S = 60.0  # NVML gives up after 30 s
-DRIVER_AGAIN_S = 300.0  # 0.1 s of processor time each
-FORGIVEN_S = 60.0  # a kubelet that is started anew says nothing of the node
-FORGOTTEN_S = 600.0  # a job may have come and gone unseen
-UNKNOWN = "cannot be told: "
+PROCESSES_LONGEST_ALONE_S = 60.0  # if there is no kubelet
+PROCESSES_TIME = 2 / 3  # share of the time limit of an answer: 1 s
+DRIVER_S = 60.0  # NVML times out after 30 s
+DRIVER_AGAIN_S = 300.0  # each query takes 0.1 s of CPU time
+FORGIVEN_S = 60.0  # while the kubelet restarts, the node stays idle
+FORGOTTEN_S = 600.0  # after a longer gap, a job may have run unseen, so the idle time starts again
+UNKNOWN = "unknown: "
 
 
 class KubeletLost(Exception):
-    """The kubelet can only be asked again by an agent that starts anew, with the rights of its start."""
+    """The connection to the kubelet can be opened again only by a restarted agent, with the privileges of its start."""
 
 
 class IdleDetector:
-    """An Occupancy (occupancy.py) that looks.
+    """The implementation of Occupancy (occupancy.py).
 
-    view:       the node; a process's devices are looked for under its root
-    kubelet:    may have been opened before the process gave up its rights
-    since:      what :attr:`idle_since` was when an earlier agent of this boot ended; 0: in use, or not known
+    view:       the node, under whose root processes and their devices are read
+    kubelet:    possibly connected before the process dropped its privileges
+    since:      :attr:`idle_since` at the end of an earlier agent in this boot; 0: busy, or unknown
     on_change:  called when the node has become idle or busy
     """
 
@@ -62,12 +62,12 @@ class IdleDetector:
     ) -> None:
         known = _booted_at(view) <= since <= clock.wall() and since > 0
         self.idle_since: float | None = since if known else None
-        self.busy = "" if known else f"{UNKNOWN}not looked at yet"
+        self.busy = "" if known else f"{UNKNOWN}the agent has not checked it yet"
         self._view = view
         self._kubelet = kubelet
         self._on_change = on_change
         self._clock = clock
-        self._answer_s = kubelet.answer_s  # /proc is given as long
+        self._answer_s = kubelet.answer_s  # also the limit for reading /proc
         self._pods = ""
         self._users = ""
         self._driver = ""
@@ -75,18 +75,18 @@ class IdleDetector:
         self._scanning: asyncio.Task[DeviceScan | Exception] | None = None
         self._processes_due = self._driver_due = float("-inf")
         self._seen_idle = clock.monotonic() if known else float("-inf")
-        self._interrupted: float | None = None  # idle_since, while it cannot be told whether it still is
+        self._interrupted: float | None = None  # idle_since before the state became unknown
         self._unreadable_logged = False
 
     def close(self) -> None:
         self._kubelet.close()
 
     async def find_work(self, beside: str = "", /) -> str:
-        """Asks all witnesses. Takes what NVML takes: a second, DRIVER_S at worst."""
+        """Query all sources. Takes as long as NVML: a second, at most DRIVER_S."""
         try:
-            holders, diagnosis = await asyncio.gather(self._ask_kubelet(), self._ask_processes())
+            holders, diagnosis = await asyncio.gather(self._query_kubelet(), self._query_processes())
             if not (reason := self._decide(holders, driver=False, beside=beside) or diagnosis):
-                await self._ask_drivers()
+                await self._query_drivers()
                 reason = self._driver
             self._settle(self._decide(holders))
         except Exception as error:
@@ -94,9 +94,9 @@ class IdleDetector:
         return reason
 
     async def find_foreign_work(self, beside: str = "", /) -> str:
-        """The kubelet and foreign processes only: what a test holds is in NVML's figures, too. Takes answer_s."""
+        """Query the kubelet and the processes only, because NVML's figures include the running test. Takes answer_s."""
         try:
-            holders, _ = await asyncio.gather(self._ask_kubelet(), self._ask_processes())
+            holders, _ = await asyncio.gather(self._query_kubelet(), self._query_processes())
             return self._decide(holders, driver=False, beside=beside)
         except Exception as error:
             return self._unknown_because(error)
@@ -110,28 +110,28 @@ class IdleDetector:
                 except Exception as error:
                     self._settle(self._unknown_because(error))
                 await self._clock.sleep(LOOK_S)
-            raise KubeletLost(f"{self._kubelet.path}: to be opened again, for which this process has no right any more")
+            raise KubeletLost(f"{self._kubelet.path}: cannot reconnect after dropping privileges: restart the agent")
         finally:
             self.close()
 
     async def _look_cheaply(self) -> None:
-        """Costs next to nothing: the rarely asked stand by what they last said."""
+        """Query the kubelet, and the other sources only when they are due; otherwise their last answer counts."""
         before = self._pods
-        holders = await self._ask_kubelet()
+        holders = await self._query_kubelet()
         if before and not self._pods:
-            self._processes_due = float("-inf")  # a pod has gone, its processes as well?
+            self._processes_due = float("-inf")  # a pod has ended; have its processes?
         if not holders and self._clock.monotonic() >= self._processes_due:
-            await self._ask_processes()
+            await self._query_processes()
         if self._driver and self._clock.monotonic() >= self._driver_due:
-            await self._ask_drivers()
+            await self._query_drivers()
         self._settle(self._decide(holders))
 
-    async def _ask_kubelet(self) -> list[DeviceHolder] | None:
-        """None: there is none, or it does not tell."""
+    async def _query_kubelet(self) -> list[DeviceHolder] | None:
+        """None: there is no kubelet, or it does not answer."""
         try:
             holders = await self._kubelet.holders()
-        except HoldersUnknown as untold:
-            self._pods = f"{UNKNOWN}{untold}"
+        except HoldersUnknown as error:
+            self._pods = f"{UNKNOWN}{error}"
             return None
         self._pods = ""
         self._alone = holders is None
@@ -139,18 +139,18 @@ class IdleDetector:
             self._pods = _holders_reason(holders)
         return holders
 
-    async def _ask_processes(self) -> str:
-        """Returns whose diagnostics DCGM runs, which only before a test of ours is somebody else's work."""
+    async def _query_processes(self) -> str:
+        """Return who runs diagnostics of DCGM. They are foreign work only before a heavy check starts."""
         if not has_accelerators(self._view):
             self._users, self._processes_due = "", self._clock.monotonic() + LOOK_S
             return ""
         if self._scanning is None or self._scanning.done():
             self._scanning = asyncio.create_task(self._scan())
-        # not cancelled with its caller, and not begun again while it hangs
+        # not cancelled with its caller, and not started again while it hangs
         await asyncio.wait([self._scanning], timeout=self._answer_s)
-        scan = self._scanning.result() if self._scanning.done() else TimeoutError("/proc does not answer")
+        scan = self._scanning.result() if self._scanning.done() else TimeoutError("reading /proc timed out")
         if isinstance(scan, Exception):
-            self._users = f"{UNKNOWN}the node's processes: {scan}"
+            self._users = f"{UNKNOWN}cannot read the node's processes: {scan}"
             return ""
         longest_s = PROCESSES_LONGEST_ALONE_S if self._alone else PROCESSES_LONGEST_S
         pause_s = min(scan.cpu_s / PROCESSES_SHARE, longest_s)
@@ -159,8 +159,8 @@ class IdleDetector:
         if scan.unreadable and not self._unreadable_logged:
             self._unreadable_logged = True
             log.warning(
-                "%d processes cannot be looked into, which takes CAP_SYS_PTRACE: whether they use an accelerator is "
-                "left to the kubelet",
+                "cannot inspect %d processes without CAP_SYS_PTRACE: relying on the kubelet for whether they use "
+                "accelerators",
                 scan.unreadable,
             )
         diagnoses = [user for user in scan.users if user.diagnosis]
@@ -169,19 +169,19 @@ class IdleDetector:
     async def _scan(self) -> DeviceScan | Exception:
         try:
             return await in_thread(self._view, scan_device_users, self._view, limit_s=self._answer_s * PROCESSES_TIME)
-        except Exception as error:  # told by whoever waits
+        except Exception as error:  # the caller reports it
             return error
 
-    async def _ask_drivers(self) -> None:
+    async def _query_drivers(self) -> None:
         self._driver_due = self._clock.monotonic() + DRIVER_AGAIN_S
         async with asyncio.timeout(DRIVER_S):
             self._driver = await query_vendor_tools(self._view, sleep=self._clock.sleep)
 
     def _decide(self, holders: list[DeviceHolder] | None, *, driver: bool = True, beside: str = "") -> str:
-        """Why the node is not idle: what is known outranks what cannot be told. What pods whose name begins with
-        ``beside`` hold does not count, what a process has open does, whosever it is.
+        """Why the node is not idle; a known reason outranks an unknown state. Devices of pods whose name begins with
+        ``beside`` do not count, but devices that processes have open always do.
 
-        Processes that cannot be seen matter only where no kubelet speaks for them.
+        Processes that are not visible matter only without a kubelet.
         """
         pods = self._pods
         if holders and beside:
@@ -195,7 +195,7 @@ class IdleDetector:
         return ""
 
     def _settle(self, reason: str) -> None:
-        """Takes ``reason`` as what is so now, and tells of a change."""
+        """Set the state from ``reason`` and report a change."""
         now, was_idle = self._clock.monotonic(), self.idle_since is not None
         if reason.startswith(UNKNOWN):
             if was_idle and now - self._seen_idle < FORGIVEN_S:
@@ -215,33 +215,33 @@ class IdleDetector:
             self._on_change()
 
     def _unknown_because(self, error: Exception) -> str:
-        log.error("whether the node is idle cannot be told: %r", error, exc_info=error)
+        log.error("cannot find out whether the node is idle: %r", error, exc_info=error)
         return f"{UNKNOWN}{str(error) or type(error).__name__}"
 
 
 def _holders_reason(holders: list[DeviceHolder]) -> str:
     if not holders:
         return ""
-    more = f", and {len(holders) - 1} more pods have accelerators" if len(holders) > 1 else ""
+    more = f", and {len(holders) - 1} more pods hold accelerators" if len(holders) > 1 else ""
     return f"pod {holders[0].pod} holds {', '.join(holders[0].resources)}{more}"
 
 
 def _users_reason(scan: DeviceScan) -> str:
     users = [user for user in scan.users if not user.diagnosis]
     if users:
-        more = f", and {len(users) - 1} more processes have accelerators" if len(users) > 1 else ""
+        more = f", and {len(users) - 1} more processes hold accelerators" if len(users) > 1 else ""
         return f"process {users[0].name} (PID {users[0].pid}) holds {users[0].device}{more}"
     if scan.hidden:
-        return f"{UNKNOWN}the agent sees its own container's processes only, and no kubelet's socket (hostPID: true)"
+        return f"{UNKNOWN}the agent sees only its own container's processes and no kubelet socket: set hostPID: true"
     if scan.unreadable:
-        return f"{UNKNOWN}{scan.unreadable} processes cannot be looked into, and there is no kubelet's socket"
+        return f"{UNKNOWN}cannot inspect {scan.unreadable} processes, and there is no kubelet socket"
     if scan.cut_short:
-        return f"{UNKNOWN}there are more processes than there is time to look at"
+        return f"{UNKNOWN}the node has too many processes to inspect in time"
     return ""
 
 
 def _booted_at(view: NodeView) -> float:
-    """Seconds since the epoch; 0 where it is not known. Source: proc(5), /proc/stat."""
+    """Seconds since the epoch; 0 if unknown. Source: proc(5), /proc/stat."""
     for line in (read_text(view.path("/proc/stat")) or "").splitlines():
         name, _, value = line.partition(" ")
         if name == "btime" and value.strip().isdigit():

@@ -1,43 +1,37 @@
-"""Whether work runs on this node's accelerators: what a heavy check must not disturb."""
+"""Whether work runs on the node's accelerators, which a heavy check must not disturb."""
 
 from typing import Protocol
 
 
 class Occupancy(Protocol):
-    """Ours to ask, its own to find out (idle_detector.py).
-
-    ``on_change`` of whoever made it is called when the node has become idle or busy.
-    """
+    """Interface of the idle detector (idle_detector.py)."""
 
     @property
     def idle_since(self) -> float | None:
-        """Seconds since the epoch; None while in use, or while it cannot be told."""
+        """Seconds since the epoch; None while the node is busy or its state is unknown."""
         ...
 
     @property
     def busy(self) -> str:
-        """Why it is not idle, for people (``pod team-a/train-0 holds nvidia.com/gpu``); empty while it is."""
+        """Why the node is not idle, for people (``pod team-a/train-0 holds nvidia.com/gpu``); empty if it is idle."""
         ...
 
     async def find_work(self, beside: str = "", /) -> str:
-        """Look now; returns :attr:`busy`, or what it would be without the devices of pods whose ``namespace/name``
-        begins with ``beside``. Never raises; bounded in time."""
+        """Look now and return :attr:`busy`, ignoring devices of pods whose ``namespace/name`` begins with ``beside``
+        (if not empty). Never raises; bounded in time."""
         ...
 
     async def find_foreign_work(self, beside: str = "", /) -> str:
-        """As ``find_work``, while a heavy check of ours runs: what it does itself is no work.
-
-        Leaves idle_since alone.
-        """
+        """Like ``find_work``, but while a heavy check runs: ignores the check itself. Does not change idle_since."""
         ...
 
     async def run(self) -> None:
-        """Keep looking, for ever."""
+        """Keep looking until cancelled."""
         ...
 
 
 class AlwaysIdle:
-    """A node on which nothing is looked for: always idle, since it was made."""
+    """For nodes without idle detection: idle since ``since``."""
 
     def __init__(self, since: float = 0.0) -> None:
         self.idle_since: float | None = since

@@ -1,11 +1,11 @@
-"""Which pods hold which devices, as the kubelet tells it on its pod-resources socket.
+"""Which pods hold which devices, from the kubelet's pod-resources socket.
 
-Messages and their numbers: k8s.io/kubelet, pkg/apis/podresources/v1/api.proto (v1alpha1, which kubelets before 1.20
-have instead, numbers what is read here the same way); device plug-ins since 1.15, claims of DRA where the kubelet tells
-them (1.34, before that by a feature gate). The kubelet lists pods that may use a device: those that have ended are out.
-It asks its clients to bear a refusal for too many questions.
+Messages and field numbers: k8s.io/kubelet, pkg/apis/podresources/v1/api.proto. The fields read here have the same
+numbers in v1alpha1, which kubelets before 1.20 have instead. Device plug-ins are reported since 1.15, claims of DRA
+since 1.34, before that behind a feature gate. The kubelet lists pods that may use a device, so not those that have
+ended. It rate-limits its clients.
 
-The connection is kept: a process that has given up its rights may not open another (the folder is root's).
+The connection is kept: a process that has dropped its privileges cannot open another, because the folder is root's.
 """
 
 import asyncio
@@ -24,15 +24,16 @@ from muster_agent.idle.protobuf import MalformedMessage, read_fields
 if TYPE_CHECKING:
     from muster_agent.idle.grpc_call import UnaryConnection
 
-ANSWER_S = 1.5  # it takes milliseconds; a node under test must be given back within 5 s, the end of its tools included
-LIMIT_BYTES = 4 << 20  # gRPC's own default; 500 pods of ten containers are 1 MB
-RATE_LIMITED_S = 0.2  # the kubelet takes 100 questions a second
+ANSWER_S = 1.5  # normally milliseconds; a heavy check must give way within 5 s, including the end of its tools
+LIMIT_BYTES = 4 << 20  # gRPC's default; 500 pods with ten containers each are 1 MB
+RATE_LIMITED_S = 0.2  # the kubelet accepts 100 requests per second
 METHODS = ("/v1.PodResourcesLister/List", "/v1alpha1.PodResourcesLister/List")
 _NAME_LIMIT = 253
+_GONE = "the socket no longer exists: check that the kubelet runs"
 
 NO_ACCELERATOR = re.compile(
     r"""
-    (?:cpu|memory|ephemeral-storage|hugepages-.*|attachable-volumes-.*)  # the kubelet's own
+    (?:cpu|memory|ephemeral-storage|hugepages-.*|attachable-volumes-.*)  # the kubelet's own resources
     | dra\.(?:cpu|memory|net)  # sigs.k8s.io drivers of just these
     | .*(?:rdma|sriov|sr-iov|roce|infiniband|mlnx|hostdev|macvtap|vhost|dpdk|netdevice).*  # network cards, by function
     | (?:mellanox\.com|openshift\.io|k8s\.cni\.cncf\.io)/.*  # their operators' names
@@ -40,29 +41,29 @@ NO_ACCELERATOR = re.compile(
     | (?:.*/)?(?:efa|eni|pod-eni|branch-eni|nic|nics|ib|hca|vf|pf|uverbs)(?:[-_.0-9].*)?
     | vpc\.amazonaws\.com/.*
     | devices\.kubevirt\.io/.* | (?:.*/)?(?:kvm|tun|fuse|tpm|vtpm|snd|ttyacm|usb)(?:[-_.0-9].*)?  # plain devices
-    | (?:qat|sgx|dsa|iax|dlb)\.intel\.com/.* | intel\.com/(?:qat|sgx).* | .*nitro_enclaves  # no accelerators of ours
-    | compute-domain\.nvidia\.com(?:/.*)?  # IMEX channels; the GPUs beside them are claimed, too
+    | (?:qat|sgx|dsa|iax|dlb)\.intel\.com/.* | intel\.com/(?:qat|sgx).* | .*nitro_enclaves  # not for Muster
+    | compute-domain\.nvidia\.com(?:/.*)?  # IMEX channels; their users claim GPUs too
     """,
     re.X | re.I,
 )
-"""Resources and DRA drivers that are no accelerator. All else is one: plug-ins rename what they hand out
-(nvidia.com/mig-1g.10gb, nvidia.com/gpu.shared, volcano.sh/vgpu-number), and a node that is taken for busy only waits
-for its tests, while one that is taken for idle has its job disturbed."""
+"""Resources and DRA drivers that are not accelerators. All others count as accelerators, because plug-ins rename their
+resources (nvidia.com/mig-1g.10gb, nvidia.com/gpu.shared, volcano.sh/vgpu-number). A node that is wrongly busy has its
+tests delayed; a node that is wrongly idle has its job disturbed."""
 
 
 class DeviceHolder(msgspec.Struct, frozen=True, order=True):
-    """A pod with accelerators. ``resources``: what it holds (``nvidia.com/gpu``, a DRA driver's name), sorted."""
+    """A pod with accelerators. resources: resource names (``nvidia.com/gpu``) and names of DRA drivers, sorted."""
 
     pod: str
     resources: tuple[str, ...]
 
 
 class HoldersUnknown(Exception):
-    """The kubelet is there, and does not tell. ``str()``: what was asked, what came, what to do."""
+    """There is a kubelet, but it does not report its pods. The message says why, and what to do."""
 
 
 class PodResources:
-    """Asks the kubelet on ``path``. Callers that come while it is asked share the answer."""
+    """Client of the kubelet's socket ``path``. Concurrent callers share one request."""
 
     def __init__(
         self,
@@ -73,7 +74,7 @@ class PodResources:
     ) -> None:
         self.path = path
         self.lost = False
-        """The connection is gone, and this process may not open another, though it could at its start."""
+        """The connection is lost, and this process has dropped the privileges to open another."""
         self.answer_s = answer_s
         self._sleep = sleep
         self._method = 0
@@ -84,7 +85,7 @@ class PodResources:
         self._asking: asyncio.Task[list[DeviceHolder] | HoldersUnknown | None] | None = None
 
     def open_now(self) -> None:
-        """Connect while the process may; needs no event loop. What fails is told by the first :meth:`holders`."""
+        """Connect while the process has the privileges; needs no event loop. :meth:`holders` reports failures."""
         with contextlib.suppress(HoldersUnknown):
             self._connect_if_needed()
         self._could_open = not self._forbidden
@@ -92,7 +93,7 @@ class PodResources:
     def close(self) -> None:
         if self._asking is None or self._asking.done():
             self._disconnect()
-        else:  # not under the hands of the loop that still reads
+        else:  # only after the pending read has ended
             self._asking.add_done_callback(lambda _: self._disconnect())
             self._asking.cancel()
 
@@ -102,13 +103,13 @@ class PodResources:
         self._connection = None
 
     async def holders(self) -> list[DeviceHolder] | None:
-        """Pods that hold an accelerator, sorted; None where there is no kubelet's socket. Takes answer_s at most.
+        """Pods that hold an accelerator, sorted; None if there is no socket of a kubelet. Takes at most answer_s.
 
         Raises HoldersUnknown.
         """
         if self._asking is None or self._asking.done():
             self._asking = asyncio.create_task(self._ask())
-        # shielded: a caller that goes away leaves a whole connection behind
+        # shielded: a cancelled caller must not leave the connection in the middle of an answer
         outcome = await asyncio.shield(self._asking)
         if isinstance(outcome, HoldersUnknown):
             raise outcome.with_traceback(None)
@@ -122,15 +123,15 @@ class PodResources:
             async with asyncio.timeout(self.answer_s):
                 return self._reader.holders(await self._message(kept))
         except TimeoutError:
-            return HoldersUnknown(f"{self.path}: the kubelet gave no answer within {self.answer_s:g} s")
+            return HoldersUnknown(f"{self.path}: the kubelet did not answer within {self.answer_s:g} s")
         except MalformedMessage as error:
-            return HoldersUnknown(f"{self.path}: the kubelet's answer cannot be read: {error}")
-        except HoldersUnknown as untold:
-            return untold
+            return HoldersUnknown(f"{self.path}: cannot decode the kubelet's answer: {error}")
+        except HoldersUnknown as error:
+            return error
 
     async def _message(self, kept: bool) -> bytes:
-        """The kubelet's answer. ``kept``: the connection is an old one. Raises HoldersUnknown."""
-        # here, not above: h2 is of no use where no kubelet is
+        """The kubelet's answer. kept: the connection was opened earlier. Raises HoldersUnknown."""
+        # here, not above: h2 is needed only with a kubelet
         from muster_agent.idle.grpc_call import (
             RESOURCE_EXHAUSTED,
             UNIMPLEMENTED,
@@ -141,27 +142,27 @@ class PodResources:
 
         while True:
             if not self._connect_if_needed() or self._connection is None:
-                raise HoldersUnknown(f"{self.path}: is gone; is the kubelet running?")
+                raise HoldersUnknown(f"{self.path}: {_GONE}")
             try:
                 return await self._connection.call(METHODS[self._method], limit_bytes=LIMIT_BYTES)
             except GrpcConnectionBroken as error:
                 self._disconnect()
                 if not kept:
                     raise HoldersUnknown(f"{self.path}: {error}") from None
-                kept = False  # the kubelet was started anew, and listens again
+                kept = False  # the kubelet may have restarted
             except GrpcError as refused:
                 if refused.status == UNIMPLEMENTED and self._method + 1 < len(METHODS):
                     self._method += 1
                 elif refused.status == RESOURCE_EXHAUSTED:
                     await self._sleep(RATE_LIMITED_S)
                 else:
-                    self._method = 0  # of a kubelet that was updated
+                    self._method = 0  # the kubelet may have been updated
                     raise HoldersUnknown(f"{self.path}: {refused}") from None
             except GrpcCallFailed as error:
                 raise HoldersUnknown(f"{self.path}: {error}") from None
 
     def _connect_if_needed(self) -> bool:
-        """False where there is no socket. Raises HoldersUnknown."""
+        """False if there is no socket. Raises HoldersUnknown."""
         if self._connection is not None:
             return True
         try:
@@ -181,20 +182,20 @@ class PodResources:
         if self._forbidden:
             if self._could_open:
                 self.lost = True
-                return "may not be opened again without the rights of the agent's start; restart the agent"
-            return "may not be opened by this user; start the agent as root (run_as keeps what was opened)"
+                return "cannot reconnect after dropping privileges: restart the agent"
+            return "permission denied: start the agent as root (with run_as, it keeps the connection)"
         if error.errno in (errno.ENOENT, errno.ENOTDIR):
-            return "is gone; is the kubelet running?"
+            return _GONE
         if error.errno == errno.ECONNREFUSED:
-            return "nobody listens; is the kubelet running? (mount its folder, not the socket alone)"
-        return f"cannot be opened: {error.strerror or error}"
+            return "connection refused: check that the kubelet runs, and mount its folder, not only the socket"
+        return f"cannot connect: {error.strerror or error}"
 
 
 def _connect(path: Path) -> socket.socket:
     """Raises OSError."""
     connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
     try:
-        connected.connect(str(path))  # at once, or never: a full queue is EAGAIN
+        connected.connect(str(path))  # never blocks: a full queue is EAGAIN
     except BaseException:
         connected.close()
         raise
@@ -202,8 +203,8 @@ def _connect(path: Path) -> socket.socket:
 
 
 class PodResourcesReader:
-    """Reads answers that hardly change: a pod that was in the last one is not read again, which would cost a node of
-    500 pods 0.2 % of a core."""
+    """Decodes the answers. Pods that were in the previous answer are not decoded again; on a node with 500 pods, that
+    would take 0.2 % of a core."""
 
     def __init__(self) -> None:
         self._read: dict[bytes, DeviceHolder | None] = {}
@@ -217,7 +218,7 @@ class PodResourcesReader:
 
 
 def _holder(pod: bytes) -> DeviceHolder | None:
-    """From a PodResources; None where it holds no accelerator. Raises MalformedMessage."""
+    """From a PodResources; None if it holds no accelerator. Raises MalformedMessage."""
     name = namespace = ""
     resources: set[str] = set()
     for number, value in read_fields(pod):
@@ -232,12 +233,12 @@ def _holder(pod: bytes) -> DeviceHolder | None:
 
 
 def is_accelerator(resource: str) -> bool:
-    """``resource``: of a device plug-in (``nvidia.com/gpu``), or the name of a DRA driver (``gpu.nvidia.com``)."""
+    """resource: resource of a device plug-in (``nvidia.com/gpu``), or name of a DRA driver (``gpu.nvidia.com``)."""
     return NO_ACCELERATOR.fullmatch(resource) is None
 
 
 def _resources(container: bytes) -> set[str]:
-    """What one container holds. An entry without devices is nothing held."""
+    """The resources of one container. Entries without devices do not count."""
     found: set[str] = set()
     for number, value in read_fields(container):
         if number == 2:  # ContainerDevices
@@ -250,7 +251,7 @@ def _resources(container: bytes) -> set[str]:
 
 
 def _drivers(claim: bytes) -> set[str]:
-    """The DRA drivers of a claim's devices; before kubelets named them, the kind of their CDI devices."""
+    """The DRA drivers of a claim's devices; with kubelets that do not name them, the kind of their CDI devices."""
     found: set[str] = set()
     for resource in _messages(claim, 4):
         driver = ""
@@ -270,7 +271,7 @@ def _messages(message: bytes, wanted: int) -> list[bytes]:
 
 def _bytes(value: int | bytes) -> bytes:
     if isinstance(value, int):
-        raise MalformedMessage("a number where a message should stand")
+        raise MalformedMessage("a varint in place of a message")
     return value
 
 

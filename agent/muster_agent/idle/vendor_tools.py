@@ -1,11 +1,11 @@
-"""What the vendors' own tools say of who uses the accelerators. Seconds of work: only asked before a heavy check.
+"""Who uses the accelerators, according to the vendors' tools. They take seconds, so they run only before a heavy check.
 
-NVIDIA: memory that processes hold, which shows those that are in no /proc of ours (another PID namespace).
+NVIDIA: memory in use, which includes processes that the agent's /proc does not show (another PID namespace).
 
-Graphcore: applications attached to the IPUs of the partition in this agent's environment (IPUOF_VIPU_API_…,
-IPUOF_CONFIG_PATH), on this host or, as gc-monitor says, in other namespaces. An IPU of an IPU-Machine is reached over
-RDMA and no pod holds it as a device, so without such a partition nothing here sees its users. That is no harm: who
-tests IPUs does so on a partition of free ones.
+Graphcore: applications attached to the IPUs of the partition in the agent's environment (IPUOF_VIPU_API_…,
+IPUOF_CONFIG_PATH), on this host or, according to gc-monitor, in other namespaces. The IPUs of an IPU-Machine are
+reached over RDMA, so no pod holds them as devices. Without such a partition their users are not visible here. This does
+no harm, because tests of IPUs use a partition of free ones.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from muster_agent.idle.device_users import has_nvidia
 from muster_checks.base.declaration import NodeView
 
 GC_MONITOR_S = 10.0
-AGAIN_S = 1.0  # a process that has just ended has its memory a moment longer
+AGAIN_S = 1.0  # the memory of a process is released a moment after its end
 _IPU_ENVIRONMENT = ("IPUOF_VIPU_API_HOST", "IPUOF_VIPU_API_PARTITION_ID", "IPUOF_CONFIG_PATH")
 
 
@@ -26,7 +26,7 @@ async def query_vendor_tools(
     environment: Mapping[str, str] = os.environ,
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
 ) -> str:
-    """Who uses the accelerators, for people; empty where nobody does, or the tools do not say."""
+    """Who uses the accelerators, for people; empty if nobody does or the tools give no answer."""
     if has_nvidia(view) and await _gpus(view):
         await sleep(AGAIN_S)
         if busy := await _gpus(view):
@@ -47,9 +47,9 @@ async def _gpus(view: NodeView) -> str:
     try:
         reading = await read_gpus(view, max_age_s=0)
     except (NotHere, CannotTell, Unreadable):
-        return ""  # the check that is about to run will say so, too
+        return ""  # the check that is about to run reports it
     for gpu in reading.gpus:
-        # with MIG, too: this counts all slices
+        # with MIG, this is the sum of all slices
         if gpu.memory_used_mib is not None and gpu.memory_used_mib > IDLE_MIB:
             return f"{gpu.memory_used_mib:.0f} MiB of {gpu.label} are in use"
     return ""
@@ -58,8 +58,8 @@ async def _gpus(view: NodeView) -> str:
 def attached_applications(text: bytes) -> list[str]:
     """The applications in gc-monitor's tables of attached processes: a command with its PID, or a host.
 
-    Source: the public samples that muster_checks.graphcore.tools.monitor names. Without an active partition the tool
-    dies, and prints nothing.
+    Source: the public samples listed in muster_checks.graphcore.tools.monitor. Without an active partition the tool
+    crashes and prints nothing.
     """
     from muster_checks.graphcore.tools.monitor import split_rows
     from muster_checks.graphcore.tools.words import word

@@ -1,4 +1,4 @@
-"""The agent's own metrics, in a registry of its own; what is known at scrape time is read then, not counted before."""
+"""The agent's metrics, in their own registry. Most are read from the agent's state at scrape time."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,25 +18,26 @@ _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5
 REASONS_LIMIT = 200  # series of findings by reason, all checks together; reasons come from log lines
 
 _TALLIES = {
-    "run": ("runs", "Runs, by themselves or for somebody who asked"),
-    "timeout": ("timeouts", "Runs that were cut off at the check's time-out"),
-    "overrun": ("overruns", "Turns left out because the run before was not through"),
-    "refused": ("refused", "Runs refused because of work on the node"),
-    "gave_way": ("gave_way", "Runs called off for work that came"),
+    "run": ("runs", "Runs, periodic or requested"),
+    "timeout": ("timeouts", "Runs ended by the check's timeout"),
+    "overrun": ("overruns", "Periodic runs skipped because the previous run had not ended"),
+    "refused": ("refused", "Heavy runs refused because the node was busy"),
+    "gave_way": ("gave_way", "Heavy runs cancelled because work started on the node"),
 }
 
 
 class CheckReading(msgspec.Struct, frozen=True, kw_only=True):
     """One check at scrape time.
 
-    counts:     what its stream has seen, by what became of it
-    measured:   the findings of its last run, sound components included, with what was measured
-    ran_at:     when that run began, seconds since the epoch; 0: it has not run
-    duration_s: how long it took; period_s: how often it runs by itself, 0: it does not
-    tallies:    runs since this process started, by what became of them: ``run``, ``timeout``, ``overrun`` (its next
-                turn came before it was through), ``refused`` (busy), ``gave_way`` (called off for a job)
-    due_since:  since when a heavy check waits for an idle node (epoch seconds); None: it is not due
-    known:      there is a verdict to tell: it has run, or something it found is open
+    counts:     records of its stream, by outcome
+    measured:   findings of its last run with measurements, including those that are PASS
+    ran_at:     start of that run, seconds since the epoch; 0: it has not run
+    duration_s: duration of that run
+    period_s:   interval between periodic runs; 0: none
+    tallies:    runs since the process started, by outcome: ``run``, ``timeout``, ``overrun`` (skipped because the
+                previous run had not ended), ``refused`` (busy), ``gave_way`` (cancelled for a job)
+    due_since:  since when a heavy check has been waiting for an idle node (epoch seconds); None: it is not due
+    known:      it has a verdict: it has run, or has open findings
     """
 
     name: str
@@ -60,9 +61,10 @@ class MetricsSource(Protocol):
 
 
 class AgentMetrics:
-    """All of them. ``node``: the label that Autopilot's gauge carries; ``wall``: seconds since the epoch.
+    """All metrics of the agent; docs/metrics.md documents them.
 
-    docs/metrics.md is for users, and names them all.
+    node: value of the label of Autopilot's gauge
+    wall: clock, seconds since the epoch
     """
 
     def __init__(self, node: str, version: str, *, wall: Callable[[], float] = time.time) -> None:
@@ -73,44 +75,46 @@ class AgentMetrics:
         self._occupancy: Occupancy | None = None
         self._detection = Histogram(
             "muster_agent_detect_seconds",
-            "From the time of a sign (a kernel line) to the finding it makes",
+            "Time from the timestamp of a log line to its finding",
             ["check"],
             buckets=_BUCKETS,
             registry=self.registry,
         )
         self._latency = Histogram(
             "muster_agent_publish_seconds",
-            "From noticing a change to the API server's answer to the PATCH that carries it",
+            "Time from the detection of a change to the API server's answer to its PATCH",
             buckets=_BUCKETS,
             registry=self.registry,
         )
-        self._writes = Counter("muster_agent_publishes", "PATCHes of the own NodeHealth", registry=self.registry)
+        self._writes = Counter(
+            "muster_agent_publishes", "PATCH requests for the node's NodeHealth", registry=self.registry
+        )
         self._failures = Counter(
-            "muster_agent_publish_failures", "PATCHes that failed, by error", ["error"], registry=self.registry
+            "muster_agent_publish_failures", "Failed PATCH requests, by error", ["error"], registry=self.registry
         )
         self._refused = Gauge(
-            "muster_agent_claim_refused", "1 while another agent holds this node", registry=self.registry
+            "muster_agent_claim_refused", "1 while another agent holds this node, else 0", registry=self.registry
         )
         self._state_errors = Counter(
-            "muster_agent_state_write_errors", "Times the state file could not be written", registry=self.registry
+            "muster_agent_state_write_errors", "Failed writes of the state file", registry=self.registry
         )
         self._restarts = Counter(
             "muster_agent_stream_failures",
-            "Times a stream check broke and was started anew",
+            "Failures of a stream check, after each of which it restarts",
             ["check"],
             registry=self.registry,
         )
-        info = Gauge("muster_agent_info", "The running version", ["version"], registry=self.registry)
+        info = Gauge("muster_agent_info", "Version of the agent", ["version"], registry=self.registry)
         info.labels(version).set(1)
         self.registry.register(_AtScrape(self))
 
     def bind(self, readings: MetricsSource, occupancy: Occupancy | None = None) -> None:
-        """Where to read at scrape time."""
+        """Set the sources that are read at scrape time."""
         self._readings = readings
         self._occupancy = occupancy
 
     def record_detection(self, check: str, latency_s: float) -> None:
-        """The wall clock may have been set since the sign: a time below 0 counts as 0."""
+        """A negative latency, after a change of the wall clock, counts as 0."""
         self._detection.labels(check).observe(max(0.0, latency_s))
 
     def record_publish(self, latency_s: float | None) -> None:
@@ -160,16 +164,16 @@ class AgentMetrics:
     def _runs(self, checks: Sequence[CheckReading]) -> Iterator[Metric]:
         now = self._wall()
         age = GaugeMetricFamily(
-            "muster_agent_check_age_seconds", "Age of the last result: since its run began", labels=["check"]
+            "muster_agent_check_age_seconds", "Time since the start of the last run", labels=["check"]
         )
         duration = GaugeMetricFamily(
-            "muster_agent_check_duration_seconds", "How long the last run took", labels=["check"]
+            "muster_agent_check_duration_seconds", "Duration of the last run", labels=["check"]
         )
         period = GaugeMetricFamily(
-            "muster_agent_check_period_seconds", "How often a check runs by itself", labels=["check"]
+            "muster_agent_check_period_seconds", "Interval between periodic runs", labels=["check"]
         )
         due = GaugeMetricFamily(
-            "muster_agent_check_due_seconds", "How long a due check has waited for an idle node", labels=["check"]
+            "muster_agent_check_due_seconds", "How long a due check has been waiting for an idle node", labels=["check"]
         )
         for check in checks:
             if check.ran_at:
@@ -190,11 +194,13 @@ class AgentMetrics:
 
 def _verdicts(checks: Sequence[CheckReading]) -> Iterator[Metric]:
     verdicts = GaugeMetricFamily(
-        "muster_agent_check_verdict", "1 for the verdict a check has now", labels=["check", "verdict"]
+        "muster_agent_check_verdict",
+        "1 for the current verdict of a check, 0 for the others",
+        labels=["check", "verdict"],
     )
-    occurrences = CounterMetricFamily("muster_agent_occurrences", "Firings numbered so far", labels=["check"])
+    occurrences = CounterMetricFamily("muster_agent_occurrences", "Occurrences of findings so far", labels=["check"])
     records = CounterMetricFamily(
-        "muster_agent_stream_records", "Records a stream has seen, by what became of them", labels=["check", "kind"]
+        "muster_agent_stream_records", "Records read by a stream, by outcome", labels=["check", "kind"]
     )
     for check in checks:
         for verdict in Verdict:
@@ -206,7 +212,7 @@ def _verdicts(checks: Sequence[CheckReading]) -> Iterator[Metric]:
 
 
 def _findings(checks: Sequence[CheckReading]) -> Metric:
-    """Open findings by reason; what is beyond the limit counts as ``other`` of its check and verdict."""
+    """Open findings by reason; reasons beyond the limit count as ``other`` of their check and verdict."""
     numbers: dict[tuple[str, str, str], int] = {}
     for check in checks:
         for finding in check.findings:

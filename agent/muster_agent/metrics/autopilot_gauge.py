@@ -1,6 +1,6 @@
-"""Autopilot's gauge, so that dashboards and alerts made for it keep working.
+"""Autopilot's gauge, so that its dashboards and alerts keep working.
 
-Autopilot numbers its GPUs from 0 in the order of their PCI addresses, as nvidia-smi does; so does ``deviceid`` here.
+Autopilot numbers GPUs from 0 in the order of their PCI addresses, as nvidia-smi does; so does the label ``deviceid``.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,9 +12,9 @@ from muster_checks.base.vocabulary import Verdict
 
 NAME = "autopilot_health_checks"
 LABELS = ("health", "node", "cpumodel", "gpumodel", "deviceid")
-DEVICES_LIMIT = 64  # series of one check
-_NAMES = {"gpupower": "power-slowdown"}  # what it is called there
-_NONE = frozenset({"iperf"})  # has no value there
+DEVICES_LIMIT = 64  # series per check
+_NAMES = {"gpupower": "power-slowdown"}  # Autopilot's name
+_NONE = frozenset({"iperf"})  # without a value in Autopilot
 _BY_GPU = frozenset({"pciebw", "remapped", "gpupower"})
 _BANDWIDTHS = ("to_device", "from_device")  # Autopilot measures host to device
 _JUDGED = frozenset({Verdict.PASS, Verdict.WARN, Verdict.FAIL})
@@ -23,9 +23,9 @@ _JUDGED = frozenset({Verdict.PASS, Verdict.WARN, Verdict.FAIL})
 def autopilot_family(
     checks: Iterable[tuple[str, Verdict, Sequence[MeasuredComponent]]], node: str, hardware: Mapping[str, str]
 ) -> GaugeMetricFamily:
-    """GB/s of each device for pciebw, else 0 good or 1 bad; nothing where nothing is known.
+    """For pciebw GB/s of each device, otherwise 0 for good or 1 for bad; no series if the verdict is not known.
 
-    checks: name, verdict, and the components of the last run
+    checks: name, verdict and components of the last run
     """
     checks = list(checks)
     gauge = GaugeMetricFamily(NAME, "Autopilot's gauge: 0 good, 1 bad (GB/s for pciebw)", labels=LABELS)
@@ -41,12 +41,12 @@ def autopilot_family(
 
 
 def gpu_numbers(components: Iterable[str]) -> dict[str, str]:
-    """Each ``gpu/ADDRESS`` to its number. A GPU that some check has not seen keeps its number, and so do the others."""
+    """The number of each ``gpu/ADDRESS``, the same for all checks, also if a check has not seen every GPU."""
     return {name: str(number) for number, name in enumerate(sorted({c for c in components if _is_gpu(c)}))}
 
 
 def _is_gpu(component: str) -> bool:
-    # `gpu/0000:3b:00.0`: a MIG slice or an address that could not be read is no place on the bus
+    # `gpu/0000:3b:00.0`, but neither a MIG slice nor an unreadable address
     kind, _, address = component.partition("/")
     return kind == "gpu" and address.count(":") == 2 and "/" not in address
 
@@ -75,7 +75,7 @@ def _pings(components: Sequence[MeasuredComponent]) -> dict[str, float]:
         if kind == "peer" and component.verdict in _JUDGED:
             values[label(peer)] = 1.0 if component.findings[0].reason == "NoAnswer" else 0.0
         elif component.name == "host" and component.verdict is Verdict.FAIL:
-            values[""] = 1.0  # then no peer is accused, and there is no other series that says so
+            values[""] = 1.0  # in this case no peer is bad, and no other series shows the failure
     return dict(sorted(values.items(), key=lambda item: -item[1]))
 
 

@@ -1,6 +1,6 @@
-"""What checks have measured, as metric families in base units: one family a unit, so that its series can be compared.
+"""Measurements of checks as metric families in base units, with one family per unit.
 
-Bounded: a machine may have thousands of components, and Prometheus pays for each series on each of 15,000 nodes.
+The number of series is bounded, because a node may have thousands of components, and a fleet 15,000 nodes.
 """
 
 import math
@@ -11,8 +11,8 @@ from prometheus_client.core import GaugeMetricFamily
 
 from muster_checks.base.vocabulary import Finding, Measurement, Verdict, severity
 
-MEASURED_LIMIT = 1000  # series of measurements a node; the worst components first
-COMPONENT_LIMIT = 500  # series of component verdicts a node
+MEASURED_LIMIT = 1000  # series of measurements per node, the worst components first
+COMPONENT_LIMIT = 500  # series of component verdicts per node
 LABEL_LIMIT = 128  # characters of a component, a reason, a measurement or a unit
 
 PREFIX = "muster_agent_measured"
@@ -20,22 +20,22 @@ LABELS = ("check", "component", "measurement")
 OTHER = "other"
 
 FAMILIES = {
-    "": "What checks have measured at their last run: counts and other plain numbers",
-    "ratio": "As muster_agent_measured: shares of 1",
-    "seconds": "As muster_agent_measured: times",
+    "": "Measurements of the last run of each check: counts and other dimensionless numbers",
+    "ratio": "As muster_agent_measured: ratios",
+    "seconds": "As muster_agent_measured: durations",
     "celsius": "As muster_agent_measured: temperatures",
     "bytes": "As muster_agent_measured: sizes",
     "bytes_per_second": "As muster_agent_measured: bandwidths",
-    "transfers_per_second": "As muster_agent_measured: speeds of PCIe links (1 GT/s is 1e9)",
-    "flops": "As muster_agent_measured: arithmetic, floating-point operations a second",
-    "per_second": "As muster_agent_measured: events a second",
-    "hertz": "As muster_agent_measured: clocks",
+    "transfers_per_second": "As muster_agent_measured: transfer rates of PCIe links (1 GT/s is 1e9)",
+    "flops": "As muster_agent_measured: floating-point operations per second",
+    "per_second": "As muster_agent_measured: events per second",
+    "hertz": "As muster_agent_measured: clock frequencies",
     "watts": "As muster_agent_measured: power",
     "volts": "As muster_agent_measured: voltages",
     "amperes": "As muster_agent_measured: currents",
-    OTHER: "As muster_agent_measured: what plug-ins and sensors say in a unit that has no family, as they say it",
+    OTHER: "As muster_agent_measured: values of plug-ins and sensors in other units, unconverted",
 }
-"""Suffix to help text. The family of ``""`` has no suffix, that of ``other`` one label more: ``unit``."""
+"""Help text by suffix of the family. The family ``other`` has the additional label ``unit``."""
 
 _COUNTED = ("", "errors", "CPUs", "processes", "events", "pages", "disks", "IPUs", "channels", "lanes", "entries")
 _SCALES: dict[str, dict[str, float]] = {
@@ -56,11 +56,11 @@ _SCALES: dict[str, dict[str, float]] = {
     "amperes": {"A": 1.0, "mA": 1e-3, "Amps": 1.0},
 }
 UNITS = {unit: (suffix, factor) for suffix, units in _SCALES.items() for unit, factor in units.items()}
-"""A measurement's unit to (family, factor)."""
+"""Family and factor by unit of the measurement."""
 
 
 class MeasuredComponent(msgspec.Struct, frozen=True):
-    """One component of one check: its worst verdict, and the findings on it, the worst first."""
+    """A component of a check: its worst verdict, and its findings, the worst first."""
 
     check: str
     name: str
@@ -69,7 +69,7 @@ class MeasuredComponent(msgspec.Struct, frozen=True):
 
 
 def measured_components(check: str, findings: Iterable[Finding]) -> list[MeasuredComponent]:
-    """``findings`` by component, in the order in which they first come."""
+    """``findings`` grouped by component, in order of first appearance."""
     by_name: dict[str, list[Finding]] = {}
     for finding in findings:
         by_name.setdefault(finding.component, []).append(finding)
@@ -81,14 +81,14 @@ def measured_components(check: str, findings: Iterable[Finding]) -> list[Measure
 
 
 def measurement_families(every: Iterable[MeasuredComponent]) -> Iterator[GaugeMetricFamily]:
-    """Verdicts and measurements of ``every``, those of the worst first, and how many found no room."""
+    """Verdicts and measurements of ``every``, the worst first, and the number of series beyond the limits."""
     verdicts = GaugeMetricFamily(
         "muster_agent_component_verdict",
-        "1: the verdict that a component has now",
+        "1 for the current verdict of a component",
         labels=["check", "component", "verdict"],
     )
     ranked = sorted(every, key=lambda component: -severity(component.verdict))
-    # cut to length, two names may have become one
+    # truncated names may be equal
     shown = {(c.check, label(c.name), c.verdict.value): None for c in ranked[:COMPONENT_LIMIT]}
     for labels in shown:
         verdicts.add_metric(labels, 1.0)
@@ -120,7 +120,9 @@ def measurement_families(every: Iterable[MeasuredComponent]) -> Iterator[GaugeMe
     yield verdicts
     yield from measured.values()
     rest = GaugeMetricFamily(
-        "muster_agent_series_left_out", "Series that found no room: those of the soundest components", labels=["family"]
+        "muster_agent_series_left_out",
+        "Series omitted because of the limits, from components with the best verdicts",
+        labels=["family"],
     )
     rest.add_metric(["muster_agent_component_verdict"], max(0, len(ranked) - COMPONENT_LIMIT))
     rest.add_metric([PREFIX], left_out)
@@ -128,8 +130,8 @@ def measurement_families(every: Iterable[MeasuredComponent]) -> Iterator[GaugeMe
 
 
 def _measurements(findings: Sequence[Finding]) -> Collection[Measurement]:
-    """Each once, however many findings on the component carry it: a series that comes twice, and Prometheus refuses
-    the whole scrape."""
+    """Each measurement once, although several findings may carry it: Prometheus rejects a scrape with duplicate
+    series."""
     found: dict[tuple[str, str], Measurement] = {}
     for finding in findings:
         for measurement in finding.measurements:
@@ -139,6 +141,6 @@ def _measurements(findings: Sequence[Finding]) -> Collection[Measurement]:
 
 
 def label(text: str) -> str:
-    """What is found on a node may have any name; one that is no UTF-8 would cost the whole scrape."""
+    """``text`` as a label of limited length and valid UTF-8; invalid UTF-8 would fail the whole scrape."""
     text = text.encode("utf-8", "replace").decode()
     return text if len(text) <= LABEL_LIMIT else text[: LABEL_LIMIT - 1] + "…"

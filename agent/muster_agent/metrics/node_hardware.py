@@ -1,4 +1,4 @@
-"""What the node is made of, for the labels of Autopilot's gauge: read once, empty where it is not to be had."""
+"""Models of the node's hardware, for the labels of Autopilot's gauge; read once, empty if unknown."""
 
 from pathlib import Path
 

@@ -1,1 +1,1 @@
-"""The process of the agent: its privileges and its memory."""
+"""The agent's process: its privileges and its memory."""

@@ -1,12 +1,11 @@
-"""From root to nobody: what only root may open is opened, then every right goes for good, before anything listens.
+"""Drops root: opens what only root may open, then drops all privileges for good, before anything listens.
 
-A container's device cgroup and ``kernel.dmesg_restrict`` keep /dev/kmsg from everybody but root with CAP_SYSLOG. The
-kernel asks at the opening only, so a descriptor that was opened in time is read on, and set back to its oldest record,
-by a process that has no right left.
+A container's device cgroup and ``kernel.dmesg_restrict`` restrict /dev/kmsg to root with CAP_SYSLOG. The kernel checks
+this only when the file is opened, so a process without privileges can keep reading and rewinding an open descriptor.
 
-Capabilities and prctl are asked of libc through ctypes (0.5 MB): Python's os has neither, python-prctl needs a compiler
-and libcap's headers, and a tool such as setpriv would have to be in every image. What is left is read here and not by
-psutil, which knows no capabilities and no threads' own rights.
+Capabilities and prctl are called through ctypes (0.5 MB): Python's os has neither, python-prctl needs a compiler and
+libcap's headers, and a tool such as setpriv would have to be in every image. psutil cannot verify the result,
+because it knows neither capabilities nor the privileges of single threads.
 """
 
 import logging
@@ -35,41 +34,49 @@ _NEEDED = "root with the capabilities CHOWN, SETGID, SETPCAP, SETUID and SYSLOG"
 
 
 def drop_privileges(settings: AgentSettings) -> Mapping[Path, int]:
-    """Becomes ``settings.run_as`` for good, with no capability and no way to gain one.
+    """Switch to the user ``settings.run_as`` for good, with no capabilities and no way to gain any.
 
-    Returns what was opened before, by path: the kernel's log, where the check dmesg reads a device that can be opened;
-    what cannot, the check says. The folder of the state is made before and given to the new user.
+    Returns the file descriptors opened before, by path: the kernel log, if the check dmesg reads a device that can be
+    opened; otherwise the check reports the problem. Before the switch, it creates the state directory and gives it to
+    the new user.
 
-    Call it while the process has one thread, since a right belongs to a thread; RuntimeError otherwise. Raises
-    SettingsError when the process may not do so.
+    Call it while the process has one thread, because privileges belong to threads; otherwise it raises RuntimeError.
+    Raises SettingsError if the process may not drop its privileges.
     """
     if settings.run_as is None:
         return {}
     user, group = _user(settings.run_as)
     if os.geteuid() != 0:
         raise SettingsError(
-            f"run_as: {settings.run_as!r}: this process is user {os.geteuid()}, and only root can become another; "
-            "expected a start as root, or no run_as"
+            f"run_as: {settings.run_as!r}: only root can switch to another user, and this process is user "
+            f"{os.geteuid()}: start it as root, or remove run_as"
         )
     threads = os.listdir("/proc/self/task")  # noqa: PTH208 - names, no paths
     if len(threads) != 1:
-        raise RuntimeError(f"rights dropped with {len(threads)} threads running; the others would keep theirs")
+        raise RuntimeError(
+            f"cannot drop privileges with {len(threads)} threads running: the other threads would keep theirs"
+        )
     opened = _open_kernel_log(settings)
     _hand_over(settings.state_directory, user, group)
     try:
         _drop(user, group)
     except OSError as error:
-        raise SettingsError(f"run_as: {settings.run_as!r}: {error}; expected a start as {_NEEDED}") from error
-    left = rights_left("self", user, group)
-    if left:  # a kernel that says yes and does no: better no agent than one that only seems harmless
-        raise SettingsError(f"run_as: {settings.run_as!r}: rights are left after their drop: {', '.join(left)}")
-    log.info("user %d, group %d, no capabilities; opened before: %s", user, group, [str(path) for path in opened])
+        raise SettingsError(f"run_as: {settings.run_as!r}: {error}: start the agent as {_NEEDED}") from error
+    left = remaining_privileges("self", user, group)
+    if left:  # the calls succeeded without effect: do not run with hidden privileges
+        raise SettingsError(f"run_as: {settings.run_as!r}: privileges remain after dropping them: {', '.join(left)}")
+    log.info(
+        "dropped privileges: user %d, group %d, no capabilities; files opened before: %s",
+        user,
+        group,
+        [str(path) for path in opened],
+    )
     return opened
 
 
-def rights_left(process: str, user: int, group: int) -> list[str]:
-    """What a process (``self`` or a number) has beyond those of ``user`` and ``group``, by thread; as its
-    /proc/PID/task/TID/status says (proc(5)). Raises OSError when there is none."""
+def remaining_privileges(process: str, user: int, group: int) -> list[str]:
+    """The privileges of a process (``self`` or a PID) beyond those of ``user`` and ``group``, by thread, from
+    /proc/PID/task/TID/status (proc(5)). Raises OSError if the process does not exist."""
     wanted = {
         "Uid": "\t".join([str(user)] * 4),
         "Gid": "\t".join([str(group)] * 4),
@@ -90,11 +97,11 @@ def rights_left(process: str, user: int, group: int) -> list[str]:
 
 
 def _user(run_as: str) -> tuple[int, int]:
-    """The numbers of ``UID[:GID]``; the group is the user's number where none is named."""
+    """The numbers of ``UID[:GID]``; the default of the GID is the UID."""
     user, _, group = run_as.partition(":")
     numbers = int(user), int(group or user)
     if 0 in numbers:
-        raise SettingsError(f"run_as: {run_as!r}: 0 is root; expected UID[:GID] of somebody else, such as 65534")
+        raise SettingsError(f"run_as: {run_as!r}: 0 is root; expected UID[:GID] of another user, such as 65534")
     return numbers
 
 
@@ -110,45 +117,45 @@ def _open_kernel_log(settings: AgentSettings) -> dict[Path, int]:
     try:
         parameters = DmesgParameters.model_validate(values)
     except ValidationError:
-        return {}  # the start ends over it in a moment, with its place and what is allowed
+        return {}  # the start will fail with a better message
     kind, path = choose_source(NodeView(settings.root), parameters)
     if kind is not SourceKind.KMSG:
         return {}
     try:
         return {path: open_kmsg(path)}
     except OSError as error:
-        log.warning("%s cannot be opened, by root either: %s", path, error.strerror)
+        log.warning("%s: cannot open it even as root: %s", path, error.strerror)
         return {}
 
 
 def _hand_over(folder: Path, user: int, group: int) -> None:
-    """The state's folder and files belong to ``user`` from now on. Raises SettingsError for a folder of somebody else.
+    """Give the state directory and its files to ``user``. Raises SettingsError for a directory with other contents.
 
-    A later start is root again in a folder that this user has written to: links are not followed, and a file that has
-    a second name elsewhere is not given away. A disk that refuses stops nobody: its node is the one to be reported.
+    A later start runs as root in a directory that this user could write to, so links are not followed, and files with
+    several hard links are not changed. Errors of the disk do not stop the agent, because it must report that node.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
-        log.warning("state_dir: %s: no folder to keep: %s", folder, error.strerror)
+        log.warning("state_dir: %s: cannot create or open the directory: %s", folder, error.strerror)
         return
     try:
         names = os.listdir(handle)  # noqa: PTH208 - a descriptor, no path
         theirs = os.fstat(handle).st_uid == user
         if names and not theirs and not {FILE_NAME, LOCK_NAME} & set(names):
             raise SettingsError(
-                f"state_dir: {folder}: is not user {user}'s, and holds {min(names)!r} but no {FILE_NAME}; expected a "
-                "folder of that user, an empty one, or an agent's"
+                f"state_dir: {folder}: the directory belongs to another user than {user}, and contains {min(names)!r} "
+                f"but no {FILE_NAME}; expected a directory of that user, an empty one, or one of an agent"
             )
         for name in names:
-            # those given earlier cannot even be opened any more, by a root without DAC_OVERRIDE
+            # files given earlier cannot even be opened by root without DAC_OVERRIDE
             if name.startswith(_OURS) and os.stat(name, dir_fd=handle, follow_symlinks=False).st_uid != user:
                 _give_file(handle, name, user, group)
         if not theirs:
             os.fchown(handle, user, group)
     except OSError as error:
-        log.warning("state_dir: %s: cannot be given to user %d: %s", folder, user, error.strerror)
+        log.warning("state_dir: %s: cannot change the owner to user %d: %s", folder, user, error.strerror)
     finally:
         os.close(handle)
 
@@ -164,8 +171,8 @@ def _give_file(folder: int, name: str, user: int, group: int) -> None:
 
 
 def _drop(user: int, group: int) -> None:
-    """The order matters: each step needs a right that a later one takes. Raises OSError."""
-    import ctypes  # here: 0.5 MB that only who drops rights needs
+    """The order matters: each step needs a privilege that a later one drops. Raises OSError."""
+    import ctypes  # here: 0.5 MB that only this needs
 
     libc = ctypes.CDLL(None, use_errno=True)
 
@@ -180,16 +187,16 @@ def _drop(user: int, group: int) -> None:
     for capability in range(64):
         bounded = prctl(_PR_CAPBSET_READ, capability)
         if bounded < 0:
-            break  # this kernel knows no more of them
+            break  # the kernel has no more capabilities
         if bounded and prctl(_PR_CAPBSET_DROP, capability) < 0:
-            raise failure("its bounding set cannot be emptied")
+            raise failure("cannot empty the bounding set")
     if prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL) < 0:
-        raise failure("its ambient set cannot be emptied")
+        raise failure("cannot empty the ambient set")
     os.setgroups([])
     os.setresgid(group, group, group)
     os.setresuid(user, user, user)
     ourselves, nothing = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0), (ctypes.c_uint32 * 6)()
     if libc.capset(ourselves, nothing) < 0:
-        raise failure("its capabilities cannot be given up")
+        raise failure("cannot drop capabilities")
     if prctl(_PR_SET_NO_NEW_PRIVS, 1) < 0:
-        raise failure("no_new_privs cannot be set")
+        raise failure("cannot set no_new_privs")

@@ -1,1 +1,1 @@
-"""Keeps the node's own NodeHealth up to date."""
+"""Publishes the node's state in its NodeHealth."""

@@ -1,7 +1,7 @@
-"""Carries what the checks report to where it belongs: the NodeHealth, the state file and the metrics.
+"""Passes the reports of the checks on to the NodeHealth, the state file and the metrics.
 
-Publisher and saver need the agent, and the agent's checks need somebody to report to: so the two are bound once the
-agent is there. What is reported before that is looked at by both when they begin.
+The publisher and the saver need the agent, whose checks need a reporter, so both are bound after the agent has been
+created. They read the state when they start, so earlier reports are not lost.
 """
 
 from muster_agent.checks.reporter import PublicationState, Reporter
@@ -13,11 +13,11 @@ from muster_kube.controller.reflector import Reflector
 from muster_kube.nodehealth import NodeHealth
 
 UNPUBLISHED_LIMIT_S = 60.0
-WATCH_DOWN_LIMIT_S = 15.0  # watches end every few minutes by design; the next one is up within seconds
+WATCH_DOWN_LIMIT_S = 15.0  # watches end every few minutes by design, and reconnect within seconds
 
 
 class Delivery(Reporter):
-    """``node``: the own one; in_cluster: there is an API server to publish to."""
+    """node: the agent's own node; in_cluster: there is an API server to publish to."""
 
     def __init__(self, node: str, metrics: AgentMetrics, *, in_cluster: bool, clock: AgentClock = SYSTEM_CLOCK) -> None:
         self._node = node
@@ -33,11 +33,11 @@ class Delivery(Reporter):
         self._saver = saver
 
     def bind_publisher(self, publisher: Publisher, reflector: Reflector[NodeHealth]) -> None:
-        """reflector: watches the NodeHealth that ``publisher`` writes."""
+        """reflector: the watch of the NodeHealth that ``publisher`` writes."""
         self._publisher, self._reflector = publisher, reflector
 
     def report_change(self) -> None:
-        # the publisher first: its PATCH is on the wire before the disk is asked for anything
+        # the publisher first, so that its PATCH does not wait for the disk
         if self._publisher is not None:
             self._publisher.notify_change()
         if self._saver is not None:
@@ -72,18 +72,18 @@ class Delivery(Reporter):
         if publisher is not None and publisher.claim.holder:
             complaint = f"the node is claimed by another agent (pod UID {publisher.claim.holder})"
         elif watch_down_s > WATCH_DOWN_LIMIT_S:
-            complaint = f"the watch of NodeHealth {self._node} is down"
+            complaint = f"cannot watch NodeHealth {self._node}"
             complaint += f": {self._reflector.error}" if self._reflector is not None and self._reflector.error else ""
         elif unpublished_s > UNPUBLISHED_LIMIT_S:
-            complaint = f"a change is unpublished for {unpublished_s:.0f} s"
+            complaint = f"a change has not been published for {unpublished_s:.0f} s"
             if publisher is not None and publisher.observed is None:
-                complaint += f": there is no NodeHealth {self._node} (the tainter makes it)"
+                complaint += f": NodeHealth {self._node} does not exist; the tainter creates it"
             elif publisher is not None and publisher.error:
                 complaint += f": {publisher.error}"
         return PublicationState(complaint=complaint, unpublished_s=unpublished_s)
 
     def _watch_down_s(self, now: float) -> float:
-        """For how long the watch is down; 0: it is not. A watch that was never up is down for ever."""
+        """How long the watch has been down; 0 if it is up, infinity if it never was."""
         reflector = self._reflector
         if reflector is not None and reflector.connected:
             self._watch_down_since = None

@@ -1,9 +1,9 @@
-"""Whose node it is: two agents that both believe to be a node's must not both publish. Pure; time is handed in.
+"""Decides which agent publishes for the node, so that two agents never both do. Pure; time is a parameter.
 
-The claim is ``status.agent.podUID``. A newcomer that finds another agent named there writes its own name and nothing
-else, and waits a grace: a living holder sees that at once and writes itself back, and the newcomer stands aside. A
-dead one does not. A claim alone leaves ``observedAt`` as it was, by which a holder tells it from a takeover that
-happened while it was cut off; after a takeover it comes back as a newcomer itself.
+The claim is ``status.agent.podUID``. A new agent that finds another agent there writes only its own name and waits for
+a grace period. A living holder notices this at once and writes its own name back, and the new agent withdraws. If the
+holder is dead, the new agent takes over. A claim does not change ``observedAt``, so a holder can tell it from a
+takeover that happened while it was disconnected; after a takeover it must claim the node like a new agent.
 """
 
 from enum import Enum, auto
@@ -21,7 +21,7 @@ class ClaimAction(Enum):
 
 
 class ClaimDecision(msgspec.Struct, frozen=True):
-    """What to do now; WAIT until ``at`` (monotonic seconds) or until the object changes."""
+    """The next step. WAIT lasts until ``at`` (monotonic seconds) or until the object changes."""
 
     do: ClaimAction
     at: float = 0.0
@@ -39,14 +39,14 @@ class NodeClaim:
         self._wait_s = grace_s
         self._written_at = ""
         self.holder = ""
-        """The other agent that holds the node, while it refuses us."""
+        """The other agent that holds the node, while it rejects this one."""
 
     @property
     def held(self) -> bool:
         return self._held
 
     def record_write(self, observed_at: str) -> None:
-        """A whole status was written under our name."""
+        """A complete status was written in this agent's name."""
         self._held = True
         self._written_at = observed_at
         self._claimed_at = self._wait_until = None
@@ -66,11 +66,11 @@ class NodeClaim:
             return self._named(now)
         if self._held:
             if observed_at == self._written_at:
-                return ClaimDecision(ClaimAction.PUBLISH)  # somebody's claim on what we wrote last: we are alive
+                return ClaimDecision(ClaimAction.PUBLISH)  # a new agent's claim: reject it by publishing
             self._held = False
             self.holder = named
         if self._claimed_at is not None:
-            # refused: the holder wrote itself back
+            # rejected: the holder has written its name back
             self._claimed_at = None
             self.holder = named
             self._wait_until = now + self._wait_s
@@ -81,9 +81,9 @@ class NodeClaim:
 
     def _named(self, now: float) -> ClaimDecision:
         if self._held or (self._claimed_at is None and self._wait_until is None):
-            return self._hold()  # ours already: the container was restarted within its pod
+            return self._hold()  # already ours: the container was restarted in its pod
         if self._claimed_at is None:
-            self.record_claim(now)  # somebody else wrote our name
+            self.record_claim(now)  # another client wrote this agent's name
         assert self._claimed_at is not None  # noqa: S101 - set by record_claim()
         ends = self._claimed_at + self._grace_s
         return self._hold() if now >= ends else ClaimDecision(ClaimAction.WAIT, ends)

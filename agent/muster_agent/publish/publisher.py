@@ -1,8 +1,8 @@
-"""Keeps the own NodeHealth's status equal to what the agent has to say; one PATCH for a change, none without.
+"""Keeps the status of the node's NodeHealth equal to the desired status, with one PATCH for each change.
 
-Level-triggered: a step looks at what the object holds and at what it should hold, and writes once at most. Whatever
-came in between (an outage, a hand-made edit, a restored backup, another agent) is seen as a difference. Every write
-carries the resourceVersion it was decided on.
+Level-triggered: each step compares the object with the desired status and writes at most once. Outages, manual edits,
+restored backups and writes by other agents all show as differences. Every write carries the resourceVersion that the
+decision was based on.
 """
 
 import asyncio
@@ -25,24 +25,24 @@ from muster_kube.nodehealth import PATH, Metadata, NodeHealth, NodeHealthStatus
 
 log = logging.getLogger(__name__)
 
-RIDE_ALONG_S = 600.0  # counts and measurements alone are written so often at most
-PEACE_S = 600.0  # after so long without an edit by others, the next one is healed at once again
-BURST, REFILL_S = 10, 1.0  # writes, whatever happens on the node: so many at once, then one each so many seconds
+RIDE_ALONG_S = 600.0  # minimum interval of writes of counts and measurements only
+PEACE_S = 600.0  # without edits by others for this long, the next one is reverted at once again
+BURST, REFILL_S = 10, 1.0  # rate limit of all writes: burst, then seconds per write
 RELEASE_TIMEOUT_S = 4.0  # app.STOP_S is a little longer
 
 
 class StatusSource(Protocol):
-    """Who knows what the NodeHealth is to hold, and wants to know what it holds: the Agent."""
+    """Provides the desired status and receives the observed one: the Agent."""
 
     def desired(self) -> NodeHealthStatus | None:
-        """The whole status without observedAt; None while there is nothing to say yet."""
+        """The complete status without observedAt; None while it is not known yet."""
 
     def apply_health(self, health: NodeHealth) -> None:
-        """Called with the object whenever it has changed, own writes included; must not raise."""
+        """Called with the object after each change, including own writes; must not raise."""
 
 
 class OwnNodeHealth:
-    """The NodeHealth of this node at the API server. Both calls raise ApiError or ConfigError."""
+    """The node's NodeHealth on the API server. Both methods raise ApiError or ConfigError."""
 
     def __init__(self, client: KubeClient, node: str) -> None:
         self.node = node
@@ -53,12 +53,12 @@ class OwnNodeHealth:
         return await self._client.get(self._path, type=NodeHealth)
 
     async def patch_status(self, body: dict[str, Any], *, timeout_s: float | None = None) -> NodeHealth:
-        """The object as it is after the write."""
+        """Patch the status and return the object after the write."""
         return await self._client.patch(f"{self._path}/status", body, type=NodeHealth, timeout_s=timeout_s)
 
 
 class Publisher:
-    """Writes what ``source`` desires to ``own``, as long as ``claim`` holds the node."""
+    """Writes the desired status of ``source`` to ``own`` while ``claim`` holds the node."""
 
     def __init__(
         self,
@@ -79,9 +79,11 @@ class Publisher:
         self._rng = rng or random.Random()  # noqa: S311 - spreads load, guards nothing
         self._wake = asyncio.Event()
         self._observed: NodeHealth | None = None
-        self._baseline: NodeHealthStatus | None = None  # what the object held after our last write
-        self._sent: NodeHealthStatus | None = None  # what we wrote then; the same, unless the server's schema cut it
-        self._attempted: NodeHealthStatus | None = None  # sent, but the answer was lost
+        self._baseline: NodeHealthStatus | None = None  # status of the object after our last write
+        self._sent: NodeHealthStatus | None = (
+            None  # status that we sent then; differs if the server's schema dropped fields
+        )
+        self._attempted: NodeHealthStatus | None = None  # sent, without an answer yet
         self._noticed_at: float | None = None  # when the oldest change not yet written was noticed
         self._unpublished_since: float | None = None
         self._last_write = float("-inf")
@@ -97,27 +99,27 @@ class Publisher:
 
     @property
     def unpublished_since(self) -> float | None:
-        """Since when (monotonic) the object lacks a change; None while it holds all of them."""
+        """Since when (monotonic seconds) a change has not been published; None if all are."""
         return self._unpublished_since
 
     @property
     def error(self) -> str:
-        """Why the last write failed, for people; empty when it did not."""
+        """Why the last write failed, for people; empty if it succeeded."""
         return self._error
 
     @property
     def observed(self) -> NodeHealth | None:
-        """The object as last seen; None: there is none."""
+        """The object as last seen; None if it does not exist."""
         return self._observed
 
     def notify_change(self) -> None:
-        """There may be something new to say. Cheap; may be called for every line."""
+        """The desired status may have changed. Cheap enough to call for every line of a log."""
         if self._noticed_at is None:
             self._noticed_at = self._clock.monotonic()
         self._wake.set()
 
     def notify_progress(self) -> None:
-        """Counts or texts may differ, which is no change by itself."""
+        """Counts or texts may have changed, which alone cause no immediate write."""
         self._wake.set()
 
     def observe(self, key: str, _old: NodeHealth | None, new: NodeHealth | None) -> None:
@@ -132,9 +134,9 @@ class Publisher:
         self._wake.set()
 
     def observe_undecodable(self, _key: str | None, _raw: bytes, error: str) -> None:
-        """The reflector's ``on_undecodable``: the object was edited into something unreadable; it is written anew."""
-        log.warning("NodeHealth %s cannot be read, so it is written anew: %s", self._node, error)
-        # no version: whatever it is, it is replaced
+        """The reflector's ``on_undecodable``: an edit has made the object undecodable, so it is overwritten."""
+        log.warning("NodeHealth %s: cannot decode it, overwriting its status: %s", self._node, error)
+        # without a resourceVersion, the write replaces any version
         self._observed = NodeHealth(metadata=Metadata(name=self._node), status=NodeHealthStatus(message="unreadable"))
         self._wake.set()
 
@@ -151,7 +153,7 @@ class Publisher:
                 pass
 
     async def step(self) -> float | None:
-        """Look, and write once at most. Returns seconds until to look again unless woken; None: when woken only."""
+        """Compare, and write at most once. Returns seconds until the next step unless woken; None: only when woken."""
         self._wake.clear()
         now = self._clock.monotonic()
         desired = self._source.desired()
@@ -173,7 +175,7 @@ class Publisher:
         return due - now if due > now else await self._write_paced(now, health, desired)
 
     async def release(self) -> None:
-        """Give the node back, so that a successor need not wait. Tries once; what is unsaid is said with it."""
+        """Release the node so that the next agent need not wait, and publish pending changes. Tries once."""
         health = self._observed
         if health is None or not self.claim.held or health.status.agent.pod_uid != self.claim.pod_uid:
             return
@@ -186,12 +188,12 @@ class Publisher:
         try:
             await self._own.patch_status(body, timeout_s=RELEASE_TIMEOUT_S)
         except (ApiError, ConfigError) as error:
-            log.warning("the node could not be given back; a successor waits %s s: %s", GRACE_S, error)
+            log.warning("could not release the node claim; the next agent will wait %g s: %s", GRACE_S, error)
 
     def _due(self, desired: NodeHealthStatus, server: NodeHealthStatus, now: float) -> float | None:
-        """When ``desired`` is to be written over ``server`` (monotonic seconds); None: not at all."""
+        """When to write ``desired`` over ``server`` (monotonic seconds); None: not at all."""
         if self._attempted is not None and server == self._attempted:
-            self._record_baseline(server, server)  # it did arrive, though its answer was lost
+            self._record_baseline(server, server)  # the write succeeded, although its answer was lost
         baseline = self._baseline
         if baseline is None or self._sent is None:
             if change_signature(desired) != change_signature(server):
@@ -202,16 +204,16 @@ class Publisher:
         differs = change_signature(desired) != change_signature(self._sent)
         if server == baseline:
             return now if differs else self._routine_write_due(desired, self._sent)
-        # written by others since
+        # another client has written since
         if differs:
-            return now  # there is something new to say anyway
+            return now  # there is a change to publish anyway
         if msgspec.structs.replace(server, agent=baseline.agent) == baseline:
-            return now  # another agent's claim: it goes by how fast the answer comes
+            return now  # another agent's claim, which a fast answer rejects
         if self._heal_due is None:
             if now - self._last_heal > PEACE_S:
                 self._heals = 0
             self._heal_due = now if self._heals == 0 else now + self._heal.delay_s(self._heals - 1, self._rng)
-            log.warning("NodeHealth %s was written by others; it is written anew", self._node)
+            log.warning("NodeHealth %s: another client has changed its status; overwriting it", self._node)
         return self._heal_due
 
     def _routine_write_due(self, desired: NodeHealthStatus, server: NodeHealthStatus) -> float | None:
@@ -221,7 +223,7 @@ class Publisher:
         return self._last_write + RIDE_ALONG_S
 
     async def _write_paced(self, now: float, health: NodeHealth, desired: NodeHealthStatus | None) -> float | None:
-        """Write ``desired``, or with None the claim alone, when the rate limit allows it."""
+        """Write ``desired``, or only the claim if None, as soon as the rate limit allows it."""
         if wait_s := self._rate_limit.take(now):
             return wait_s
         version = health.metadata.resource_version
@@ -238,8 +240,10 @@ class Publisher:
             written = await self._own.patch_status(body)
         except (ApiError, ConfigError) as error:
             self._noticed_at = noticed if noticed is not None else self._noticed_at
-            return await self._handle_failure(error)
+            return await self._handle_failure(error, health)
         self._failures, self._error = 0, ""
+        if self._is_outdated(written, health):
+            return 0.0
         if desired is None:
             self.claim.record_claim(self._clock.monotonic())
         else:
@@ -250,31 +254,39 @@ class Publisher:
         self._observe_newer(written)
         return 0.0
 
-    async def _handle_failure(self, error: ApiError | ConfigError) -> float | None:
+    def _is_outdated(self, answer: NodeHealth, asked: NodeHealth) -> bool:
+        """Whether the watch has reported the deletion of ``asked`` before its ``answer`` was read."""
+        now = self._observed
+        return answer.metadata.uid == asked.metadata.uid and (now is None or now.metadata.uid != asked.metadata.uid)
+
+    async def _handle_failure(self, error: ApiError | ConfigError, health: NodeHealth) -> float | None:
+        """health: the object that was to be written."""
         self._metrics.record_publish_failure(type(error).__name__)
         failures, self._failures = self._failures, self._failures + 1
         if isinstance(error, NotFound):
-            self._observed = None  # deleted: the watch tells when it is back
+            self._observed = None  # deleted: the watch reports a new one
             self._forget_baseline()
             return None
         if isinstance(error, Conflict):
-            # somebody wrote in between, and we know it before our watch does: decide again on what is there now
+            # another client has written, and the watch has not reported it yet: read the object and decide again
             try:
-                self._observe_newer(await self._own.get(), newest=True)
+                newest = await self._own.get()
             except (ApiError, ConfigError) as again:
                 error = again
             else:
+                if not self._is_outdated(newest, health):
+                    self._observe_newer(newest, newest=True)
                 return 0.0 if failures == 0 else self._retry.delay_s(failures - 1, self._rng)
         if str(error) != self._error:
-            log.warning("NodeHealth %s cannot be written, trying on: %s", self._node, error)
+            log.warning("NodeHealth %s: cannot write its status, will retry: %s", self._node, error)
         self._error = str(error)
         delay_s = self._retry.delay_s(failures, self._rng)
         return max(delay_s, error.retry_after_s) if isinstance(error, TooManyRequests) else delay_s
 
     def _record_baseline(self, server: NodeHealthStatus, sent: NodeHealthStatus) -> None:
-        """``server`` is what the object holds by our word, which was ``sent``."""
+        """Record that the object holds ``server`` after we wrote ``sent``."""
         if not same_but_for_time(server, sent) and change_signature(server) != change_signature(sent):
-            log.error("NodeHealth %s: the server keeps less than was sent: is its CRD an older one?", self._node)
+            log.error("NodeHealth %s: the API server dropped fields of the status: update its CRD", self._node)
         self._baseline, self._sent, self._attempted, self._heal_due = server, sent, None, None
         self.claim.record_write(server.observed_at)
         self._unpublished_since = None
@@ -286,7 +298,7 @@ class Publisher:
             if old.isdigit() and new.isdigit() and int(new) <= int(old):
                 return
         if known is not None and known.metadata.uid not in ("", health.metadata.uid):
-            self._forget_baseline()  # deleted and made again
+            self._forget_baseline()  # deleted and created again
         self._observed = health
         self._source.apply_health(health)
         self._wake.set()
@@ -311,10 +323,10 @@ class Publisher:
             self._metrics.set_claim_refused(bool(self._refused_by))
             if self._refused_by:
                 log.error(
-                    "node %s is claimed by another agent (pod UID %s, version %s); nothing is published until it stops",
+                    "node %s is claimed by another agent (pod UID %s, version %s): not publishing until it stops",
                     self._node,
                     self._refused_by,
                     health.status.agent.version or "unknown",
                 )
             else:
-                log.info("node %s is ours", self._node)
+                log.info("this agent now holds node %s", self._node)

@@ -1,1 +1,1 @@
-"""A /status query, and the answer to it."""
+"""/status: its queries and its answers."""

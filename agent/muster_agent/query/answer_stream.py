@@ -1,4 +1,4 @@
-"""An answer that is sent as it comes to be: nodes one by one, the summary and the runtime at the end."""
+"""Streams the answer of /status: each node as soon as it answers, then the summary and the runtime."""
 
 import asyncio
 import logging
@@ -22,8 +22,8 @@ MEDIA_TYPES = {"text": "text/plain; charset=utf-8", "json": "application/json", 
 async def render_answer(
     nodes: AsyncGenerator[NodeAnswer, None], query: StatusQuery, clock: Callable[[], float]
 ) -> AsyncGenerator[bytes, None]:
-    """The answer in the format asked for. What is raised before the first node passes through; what is raised later
-    ends the answer, which says so."""
+    """The answer in the requested format. An exception before the first node propagates; a later one ends the answer
+    with an error message."""
     started = clock()
     write = _text if query.fmt == "text" else _json if query.fmt == "json" else _jsonl
     async with aclosing(nodes):
@@ -33,7 +33,7 @@ async def render_answer(
 
 
 class _Answers:
-    """The nodes, and what is known of them once they are through."""
+    """The nodes' answers, and their summary once all have been iterated."""
 
     def __init__(self, first: NodeAnswer | None, rest: AsyncIterator[NodeAnswer]) -> None:
         self._first = first
@@ -49,9 +49,9 @@ class _Answers:
         try:
             async for node in self._rest:
                 yield self._record(node)
-        except Exception as error:  # half an answer is sent already: its end has to say that it is one
-            log.exception("an answer of /status breaks off")
-            self.error = shorten(f"the answer breaks off here: {type(error).__name__}: {error}", 1024)
+        except Exception as error:  # part of the answer is sent already, so its end must say that it is incomplete
+            log.exception("answer of /status ends early")
+            self.error = shorten(f"the answer is incomplete: {type(error).__name__}: {error}", 1024)
 
     def _record(self, node: NodeAnswer) -> NodeAnswer:
         self.summary[node.node] = text_layout.node_status(node)
@@ -59,7 +59,7 @@ class _Answers:
         return node
 
     def ending(self, query: StatusQuery, runtime_s: float) -> Ending:
-        """Nothing asked is nothing known."""
+        """The end of the answer. The verdict of no nodes is UNKNOWN."""
         verdict = self._verdict or Verdict.UNKNOWN
         return Ending(
             summary=self.summary, runtime_seconds=runtime_s, verdict=verdict, notes=query.notes, error=self.error
@@ -96,12 +96,12 @@ def _encoded(value: msgspec.Struct) -> str:
 
 
 class AnswerStream(Response):
-    """Sends ``chunks`` as they come, no faster than they are taken, and closes them when the client hangs up: work that
-    nobody waits for is called off. What is raised before the first chunk passes through."""
+    """Sends ``chunks`` no faster than the client reads them. When the client disconnects, it closes ``chunks``, which
+    cancels the work behind them. An exception before the first chunk propagates."""
 
     def __init__(self, chunks: AsyncGenerator[bytes, None], media_type: str) -> None:
         super().__init__(media_type=media_type)
-        del self.headers["content-length"]  # not known yet
+        del self.headers["content-length"]  # unknown until the end
         self._chunks = chunks
 
     async def __call__(self, _: Scope, receive: Receive, send: Send) -> None:

@@ -1,4 +1,4 @@
-"""What this node itself answers to a query."""
+"""Answers a query for the agent's own node."""
 
 import asyncio
 
@@ -10,8 +10,11 @@ from muster_checks.base.declaration import Cost
 
 
 async def answer_locally(agent: Agent, query: StatusQuery, endpoint: str) -> NodeAnswer:
-    """Light checks side by side, then the heavy ones in the order asked: two that measure at once would measure each
-    other. Heavy checks that were not named answer with their last result. endpoint: ``address:port`` of this agent."""
+    """Run the light checks concurrently, then the heavy ones one by one in the requested order, because concurrent
+    measurements would disturb each other. Heavy checks that the query does not name report their last result.
+
+    endpoint: ``address:port`` of this agent
+    """
     answers: dict[str, CheckOutcome] = {}
     light = [(running, given) for running, given in query.checks if running.check.cost is Cost.LIGHT]
     async with asyncio.TaskGroup() as group:
@@ -19,6 +22,9 @@ async def answer_locally(agent: Agent, query: StatusQuery, endpoint: str) -> Nod
     answers |= {name: task.result() for name, task in tasks.items()}
     for running, given in query.checks:
         if running.check.cost is Cost.HEAVY:
-            ask = agent.run_check(running, given, force=query.force) if query.named else None
-            answers[running.name] = await ask if ask is not None else agent.last_outcome(running)
+            if query.named:
+                outcome = await agent.run_check(running, given, force=query.force)
+            else:
+                outcome = agent.last_outcome(running)
+            answers[running.name] = outcome
     return node_answer(agent.node, endpoint, [answers[name] for name in query.check_names])

@@ -1,4 +1,4 @@
-"""What one node says to /status, as agents tell each other and as people read it."""
+"""The answer of one node to /status, as agents exchange it and as clients read it."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,12 +9,12 @@ from muster_agent.checks.check_outcome import CheckOutcome
 from muster_checks.base.vocabulary import Result, Verdict, worst
 
 PEER_AGENT = "muster-agent"
-"""User-Agent of calls between agents. Whoever gets such a call answers for itself or refuses, so that none goes round
-in circles when an address has changed hands."""
+"""User-Agent of requests between agents. An agent answers such a request only for its own node, so that requests do not
+loop after an address has moved to another node."""
 
 
 class CheckAnswer(Result, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
-    """A result, and what came of the wish to have it made. ageSeconds, refused, why: as in CheckOutcome."""
+    """A result, and whether this query produced it. ageSeconds, refused, why: as in CheckOutcome."""
 
     age_seconds: float = 0.0
     refused: str = ""
@@ -22,7 +22,11 @@ class CheckAnswer(Result, frozen=True, rename="camel", omit_defaults=True, kw_on
 
 
 class NodeAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """endpoint: ``address:port`` it was asked at, empty where none is known; error: why it could not be asked."""
+    """The answer of one node.
+
+    endpoint: ``address:port`` of its agent; empty if unknown
+    error:    why there is no answer; empty if there is one
+    """
 
     node: str
     verdict: Verdict
@@ -32,12 +36,12 @@ class NodeAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """The last line of format=jsonl, and what follows the nodes in format=json.
+    """The last line of format=jsonl, and the members after the nodes in format=json.
 
-    summary: by node, what is wrong with it, or ``["Ok"]``
-    verdict: the worst of all nodes; UNKNOWN where there is none
-    notes:   what was given in the query and had no effect
-    error:   why the answer is not whole; absent while it is
+    summary: by node, its problems, ``["Ok"]``, or ``["Skipped"]`` if every check was skipped
+    verdict: the worst of all nodes; UNKNOWN if there are no nodes
+    notes:   parameters of the query that had no effect
+    error:   why the answer is incomplete; absent if it is complete
     """
 
     summary: dict[str, list[str]]
@@ -48,13 +52,13 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
 
 
 class StatusDocument(Ending, frozen=True, kw_only=True, rename="camel"):
-    """The whole of format=json. nodes: as they answered."""
+    """The document of format=json. nodes: in the order in which they answered."""
 
     nodes: tuple[NodeAnswer, ...]
 
 
 def node_answer(node: str, endpoint: str, answered: Sequence[CheckOutcome]) -> NodeAnswer:
-    """The answers of the checks of one node that was asked."""
+    """The answer of a node, from the outcomes of its checks."""
     results = tuple(_check_answer(each) for each in answered)
     return NodeAnswer(
         node=node, endpoint=endpoint, verdict=worst([r.verdict for r in results], Verdict.UNKNOWN), results=results
@@ -63,14 +67,14 @@ def node_answer(node: str, endpoint: str, answered: Sequence[CheckOutcome]) -> N
 
 def _check_answer(answered: CheckOutcome) -> CheckAnswer:
     fields: dict[str, Any] = {name: getattr(answered.result, name) for name in Result.__struct_fields__}
-    if answered.age_s:  # a 0.0 of another making is no default to msgspec
+    if answered.age_s:  # msgspec omits only the very object of the default
         fields["age_seconds"] = answered.age_s
     return CheckAnswer(**fields, refused=answered.refused, why=answered.why)
 
 
 def no_answer(node: str, endpoint: str, checks: Sequence[str], reason: str, message: str) -> NodeAnswer:
-    """A node that could not be asked, or whose answer is none. reason: NoAgent, Unreachable, NoAnswer, BadAnswer,
-    WrongNode or Refused."""
+    """The answer for a node that cannot be reached or gives no valid answer. reason: NoAgent, Unreachable, NoAnswer,
+    BadAnswer, WrongNode, Refused, FleetUnknown or Error."""
     results = tuple(
         CheckAnswer(check=check, verdict=Verdict.UNKNOWN, reason=reason, message=message) for check in checks
     )

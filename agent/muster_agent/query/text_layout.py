@@ -1,7 +1,7 @@
-"""Answers as text, in the layout that scripts made for Autopilot's /status read (the founding page's sample).
+"""Renders answers as text, in the layout of Autopilot's /status, so that scripts written for it keep working.
 
-Only what a person needs at night is added to it: a line for each component that is not sound, and one for a result
-that was not made for this question. docs/decisions.md names them.
+Two kinds of lines are added, as docs/decisions.md describes: one for each component that is not PASS, and one for each
+result that this query did not produce.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,11 +11,10 @@ from muster_agent.query.node_answer import CheckAnswer, NodeAnswer
 from muster_checks.base.vocabulary import Finding, Verdict, shorten
 
 RULE = "-" * 37
-LINE_LIMIT = 1024  # bytes; what a peer says is data, and stays on its line
+LINE_LIMIT = 1024  # bytes; text from peers is untrusted and must not add lines
 HOSTS_SHOWN = 8
 
-# check: what is evaluated, and its name in the summary. pciebw's are the founding page's; the other names are those
-# that Autopilot's own summary uses
+# by check: its title, and its name in the summary, as in Autopilot
 _TITLES = {
     "pciebw": ("PCIe Bandwidth", "PCIE"),
     "dcgm": ("DCGM Diagnostics", "DCGM"),
@@ -26,38 +25,44 @@ _TITLES = {
     "iperf": ("Network Bandwidth", "IPERF"),
     "pvc": ("Volume Claim", "PVC Create-Delete Test"),
 }
-# check: the measurement whose figures stand in a line of their own, one for each component
+# by check: the measurement that is printed in one line, with one figure for each component
 _FIGURES = {"pciebw": "to_device"}
 _WORDS = {Verdict.PASS: "SUCCESS"}
 _STATUS = {Verdict.FAIL: "Failed", Verdict.WARN: "Warning", Verdict.UNKNOWN: "Unknown"}
-_NOT_SAID = "-"
+_NOT_MEASURED = "-"
 
 
 def node_status(answer: NodeAnswer) -> list[str]:
-    """``["PCIE Failed", …]``, ``["Ok"]`` where there is nothing to say, the reason where the node did not answer."""
+    """``["PCIE Failed", …]``, or ``["Ok"]``; the reason if the node did not answer. A node on which no check has run is
+    never Ok: it is ``["Skipped"]``, or ``["Unknown"]`` if it has no results."""
     if answer.error:
         return [f"No answer ({answer.results[0].reason})" if answer.results else "No answer"]
-    return [
+    problems = [
         f"{_titles(result.check)[1]} {_STATUS[result.verdict]}"
         for result in answer.results
         if result.verdict in _STATUS
-    ] or ["Ok"]
+    ]
+    if problems:
+        return problems
+    if any(result.verdict is Verdict.PASS for result in answer.results):
+        return ["Ok"]
+    return ["Skipped"] if answer.results else ["Unknown"]
 
 
 def heading(hosts: Sequence[str] | None, job: str = "", nodelabel: str = "") -> str:
-    """The first line. hosts: None for all nodes; job, nodelabel: what they were chosen by."""
-    if hosts is None:
-        nodes = "all nodes"
-    elif len(hosts) > HOSTS_SHOWN:
-        nodes = f"{len(hosts)} nodes"
-    else:
-        nodes = ", ".join(hosts)
-    chosen = [f"{name} {value}" for name, value in (("job", job), ("label", nodelabel)) if value]
-    return f"Checking status on {nodes}{' of ' if chosen else ''}{' and '.join(chosen)}\n"
+    """The first line. hosts: None for all nodes; job, nodelabel: the selectors, whose nodes are added to ``hosts``."""
+    chosen = []
+    if hosts is not None:
+        chosen.append(f"{len(hosts)} nodes" if len(hosts) > HOSTS_SHOWN else ", ".join(hosts))
+    if job:
+        chosen.append(f"nodes of job {job}")
+    if nodelabel:
+        chosen.append(f"nodes with label {nodelabel}")
+    return f"Checking status on {' and '.join(chosen) or 'all nodes'}\n"
 
 
 def node_block(answer: NodeAnswer, query: str) -> str:
-    """One node's. ``query``: as it would be asked at its endpoint."""
+    """The block of one node. query: the equivalent query to its endpoint."""
     host = answer.endpoint.rpartition(":")[0]
     lines = [
         f"Autopilot Endpoint: {host or 'unknown'}",
@@ -66,22 +71,22 @@ def node_block(answer: NodeAnswer, query: str) -> str:
         "Response:",
     ]
     if answer.error:
-        lines += [_line(f"none: {answer.error}"), ""]
+        lines += [_line(f"no answer: {answer.error}"), ""]
     else:
-        lines += [f"Checking system status of host {answer.node} (localhost) ", ""]  # a blank at its end, as the sample
+        lines += [f"Checking system status of host {answer.node} (localhost) ", ""]  # Autopilot has the trailing blank
     for result in () if answer.error else answer.results:
         lines += [*_check(answer.node, result), ""]
     return "\n".join([*lines, _line(f"Node Status: {', '.join(node_status(answer))}"), RULE, ""])
 
 
 def summary_block(summary: Mapping[str, Sequence[str]]) -> str:
-    """A Python-style dict with a node on each line, in the order of their names."""
+    """A dict in Python's syntax with one node on each line, sorted by name."""
     rows = [f"{name!r}: {list(summary[name])!r}" for name in sorted(summary)]
     return "Node Summary:\n\n{" + ",\n ".join(rows) + "}\n"
 
 
 def ending(runtime_s: float, notes: Sequence[str] = (), error: str = "") -> str:
-    """The last lines. error: why the answer is not whole."""
+    """The last lines. error: why the answer is incomplete."""
     lines = [f"error: {error}"] if error else []
     lines += [f"note: {note}" for note in notes]
     return "".join(f"{_line(line)}\n" for line in [*lines, f"runtime: {runtime_s} sec"])
@@ -102,7 +107,7 @@ def _check(node: str, result: CheckAnswer) -> list[str]:
     if (measured := _FIGURES.get(result.check)) and any(each.measurements for each in result.findings):
         lines.append(" ".join(_figure(finding, measured) for finding in result.findings))
     if result.refused == BUSY:
-        lines.append(_line(f"not run now, the node is busy: {result.why}"))
+        lines.append(_line(f"not run, because the node is busy: {result.why}"))
     if result.age_seconds:
         lines.append(f"last result, {_age(result.age_seconds)} old")
     lines += [_finding(finding) for finding in result.findings if finding.verdict is not Verdict.PASS]
@@ -112,9 +117,9 @@ def _check(node: str, result: CheckAnswer) -> list[str]:
 
 
 def _figure(finding: Finding, name: str) -> str:
-    """With one decimal, as in the sample."""
+    """With one decimal, as in Autopilot."""
     values = [each.value for each in finding.measurements if each.name == name]
-    return f"{values[0]:.1f}" if values else _NOT_SAID
+    return f"{values[0]:.1f}" if values else _NOT_MEASURED
 
 
 def _finding(finding: Finding) -> str:

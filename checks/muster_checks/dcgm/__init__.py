@@ -1,6 +1,6 @@
-"""The check ``dcgm``: NVIDIA's own diagnostic, `dcgmi diag`, at a level of choice.
+"""The check ``dcgm``: NVIDIA's own diagnostic, `dcgmi diag`, at a chosen level.
 
-document.py reads what it prints, errors.py has what its error codes ask for, judge.py turns results into findings.
+parse.py parses its output, errors.py gives the meaning of its error codes, and judge.py turns results into findings.
 """
 
 from collections.abc import Sequence
@@ -38,13 +38,13 @@ DCGM = Check(
     description="NVIDIA's own diagnostic of GPUs, driver and installation (dcgmi diag)",
     cost=Cost.HEAVY,
     parameters=DcgmParameters,
-    timeout_s=7500.0,  # of level 4; each level has its own time within it
+    timeout_s=7500.0,  # for level 4; each level has its own, shorter timeout
     period_s=3600.0,
     devices=("gpu", "host"),
     probe=_probe,
     recorded=_recorded,
     reads="dcgmi diag -r N -j, dcgmi discovery -l (datacenter-gpu-manager-4-core; DCGM 3: datacenter-gpu-manager)",
-    ran_on="recorded output of dcgmi from public collections, and documents laid out as DCGM's source has them; not on "
+    ran_on="recorded output of dcgmi from public collections, and documents in the layout of DCGM's source; not on "
     "real hardware",
     examples=("check=dcgm", "check=dcgm&r=3"),
 )

@@ -1,6 +1,6 @@
-"""Which GPU DCGM means by which number: `dcgmi discovery -l`.
+"""Maps DCGM's GPU numbers to PCI addresses: `dcgmi discovery -l`.
 
-Its table has a row "| 0 | Name: … |" for each GPU and below it "PCI Bus ID: 00000000:18:00.0" (DCGM user guide).
+Its table has a row "| 0 | Name: … |" for each GPU, followed by "PCI Bus ID: 00000000:18:00.0" (DCGM user guide).
 """
 
 import re
@@ -27,6 +27,6 @@ def parse(text: str) -> dict[int, str]:
 
 
 async def read_addresses(node: NodeView) -> dict[int, str]:
-    """Empty where dcgmi does not say; then findings have its numbers."""
+    """Empty if dcgmi does not list them; findings then contain DCGM's numbers."""
     output = await node.commands.run(("dcgmi", "discovery", "-l"), timeout_s=TIMEOUT_S)
     return parse(output.stdout.decode("utf-8", "replace")) if output.ok else {}

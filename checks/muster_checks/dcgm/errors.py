@@ -1,10 +1,10 @@
-"""DCGM's error codes and what each asks for: errors.csv.
+"""DCGM's error codes and the action that each requires: errors.csv.
 
-code, name: enum dcgmError_enum, without its DCGM_FR_ (github.com/NVIDIA/DCGM, dcgmlib/dcgm_errors.h of DCGM 4.5)
-action:     what NVSentinel does about it (github.com/NVIDIA/NVSentinel, Apache-2.0, its table of DCGM errors)
-says:       ``fault``; ``notice`` where the action is NONE: a node that nobody is asked to repair is not taken away;
-            also where the error is a setting that keeps no job from its work (persistence mode, a graphics process);
-            ``unmeasured`` where the error is about the test and not about the hardware, with our reason in ``why``
+code, name: enum dcgmError_enum, without the prefix DCGM_FR_ (github.com/NVIDIA/DCGM, dcgmlib/dcgm_errors.h of DCGM 4.5)
+action:     NVSentinel's action (github.com/NVIDIA/NVSentinel, Apache-2.0, its table of DCGM errors)
+kind:       ``fault``; ``notice`` if the action is NONE, because a node that needs no repair stays in service, or if the
+            error is a setting that stops no job (persistence mode, a graphics process); ``unmeasured`` if the error
+            concerns the test and not the hardware, with our reason in ``why``
 """
 
 import csv
@@ -32,7 +32,7 @@ class ErrorKind(StrEnum):
 
     @property
     def verdict(self) -> Verdict:
-        """Of a failed test in which the code is all there is."""
+        """Verdict of a failed test that reports only this code."""
         return {ErrorKind.FAULT: Verdict.FAIL, ErrorKind.NOTICE: Verdict.WARN, ErrorKind.UNMEASURED: Verdict.UNKNOWN}[
             self
         ]
@@ -43,7 +43,7 @@ class ErrorMeaning(msgspec.Struct, frozen=True):
 
     name: str
     fault_class: FaultClass
-    says: ErrorKind
+    kind: ErrorKind
     why: str = ""
 
 
@@ -56,14 +56,14 @@ def load_meanings() -> dict[int, ErrorMeaning]:
     text = files("muster_checks.dcgm").joinpath("errors.csv").read_text("utf-8")
     return {
         int(row["code"]): ErrorMeaning(
-            f"DCGM_FR_{row['name']}", CLASSES[row["action"]], ErrorKind(row["says"]), row["why"]
+            f"DCGM_FR_{row['name']}", CLASSES[row["action"]], ErrorKind(row["kind"]), row["why"]
         )
         for row in csv.DictReader(text.splitlines())
     }
 
 
 def find_meaning(code: int | None) -> ErrorMeaning:
-    """A code that is newer than the table, or none at all, is a fault that a person has to look at."""
+    """A missing code, or one newer than the table, is a fault that a person must examine."""
     if code is None:
         return NO_CODE
     return load_meanings().get(code) or ErrorMeaning(f"DCGM error {code}", FaultClass.CONTACT, ErrorKind.FAULT)

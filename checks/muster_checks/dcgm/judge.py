@@ -1,6 +1,6 @@
-"""What a diagnosis says of each GPU. Pure.
+"""Turns the results of a diagnosis into findings for each GPU. Pure.
 
-Every result of every test counts. A component with nothing against it gets one PASS with the number of its tests.
+Every result of every test counts. A component without an error gets one PASS with the number of its tests.
 """
 
 import re
@@ -14,15 +14,15 @@ from muster_checks.dcgm.errors import ErrorKind, ErrorMeaning, find_meaning
 from muster_checks.dcgm.parse import GPU, DcgmEntity, DcgmStatus, DcgmTestResult, Diagnosis, DiagnosisError
 
 HOST = "host"
-# the worst of several classes: what a person has to look at is not settled by a reset
+# from mild to severe: a reset does not resolve what a person must examine
 _ORDER = (FaultClass.NONE, FaultClass.RESET, FaultClass.REBOOT, FaultClass.CONTACT)
-# DCGM 4 has all checks of the installation in this test, and begins the error with the name that the check had before
+# DCGM 4 puts all checks of the installation in this test; the error begins with the check's earlier name
 _INSTALLATION = "software"
 _CHECK_NAME = re.compile(r"([A-Z][A-Za-z/ ]{2,39}): ")
 
 
 class _EntityErrors(msgspec.Struct, frozen=True):
-    """One thing that a test says of one component."""
+    """One result or error of a test for one component."""
 
     component: str
     test: str
@@ -38,31 +38,33 @@ class _EntityErrors(msgspec.Struct, frozen=True):
 def judge(diagnosis: Diagnosis, addresses: Mapping[int, str]) -> list[Finding]:
     """addresses: PCI addresses by DCGM's GPU numbers, as far as they are known.
 
-    Raises CannotTell when there are no results, or every test was skipped.
+    Raises CannotTell if there are no results or every test was skipped.
     """
     if diagnosis.runtime_error:
         raise CannotTell(f"dcgmi diag: {diagnosis.runtime_error}", "DiagNotRun")
-    said = [one for outcome in diagnosis.outcomes for one in _group_errors(outcome, addresses)]
-    if not said:
+    errors = [one for outcome in diagnosis.outcomes for one in _group_errors(outcome, addresses)]
+    if not errors:
         skipped = ", ".join(sorted({outcome.test for outcome in diagnosis.outcomes}))
         raise CannotTell(f"dcgmi diag: every test was skipped ({skipped})", "AllSkipped")
     bad: dict[tuple[str, str], list[_EntityErrors]] = {}
     passed: dict[str, list[str]] = {}
-    for one in said:
+    for one in errors:
         if one.verdict is Verdict.PASS:
             passed.setdefault(one.component, []).append(one.test)
         else:
             bad.setdefault((one.component, one.reason), []).append(one)
     blamed = {component for component, _ in bad}
     sound = [_pass(component, tests) for component, tests in passed.items() if component not in blamed]
-    return [_merge(everything) for everything in bad.values()] + sound + _judge_untested(diagnosis, addresses, said)
+    return [_merge(everything) for everything in bad.values()] + sound + _judge_untested(diagnosis, addresses, errors)
 
 
-def _judge_untested(diagnosis: Diagnosis, addresses: Mapping[int, str], said: Iterable[_EntityErrors]) -> list[Finding]:
-    """SKIP for each test that was not run on a component: what it found there before is not over."""
-    everything = list(said)
+def _judge_untested(
+    diagnosis: Diagnosis, addresses: Mapping[int, str], errors: Iterable[_EntityErrors]
+) -> list[Finding]:
+    """SKIP for each test that did not run on a component, so that its earlier findings stay open."""
+    everything = list(errors)
     known = {HOST, *(f"gpu/{address}" for address in addresses.values()), *(one.component for one in everything)}
-    told = {(one.component, one.reason) for one in everything}
+    reported = {(one.component, one.reason) for one in everything}
     skipped = {
         _EntityErrors(component, outcome.test, Verdict.SKIP)
         for outcome in diagnosis.outcomes
@@ -70,9 +72,9 @@ def _judge_untested(diagnosis: Diagnosis, addresses: Mapping[int, str], said: It
         for component in [_component(entity, addresses) for entity in outcome.entities] or sorted(known)
     }
     return [
-        Finding(component=one.component, verdict=Verdict.SKIP, reason=one.reason, message=f"{one.test} was not run")
+        Finding(component=one.component, verdict=Verdict.SKIP, reason=one.reason, message=f"{one.test} did not run")
         for one in sorted(skipped, key=lambda one: (one.component, one.test))
-        if (one.component, one.reason) not in told
+        if (one.component, one.reason) not in reported
     ]
 
 
@@ -86,7 +88,7 @@ def _group_errors(outcome: DcgmTestResult, addresses: Mapping[int, str]) -> Iter
         return
     blamed: set[str] = set()
     for error in outcome.errors:
-        # of the GPU that it names where the result has several or none, else of all that the result is of
+        # the error belongs to the GPU that it names if the result has several or no entities, else to all entities
         named = (
             [DcgmEntity(GPU, error.gpu)] if error.gpu is not None and len(outcome.entities) != 1 else outcome.entities
         )
@@ -103,25 +105,25 @@ def _of_error(outcome: DcgmTestResult, component: str, error: DiagnosisError) ->
     test = outcome.test
     if test.casefold() == _INSTALLATION and (check := _CHECK_NAME.match(error.text)) is not None:
         test = check[1]
-    verdict = Verdict.WARN if outcome.status is DcgmStatus.WARN else meaning.says.verdict
+    verdict = Verdict.WARN if outcome.status is DcgmStatus.WARN else meaning.kind.verdict
     known = verdict is Verdict.FAIL or (verdict is Verdict.WARN and error.code is not None)
     fault_class = meaning.fault_class if known else FaultClass.NONE
     return _EntityErrors(component, test, verdict, fault_class, _text(error, meaning))
 
 
 def _text(error: DiagnosisError, meaning: ErrorMeaning) -> str:
-    why = f"; {meaning.why}" if meaning.says is ErrorKind.UNMEASURED else ""
+    why = f"; {meaning.why}" if meaning.kind is ErrorKind.UNMEASURED else ""
     return " ".join(part for part in (error.text, f"({meaning.name}{why})" if meaning.name else "") if part)
 
 
 def _component(entity: DcgmEntity, addresses: Mapping[int, str]) -> str:
     if entity.group.casefold() != GPU.casefold():
-        return HOST  # the CPUs of a Grace node, say
+        return HOST  # for example, the CPUs of a Grace node
     return f"gpu/{addresses.get(entity.number, entity.number)}"
 
 
-def _merge(said: Iterable[_EntityErrors]) -> Finding:
-    everything = list(said)
+def _merge(errors: Iterable[_EntityErrors]) -> Finding:
+    everything = list(errors)
     worst = max(everything, key=lambda one: severity(one.verdict))
     deciding = [one for one in everything if one.verdict is worst.verdict]
     texts = "; ".join(dict.fromkeys(one.text for one in (*deciding, *everything) if one.text))
@@ -130,7 +132,7 @@ def _merge(said: Iterable[_EntityErrors]) -> Finding:
         component=worst.component,
         verdict=worst.verdict,
         reason=worst.reason,
-        message=f"{worst.test} {word}: {texts or 'dcgmi gives no reason, see dcgmi diag -v'}",
+        message=f"{worst.test} {word}: {texts or 'dcgmi gives no reason; run dcgmi diag -v'}",
         fault_class=max((one.fault_class for one in deciding), key=_ORDER.index),
     )
 

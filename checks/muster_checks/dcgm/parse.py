@@ -1,14 +1,14 @@
-"""What `dcgmi diag -j` prints, of DCGM 1.7 to 4.
+"""Parses `dcgmi diag -j` of DCGM 1.7 to 4.
 
-Source: github.com/NVIDIA/DCGM, dcgmi/Diag.cpp and testing/python3/dcgm_diag_schema.json; the oldest: the output of nvvs
-in its user guide. Three layouts of one tree (test_categories, tests, results):
+Source: github.com/NVIDIA/DCGM, dcgmi/Diag.cpp and testing/python3/dcgm_diag_schema.json; the oldest layout: the
+output of nvvs in its user guide. Three layouts of one tree (test_categories, tests, results):
 
-- DCGM 4, "DCGM Diagnostic": each result has entity_group and entity_id; test_summary has the test's status, and the
-  errors that belong to no entity; all checks of the installation are one test, ``software``, whose errors begin with
-  the name of the check
-- DCGM 2 and 3, "DCGM GPU Diagnostic": each result has gpu_id; the checks of the installation have one result each
-  without one, or with that of the last error; errors are objects, whose text is under "warning" or "warnings"
-- before: gpu_ids "0,1,2", status in capitals, errors are plain texts
+- DCGM 4, "DCGM Diagnostic": each result has entity_group and entity_id; test_summary has the test's status and the
+  errors without an entity; all checks of the installation are one test, ``software``, whose errors begin with the name
+  of the check
+- DCGM 2 and 3, "DCGM GPU Diagnostic": each result has gpu_id; each check of the installation has one result, without a
+  gpu_id or with that of the last error; errors are objects whose text is under "warning" or "warnings"
+- earlier: gpu_ids "0,1,2", status in capitals, errors as plain text
 """
 
 import re
@@ -34,7 +34,8 @@ class DcgmStatus(StrEnum):
 
 
 class DiagnosisError(msgspec.Struct, frozen=True):
-    """``code``: of dcgm_errors.h; None where there is only a text. ``gpu``: the one GPU that the text names."""
+    """``code``: from dcgm_errors.h; None if there is only a text. ``gpu``: the GPU in the text, if it names exactly
+    one."""
 
     code: int | None
     text: str
@@ -53,7 +54,7 @@ class DcgmEntity(msgspec.Struct, frozen=True):
 
 
 class DcgmTestResult(msgspec.Struct, frozen=True):
-    """One result of one test. ``entities``: what it is of; empty where the document does not say."""
+    """One result of one test. ``entities``: the tested devices; empty if the document does not name them."""
 
     test: str
     status: DcgmStatus
@@ -63,7 +64,7 @@ class DcgmTestResult(msgspec.Struct, frozen=True):
 
 
 class Diagnosis(msgspec.Struct, frozen=True):
-    """``runtime_error``: why there are no results, in the tool's words."""
+    """``runtime_error``: the tool's error message if there are no results."""
 
     outcomes: tuple[DcgmTestResult, ...]
     runtime_error: str = ""
@@ -83,7 +84,7 @@ def parse(text: bytes) -> Diagnosis:
     runtime_error = root.get("runtime_error")
     diagnosis = Diagnosis(tuple(_outcomes(root)), runtime_error[:500] if isinstance(runtime_error, str) else "")
     if not diagnosis.outcomes and not diagnosis.runtime_error:
-        raise Unreadable("dcgmi diag: no test and no error in it")
+        raise Unreadable("dcgmi diag: the document contains no test and no error")
     return diagnosis
 
 
@@ -97,15 +98,15 @@ def _outcomes(root: dict[str, object]) -> Iterator[DcgmTestResult]:
             summary = test.get("test_summary")
             if isinstance(summary, dict):
                 whole = _outcome(name, summary)
-                # what the summary repeats of its entities is said by them
+                # a summary that only repeats the results of its entities is left out
                 if whole.errors or not any(outcome.status is whole.status for outcome in outcomes):
                     outcomes.append(whole)
             yield from outcomes
 
 
 def _outcome(test: str, result: dict[str, object]) -> DcgmTestResult:
-    said = result.get("status")
-    status = said.strip().casefold() if isinstance(said, str) else ""
+    value = result.get("status")
+    status = value.strip().casefold() if isinstance(value, str) else ""
     return DcgmTestResult(
         test,
         DcgmStatus(status)

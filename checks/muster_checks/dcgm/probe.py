@@ -1,4 +1,4 @@
-"""Runs `dcgmi diag`, and says in plain words why it did not run."""
+"""Runs `dcgmi diag`, and explains why it did not run."""
 
 from collections.abc import Sequence
 
@@ -14,27 +14,27 @@ from muster_checks.hardware.pci import nvidia_gpus
 
 PACKAGE = "datacenter-gpu-manager-4-core (of DCGM 3 and older: datacenter-gpu-manager)"
 # NVIDIA's documentation: level 1 takes seconds, 2 about two minutes, 3 about fifteen, 4 longer; eight GPUs at level 4
-# have been seen to take an hour and more
+# can take more than an hour
 LEVEL_TIMEOUT_S = {1: 180.0, 2: 900.0, 3: 2400.0, 4: 7200.0}
 STOP_S = 30.0
 _TIMED_OUT = (124, 137)  # exit codes of timeout(1)
-# what dcgmi prints (Command.cpp, Diag.cpp, dcgm_structs.h), what it comes to, and what to do
+# texts that dcgmi prints (Command.cpp, Diag.cpp, dcgm_structs.h), the reason, and what to do
 _TROUBLES = (
-    (("already running",), "Busy", "another diagnostic runs; it is tried again at the next run"),
+    (("already running",), "Busy", "another diagnostic is running; the next run of this check tries again"),
     (
         ("unable to establish a connection", "unable to connect", "connection invalid", "connection is not valid"),
         "NoHostEngine",
-        "start the host engine (systemctl start nvidia-dcgm), or run where it is",
+        "start the host engine (systemctl start nvidia-dcgm), or run the check where it runs",
     ),
     (
         ("nvvs binary was not found",),
         "ToolMissing",
-        "install datacenter-gpu-manager-4-cuda12 (or -cuda13), which has the diagnostic",
+        "install datacenter-gpu-manager-4-cuda12 (or -cuda13), which contains the diagnostic",
     ),
     (
         ("recommended driver", "driver is not", "nvml", "libnvidia-ml", "driver version"),
         "DriverMissing",
-        "see that the NVIDIA driver is loaded (nvidia-smi)",
+        "check that the NVIDIA driver is loaded (nvidia-smi)",
     ),
 )
 
@@ -51,12 +51,12 @@ async def probe(node: NodeView, level: int) -> list[Finding]:
 
 
 def _judge_untested(findings: Sequence[Finding], addresses: Sequence[str]) -> list[Finding]:
-    """UNKNOWN for GPUs that the diagnostic passed over while it tested others by their addresses."""
+    """UNKNOWN for GPUs that the diagnostic omitted while it tested others by their addresses."""
     tested = {finding.component for finding in findings}
     components = [f"gpu/{address}" for address in addresses]
     if tested.isdisjoint(components):
         return []
-    message = "dcgmi diag has no result of this GPU; see gpucount"
+    message = "dcgmi diag has no result for this GPU; see the check gpucount"
     return [
         Finding(component=component, verdict=Verdict.UNKNOWN, reason="NotTested", message=message)
         for component in components
@@ -66,7 +66,7 @@ def _judge_untested(findings: Sequence[Finding], addresses: Sequence[str]) -> li
 
 async def diagnose(node: NodeView, arguments: tuple[str, ...], timeout_s: float) -> Diagnosis:
     """Run ``dcgmi diag``. Raises CannotTell."""
-    # a dcgmi that is killed leaves the host engine at work on the GPUs; at a SIGTERM it stops the diagnostic first
+    # a killed dcgmi leaves the host engine working on the GPUs; after SIGTERM it stops the diagnostic first
     gently = ("timeout", "-k", f"{STOP_S:g}", f"{timeout_s:g}") if node.commands.which("timeout") else ()
     argv = (*gently, "dcgmi", "diag", *arguments)
     output = await node.commands.run(argv, timeout_s=timeout_s + 2 * STOP_S if gently else timeout_s)
@@ -75,22 +75,22 @@ async def diagnose(node: NodeView, arguments: tuple[str, ...], timeout_s: float)
     if output.missing:
         raise ToolMissing("dcgmi", PACKAGE)
     try:
-        # a failed test gives an exit code, too: what counts is the document
+        # a failed test also sets the exit code, so only the document counts
         diagnosis = parse(output.stdout)
     except Unreadable as error:
-        said = (output.stdout + output.stderr).decode("utf-8", "replace")
-        raise _explain_refusal(said, output, str(error)) from None
+        printed = (output.stdout + output.stderr).decode("utf-8", "replace")
+        raise _explain_refusal(printed, output, str(error)) from None
     if diagnosis.runtime_error:
         raise _explain_refusal(diagnosis.runtime_error, output, diagnosis.runtime_error)
     return diagnosis
 
 
-def _explain_refusal(said: str, output: Output, otherwise: str) -> CannotTell:
-    """Why there are no results, with what to do where that is known."""
-    folded = said[:20_000].casefold()
+def _explain_refusal(printed: str, output: Output, otherwise: str) -> CannotTell:
+    """Why there are no results, and what to do if that is known."""
+    folded = printed[:20_000].casefold()
     for words, reason, advice in _TROUBLES:
         if any(word in folded for word in words):
-            first = next(line.strip() for line in said.splitlines() if any(w in line.casefold() for w in words))
+            first = next(line.strip() for line in printed.splitlines() if any(w in line.casefold() for w in words))
             return CannotTell(f"dcgmi diag: {first[:120]}; {advice}", reason)
     return CannotTell(
         f"dcgmi diag: {otherwise[:150]}" + (f" ({output.trouble})" if output.trouble else ""), "DiagNotRun"

@@ -1,7 +1,7 @@
-"""Takes NVIDIA's lines apart: Xid, SXid, and what is coded inside Xid 74, 144 to 150 and 154.
+"""Parses NVIDIA's lines: Xid, SXid, and the codes within Xid 74, 144 to 150 and 154.
 
-Text in, values out; what a value means for the node stands in the catalogue. Every form that was seen in public is
-read (with and without ``PCI:``, function and text after the code); anything else gives nothing.
+Text in, values out; the catalogue defines what a value means for the node. All publicly known forms are parsed (with
+and without ``PCI:``, function, and text after the code); other text gives no value.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from muster_checks.dmesg.catalogue.types import LinkBitRow, Nvlink5Row
 
 MATCHES_PER_RECORD = 16  # more Xid in one record than any driver prints
 _ADDRESS = r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-9a-fA-F])?"
-# "GPU-I:05" follows the address for an instance of a divided GPU (NVIDIA driver; not seen on real hardware by us)
+# "GPU-I:05" after the address names a MIG instance (NVIDIA driver; not seen on real hardware by us)
 _REST = r"(?:,[ \t]*(?P<rest>.*)|[ \t]*$)"
 XID = rf"NVRM: Xid \((?:PCI:)?(?P<address>{_ADDRESS})(?: [\w:. -]{{1,60}})?\): (?P<code>\d{{1,5}}){_REST}"
 SXID = rf"SXid \((?:PCI:)?(?P<address>{_ADDRESS})\): (?P<code>\d{{1,6}}){_REST}"
@@ -40,17 +40,17 @@ _PLAIN_ADDRESS = rf"^{_ADDRESS}$"
 
 @lru_cache(maxsize=512)
 def decode_pci_address(text: str) -> str | None:
-    """``0000:b3:00.0`` in lower case and with its function, or None for what is no PCI address."""
+    """``0000:b3:00.0`` in lower case and with its function; None if ``text`` is not a PCI address."""
     text = text.strip(":. ")
     if len(text) > 24 or compile_fixed(_PLAIN_ADDRESS).search(text.encode("utf-8", "replace")) is None:
         return None
     domain, _, rest = text.lower().partition(":")
-    # some lines fill the domain up to eight digits; the kernel's name for the device has four where four are enough
+    # some lines pad the domain to eight digits; the kernel's own device name uses four if they are enough
     return f"{domain.lstrip('0'):0>4}:{rest if '.' in rest else rest + '.0'}"
 
 
 class XidLine(msgspec.Struct, frozen=True):
-    """``address``: as :func:`decode_pci_address`; ``rest``: what stands after the code and its comma."""
+    """``address``: as from :func:`decode_pci_address`; ``rest``: the text after the code and its comma."""
 
     address: str
     code: int
@@ -64,7 +64,7 @@ def decode_xids(text: bytes) -> list[XidLine]:
 
 
 class SxidLine(msgspec.Struct, frozen=True):
-    """``fatal``: the line's own word (None: it has none); ``follows``: it belongs to the line before it."""
+    """``fatal``: the severity that the line states (None: none); ``follows``: it continues the line before it."""
 
     address: str
     code: int
@@ -95,8 +95,8 @@ def decode_sxids(text: bytes) -> list[SxidLine]:
 
 
 class Nvlink5Error(msgspec.Struct, frozen=True):
-    """``unit``: as the line names it, empty if it names none; ``fatal``: the line's own word;
-    ``action``: RESET_GPU, IGNORE, XID_154_EVAL, or empty when no row fits; ``investigate``: the row's second column.
+    """``unit``: as the line names it, empty if it names none; ``fatal``: the severity that the line states;
+    ``action``: RESET_GPU, IGNORE, XID_154_EVAL, or empty if no row matches; ``investigate``: the row's second column.
     """
 
     unit: str
@@ -111,9 +111,9 @@ _SEVERITY = {"IGNORE": 0, "XID_154_EVAL": 1, "RESET_GPU": 2}
 def decode_nvlink5(code: int, rest: str, rows: Sequence[Nvlink5Row]) -> Nvlink5Error:
     """Decode the text of Xid 144 to 150: ``<unit> <word> <XCn> <in> Link <n> (<intrInfo> <errorStatus> ...)``.
 
-    The bits of intrInfo lie differently before R575 and from it on, and the line does not say which driver wrote it:
-    rows of the line's unit are tried in both layouts. Where rows fit that ask for different things, the line's own
-    word decides: the worst for Fatal, the mildest otherwise.
+    The bits of intrInfo have one layout before R575 and another from R575 on, and the line does not name the driver. So
+    the rows of the line's unit are tried in both layouts. If the matching rows have different actions, the severity
+    that the line states decides: the worst action for Fatal, the mildest otherwise.
     """
     text = rest.encode()
     whole = compile_fixed(_NVLINK5).search(text)
@@ -135,18 +135,18 @@ def decode_nvlink5(code: int, rest: str, rows: Sequence[Nvlink5Row]) -> Nvlink5E
 
 
 class LinkError(msgspec.Struct, frozen=True):
-    """Xid 74: the link's number and the rows of its bits. ``unlisted``: a bit that NVIDIA's table does not know."""
+    """Xid 74: the link's number and the rows of its bits. ``unlisted``: a bit is set that is not in NVIDIA's table."""
 
     link: int
     bits: tuple[LinkBitRow, ...]
     unlisted: bool
 
 
-LISTED_REGISTERS = (1, 3, 4, 5)  # the others carry nothing on the products the table is for
+LISTED_REGISTERS = (1, 3, 4, 5)  # the others have no meaning on the products that the table covers
 
 
 def decode_link_error(rest: str, table: Sequence[LinkBitRow]) -> LinkError | None:
-    """Decode ``... link 14(0x0, 0x0, 0x10000, 0x0, 0x0, 0x0, 0x0)``; None when the seven registers are not there."""
+    """Decode ``... link 14(0x0, 0x0, 0x10000, 0x0, 0x0, 0x0, 0x0)``; None if the seven registers are missing."""
     found = compile_fixed(_LINK_REGISTERS).search(rest.encode())
     if found is None:
         return None
@@ -177,5 +177,5 @@ def decode_gpu_uuids(text: bytes) -> list[tuple[str, str]]:
 
 
 def decode_resets(text: bytes) -> list[str]:
-    """UUIDs of GPUs whose reset worked."""
+    """UUIDs of GPUs that were reset successfully."""
     return [one["uuid"] for one in compile_fixed(RESET_DONE).find_all(text, MATCHES_PER_RECORD)]

@@ -1,6 +1,6 @@
-"""Gives a device its one name: the kernel log says 0000:3b:00.0 or eth2 where every other check says mlx5_0.
+"""Maps device names in the kernel log (0000:3b:00.0, eth2) to the names that other checks use (mlx5_0).
 
-Answers come from /sys and are kept, because a device that has just died may be gone from there.
+The names come from /sys and are cached, because a device that has just failed may have disappeared from there.
 """
 
 from collections.abc import Callable
@@ -16,12 +16,12 @@ def _only_child(folder: Path, prefix: str = "") -> str | None:
     """The name of the first entry, or None without one."""
     try:
         return min((child.name for child in folder.iterdir() if child.name.startswith(prefix)), default=None)
-    except (OSError, ValueError):  # ValueError: a name no file can have
+    except (OSError, ValueError):  # ValueError: not a valid file name
         return None
 
 
 def sysfs_names(node: NodeView) -> Callable[[str], str]:
-    """A function from a component to its canonical name; what /sys does not know stays as it is.
+    """A function from a component to its canonical name; a device that /sys does not list keeps its name.
 
     ``nic/<PCI address>`` and ``nic/<interface>`` -> ``nic/<RDMA device>``; ``disk/<PCI address>`` -> ``disk/nvme0``
     """
@@ -38,7 +38,7 @@ def sysfs_names(node: NodeView) -> Callable[[str], str]:
         if known is not None:
             return known
         kind, _, device = component.partition("/")
-        # the device comes from a log line that anyone may have written
+        # the name comes from a log line, which any process may have written
         if kind not in ("nic", "disk") or not device or device[0] == "." or not _UNSAFE.isdisjoint(device):
             return component
         found = look(kind, device)

@@ -1,7 +1,7 @@
-"""Judges kernel lines by the catalogue: lines in, signs of trouble and all-clears out.
+"""Judges kernel lines by the catalogue: lines in, signs and all-clears out.
 
-Everything a verdict rests on lies in one value (``state``), so a restart in the middle of a flood, a window or a GPU's
-last words goes on as if nothing had happened. Nothing here reads a clock for a line's time: the line brings it.
+One value (``state``) contains everything that later verdicts depend on, so a restart in the middle of a flood or a
+counting window changes nothing. A line brings its own time; no clock is read for it.
 """
 
 import time
@@ -32,16 +32,16 @@ from muster_checks.dmesg.sources.source import JudgeCounts
 from muster_checks.dmesg.windows import Dump, Windows
 
 STATE_VERSION = 1
-GPUS_LIMIT = 256  # GPUs whose UUID is remembered
-LINK_WINDOW_S = 7 * 86400.0  # "more than 2 times on the same link": NVIDIA names no time
+GPUS_LIMIT = 256  # number of GPUs whose UUID is stored
+LINK_WINDOW_S = 7 * 86400.0  # for "more than 2 times on the same link": NVIDIA gives no time
 
 _KINDS = {"nvidia": "gpu", "nvidia-nvswitch": "nvswitch", "mlx5_core": "nic", "nvme": "disk"}
-_ASKS = {
+_ADVICE = {
     FaultClass.RESTART_APP: "; restart the application",
     FaultClass.RESET: "; needs a reset",
     FaultClass.REBOOT: "; needs a reboot",
     FaultClass.REPLACE: "; needs replacement",
-    FaultClass.CONTACT: "; needs a person to look",
+    FaultClass.CONTACT: "; needs a person to examine it",
 }
 _NVLINK5 = {
     "RESET_GPU": (Verdict.FAIL, FaultClass.RESET),
@@ -57,15 +57,15 @@ class RowContext(msgspec.Struct, frozen=True):
 
 
 class JudgeState(msgspec.Struct):
-    """What :meth:`KernelLogJudge.state` gives; plain values, a few MB at the very most."""
+    """The value of :meth:`KernelLogJudge.state`: plain values, at most a few MB."""
 
     version: int
     open: list[OpenFinding]
     windows: Dump
     gpus: dict[str, str]  # address by UUID
     contexts: dict[str, RowContext]  # by row
-    seen: dict[str, float]  # when a row that another one waits for was last seen
-    recent: list[str] = []  # the last lines, where a row reaches over several
+    seen: dict[str, float]  # last match of each row that another row refers to by ``after``
+    recent: list[str] = []  # the last lines, if a row spans several
 
 
 def identity(component: str) -> str:
@@ -73,8 +73,8 @@ def identity(component: str) -> str:
 
 
 class KernelLogJudge:
-    """``refuse_user``: leave out lines that were written from user space. ``names``: a component's canonical name
-    (device_names.py). ``clock``: seconds since the epoch, on the same line of time as the lines' own."""
+    """``refuse_user``: leave out lines written from user space. ``names``: maps a component to its canonical name
+    (device_names.py). ``clock``: seconds since the epoch, on the same timeline as the lines."""
 
     def __init__(
         self,
@@ -98,13 +98,13 @@ class KernelLogJudge:
             self._handlers.append((handler, (*arguments, len(patterns))))
             patterns.append(pattern)
 
-        # in the order in which one record's matches are taken: what names a device comes before what needs its name;
-        # a catalogue without codes is for another log than the kernel's
+        # in the order in which the matches of one record are handled: patterns that name a device come before those
+        # that need the name; a catalogue without codes is for a log other than the kernel's
         if catalogue.xids:
             on(decode.GPU_UUID, self._take_uuid)
             on(decode.XID, self._take_xids)
             on(decode.SXID, self._take_sxids)
-        # a row that a user has switched off may still be what another one waits for
+        # another row may refer to a row that a user has switched off
         self._awaited = {row.after for row in catalogue.rows if row.after and row.verdict is not Verdict.PASS}
         rows = [row for row in catalogue.rows if row.verdict is not Verdict.PASS or row.name in self._awaited]
         rows = [row for row in rows if not row.lines]
@@ -133,11 +133,12 @@ class KernelLogJudge:
 
     @property
     def interesting(self) -> Callable[[bytes], bool]:
-        """May ``take`` make something of a record with this text, or a line of it? Never False wrongly; about 1 us."""
+        """Whether ``take`` may find something in a record with this text or one of its lines. True may be wrong, False
+        never is. Takes about 1 us."""
         return (lambda _raw: True) if self._recent.wanted else self._matcher.interesting
 
     def take(self, line: KernelLine) -> list[Event]:
-        """Judge one line. Never raises, whatever stands in it."""
+        """Judge one line. Never raises, whatever the line contains."""
         self.counters.judged += 1
         if self._refuse_user and line.origin is Origin.USER:
             self.counters.refused_user += 1
@@ -151,27 +152,27 @@ class KernelLogJudge:
         for index in hits:
             handler, arguments = self._handlers[index]
             handler(one, *arguments)
-        for row, told in spans:
-            self._take_lines(one, row, told)
+        for row, lines in spans:
+            self._take_lines(one, row, lines)
         self.counters.forgotten = self._open.evicted
         return one.events
 
     def tick(self, now: float) -> list[Event]:
-        """What is due at ``now`` (epoch seconds): signs held back in a flood, warnings over by quiet."""
+        """The events due at ``now`` (epoch seconds): signs held back in a flood, and the end of quiet warnings."""
         return self._open.tick(now)
 
     def next_tick(self) -> float | None:
-        """When ``tick`` may next have something; None: not before another line."""
+        """When ``tick`` may next return something; None: not before another line."""
         return self._open.next_tick()
 
     def forget(self, component: str, reasons: tuple[str, ...] = ()) -> None:
-        """Somebody closed these findings (``*``: of every component; no reasons: any): later signs are judged for
-        themselves, not by the worst that was seen before, and what was counted for the component counts no more."""
+        """A person closed these findings (``*``: of every component; no reasons: any). Later signs open new findings,
+        without the earlier worst verdict, and the counts for the component restart at 0."""
         self._open.forget(component, reasons)
         self._windows.forget(component, reasons)
 
     def state(self) -> JudgeState:
-        """All that later verdicts rest on; not changed by what the judge does next."""
+        """A copy of everything that later verdicts depend on."""
         return JudgeState(
             version=STATE_VERSION,
             open=self._open.dump(),
@@ -183,21 +184,21 @@ class KernelLogJudge:
         )
 
     def restore(self, state: object) -> str:
-        """Go on from ``state``: a :class:`JudgeState`, or what its encoding was decoded to.
+        """Continue from ``state``: a :class:`JudgeState`, or its decoded encoding.
 
-        Empty when it was taken; else what is wrong with it, and the judge is as new.
+        Returns an empty text on success, else the error; the judge then has no state.
         """
         self._reset_state()
         version = state.get("version") if isinstance(state, dict) else getattr(state, "version", None)
         if version != STATE_VERSION:
-            return f"state of version {str(version)[:40]}; expected {STATE_VERSION}"
+            return f"state has version {str(version)[:40]}; expected {STATE_VERSION}"
         try:
             taken = msgspec.convert(msgspec.to_builtins(state), JudgeState)
             self._open = OpenFindings.load(taken.open)
             self._windows = Windows.load(taken.windows, COUNT_LIMIT)
         except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError) as error:
             self._reset_state()
-            return f"state unreadable: {error}"
+            return f"cannot decode the state: {error}"
         rows = {row.name for row in self._catalogue.rows}
         self._gpus = dict(list(taken.gpus.items())[-GPUS_LIMIT:])
         self._contexts = {name: context for name, context in taken.contexts.items() if name in rows}
@@ -221,30 +222,30 @@ class KernelLogJudge:
             reason = f"{XID_REASON}{xid.code}"
             if row.cancels:
                 self._clear(one, component, tuple(f"{XID_REASON}{code}" for code in row.cancels))
-            told = f"Xid {xid.code} on {component}: "
+            prefix = f"Xid {xid.code} on {component}: "
             if row.decode == "recovery":
                 self._take_recovery(one, component, reason, row, decode.decode_recovery_action(xid.rest))
             elif row.decode == "xid74":
-                verdict, asks, what = self._judge_link(one, component, row, xid.rest)
-                self._raise(one, component, reason, verdict, asks, told + what, row.quiet_s)
+                verdict, fault_class, what = self._judge_link(one, component, row, xid.rest)
+                self._raise(one, component, reason, verdict, fault_class, prefix + what, row.quiet_s)
             elif row.decode == "nvlink5":
                 found = decode.decode_nvlink5(xid.code, xid.rest, self._catalogue.nvlink5)
-                # no row fits: the line's own word is all there is
+                # if no row matches, only the line's own word gives the severity
                 undecoded = (Verdict.FAIL, FaultClass.CONTACT) if found.fatal else (Verdict.WARN, FaultClass.NONE)
-                verdict, asks = _NVLINK5.get(found.action, undecoded)
+                verdict, fault_class = _NVLINK5.get(found.action, undecoded)
                 what = f"{row.description} in {found.unit or 'an unnamed unit'}, {found.action or 'not decoded'}"
                 name = f"{reason}:{found.unit[:40]}" if found.unit else reason
-                self._raise(one, component, name, verdict, asks, told + what, row.quiet_s)
+                self._raise(one, component, name, verdict, fault_class, prefix + what, row.quiet_s)
             else:
-                self._raise(one, component, reason, row.verdict, row.fault_class, told + row.description, row.quiet_s)
+                self._raise(one, component, reason, row.verdict, row.fault_class, prefix + row.description, row.quiet_s)
 
     def _take_recovery(self, one: LineContext, component: str, reason: str, row: XidRow, action: str) -> None:
-        asked: RowMeaning = self._catalogue.recoveries.get(action.lower(), row)
-        if asked.verdict is Verdict.PASS:
+        recovery: RowMeaning = self._catalogue.recoveries.get(action.lower(), row)
+        if recovery.verdict is Verdict.PASS:
             self._clear(one, component, (reason,))
             return
-        message = f"Xid 154 on {component}: the driver asks for: {action or 'what cannot be read'}"
-        self._raise(one, component, reason, asked.verdict, asked.fault_class, message, row.quiet_s)
+        message = f"Xid 154 on {component}: the driver requests recovery: {action or 'an unreadable action'}"
+        self._raise(one, component, reason, recovery.verdict, recovery.fault_class, message, row.quiet_s)
 
     def _judge_link(self, one: LineContext, component: str, row: XidRow, rest: str) -> tuple[Verdict, FaultClass, str]:
         error = decode.decode_link_error(rest, self._catalogue.link_bits)
@@ -261,12 +262,12 @@ class KernelLogJudge:
                 window_s=LINK_WINDOW_S,
             )
             fails = bit.verdict is Verdict.FAIL and enough
-            # a reset can be tried; what needs a person outranks it
+            # a bit that needs a person outranks one for which a reset may help
             candidate = fails, bit.fault_class is FaultClass.CONTACT, bit.fault_class, bit.meaning
             if worst is None or candidate[:2] > worst[:2]:
                 worst = candidate
-        fails, _, asks, meaning = cast("tuple[bool, bool, FaultClass, str]", worst)
-        return Verdict.FAIL if fails else Verdict.WARN, asks, f"{meaning}, link {error.link}"
+        fails, _, fault_class, meaning = cast("tuple[bool, bool, FaultClass, str]", worst)
+        return Verdict.FAIL if fails else Verdict.WARN, fault_class, f"{meaning}, link {error.link}"
 
     def _take_sxids(self, one: LineContext, _index: int) -> None:
         for sxid in decode.decode_sxids(one.text):
@@ -276,15 +277,21 @@ class KernelLogJudge:
             if sxid.follows:
                 if row.verdict is Verdict.PASS or self._open.is_open(component, reason):
                     continue
-                verdict, asks = Verdict.WARN, FaultClass.NONE  # details of a line that was not seen
+                verdict, fault_class = Verdict.WARN, FaultClass.NONE  # details of a line that is missing
             elif sxid.fatal:
-                verdict, asks = row.verdict_if_fatal, row.class_if_fatal
+                verdict, fault_class = row.verdict_if_fatal, row.class_if_fatal
             else:
-                verdict, asks = row.verdict, row.fault_class
+                verdict, fault_class = row.verdict, row.fault_class
             what = row.description if row.code == sxid.code else sxid.text or row.description
             link = "" if sxid.link is None else f", link {sxid.link}"
             self._raise(
-                one, component, reason, verdict, asks, f"SXid {sxid.code} on {component}: {what}{link}", row.quiet_s
+                one,
+                component,
+                reason,
+                verdict,
+                fault_class,
+                f"SXid {sxid.code} on {component}: {what}{link}",
+                row.quiet_s,
             )
 
     def _take_reset(self, one: LineContext, _index: int) -> None:
@@ -313,7 +320,7 @@ class KernelLogJudge:
 
     def _take_row(self, one: LineContext, row: PatternRow, index: int) -> None:
         if one.has_reported(row):
-            return  # another of its patterns
+            return  # another of its patterns matched
         groups = self._matcher.groups(index, one.text)
         if not bits_fit(row, groups) or one.line.uptime_s < row.delay_s:
             return
@@ -331,41 +338,41 @@ class KernelLogJudge:
             return
         lines = 1
         if row.count > 1:
-            weight = groups.get("n", "")[:9]  # int() refuses what has thousands of digits
+            weight = groups.get("n", "")[:9]  # int() raises for thousands of digits
             lines = max(1, min(int(weight), row.count)) if weight.isascii() and weight.isdigit() else 1
             if not self._windows.add(row.name, component, one.at, count=row.count, window_s=row.window_s, lines=lines):
                 return
             if not self._open.is_open(component, row.name):
-                lines = row.count  # those that led up to it
-        told = fill_template(row.message, {"line": one.line.text, **groups, "count": str(row.count)})
+                lines = row.count  # all lines counted so far
+        message = fill_template(row.message, {"line": one.line.text, **groups, "count": str(row.count)})
         where = "" if component == "host" else f" on {component}"
-        self._raise(one, component, row.name, row.verdict, row.fault_class, told + where, row.quiet_s, lines)
+        self._raise(one, component, row.name, row.verdict, row.fault_class, message + where, row.quiet_s, lines)
 
     def _take_lines(self, one: LineContext, row: PatternRow, lines: str) -> None:
-        """The last lines end as a row wants it; ``lines``: those that its pattern reaches over."""
+        """The last lines end in a match of ``row``; ``lines``: those that the match spans."""
         if one.has_reported(row) or one.line.uptime_s < row.delay_s:
             return
         one.rows[row.name] = row.verdict
-        told = fill_template(row.message, {"line": lines})
-        self._raise(one, row.component, row.name, row.verdict, row.fault_class, told, row.quiet_s)
+        message = fill_template(row.message, {"line": lines})
+        self._raise(one, row.component, row.name, row.verdict, row.fault_class, message, row.quiet_s)
 
     def _take_clear(self, one: LineContext, row: PatternRow, index: int) -> None:
         self._clear(one, self._component(row, self._matcher.groups(index, one.text)), (row.name,))
 
     def _component(self, row: PatternRow, groups: dict[str, str]) -> str:
-        """The template filled with what the groups say of the device; ``host`` when that is not enough."""
-        said = {name: clean_part(text) for name, text in groups.items()}
-        if "bdf" in said:
-            said["bdf"] = decode.decode_pci_address(said["bdf"]) or ""
-        if "uuid" in said:
-            said["bdf"] = self._gpus.get(groups["uuid"], said["uuid"])
-        if "driver" in said:
-            said["kind"] = _KINDS.get(said["driver"].rstrip("0123456789"), _KINDS.get(said["driver"], "pci"))
-        if not all(said.get(name) for name in template_names(row.component)):
+        """The component template filled with the groups; ``host`` if a group is missing."""
+        parts = {name: clean_part(text) for name, text in groups.items()}
+        if "bdf" in parts:
+            parts["bdf"] = decode.decode_pci_address(parts["bdf"]) or ""
+        if "uuid" in parts:
+            parts["bdf"] = self._gpus.get(groups["uuid"], parts["uuid"])
+        if "driver" in parts:
+            parts["kind"] = _KINDS.get(parts["driver"].rstrip("0123456789"), _KINDS.get(parts["driver"], "pci"))
+        if not all(parts.get(name) for name in template_names(row.component)):
             return "host"
-        return self._names(fill_template(row.component, said))
+        return self._names(fill_template(row.component, parts))
 
-    # ---- what goes out ------------------------------------------------------------------------------------------
+    # ---- output ------- ------------------------------------------------------------------------------------------
 
     def _clear(self, one: LineContext, component: str, reasons: tuple[str, ...]) -> None:
         cleared = AllClear(component=component, at=one.at, how="driver", reasons=reasons, line=one.whole)
@@ -377,7 +384,7 @@ class KernelLogJudge:
         component: str,
         reason: str,
         verdict: Verdict,
-        asks: FaultClass,
+        fault_class: FaultClass,
         message: str,
         quiet_s: float,
         lines: int = 1,
@@ -385,18 +392,18 @@ class KernelLogJudge:
         if verdict is Verdict.PASS:
             return
         if verdict is Verdict.WARN and self._clock() - one.at > quiet_s:
-            self.counters.stale += 1  # would be over by now
+            self.counters.stale += 1  # already over
             return
         self.counters.signs += lines
-        if self._open.count_more(component, reason, verdict, asks, one.at, one.line.origin, lines):
+        if self._open.count_more(component, reason, verdict, fault_class, one.at, one.line.origin, lines):
             return
         sign = Sign(
             component=component,
             reason=reason,
             verdict=verdict,
-            message=shorten(message + _ASKS.get(asks, "")),
+            message=shorten(message + _ADVICE.get(fault_class, "")),
             at=one.at,
-            fault_class=asks,
+            fault_class=fault_class,
             count=lines,
             origin=one.line.origin,
             line=one.whole,

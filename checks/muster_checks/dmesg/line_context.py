@@ -1,4 +1,4 @@
-"""What a kernel line carries with it while it is judged."""
+"""State of one kernel line while it is judged."""
 
 from muster_checks.base.vocabulary import Verdict, severity
 from muster_checks.dmesg.catalogue.types import PatternRow
@@ -9,7 +9,7 @@ LINE_CHARACTERS = 8192
 
 
 class LineContext:
-    """One line: its bytes, its time, what came out so far, and what rows that have had it say, by their name."""
+    """One line: its bytes, its time, the events so far, and by row name the verdicts of the rows that matched."""
 
     __slots__ = ("_whole", "at", "events", "line", "rows", "text")
 
@@ -22,13 +22,13 @@ class LineContext:
         self._whole: str | None = None
 
     def has_reported(self, row: PatternRow) -> bool:
-        """A row of this name has taken the record, and said nothing milder."""
-        said = self.rows.get(row.name)
-        return said is not None and severity(said) >= severity(row.verdict)
+        """A row of this name has already reported the record with the same or a worse verdict."""
+        reported = self.rows.get(row.name)
+        return reported is not None and severity(reported) >= severity(row.verdict)
 
     @property
     def whole(self) -> str:
         if self._whole is None:
-            # a lone surrogate could never be written out again
+            # a lone surrogate could not be encoded
             self._whole = self.line.whole[:LINE_CHARACTERS].encode("utf-8", "replace").decode()
         return self._whole

@@ -1,8 +1,8 @@
-"""Patterns that reach over several lines, read as node-problem-detector reads its own.
+"""Patterns that span several lines, matched as node-problem-detector matches them.
 
-That program joins the last ``bufferSize`` lines by newlines, empty ones before the first, and a rule fires on each new
-line with which the joined text ends in a match. It costs a join and a scan of all that for each line, so only those
-patterns come here that could match a newline at all; the others are found in their line alone (npd_rules.py).
+That program joins the last ``bufferSize`` lines with newlines (empty lines before the first one). A rule fires on each
+new line after which the joined text ends in a match. This costs a join and a scan for each line, so only patterns that
+can match a newline are handled here; the others are matched in single lines (npd_rules.py).
 """
 
 from collections import deque
@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from muster_checks.dmesg.catalogue.match import Matcher
 from muster_checks.dmesg.catalogue.types import PatternRow
 
-LINE_CHARACTERS = 8192  # kept of a line: these lines are part of what a restart goes on from
+LINE_CHARACTERS = 8192  # maximum length of a stored line: these lines are part of the saved state
 _WHOLE = "muster_whole"  # a group around the pattern: where the match begins
 
 
 class RecentLines:
-    """``rows``: those with ``lines``. ``wanted``: there are any, so every line has to be pushed."""
+    """``rows``: those with ``lines``. ``wanted``: whether there are any, so that every line must be pushed."""
 
     def __init__(self, rows: Sequence[PatternRow]) -> None:
         self.wanted = bool(rows)
@@ -29,10 +29,11 @@ class RecentLines:
         self.load([])
 
     def push(self, text: str) -> list[tuple[PatternRow, str]]:
-        """Take in one record, a line at a time; which rows fire, each with the whole lines its match reaches over."""
+        """Take in one record, line by line. Returns the rows that fire, each with the complete lines that its match
+        spans."""
         fired: list[tuple[PatternRow, str]] = []
         for line in text.split("\n"):
-            self._last.append(line.strip()[-LINE_CHARACTERS:])  # its end is what a pattern has to reach
+            self._last.append(line.strip()[-LINE_CHARACTERS:])  # a match must include the end of the line
             for lines, matcher, rows in self._kinds:
                 joined = "\n".join(list(self._last)[-lines:]).encode("utf-8", "replace")
                 for index in matcher.which(joined):
@@ -45,7 +46,7 @@ class RecentLines:
         return list(self._last)
 
     def load(self, lines: Sequence[str]) -> None:
-        """Go on after ``lines``; those that are missing are empty."""
+        """Continue after ``lines``; missing lines are empty."""
         length = self._last.maxlen or 0
         self._last.extend([""] * length)
         self._last.extend(lines[-length:] if length else [])

@@ -1,8 +1,8 @@
-"""What is wrong now, finding by finding: joins the signs of a flood, keeps the worst verdict, ends warnings by quiet.
+"""The open findings: merges the signs of a flood, keeps the worst verdict, and ends warnings after a quiet time.
 
-Of one finding (component, reason) the first sign goes out at once, then at most one a second, which carries the count
-of those held back; a worse verdict goes out at once. Times are those of the lines, so a log that is read again gives
-the same signs. Bounded: the finding whose last sign is oldest makes room.
+For each finding (component, reason), the first sign is emitted at once, and then at most one a second, with the count
+of the signs held back. A worse verdict is emitted at once. Times are those of the lines, so reading a log again gives
+the same signs. The number of findings is bounded: at the limit, the one whose last sign is oldest is dropped.
 """
 
 from collections import OrderedDict
@@ -13,7 +13,7 @@ from muster_checks.base.declaration import AllClear, Sign
 from muster_checks.base.vocabulary import FaultClass, Origin, Verdict
 
 COALESCE_S = 1.0
-FINDINGS_LIMIT = 1024  # of each verdict: four times what an agent keeps, and what a position costs in a flood
+FINDINGS_LIMIT = 1024  # for each verdict: four times the agent's own limit; bounds the size of a position in a flood
 
 _CLASS_RANK = {
     FaultClass.NONE: 0,
@@ -29,8 +29,8 @@ Event = Sign | AllClear
 
 
 class OpenFinding(msgspec.Struct):
-    """``emitted_at``: time of the last sign that went out; ``held``: those after it, as one, but for the ``more`` just
-    like it that came since."""
+    """``emitted_at``: time of the last emitted sign; ``held``: the signs held back since, merged into one; ``more``:
+    number of further signs equal to ``held``, which are only counted."""
 
     component: str
     reason: str
@@ -49,7 +49,7 @@ class OpenFinding(msgspec.Struct):
 
 
 def _held(found: OpenFinding) -> Sign | None:
-    """All that is held back, as one."""
+    """All signs held back, merged into one."""
     if found.held is None or not found.more:
         return found.held
     return msgspec.structs.replace(
@@ -58,7 +58,7 @@ def _held(found: OpenFinding) -> Sign | None:
 
 
 def _join(held: Sign | None, sign: Sign) -> Sign:
-    """Both as one: the later one's words, all of their count, ``user`` as soon as one came from there."""
+    """Both merged: the message of the later one, the sum of the counts, origin ``user`` if either has it."""
     if held is None:
         return sign
     user = Origin.USER in (held.origin, sign.origin)
@@ -68,16 +68,16 @@ def _join(held: Sign | None, sign: Sign) -> Sign:
 
 
 class OpenFindings:
-    """``evicted``: findings forgotten for want of room."""
+    """``evicted``: number of findings dropped at the limit."""
 
     def __init__(self) -> None:
         self.evicted = 0
-        # apart, so that a flood of warnings never pushes out the memory of a failure
+        # separate, so that a flood of warnings never evicts a failure
         self._fails: OrderedDict[tuple[str, str], OpenFinding] = OrderedDict()
         self._warns: OrderedDict[tuple[str, str], OpenFinding] = OrderedDict()
         self._holding: dict[tuple[str, str], None] = {}
-        self._flush_at: float | None = None  # no held sign is due before; may be early
-        self._quiet_at: float | None = None  # no warning is over before; may be early
+        self._flush_at: float | None = None  # no held sign is due earlier
+        self._quiet_at: float | None = None  # no warning ends earlier
 
     def __len__(self) -> int:
         return len(self._fails) + len(self._warns)
@@ -89,7 +89,7 @@ class OpenFindings:
         return self._fails.get(key) or self._warns.get(key)
 
     def take(self, sign: Sign, quiet_s: float) -> list[Event]:
-        """Take in one sign (FAIL or WARN); what goes out because of it."""
+        """Take in one sign (FAIL or WARN). Returns the events to emit."""
         key = sign.component, sign.reason
         found = self._find(key)
         events: list[Event] = []
@@ -113,7 +113,7 @@ class OpenFindings:
         found.last_at = max(found.last_at, sign.at)
         found.quiet_s = quiet_s
         joined = _join(_held(found), sign)
-        # a clock that was set back must not hold signs for hours
+        # abs(): after the clock was set back, signs must not be held for hours
         if worse or abs(sign.at - found.emitted_at) >= COALESCE_S:
             self._emitted(key, found, sign.at)
             events.append(joined)
@@ -134,9 +134,9 @@ class OpenFindings:
         origin: Origin | None,
         count: int,
     ) -> bool:
-        """Of a flood: signs just like the one that is held already are only counted, which spares making them.
+        """In a flood, signs equal to the one already held are only counted, not created.
 
-        False: nothing was done, ``take`` has to.
+        False: nothing was counted, so the caller must use ``take``.
         """
         found = self._find((component, reason))
         if (
@@ -169,7 +169,7 @@ class OpenFindings:
             self.evicted += 1
             oldest, forgotten = kept.popitem(last=False)
             events += self._leave(oldest, forgotten)
-            if forgotten.verdict is Verdict.WARN:  # else nobody would ever say that it is over
+            if forgotten.verdict is Verdict.WARN:  # otherwise it would stay open forever
                 events.append(_quiet(forgotten, found.last_at))
 
     def _leave(self, key: tuple[str, str], found: OpenFinding) -> list[Event]:
@@ -178,7 +178,7 @@ class OpenFindings:
         return [] if held is None else [held]
 
     def clear(self, cleared: AllClear) -> list[Event]:
-        """``cleared``, after what was held back of the findings it ends."""
+        """The signs held back for the findings that ``cleared`` ends, then ``cleared`` itself."""
         events: list[Event] = []
         for kept in (self._fails, self._warns):
             for key, found in _ended_by(cleared, kept):
@@ -188,21 +188,22 @@ class OpenFindings:
         return events
 
     def forget(self, component: str, reasons: tuple[str, ...] = ()) -> None:
-        """A person closed these (``*``: every component; no reasons: any): what comes next is judged for itself."""
+        """A person closed these findings (``*``: every component; no reasons: any): drop them, so that the next sign
+        opens a new finding."""
         for kept in (self._fails, self._warns):
             for key in [k for k in kept if component in ("*", k[0]) and (not reasons or k[1] in reasons)]:
                 del kept[key]
                 self._holding.pop(key, None)
 
     def tick(self, now: float) -> list[Event]:
-        """What is due at ``now``: signs held back, warnings over by quiet."""
+        """The events due at ``now``: signs held back, and the end of quiet warnings."""
         events: list[Event] = []
         if self._flush_at is not None and self._flush_at <= now:
             self._flush_at = None
             for key in list(self._holding):
                 found = self._find(key)
                 held = None if found is None else _held(found)
-                if found is None or held is None:  # never so; a crash over it would help nobody
+                if found is None or held is None:  # should not happen; do not crash
                     self._holding.pop(key)
                     continue
                 due = found.emitted_at + COALESCE_S
@@ -224,7 +225,7 @@ class OpenFindings:
         return events
 
     def next_tick(self) -> float | None:
-        """When ``tick`` may next have something, in seconds since the epoch."""
+        """When ``tick`` may next return something, in seconds since the epoch."""
         if self._flush_at is None or self._quiet_at is None:
             return self._quiet_at if self._flush_at is None else self._flush_at
         return min(self._flush_at, self._quiet_at)
@@ -257,7 +258,7 @@ def _quiet(found: OpenFinding, at: float) -> AllClear:
 def _ended_by(
     cleared: AllClear, kept: "OrderedDict[tuple[str, str], OpenFinding]"
 ) -> list[tuple[tuple[str, str], OpenFinding]]:
-    if cleared.reasons and not cleared.classes:  # the common case costs no walk
+    if cleared.reasons and not cleared.classes:  # the common case needs no search
         keys = [(cleared.component, reason) for reason in cleared.reasons]
         return [(key, kept[key]) for key in keys if key in kept]
     return [

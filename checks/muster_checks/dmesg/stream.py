@@ -1,8 +1,8 @@
-"""From a source of kernel messages through the judge to signs: the stream behind the check ``dmesg``.
+"""The stream behind the check ``dmesg``: reads a source of kernel messages, judges the lines, and yields signs.
 
-One loop reads a bounded turn, judges it, yields what came of it, and only when the consumer has come back for more
-counts the turn as dealt with: a position saved at any moment covers exactly the batches that the consumer has
-returned from. So a batch in whose middle the agent dies is read and judged again.
+One loop reads a bounded batch, judges it and yields its signs. The batch counts as processed only when the consumer
+requests the next one, so a position saved at any moment covers exactly the batches that the consumer has finished. If
+the agent dies within a batch, that batch is read and judged again.
 """
 
 import asyncio
@@ -23,18 +23,18 @@ _log = logging.getLogger(__name__)
 
 GAP_COMPONENT = "host"
 GAP_REASON = "KernelLogGap"
-GAP_QUIET_S = 3600.0  # a warning says what happened; it goes after an hour without another
-# To be woken costs as much as to read a hundred lines. So in a flood, more lines in a second than any fault says of
-# itself, lines gather for a moment and are read together; else every wake is answered at once. As many gather as the
-# smallest log buffer in use (128 KiB) holds several times over, however fast they come.
+GAP_QUIET_S = 3600.0  # the warning ends after an hour without another gap
+# One wake-up costs as much as reading a hundred lines. In a flood (more lines a second than any single fault logs) the
+# stream therefore waits for several lines and reads them together; otherwise it reads at every wake-up. The number is
+# well below what the smallest log buffer in use (128 KiB) holds, whatever the rate.
 FLOOD_LINES_PER_S = 200
 GATHER_LINES = 256
 GATHER_S = 0.2  # at most
-SHORTEST_WAIT_S = 0.05  # between two ticks, whatever the judge asks for
+SHORTEST_WAIT_S = 0.05  # minimum time between two ticks
 
 
 class LineJudge(Protocol):
-    """The half that decides; see judge.py."""
+    """The part that judges; see judge.py."""
 
     counters: JudgeCounts
 
@@ -44,15 +44,15 @@ class LineJudge(Protocol):
 
     def next_tick(self) -> float | None: ...
 
-    def state(self) -> Any: ...  # whatever msgspec encodes
+    def state(self) -> Any: ...  # anything that msgspec can encode
 
     def forget(self, component: str, reasons: tuple[str, ...] = ()) -> object: ...
 
 
 class _Flood:
-    """Whether lines come faster than ``limit`` a second, in this second or the one before.
+    """Whether more than ``limit`` lines a second arrive, in this second or the one before.
 
-    lines_per_s: in the second that was last counted to its end, or so far in this one, whichever is more
+    lines_per_s: count of the last complete second or of the current one so far, whichever is higher
     """
 
     def __init__(self, limit: int) -> None:
@@ -72,7 +72,7 @@ class _Flood:
 
 
 class KernelLogStream(CheckStream):
-    """``boot_id`` and ``source_name`` go into every position. ``gap_at``: from the last one of this boot."""
+    """Every position contains ``boot_id`` and ``source_name``. ``gap_at``: from the last position of this boot."""
 
     def __init__(
         self,
@@ -91,25 +91,25 @@ class KernelLogStream(CheckStream):
         self._source_name = source_name
         self._gap_at = gap_at
         self._place = source.place()
-        self._in_hand: bytes | None = None  # the position before the batch that the consumer is dealing with
+        self._in_hand: bytes | None = None  # the position before the batch that the consumer is processing
         self._woken = asyncio.Event()
         self._drain_waiters: list[asyncio.Future[None]] = []
         self._state = "new"
         self._flood = _Flood(FLOOD_LINES_PER_S)
 
     def counts(self) -> Mapping[str, int]:
-        """What the source has seen (source.Counts), and what became of it (source.JudgeCounts)."""
+        """Counts of lines read (source.SourceCounts) and judged (source.JudgeCounts)."""
         return msgspec.structs.asdict(self._source.counts) | msgspec.structs.asdict(self._judge.counters)
 
     async def events(self) -> AsyncGenerator[list[Sign | AllClear], None]:
         if self._state != "new":
-            raise RuntimeError("a kernel log stream is read once; make another from its position")
+            raise RuntimeError("a kernel log stream can be read only once: create another from its position")
         self._state = "open"
         self._source.open(self._woken.set)
         try:
             while True:
                 self._woken.clear()
-                asked = len(self._drain_waiters)  # questions put later are answered by a later look
+                waiting = len(self._drain_waiters)  # later waiters need a later read
                 before = self._place
                 batch = self._source.read()
                 due = not batch.more and self._due() <= self._timeline.now()
@@ -123,7 +123,7 @@ class KernelLogStream(CheckStream):
                 if batch.at_end:
                     self.caught_up = True
                 if batch.at_end or self._source.health():
-                    self._answer(asked)
+                    self._answer(waiting)
                 if batch.more:
                     await asyncio.sleep(0)
                 else:
@@ -141,8 +141,8 @@ class KernelLogStream(CheckStream):
             try:
                 signs += self._judge.take(line)
             except Exception:
-                # A line that trips the judge must not blind the node to all that follow.
-                _log.exception("kernel line could not be judged: %.200s", line.whole)
+                # one line that breaks the judge must not stop the check
+                _log.exception("cannot judge a kernel line: %.200s", line.whole)
                 self._source.counts.unjudged += 1
         if due:
             now, tick = self._timeline.now(), self._judge.next_tick()
@@ -159,20 +159,20 @@ class KernelLogStream(CheckStream):
             component=GAP_COMPONENT,
             reason=GAP_REASON,
             verdict=Verdict.WARN,
-            message=f"{gap.lost} kernel log records before record {gap.seq} were overwritten before they were read",
+            message=f"{gap.lost} kernel log records before record {gap.seq} were overwritten before they could be read",
             at=gap.at,
             count=gap.lost,
             origin=Origin.KERNEL,
         )
 
     def _due(self) -> float:
-        """Epoch seconds when something has to be said although no line comes."""
+        """Epoch seconds of the next event that is due without a new line."""
         tick = self._judge.next_tick()
         due = float("inf") if tick is None else tick
         return due if self._gap_at is None else min(due, self._gap_at + GAP_QUIET_S)
 
     async def _rest(self) -> None:
-        """Until there is something to read, a waiter, or a moment that is due."""
+        """Wait until there is something to read, a waiter, or an event that is due."""
         if self._flood.is_on(self._source.counts.lines, asyncio.get_running_loop().time()):
             await asyncio.sleep(min(GATHER_S, GATHER_LINES / self._flood.lines_per_s))
         self._source.arm()
@@ -208,9 +208,9 @@ class KernelLogStream(CheckStream):
         )
 
     async def drain(self) -> None:
-        """See :meth:`CheckStream.drain`. Returns too when the source cannot be read: ``health()`` says so.
+        """See :meth:`CheckStream.drain`. Also returns if the source cannot be read; ``health()`` then reports why.
 
-        RuntimeError when the stream is closed, or is closed meanwhile.
+        Raises RuntimeError if the stream is closed before or meanwhile.
         """
         if self._state == "closed":
             raise RuntimeError("the kernel log stream has ended")

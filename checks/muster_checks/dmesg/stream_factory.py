@@ -1,4 +1,4 @@
-"""Puts the stream together: which source, from where on, with which memory."""
+"""Builds the stream: chooses the source, the position to continue from, and the judge's saved state."""
 
 import logging
 import shutil
@@ -35,11 +35,11 @@ def open_stream(
     clocks: KernelClocks | None = None,
     device: Callable[[Path], KmsgReader] | None = None,
 ) -> KernelLogStream:
-    """The stream of a node's kernel log, going on from ``saved``.
+    """The stream of a node's kernel log, continuing from ``saved``.
 
-    ``rules``: rows beside those of the catalogue, from the folder of plug-ins.
-    In another boot than that of ``saved`` the judge begins anew: what it remembered is over or must show itself again.
-    Raises CatalogueError for a user's catalogue that cannot be used; a source that cannot be read is no error here.
+    ``rules``: rows from the folder of plug-ins, in addition to those of the catalogue.
+    After a reboot the judge starts without the state in ``saved``: old faults are over, or the new boot logs them
+    again. Raises CatalogueError for an invalid user catalogue. A source that cannot be read is not an error here.
     """
     boot_id = read_boot_id(node.path("/proc/sys/kernel/random/boot_id"))
     position = load_position(saved)
@@ -63,7 +63,11 @@ def open_stream(
     kind, path = choose_source(node, parameters)
     source_name = f"{kind}:{path}"
     if position is not None and position.source != source_name:
-        _log.warning("kernel log was read from %s, now from %s: begin anew", position.source, source_name)
+        _log.warning(
+            "the source of the kernel log changed from %s to %s: reading starts from the beginning",
+            position.source,
+            source_name,
+        )
         position = None
     return KernelLogStream(
         _open_source(
@@ -86,7 +90,7 @@ def open_stream(
 
 
 def choose_source(node: NodeView, parameters: DmesgParameters) -> tuple[SourceKind, Path]:
-    """Which kind of source it is, and its path (of the journal: the node's root)."""
+    """The kind of source and its path (for the journal: the node's root)."""
     path = parameters.path or node.path("/dev/kmsg")
     if parameters.source is SourceKind.JOURNAL:
         return SourceKind.JOURNAL, node.root
@@ -96,12 +100,12 @@ def choose_source(node: NodeView, parameters: DmesgParameters) -> tuple[SourceKi
         mode = path.stat().st_mode
     except FileNotFoundError:
         if parameters.path is not None:
-            return SourceKind.FILE, path  # a device is there from the start; a file may come
+            return SourceKind.FILE, path  # a device exists from boot; a file may be created later
         if shutil.which("journalctl") and _has_journal(node):
             return SourceKind.JOURNAL, node.root
         return SourceKind.KMSG, path
     except OSError:
-        return SourceKind.KMSG, path  # opening it says what is wrong
+        return SourceKind.KMSG, path  # opening it reports the error
     return (SourceKind.KMSG if stat.S_ISCHR(mode) else SourceKind.FILE), path
 
 
@@ -125,7 +129,7 @@ def _open_source(
     device: Callable[[Path], KmsgReader],
 ) -> LogSource:
     skipping = position is None and parameters.start is StartPosition.NOW
-    # sources are loaded as they are needed: an agent has one of them for all its life
+    # imported here because an agent uses only one source
     if kind is SourceKind.FILE:
         from muster_checks.dmesg.sources.file import FilePlace, FileSource
         from muster_checks.dmesg.sources.text_formats import TextReader
@@ -139,26 +143,26 @@ def _open_source(
         return JournalSource(timeline, interesting, journal_place, boot_id, root=node.root)
     kmsg_place = find_place(position, KmsgPlace) or KmsgPlace(skipping=skipping)
     if position is not None and position.boot_id != boot_id:
-        kmsg_place = KmsgPlace(seq=-1)  # numbers begin at 0: what is missing below the oldest was lost in this boot
+        kmsg_place = KmsgPlace(seq=-1)  # numbers begin at 0: those below the oldest record were lost in this boot
     return KmsgSource(path, timeline, interesting, kmsg_place, device)
 
 
 def find_place(position: Position | None, kind: type[_Place]) -> _Place | None:
-    """Where ``position`` stands in a source of that kind; None where it says nothing of one."""
+    """The place in ``position`` for a source of that kind; None if it has none."""
     if position is None:
         return None
     try:
         return msgspec.json.decode(position.place, type=kind)
     except msgspec.DecodeError as error:
-        _log.warning("the saved place in the kernel log is unreadable (%s): begin anew", error)
+        _log.warning("cannot decode the saved place in the kernel log: %s: reading starts from the beginning", error)
         return None
 
 
 def restore(judge: KernelLogJudge, position: Position) -> None:
-    """Give the judge back what it remembered; what cannot be read begins anew."""
+    """Restore the judge's state; if it cannot be decoded, the judge starts without state."""
     try:
         trouble = judge.restore(msgspec.json.decode(position.judge))
     except msgspec.DecodeError as error:
         trouble = str(error)
     if trouble:
-        _log.warning("the saved windows of the kernel log are unreadable (%s): they begin anew", trouble)
+        _log.warning("cannot restore the saved state of the kernel log judge: %s: it starts without state", trouble)

@@ -1,7 +1,7 @@
-"""Counts lines within a time: so many for one row and one component make a finding.
+"""Counts lines in a time window: enough of them for one row and one component make a finding.
 
-Only the newest times that matter are kept, for a bounded number of (row, component); the one whose last line is
-oldest makes room.
+Only the newest times are kept, for a bounded number of (row, component) pairs. At the limit, the pair whose last line
+is oldest is dropped.
 """
 
 from collections import OrderedDict, deque
@@ -16,7 +16,7 @@ class Windows:
         self._times: OrderedDict[tuple[str, str], deque[float]] = OrderedDict()
 
     def add(self, row: str, component: str, at: float, *, count: int, window_s: float, lines: int = 1) -> bool:
-        """Count ``lines`` at ``at`` (epoch seconds). Are there now ``count`` within ``window_s``?"""
+        """Count ``lines`` at ``at`` (epoch seconds). Returns whether there are ``count`` within ``window_s`` now."""
         key = row, component
         times = self._times.get(key)
         if times is None or times.maxlen != count:
@@ -26,12 +26,12 @@ class Windows:
                 self._times.popitem(last=False)
         self._times.move_to_end(key)
         if times and at < times[-1] - window_s:
-            times.clear()  # the clock was set back: the old times would never leave the window
+            times.clear()  # after the clock was set back, the old times would never leave the window
         times.extend([at] * min(lines, count))
         return len(times) == count and at - times[0] <= window_s
 
     def forget(self, component: str, reasons: tuple[str, ...]) -> None:
-        """What rows of these reasons (none: any) counted so far for ``component`` (``*``: any) is over.
+        """Drop the counts of rows with these reasons (none: any) for ``component`` (``*``: any).
 
         A row's reason is its name up to the first ``/``.
         """
@@ -44,7 +44,7 @@ class Windows:
 
     @classmethod
     def load(cls, dumped: Dump, longest: int) -> "Windows":
-        """``longest``: no row counts more than this."""
+        """``longest``: the highest count that any row needs."""
         self = cls()
         for row, component, times in dumped[-WINDOWS_LIMIT:]:
             self._times[row, component] = deque(times[-longest:], maxlen=max(1, min(len(times), longest)))

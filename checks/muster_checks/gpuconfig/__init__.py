@@ -1,4 +1,4 @@
-"""The check ``gpuconfig``: what of a GPU's configuration keeps it, or its neighbours, from their work."""
+"""The check ``gpuconfig``: GPU configuration that stops or slows down the GPU or its neighbours."""
 
 from pydantic import Field
 
@@ -10,18 +10,22 @@ NAME = "gpuconfig"
 
 
 class GpuconfigParameters(Parameters):
-    # our own: below any CUDA context of a data-centre GPU, and above what DCGM's profiling or a debugger keeps
+    # our own value: less than any CUDA context on a data-centre GPU, more than DCGM's profiling or a debugger keeps
     max_idle_memory_mib: float = Field(
         default=256.0,
         ge=0.0,
-        description="memory in use beside the driver's own share while no process is on the GPU, above which it warns",
+        description="memory in use (without the driver's own share) on a GPU without a process, above which it warns",
     )
-    # none by default: what is right depends on the model; a fleet of A100 asks for 1155 and 1593 (gcm)
+    # no default: the right value depends on the model; gcm requires 1155 and 1593 of its A100s
     min_application_graphics_mhz: float | None = Field(
-        default=None, gt=0.0, description="application clock of the cores below which it warns; unset: by its equals"
+        default=None,
+        gt=0.0,
+        description="application clock of the cores below which it warns; unset: compare with the same model",
     )
     min_application_memory_mhz: float | None = Field(
-        default=None, gt=0.0, description="application clock of the memory below which it warns; unset: by its equals"
+        default=None,
+        gt=0.0,
+        description="application clock of the memory below which it warns; unset: compare with the same model",
     )
 
 
@@ -47,7 +51,7 @@ GPUCONFIG = gpu_check(
     devices=("gpu", "host"),
     reads=f"{READS}; PCI configuration space in /sys/bus/pci/devices/*/config (root only), /proc/cpuinfo, "
     "/proc/self/ns/pid (leftover memory is judged in the node's own PID namespace only)",
-    ran_on=f"{RAN_ON}; a corrupt InfoROM in the words of NVIDIA's GPU Operator page only; ACS on made-up configuration "
+    ran_on=f"{RAN_ON}; a corrupt InfoROM only as quoted on NVIDIA's GPU Operator page; ACS on hand-made configuration "
     "spaces",
     examples=("check=gpuconfig", "check=gpuconfig&max_idle_memory_mib=15"),
 )

@@ -1,12 +1,12 @@
 """PCIe Access Control Services (ACS) of the switches above GPUs.
 
-A switch port whose ACS redirects peer-to-peer traffic sends it up to the CPU's root complex instead of straight to its
-neighbour: slow, and on some machines broken (NVIDIA NCCL User Guide, Troubleshooting, "PCI Access Control Services").
-In a virtual machine ACS is the host's business and meant to be on. Root ports are not judged: traffic between them goes
-through the root complex in any case, and Linux turns their ACS on with every IOMMU.
+A switch port whose ACS redirects peer-to-peer traffic sends it up to the CPU's root complex instead of directly to the
+neighbour. This is slow, and on some machines it fails (NVIDIA NCCL User Guide, Troubleshooting, "PCI Access Control
+Services"). In a virtual machine the host controls ACS, which must be on. Root ports are not judged: traffic between
+them always passes through the root complex, and Linux turns their ACS on with every IOMMU.
 
-Register layout: include/uapi/linux/pci_regs.h (PCI_EXT_CAP_*, PCI_ACS_*). That request redirect, completion redirect
-and egress control are what stands in the way of peer-to-peer traffic: Linux's own pci=disable_acs_redir= clears these.
+Register layout: include/uapi/linux/pci_regs.h (PCI_EXT_CAP_*, PCI_ACS_*). Request redirect, completion redirect and
+egress control block peer-to-peer traffic: Linux's own pci=disable_acs_redir= clears these three.
 """
 
 from collections.abc import Iterable
@@ -24,7 +24,7 @@ CONFIG_BYTES = 4096
 EXTENDED_AT = 0x100
 ACS = 0x000D
 REDIRECTS = 0x04 | 0x08 | 0x20  # P2P request redirect, P2P completion redirect, P2P egress control
-DIRECT_TRANSLATED = 0x40  # set by who lets devices with address translation (ATS) talk directly: meant to be so
+DIRECT_TRANSLATED = 0x40  # set on purpose so that devices with address translation (ATS) talk directly
 PEERS = (DeviceKind.GPU, DeviceKind.ACCELERATOR, DeviceKind.NIC, DeviceKind.NVME)
 
 
@@ -37,15 +37,15 @@ class AcsPort(msgspec.Struct, frozen=True):
 
 
 def acs_control(config: bytes) -> int | None:
-    """The ACS control register of a PCI function; 0 where it has no ACS.
+    """The ACS control register of a PCI function; 0 if it has no ACS.
 
-    config: its configuration space; without rights Linux gives 64 bytes, and 256 where it has no more
-    None where it cannot be told: too few bytes, or a function that does not answer (all ones).
+    config: its configuration space; without privileges Linux returns 64 bytes, and 256 if there are no more
+    None if it is unknown: too few bytes, or a function that does not respond (all ones).
     """
     if len(config) < EXTENDED_AT + 4:
         return None
     place = EXTENDED_AT
-    for _ in range((CONFIG_BYTES - EXTENDED_AT) // 8):  # more capabilities do not fit: a list that goes on is a loop
+    for _ in range((CONFIG_BYTES - EXTENDED_AT) // 8):  # more capabilities do not fit: a longer list is a loop
         header = int.from_bytes(config[place : place + 4], "little")
         if header == 0xFFFFFFFF:
             return None
@@ -61,8 +61,8 @@ def acs_control(config: bytes) -> int | None:
 
 
 def read_ports(node: NodeView) -> list[AcsPort]:
-    """Ports that could be read. None on a virtual machine, and none where that cannot be told (cpuinfo of Arm)."""
-    # the flags of the first processor are within the first page; the whole file takes long on many of them
+    """Ports that could be read. None on a virtual machine, or where cpuinfo does not show whether it is one (Arm)."""
+    # the first page contains the flags of the first processor; with many processors the whole file takes long
     flags = (read_text(node.path("/proc/cpuinfo"), 4096) or "").partition("\nflags")[2]
     devices = pci_devices(node)
     gpus = [device for device in devices if device.kind is DeviceKind.GPU]
@@ -87,9 +87,9 @@ def judge_ports(ports: Iterable[AcsPort]) -> list[Finding]:
         redirects = port.control & REDIRECTS and not port.control & DIRECT_TRANSLATED
         message = (
             f"ACS sends traffic between GPU {port.gpu} and its neighbours through the CPU: switch ACS off in the BIOS, "
-            f"or until the next boot by setpci -s {port.address} ECAP_ACS+6.w=0"
+            f"or until the next boot with setpci -s {port.address} ECAP_ACS+6.w=0"
             if redirects
-            else f"lets GPU {port.gpu} and its neighbours talk directly"
+            else f"GPU {port.gpu} and its neighbours communicate directly"
         )
         findings.append(
             Finding(

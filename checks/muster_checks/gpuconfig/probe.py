@@ -1,4 +1,4 @@
-"""Takes the shared GPU reading, and reads the ACS registers of the switches above GPUs."""
+"""Takes the shared GPU reading and reads the ACS registers of the switches above GPUs."""
 
 from muster_checks.base.declaration import NodeView
 from muster_checks.base.vocabulary import Finding

@@ -1,4 +1,4 @@
-"""The check ``gpucount``: whether every GPU of the node is there and answers."""
+"""The check ``gpucount``: whether every GPU of the node is present and responds."""
 
 from pydantic import Field
 
@@ -9,10 +9,13 @@ from muster_checks.nvidia.gpu_check import READ_LIMIT_S, READS, GpuJudge, gpu_ch
 
 class GpucountParameters(Parameters):
     expected_count: int | None = Field(
-        default=None, ge=0, le=64, description="NVIDIA GPUs that the node should have; without it those found count"
+        default=None, ge=0, le=64, description="number of NVIDIA GPUs that the node should have; unset: any number"
     )
     confirm_after_s: float = Field(
-        default=10.0, ge=0.0, le=30.0, description="a GPU that seems to be missing is looked for again after this time"
+        default=10.0,
+        ge=0.0,
+        le=30.0,
+        description="seconds after which it looks again for a GPU that seems to be missing",
     )
 
 
@@ -33,8 +36,8 @@ GPUCOUNT = gpu_check(
     GpucountParameters,
     _judge,
     probe=_probe,
-    description="GPUs on the PCI bus, with the driver and as expected; GPUs that are lost",
-    timeout_s=2 * READ_LIMIT_S + 30.0,  # what is amiss is read again after confirm_after_s
+    description="number of GPUs on the PCI bus and with the driver, against the expected one; lost GPUs",
+    timeout_s=2 * READ_LIMIT_S + 30.0,  # a failure is confirmed by a second reading after confirm_after_s
     devices=("gpu", "host"),
     reads=f"/sys/bus/pci/devices; /proc/driver/nvidia/gpus; {READS}",
     examples=("check=gpucount", "check=gpucount&expected_count=8"),

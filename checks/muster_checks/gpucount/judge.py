@@ -1,8 +1,8 @@
-"""Which GPUs are missing, by address.
+"""Decides which GPUs are missing, by address.
 
-A GPU can be off the bus, on the bus without the driver, with the driver but lost to it, or sound. NVML lists only GPUs
-whose device file it may open, so one that is hidden from this process is UNKNOWN, not missing. One that was given to
-another driver (vfio-pci) counts as there.
+A GPU can be off the bus, on the bus without a driver, bound to the driver but lost, or healthy. NVML lists only GPUs
+whose device file it may open, so a GPU hidden from this process is UNKNOWN, not missing. A GPU bound to another driver
+(vfio-pci) counts as present.
 """
 
 from collections.abc import Mapping
@@ -17,11 +17,11 @@ from muster_checks.nvidia.judge import gpu_finding, judge_unread
 
 @dataclass(frozen=True)
 class GpuCount:
-    """Where GPUs were found.
+    """The sources in which GPUs were found.
 
-    reading:  the driver's list; None where it could not be had
-    on_bus:   PCI address -> kernel driver bound to it, empty for none
-    minors:   PCI address -> number of its device file, as the kernel driver says
+    reading:  the driver's list; None if it could not be read
+    on_bus:   PCI address -> kernel driver bound to it; empty if none is
+    minors:   PCI address -> number of its device file, from the kernel driver
     """
 
     reading: GpuReading | None
@@ -30,7 +30,7 @@ class GpuCount:
 
 
 def judge(count: GpuCount, limits: GpucountParameters) -> list[Finding]:
-    """Raises CannotTell where nothing was found anywhere."""
+    """Raises CannotTell if no source lists a GPU."""
     listed = () if count.reading is None else count.reading.gpus
     findings = [_listed(gpu) for gpu in listed]
     if count.reading is not None:
@@ -50,16 +50,18 @@ def _listed(gpu: Gpu) -> Finding:
     if (unreadable := judge_unread(gpu)) and not gpu.lost:
         return unreadable[0]
     if not gpu.lost:
-        return gpu_finding(gpu, Verdict.PASS, "Ok", "there")
-    # a GPU that only wants a reset says so; NVIDIA's word on a lost one is to restart the machine (Xid 79: RESTART_BM)
+        return gpu_finding(gpu, Verdict.PASS, "Ok", "present")
+    # the driver names a reset if one is enough; for a lost GPU NVIDIA says to restart the machine (Xid 79: RESTART_BM)
     wants_reset = any(word in gpu.lost.casefold() for word in ("restart", "reset"))
     advice = "reset it" if wants_reset else "reboot the node"
     fault_class = FaultClass.RESET if wants_reset else FaultClass.REBOOT
-    return gpu_finding(gpu, Verdict.FAIL, "GpuLost", f"the driver says {gpu.lost!r}: {advice}", (), fault_class)
+    return gpu_finding(
+        gpu, Verdict.FAIL, "GpuLost", f"lost, the driver reports {gpu.lost!r}: {advice}", (), fault_class
+    )
 
 
 def _not_listed(count: GpuCount) -> list[str]:
-    assert count.reading is not None  # noqa: S101 - asked before
+    assert count.reading is not None  # noqa: S101 - the caller has checked it
     listed = {gpu.address for gpu in count.reading.gpus}
     return sorted(
         address for address, driver in count.on_bus.items() if address not in listed and driver in ("", "nvidia")
@@ -72,22 +74,22 @@ def _unlisted(address: str, count: GpuCount, reading: GpuReading) -> Finding:
         message = f"GPU {address} is hidden from the agent: /dev/nvidia{minor} cannot be opened"
         return Finding(component=f"gpu/{address}", verdict=Verdict.UNKNOWN, reason="NotVisible", message=message)
     if not count.on_bus[address]:
-        message = f"GPU {address} has no driver bound, which refused it at its start: see dmesg, then reboot the node"
+        problem = "no driver is bound to it, because the driver rejected it"
         reason = "NoDriverBound"
     else:
-        message = f"GPU {address} is on the PCI bus, but the driver does not list it: see dmesg, then reboot the node"
+        problem = "the driver does not list it"
         reason = "GpuNotListed"
     return Finding(
         component=f"gpu/{address}",
         verdict=Verdict.FAIL,
         reason=reason,
-        message=message,
+        message=f"GPU {address} is on the PCI bus, but {problem}: see the check dmesg, then reboot the node",
         fault_class=FaultClass.REBOOT,
     )
 
 
 def _judge_gone(address: str) -> Finding:
-    message = f"GPU {address} was here and is gone from the PCI bus: see dmesg, then reboot the node"
+    message = f"GPU {address} has disappeared from the PCI bus: see the check dmesg, then reboot the node"
     return Finding(
         component=f"gpu/{address}",
         verdict=Verdict.FAIL,
@@ -98,7 +100,7 @@ def _judge_gone(address: str) -> Finding:
 
 
 def _there(count: GpuCount, listed: tuple[Gpu, ...]) -> int:
-    """GPUs that are on the bus (or, in recorded output, listed), sound or not."""
+    """Number of GPUs on the bus (in recorded output: listed), healthy or not."""
     return len(set(count.on_bus) | {gpu.address or gpu.component for gpu in listed})
 
 
@@ -108,12 +110,19 @@ def _host(there: int, limits: GpucountParameters, findings: list[Finding]) -> li
         return []
     measured = (Measurement("gpus", there, "", expected),)
     if expected is not None and there < expected:
-        message = f"{there} of {expected} GPUs are on the PCI bus: see dmesg, then reboot the node"
+        message = f"{there} of {expected} GPUs are on the PCI bus: see the check dmesg, then reboot the node"
         return [_of_host(Verdict.FAIL, "GpuCount", message, measured, FaultClass.REBOOT)]
     if expected is not None and there > expected:
-        return [_of_host(Verdict.WARN, "GpuCount", f"{there} GPUs, {expected} expected: correct one", measured)]
+        return [
+            _of_host(
+                Verdict.WARN,
+                "GpuCount",
+                f"{there} GPUs found, {expected} expected: correct expected_count or the node",
+                measured,
+            )
+        ]
     sound = sum(finding.verdict is Verdict.PASS for finding in findings)
-    return [_of_host(Verdict.PASS, "Ok", f"{there} GPUs, {sound} of them answer", measured)]
+    return [_of_host(Verdict.PASS, "Ok", f"{there} GPUs, {sound} of them respond", measured)]
 
 
 def _of_host(

@@ -1,4 +1,4 @@
-"""Looks for GPUs in all places; a GPU that seems to be missing is looked for twice, since a reset takes seconds."""
+"""Looks for GPUs in all sources. A missing GPU is confirmed by a second look, because a reset takes seconds."""
 
 import asyncio
 import re
@@ -33,20 +33,20 @@ async def _count_once(node: NodeView, parameters: GpucountParameters, max_age_s:
     try:
         reading = await read_gpus(node, max_age_s)
     except (NotHere, CannotTell) as error:
-        # what is on the bus can be counted without the driver
+        # the GPUs on the bus can be counted without the driver
         blind = error
         reading = None
         if isinstance(error, NotHere):
             reading = GpuReading(source="pci", missing=tuple(sorted(node.history.of(KNOWN_GPUS))))
-    said = _read_driver_files(node)
+    files = _read_driver_files(node)
     count = GpuCount(
         reading=reading,
-        # somebody told the driver to leave a GPU alone (NVreg_ExcludedGpus): it is in nobody's hands, and not missing
+        # a GPU that the driver is configured to exclude (NVreg_ExcludedGpus) has no user, but is not missing
         on_bus={
-            device.address: "excluded" if _EXCLUDED.search(said.get(device.address, "")) else device.driver
+            device.address: "excluded" if _EXCLUDED.search(files.get(device.address, "")) else device.driver
             for device in await in_thread(node, nvidia_gpus, node)
         },
-        minors={address: int(minor[1]) if (minor := _MINOR.search(text)) else None for address, text in said.items()},
+        minors={address: int(minor[1]) if (minor := _MINOR.search(text)) else None for address, text in files.items()},
     )
     try:
         findings = judge(count, parameters)
@@ -55,13 +55,13 @@ async def _count_once(node: NodeView, parameters: GpucountParameters, max_age_s:
     if blind is not None and not any(finding.verdict is Verdict.FAIL for finding in findings):
         raise blind
     if isinstance(blind, CannotTell):
-        # what the driver said of single GPUs before is not over because it says nothing now
+        # without an answer from the driver, earlier findings on single GPUs must stay open
         findings.append(Finding(component="host", verdict=Verdict.UNKNOWN, reason=blind.reason, message=blind.message))
     return findings
 
 
 def _read_driver_files(node: NodeView) -> dict[str, str]:
-    """What the kernel driver tells of each GPU that it holds, by PCI address."""
+    """The kernel driver's information file of each GPU bound to it, by PCI address."""
     return {
         normal_address(name): read_text(node.path(f"{PROC}/{name}/information"), 4096) or ""
         for name in names_in(node.path(PROC))

@@ -1,4 +1,4 @@
-"""The check ``gpuecc``: errors that the ECC of GPU memory and caches found."""
+"""The check ``gpuecc``: errors that the ECC of GPU memory and caches detected."""
 
 from pydantic import Field
 
@@ -9,7 +9,7 @@ CORRECTED_WINDOW_S = 3600.0
 
 
 class GpueccParameters(Parameters):
-    # no vendor names a rate; fleets run on with 50,000,000 in all (gcm) or 20,000,000 (Azure)
+    # no vendor gives a rate; fleets accept 50,000,000 (gcm) or 20,000,000 (Azure) errors in total
     max_corrected_per_hour: int = Field(
         default=100_000, ge=1, description="corrected errors of one GPU within an hour, above which it warns"
     )
@@ -25,6 +25,6 @@ GPUECC = gpu_check(
     "gpuecc",
     GpueccParameters,
     _judge,
-    description="GPU ECC: uncorrectable errors of memory and caches, caches beyond repair, a flood of corrected errors",
+    description="GPU ECC: uncorrectable memory and cache errors, unrepairable caches, high rates of corrected errors",
     examples=("check=gpuecc", "check=gpuecc&max_corrected_per_hour=1000"),
 )

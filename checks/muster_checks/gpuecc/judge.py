@@ -1,8 +1,8 @@
-"""What ECC counts mean.
+"""Judges ECC counts.
 
-Volatile counts begin anew with the driver or a reset of the GPU: an uncorrectable error there has happened since.
-Aggregate counts are the GPU's whole life and never fall: they are reported, not judged. Corrected errors harm nobody
-and are judged by their rate alone. Whether the GPU is to be replaced the driver itself says (SRAM threshold,
+Volatile counts restart at 0 when the driver is loaded or the GPU is reset, so an uncorrectable error among them is
+recent. Aggregate counts cover the GPU's lifetime and never decrease: they are reported, but not judged. Corrected
+errors are harmless and judged only by their rate. The driver reports whether the GPU must be replaced (SRAM threshold,
 unrepairable memory): NVIDIA GPU Memory Error Management, docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt, RMA policy.
 """
 
@@ -14,7 +14,7 @@ from muster_checks.gpuecc import CORRECTED_WINDOW_S, GpueccParameters
 from muster_checks.nvidia.gpu import Gpu, GpuReading
 from muster_checks.nvidia.judge import gpu_finding, judge_each, judge_unread
 
-NOTHING = "no GPU here has ECC switched on"
+NOTHING = "no GPU on this node has ECC switched on"
 
 
 def counters(reading: GpuReading) -> dict[str, float]:
@@ -53,10 +53,10 @@ def _judge(
 def _mode(gpu: Gpu, with_ecc: set[str | None]) -> list[Finding]:
     ecc = gpu.ecc
     if ecc.enabled is not None and ecc.pending_enabled is not None and ecc.enabled != ecc.pending_enabled:
-        message = f"ECC will be switched {'on' if ecc.pending_enabled else 'off'} by the next reset"
+        message = f"the next reset switches ECC {'on' if ecc.pending_enabled else 'off'}"
         return [gpu_finding(gpu, Verdict.WARN, "EccModePending", message, (), FaultClass.RESET)]
     if ecc.enabled is False and gpu.name in with_ecc:
-        message = "ECC is off, and on for its equals: nvidia-smi -e 1, then reset the GPU"
+        message = "ECC is off, but on for other GPUs of this model: run nvidia-smi -e 1, then reset the GPU"
         return [gpu_finding(gpu, Verdict.WARN, "EccOff", message)]
     return []
 
@@ -86,14 +86,14 @@ def _uncorrected(gpu: Gpu, measured: list[Measurement]) -> list[Finding]:
 def _repairs(gpu: Gpu, measured: list[Measurement]) -> list[Finding]:
     findings = []
     if gpu.ecc.sram_threshold_exceeded:
-        message = "more SRAM errors than NVIDIA allows (SRAM Threshold Exceeded): have the GPU replaced"
+        message = "more SRAM errors than NVIDIA allows (SRAM Threshold Exceeded): replace the GPU"
         findings.append(gpu_finding(gpu, Verdict.FAIL, "SramThresholdExceeded", message, measured, FaultClass.REPLACE))
     if gpu.ecc.unrepairable_memory:
-        message = "its memory can no longer be repaired: have the GPU replaced"
+        message = "the memory can no longer be repaired: replace the GPU"
         findings.append(gpu_finding(gpu, Verdict.FAIL, "UnrepairableMemory", message, measured, FaultClass.REPLACE))
     if gpu.ecc.channel_repair_pending or gpu.ecc.tpc_repair_pending:
         what = "memory channel" if gpu.ecc.channel_repair_pending else "TPC"
-        message = f"a {what} waits to be repaired: reset the GPU when it is idle"
+        message = f"the repair of a {what} is pending: reset the GPU when it is idle"
         findings.append(gpu_finding(gpu, Verdict.WARN, "RepairPending", message, measured, FaultClass.RESET))
     return findings
 

@@ -1,4 +1,4 @@
-"""The check ``gpufabric``: GPUs' registration with their NVSwitch fabric, and what the driver asks for."""
+"""The check ``gpufabric``: registration of GPUs with their NVSwitch fabric, and the driver's recovery action."""
 
 from pydantic import Field
 
@@ -14,7 +14,7 @@ class GpufabricParameters(Parameters):
         default=600.0,
         ge=60.0,
         le=86_400.0,
-        description="a GPU that is not registered with its fabric after this time fails; before it warns",
+        description="seconds after which a GPU that is not registered with its fabric fails; before that it warns",
     )
 
 
@@ -35,6 +35,6 @@ GPUFABRIC = gpu_check(
     GpufabricParameters,
     _judge,
     probe=_probe,
-    description="NVSwitch fabric (HGX H100 and later, NVL72): registration, health; the recovery the driver asks for",
+    description="NVSwitch fabric (HGX H100 and later, NVL72): registration and health; the driver's recovery action",
     examples=("check=gpufabric",),
 )

@@ -1,8 +1,8 @@
-"""What fabric registration, fabric health and the driver's recovery action mean.
+"""Judges fabric registration, fabric health and the driver's recovery action.
 
 Sources: NVML API Reference Guide, Fabric definitions (states, status, health mask, summary) and
-nvmlDeviceGpuRecoveryAction_t; NVIDIA GPU Memory Error Management, Error Recovery and Response Flags, for the actions;
-Fabric Manager User Guide: CUDA does not start on a GPU that is not registered.
+nvmlDeviceGpuRecoveryAction_t. For the actions: NVIDIA GPU Memory Error Management, Error Recovery and Response Flags.
+Fabric Manager User Guide: CUDA does not start on an unregistered GPU.
 """
 
 from collections.abc import Mapping
@@ -13,19 +13,27 @@ from muster_checks.gpufabric import GpufabricParameters
 from muster_checks.nvidia.gpu import Gpu, GpuFabric, GpuReading, RecoveryAction
 from muster_checks.nvidia.judge import gpu_finding, judge_each, judge_unread
 
-NOTHING = "no GPU here is on an NVSwitch fabric or tells a recovery action (driver before 555)"
+NOTHING = "no GPU on this node is on an NVSwitch fabric or reports a recovery action (drivers before 555 do not)"
 WAITING = ("not-started", "in-progress")
 
 FAIL, WARN = Verdict.FAIL, Verdict.WARN
 ACTIONS = {
     RecoveryAction.RESET: (FAIL, FaultClass.RESET, "reset the GPU"),
     RecoveryAction.BUS_RESET: (FAIL, FaultClass.RESET, "reset the GPU's PCIe bus"),
-    # the GPU works on with less than all of it until then
-    RecoveryAction.DRAIN_AND_RESET: (FAIL, FaultClass.RESET, "end what uses it or talks to it, then reset the GPU"),
+    # the GPU works with reduced capacity until then
+    RecoveryAction.DRAIN_AND_RESET: (
+        FAIL,
+        FaultClass.RESET,
+        "end the processes that use it or communicate with it, then reset the GPU",
+    ),
     RecoveryAction.REBOOT: (FAIL, FaultClass.REBOOT, "reboot the node"),
     RecoveryAction.SYSTEM_REBOOT: (FAIL, FaultClass.REBOOT, "reboot the system"),
-    # no reset needed: when all that talk to it from other GPUs have ended, it is as new
-    RecoveryAction.DRAIN_P2P: (WARN, FaultClass.RESTART_APP, "end what uses this GPU together with others"),
+    # no reset needed: the GPU recovers when all processes that access it from other GPUs have ended
+    RecoveryAction.DRAIN_P2P: (
+        WARN,
+        FaultClass.RESTART_APP,
+        "end the processes that use this GPU together with others",
+    ),
     RecoveryAction.RECOVER_IMEX: (WARN, FaultClass.CONTACT, "recover the IMEX domain"),
 }
 
@@ -48,8 +56,8 @@ def _judge(gpu: Gpu, series: CounterSeries | None, limits: GpufabricParameters) 
     if gpu.fabric.state not in (None, "not-supported"):
         findings += [*_registration(gpu, series, limits), *_health(gpu)]
     if not findings and (gpu.recovery is not None or gpu.fabric.state == "completed"):
-        said = "registered with its fabric" if gpu.fabric.state == "completed" else "no recovery asked for"
-        findings.append(gpu_finding(gpu, Verdict.PASS, "Ok", said))
+        message = "registered with its fabric" if gpu.fabric.state == "completed" else "no recovery action requested"
+        findings.append(gpu_finding(gpu, Verdict.PASS, "Ok", message))
     return findings
 
 
@@ -58,7 +66,7 @@ def _action(gpu: Gpu) -> list[Finding]:
         return []
     verdict, fault_class, advice = ACTIONS[gpu.recovery]
     reason = "Recovery" + "".join(word.capitalize() for word in gpu.recovery.split("-"))
-    return [gpu_finding(gpu, verdict, reason, f"the driver asks for recovery: {advice}", (), fault_class)]
+    return [gpu_finding(gpu, verdict, reason, f"the driver requests recovery: {advice}", (), fault_class)]
 
 
 def _registration(gpu: Gpu, series: CounterSeries | None, limits: GpufabricParameters) -> list[Finding]:
@@ -69,18 +77,18 @@ def _registration(gpu: Gpu, series: CounterSeries | None, limits: GpufabricParam
         message = f"registration with the NVSwitch fabric failed: {fabric.status}; see the fabric manager's log"
         return [gpu_finding(gpu, FAIL, "FabricError", message, (), FaultClass.CONTACT)]
     if fabric.state not in WAITING:
-        message = f"the state of its registration with the NVSwitch fabric is not known here: {fabric.state}"
+        message = f"unknown state of the registration with the NVSwitch fabric: {fabric.state}"
         return [gpu_finding(gpu, Verdict.UNKNOWN, "NotReadable", message)]
     waited_s = _waited(series)
-    message = f"its registration with the NVSwitch fabric is {fabric.state}: CUDA does not start on it"
+    message = f"the registration with the NVSwitch fabric is {fabric.state}, so CUDA does not start on this GPU"
     if waited_s < limits.max_registering_s:
-        return [gpu_finding(gpu, WARN, "FabricNotReady", f"{message}; fails after {limits.max_registering_s:g} s")]
-    message += f" (for {waited_s:.0f} s); is the fabric manager running?"
+        return [gpu_finding(gpu, WARN, "FabricNotReady", f"{message} (FAIL after {limits.max_registering_s:g} s)")]
+    message += f" (for {waited_s:.0f} s): check that the fabric manager is running, then reboot the node"
     return [gpu_finding(gpu, FAIL, "FabricNotReady", message, (), FaultClass.REBOOT)]
 
 
 def _waited(series: CounterSeries | None) -> float:
-    """For how many seconds the newest readings have all been 1."""
+    """Seconds for which all readings up to the newest have been 1."""
     if series is None:
         return 0.0
     start = end = series.points[-1][0]
@@ -94,12 +102,12 @@ def _waited(series: CounterSeries | None) -> float:
 def _health(gpu: Gpu) -> list[Finding]:
     fabric, findings = gpu.fabric, []
     troubles = _troubles(fabric)
-    said = f" ({', '.join(troubles)})" if troubles else ""
+    listed = f" ({', '.join(troubles)})" if troubles else ""
     if fabric.summary == "unhealthy" or fabric.route_unhealthy or fabric.misconfigured:
-        message = f"its NVSwitch fabric is unhealthy{said}: see the fabric manager's log"
+        message = f"the NVSwitch fabric is unhealthy{listed}: see the fabric manager's log"
         findings.append(gpu_finding(gpu, FAIL, "FabricUnhealthy", message, (), FaultClass.CONTACT))
     elif fabric.summary == "limited-capacity" or troubles:
-        findings.append(gpu_finding(gpu, WARN, "FabricLimited", f"its NVSwitch fabric is not at full capacity{said}"))
+        findings.append(gpu_finding(gpu, WARN, "FabricLimited", f"the NVSwitch fabric is not at full capacity{listed}"))
     return findings
 
 

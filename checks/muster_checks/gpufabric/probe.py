@@ -1,4 +1,4 @@
-"""Takes the shared GPU reading, and remembers since when a GPU waits for its fabric."""
+"""Takes the shared GPU reading and records which GPUs are not yet registered with their fabric."""
 
 from muster_checks.base.declaration import NodeView
 from muster_checks.base.vocabulary import Finding

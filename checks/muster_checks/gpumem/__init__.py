@@ -1,6 +1,7 @@
-"""The check ``gpumem``: arithmetic and memory of each GPU, by working with them and verifying every result.
+"""The check ``gpumem``: runs arithmetic and memory tests on each GPU and verifies every result.
 
-muster_checks.cuda does the work in a child process; judge.py compares with the model's peaks and with siblings.
+muster_checks.cuda runs the tests in a child process. judge.py compares the rates with the model's peaks and with other
+GPUs of the node.
 """
 
 from collections.abc import Sequence
@@ -17,16 +18,28 @@ if TYPE_CHECKING:
 
 
 class GpumemParameters(Parameters):
-    memory_share: float = Field(default=0.9, gt=0, le=0.95, description="of the free memory, filled with patterns")
+    memory_share: float = Field(
+        default=0.9, gt=0, le=0.95, description="share of the free memory to fill with patterns"
+    )
     # STREAM-like kernels reach 85 to 93 % of the datasheet's memory bandwidth on V100 to H100 (NVIDIA's and others'
-    # published figures). Our DGEMM does not use tensor cores, and what it reaches of the vector units' peak has been
-    # measured on no hardware yet: so that share only warns.
-    min_share_of_bandwidth: float = Field(default=0.5, ge=0, le=1, description="of the model's peak; below it fails")
-    warn_share_of_bandwidth: float = Field(default=0.7, ge=0, le=1, description="of the model's peak; below it warns")
-    warn_share_of_flops: float = Field(default=0.25, ge=0, le=1, description="of the model's FP64 peak; below it warns")
-    min_share_of_others: float = Field(default=0.5, ge=0, le=1, description="of the node's equal GPUs; below it fails")
-    warn_share_of_others: float = Field(default=0.8, ge=0, le=1, description="of the node's equal GPUs; below it warns")
-    expected: Path | None = Field(default=None, description="YAML file of GPU models over the shipped one")
+    # published figures). Our DGEMM does not use tensor cores, and its share of the vector units' peak has not been
+    # measured on hardware yet, so that share only warns.
+    min_share_of_bandwidth: float = Field(
+        default=0.5, ge=0, le=1, description="share of the model's peak below which it fails"
+    )
+    warn_share_of_bandwidth: float = Field(
+        default=0.7, ge=0, le=1, description="share of the model's peak below which it warns"
+    )
+    warn_share_of_flops: float = Field(
+        default=0.25, ge=0, le=1, description="share of the model's FP64 peak below which it warns"
+    )
+    min_share_of_others: float = Field(
+        default=0.5, ge=0, le=1, description="share of the node's equal GPUs below which it fails"
+    )
+    warn_share_of_others: float = Field(
+        default=0.8, ge=0, le=1, description="share of the node's equal GPUs below which it warns"
+    )
+    expected: Path | None = Field(default=None, description="YAML file of GPU models that overrides the shipped table")
 
 
 def _limits(parameters: GpumemParameters) -> "GpumemLimits":
@@ -50,16 +63,16 @@ def _recorded(text: bytes, parameters: GpumemParameters) -> Sequence[Finding] | 
 
 GPUMEM = Check(
     name="gpumem",
-    description="DAXPY, DGEMM and memory patterns on each GPU: results verified, rates compared",
+    description="DAXPY, DGEMM and memory patterns on each GPU: verifies the results and compares the rates",
     cost=Cost.HEAVY,
     parameters=GpumemParameters,
-    timeout_s=1300.0,  # 8 GPUs take seconds; this is GPU after GPU hanging
+    timeout_s=1300.0,  # 8 GPUs take seconds; this allows for each GPU in turn to hang
     period_s=3600.0,
     devices=("gpu",),
     probe=_probe,
     recorded=_recorded,
     reads="libcuda.so.1 (in a child process; no CUDA toolkit is needed)",
-    ran_on="a CUDA driver made for tests; the kernels were assembled for sm_60 to sm_120 and ran in an interpreter of "
-    "their PTX; not on real hardware",
+    ran_on="a test CUDA driver; the kernels were assembled for sm_60 to sm_120 and ran in an interpreter of their PTX; "
+    "not on real hardware",
     examples=("check=gpumem", "check=gpumem&memory_share=0.5"),
 )

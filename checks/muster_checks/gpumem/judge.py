@@ -1,4 +1,4 @@
-"""Does a GPU compute and remember what it should, as fast as it should? Pure: figures in, findings out."""
+"""Judges the results and rates of the arithmetic and memory tests. Pure: figures in, findings out."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -16,7 +16,7 @@ ECC_ERROR = "CUDA_ERROR_ECC_UNCORRECTABLE"
 
 
 class GpumemLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Below a ``min_…`` it fails, below a ``warn_…`` it warns. Shares are of 1."""
+    """A GPU fails below a ``min_…`` and warns below a ``warn_…``. Shares range from 0 to 1."""
 
     min_share_of_bandwidth: float
     warn_share_of_bandwidth: float
@@ -26,7 +26,7 @@ class GpumemLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Figure(msgspec.Struct, frozen=True):
-    """One measured rate of one GPU. ``bounds``: (verdict, rate, what it is), the failing ones first."""
+    """One measured rate of one GPU. ``bounds``: (verdict, rate, description), the failing ones first."""
 
     reason: str
     what: str
@@ -46,7 +46,7 @@ class _Figure(msgspec.Struct, frozen=True):
 def judge(
     gpus: Sequence[GpuRun], models: ModelTable[GpuModel], held: Mapping[str, str], limits: GpumemLimits
 ) -> list[Finding]:
-    """held: why low figures of a GPU prove nothing, by address. A wrong result is wrong whoever else is there."""
+    """held: by address, why low rates of a GPU prove nothing. A wrong result counts in any case."""
     daxpy = _shares(gpus, lambda found: found.daxpy_gb_per_s)
     dgemm = _shares(gpus, lambda found: found.dgemm_gflop_per_s)
     findings: list[Finding] = []
@@ -59,14 +59,16 @@ def judge(
             _bandwidth(gpu.result, model, limits, daxpy.get(gpu.index)),
             _flops(gpu.result, model, limits, dgemm.get(gpu.index)),
         )
-        why = held.get(gpu.address) or ("MIG is on, and a slice is not the whole GPU" if " MIG " in gpu.name else "")
+        why = held.get(gpu.address) or (
+            "MIG is on, and an instance is only a part of the GPU" if " MIG " in gpu.name else ""
+        )
         findings += _of_one(gpu, gpu.result, figures, why)
     return findings
 
 
 def _not_computed(gpu: GpuRun) -> Finding:
     if gpu.error == ECC_ERROR:
-        message = f"uncorrectable memory error while it was tested ({gpu.trouble}); reset it, and see the check dmesg"
+        message = f"uncorrectable memory error during the test ({gpu.trouble}): reset the GPU, and see the check dmesg"
         return _finding(gpu, Verdict.FAIL, "UncorrectableMemory", message, fault_class=FaultClass.RESET)
     return _finding(gpu, Verdict.UNKNOWN, "NotMeasured", gpu.trouble)
 
@@ -76,20 +78,21 @@ def _of_one(gpu: GpuRun, found: ArithmeticResult, figures: Sequence[_Figure], he
     measurements.append(Measurement("tested", round(found.tested_bytes / GIB, 1), "GiB"))
     findings = []
     if found.wrong:
-        # twice in a row is the silicon; once may be a bit that flipped where there is no ECC, which a reset clears
+        # twice in a row is a hardware fault; once may be a bit flip in memory without ECC, which a reset clears
         fault_class = FaultClass.REPLACE if any(wrong.again for wrong in found.wrong) else FaultClass.RESET
-        said = "; ".join(_wrong(wrong) for wrong in found.wrong)
-        findings.append(_finding(gpu, Verdict.FAIL, "WrongResult", said, measurements, fault_class))
+        message = "; ".join(_wrong(wrong) for wrong in found.wrong)
+        findings.append(_finding(gpu, Verdict.FAIL, "WrongResult", message, measurements, fault_class))
     low = [(figure, broken) for figure in figures if (broken := figure.broken()) is not None]
     if low and held:
-        said = "; ".join(_low(figure, *broken) for figure, broken in low)
-        findings.append(_finding(gpu, Verdict.UNKNOWN, "InUse", f"{said}, which proves nothing: {held}", measurements))
+        listed = "; ".join(_low(figure, *broken) for figure, broken in low)
+        message = f"{listed}: not a valid measurement: {held}"
+        findings.append(_finding(gpu, Verdict.UNKNOWN, "InUse", message, measurements))
     for figure, broken in [] if held else low:
-        said = f"{_low(figure, *broken)}; see its clocks and temperature (nvidia-smi -q -d PERFORMANCE), then reboot"
+        message = f"{_low(figure, *broken)}: check clocks and temperature (nvidia-smi -q -d PERFORMANCE), then reboot"
         fault_class = FaultClass.REBOOT if broken[0] is Verdict.FAIL else FaultClass.NONE
-        findings.append(_finding(gpu, broken[0], figure.reason, said, measurements, fault_class))
+        findings.append(_finding(gpu, broken[0], figure.reason, message, measurements, fault_class))
     figured = ", ".join(f"{figure.what} {figure.value:.0f} {figure.unit}" for figure in figures)
-    return findings or [_finding(gpu, Verdict.PASS, "Measured", f"{figured}, all results right", measurements)]
+    return findings or [_finding(gpu, Verdict.PASS, "Measured", f"{figured}, all results correct", measurements)]
 
 
 def _low(figure: _Figure, _: Verdict, rate: float, what: str) -> str:
@@ -98,8 +101,8 @@ def _low(figure: _Figure, _: Verdict, rate: float, what: str) -> str:
 
 def _wrong(wrong: WrongValues) -> str:
     unit = "byte" if wrong.test == "memory" else "element"
-    again = f"{wrong.again} again in a second run" if wrong.again else "none in a second run"
-    return f"{wrong.test}: {wrong.count} of {wrong.of} values wrong, the first at {unit} {wrong.first}, {again}"
+    again = f"{wrong.again} in a second run" if wrong.again else "none in a second run"
+    return f"{wrong.test}: {wrong.count} of {wrong.of} values are wrong, the first at {unit} {wrong.first}; {again}"
 
 
 def _bandwidth(found: ArithmeticResult, model: GpuModel | None, limits: GpumemLimits, share: float | None) -> _Figure:
@@ -118,14 +121,14 @@ def _flops(found: ArithmeticResult, model: GpuModel | None, limits: GpumemLimits
 
 
 def _of_peak(verdict: Verdict, part: float, peak: float | None) -> list[tuple[Verdict, float, str]]:
-    return [] if peak is None else [(verdict, part * peak, f"{part:.0%} of its peak")]
+    return [] if peak is None else [(verdict, part * peak, f"{part:.0%} of the model's peak")]
 
 
 def _of_others(value: float, share: float | None, limits: GpumemLimits) -> list[tuple[Verdict, float, str]]:
     if not share:
         return []
     parts = ((Verdict.FAIL, limits.min_share_of_others), (Verdict.WARN, limits.warn_share_of_others))
-    return [(verdict, part * value / share, f"{part:.0%} of what its siblings do") for verdict, part in parts]
+    return [(verdict, part * value / share, f"{part:.0%} of the other GPUs' rate") for verdict, part in parts]
 
 
 def _failing_first(bounds: Sequence[tuple[Verdict, float, str]]) -> tuple[tuple[Verdict, float, str], ...]:
@@ -133,7 +136,7 @@ def _failing_first(bounds: Sequence[tuple[Verdict, float, str]]) -> tuple[tuple[
 
 
 def _shares(gpus: Sequence[GpuRun], rate: Callable[[ArithmeticResult], float]) -> dict[int, float]:
-    """By index; compared are GPUs of one name."""
+    """By index: each GPU's rate as a share of that of other GPUs with the same name."""
     groups: dict[str, dict[str, float]] = {}
     for gpu in gpus:
         if isinstance(gpu.result, ArithmeticResult):

@@ -1,4 +1,4 @@
-"""Lets each GPU compute in a child process, and judges what it says."""
+"""Runs the tests on each GPU in a child process and judges their results."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,14 +14,14 @@ from muster_checks.hardware.expected_values import ModelTable
 from muster_checks.hardware.pci import nvidia_gpus
 from muster_checks.nvidia.models import GpuModel, gpu_models
 
-# on a sound GPU a second or two; 60 times that where FP64 runs at a 64th and memory is large
+# a healthy GPU takes a second or two, and 60 times that if FP64 runs at 1/64 and memory is large
 PER_GPU_S = 120.0
 TOTAL_S = 1200.0
 
 
 async def probe(node: NodeView, memory_share: float, limits: GpumemLimits, expected: Path | None) -> list[Finding]:
     models = gpu_models(expected)
-    # a GPU that was handed to a virtual machine is not ours to test
+    # a GPU passed to a virtual machine cannot be tested from here
     gpus = [gpu for gpu in nvidia_gpus(node) if gpu.driver in ("", "nvidia")]
     if not gpus:
         raise NotHere("no NVIDIA GPU on the PCI bus")
@@ -39,7 +39,7 @@ async def probe(node: NodeView, memory_share: float, limits: GpumemLimits, expec
 
 
 def judge_recorded(text: bytes, limits: GpumemLimits, models: ModelTable[GpuModel]) -> Sequence[Finding] | None:
-    """What ``python -m muster_checks.cuda.arithmetic`` printed on another machine."""
+    """Judges the output of ``python -m muster_checks.cuda.arithmetic`` from another machine."""
     gpus = read_runs(decode(text), "the recording ends here")
     if not any(isinstance(gpu.result, ArithmeticResult) for gpu in gpus):
         return None

@@ -1,4 +1,4 @@
-"""The check ``gpupower``: GPUs that hardware slows down, for want of power or of cooling."""
+"""The check ``gpupower``: GPUs whose clocks the hardware reduces because of power or heat."""
 
 from pydantic import Field
 
@@ -7,11 +7,11 @@ from muster_checks.nvidia.gpu_check import GpuJudge, gpu_check
 
 WINDOW_S = 600.0
 LEAST_WATCHED_S = 60.0
-"""A share of time means something only when that much was watched."""
+"""Minimum observed time for a share of time to be meaningful."""
 
 
 class GpupowerParameters(Parameters):
-    # our own; a slowdown halves the clocks at least, so a tenth of the time costs a job 5 % and all its peers with it
+    # our own value: a slowdown at least halves the clocks, so a tenth of the time costs a job and all its peers 5 %
     max_slowdown_share: float = Field(
         default=0.1, gt=0.0, le=1.0, description="share of 10 minutes in a hardware slowdown, above which a GPU fails"
     )
@@ -27,6 +27,6 @@ GPUPOWER = gpu_check(
     "gpupower",
     GpupowerParameters,
     _judge,
-    description="GPU clocks that hardware holds down (power brake, heat), power limits, persistence mode",
+    description="GPU clocks reduced by hardware (power brake, heat), power limits, persistence mode",
     examples=("check=gpupower",),
 )

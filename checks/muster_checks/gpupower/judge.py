@@ -1,9 +1,9 @@
-"""What holds a GPU's clocks down, and whether that is a fault.
+"""Judges what limits a GPU's clocks.
 
-Idle clocks, application clocks, sync boost and the power cap in software are how a GPU works. A hardware slowdown is
-not: it halves the clocks or worse, when the GPU is too hot or the system asserts the power brake (NVML API Reference
-Guide, nvmlClocksEventReasons). As it may also flicker up during a change of clocks, one sight of it warns; seen twice
-running, or for a good part of the last ten minutes by the driver's own count of time, it fails.
+Idle clocks, application clocks, sync boost and the software power cap are normal. A hardware slowdown is a fault: it
+halves the clocks or worse when the GPU is too hot or the system asserts the power brake (NVML API Reference Guide,
+nvmlClocksEventReasons). It may also appear briefly while clocks change, so one observation warns. It fails after two
+consecutive observations, or if the driver's own time counter shows too large a share of the last ten minutes.
 """
 
 from collections.abc import Mapping
@@ -15,19 +15,19 @@ from muster_checks.hardware.siblings import share_of_others
 from muster_checks.nvidia.gpu import ClocksEvent, Gpu, GpuReading
 from muster_checks.nvidia.judge import gpu_finding, judge_each, judge_unread
 
-NOTHING = "no GPU here tells what holds its clocks down"
-# the most telling first: the general bit is set beside its cause
+NOTHING = "no GPU on this node reports what limits its clocks"
+# the most specific first: the driver sets the general bit together with its cause
 HARDWARE = {
     ClocksEvent.HW_POWER_BRAKE: ("HwPowerBrake", "the power brake", "check power supplies and their limits"),
     ClocksEvent.HW_THERMAL: ("HwThermalSlowdown", "heat", "check fans, airflow and coolant"),
     ClocksEvent.HW_SLOWDOWN: ("HwSlowdown", "the hardware", "check power supplies and cooling"),
 }
-LEAST_SHARE_OF_LIMIT = 0.95  # power limits are set in whole watts; 5 % below its equals is no rounding
-LEAST_TOLD_SHARE = 0.01
+LEAST_SHARE_OF_LIMIT = 0.95  # power limits are whole watts: 5 % below other GPUs of the model is not rounding
+LEAST_REPORTED_SHARE = 0.01
 
 
 def counters(reading: GpuReading) -> dict[str, float]:
-    """By GPU and event: whether it is on (1 or 0), and for how many seconds it was since the driver was loaded."""
+    """By GPU and event: whether it is active (1 or 0), and for how many seconds it was since the driver was loaded."""
     values: dict[str, float] = {}
     for gpu in reading.gpus:
         if gpu.lost or gpu.clocks.events is None:
@@ -51,17 +51,17 @@ def _judge(
     findings = [*judge_unread(gpu, "clocks.events", "power"), *_slowdown(gpu, series, limits, measured)]
     events = gpu.clocks.events or ()
     if ClocksEvent.SW_THERMAL in events:
-        message = "its driver slows it down, since it or its memory is too hot; see gputemp"
+        message = "the driver reduces the clocks because the GPU or its memory is too hot; see the check gputemp"
         findings.append(gpu_finding(gpu, Verdict.WARN, "SwThermalSlowdown", message, measured))
     if share_of_limit is not None and share_of_limit < LEAST_SHARE_OF_LIMIT:
-        message = f"its power limit of {gpu.power.limit_w:g} W is {share_of_limit:.0%} of its equals'"
+        message = f"power limit of {gpu.power.limit_w:g} W is {share_of_limit:.0%} of that of other GPUs of this model"
         findings.append(gpu_finding(gpu, Verdict.WARN, "LowPowerLimit", message, measured))
     if gpu.persistence is False:
-        message = "persistence mode is off, every first use waits for the driver: enable nvidia-persistenced"
+        message = "persistence mode is off, so the first use of an idle GPU is slow: enable nvidia-persistenced"
         findings.append(gpu_finding(gpu, Verdict.WARN, "PersistenceOff", message, measured))
     if not findings and gpu.clocks.events is not None:
         held = ", ".join(events) or "nothing"
-        findings.append(gpu_finding(gpu, Verdict.PASS, "Ok", f"clocks held down by: {held}", measured))
+        findings.append(gpu_finding(gpu, Verdict.PASS, "Ok", f"clocks limited by: {held}", measured))
     return findings
 
 
@@ -72,11 +72,13 @@ def _slowdown(
         now = event in (gpu.clocks.events or ())
         share = _share(series.get(f"{gpu.component} held {event}"))
         if share is not None and share > limits.max_slowdown_share:
-            message = f"slowed down by {cause} for {share:.0%} of 10 minutes, limit {limits.max_slowdown_share:.0%}"
+            message = (
+                f"slowed down by {cause} for {share:.0%} of the last 10 minutes, limit {limits.max_slowdown_share:.0%}"
+            )
         elif now and _twice(series.get(f"{gpu.component} on {event}")):
-            message = f"slowed down by {cause}, seen twice running"
-        elif now or (share is not None and share > LEAST_TOLD_SHARE):
-            message = f"was slowed down by {cause}, seen once: {advice} if it comes back"
+            message = f"slowed down by {cause} in two consecutive readings"
+        elif now or (share is not None and share > LEAST_REPORTED_SHARE):
+            message = f"slowed down by {cause} in one reading: {advice} if it recurs"
             return [gpu_finding(gpu, Verdict.WARN, reason, message, measured)]
         else:
             continue
@@ -89,7 +91,7 @@ def _twice(series: CounterSeries | None) -> bool:
 
 
 def _share(series: CounterSeries | None) -> float | None:
-    """The share of the last ten minutes that a counter of seconds rose by; None before it was watched long enough."""
+    """Increase of a counter of seconds as a share of the last ten minutes; None if observed for too short a time."""
     if series is None:
         return None
     rise = series.rise(WINDOW_S)

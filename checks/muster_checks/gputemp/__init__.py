@@ -1,4 +1,4 @@
-"""The check ``gputemp``: how far GPUs are from the temperature at which they slow down."""
+"""The check ``gputemp``: the margin between each GPU's temperature and the one at which it slows down."""
 
 from pydantic import Field
 
@@ -7,9 +7,12 @@ from muster_checks.nvidia.gpu_check import GpuJudge, gpu_check
 
 
 class GputempParameters(Parameters):
-    # our own: hot GPUs under full load keep 8 to 20 degrees, and cooling that is failing takes minutes, not hours
+    # our own value: hot GPUs under full load keep 8 to 20 degrees, and failing cooling takes minutes, not hours
     min_margin_c: float = Field(
-        default=5.0, ge=0.0, le=60.0, description="degrees below its slowdown (GPU) or limit (memory) at which it warns"
+        default=5.0,
+        ge=0.0,
+        le=60.0,
+        description="degrees below the slowdown temperature (GPU) or limit (memory) at which it warns",
     )
 
 
@@ -23,6 +26,6 @@ GPUTEMP = gpu_check(
     "gputemp",
     GputempParameters,
     _judge,
-    description="GPU temperatures: the margin to the GPU's own slowdown limit, and that of its memory",
+    description="GPU temperatures: the margin to the slowdown temperature of the GPU and to the limit of its memory",
     examples=("check=gputemp",),
 )

@@ -1,7 +1,7 @@
-"""What temperatures mean: always against the GPU's own limits, never against a number for all models.
+"""Judges temperatures, always against the GPU's own limits and never against one number for all models.
 
-Since Ada the driver gives a margin (T.Limit) and the margins at which something happens: NVML API Reference Guide,
-NVML_FI_DEV_TEMPERATURE_SLOWDOWN_TLIMIT (may begin to slow down in hardware) and SHUTDOWN_TLIMIT; before that degrees,
+Since Ada the driver reports a margin (T.Limit) and the margins at which something happens: NVML API Reference Guide,
+NVML_FI_DEV_TEMPERATURE_SLOWDOWN_TLIMIT (hardware slowdown may begin) and SHUTDOWN_TLIMIT. Older drivers report degrees:
 nvmlDeviceGetTemperatureThreshold.
 """
 
@@ -10,7 +10,7 @@ from muster_checks.gputemp import GputempParameters
 from muster_checks.nvidia.gpu import Gpu, GpuReading, Temperature
 from muster_checks.nvidia.judge import gpu_finding, judge_each, judge_unread
 
-NOTHING = "no GPU here tells its temperature"
+NOTHING = "no GPU on this node reports its temperature"
 
 
 def judge(reading: GpuReading, limits: GputempParameters) -> list[Finding]:
@@ -18,7 +18,7 @@ def judge(reading: GpuReading, limits: GputempParameters) -> list[Finding]:
 
 
 def slowdown_margin(temperature: Temperature) -> float | None:
-    """Degrees below the point at which the hardware slows the GPU down; None where the driver does not say."""
+    """Degrees below the temperature at which the hardware slows the GPU down; None if the driver does not report it."""
     if temperature.t_limit_c is not None and temperature.slowdown_t_limit_c is not None:
         return temperature.t_limit_c - temperature.slowdown_t_limit_c
     if temperature.gpu_c is not None and temperature.slowdown_c is not None:
@@ -39,16 +39,18 @@ def _judge(gpu: Gpu, limits: GputempParameters) -> list[Finding]:
     findings = judge_unread(gpu, "temperature") if margin is None else []
     now = "" if gpu.temperature.gpu_c is None else f" at {gpu.temperature.gpu_c:g} °C"
     if margin is not None and margin <= 0:
-        message = f"so hot{now} that it slows down: check fans, airflow and coolant"
+        message = f"too hot{now}, so the hardware slows it down: check fans, airflow and coolant"
         findings.append(gpu_finding(gpu, Verdict.FAIL, "TooHot", message, measured, FaultClass.CONTACT))
     elif margin is not None and margin < limits.min_margin_c:
-        message = f"{margin:g} degrees below its slowdown{now}, warns below {limits.min_margin_c:g}: check its cooling"
+        message = (
+            f"{margin:g} degrees below the slowdown temperature{now}, limit {limits.min_margin_c:g}: check its cooling"
+        )
         findings.append(gpu_finding(gpu, Verdict.WARN, "Hot", message, measured))
     if memory is not None and memory < limits.min_margin_c:
-        message = f"its memory is {memory:g} degrees below its limit, warns below {limits.min_margin_c:g}"
+        message = f"memory is {memory:g} degrees below its temperature limit, limit {limits.min_margin_c:g}"
         findings.append(gpu_finding(gpu, Verdict.WARN, "MemoryHot", message, measured))
     if not findings and measured:
-        findings.append(gpu_finding(gpu, Verdict.PASS, "Ok", f"sound{now}", measured))
+        findings.append(gpu_finding(gpu, Verdict.PASS, "Ok", f"temperature is normal{now}", measured))
     return findings
 
 

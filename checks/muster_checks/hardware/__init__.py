@@ -1,1 +1,1 @@
-"""Devices and links of a node, and what each model should do."""
+"""Devices and links of a node, and the expected values of each model."""

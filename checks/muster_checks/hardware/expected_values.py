@@ -1,7 +1,7 @@
-"""What hardware should do, as data: one YAML file per kind, model -> expected values with their source.
+"""Expected values of hardware as data: one YAML file per kind, with rows of model, values and their source.
 
-A file of the operator's own (parameter ``expected``, one per pool) adds rows and changes values; the shipped rows stay
-under it. Rows are matched by glob against the model's name; the longest pattern that fits is the closest.
+An operator's file (parameter ``expected``, one per pool) adds rows and overrides values of the shipped rows. A row's
+glob is matched against the model's name; of several matches the longest pattern wins.
 """
 
 from collections.abc import Sequence
@@ -28,22 +28,22 @@ class ModelTable(Generic[R]):
         self.over = tuple(over)
 
     def of(self, model: str) -> R | None:
-        """The values for ``model``; None where nothing fits. An operator's row wins in each field that it sets."""
+        """The values for ``model``; None if no row matches. An operator's row wins in each field that it sets."""
         base, mine = _closest(self.rows, model), _closest(self.over, model)
         if base is None or mine is None:
             return mine or base
-        said = {
+        changed = {
             name: value
             for name, default in zip(mine.__struct_fields__, _defaults(type(mine)), strict=True)
             if (value := getattr(mine, name)) != default
         }
-        return msgspec.structs.replace(base, **said)
+        return msgspec.structs.replace(base, **changed)
 
 
 def load_table(kind: type[R], shipped: str, own: Path | None = None) -> ModelTable[R]:
-    """The table ``shipped`` (``"nvidia/models.yaml"`` within this package), with the rows of the file ``own`` over it.
+    """The table ``shipped`` (``"nvidia/models.yaml"`` within this package), overridden by the rows of the file ``own``.
 
-    Raises CannotTell when ``own`` cannot be used: a check must not judge by values its operator did not mean.
+    Raises CannotTell if ``own`` cannot be used: a check must not judge by values that its operator overrides.
     """
     rows = _load_shipped(kind, shipped)
     if own is None:
@@ -76,7 +76,7 @@ def _pattern(row: msgspec.Struct) -> str:
 
 
 def _defaults(kind: type[msgspec.Struct]) -> list[object]:
-    # a default that is made anew each time ([], {}) is one, too: who leaves it out has not set it
+    # a default_factory ([], {}) also gives a default: a row without the field has not set it
     return [
         field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
         for field in msgspec.structs.fields(kind)

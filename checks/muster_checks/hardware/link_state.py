@@ -1,10 +1,10 @@
-"""Whether a network port whose link is down is a fault: nodes have ports that nobody uses, and those must take no node.
+"""Decides whether a network port whose link is down is a fault. Nodes have unused ports, which must not fail.
 
-Proof that a port is in use: its owner says so, it has carried packets since its driver was loaded, or it was up when
-this process looked. Only then does a link that stays down fail. That most ports of its kind are up is a hint: WARN.
+A port is in use if the operator requires it, if it has carried packets since its driver was loaded, or if this process
+has seen it up. Only the link of a port in use can fail. If most equal ports are up, an unused port warns.
 
-The time since the boot is read here and not by psutil, which has one /proc for the whole process, where ``--root`` may
-name another node's.
+The uptime is read here and not through psutil, which uses one /proc for the whole process, while ``--root`` may name
+another node's.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,16 +16,16 @@ from muster_checks.base.counter_history import CounterSeries
 from muster_checks.base.declaration import NodeView
 from muster_checks.base.vocabulary import Verdict
 
-# gpud takes a port for dropped after 4 minutes; a switch that restarts after an update is away for about as long
+# gpud reports a port as dropped after 4 minutes; a switch that restarts after an update takes about as long
 GRACE_S = 240.0
 
 
 class PortLink(msgspec.Struct, frozen=True):
     """One port.
 
-    group:  what its equals share
+    group:  common property of equal ports
     used:   it has been up since its driver was loaded
-    wanted: its owner says that it must be up
+    wanted: the operator requires it to be up
     """
 
     name: str
@@ -43,20 +43,20 @@ def uptime_s(node: NodeView) -> float | None:
 def describe_down_link(
     link: PortLink, links: Sequence[PortLink], seen_up: CounterSeries | None, now: float, up_for_s: float | None
 ) -> tuple[Verdict, str] | None:
-    """Verdict and reason in words for a link that is down; None where it is up, or nobody is known to use it.
+    """Verdict and explanation for a link that is down; None if it is up, or not known to be in use.
 
-    seen_up:  1 or 0 at each reading, by the clock of ``now``
-    up_for_s: how long the node has been up; links take their time at boot
+    seen_up:  1 or 0 at each reading, on the clock of ``now``
+    up_for_s: the node's uptime, because links need some time after a boot
     """
     if link.up:
         return None
     ups = [at for at, value in seen_up.points if value] if seen_up else []
     if link.used or link.wanted or ups:
         down_s = now - ups[-1] if ups else up_for_s
-        why = "it must be up" if link.wanted else "it was in use"
+        why = "required" if link.wanted else "it was in use"
         since = f"down for {down_s:.0f} s" if ups and down_s is not None else "down"
         if down_s is not None and down_s < GRACE_S:
-            return Verdict.WARN, f"{since} ({why}; a fault after {GRACE_S:.0f} s)"
+            return Verdict.WARN, f"{since} ({why}; FAIL after {GRACE_S:.0f} s)"
         return Verdict.FAIL, f"{since} ({why})"
     equals = [other for other in links if other.group == link.group and other is not link]
     others_up = sum(other.up for other in equals)
@@ -73,9 +73,9 @@ def find_best_before(seen: Mapping[str, CounterSeries], name: str, now: float) -
 
 
 def find_lone_odd(values: Mapping[str, float], name: str, least: int = 3) -> float | None:
-    """What all others have, where ``name`` alone has something else and there are at least ``least`` of them.
+    """The common value of all others, if only ``name`` differs and there are at least ``least`` others.
 
-    Two that differ may be of another role (storage beside compute); one alone is more likely ill.
+    Two that differ may have another role (storage beside compute); a single one is more likely faulty.
     """
     others = {value for other, value in values.items() if other != name}
     if len(values) <= least or len(others) != 1:

@@ -1,6 +1,6 @@
-"""The PCI devices of a node, from sysfs: what is there, whatever its driver says.
+"""The PCI devices of a node, from sysfs, independent of their drivers.
 
-A GPU whose driver is gone, or which NVML has lost, is still a PCI function; one that fell off the bus is not.
+A GPU without a driver, or one that NVML has lost, is still a PCI function; one that fell off the bus is not.
 Class and vendor numbers: the PCI ID repository (pci.ids), and `lspci -n` of the devices named.
 """
 
@@ -62,7 +62,7 @@ class PciDevice(msgspec.Struct, frozen=True):
 
 
 def pci_devices(node: NodeView) -> list[PciDevice]:
-    """Every PCI function, by address; virtual functions left out (they repeat their card's link)."""
+    """Every PCI function, by address, without virtual functions (they repeat their card's link)."""
     folder = node.path("/sys/bus/pci/devices")
     found = []
     for address in names_in(folder):
@@ -79,7 +79,7 @@ def upstream(device: PciDevice) -> list[Path]:
     """The folders of the bridges above the device, the nearest first, up to its root port."""
     above = []
     for parent in device.path.parents:
-        if not _ADDRESS.fullmatch(parent.name):  # pci0000:00: a host bridge, or a controller with a bus of its own
+        if not _ADDRESS.fullmatch(parent.name):  # pci0000:00: a host bridge, or a controller with its own bus
             break
         above.append(parent)
     return above
@@ -90,7 +90,8 @@ def nvidia_gpus(node: NodeView) -> list[PciDevice]:
 
 
 def port_name(node: NodeView, device: PciDevice) -> str:
-    """The device as findings name it: ``gpu/<address>``, ``nic/mlx5_0``, ``disk/nvme0``, else ``pci/<address>``."""
+    """The device's component name in findings: ``gpu/<address>``, ``nic/mlx5_0``, ``disk/nvme0``, else
+    ``pci/<address>``."""
     entry = node.path(f"/sys/bus/pci/devices/{device.address}")
     match device.kind:
         case DeviceKind.GPU | DeviceKind.ACCELERATOR:
@@ -107,7 +108,7 @@ def port_name(node: NodeView, device: PciDevice) -> str:
 
 
 def _virtio_names(entry: Path) -> list[str]:
-    """A virtio interface hangs one folder lower: virtio2/net/eth0."""
+    """A virtio interface is one folder lower: virtio2/net/eth0."""
     return [name for child in names_in(entry) if child.startswith("virtio") for name in names_in(entry / child / "net")]
 
 

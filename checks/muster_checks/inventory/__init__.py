@@ -1,4 +1,7 @@
-"""The check ``inventory``: devices that an operator expects are there. Those that vanish: pcielink and gpucount."""
+"""The check ``inventory``: whether the devices that an operator expects are present.
+
+The checks pcielink and gpucount report devices that disappear.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +26,7 @@ async def _probe(node: NodeView, parameters: InventoryParameters) -> Sequence[Fi
 
 INVENTORY = Check(
     name="inventory",
-    description="PCI devices, disks, network and InfiniBand devices: as many as its operator expects",
+    description="PCI devices, disks, network and InfiniBand devices: whether there are as many as the operator expects",
     cost=Cost.LIGHT,
     parameters=InventoryParameters,
     timeout_s=10.0,

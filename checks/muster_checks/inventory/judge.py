@@ -1,4 +1,4 @@
-"""Compares a node's devices with what should be there."""
+"""Compares a node's devices with the expected ones."""
 
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -9,7 +9,7 @@ from muster_checks.base.vocabulary import FaultClass, Finding, Measurement, Verd
 
 
 class ExpectedDevices(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``count`` devices of ``kind`` whose name fits ``match``: ``10de:2330`` for PCI, else ``nvme*``, ``mlx5_*``."""
+    """``count`` devices of ``kind`` whose name matches ``match``: ``10de:2330`` for PCI, else ``nvme*``, ``mlx5_*``."""
 
     kind: str
     match: str
@@ -17,7 +17,7 @@ class ExpectedDevices(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PresentDevices(msgspec.Struct, frozen=True, kw_only=True):
-    """What there is. pci: ``vendor:device`` by address; the others by name."""
+    """The node's devices. pci: ``vendor:device`` by address; the others by name."""
 
     pci: Mapping[str, str]
     block: Sequence[str] = ()

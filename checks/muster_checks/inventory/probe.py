@@ -1,4 +1,4 @@
-"""Reads a node's devices, and the operator's list of those that should be there."""
+"""Reads a node's devices and the operator's list of expected devices."""
 
 from pathlib import Path
 
@@ -18,12 +18,12 @@ FILE_LIMIT_BYTES = 1 << 20
 
 async def probe(node: NodeView, parameters: InventoryParameters) -> list[Finding]:
     if parameters.expected is None:
-        raise NotHere("nobody said which devices to expect (parameter expected)", "NothingExpected")
+        raise NotHere("no expected devices configured: set the parameter expected", "NothingExpected")
     return [judge(row, read_devices(node)) for row in load_expected(parameters.expected)]
 
 
 def read_devices(node: NodeView) -> PresentDevices:
-    """Raises CannotTell where /sys cannot be read: no device may be called missing then."""
+    """Raises CannotTell if /sys cannot be read, because no device may be reported as missing then."""
     if not node.path("/sys/class/net").is_dir():
         raise CannotTell("/sys/class cannot be read", "NotReadable")
     return PresentDevices(
@@ -35,7 +35,7 @@ def read_devices(node: NodeView) -> PresentDevices:
 
 
 def load_expected(path: Path) -> tuple[ExpectedDevices, ...]:
-    """Raises CannotTell with what is wrong: a file that its operator meant must not be passed over."""
+    """Raises CannotTell with the error: an invalid file of the operator must not be ignored."""
     try:
         with path.open("rb") as file:
             rows = msgspec.convert(yaml.safe_load(file.read(FILE_LIMIT_BYTES)) or [], list[ExpectedDevices])

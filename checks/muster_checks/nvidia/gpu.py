@@ -1,7 +1,7 @@
-"""One GPU as its driver reports it. Values only; this file is loaded by the NVML child too, so it imports no pydantic.
+"""One GPU as its driver reports it. Values only; the NVML child loads this file too, so it must not import pydantic.
 
-Every field is None where the driver said "N/A" or "not supported". Where it said something worse ("Unknown Error",
-"GPU is lost"), the field is None, too, and :attr:`Gpu.errors` names it.
+A field is None if the driver reports "N/A" or "not supported". After a real error ("Unknown Error", "GPU is lost") the
+field is None as well, and :attr:`Gpu.errors` names it.
 """
 
 from enum import StrEnum
@@ -10,7 +10,7 @@ import msgspec
 
 
 class ClocksEvent(StrEnum):
-    """Why a GPU does not run at its highest clocks (nvmlClocksEventReason…, one bit each)."""
+    """Why a GPU runs below its highest clocks (nvmlClocksEventReason…, one bit each)."""
 
     IDLE = "idle"
     APPLICATION_CLOCKS = "application-clocks"
@@ -24,7 +24,7 @@ class ClocksEvent(StrEnum):
 
 
 class RecoveryAction(StrEnum):
-    """What the driver asks for (nvmlDeviceGpuRecoveryAction_t)."""
+    """The action that the driver requests (nvmlDeviceGpuRecoveryAction_t)."""
 
     NONE = "none"
     RESET = "reset"
@@ -49,7 +49,7 @@ class EccCounts(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Ecc(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """``sram_threshold_exceeded``: the driver's own word that SRAM errors passed the limit for a replacement."""
+    """``sram_threshold_exceeded``: the driver reports that SRAM errors exceed NVIDIA's limit for a replacement."""
 
     enabled: bool | None = None
     pending_enabled: bool | None = None
@@ -62,7 +62,7 @@ class Ecc(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class BankHistogram(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Banks of memory by how many of their spare rows are left (Ampere and later)."""
+    """Number of memory banks by remaining spare rows (Ampere and later)."""
 
     maximum: int | None = None
     high: int | None = None
@@ -72,7 +72,7 @@ class BankHistogram(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
 
 
 class RemappedRows(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Rows of memory that were replaced by spare ones (Ampere and later)."""
+    """Memory rows that spare rows replace (Ampere and later)."""
 
     corrected: int | None = None
     uncorrected: int | None = None
@@ -82,7 +82,7 @@ class RemappedRows(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
 
 
 class RetiredPages(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Pages of memory that are no longer used, by cause (before Ampere)."""
+    """Memory pages taken out of use, by cause (before Ampere)."""
 
     single_bit: int | None = None
     double_bit: int | None = None
@@ -90,7 +90,8 @@ class RetiredPages(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
 
 
 class Pcie(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """``generation_max``: of GPU and slot together; ``device_generation_max``: of the GPU alone. Width in lanes."""
+    """``generation_max``: of GPU and slot together; ``device_generation_max``: of the GPU alone. Widths are in
+    lanes."""
 
     generation: int | None = None
     generation_max: int | None = None
@@ -102,8 +103,9 @@ class Pcie(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Temperature(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Degrees Celsius. Since Hopper limits are margins ("T.Limit"): ``t_limit_c`` counts down to 0 at the hottest point
-    of the specification, and the ``…_t_limit_c`` say at which margin something happens (shutdown at -8, say)."""
+    """Degrees Celsius. Since Hopper, limits are margins ("T.Limit"): ``t_limit_c`` falls to 0 at the highest
+    temperature of the specification, and each ``…_t_limit_c`` is the margin at which something happens (for example,
+    shutdown at -8)."""
 
     gpu_c: float | None = None
     memory_c: float | None = None
@@ -119,7 +121,7 @@ class Temperature(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
 
 
 class Power(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Watts. ``limit_w`` is what is enforced now, ``default_limit_w`` what the GPU was made for."""
+    """Watts. ``limit_w``: the limit in force; ``default_limit_w``: the manufacturer's default."""
 
     draw_w: float | None = None
     limit_w: float | None = None
@@ -129,7 +131,7 @@ class Power(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class GpuClocks(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """``events``: what holds the clocks down now; ``held_s``: seconds it did since the driver was loaded."""
+    """``events``: what limits the clocks now; ``held_s``: for how many seconds it did since the driver was loaded."""
 
     graphics_mhz: float | None = None
     graphics_max_mhz: float | None = None
@@ -140,9 +142,9 @@ class GpuClocks(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class NvLink(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One NVLink of a GPU. Counters rise since the driver was loaded or the link was trained.
+    """One NVLink of a GPU. Counters start at 0 when the driver is loaded or the link is trained.
 
-    version:         ``4.0``; None where the driver does not say
+    version:         ``4.0``; None if the driver does not report it
     remote:          ``gpu``, ``switch``, ``npu``; the kind of device at the other end
     speed_mb_per_s:  of the link, one direction, as the driver reports it
     crc:             flits and data together
@@ -169,9 +171,9 @@ class GpuFabric(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Registration of a GPU with its NVSwitch fabric (HGX H100 and later, NVL72).
 
     state:   ``not-supported``, ``not-started``, ``in-progress``, ``completed``
-    status:  the error of a completed registration; empty where it went well
+    status:  the error of a completed registration; empty on success
     summary: ``healthy``, ``unhealthy``, ``limited-capacity``
-    misconfigured: what is wrong in its configuration; empty where nothing is
+    misconfigured: the configuration error; empty if there is none
     """
 
     state: str | None = None
@@ -187,7 +189,7 @@ class GpuFabric(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class ComputeMode(StrEnum):
-    """Who may run on a GPU: everybody, one thread, nobody, one process."""
+    """Who may use a GPU: any process, one thread, nobody, one process."""
 
     DEFAULT = "default"
     EXCLUSIVE_THREAD = "exclusive-thread"
@@ -196,14 +198,14 @@ class ComputeMode(StrEnum):
 
 
 class GpuConfig(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """How a GPU is set up, and what uses it.
+    """Configuration and use of a GPU.
 
-    inforom_valid: False where the checksums of its InfoROM are wrong; nvidia-smi tells of wrong ones only
-    mig_pending:   the mode after the next reset
-    processes:     that the driver lists, of the reader's PID namespace; None in MIG mode
-    memory_allocated_mib:  without what the driver keeps for itself; None where it does not tell the two apart
-    numa_memory:   the GPU's memory is a NUMA node of the host (Grace), of which the kernel allocates, too
-    application_…: the clocks that somebody set (nvidia-smi -ac), None since driver 595, which has them no more
+    inforom_valid: False if the checksums of its InfoROM are wrong; nvidia-smi reports only wrong ones
+    mig_pending:   the MIG mode after the next reset
+    processes:     number that the driver lists, in the reader's PID namespace; None in MIG mode
+    memory_allocated_mib:  without the driver's own share; None if the driver does not separate the two
+    numa_memory:   the GPU's memory is a NUMA node of the host (Grace), so the kernel allocates from it too
+    application_…: the clocks set with nvidia-smi -ac; None since driver 595, which no longer has them
     """
 
     inforom_valid: bool | None = None
@@ -221,10 +223,9 @@ class GpuConfig(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 class Gpu(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One GPU.
 
-    address: ``0000:3b:00.0``; empty where not even that could be read
-    lost:    why the driver cannot talk to it ("GPU is lost"); empty for one that answers
-    errors:  what could not be read, by field (``temperature.gpu_c``), with the driver's words; "not supported" is no
-             error
+    address: ``0000:3b:00.0``; empty if it could not be read
+    lost:    the driver's error for a GPU that does not respond ("GPU is lost"); empty for one that responds
+    errors:  the driver's error by field (``temperature.gpu_c``); "not supported" is not an error
     """
 
     index: int
@@ -254,7 +255,7 @@ class Gpu(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     @property
     def component(self) -> str:
-        """As findings name it."""
+        """The component name in findings."""
         return f"gpu/{self.address or f'index-{self.index}'}"
 
     @property
@@ -267,8 +268,8 @@ class GpuReading(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """All GPUs at one moment.
 
     source:   ``nvml`` or ``nvidia-smi``
-    missing:  addresses of GPUs that earlier readings of this process had, and this one has not
-    visible:  minor numbers of the /dev/nvidia* that NVML could open: it does not list GPUs beyond them
+    missing:  addresses of GPUs that earlier readings of this process had and this one does not have
+    visible:  minor numbers of the /dev/nvidia* that NVML can open: it lists only those GPUs
     """
 
     source: str
@@ -279,9 +280,9 @@ class GpuReading(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class NvmlReply(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What the NVML child prints: a reading, or why there is none.
+    """Output of the NVML child: a reading, or why there is none.
 
-    failed:  NVML's code of the failure (nvmlReturn_t), 0 where there is a reading
+    failed:  NVML's error code (nvmlReturn_t); 0 with a reading
     """
 
     reading: GpuReading | None = None

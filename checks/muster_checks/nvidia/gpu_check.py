@@ -1,7 +1,7 @@
-"""gpu_check() declares a check on the reading that all NVIDIA checks share.
+"""gpu_check() declares a check on the GPU reading that all NVIDIA checks share.
 
-Its folder needs a judge.py only: the reading is taken by muster_checks.nvidia.probe, and a recording is the output of
-`nvidia-smi -q -x`. A check that reads more than the GPUs has a probe.py of its own.
+The check's folder needs only a judge.py: muster_checks.nvidia.probe takes the reading, and a recorded sample is the
+output of `nvidia-smi -q -x`. A check that reads more than the GPUs has its own probe.py.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,18 +22,18 @@ READS = (
 )
 RAN_ON = (
     "nvidia-smi output that NVIDIA publishes in k8s-test-infra (8 H100 of driver 580, a T4 of driver 595, and from its "
-    "mock driver a GB200 node with a lost GPU); NVML against a stand-in library; on no real GPU"
+    "mock driver a GB200 node with a lost GPU); NVML against a stand-in library; not on a real GPU"
 )
 READ_LIMIT_S = 75.0
-"""Time-out of a check: NVML's child and nvidia-smi have 30 s each."""
+"""Timeout of a check: the NVML child and nvidia-smi have 30 s each."""
 
 
 @dataclass(frozen=True)
 class GpuJudge:
     """A check's judge.py.
 
-    judge:    decides on every GPU of a reading, from the series of its counters and the check's parameters
-    counters: what of each reading is kept, by name; None where no series is needed
+    judge:    judges every GPU of a reading, given the counter series and the check's parameters
+    counters: the values of each reading to keep, by name; None if the check needs no series
     """
 
     judge: "Callable[[GpuReading, Mapping[str, CounterSeries], Any], list[Finding]]"
@@ -54,10 +54,10 @@ def gpu_check(
     reads: str = READS,
     ran_on: str = RAN_ON,
 ) -> Check:
-    """A light check, once a minute, on the shared reading.
+    """A light check on the shared reading, run once a minute.
 
-    load_judge: imports the folder's judge.py, which is done when the check first runs
-    probe, recorded: of a check that reads more than the GPUs; by default ``load_judge`` gives them
+    load_judge: imports the check's judge.py when the check first runs
+    probe, recorded: for a check that reads more than the GPUs; by default they come from ``load_judge``
     """
     if load_judge is not None:
         probe = probe or _probe_by(load_judge, name)
@@ -105,6 +105,6 @@ def _recorded_by(load_judge: Callable[[], GpuJudge]) -> Recorded:
 
 
 def resume_gpus(node: NodeView, findings: Sequence[Finding]) -> None:
-    """After a restart: a GPU with an open finding was there before, so it is missed if it is there no longer."""
+    """After a restart: a GPU with an open finding existed before, so it counts as missing if it is gone."""
     addresses = [finding.component.removeprefix("gpu/") for finding in findings if finding.component.startswith("gpu/")]
     node.history.note(KNOWN_GPUS, {address: 1.0 for address in addresses if ":" in address})

@@ -1,4 +1,4 @@
-"""What the checks on one GPU reading share: a finding for each GPU, and counters judged by their rise."""
+"""Helpers that the checks on a GPU reading share: a finding for each GPU, and counters judged by their increase."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -10,7 +10,7 @@ from muster_checks.nvidia.gpu import Gpu, GpuReading
 from muster_checks.nvidia.probe import SHARED_S, read_gpus
 
 FIRST_INTERVAL_S = 2.0
-"""Between the two readings of a first run: long enough for what rises fast, short enough for a person to wait."""
+"""Between the two readings of a first run: long enough to see a fast increase, short enough for a person to wait."""
 
 
 def gpu_finding(
@@ -21,7 +21,7 @@ def gpu_finding(
     measurements: Sequence[Measurement] = (),
     fault_class: FaultClass = FaultClass.NONE,
 ) -> Finding:
-    """A finding on ``gpu``, which the message begins with."""
+    """A finding on ``gpu``; its message begins with the GPU's label."""
     return Finding(
         component=gpu.component,
         verdict=verdict,
@@ -33,7 +33,7 @@ def gpu_finding(
 
 
 def judge_unread(gpu: Gpu, *fields: str) -> list[Finding]:
-    """One UNKNOWN finding where the driver failed to say one of ``fields`` (``ecc`` means ``ecc.…``, too)."""
+    """One UNKNOWN finding if the driver could not report one of ``fields`` (``ecc`` includes ``ecc.…``)."""
     failed = {
         name: text
         for name, text in gpu.errors.items()
@@ -41,24 +41,24 @@ def judge_unread(gpu: Gpu, *fields: str) -> list[Finding]:
     }
     if not failed:
         return []
-    said = ", ".join(f"{name}: {text}" for name, text in sorted(failed.items())[:3])
-    return [gpu_finding(gpu, Verdict.UNKNOWN, "NotReadable", f"the driver does not say ({said})")]
+    listed = ", ".join(f"{name}: {text}" for name, text in sorted(failed.items())[:3])
+    return [gpu_finding(gpu, Verdict.UNKNOWN, "NotReadable", f"the driver could not read {listed}")]
 
 
 def judge_each(reading: GpuReading, judge: Callable[[Gpu], Sequence[Finding]], nothing: str) -> list[Finding]:
-    """The findings of every GPU. One that is lost or gone is UNKNOWN here; that it is, is for the check gpucount.
+    """The findings of every GPU. A lost or missing GPU is UNKNOWN here; the check gpucount reports it as FAIL.
 
-    nothing: raised as NotHere when no GPU gave a finding, e.g. "no GPU here has ECC"
+    nothing: message of the NotHere raised when no GPU has a finding, e.g. "no GPU on this node has ECC"
     Raises CannotTell when the driver lists no GPU at all.
     """
     findings: list[Finding] = []
     for gpu in reading.gpus:
         if gpu.lost:
-            findings.append(gpu_finding(gpu, Verdict.UNKNOWN, "GpuLost", f"{gpu.lost}; see gpucount"))
+            findings.append(gpu_finding(gpu, Verdict.UNKNOWN, "GpuLost", f"{gpu.lost}; see the check gpucount"))
         else:
             findings += judge(gpu)
     for address in reading.missing:
-        message = f"GPU {address} was here before and is gone; see gpucount"
+        message = f"GPU {address} is missing; see the check gpucount"
         findings.append(
             Finding(component=f"gpu/{address}", verdict=Verdict.UNKNOWN, reason="GpuMissing", message=message)
         )
@@ -66,15 +66,15 @@ def judge_each(reading: GpuReading, judge: Callable[[Gpu], Sequence[Finding]], n
         return findings
     if reading.gpus:
         raise NotHere(nothing, "NotSupported")
-    raise CannotTell("the driver lists no GPU; see gpucount", "NoGpuListed")
+    raise CannotTell("the driver lists no GPU; see the check gpucount", "NoGpuListed")
 
 
 async def read_counted(
     node: NodeView, check: str, counters: Callable[[GpuReading], Mapping[str, float]]
 ) -> tuple[GpuReading, dict[str, CounterSeries]]:
-    """A reading, and the series of what ``counters`` takes from each reading of this check."""
+    """A reading, and the series of the values that ``counters`` takes from each reading of this check."""
     latest: list[GpuReading] = []
-    # a reading is counted once: a run soon after another must not take the same one for a second sight
+    # each reading counts once: a run soon after another must not count the same reading twice
     max_age_s = min(SHARED_S, node.history.since_noted_s(check))
     if not node.history.noted(check):
         max_age_s = FIRST_INTERVAL_S / 2

@@ -1,10 +1,10 @@
 """Reads all GPUs through NVML and prints them as JSON: `python -m muster_checks.nvidia.nvml_child`.
 
-A process of its own, because a sick driver lets its caller hang in the kernel or crash. Each call may fail alone: its
-field stays empty and, unless the driver only said "not supported", is named in :attr:`Gpu.errors`. A GPU that is lost
-is left alone at the first sign, since every further call to it may take seconds.
+It runs as a separate process, because a faulty driver can make its caller crash or hang in the kernel. If one call
+fails, its field stays empty and :attr:`Gpu.errors` names it, unless the driver reported "not supported". After the
+first call that reports a lost GPU, no more calls go to it, because each may take seconds.
 
-Calls and field numbers: NVML API Reference Guide (docs.nvidia.com/deploy/nvml-api), by way of nvidia-ml-py.
+Calls and field numbers: NVML API Reference Guide (docs.nvidia.com/deploy/nvml-api), as in nvidia-ml-py.
 """
 
 import os
@@ -104,7 +104,7 @@ def bit_error_rate(raw: float) -> float:
 
 
 def read_all(nvml: Any, devices: Path = Path("/dev")) -> NvmlReply:
-    """Every GPU. ``nvml``: the module pynvml, or what stands in for it; ``devices``: where its device files are."""
+    """Every GPU. ``nvml``: the module pynvml, or a stand-in; ``devices``: the folder of the device files."""
     try:
         nvml.nvmlInit()
     except nvml.NVMLError as error:
@@ -136,7 +136,7 @@ def _held_fields(driver: str | None) -> dict[int, ClocksEvent]:
 
 
 def _visible(devices: Path) -> tuple[int, ...]:
-    # a container's device rules let access(2) fail, too
+    # access(2) also fails where a container's device rules forbid the device
     found = [path for path in devices.glob("nvidia*") if path.name[6:].isdecimal() and os.access(path, os.R_OK)]
     return tuple(sorted(int(path.name[6:]) for path in found))
 
@@ -159,17 +159,17 @@ def _read_gpu(nvml: Any, index: int, held: Mapping[int, ClocksEvent]) -> Gpu:
 
 
 def _parts(query: NvmlQuery, held: Mapping[int, ClocksEvent]) -> Iterable[tuple[str, Any]]:
-    """The fields of a Gpu one after the other, so that what was read before the GPU was lost is kept."""
-    pci = query.ask("address", "PciInfo")
+    """The fields of a Gpu one by one, so that those read before the GPU was lost are kept."""
+    pci = query.get("address", "PciInfo")
     if pci is not None:
         yield "address", f"{pci.domain:04x}:{pci.bus:02x}:{pci.device:02x}.0"
     for field, function in (("uuid", "UUID"), ("name", "Name"), ("serial", "Serial"), ("vbios", "VbiosVersion")):
-        yield field, query.ask(field, function)
-    yield "minor", query.ask("minor", "MinorNumber")
+        yield field, query.get(field, function)
+    yield "minor", query.get("minor", "MinorNumber")
     yield "persistence", query.flag("persistence", "PersistenceMode")
-    mig = query.ask("mig", "MigMode")
+    mig = query.get("mig", "MigMode")
     yield "mig", None if mig is None else bool(mig[0])
-    memory = query.ask("memory", "MemoryInfo")
+    memory = query.get("memory", "MemoryInfo")
     if memory is not None:
         yield "memory_total_mib", memory.total / MIB
         yield "memory_used_mib", memory.used / MIB
@@ -193,28 +193,28 @@ def _recovery(query: NvmlQuery, action: float | None) -> RecoveryAction | None:
         return None
     if action < len(RECOVERY):
         return RECOVERY[int(action)]
-    query.errors["recovery"] = f"recovery action {action:g} is not known here"
+    query.errors["recovery"] = f"unknown recovery action {action:g}"
     return None
 
 
 def _pcie(query: NvmlQuery, found: Mapping[int, float]) -> Pcie:
     return Pcie(
-        generation=query.ask("pcie.generation", "CurrPcieLinkGeneration"),
-        generation_max=query.ask("pcie.generation_max", "MaxPcieLinkGeneration"),
-        device_generation_max=query.ask("pcie.device_generation_max", "GpuMaxPcieLinkGeneration"),
-        width=query.ask("pcie.width", "CurrPcieLinkWidth"),
-        width_max=query.ask("pcie.width_max", "MaxPcieLinkWidth"),
-        replays=query.ask("pcie.replays", "PcieReplayCounter"),
+        generation=query.get("pcie.generation", "CurrPcieLinkGeneration"),
+        generation_max=query.get("pcie.generation_max", "MaxPcieLinkGeneration"),
+        device_generation_max=query.get("pcie.device_generation_max", "GpuMaxPcieLinkGeneration"),
+        width=query.get("pcie.width", "CurrPcieLinkWidth"),
+        width_max=query.get("pcie.width_max", "MaxPcieLinkWidth"),
+        replays=query.get("pcie.replays", "PcieReplayCounter"),
         replay_rollovers=_whole(found.get(REPLAY_ROLLOVER)),
     )
 
 
 def _ecc(query: NvmlQuery) -> Ecc:
-    mode = query.ask("ecc.enabled", "EccMode")
+    mode = query.get("ecc.enabled", "EccMode")
     if mode is None or not mode[0]:
         return Ecc(enabled=None if mode is None else False, pending_enabled=None if mode is None else bool(mode[1]))
     sram = query.struct("ecc.sram", "SramEccErrorStatus", "c_nvmlEccSramErrorStatus_v1_t")
-    repair: Sequence[int] | None = query.ask("ecc.repair", "RepairStatus")
+    repair: Sequence[int] | None = query.get("ecc.repair", "RepairStatus")
     return Ecc(
         enabled=True,
         pending_enabled=bool(mode[1]),
@@ -231,10 +231,10 @@ def _counts(query: NvmlQuery, span: str, counter: int, sram: Any) -> EccCounts:
     corrected, uncorrected, dram, on_chip = 0, 1, 2, 7
     read: dict[str, int | None] = {}
     for name, kind in (("corrected", corrected), ("uncorrected", uncorrected)):
-        read[name] = query.ask(f"ecc.{span}.{name}", "TotalEccErrors", kind, counter)
-        read[f"dram_{name}"] = query.ask(f"ecc.{span}.dram_{name}", "MemoryErrorCounter", kind, counter, dram)
+        read[name] = query.get(f"ecc.{span}.{name}", "TotalEccErrors", kind, counter)
+        read[f"dram_{name}"] = query.get(f"ecc.{span}.dram_{name}", "MemoryErrorCounter", kind, counter, dram)
         if sram is None:
-            read[f"sram_{name}"] = query.ask(f"ecc.{span}.sram_{name}", "MemoryErrorCounter", kind, counter, on_chip)
+            read[f"sram_{name}"] = query.get(f"ecc.{span}.sram_{name}", "MemoryErrorCounter", kind, counter, on_chip)
     if sram is not None:
         parity = getattr(sram, f"{span}UncParity")
         read["sram_corrected"] = getattr(sram, f"{span}Cor")
@@ -244,10 +244,10 @@ def _counts(query: NvmlQuery, span: str, counter: int, sram: Any) -> EccCounts:
 
 
 def _remapped(query: NvmlQuery) -> RemappedRows:
-    rows = query.ask("remapped", "RemappedRows")
+    rows = query.get("remapped", "RemappedRows")
     if rows is None:
         return RemappedRows()
-    banks = query.ask("remapped.histogram", "RowRemapperHistogram")
+    banks = query.get("remapped.histogram", "RowRemapperHistogram")
     return RemappedRows(
         corrected=rows[0],
         uncorrected=rows[1],
@@ -260,7 +260,7 @@ def _remapped(query: NvmlQuery) -> RemappedRows:
 
 
 def _retired(query: NvmlQuery) -> RetiredPages:
-    single, double = (query.ask(f"retired.{name}", "RetiredPages", cause) for cause, name in enumerate(("sbe", "dbe")))
+    single, double = (query.get(f"retired.{name}", "RetiredPages", cause) for cause, name in enumerate(("sbe", "dbe")))
     return RetiredPages(
         single_bit=None if single is None else len(single),
         double_bit=None if double is None else len(double),
@@ -269,13 +269,13 @@ def _retired(query: NvmlQuery) -> RetiredPages:
 
 
 def _temperature(query: NvmlQuery, found: Mapping[int, float]) -> Temperature:
-    now = query.ask("temperature.gpu_c", "TemperatureV", 0)
+    now = query.get("temperature.gpu_c", "TemperatureV", 0)
     if now is None:
-        now = query.ask("temperature.gpu_c", "Temperature", 0)
+        now = query.get("temperature.gpu_c", "Temperature", 0)
     if now is not None:
-        query.errors.pop("temperature.gpu_c", None)  # the older function did answer
+        query.errors.pop("temperature.gpu_c", None)  # the older function answered
     shutdown, slowdown, memory_max, operating_max = (
-        query.ask(f"temperature.{name}", "TemperatureThreshold", which)
+        query.get(f"temperature.{name}", "TemperatureThreshold", which)
         for which, name in enumerate(("shutdown_c", "slowdown_c", "memory_max_c", "operating_max_c"))
     )
     return Temperature(
@@ -285,7 +285,7 @@ def _temperature(query: NvmlQuery, found: Mapping[int, float]) -> Temperature:
         slowdown_c=slowdown,
         shutdown_c=shutdown,
         memory_max_c=memory_max,
-        t_limit_c=query.ask("temperature.t_limit_c", "MarginTemperature"),
+        t_limit_c=query.get("temperature.t_limit_c", "MarginTemperature"),
         operating_t_limit_c=_signed(found.get(GPU_MAX)),
         slowdown_t_limit_c=_signed(found.get(SLOWDOWN)),
         shutdown_t_limit_c=_signed(found.get(SHUTDOWN)),
@@ -295,7 +295,7 @@ def _temperature(query: NvmlQuery, found: Mapping[int, float]) -> Temperature:
 
 def _power(query: NvmlQuery, found: Mapping[int, float]) -> Power:
     instant = found.get(POWER_INSTANT)
-    limits = query.ask("power.max_limit_w", "PowerManagementLimitConstraints")
+    limits = query.get("power.max_limit_w", "PowerManagementLimitConstraints")
     return Power(
         draw_w=query.scaled("power.draw_w", "PowerUsage", by=1000) if instant is None else instant / 1000,
         limit_w=query.scaled("power.limit_w", "EnforcedPowerLimit", by=1000),
@@ -309,10 +309,10 @@ def _clocks(query: NvmlQuery, found: Mapping[int, float], held: Mapping[int, Clo
     graphics, memory = 0, 2
     bits = query.first("clocks.events", "CurrentClocksEventReasons", "CurrentClocksThrottleReasons")
     return GpuClocks(
-        graphics_mhz=query.ask("clocks.graphics_mhz", "ClockInfo", graphics),
-        graphics_max_mhz=query.ask("clocks.graphics_max_mhz", "MaxClockInfo", graphics),
-        memory_mhz=query.ask("clocks.memory_mhz", "ClockInfo", memory),
-        memory_max_mhz=query.ask("clocks.memory_max_mhz", "MaxClockInfo", memory),
+        graphics_mhz=query.get("clocks.graphics_mhz", "ClockInfo", graphics),
+        graphics_max_mhz=query.get("clocks.graphics_max_mhz", "MaxClockInfo", graphics),
+        memory_mhz=query.get("clocks.memory_mhz", "ClockInfo", memory),
+        memory_max_mhz=query.get("clocks.memory_max_mhz", "MaxClockInfo", memory),
         events=None if bits is None else tuple(event for bit, event in EVENTS.items() if bits & bit),
         held_s={event: found[number] / 1e9 for number, event in held.items() if number in found},
     )
@@ -342,7 +342,7 @@ def _fabric(query: NvmlQuery) -> GpuFabric:
 
 
 def _nvlinks(query: NvmlQuery, count: float | None) -> tuple[NvLink, ...]:
-    """``count``: what the driver says; where it says nothing, links are counted by asking for them."""
+    """``count``: as the driver reports it; if None, links are queried until one does not exist."""
     links: list[NvLink] = []
     for link in range(LINKS_LIMIT if count is None else min(int(count), LINKS_LIMIT)):
         active = query.flag(f"nvlink.{link}", "NvLinkState", link)
@@ -353,7 +353,7 @@ def _nvlinks(query: NvmlQuery, count: float | None) -> tuple[NvLink, ...]:
 
 
 def _nvlink(query: NvmlQuery, link: int, active: bool | None) -> NvLink:
-    if not active:  # counters of a link that is down are not there
+    if not active:  # a link that is down has no counters
         return NvLink(link=link, active=active)
     found = query.fields(f"nvlink.{link}", LINK_FIELDS.values(), link)
     values = {name: found[number] for name, number in LINK_FIELDS.items() if number in found}
@@ -366,14 +366,14 @@ def _nvlink(query: NvmlQuery, link: int, active: bool | None) -> NvLink:
         name: bit_error_rate(value) if name in BERS else float(value) if name == "speed_mb_per_s" else int(value)
         for name, value in values.items()
     }
-    version = query.ask(f"nvlink.{link}", "NvLinkVersion", link)
-    remote = query.ask(f"nvlink.{link}", "NvLinkRemoteDeviceType", link)
+    version = query.get(f"nvlink.{link}", "NvLinkVersion", link)
+    remote = query.get(f"nvlink.{link}", "NvLinkRemoteDeviceType", link)
     return NvLink(link=link, active=True, version=VERSIONS.get(version), remote=REMOTES.get(remote), **numbers)  # type: ignore[arg-type] # by name, as above
 
 
 def _older_counters(query: NvmlQuery, link: int) -> dict[str, float]:
     replay, recovery, flits, data = (
-        query.ask(f"nvlink.{link}", "NvLinkErrorCounter", link, counter) for counter in range(4)
+        query.get(f"nvlink.{link}", "NvLinkErrorCounter", link, counter) for counter in range(4)
     )
     counters = {"replay": replay, "recovery": recovery, "crc": None if flits is None or data is None else flits + data}
     return {name: count for name, count in counters.items() if count is not None}

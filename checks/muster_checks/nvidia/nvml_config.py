@@ -1,4 +1,4 @@
-"""Asks NVML how a GPU is set up, and what uses it (for nvml_child.py)."""
+"""Reads the configuration and use of a GPU through NVML (for nvml_child.py)."""
 
 from collections.abc import Sequence
 
@@ -13,17 +13,17 @@ MIB = 1 << 20
 
 
 def read_config(query: NvmlQuery, mig: Sequence[int] | None) -> GpuConfig:
-    """``mig``: current and pending mode, None for a GPU without it."""
+    """``mig``: current and pending mode; None for a GPU without MIG."""
     graphics, memory, default_graphics, default_memory = (
-        query.ask("config.application_clocks", name, kind)
+        query.get("config.application_clocks", name, kind)
         for name in ("ApplicationsClock", "DefaultApplicationsClock")
         for kind in (GRAPHICS, MEMORY)
     )
-    mode = query.ask("config.compute_mode", "ComputeMode")
-    # of a GPU in MIG mode NVML counts for privileged callers only, and each instance has a share of its own
+    mode = query.get("config.compute_mode", "ComputeMode")
+    # in MIG mode NVML lists processes for privileged callers only, and each instance has its own
     processes = None if mig is not None and mig[0] else _processes(query)
-    # version 2 leaves out what the driver keeps for itself (400 MiB and more since driver 510), version 1 adds it in
-    allocated = query.ask("config.memory_allocated_mib", "MemoryInfo", query.nvml.nvmlMemory_v2)
+    # version 2 excludes the driver's own share (400 MiB and more since driver 510), version 1 includes it
+    allocated = query.get("config.memory_allocated_mib", "MemoryInfo", query.nvml.nvmlMemory_v2)
     return GpuConfig(
         inforom_valid=query.inforom_valid("config.inforom_valid"),
         mig_pending=None if mig is None else bool(mig[1]),
@@ -50,7 +50,7 @@ def _processes(query: NvmlQuery) -> int | None:
 
 
 def _numa_memory(query: NvmlQuery) -> bool | None:
-    mode = query.ask("config.numa_memory", "AddressingMode")
+    mode = query.get("config.numa_memory", "AddressingMode")
     if mode is not None:
         return bool(mode == ATS)
-    return True if query.ask("config.numa_memory", "NumaNodeId") is not None else None  # drivers before 545
+    return True if query.get("config.numa_memory", "NumaNodeId") is not None else None  # drivers before 545

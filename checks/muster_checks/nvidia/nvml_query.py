@@ -1,4 +1,4 @@
-"""Asks NVML about one GPU, call by call: a call that fails costs its own field and nothing else."""
+"""Queries NVML about one GPU, call by call: a call that fails leaves only its own field empty."""
 
 from collections.abc import Callable, Iterable
 from ctypes import byref
@@ -7,57 +7,57 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 NOT_SUPPORTED = frozenset({2, 3, 6, 13, 21, 22, 23, 25, 26})
-"""Codes that mean "this GPU or driver does not have it": invalid argument and version mismatch are what an older driver
-says to a newer question; not supported, not found, no function, no data, no ECC in a virtual GPU, deprecated."""
+"""Codes that mean "this GPU or driver does not have it": invalid argument and version mismatch (an older driver's
+answer to a newer call), not supported, not found, no function, no data, no ECC in a virtual GPU, deprecated."""
 CORRUPTED_INFOROM = 14
 LOST = frozenset({11, 15, 16, 28})
-"""Codes that mean "nobody can work with this GPU": interrupt trouble, lost, reset required, not found."""
+"""Codes that mean "this GPU cannot be used": interrupt trouble, lost, reset required, not found."""
 
 
 class GpuLost(Exception):
-    """The driver gave this GPU up."""
+    """The driver reports that this GPU is lost."""
 
 
 class NvmlQuery:
-    """Asks NVML about one GPU. ``nvml``: the module pynvml, or what stands in for it."""
+    """Queries NVML about one GPU. ``nvml``: the module pynvml, or a stand-in."""
 
     def __init__(self, nvml: Any, handle: Any) -> None:
         self.nvml = nvml
         self.handle = handle
         self.errors: dict[str, str] = {}
 
-    def ask(self, field: str, name: str, *arguments: object) -> Any:
-        """What ``nvmlDeviceGet<name>(handle, …)`` answers; None where it does not."""
+    def get(self, field: str, name: str, *arguments: object) -> Any:
+        """The result of ``nvmlDeviceGet<name>(handle, …)``; None if it fails."""
         function = getattr(self.nvml, f"nvmlDeviceGet{name}", None)
         if function is None:  # this release of the library does not have it
             return None
         return self._try(field, lambda: function(self.handle, *arguments))
 
     def first(self, field: str, *names: str) -> Any:
-        """The first answer of several functions: newer drivers drop what older ones have."""
-        return next((value for name in names if (value := self.ask(field, name)) is not None), None)
+        """The result of the first of several functions that succeeds: newer drivers drop functions of older ones."""
+        return next((value for name in names if (value := self.get(field, name)) is not None), None)
 
     def flag(self, field: str, name: str, *arguments: object) -> bool | None:
-        value = self.ask(field, name, *arguments)
+        value = self.get(field, name, *arguments)
         return None if value is None else bool(value)
 
     def scaled(self, field: str, name: str, *arguments: object, by: float = 1.0) -> float | None:
-        value = self.ask(field, name, *arguments)
+        value = self.get(field, name, *arguments)
         return None if value is None else value / by
 
     def struct(self, field: str, name: str, *kinds: str) -> Any:
-        """A structure that the function fills, the newest of ``kinds`` that this driver knows."""
+        """The structure that the function fills: the newest of ``kinds`` that this driver supports."""
         for kind in kinds:
             make = getattr(self.nvml, kind, None)
             info = None if make is None else make()
-            if info is not None and self.ask(field, name, byref(info)) is not None:
+            if info is not None and self.get(field, name, byref(info)) is not None:
                 return info
         return None
 
     def fields(self, field: str, wanted: Iterable[int], scope: int = 0) -> dict[int, float]:
-        """Field values by number; those that the driver does not have are left out."""
+        """Field values by number, without those that the driver does not have."""
         numbers = list(wanted)
-        values = self.ask(field, "FieldValues", [(number, scope) for number in numbers])
+        values = self.get(field, "FieldValues", [(number, scope) for number in numbers])
         found: dict[int, float] = {}
         for number, value in zip(numbers, values or (), strict=False):
             if value.nvmlReturn == 0:
@@ -69,7 +69,7 @@ class NvmlQuery:
         return found
 
     def inforom_valid(self, field: str) -> bool | None:
-        """Whether the checksums of the InfoROM are right."""
+        """Whether the checksums of the InfoROM are correct."""
         validate = getattr(self.nvml, "nvmlDeviceValidateInforom", None)
         if validate is None:  # this release of the library does not have it
             return None
@@ -93,7 +93,7 @@ class NvmlQuery:
                 raise GpuLost(str(error)) from None
             if error.value not in NOT_SUPPORTED:
                 self.errors[field] = str(error)
-        except Exception as error:  # a name that is no UTF-8, a structure that ctypes refuses
+        except Exception as error:  # a name that is not UTF-8, a structure that ctypes rejects
             self.errors[field] = type(error).__name__
         return None
 

@@ -1,7 +1,7 @@
-"""One reading of all NVIDIA GPUs of a node, shared by the checks that want it at the same time.
+"""One reading of all NVIDIA GPUs of a node, shared by the checks that need it at the same time.
 
-NVML first, in a child process; `nvidia-smi -q -x` where NVML's library cannot be used. Whoever asks while a reading is
-under way waits for it; whoever asks soon after gets the same one.
+The reading comes from NVML in a child process, or from `nvidia-smi -q -x` if the NVML library cannot be used. A caller
+that requests a reading while one is in progress waits for it; a caller shortly afterwards gets the same one.
 """
 
 import asyncio
@@ -55,9 +55,9 @@ __all__ = [
     "read_gpus",
 ]
 
-SHARED_S = 10.0  # checks of one pass run within it
-READ_TIMEOUT_S = 30.0  # without the persistence daemon the driver wakes every GPU first, seconds each
-# a process that hangs in the driver may not even die of SIGKILL: one of them every five minutes, not every pass
+SHARED_S = 10.0  # the checks of one pass run within this time
+READ_TIMEOUT_S = 30.0  # without the persistence daemon the driver first initialises every GPU, which takes seconds each
+# SIGKILL may not end a process that hangs in the driver: start one every five minutes at most, not in every pass
 HUNG_S = 300.0
 NVML_CHILD = python_child("muster_checks.nvidia.nvml_child")
 LIBRARY = "libnvidia-ml.so.1"
@@ -66,22 +66,25 @@ INSTALL = "the NVIDIA driver (Debian: libnvidia-ml1, nvidia-smi); a container ne
 # nvmlReturn_t of nvmlInit and nvmlDeviceGetCount
 _NO_LIBRARY = (-1, 12)
 _REASONS = {
-    4: ("NoPermission", "run it as root, or give it the /dev/nvidia* devices"),
-    9: ("DriverNotLoaded", "the kernel module nvidia is not loaded: see the kernel log, then modprobe nvidia"),
-    18: ("DriverMismatch", "library and kernel module are of different drivers: reboot, or reload the module"),
+    4: ("NoPermission", "run as root, or grant access to the /dev/nvidia* devices"),
+    9: ("DriverNotLoaded", "the kernel module nvidia is not loaded: check the kernel log, then run modprobe nvidia"),
+    18: (
+        "DriverMismatch",
+        "the library and the kernel module are of different driver versions: reboot, or reload the module",
+    ),
 }
 
 
 async def read_gpus(node: NodeView, max_age_s: float = SHARED_S) -> GpuReading:
-    """Every GPU that the driver knows.
+    """Every GPU that the driver lists.
 
-    max_age_s: a reading that is younger is shared; 0 asks anew
+    max_age_s: maximum age of a shared reading; 0 takes a new one
     Raises NotHere (no NVIDIA GPU on the PCI bus), ToolMissing, CannotTell or Unreadable.
     """
     flight = _flights.get(node)
     if flight is None or not flight.serves(node.history.clock(), max_age_s):
         flight = _flights[node] = _SharedReading(node)
-    # shielded: one caller's time-out must not end the reading for the others
+    # shielded: the timeout of one caller must not end the reading for the others
     outcome = await asyncio.shield(flight.task)
     if isinstance(outcome, Exception):
         raise outcome.with_traceback(None)
@@ -89,7 +92,7 @@ async def read_gpus(node: NodeView, max_age_s: float = SHARED_S) -> GpuReading:
 
 
 class _SharedReading:
-    """One reading, under way or done. ``ended``: when, by the history's clock."""
+    """One reading, in progress or done. ``ended``: its end, on the history's clock."""
 
     def __init__(self, node: NodeView) -> None:
         self.ended = 0.0
@@ -106,7 +109,7 @@ class _SharedReading:
     async def _read(self, node: NodeView) -> "GpuReading | Exception":
         try:
             reading = await _read(node)
-            # hundreds of PCI functions take longer to read than an event loop should stand still
+            # reading hundreds of PCI functions would block the event loop for too long
             return _with_missing(node, reading, await in_thread(node, nvidia_gpus, node))
         except (NotHere, CannotTell, Unreadable) as error:
             self.hung = isinstance(error, _Hung)
@@ -119,7 +122,7 @@ _flights: "WeakKeyDictionary[NodeView, _SharedReading]" = WeakKeyDictionary()
 
 
 class _Hung(CannotTell):
-    """The driver lets its callers hang."""
+    """The driver makes its callers hang."""
 
 
 async def _read(node: NodeView) -> GpuReading:
@@ -135,13 +138,15 @@ async def _read(node: NodeView) -> GpuReading:
 
 
 class _Crashed(CannotTell):
-    """NVML took its process with it; another program may fare better."""
+    """The NVML child crashed; nvidia-smi may still work."""
 
 
 def parse_reply(output: Output) -> GpuReading:
-    """What the NVML child printed. Raises CannotTell, ToolMissing or Unreadable."""
+    """Parses the output of the NVML child. Raises CannotTell, ToolMissing or Unreadable."""
     if output.timed_out:
-        raise _Hung(f"NVML gave no answer within {output.duration_s:.0f} s: the driver hangs, see dmesg", "DriverHung")
+        raise _Hung(
+            f"NVML: no answer within {output.duration_s:.0f} s: the driver hangs; see the check dmesg", "DriverHung"
+        )
     if not output.ok:
         raise _Crashed(f"NVML: {output.trouble}", "NvmlCrashed")
     try:
@@ -152,21 +157,21 @@ def parse_reply(output: Output) -> GpuReading:
         return answer.reading
     if answer.failed in _NO_LIBRARY:
         raise ToolMissing(LIBRARY, INSTALL)
-    reason, advice = _REASONS.get(answer.failed, ("NvmlFailed", "see dmesg"))
+    reason, advice = _REASONS.get(answer.failed, ("NvmlFailed", "see the check dmesg"))
     raise CannotTell(f"NVML: {answer.text}; {advice}", reason)
 
 
 async def _from_smi(node: NodeView, first: Exception) -> GpuReading:
-    """From nvidia-smi; where that is no help, what NVML came to stands."""
+    """Reads nvidia-smi. Raises the error of NVML, ``first``, if nvidia-smi is not installed."""
     from muster_checks.nvidia.smi_xml import parse  # rarely needed
 
     output = await node.commands.run(("nvidia-smi", "-q", "-x"), timeout_s=READ_TIMEOUT_S)
     if output.missing:
         raise first
     if output.timed_out:
-        raise _Hung(f"{output.trouble}: the driver hangs, see dmesg", "DriverHung")
+        raise _Hung(f"{output.trouble}: the driver hangs; see the check dmesg", "DriverHung")
     try:
-        # a warning of its own (a corrupt infoROM, say) gives an exit code beside a whole document
+        # after a warning (for example, a corrupt infoROM) it exits with an error although its document is complete
         return parse(output.stdout)
     except Unreadable:
         if output.trouble:
@@ -175,9 +180,9 @@ async def _from_smi(node: NodeView, first: Exception) -> GpuReading:
 
 
 def _with_missing(node: NodeView, reading: GpuReading, devices: Sequence[PciDevice]) -> GpuReading:
-    """With the addresses of those too lost to tell, and of those that were there at an earlier reading.
+    """Adds the addresses of lost GPUs that could not report theirs, and of GPUs missing since an earlier reading.
 
-    A GPU that somebody handed to another driver (vfio-pci) is not missing.
+    A GPU bound to another driver (vfio-pci) is not missing.
     """
     gpus = _fill_addresses(reading.gpus, [device.address for device in devices if device.driver in ("", "nvidia")])
     present = {gpu.address for gpu in gpus if gpu.address}
@@ -188,8 +193,8 @@ def _with_missing(node: NodeView, reading: GpuReading, devices: Sequence[PciDevi
 
 
 def _fill_addresses(gpus: tuple[Gpu, ...], devices: list[str]) -> tuple[Gpu, ...]:
-    """NVML numbers GPUs in the order of their PCI addresses: where as many have none as addresses are left over, these
-    are theirs."""
+    """Gives the remaining addresses to the GPUs without one, if there are as many of each. NVML numbers GPUs in the
+    order of their PCI addresses."""
     left = sorted(set(devices) - {gpu.address for gpu in gpus})
     if len(left) != sum(not gpu.address for gpu in gpus):
         return gpus

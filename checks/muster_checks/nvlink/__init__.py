@@ -1,4 +1,4 @@
-"""The check ``nvlink``: NVLinks that are down or slow, or whose errors rise."""
+"""The check ``nvlink``: NVLinks that are down, slow, or have increasing error counts."""
 
 from pathlib import Path
 
@@ -13,18 +13,20 @@ NAME = "nvlink"
 
 class NvlinkParameters(Parameters):
     # DCGM: "CRC errors only matter at rates of 100+ per second" (dcgm_gpu_hardware_limits.h)
-    max_crc_per_s: float = Field(default=100.0, gt=0, description="CRC errors of a link, from which on it fails")
-    # DCGM reports from one a minute on
-    max_replays_per_hour: int = Field(default=60, ge=1, description="replays of a link, above which it warns")
-    # NVIDIA's wording for links (Xid 74) is "repeatedly", which is three times here as for the kernel log
-    max_recoveries_per_day: int = Field(
-        default=3, ge=1, description="times that a link was trained anew, from which on it fails; before that it warns"
+    max_crc_per_s: float = Field(
+        default=100.0, gt=0, description="CRC errors of a link per second, from which it fails"
     )
-    # the limit at which NVIDIA's ibdiagnet reports a port
+    # DCGM reports one a minute or more
+    max_replays_per_hour: int = Field(default=60, ge=1, description="replays of a link per hour, above which it warns")
+    # NVIDIA's rule for links (Xid 74) is "repeatedly"; as for the kernel log, that means three times here
+    max_recoveries_per_day: int = Field(
+        default=3, ge=1, description="retrainings of a link per day, from which it fails; fewer warn"
+    )
+    # the value at which NVIDIA's ibdiagnet reports a port
     max_effective_ber: float = Field(
         default=1e-12, gt=0, lt=1, description="bit error rate after correction (NVLink 5), above which a link warns"
     )
-    expected: Path | None = Field(default=None, description="YAML file of GPU models that adds to the shipped table")
+    expected: Path | None = Field(default=None, description="YAML file of GPU models that overrides the shipped table")
 
 
 async def _probe(node: NodeView, parameters: NvlinkParameters) -> list[Finding]:
@@ -44,7 +46,7 @@ NVLINK = gpu_check(
     NvlinkParameters,
     probe=_probe,
     recorded=_recorded,
-    description="NVLinks: down though the board has them or once up, slow, or with rising errors",
+    description="NVLinks that are down, slow, or have increasing error counts",
     reads=f"{READS}, then `nvidia-smi nvlink --status` (states and speeds only)",
     ran_on=f"{RAN_ON}; `nvidia-smi nvlink --status` in the form that public tools parse",
     examples=("check=nvlink", "check=nvlink&max_recoveries_per_day=1"),

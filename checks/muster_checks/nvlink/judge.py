@@ -1,12 +1,12 @@
-"""What the states, speeds and error counters of NVLinks mean.
+"""Judges the states, speeds and error counters of NVLinks.
 
-A link that is down is a fault where it has to be up: on boards that use all their links (models.yaml), or where it was
-up before. Cards that are joined by bridges have as many links up as somebody plugged in. A GPU that is alone on its
-node, a share of a board in a virtual machine say, has nobody to link with; where several are such a share, and boards
-without switches link GPU with GPU, all of them miss the same links. A GPU in MIG mode has no use for its links, and on
-boards of Ampere it lets them go down, those of its neighbours with them. Counters are judged by their rise.
-Source for what is to be done: NVIDIA Health Validation, NVLink checks (no inactive link is allowed; reset the GPU, then
-restart the system, then service).
+A link that is down is a fault if it must be up: on boards that use all their links (models.yaml), or if it was up
+before. Cards joined by bridges have as many links up as their bridges connect. The only GPU of a node (for example, a
+part of a board in a virtual machine) has no peer to link with. If a virtual machine has several GPUs of a board without
+switches, all of them miss the links to the GPUs elsewhere. A GPU in MIG mode does not use its links; on Ampere boards
+they go down, and so do the links of its neighbours. Counters are judged by their increase.
+Source of the advice: NVIDIA Health Validation, NVLink checks (no inactive link is allowed; reset the GPU, then restart
+the system, then request service).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +19,7 @@ from muster_checks.nvidia.judge import gpu_finding, judge_each, judge_unread
 from muster_checks.nvidia.models import GpuModel
 from muster_checks.nvlink import NvlinkParameters
 
-NOTHING = "no GPU here has NVLinks in use"
+NOTHING = "no GPU on this node uses NVLinks"
 COUNTERS = ("replay", "recovery", "recovery_failed", "crc")
 CRC_WINDOW_S, HOUR_S, DAY_S = 600.0, 3600.0, 86_400.0
 # NVML reports 26,562 MB/s where the datasheet says 25 GB/s
@@ -27,7 +27,7 @@ LEAST_SHARE_OF_SPEED = 0.9
 
 
 def counters(reading: GpuReading) -> dict[str, float]:
-    """Error counters by GPU and link, and by GPU which links are up, as bits of one number."""
+    """Error counters by GPU and link; by GPU, the links that are up, as bits of one number."""
     values: dict[str, float] = {}
     for gpu in reading.gpus:
         if gpu.lost or not gpu.nvlinks:
@@ -48,7 +48,7 @@ def judge(
 
 
 class _LinkPeers:
-    """What the links of one GPU are compared with."""
+    """The GPUs and history with which the links of one GPU are compared."""
 
     def __init__(self, reading: GpuReading, series: Mapping[str, CounterSeries], models: ModelTable[GpuModel]) -> None:
         self.series = series
@@ -62,20 +62,20 @@ class _LinkPeers:
         return None if gpu.name is None else self._models.of(gpu.name)
 
     def was_up(self, gpu: Gpu) -> set[int]:
-        """The links of ``gpu`` that were up at any reading of the last days."""
+        """The links of ``gpu`` that were up in any reading of the last days."""
         series, seen = self.series.get(f"{gpu.component} up"), 0
         for _, mask in () if series is None else series.points:
             seen |= int(mask)
         return {link for link in range(seen.bit_length()) if seen >> link & 1}
 
     def complete(self, gpu: Gpu) -> bool:
-        """Whether all that the links of ``gpu`` lead to is here: a switch, or GPUs of which one has all links up."""
+        """Whether all peers of ``gpu`` are on this node: a switch, or GPUs of which one has all links up."""
         equals = [other for other in self.gpus if other.name == gpu.name and other.nvlinks]
         switched = any(link.remote == "switch" for other in equals for link in _up(other))
         return switched or any(len(_up(other)) == len(other.nvlinks or ()) for other in equals)
 
     def equals_up(self, gpu: Gpu) -> int:
-        """The most links that a GPU of the same model has up."""
+        """The highest number of links up on a GPU of the same model."""
         return max((len(_up(other)) for other in self.gpus if other.name == gpu.name), default=0)
 
 
@@ -92,7 +92,9 @@ def _judge(gpu: Gpu, node: _LinkPeers, limits: NvlinkParameters) -> list[Finding
     findings += _errors(gpu, node, limits, measured)
     slow = _slow(gpu, node)
     if slow:
-        message = f"{_name_links(slow)} slower than the others or than the model's: see dmesg, then reset the GPU"
+        message = (
+            f"{_name_links(slow)} slower than other links or than expected: see the check dmesg, then reset the GPU"
+        )
         findings.append(gpu_finding(gpu, Verdict.WARN, "LinkSlow", message, measured))
     if not findings and up:
         findings.append(gpu_finding(gpu, Verdict.PASS, "Ok", f"{len(up)} links up", measured))
@@ -108,21 +110,23 @@ def _states(gpu: Gpu, node: _LinkPeers, measured: Sequence[Measurement]) -> list
     if gpu.mig or (down and node.any_mig and not any(link.remote == "switch" for link in _up(gpu))):
         return []
     if fell:
-        message = f"{_name_links(fell)} went down: see dmesg, then reset the GPU"
+        message = f"{_name_links(fell)} went down: see the check dmesg, then reset the GPU"
         return [gpu_finding(gpu, Verdict.FAIL, "LinkDown", message, measured, FaultClass.RESET)]
     if not down or (node.alone and not up):
         return []
     if fixed and node.any_up and not node.complete(gpu):
-        message = f"{_name_links(down)} down, as on its equals: is what they lead to in another virtual machine?"
+        message = (
+            f"{_name_links(down)} down, as on other GPUs: check whether their peers are in another virtual machine"
+        )
         return [gpu_finding(gpu, Verdict.WARN, "LinksLeadElsewhere", message, measured)]
     if fixed and node.any_up:
-        message = f"{_name_links(down)} down, the board uses all {model.nvlinks if model else 0}: reset the GPU"
+        message = f"{_name_links(down)} down, but the board uses all {model.nvlinks if model else 0}: reset the GPU"
         return [gpu_finding(gpu, Verdict.FAIL, "LinkInactive", message, measured, FaultClass.RESET)]
     if fixed:
-        message = "no NVLink is up on any GPU: is the fabric manager running? see gpufabric"
+        message = "no NVLink is up on any GPU: check that the fabric manager is running, and see the check gpufabric"
         return [gpu_finding(gpu, Verdict.WARN, "NoLinkUp", message, measured)]
     if len(up) < node.equals_up(gpu):
-        message = f"{len(up)} links up, {node.equals_up(gpu)} on its equals: is its bridge plugged in?"
+        message = f"{len(up)} links up, {node.equals_up(gpu)} on other GPUs of this model: check its bridge"
         return [gpu_finding(gpu, Verdict.WARN, "FewerLinksThanEquals", message, measured)]
     return []
 
@@ -139,13 +143,13 @@ def _errors(gpu: Gpu, node: _LinkPeers, limits: NvlinkParameters, measured: Sequ
     findings = []
     failed = rising("recovery_failed", lambda series: series.rise(DAY_S).amount, 1)
     if failed:
-        message = f"{_name_links(failed)} could not be trained anew within a day: reset the GPU"
+        message = f"{_name_links(failed)} could not be retrained in the last day: reset the GPU"
         findings.append(gpu_finding(gpu, Verdict.FAIL, "LinkRecoveryFailed", message, measured, FaultClass.RESET))
     recovered = rising("recovery", lambda series: series.rise(DAY_S).amount, 1)
     if recovered:
         often = max(recovered.values()) >= limits.max_recoveries_per_day
-        message = f"{_name_links(recovered)} trained anew within a day, up to {max(recovered.values()):.0f} times"
-        advice = f" (fails from {limits.max_recoveries_per_day} on)" if not often else ": reset the GPU"
+        message = f"{_name_links(recovered)} retrained up to {max(recovered.values()):.0f} times in the last day"
+        advice = f" (FAIL from {limits.max_recoveries_per_day})" if not often else ": reset the GPU"
         verdict, fault_class = (Verdict.FAIL, FaultClass.RESET) if often else (Verdict.WARN, FaultClass.NONE)
         findings.append(gpu_finding(gpu, verdict, "LinkRecovery", message + advice, measured, fault_class))
     crc = rising("crc", lambda series: series.rise(CRC_WINDOW_S).per(1.0), limits.max_crc_per_s)
@@ -158,7 +162,7 @@ def _errors(gpu: Gpu, node: _LinkPeers, limits: NvlinkParameters, measured: Sequ
         )
     replays = rising("replay", lambda series: series.rise(HOUR_S).amount, limits.max_replays_per_hour + 1)
     if replays:
-        message = f"{_name_links(replays)} with up to {max(replays.values()):.0f} replays within an hour"
+        message = f"{_name_links(replays)} with up to {max(replays.values()):.0f} replays in the last hour"
         message += f", limit {limits.max_replays_per_hour}"
         findings.append(gpu_finding(gpu, Verdict.WARN, "LinkReplays", message, measured))
     noisy = {
@@ -183,8 +187,8 @@ def _slow(gpu: Gpu, node: _LinkPeers) -> list[int]:
 
 def _name_links(links: "Sequence[int] | Mapping[int, float]") -> str:
     names = sorted(links)
-    told = ", ".join(str(link) for link in names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
-    return f"link{'s' if len(names) > 1 else ''} {told}"
+    listed = ", ".join(str(link) for link in names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
+    return f"link{'s' if len(names) > 1 else ''} {listed}"
 
 
 def _measurements(gpu: Gpu, node: _LinkPeers) -> list[Measurement]:

@@ -1,6 +1,6 @@
-"""Reads `nvidia-smi nvlink --status`.
+"""Parses `nvidia-smi nvlink --status`.
 
-Its form, as public tools parse it (Azure's node health checks among them)::
+The format, as public tools parse it (Azure's node health checks among them)::
 
     GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-00000000-0000-0000-0000-000000000000)
              Link 0: 26.562 GB/s
@@ -22,9 +22,9 @@ _LINK = re.compile(r"\s*Link ([0-9]{1,3}): (.{1,64}?)\s*")
 
 
 def parse(text: bytes) -> GpuReading | None:
-    """The GPUs with their links; None where ``text`` is of another kind.
+    """The GPUs with their links; None if ``text`` has another format.
 
-    A GPU of which nothing is said has no NVLink; one whose links are all down has one link, which is.
+    A GPU without link lines has no NVLink. A GPU whose links are all inactive gets one inactive link.
     """
     gpus: list[Gpu] = []
     for line in text[: 1 << 20].decode("utf-8", "replace").splitlines()[:LINES_LIMIT]:
@@ -37,9 +37,9 @@ def parse(text: bytes) -> GpuReading | None:
     return GpuReading(source="nvidia-smi", gpus=tuple(gpus)) if gpus else None
 
 
-def _with_link(gpu: Gpu, link: int, said: str) -> Gpu:
-    speed = number(said)
-    if speed is None and said.casefold() != "<inactive>":
-        return msgspec.structs.replace(gpu, errors={**gpu.errors, f"nvlink.{link}": said})
+def _with_link(gpu: Gpu, link: int, value: str) -> Gpu:
+    speed = number(value)
+    if speed is None and value.casefold() != "<inactive>":
+        return msgspec.structs.replace(gpu, errors={**gpu.errors, f"nvlink.{link}": value})
     read = NvLink(link=link, active=speed is not None, speed_mb_per_s=None if speed is None else speed * 1000)
     return msgspec.structs.replace(gpu, nvlinks=(*(gpu.nvlinks or ()), read))

@@ -1,4 +1,4 @@
-"""Gets the links: they are in NVML's reading; beside `nvidia-smi -q -x` a second command has them."""
+"""Reads the links. NVML's reading contains them; for `nvidia-smi -q -x` a second command adds them."""
 
 import msgspec
 
@@ -26,17 +26,20 @@ def judge_recorded(text: bytes, parameters: NvlinkParameters) -> list[Finding] |
     from muster_checks.nvidia.smi_xml import is_smi_xml  # an agent never needs its XML parser
 
     if is_smi_xml(text):
-        raise NotHere("nvidia-smi -q -x has no NVLinks in it: record `nvidia-smi nvlink --status`", "NotRecorded")
+        raise NotHere(
+            "the output of nvidia-smi -q -x does not contain NVLinks: record `nvidia-smi nvlink --status`",
+            "NotRecorded",
+        )
     reading = parse(text)
     return None if reading is None else judge(reading, {}, gpu_models(parameters.expected), parameters)
 
 
 async def _with_links(node: NodeView, reading: GpuReading) -> GpuReading:
     output = await node.commands.run(("nvidia-smi", "nvlink", "--status"), timeout_s=STATUS_TIMEOUT_S)
-    said = parse(output.stdout) if output.ok else None
-    if said is None:
-        raise CannotTell(f"nvidia-smi nvlink --status: {output.trouble or 'not what it should print'}", "SmiFailed")
-    links = {gpu.uuid: gpu for gpu in said.gpus}
+    status = parse(output.stdout) if output.ok else None
+    if status is None:
+        raise CannotTell(f"nvidia-smi nvlink --status: {output.trouble or 'unexpected output'}", "SmiFailed")
+    links = {gpu.uuid: gpu for gpu in status.gpus}
     return msgspec.structs.replace(
         reading,
         gpus=tuple(

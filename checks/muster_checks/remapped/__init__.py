@@ -1,4 +1,4 @@
-"""The check ``remapped``: GPU memory whose bad rows or pages were replaced, or could not be."""
+"""The check ``remapped``: bad rows or pages of GPU memory that were replaced or could not be replaced."""
 
 from pydantic import Field
 
@@ -7,9 +7,9 @@ from muster_checks.nvidia.gpu_check import GpuJudge, gpu_check
 
 
 class RemappedParameters(Parameters):
-    # NVIDIA's dynamic page retirement guide: replaced from 60 pages on, and from 15 on while the number still grows
-    warn_retired_pages: int = Field(default=15, ge=1, le=64, description="retired pages from which a GPU warns")
-    max_retired_pages: int = Field(default=60, ge=1, le=64, description="retired pages from which a GPU fails")
+    # NVIDIA's dynamic page retirement guide: replace a GPU with 60 pages, or with 15 if the number still grows
+    warn_retired_pages: int = Field(default=15, ge=1, le=64, description="number of retired pages from which it warns")
+    max_retired_pages: int = Field(default=60, ge=1, le=64, description="number of retired pages from which it fails")
 
 
 def _judge() -> GpuJudge:
@@ -22,6 +22,6 @@ REMAPPED = gpu_check(
     "remapped",
     RemappedParameters,
     _judge,
-    description="GPU memory: rows waiting to be remapped, failed remappings, spare rows left, retired pages",
+    description="GPU memory: pending and failed row remappings, remaining spare rows, retired pages",
     examples=("check=remapped",),
 )

@@ -1,7 +1,7 @@
-"""What remapped rows and retired pages mean. Ampere and later have rows, the GPUs before them pages.
+"""Judges remapped rows (Ampere and later) and retired pages (earlier GPUs).
 
-Sources: NVIDIA GPU Memory Error Management (docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt): a pending remapping is
-done by the next reset, and work may go on until then; the failure flag is a condition for a replacement. For pages
+Sources: NVIDIA GPU Memory Error Management (docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt): the next reset performs a
+pending remapping, and work may continue until then; the failure flag is a condition for a replacement. For pages:
 NVIDIA Dynamic Page Retirement (docs.nvidia.com/deploy/dynamic-page-retirement).
 """
 
@@ -10,7 +10,7 @@ from muster_checks.nvidia.gpu import Gpu, GpuReading
 from muster_checks.nvidia.judge import gpu_finding, judge_each, judge_unread
 from muster_checks.remapped import RemappedParameters
 
-NOTHING = "no GPU here reports remapped rows or retired pages (with MIG instances the driver does not)"
+NOTHING = "no GPU on this node reports remapped rows or retired pages (with MIG instances the driver does not)"
 
 
 def judge(reading: GpuReading, limits: RemappedParameters) -> list[Finding]:
@@ -21,17 +21,17 @@ def _judge(gpu: Gpu, limits: RemappedParameters) -> list[Finding]:
     measured = _measurements(gpu, limits)
     findings = [*judge_unread(gpu, "remapped", "retired"), *_rows(gpu, measured), *_pages(gpu, limits, measured)]
     if not findings and measured:
-        findings.append(gpu_finding(gpu, Verdict.PASS, "Ok", "nothing waits to be remapped", measured))
+        findings.append(gpu_finding(gpu, Verdict.PASS, "Ok", "no remapping is pending", measured))
     return findings
 
 
 def _rows(gpu: Gpu, measured: list[Measurement]) -> list[Finding]:
     rows, findings = gpu.remapped, []
     if rows.failure:
-        message = "a row could not be remapped: have the GPU replaced (first NVIDIA's field diagnostic)"
+        message = "a row could not be remapped: run NVIDIA's field diagnostic, then replace the GPU"
         findings.append(gpu_finding(gpu, Verdict.FAIL, "RowRemapFailure", message, measured, FaultClass.REPLACE))
     if rows.pending:
-        message = "a row waits to be remapped: reset the GPU when it is idle"
+        message = "a row remapping is pending: reset the GPU when it is idle"
         findings.append(gpu_finding(gpu, Verdict.FAIL, "RowRemapPending", message, measured, FaultClass.RESET))
     if rows.histogram is not None and rows.histogram.none and not rows.failure:
         message = f"{rows.histogram.none} banks have no spare row left: the next bad row there cannot be remapped"
@@ -42,13 +42,13 @@ def _rows(gpu: Gpu, measured: list[Measurement]) -> list[Finding]:
 def _pages(gpu: Gpu, limits: RemappedParameters, measured: list[Measurement]) -> list[Finding]:
     pages, findings = _retired(gpu), []
     if gpu.retired.pending:
-        message = "a page waits to be retired and is still in use: reset the GPU when it is idle"
+        message = "a page retirement is pending and the page still in use: reset the GPU when it is idle"
         findings.append(gpu_finding(gpu, Verdict.FAIL, "PageRetirementPending", message, measured, FaultClass.RESET))
     if pages is not None and pages >= limits.max_retired_pages:
-        message = f"{pages} pages retired, replaced from {limits.max_retired_pages} on: have the GPU replaced"
+        message = f"{pages} pages retired, limit {limits.max_retired_pages}: replace the GPU"
         findings.append(gpu_finding(gpu, Verdict.FAIL, "RetiredPages", message, measured, FaultClass.REPLACE))
     elif pages is not None and pages >= limits.warn_retired_pages:
-        message = f"{pages} pages retired, fails from {limits.max_retired_pages} on"
+        message = f"{pages} pages retired (FAIL from {limits.max_retired_pages})"
         findings.append(gpu_finding(gpu, Verdict.WARN, "RetiredPages", message, measured))
     return findings
 

@@ -64,7 +64,11 @@ def main(arguments: argparse.Namespace) -> int:
         parameters = read_parameters(chosen, arguments.set)
         if arguments.sample is not None:
             named = bool(arguments.names) and "all" not in arguments.names
-            results = judge_sample(arguments.sample, chosen, parameters, named=named)
+            report = judge_sample(arguments.sample, chosen, parameters, named=named)
+            results = report.results
+            # JSON goes to stdout alone, so that a program can read it
+            for line in report.heading:
+                print(f"muster: {line}" if arguments.json else line, file=sys.stderr if arguments.json else sys.stdout)
         else:
             view = NodeView(arguments.root, name=arguments.node, volumes=UserVolumes(arguments.kubeconfig))
             results = asyncio.run(_run_to_the_end(chosen, view, parameters))

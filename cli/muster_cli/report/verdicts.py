@@ -1,14 +1,35 @@
-"""Results as text: a line per check, followed by its findings (with details: by all components)."""
+"""Results as text: one line for each check, and below it the findings that are not PASS (with details: all of them)."""
 
 import sys
 from collections.abc import Sequence
 
-from muster_checks.base.vocabulary import Finding, Measurement, Result, Verdict
+from muster_checks.base.vocabulary import Finding, Measurement, Origin, Result, Verdict
 from muster_cli.report.colours import VERDICT_STYLES, paint, use_colour
+
+NAMED_LIMIT = 3
+"""Findings that a note names."""
 
 
 def print_results(results: Sequence[Result], *, details: bool) -> None:
-    print("\n".join(as_lines(results, details=details, coloured=use_colour(sys.stdout))))
+    lines = as_lines(results, details=details, coloured=use_colour(sys.stdout))
+    print("\n".join((*user_space_notes(results), *lines)))
+
+
+def user_space_notes(results: Sequence[Result]) -> list[str]:
+    """Which failures rest on a kernel log line that a program or a person wrote, and how to leave such lines out."""
+    notes: list[str] = []
+    for result in results:
+        found = [f for f in result.findings if f.verdict is Verdict.FAIL and f.origin is Origin.USER]
+        if not found:
+            continue
+        named = [f"{finding.component} {finding.reason}" for finding in found[:NAMED_LIMIT]]
+        more = f" and {len(found) - NAMED_LIMIT} more" if len(found) > NAMED_LIMIT else ""
+        notes += [
+            f"{result.check}: FAIL because of a line written from user space, not by the kernel: "
+            f"{', '.join(named)}{more}",
+            f"{result.check}: to leave such lines out: muster check {result.check} --set user_lines=refuse",
+        ]
+    return notes
 
 
 def as_lines(results: Sequence[Result], *, details: bool, coloured: bool = False) -> list[str]:

@@ -1,1 +1,1 @@
-"""The agents: whether they live, and that each reports on its own node only."""
+"""Agents: their liveness, and the rule that each reports only on its own node."""

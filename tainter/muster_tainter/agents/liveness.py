@@ -1,8 +1,8 @@
-"""Whose agent is silent, and since when: decided from their pods, the Nodes and the NodeHealths. No call is made here.
+"""Decides which agents are silent and since when, from their pods, the Nodes and the NodeHealths. Makes no API calls.
 
-Every process reads it from the cluster anew: a pod that is not ready says since when, a node that never had an agent is
-as old as its NodeHealth, and a silence that was told stands on the Node. Nobody is found silent while the pods are not
-seen, nor right after they are seen again: then it was the API server that was silent.
+Every process derives it from the cluster: a pod that is not ready records since when, a node that never had an agent is
+as old as its NodeHealth, and a reported silence is on the Node. No agent counts as silent while the pods are not
+watched, nor right after the watch returns: in that case the API server was unreachable.
 """
 
 import logging
@@ -28,20 +28,20 @@ log = logging.getLogger(__name__)
 
 CHECK, COMPONENT, REASON = SILENT
 SETTLE_S = 120.0
-"""Agents are not ready while they do not reach the API server; after an outage their watches come back within 45 s,
-the next probe of readiness follows within 10, and the kubelet has its own back-off."""
-BLIND_S = 1.0  # between two looks at whether the pods are seen again
+"""Agents are not ready while they cannot reach the API server; after an outage their watches return within 45 s, the
+next readiness probe follows within 10 s, and the kubelet has its own back-off."""
+BLIND_S = 1.0  # between two looks at whether the pods are watched again
 
-_SILENT = "no ready agent since"  # a later leader reads the time after it
+_SILENT = "no ready agent since"  # a later leader parses the time after it
 _SINCE = re.compile(rf"{_SILENT} (\S+):")
 
 
 @dataclass(slots=True)
 class _Silence:
-    """begin: on the monotonic clock; since: seconds since the epoch. number: its occurrence.
+    """begin: monotonic; since: seconds since the epoch. number: its occurrence.
 
-    known: it stands on the Node already: an earlier leader has waited for the grace. fault: as an open fault
-    told: it has been found; shared: as a part of an incident
+    known: the Node records it already: an earlier leader waited for the grace. fault: as an open fault
+    reported: a finding exists; shared: as part of an outage
     """
 
     begin: float
@@ -49,16 +49,16 @@ class _Silence:
     number: int
     known: bool = False
     fault: bool = False
-    told: bool = False
+    reported: bool = False
     shared: bool = False
 
 
 @dataclass(slots=True)
 class AgentOutage:
-    """began: seconds since the epoch. calm_at: since when fewer are silent, on the monotonic clock."""
+    """began: seconds since the epoch. recorded: its Event exists. calm_at: since when fewer are silent, monotonic."""
 
     began: float
-    told: bool = False
+    recorded: bool = False
     calm_at: float | None = None
 
 
@@ -73,9 +73,9 @@ class AgentLiveness:
         self._ready: set[str] = set()  # nodes of ours with a ready agent
         self._silent: dict[str, _Silence] = {}
         self.outage: AgentOutage | None = None
-        """Most of the agents are silent at once."""
+        """Set while most agents are silent at once."""
         self._warm = False
-        self._seen_at = float("-inf")  # since when the pods are seen, on the monotonic clock
+        self._seen_at = float("-inf")  # since when the pods are watched, monotonic
 
     @property
     def ready(self) -> int:
@@ -85,22 +85,22 @@ class AgentLiveness:
     @property
     def silent(self) -> int:
         """Nodes whose agent is silent beyond the grace."""
-        return sum(silence.told for silence in self._silent.values())
+        return sum(silence.reported for silence in self._silent.values())
 
     def mark_unseen(self) -> None:
-        """The pods were not seen up to now."""
+        """The pods were not watched until now."""
         self._seen_at = self._replica.clock()
 
-    # what is seen
+    # observed state
 
     def start(self) -> None:
-        """All is listed."""
+        """The initial list is complete."""
         self._warm = True
         self._seen_at = self._replica.clock()
         self.look_at_all()
 
     def look_at_all(self) -> None:
-        """Another policy, or this replica leads now."""
+        """The policy changed, or this replica became the leader."""
         for name in list(self._fleet.nodes):
             self.look(name)
         self._wake()
@@ -119,7 +119,7 @@ class AgentLiveness:
             self.look(node)
 
     def look(self, name: str) -> None:
-        """Something about the node, its NodeHealth or its agent may be another than before."""
+        """The node, its NodeHealth or its agent may have changed."""
         if not self._warm:
             return
         node = self._fleet.node(name)
@@ -129,7 +129,7 @@ class AgentLiveness:
             return
         if not is_managed(node) or node.metadata.deletion_timestamp:
             self._ready.discard(name)
-            self._is_over(name, None, "the node is left alone")
+            self._is_over(name, None, "the node is not managed")
             return
         pods = self._pods_on.get(name, ())
         fault = _open_fault(node)
@@ -139,7 +139,7 @@ class AgentLiveness:
             self._is_over(name, fault, f"pod {_key(ready)} is ready")
         elif self._fleet.policy().dead_man.action == "ignore":
             self._ready.discard(name)
-            self._is_over(name, fault, "deadMan.action is ignore")
+            self._is_over(name, fault, "policy deadMan.action is ignore")
         elif fault is None and not self._is_expected(node, pods):
             self._ready.discard(name)
             self._is_over(name, fault, "no agent is expected there")
@@ -151,8 +151,8 @@ class AgentLiveness:
                 self._wake()
 
     def _is_expected(self, node: Node, pods: tuple[AgentPod, ...]) -> bool:
-        """An agent is or was there, or the node waits for one, or a pool names nodes like it by their labels. Other
-        nodes may be of no concern to the agents' DaemonSet."""
+        """An agent is or was there, the node waits for one, or a pool selects it by label. Other nodes may be outside
+        the agents' DaemonSet."""
         health = self._fleet.health_of(node.metadata.name)
         return (
             bool(pods)
@@ -167,38 +167,38 @@ class AgentLiveness:
         now, clock = self._replica.now(), self._replica.clock()
         if fault is not None and not fault.over:
             return _Silence(clock, float(fault.occurrence), fault.occurrence, known=True, fault=True)
-        said = _silent_since(node)
-        if said is not None and not was_ready:
-            return _Silence(clock, said, int(said), known=True)
+        recorded = _silent_since(node)
+        if recorded is not None and not was_ready:
+            return _Silence(clock, recorded, int(recorded), known=True)
         since = now if was_ready else self._evidence(node, pods)
         since = since if 0.0 < since < now else now
         return _Silence(clock - (now - since), since, _number(node, since, fault, new=was_ready))
 
     def _evidence(self, node: Node, pods: tuple[AgentPod, ...]) -> float:
-        """Since when the cluster says that there is no ready agent, seconds since the epoch; 0: it does not say."""
+        """Since when the cluster shows no ready agent, in seconds since the epoch; 0 if unknown."""
         if pods:
             return max(pod.silent_since for pod in pods)
         health = self._fleet.health_of(node.metadata.name)
         if isinstance(health, NodeHealth) and not health.status.verdict:
-            return seconds(health.metadata.creation_timestamp)  # made when its Node came
+            return seconds(health.metadata.creation_timestamp)  # created with its Node
         return 0.0
 
     def _is_over(self, name: str, fault: Fault | None, why: str) -> None:
         silence = self._silent.pop(name, None)
         if silence is not None and self.outage is not None:
             self._wake()
-        number = silence.number if silence is not None and silence.told else 0
+        number = silence.number if silence is not None and silence.reported else 0
         if fault is not None and not fault.over:
             number = max(number, fault.occurrence)
         if number:
             at = rfc3339_whole(self._replica.now())
             self._fleet.external_findings.close(name, CHECK, ClearedFault(COMPONENT, REASON, number, "source", at, why))
 
-    # what is found
+    # findings
 
     def find_silent(self, *, sees: bool) -> float | None:
-        """Find who is silent by now. sees: the watch of the pods is up. Returns the seconds until time alone may make a
-        difference; None: it does not."""
+        """Report the agents that are silent by now. sees: the watch of the pods is up. Returns the seconds until time
+        alone may change the result; None if it cannot."""
         if not self._warm:
             return None
         clock, policy = self._replica.clock(), self._fleet.policy()
@@ -206,7 +206,7 @@ class AgentLiveness:
         if not sees:
             self._seen_at = clock
         settled_at = self._seen_at + min(grace_s, SETTLE_S)
-        waiting = {name: silence for name, silence in self._silent.items() if not silence.told}
+        waiting = {name: silence for name, silence in self._silent.items() if not silence.reported}
         due = {
             name: silence
             for name, silence in waiting.items()
@@ -222,7 +222,7 @@ class AgentLiveness:
         return max(min(times) - clock, 0.0) if times else None
 
     def _judge_outage(self, policy: Policy, due: dict[str, _Silence], clock: float) -> float | None:
-        """Whether most agents are silent at once. Returns when, on the monotonic clock, that may be over by time."""
+        """Update whether most agents are silent at once. Returns when time alone may end that, monotonic."""
         silent = len(self._silent)
         most = silent >= policy.incidents.nodes and silent > len(self._ready)
         outage = self.outage
@@ -235,22 +235,22 @@ class AgentLiveness:
             outage.calm_at = None
             return None
         if outage.calm_at is None:
-            outage.calm_at = clock  # agents come back one by one: those that follow are no news of their own
+            outage.calm_at = clock  # agents return one by one: stragglers are part of the same outage
         ends_at = outage.calm_at + policy.dead_man.grace
         if silent and clock < ends_at:
             return ends_at
         self.outage = None
-        log.warning("the agents are back: %d of %d are still silent", silent, silent + len(self._ready))
+        log.warning("agent outage over: %d of %d agents are still silent", silent, silent + len(self._ready))
         for name, silence in self._silent.items():
             if silence.shared:
                 self._find(name, silence)
         return None
 
     def _find(self, name: str, silence: _Silence) -> None:
-        silence.told = True
+        silence.reported = True
         silence.shared = self.outage is not None and not silence.fault
         pods = self._pods_on.get(name, ())
-        why = "; ".join(f"pod {_key(pod)}: {pod.state or 'not ready'}" for pod in pods) or "no pod of it is there"
+        why = "; ".join(f"pod {_key(pod)}: {pod.state or 'not ready'}" for pod in pods) or "the node has no agent pod"
         since = rfc3339_whole(silence.since)
         self._fleet.external_findings.add(
             name,
@@ -258,7 +258,7 @@ class AgentLiveness:
             ReportedFinding(
                 component=COMPONENT,
                 reason=REASON,
-                # of an outage nothing is said, nor done, node by node
+                # during an outage there is no Event and no action per node
                 verdict="UNKNOWN" if silence.shared else "FAIL",
                 message=shorten(f"{_SILENT} {since}: {why}"),
                 first_seen=since,
@@ -268,13 +268,11 @@ class AgentLiveness:
 
     def outage_text(self, outage: AgentOutage) -> str:
         silent = len(self._silent)
-        hint = (
-            "" if self._pods_on else "; no pod of an agent is there at all (settings agent_namespace, agent_selector)"
-        )
+        hint = "" if self._pods_on else "; no agent pod exists (check the settings agent_namespace and agent_selector)"
         return (
             f"{silent} of {silent + len(self._ready)} agents are silent, the first since"
-            f" {rfc3339_whole(outage.began)}: one incident; the health of their nodes is unknown, none is tainted for"
-            f" that, nor told of by itself{hint}"
+            f" {rfc3339_whole(outage.began)}: treated as one incident; the health of their nodes is unknown, and Muster"
+            f" neither taints them nor reports them one by one{hint}"
         )
 
 
@@ -289,8 +287,8 @@ def _open_fault(node: Node) -> Fault | None:
 
 
 def _number(node: Node, since: float, held: Fault | None, *, new: bool) -> int:
-    """The silence's occurrence: above those that ended by themselves, whatever the clocks say. What a person has closed
-    stays closed unless this is a ``new`` silence."""
+    """The silence's occurrence: above those that ended without a person, whatever the clocks say. A silence that a
+    person closed stays closed unless this is a ``new`` one."""
     ended = 0 if held is None else held.occurrence
     if ANNOTATION in node.metadata.annotations:
         closed = (each for each in read_record(node).closed if each.key == SILENT and (new or each.how != PERSON))
@@ -299,7 +297,7 @@ def _number(node: Node, since: float, held: Fault | None, *, new: bool) -> int:
 
 
 def _silent_since(node: Node) -> float | None:
-    """Since when the node's agent is silent by its condition, which an earlier leader may have set."""
+    """Since when the node's agent is silent according to its condition, which an earlier leader may have set."""
     for condition in node.status.conditions:
         if condition.type == CONDITION and condition.reason == REASON:
             match = _SINCE.search(condition.message)

@@ -1,7 +1,7 @@
-"""An agent may report on its own node only: who speaks, by the pod that its token is bound to, and for which node.
+"""An agent may report only on its own node. The node is that of the pod to which the agent's token is bound.
 
-From Kubernetes 1.30 on the token itself names the node; before, the pod is read once and its node is kept by the pod's
-uid, as a pod never moves. Only the agents' service account is judged: what others may write is for RBAC to say.
+From Kubernetes 1.30 on, the token itself names the node. Before, the pod is read once and its node is cached by the
+pod's UID, as a pod never moves. Only the agents' service account is checked: RBAC limits all others.
 """
 
 import logging
@@ -19,8 +19,8 @@ from muster_kube.webhook.review import ALLOWED, AdmissionRequest, ReviewAnswer
 
 log = logging.getLogger(__name__)
 
-LOOKUP_S = 1.0  # for the pod; below the API server's patience with us (timeoutSeconds: 2)
-PODS_LIMIT = 20_000  # kept: more than a cluster has nodes (15,000), so each agent is looked up once
+LOOKUP_S = 1.0  # for the pod; below the webhook's timeoutSeconds: 2
+PODS_LIMIT = 20_000  # cached: more than the nodes of the largest cluster (15,000), so each agent is looked up once
 LOG_EVERY_S = 1.0
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", re.ASCII)
 
@@ -37,7 +37,7 @@ class AgentAccount(NamedTuple):
 
 @dataclass(frozen=True)
 class BoundPod:
-    """The pod that a token is bound to, as the token says."""
+    """The pod to which a token is bound, according to the token."""
 
     name: str
     uid: str
@@ -45,13 +45,13 @@ class BoundPod:
 
 @dataclass(frozen=True)
 class OwnNode:
-    """The node that whoever writes runs on."""
+    """The node on which the writer runs."""
 
     name: str
 
 
 def find_speaker(request: AdmissionRequest, account: AgentAccount) -> ReviewAnswer | OwnNode | BoundPod:
-    """Whose word it is. An answer where nothing more has to be known; a pod where its node has to be looked up."""
+    """Identify the writer: an answer if no more is needed, or a pod whose node has to be looked up."""
     resource = request.resource
     if (resource.group, resource.resource, request.sub_resource) != (GROUP, PLURAL, "status"):
         return ALLOWED
@@ -62,32 +62,31 @@ def find_speaker(request: AdmissionRequest, account: AgentAccount) -> ReviewAnsw
         return OwnNode(user.node)
     if not user.pod or not user.pod_uid:
         return _refused(
-            f"this token of {account} is bound to no pod, so nobody can tell which node it speaks for: expected a "
-            "projected one, as the kubelet puts it into the agent's pod (volume source serviceAccountToken); the token "
-            "in a Secret of the account will not do"
+            f"the token of {account} is not bound to a pod, so its node is unknown: use a projected token, as the "
+            "kubelet mounts it into the agent's pod (volume source serviceAccountToken); a token from a Secret of the "
+            "account is not accepted"
         )
     if _NAME.fullmatch(user.pod) is None:
-        return _refused(f"{user.pod[:64]!r} is no pod's name")
+        return _refused(f"{user.pod[:64]!r} is not a valid pod name")
     return BoundPod(user.pod, user.pod_uid)
 
 
 def judge(request: AdmissionRequest, node: str, pod: str) -> ReviewAnswer:
-    """``node``: where the writer runs; empty: nowhere (any more). ``pod``: who that is, for people."""
+    """``node``: where the writer runs, empty if nowhere (any more). ``pod``: the writer's name for the message."""
     if not node:
         return _refused(
-            f"{pod}, which the token is bound to, does not exist any more or is on no node yet: only an agent that "
-            "runs may report"
+            f"{pod}, to which the token is bound, does not exist or is not scheduled: only a running agent may report"
         )
     if node != request.name:
         return _refused(
-            f"{pod} runs on node {node}, so it may write the status of NodeHealth {node} only, not of "
+            f"{pod} runs on node {node}: it may write only the status of NodeHealth {node}, not of "
             f"{_shown(request.name)}"
         )
     return ALLOWED
 
 
 class TokenPodNodes:
-    """On which nodes the pods of ``namespace`` are. Each is read once."""
+    """The nodes of the pods in ``namespace``. Each pod is read once."""
 
     def __init__(self, client: KubeClient, namespace: str, *, limit: int = PODS_LIMIT) -> None:
         self._client = client
@@ -96,7 +95,7 @@ class TokenPodNodes:
         self._nodes: OrderedDict[str, str] = OrderedDict()
 
     async def node_of(self, pod: BoundPod) -> str:
-        """Empty: there is no such pod, or it is on no node; both are asked anew. Raises ApiError, ConfigError."""
+        """Empty if there is no such pod or it is on no node; neither is cached. Raises ApiError, ConfigError."""
         if pod.uid in self._nodes:
             self._nodes.move_to_end(pod.uid)
             return self._nodes[pod.uid]
@@ -116,7 +115,7 @@ class TokenPodNodes:
 class OwnNodeRule:
     """The webhook's reviewer.
 
-    tell: gets ``allowed``, ``refused`` or ``undecided`` for each write that was judged
+    tell: called with ``allowed``, ``refused`` or ``undecided`` for each reviewed write
     clock: seconds, monotonic
     """
 
@@ -134,7 +133,7 @@ class OwnNodeRule:
         found = find_speaker(request, self._account)
         if isinstance(found, OwnNode):
             pod = request.user_info.pod
-            found = judge(request, found.name, f"pod {_shown(pod)}" if pod else "whoever holds this token")
+            found = judge(request, found.name, f"pod {_shown(pod)}" if pod else "the holder of this token")
         elif isinstance(found, BoundPod):
             found = await self._looked_up(request, found)
         elif found.allowed:
@@ -148,18 +147,18 @@ class OwnNodeRule:
         try:
             node = await self._nodes.node_of(pod)
         except (ApiError, ConfigError) as error:
-            message = f"the node of pod {pod.name} cannot be found out, try again: {error}"
+            message = f"cannot look up the node of pod {pod.name}: {error}; try again"
             return ReviewAnswer(False, 503, "ServiceUnavailable", message)
         return judge(request, node, f"pod {pod.name}")
 
     def _log(self, request: AdmissionRequest, answer: ReviewAnswer) -> None:
-        """At most one line a second: whoever is refused can ask again as fast as they like."""
+        """At most one line a second: a rejected client may retry at any rate."""
         now = self._clock()
         if now - self._logged_at < LOG_EVERY_S:
             self._unlogged += 1
             return
-        more = f" (and {self._unlogged} others since the last such line)" if self._unlogged else ""
-        log.warning("NodeHealth %s: a write was refused%s: %s", _shown(request.name), more, answer.message)
+        more = f" (and {self._unlogged} more since the last such message)" if self._unlogged else ""
+        log.warning("rejected a write of NodeHealth %s%s: %s", _shown(request.name), more, answer.message)
         self._logged_at, self._unlogged = now, 0
 
 

@@ -1,7 +1,7 @@
-"""Pods of the agents, as far as the dead man looks at them: whose node they are on, and whether they are ready.
+"""The agents' pods, reduced to what agent liveness needs: their node, and whether they are ready.
 
-A few hundred bytes each, whatever the pods carry: one of each node is held, so these types name fewer fields than
-those of ``muster_kube.api.pods``.
+A few hundred bytes each, whatever the pods carry: one per node is kept in memory, so these types declare fewer fields
+than those of ``muster_kube.api.pods``.
 """
 
 import sys
@@ -13,7 +13,7 @@ from muster_kube.api.objects import Api, Metadata
 from muster_kube.api.times import seconds
 
 _READY = "Ready"
-_NODE_NAME = "metadata.name"  # the field that a DaemonSet's controller chooses the node of a pod by
+_NODE_NAME = "metadata.name"  # the field by which a DaemonSet's controller selects a pod's node
 _NONE: dict[str, str] = {}
 
 
@@ -62,7 +62,7 @@ class AgentPod(Api, frozen=True):
 
     @property
     def node(self) -> str:
-        """Where it runs, or is to run once it is scheduled; empty: nobody knows."""
+        """Where it runs, or will run once it is scheduled; empty if unknown."""
         return self.spec.node_name or next(_chosen(self.spec), "")
 
     @property
@@ -72,13 +72,13 @@ class AgentPod(Api, frozen=True):
 
     @property
     def silent_since(self) -> float:
-        """Of one that is not ready: seconds since the epoch; 0: it does not say."""
+        """Since when it is not ready, in seconds since the epoch; 0 if unknown."""
         condition = self._condition
         return seconds((condition and condition.last_transition_time) or self.metadata.creation_timestamp)
 
     @property
     def state(self) -> str:
-        """Of one that is not ready, for people: ``Running, ContainersNotReady``."""
+        """Why it is not ready, as text: ``Running, ContainersNotReady``."""
         condition = self._condition
         words = (self.status.phase, condition.reason if condition else "", "deleted" if self._is_leaving else "")
         return ", ".join(word for word in words if word)
@@ -93,7 +93,7 @@ class AgentPod(Api, frozen=True):
 
 
 def _chosen(spec: AgentSpec) -> Iterator[str]:
-    """Names that the pod's affinity allows."""
+    """The names that the pod's affinity allows."""
     if spec.affinity is not None:
         for term in spec.affinity.node_affinity.required.node_selector_terms:
             for field in term.match_fields:
@@ -105,7 +105,7 @@ _RUNS_WELL = AgentStatus(phase="Running", conditions=(ReadyCondition(type=_READY
 
 
 def slim_agent_pod(pod: AgentPod) -> AgentPod:
-    """Given to the reflector as ``transform``."""
+    """The reflector's ``transform``."""
     meta = pod.metadata
     node = pod.node
     return AgentPod(

@@ -1,6 +1,6 @@
-"""The dead man's switch: an agent that says nothing any more is told by its pod, whose readiness the kubelet reports.
+"""Watches the agents' pods: the kubelet reports their readiness, so a silent agent is noticed even if its node is dead.
 
-Only the agents' pods are watched, by every replica: one that takes over knows since when they are silent.
+Every replica watches, so a new leader knows since when agents are silent.
 """
 
 import asyncio
@@ -24,13 +24,13 @@ from muster_tainter.fleet.replica import AgentPodSelector, Replica
 
 log = logging.getLogger(__name__)
 
-LEAST_S = 0.2  # what comes together is looked at together
+LEAST_S = 0.2  # changes within this time are handled together
 TELL_AGAIN_S = 30.0
 LIST_S = 3.0
 
 
 class AgentWatch:
-    """Runs on every replica; only the leader tells of an outage."""
+    """Runs on every replica; only the leader creates Events."""
 
     def __init__(
         self,
@@ -60,20 +60,20 @@ class AgentWatch:
         )
         gauges: dict[str, tuple[str, Callable[[], float]]] = {
             "ready": ("Nodes with a ready agent", lambda: liveness.ready),
-            "silent": ("Nodes whose agent is silent beyond the grace", lambda: liveness.silent),
-            "incident": ("1 while most of the agents are silent at once", lambda: liveness.outage is not None),
+            "silent": ("Nodes whose agent is silent for longer than the grace", lambda: liveness.silent),
+            "incident": ("1 while most agents are silent at once", lambda: liveness.outage is not None),
         }
         for name, (text, value) in gauges.items():
             Gauge(f"muster_tainter_agents_{name}", text, registry=registry).set_function(value)
 
     async def run(self) -> None:
-        """For ever."""
+        """Runs forever."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.pods.run())
             group.create_task(self._follow())
 
     async def wait_looked(self) -> None:
-        """Until it is known who is silent, or for a moment: no taint waits long for pods that cannot be listed."""
+        """Wait until silent agents are known, at most LIST_S: taints must not wait for a failing list of pods."""
         with suppress(TimeoutError):
             async with asyncio.timeout(LIST_S):
                 await self._looked.wait()
@@ -102,11 +102,11 @@ class AgentWatch:
         return self._replica.may_write() and not self._replica.dry_run
 
     async def _record_outage(self) -> bool:
-        """Once, by whoever leads; True: it is to be tried again."""
+        """Create the outage's Event once, on the leader. True if it has to be tried again."""
         outage = self._liveness.outage
-        if outage is None or outage.told or not self._may_record():
-            return outage is not None and not outage.told
-        # the same name for the same outage: the next leader finds it told
+        if outage is None or outage.recorded or not self._may_record():
+            return outage is not None and not outage.recorded
+        # the same name for the same outage, so that the next leader does not repeat it
         name = f"muster-agents-silent.{int(outage.began)}"
         now = rfc3339_whole(self._replica.now())
         event = Event(
@@ -127,7 +127,7 @@ class AgentWatch:
         except AlreadyExists:
             pass
         except (ApiError, ConfigError) as error:
-            log.warning("no Event about the silent agents yet: %s", error)
+            log.warning("could not create the Event about the silent agents: %s; will retry", error)
             return True
-        outage.told = True
+        outage.recorded = True
         return False

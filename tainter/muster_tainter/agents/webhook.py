@@ -1,7 +1,7 @@
 """The own-node rule as a validating webhook for ``nodehealths/status``, for API servers before 1.30.
 
-One name for all that belongs to it: the ValidatingWebhookConfiguration, and in the tainter's namespace the Service and
-the Secret. Every replica answers, leader or not.
+One name is shared by the ValidatingWebhookConfiguration and, in the tainter's namespace, the Service and the Secret.
+Every replica answers, leader or not.
 """
 
 import logging
@@ -27,7 +27,7 @@ from muster_tainter.settings import TainterSettings
 log = logging.getLogger(__name__)
 
 PATH = "/validate-muster-dev-v1alpha1-nodehealth-status"
-# for pods that are looked up, a millisecond or two each, and for the certificate: two watches, and what they lead to
+# for pod lookups, a millisecond or two each, and for the certificate: two watches and their requests
 CONNECTIONS = 10
 
 
@@ -38,7 +38,7 @@ def read_account(text: str, namespace: str) -> AgentAccount:
 
 
 def server_names(name: str, namespace: str, host: str) -> Collection[str]:
-    """What the certificate is for: the Service's names, and the address that is listened on, if it is one."""
+    """The certificate's names: those of the Service, and the listen address unless it is the wildcard."""
     hosts = [f"{name}.{namespace}.svc", f"{name}.{namespace}.svc.cluster.local"]
     try:
         address = ip_address(host)
@@ -51,10 +51,10 @@ def server_names(name: str, namespace: str, host: str) -> Collection[str]:
 async def prepare(
     settings: TainterSettings, config: ClusterConfig, namespace: str, user_agent: str, registry: CollectorRegistry
 ) -> AsyncIterator[Coroutine[Any, Any, None]]:
-    """What serves the rule until it is cancelled; settings.webhook_port is not None. Raises ConfigError, OSError."""
-    assert settings.webhook_port is not None  # noqa: S101 - asked by the caller
+    """Serves the rule until cancelled; requires settings.webhook_port. Raises ConfigError, OSError."""
+    assert settings.webhook_port is not None  # noqa: S101 - checked by the caller
     account, name = read_account(settings.agent_account, namespace), settings.webhook_name
-    # connections of its own: agents that report wait for nothing else, and nothing waits for them
+    # separate connections: agents' reports and the tainter's other requests must not delay each other
     async with KubeClient(config, user_agent=user_agent, max_connections=CONNECTIONS) as client:
         certificates: CertificateSource
         if settings.cert_dir is not None:
@@ -70,7 +70,7 @@ async def prepare(
 def count_reviews(registry: CollectorRegistry) -> Counter:
     reviews = Counter(
         "muster_tainter_own_node_reviews",
-        "Agents' writes that the webhook judged; undecided ones were refused too",
+        "Writes by agents that the webhook reviewed; undecided ones were rejected too",
         ["answer"],
         registry=registry,
     )
@@ -80,7 +80,9 @@ def count_reviews(registry: CollectorRegistry) -> Counter:
 
 
 def expose_certificate(registry: CollectorRegistry, certificates: CertificateSource) -> None:
-    gauge = Gauge("muster_tainter_certificate_left_seconds", "Until the webhook's certificate ends", registry=registry)
+    gauge = Gauge(
+        "muster_tainter_certificate_left_seconds", "Time until the webhook's certificate expires", registry=registry
+    )
     gauge.set_function(lambda: certificates.left_s)
 
 
@@ -97,5 +99,5 @@ async def _serve(
     rule = OwnNodeRule(account, nodes, tell=lambda answer: reviews.labels(answer).inc(), clock=time.monotonic)
     host, port = bound.getsockname()[:2]
     print(f"webhook listening on {host}:{port}", flush=True)
-    log.info("%s may write the status of its own node's NodeHealth only", account)
+    log.info("%s may write only the status of its own node's NodeHealth", account)
     await serve_webhooks(WebhookApp({PATH: rule.review}), certificates, bound)

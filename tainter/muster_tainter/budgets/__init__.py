@@ -1,1 +1,1 @@
-"""How many nodes may be tainted: pools, failure domains, and incidents that raise the bar."""
+"""Limits on the number of tainted nodes: pools, failure domains, and incidents."""

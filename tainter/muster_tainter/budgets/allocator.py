@@ -1,17 +1,18 @@
-"""Who may be tainted now: places under the pools' budgets, promised before the write and kept until its fate is known.
+"""Decides which nodes may be tainted now: places under the pools' budgets, reserved before the write and kept until its
+outcome is known.
 
-All that counts is what the store holds, and promises: a place that :meth:`BudgetAllocator.ask` gave stays taken until
-:meth:`BudgetAllocator.confirm` (the write came back, the store has it) or :meth:`BudgetAllocator.release` (it was not
-sent, or refused). A write that nobody answered may still be carried out: after :meth:`BudgetAllocator.mark_uncertain`
-its place is given free only when the node is seen in a later version than the one the write was made on, or when no
-server would carry it out any more and no watch would still hide that one did. So whatever lies between asking and
-writing, no budget is exceeded by a place given here. Others may exceed it (a budget lowered, nodes that go, a
-cordon): then nothing is given until it holds again, and nobody is untainted.
+Only the store's contents and reservations count. A place that :meth:`BudgetAllocator.ask` gave stays taken until
+:meth:`BudgetAllocator.confirm` (the write succeeded and the store has it) or :meth:`BudgetAllocator.release` (not sent,
+or rejected). A write without an answer may still be applied: after :meth:`BudgetAllocator.mark_uncertain` its place is
+freed only when the node appears in a later version than the one the write was based on, or when no server could still
+apply it and no watch could still hide that it was applied. So no place given here exceeds a budget, whatever happens
+between reservation and write. Other changes may exceed it (a lowered budget, removed nodes, a cordon): then no place is
+given until the budget holds again, and no node is untainted.
 
-The level is counted, and no clock can change it. The rate goes by the times that stand in the nodes' annotations: a
-clock set forward lets a window pass at once, so as many nodes again may be tainted, within the level. A clock set back
-leaves stamps ahead of it: they count as long as they are less than the window away, and again when the clock comes near
-them, so room comes later. Windows move once a second.
+The level does not depend on a clock. The rate uses the times in the nodes' annotations: a clock set forward ends a
+window at once, so as many nodes again may be tainted, within the level. A clock set back leaves stamps in the future:
+they count while they are less than the window away, and again when the clock approaches them, so room comes later.
+Windows move once a second.
 """
 
 import heapq
@@ -27,20 +28,20 @@ from muster_tainter.policy.budgets import Budget
 from muster_tainter.policy.heavy_checks import AtOnce
 from muster_tainter.policy.pools import Pool
 
-# kube-apiserver ends a request after 60 s (--request-timeout). What it did is in the store once the watch shows it, or,
-# where that watch is dead and nobody knows yet, once it is given up and the nodes are listed anew
+# kube-apiserver ends a request after 60 s (--request-timeout). What it wrote is in the store once the watch shows it,
+# or, if that watch is dead and this is not yet noticed, once the watch is given up and the nodes are listed again.
 UNCERTAIN_S = 60.0 + WATCH_S[1] + SILENCE_MARGIN_S + LIST_SILENCE_S
 _NEVER = float("inf")
 
 Severity = tuple[float, ...]  # greater is worse
-_Turn = tuple[Severity, int]  # severity negated, number of the first asking: the least comes first
-_Kind = tuple[tuple[tuple[str, str], ...], bool, float]  # nodes of one kind differ in their turn only
+_Turn = tuple[Severity, int]  # severity negated, number of the first request: the smallest comes first
+_Kind = tuple[tuple[tuple[str, str], ...], bool, float]  # nodes of one kind differ only in their turn
 
 
 @dataclass(slots=True)
 class _Hold:
-    """A promise. asked: a write is under way. doubt: the version that a write of unknown fate was made on, until: on
-    the monotonic clock, when it is void. seen: the node's newest version since."""
+    """A reservation. asked: a write is under way. doubt: the version on which a write of unknown outcome was made;
+    until: when it expires, monotonic. seen: the node's newest version since."""
 
     asked: bool = True
     doubt: str = ""
@@ -59,7 +60,7 @@ _UNKNOWN = Shortage("", "unknown", 0, 0, AtOnce(0), 0)
 class BudgetAllocator:
     """The places of a fleet. clock: monotonic seconds; every other time is a parameter, in seconds since the epoch.
 
-    Methods that return a bool say whether :meth:`ready` and :meth:`next_room_at` may say something new.
+    Methods that return a bool return whether :meth:`ready` and :meth:`next_room_at` may have changed.
     """
 
     def __init__(self, clock: Callable[[], float], pools: Iterable[Pool] = ()) -> None:
@@ -72,14 +73,14 @@ class BudgetAllocator:
         self._waiting: dict[str, _Wait] = {}
         self._kinds: dict[_Kind, list[tuple[_Turn, str]]] = {}
         self._turns = 0
-        self._second = 0  # of the wall clock, for which ``_served`` holds
-        self._served: dict[str, None] | None = None  # who is to be given what is left; None: to be found out
+        self._second = 0  # of the wall clock, for which ``_served`` is valid
+        self._served: dict[str, None] | None = None  # the nodes that get the remaining room; None: to be computed
         self.policy(pools)
 
-    # what is
+    # state
 
     def policy(self, pools: Iterable[Pool]) -> bool:
-        """Budgets from here on. Which pools choose a node is for :meth:`note`: note all of them anew."""
+        """Set the budgets. :meth:`note` assigns nodes to pools: call it for all nodes afterwards."""
         limits = {pool.name: pool for pool in pools}
         self._limited = frozenset(limits)
         for name in [*self._pools, *limits]:
@@ -92,7 +93,7 @@ class BudgetAllocator:
         return bool(self._waiting)
 
     def note(self, name: str, standing: BudgetedNode | None, version: str = "") -> bool:
-        """The node is so now; None: it is gone. version: its resourceVersion."""
+        """Record the node's current state; None if it is gone. version: its resourceVersion."""
         old = self._nodes.get(name)
         freed = False
         if standing is not None and name in self._held:
@@ -117,16 +118,16 @@ class BudgetAllocator:
             if wait is not None and not standing.ours:
                 self._enter(name, standing, wait.turn)
         if wait is not None or before is None or standing is None or self._figures(standing) != before:
-            self._served = None  # else a promise was kept, say: whoever had no room has none now
+            self._served = None  # otherwise e.g. a reservation was confirmed: the room of the others is unchanged
         return bool(self._waiting)
 
-    # who may
+    # requests
 
     def ask(self, name: str, severity: Severity, now: float) -> Shortage | None:
-        """A place for a taint on the node; None: it has one, until ``settled`` or ``gave_up``. Else it waits.
+        """Request a place for a taint on the node. None: it has one, until ``confirm`` or ``release``. Else it waits.
 
-        Free for a node that carries taints of ours or holds a place. No place is given that a worse node which waits
-        could use. A node that is gone gets none.
+        A node that carries taints of ours or holds a place always gets one. No place is given that a worse waiting
+        node could use. A node that is gone gets none.
         """
         standing = self._nodes.get(name)
         if standing is None:
@@ -144,23 +145,23 @@ class BudgetAllocator:
             if shortage is not None:
                 if name not in self._waiting:
                     self._turns += wait is None
-                    self._enter(name, standing, turn)  # who had no room has none: ``_served`` holds
+                    self._enter(name, standing, turn)  # the room of the others is unchanged: ``_served`` stays valid
                 return shortage
             if self._served and name not in self._served:
-                self._served = None  # it comes before some of them
+                self._served = None  # it precedes some of them
         if name in self._waiting:
             self._leave(name)
         self._hold(name, standing)
         return None
 
     def confirm(self, name: str) -> bool:
-        """The write came back, and the store has what it made of the node."""
+        """The write succeeded and the store has the result."""
         if name in self._held:
             self._release(name)
         return bool(self._waiting)
 
     def release(self, name: str) -> bool:
-        """What was asked for was not written: not sent, or refused by the server. An earlier write of unknown fate
+        """The reserved write was not made: not sent, or rejected by the server. An earlier write of unknown outcome
         keeps the place."""
         hold = self._held.get(name)
         if hold is not None:
@@ -170,7 +171,7 @@ class BudgetAllocator:
         return bool(self._waiting)
 
     def mark_uncertain(self, name: str, version: str) -> bool:
-        """Nobody answered the write, which was made on this resourceVersion of the node."""
+        """The write based on this resourceVersion of the node got no answer."""
         hold = self._held.get(name)
         if hold is not None:
             hold.asked = False
@@ -181,7 +182,7 @@ class BudgetAllocator:
         return bool(self._waiting)
 
     def withdraw(self, name: str) -> bool:
-        """The node wants no place any more: it does not wait."""
+        """The node no longer wants a place and stops waiting."""
         if name in self._waiting:
             self._leave(name)
             if self._served is not None and name in self._served:
@@ -189,13 +190,13 @@ class BudgetAllocator:
         return self.release(name)
 
     def ready(self, now: float) -> list[str]:
-        """Whom of those that wait there is room for, worst first, then who has waited longest: they are to ask again.
-        Nothing is promised to them by this."""
+        """The waiting nodes for which there is room, worst first, then longest waiting. They have to ask again: this
+        reserves nothing."""
         self._expire()
         return list(self._to_serve(self._clock_shows(now)))
 
     def next_room_at(self, now: float) -> float:
-        """When time alone may make room for one that waits and is not ``ready`` now, since the epoch; inf: never."""
+        """When time alone may make room for a waiting node that is not ``ready`` now, since the epoch; inf: never."""
         if not self._waiting:
             return _NEVER
         second = math.floor(now)
@@ -207,16 +208,16 @@ class BudgetAllocator:
         return at
 
     def usage(self, now: float) -> list[BudgetUsage]:
-        """How much of what is taken, pool by pool; a few rows a pool, and one or two for each of its domains."""
+        """The used budgets, pool by pool: a few rows per pool, and one or two for each of its domains."""
         return [row for _, pool in sorted(self._pools.items()) for row in pool.usage(math.floor(now))]
 
     @property
     def waiting(self) -> int:
-        """Nodes that are withheld."""
+        """Number of withheld nodes."""
         return len(self._waiting)
 
     def holds(self, name: str) -> bool:
-        """A place is promised to the node: its write is under way, or nobody knows what came of it."""
+        """A place is reserved for the node: its write is under way or its outcome is unknown."""
         return name in self._held
 
     # counting
@@ -235,7 +236,7 @@ class BudgetAllocator:
             self._drop_empty(pool)
 
     def _figures(self, standing: BudgetedNode) -> list[object]:
-        """All that room in the node's pools depends on."""
+        """Everything that the room in the node's pools depends on."""
         return [self._pools[pool].figures(domain, self._second) for pool, domain in standing.pools]
 
     def _drop_empty(self, pool: PoolUsage) -> None:
@@ -257,7 +258,7 @@ class BudgetAllocator:
         if standing.ours and standing.healthy:
             self._served = None
         elif self._served is not None:
-            self._served.pop(name, None)  # the others' places are what they were
+            self._served.pop(name, None)  # the others' places are unchanged
 
     def _release(self, name: str) -> None:
         del self._held[name]
@@ -268,7 +269,7 @@ class BudgetAllocator:
             self._served = None
 
     def _resolve(self, name: str) -> bool:
-        """A version after the one that was written on: the write has been carried out, or is refused for ever."""
+        """A version after the one that the write was based on: the write was applied, or can never be."""
         hold = self._held[name]
         if not hold.doubt or not _is_later(hold.seen, hold.doubt):
             return False
@@ -297,7 +298,7 @@ class BudgetAllocator:
         return None
 
     def _left_for_worse(self, name: str, standing: BudgetedNode, turn: _Turn, second: int) -> Shortage | None:
-        """The shortage once all that wait and are worse have what they can use."""
+        """The shortage after all worse waiting nodes have got what they can use."""
         if not self._waiting:
             return None
         served = self._to_serve(second)
@@ -315,10 +316,10 @@ class BudgetAllocator:
         return second
 
     def _to_serve(self, second: int) -> dict[str, None]:
-        """What :meth:`_serve` says of all that wait, kept as long as it holds.
+        """The result of :meth:`_serve` for all waiting nodes, cached while it is valid.
 
-        A place given to one of them, or beyond all of theirs, leaves the others what they were: of nodes that fit
-        together any part fits too, and who had no room has none.
+        A place given to one of them, or to a node after all of them, does not change the result for the others: any
+        subset of nodes that fit together fits too, and a node without room stays without.
         """
         if self._served is None:
             served = self._serve(second, None)
@@ -327,7 +328,7 @@ class BudgetAllocator:
         return self._served
 
     def _serve(self, now: int, before: _Turn | None) -> list[str]:
-        """Take a place for each node that waits (with a turn earlier than ``before``), as long as there is one."""
+        """Take a place for each waiting node (with a turn before ``before``) while there is one."""
         heads = [(*members[0], 0, kind) for kind, members in self._kinds.items()]
         if before is not None:
             heads = [head for head in heads if head[0] < before]
@@ -338,7 +339,7 @@ class BudgetAllocator:
             if before is not None and turn >= before:
                 break
             if self._shortage(self._nodes[name], now) is not None:
-                heapq.heappop(heads)  # what has no room for one has none for the others of its kind: room only shrinks
+                heapq.heappop(heads)  # no room for one node of a kind means none for the others: room only shrinks
                 continue
             self._recount(name, held=True)
             served.append(name)
@@ -371,5 +372,5 @@ class BudgetAllocator:
 
 
 def _is_later(version: str, than: str) -> bool:
-    """resourceVersions are etcd revisions; of others nothing is known."""
+    """resourceVersions are etcd revisions; other formats cannot be compared."""
     return version.isdigit() and than.isdigit() and int(version) > int(than)

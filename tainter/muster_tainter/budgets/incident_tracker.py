@@ -1,7 +1,7 @@
-"""Incidents for the controller: which nodes fail alike, and which of them are to be looked at again for that.
+"""Incidents for the controller: which nodes fail alike, and which of them need a new decision because of it.
 
-The finding of chains is :mod:`muster_tainter.budgets.incidents`; here it is fed with what Nodes remember, and with
-failures that opened no fault: a rule may say that in an incident nothing is to be done.
+:mod:`muster_tainter.budgets.incidents` finds the chains; this module feeds it with the Nodes' records and with
+failures that opened no fault, because a rule may match an incident with ``action: ignore``.
 """
 
 from collections.abc import Callable, Iterable
@@ -19,7 +19,7 @@ _JOBS_LIMIT = 8  # of one node
 
 
 class IncidentTracker:
-    """look_again: called with nodes for which something is new. now: seconds since the epoch."""
+    """look_again: called with nodes that need a new decision. now: seconds since the epoch."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class IncidentTracker:
         self._health = health
         self._look_again = look_again
         self._now = now
-        self._jobs: dict[str, tuple[str, ...]] = {}  # of nodes with faults, as far as somebody looked
+        self._jobs: dict[str, tuple[str, ...]] = {}  # of nodes with faults, where the pods were listed
         self._index = IncidentIndex(policy().incidents, _marks(policy()))
         self._by = policy()
 
@@ -47,7 +47,7 @@ class IncidentTracker:
                 self.note(node.metadata.name, node, self._health(node.metadata.name))
 
     def note(self, name: str, node: Node | None, health: NodeHealth | UnusableHealth | None) -> None:
-        """The stores have them so now."""
+        """Record the objects in the stores."""
         opened = [] if node is None else _opened(read_record(node), health)
         if not opened:
             self._jobs.pop(name, None)
@@ -57,15 +57,14 @@ class IncidentTracker:
             self._look_again(other)
 
     def note_jobs(self, name: str, jobs: Iterable[str], node: Node | None) -> None:
-        """Who has pods with accelerators on a node with a fault: where it is the same on many nodes, that is what they
-        share."""
+        """Record the owners of pods with accelerators on a node with a fault. Nodes of an incident may share a job."""
         self._jobs[name] = tuple(sorted(set(jobs)))[:_JOBS_LIMIT]
         self.note(name, node, self._health(name))
 
     def find_related(
         self, node: Node, health: NodeHealth | UnusableHealth | None, outside: Iterable[FaultKey]
     ) -> tuple[dict[FaultKey, int], dict[FaultKey, str]]:
-        """(others, incident) of every finding and open fault of the node that others have too."""
+        """(others, incident) for every finding and open fault of the node that other nodes have too."""
         others: dict[FaultKey, int] = {}
         incidents: dict[FaultKey, str] = {}
         name, now = node.metadata.name, self._now()
@@ -92,7 +91,7 @@ class IncidentTracker:
 
 
 def _opened(memory: NodeRecord, health: NodeHealth | UnusableHealth | None) -> list[FaultOpening]:
-    """Faults since they opened, other failures that nobody closed since the agent saw them."""
+    """Faults since they opened; other failures that nobody closed, since the agent first saw them."""
     faults = {fault.key: fault for fault in memory.open if _counts(fault)}
     opened = [FaultOpening(f.check, f.reason, f.component, seconds(f.since), f.incident) for f in faults.values()]
     if isinstance(health, NodeHealth) and health.status.verdict == Verdict.FAIL:
@@ -119,7 +118,7 @@ def _marks(policy: Policy) -> tuple[int, ...]:
 
 
 def _grounds(node: Node, policy: Policy) -> list[Ground]:
-    """What the node shares with others: the failure domains that its pools name."""
+    """What the node shares with others: the failure domains of its pools."""
     labels = node.metadata.labels
     domains = (pool.domain for pool in policy.pools_of(labels))
     return [(domain, labels[domain]) for domain in domains if domain and domain in labels]

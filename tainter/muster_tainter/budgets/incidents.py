@@ -1,10 +1,10 @@
-"""One thing that went wrong on many nodes at once: the same check's reason that opened on several nodes, each within a
-given time of the next, is one incident.
+"""Detects incidents: the same reason of the same check that opened on several nodes, each within a given time of the
+next.
 
-Kept up to date node by node, so that a fleet that fails at once costs no scan of it. What opened stands in chains: runs
-of openings without a longer gap. A chain of enough nodes is an incident, named after the smallest ground that its nodes
-share: a failure domain or a job, else the fleet. As many strays as could not be an incident by themselves are left out:
-a node that chanced to fail in another rack does not hide that all the others stand in one.
+The index is updated node by node, so a fleet-wide failure needs no scan of the fleet. Openings form chains: runs
+without a longer gap. A chain with enough nodes is an incident, located at the smallest ground that its nodes share: a
+failure domain or a job, else the fleet. Outliers are ignored as long as they are too few to form an incident
+themselves: one node that failed by chance in another rack does not hide that all others are in one rack.
 """
 
 from bisect import bisect_left, bisect_right, insort
@@ -25,8 +25,8 @@ _Opening = tuple[float, str]  # since, node
 
 
 class FaultOpening(NamedTuple):
-    """A fault. since: seconds since the epoch, when it opened; incident: the id that it was given then, if any: so a
-    new leader goes on with the old one's."""
+    """A fault. since: seconds since the epoch when it opened. incident: the id that it got then, if any, so that a new
+    leader continues the old leader's incident."""
 
     check: str
     reason: str
@@ -37,8 +37,8 @@ class FaultOpening(NamedTuple):
 
 @dataclass(frozen=True)
 class Incident:
-    """id: the same while it lasts, whoever joins it or recovers. ground: what all its nodes share, FLEET: nothing.
-    since: seconds since the epoch, of its first opening. count: nodes of it whose faults are open."""
+    """id: constant for the lifetime of the incident. ground: what all its nodes share, FLEET if nothing. since: seconds
+    since the epoch of the first opening. count: nodes whose faults of this incident are open."""
 
     id: str
     check: str
@@ -55,7 +55,7 @@ class Incident:
 
 
 class _Chain:
-    """first: of all that ever belonged to it; nodes: how many openings each has; grounds: how many nodes each has."""
+    """first: earliest time of all its openings ever; nodes: openings per node; grounds: nodes per ground."""
 
     __slots__ = ("first", "grounds", "nodes", "openings")
 
@@ -67,7 +67,7 @@ class _Chain:
 
 
 class _OfKind:
-    """The openings of one check and reason, sorted, and the chains they make."""
+    """The sorted openings of one check and reason, and their chains."""
 
     __slots__ = ("chain_of", "chains", "openings")
 
@@ -78,7 +78,7 @@ class _OfKind:
 
 
 class _Known(NamedTuple):
-    """What a node was noted with. firsts: when the incident began that each opening was said to be of, or it itself."""
+    """The last note of a node. firsts: for each opening, the start of its recorded incident, or its own time."""
 
     firsts: dict[tuple[_Kind, float], float]
     grounds: tuple[Ground, ...]
@@ -88,8 +88,8 @@ _NOTHING = _Known({}, ())
 
 
 class IncidentIndex:
-    """The open faults of a fleet. marks: numbers of nodes, beside 2 and the rules' own, at which somebody decides
-    differently (a rule that asks for k other nodes: k + 1)."""
+    """The open faults of a fleet. marks: numbers of nodes, beside 2 and the rules' own, at which decisions change (a
+    rule with ``correlated: k`` adds k + 1)."""
 
     def __init__(self, rules: Incidents | None = None, marks: Iterable[int] = ()) -> None:
         self._nodes: dict[str, _Known] = {}
@@ -97,7 +97,7 @@ class IncidentIndex:
         self.policy(rules or Incidents(), marks)
 
     def policy(self, rules: Incidents, marks: Iterable[int] = ()) -> None:
-        """Other rules from here on, for what is open too."""
+        """Use other rules from now on, also for faults that are open already."""
         self._rules = rules
         self._marks = sorted({2, rules.nodes, *marks})
         self._kinds = {}
@@ -106,10 +106,10 @@ class IncidentIndex:
                 self._open(kind, (since, node), first)
 
     def note(self, node: str, faults: Iterable[FaultOpening], grounds: Iterable[Ground] = ()) -> set[str]:
-        """These faults are open on the node now, and none else. grounds: what it shares with others, smallest first.
+        """Replace the open faults of a node. grounds: what it shares with others, smallest first.
 
-        Returns other nodes to look at again: those whose ``others`` passed a mark, or whose incident came, went or has
-        another ground or id.
+        Returns the other nodes that need a new decision: those whose ``others`` passed a mark, or whose incident
+        appeared, disappeared or changed its ground or id.
         """
         firsts = {((fault.check, fault.reason), fault.since): _first(fault) for fault in faults}
         known = _Known(firsts, tuple(dict.fromkeys(grounds))) if firsts else _NOTHING
@@ -133,8 +133,8 @@ class IncidentIndex:
         return changed - {node}
 
     def others(self, node: str, check: str, reason: str, at: float) -> int:
-        """On how many other nodes the same opened, in the chain that ``at`` (seconds since the epoch) belongs to or
-        would join."""
+        """On how many other nodes the same fault opened, in the chain that ``at`` (seconds since the epoch) belongs to
+        or would join."""
         of_kind = self._kinds.get((check, reason))
         if of_kind is None:
             return 0
@@ -145,7 +145,7 @@ class IncidentIndex:
         return len({other for chain in chains for other in chain.nodes} - {node})
 
     def of(self, node: str, check: str, reason: str, since: float) -> Incident | None:
-        """The incident that the node's fault, open since then, is part of."""
+        """The incident that the node's fault, open since ``since``, belongs to."""
         of_kind = self._kinds.get((check, reason))
         chain = None if of_kind is None else of_kind.chain_of.get((since, node))
         if chain is None:
@@ -156,11 +156,11 @@ class IncidentIndex:
         return _incident((check, reason), chain, ground)
 
     def all(self) -> list[Incident]:
-        """The oldest first."""
+        """Oldest first."""
         return sorted((incident for incident, _ in self._all()), key=lambda incident: (incident.since, incident.id))
 
     def nodes_of(self, id: str) -> list[str]:
-        """The nodes of an incident, sorted; none: there is no such incident any more."""
+        """The nodes of an incident, sorted; empty if the incident no longer exists."""
         found: set[str] = set()
         for incident, chain in self._all():
             if incident.id == id:
@@ -180,17 +180,17 @@ class IncidentIndex:
         return ground == FLEET or ground in self._nodes[node].grounds
 
     def _state(self, chain: _Chain) -> tuple[int, Ground | None, float]:
-        """Another one is news for all its nodes."""
+        """When this value changes, all nodes of the chain need a new decision."""
         ground = self._ground(chain)
         return bisect_right(self._marks, len(chain.nodes)), ground, 0.0 if ground is None else chain.first
 
     def _ground(self, chain: _Chain) -> Ground | None:
-        """What the nodes share, but for fewer than make an incident; None: the chain is none."""
+        """What the nodes share, ignoring fewer outliers than make an incident; None if the chain is not an incident."""
         nodes, enough = len(chain.nodes), self._rules.nodes
         if nodes < enough:
             return None
         best, best_rank = FLEET, (0, 0)
-        for node in islice(chain.nodes, enough):  # one of so many has it, whatever it is
+        for node in islice(chain.nodes, enough):  # at least one of this many nodes has the common ground
             for place, ground in enumerate(self._nodes[node].grounds):
                 count = chain.grounds[ground]
                 if count >= enough and nodes - count < enough and (count, -place) > best_rank:
@@ -198,7 +198,7 @@ class IncidentIndex:
         return best
 
     def _open(self, kind: _Kind, opening: _Opening, first: float) -> set[str]:
-        """Returns the nodes for which it is news."""
+        """Returns the nodes that need a new decision."""
         of_kind = self._kinds.setdefault(kind, _OfKind())
         parts = sorted(
             _near(of_kind, opening[0], self._rules.within), key=lambda part: len(part.openings), reverse=True
@@ -216,7 +216,7 @@ class IncidentIndex:
         return set(chain.nodes) if any(state != self._state(chain) for state in states) else set()
 
     def _close(self, kind: _Kind, opening: _Opening) -> set[str]:
-        """Returns the nodes for which it is news."""
+        """Returns the nodes that need a new decision."""
         of_kind = self._kinds[kind]
         chain = of_kind.chain_of.pop(opening)
         state = self._state(chain)
@@ -244,7 +244,7 @@ class IncidentIndex:
         return {node for part in news for node in part.nodes}
 
     def _is_torn(self, of_kind: _OfKind, at: int) -> bool:
-        """Whether the openings left and right of ``at`` belonged together and no longer do."""
+        """Whether the openings left and right of ``at`` were in one chain and are now too far apart."""
         if not 0 < at < len(of_kind.openings):
             return False
         left, right = of_kind.openings[at - 1], of_kind.openings[at]
@@ -272,7 +272,7 @@ class IncidentIndex:
 
 
 def _near(of_kind: _OfKind, at: float, within: float) -> set[_Chain]:
-    """The chains, two at most, that an opening at that time belongs to or joins."""
+    """The chains, at most two, that an opening at that time belongs to or joins."""
     place = bisect_left(of_kind.openings, (at, ""))
     around = of_kind.openings[max(place - 1, 0) : place + 1]
     return {of_kind.chain_of[opening] for opening in around if abs(opening[0] - at) <= within}
@@ -283,13 +283,13 @@ def _incident(kind: _Kind, chain: _Chain, ground: Ground) -> Incident:
     return Incident(_id(*kind, chain.first), *kind, ground, chain.first, count)
 
 
-@lru_cache(maxsize=256)  # each node of an incident is asked which it is of
+@lru_cache(maxsize=256)  # called for each node of an incident
 def _id(check: str, reason: str, first: float) -> str:
     return f"{check}/{reason}@{rfc3339(first)}"
 
 
 def _first(fault: FaultOpening) -> float:
-    """When the incident began that the fault was said to be of; for what is no id of ours, the fault's own time."""
-    said = seconds(fault.incident.rpartition("@")[2])
-    is_id = fault.incident and fault.incident == _id(fault.check, fault.reason, said)
-    return said if is_id and 0 < said < fault.since else fault.since
+    """When the fault's recorded incident began; the fault's own time if the id is not one of ours."""
+    recorded = seconds(fault.incident.rpartition("@")[2])
+    is_id = fault.incident and fault.incident == _id(fault.check, fault.reason, recorded)
+    return recorded if is_id and 0 < recorded < fault.since else fault.since

@@ -1,8 +1,8 @@
-"""How much of a pool is taken, and whether one node more may be. Counting only: who is counted, and when, says
-:mod:`muster_tainter.budgets.allocator`.
+"""Counts how much of a pool's budget is used, and whether one more node may be tainted. Which nodes are counted, and
+when, is up to :mod:`muster_tainter.budgets.allocator`.
 
-A pool's failure domains are the values of its domain label among its own nodes. Its nodes without that label are one
-domain more, ``""``, under the same limits: nobody knows what they share, so it is taken for all the same.
+A pool's failure domains are the values of its domain label among its nodes. Nodes without that label form one more
+domain, ``""``, with the same limits: what they share is unknown, so the worst case is assumed.
 """
 
 from bisect import bisect_left, bisect_right, insort
@@ -22,9 +22,9 @@ _KEEPS_WORK_OFF = ("NoSchedule", "NoExecute")
 class BudgetedNode(NamedTuple):
     """A node as budgets see it.
 
-    pools:      (pool, value of the pool's domain label or "") of every pool that chooses it
-    blocked:    it has a NoSchedule or NoExecute taint, whoever set it
-    ours:       the tainter's memory of it holds taints, even where somebody has just dropped them by mistake
+    pools:      (pool, value of the pool's domain label or "") of every pool that selects it
+    blocked:    it has a NoSchedule or NoExecute taint, from any source
+    ours:       the node record holds taints, even if somebody has just removed them by mistake
     tainted_at: seconds since the epoch when it last got its first taint of ours, which may be gone since; 0: never
     """
 
@@ -41,7 +41,7 @@ class BudgetedNode(NamedTuple):
 
 
 def budgeted_node(node: Node, pools: Iterable[Pool], *, ours: bool, tainted_at: float) -> BudgetedNode:
-    """ours, tainted_at: as the tainter's memory of the node says. A node that never said it is Ready is not."""
+    """ours, tainted_at: from the node record. A node without a Ready condition counts as not ready."""
     labels = node.metadata.labels
     return BudgetedNode(
         pools=tuple((pool.name, pool.domain_of(labels)) for pool in pools if pool.selector.chooses(labels)),
@@ -56,10 +56,10 @@ def budgeted_node(node: Node, pools: Iterable[Pool], *, ours: bool, tainted_at: 
 class Shortage(NamedTuple):
     """Why a node may not be tainted now.
 
-    label:    the pool's domain label, domain: its value, where it is about one domain
-    used:     nodes; of healthyPerDomain those that are healthy, else those that are taken
-    limit:    of healthyPerDomain the fewest, else the most; ``share`` of ``nodes``
-    within:   seconds, of a rate; for_worse: there is room, and worse nodes wait for it
+    label:    the pool's domain label, domain: its value, for a limit on one domain
+    used:     number of nodes; healthy ones for healthyPerDomain, else tainted ones
+    limit:    the minimum for healthyPerDomain, else the maximum; ``share`` of ``nodes``
+    within:   seconds, for a rate; for_worse: there is room, but it is reserved for more severe nodes that wait
     """
 
     pool: str
@@ -75,9 +75,12 @@ class Shortage(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """For people; begins with the kind, ``budget``. Two shortages of the same figures read the same."""
+        """A message that begins with ``budget``. Equal figures give equal text."""
         if self.for_worse:
-            return f"budget: what pool {self.pool} has left ({self.what} {self.share}) is for worse nodes that wait"
+            return (
+                f"budget: pool {self.pool}: the room left ({self.what} {self.share}) is reserved for nodes with more "
+                "severe faults"
+            )
         share = "" if self.share.percent is None else f" ({self.share} of {self.nodes})"
         count = f"{self.used} of {self.limit} nodes"
         match self.what:
@@ -86,21 +89,24 @@ class Shortage(NamedTuple):
             case "perDomain":
                 return f"budget: pool {self.pool} has {count} {self._where} tainted{share}"
             case "healthyPerDomain":
-                return f"budget: pool {self.pool} has {self.used} healthy {self._where}, {self.limit} must stay{share}"
+                return (
+                    f"budget: pool {self.pool} has {self.used} healthy nodes {self._where}, "
+                    f"at least {self.limit} must stay healthy{share}"
+                )
             case "rate":
                 return f"budget: pool {self.pool} had {count} newly tainted within {self.within:g} s{share}"
             case "unknown":
-                return "budget: the node is not known, nor are its pools"
+                return "budget: the node and its pools are not known yet"
 
     @property
     def _where(self) -> str:
         if self.domain:
             return f"in {self.label}={self.domain}"
-        return f"without {self.label}" if self.label else "in all"
+        return f"without {self.label}" if self.label else "in total"
 
 
 class BudgetUsage(NamedTuple):
-    """A row for people. limit: None: no limit; left: how many more may be taken; waiting: nodes that are withheld."""
+    """One row for display. limit: None for no limit; left: how many more nodes fit; waiting: withheld nodes."""
 
     pool: str
     domain: str
@@ -119,7 +125,7 @@ class _Domain:
 
 
 class PoolUsage:
-    """The counters of one pool. stamps: when its nodes that hold no promise were last tainted, sorted."""
+    """The counters of one pool. stamps: sorted times at which its nodes without a reservation were last tainted."""
 
     __slots__ = ("budget", "domains", "label", "name", "nodes", "promised", "stamps", "taken", "waiting")
 
@@ -132,19 +138,19 @@ class PoolUsage:
         self.domains: dict[str, _Domain] = {}
 
     def add(self, domain: str, standing: BudgetedNode, held: bool) -> None:
-        """held: a place is promised to the node, whatever comes of it."""
+        """held: a place is reserved for the node, whether or not its write succeeds."""
         if domain not in self.domains:
             self.domains[domain] = _Domain()
         self._count(domain, standing, held, 1)
 
     def remove(self, domain: str, standing: BudgetedNode, held: bool) -> None:
-        """What was added with the same values."""
+        """Undo ``add`` with the same values."""
         self._count(domain, standing, held, -1)
         if not self.domains[domain].nodes:
             del self.domains[domain]
 
     def change(self, domain: str, standing: BudgetedNode, held: bool) -> None:
-        """The place of a node that is counted is promised from here on, or no longer."""
+        """Mark the place of a counted node as reserved, or no longer reserved."""
         self._count(domain, standing, not held, -1)
         self._count(domain, standing, held, 1)
 
@@ -162,14 +168,14 @@ class PoolUsage:
         if standing.healthy and not held:
             part.healthy += sign
         if held and not standing.ours:
-            self.promised += sign  # for the rate it is tainted now: its time is not written yet
+            self.promised += sign  # counts as tainted now: its time is not written yet
         elif standing.tainted_at and sign > 0:
             insort(self.stamps, standing.tainted_at)
         elif standing.tainted_at:
             del self.stamps[bisect_left(self.stamps, standing.tainted_at)]
 
     def _window(self, now: float) -> tuple[int, int]:
-        """The stamps less than ``within`` away from now, also those ahead of it: the clock was set back."""
+        """The stamps less than ``within`` away from now, including future ones (the clock was set back)."""
         rate = self.budget.rate
         if rate is None:
             return 0, 0
@@ -184,12 +190,12 @@ class PoolUsage:
         return end - first + self.promised
 
     def figures(self, domain: str, now: float) -> tuple[int | str, ...]:
-        """All that :meth:`shortage` of a node in the domain depends on, but the node."""
+        """Everything that :meth:`shortage` of a node in the domain depends on, except the node itself."""
         part = self.domains[domain]
         return self.name, domain, self.nodes, self.taken, self._newly(now), part.nodes, part.taken, part.healthy
 
     def shortage(self, domain: str, standing: BudgetedNode, now: float) -> Shortage | None:
-        """What keeps the node, which is counted here and takes no place yet, from taking one."""
+        """Why the node, which is counted here but holds no place yet, cannot get one; None if it can."""
         budget, part = self.budget, self.domains[domain]
         if budget.tainted is not None:
             limit = budget.tainted.of(self.nodes)
@@ -201,7 +207,7 @@ class PoolUsage:
                 return Shortage(
                     self.name, "perDomain", part.taken, limit, budget.per_domain, part.nodes, self.label, domain
                 )
-        if budget.healthy_per_domain is not None and standing.healthy:  # who is not healthy takes no healthy place
+        if budget.healthy_per_domain is not None and standing.healthy:  # an unhealthy node costs no healthy place
             share = budget.healthy_per_domain
             limit = share.of(part.nodes)
             if part.healthy <= limit:
@@ -219,7 +225,7 @@ class PoolUsage:
         return None
 
     def rate_room_at(self, now: float) -> float:
-        """When time alone makes room in the rate, seconds since the epoch; inf: there is some, or time does not."""
+        """When time alone makes room in the rate, in seconds since the epoch; inf if there is room or it cannot."""
         rate = self.budget.rate
         if rate is None:
             return float("inf")

@@ -1,6 +1,6 @@
-"""Budgets for the controller: what each node's standing is, whose turn it is, and when to look again.
+"""Budgets for the controller: tracks each node, the queue of waiting nodes, and when to try again.
 
-The counting is :mod:`muster_tainter.budgets.allocator`; here a node's write is tied to the place it takes.
+The counting is in :mod:`muster_tainter.budgets.allocator`; this module ties a node's write to its reserved place.
 """
 
 import asyncio
@@ -18,12 +18,12 @@ from muster_tainter.policy.rules import Policy
 
 _EFFECTS = {"NoExecute": 2.0, "NoSchedule": 1.0}
 _CLASSES = {"replace": 4.0, "contact": 3.0, "reboot": 2.0, "reset": 1.0}
-# the server did not carry it out
+# errors after which the server certainly did not apply the write
 _REFUSED = (Conflict, Forbidden, Invalid, NotFound, NotLeading, TooManyRequests)
 
 
 class BudgetReservations:
-    """wake: called with nodes that may ask again, worst first. now: seconds since the epoch; clock: monotonic."""
+    """wake: called with nodes that may try again, worst first. now: seconds since the epoch; clock: monotonic."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class BudgetReservations:
         self._look()
 
     def note(self, name: str, node: Node | None) -> None:
-        """The store has the node so now."""
+        """Record the node's state in the store."""
         if node is None:
             changed = self._allocator.note(name, None)
         else:
@@ -65,7 +65,7 @@ class BudgetReservations:
             self._look()
 
     def reserve(self, name: str, decision: Decision) -> Shortage | None:
-        """A place for what ``decision`` does to the node, or why there is none now."""
+        """Reserve a place for what ``decision`` does to the node; returns why there is none, or None."""
         if not decision.takes_a_place:
             self._allocator.withdraw(name)
             return None
@@ -79,12 +79,12 @@ class BudgetReservations:
             self._look()
 
     def release(self, name: str) -> None:
-        """What was asked for is not written after all."""
+        """The reserved write will not happen."""
         if self._allocator.release(name):
             self._look()
 
     def handle_failure(self, name: str, version: str, error: BaseException) -> None:
-        """``error`` came of a write that was made on this resourceVersion: refused, or nobody knows."""
+        """Handle the ``error`` of a write on this resourceVersion: rejected, or with unknown outcome."""
         if isinstance(error, _REFUSED):
             self.release(name)
         elif self._allocator.mark_uncertain(name, version):
@@ -99,7 +99,7 @@ class BudgetReservations:
             self._timer = None
 
     def _look(self) -> None:
-        """Once for all that happens in one turn of the event loop."""
+        """Runs once for everything that happens in one turn of the event loop."""
         if not self._soon:
             self._soon = True
             asyncio.get_running_loop().call_soon(self._serve)
@@ -117,7 +117,7 @@ class BudgetReservations:
 
 
 def severity(decision: Decision) -> Severity:
-    """Which of two nodes is worse: by what its taint does, then by what its fault asks for, then by age."""
+    """Orders nodes: by the taint's effect, then by the fault's class, then by age."""
     faults = decision.memory.open
     effect = max((_EFFECTS.get(c.taint.effect, 0.0) for c in decision.taint_changes if c.added), default=0.0)
     asks = max((_CLASSES.get(fault.fault_class, 0.0) for fault in faults), default=0.0)

@@ -1,1 +1,1 @@
-"""What people and pods are told: Events, the Node condition, and the latency of each hop."""
+"""Events, the Node condition, and the latency of each hop."""

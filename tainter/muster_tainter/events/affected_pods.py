@@ -1,7 +1,7 @@
-"""Whom a node's fault concerns beside the node, and what they are told. Pure.
+"""Which pods and owners a node's fault affects, and the text of their Events. Pure functions.
 
-Pods that hold accelerators there, and the objects that made them: whoever looks at a job that is slow or has died finds
-the node's fault with it.
+Affected are pods that hold accelerators on the node, and the objects that created them, so that the user of a slow or
+failed job finds the node's fault on the job.
 """
 
 import hashlib
@@ -19,23 +19,23 @@ from muster_tainter.policy.rules import Policy
 
 REASON = "NodeFaulty"
 FRESH_S = 600.0
-"""A leader that has just begun tells what is as young as this: the one before may not have come to it. What it has told
-has the same name, and is not told again."""
-NAMED_FAULTS = 4  # the others are counted
+"""A new leader notifies about faults younger than this, as the previous leader may not have done so. An Event that
+exists already has the same name and is not created twice."""
+NAMED_FAULTS = 4  # the rest are counted
 NAMED_PODS = 5
 
 _MESSAGE_LIMIT = 1000  # bytes; the API takes 1024 characters
 _NAME_LIMIT = 253 - 17
 _FINISHED = ("Succeeded", "Failed")
-_OWNER_GROUPS = ("graphcore.ai/",)  # their pods reach IPUs over the network: no resource of the node says so
+_OWNER_GROUPS = ("graphcore.ai/",)  # their pods reach IPUs over the network: no node resource shows it
 _GROUPS_OF_A_MIDDLEMAN = {"ReplicaSet": "apps", "Job": "batch"}
-# whoever makes a pod may write anything as its owner; nothing else becomes part of an API path
+# the creator of a pod may write anything as its owner; only what matches these becomes part of an API path
 _VERSION = re.compile(r"v[0-9][0-9a-z]{0,30}")
 _OWNER_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 
 class WorkClaim(Api, frozen=True):
-    """Of dynamic resource allocation."""
+    """A claim of dynamic resource allocation."""
 
     name: str = ""
 
@@ -51,7 +51,7 @@ class WorkStatus(Api, frozen=True):
 
 
 class WorkPod(Api, frozen=True):
-    """A pod, as far as it matters whether it works on accelerators and for whom."""
+    """The fields of a pod that show whether it uses accelerators, and for which owner."""
 
     metadata: Metadata
     spec: WorkSpec = WorkSpec()
@@ -60,7 +60,7 @@ class WorkPod(Api, frozen=True):
 
 @dataclass(frozen=True)
 class Concern:
-    """A fault that is acted upon by ``taint``, or would be: withheld says why it is not; empty: it is."""
+    """A fault that ``taint`` acts on, or would act on. withheld: why the taint is not set; empty if it is."""
 
     fault: Fault
     rule: str
@@ -70,12 +70,12 @@ class Concern:
 
     @property
     def id(self) -> tuple[str, ...]:
-        """The same as long as it is the same news, however often the fault fires anew meanwhile."""
+        """Constant while the fault stays open, even if it occurs again."""
         return (*self.fault.key, self.fault.since, "withheld" if self.withheld else "tainted")
 
 
 def find_concerns(decision: Decision, policy: Policy, now: float) -> list[Concern]:
-    """The open faults of the node that is decided on which somebody has to hear of, the oldest first."""
+    """The node's open faults that its pods need to know about, oldest first."""
     found = []
     for fault in decision.memory.open:
         want = match_policy(fault, policy)
@@ -87,7 +87,7 @@ def find_concerns(decision: Decision, policy: Policy, now: float) -> list[Concer
 
 
 def holds_accelerator(pod: WorkPod, prefixes: tuple[str, ...]) -> bool:
-    """prefixes: of resource names. A claim of dynamic resource allocation counts whatever it is for."""
+    """prefixes: of resource names. Any claim of dynamic resource allocation counts."""
     if pod.spec.resource_claims:
         return True
     for container in (*pod.spec.containers, *pod.spec.init_containers):
@@ -99,7 +99,7 @@ def holds_accelerator(pod: WorkPod, prefixes: tuple[str, ...]) -> bool:
 
 
 def find_affected_pods(pods: Iterable[WorkPod], prefixes: tuple[str, ...]) -> list[WorkPod]:
-    """Those of a node's pods that are told, in a fixed order."""
+    """The node's pods to notify, in a fixed order."""
     chosen = [
         pod
         for pod in pods
@@ -111,7 +111,7 @@ def find_affected_pods(pods: Iterable[WorkPod], prefixes: tuple[str, ...]) -> li
 
 
 def controller_of(metadata: Metadata) -> OwnerReference | None:
-    """What made the object; None: nothing, or (a static pod) its node."""
+    """The object's controller; None if it has none or, for a static pod, the node."""
     for owner in metadata.owner_references:
         if owner.controller and owner.kind != "Node":
             return owner
@@ -119,7 +119,7 @@ def controller_of(metadata: Metadata) -> OwnerReference | None:
 
 
 def is_middleman(owner: OwnerReference) -> bool:
-    """What people look at may be the owner's own owner: a Deployment, a JobSet, a CronJob."""
+    """Whether the owner may itself have an owner that users look at: a Deployment, a JobSet, a CronJob."""
     group, _, version = owner.api_version.partition("/")
     return (
         _GROUPS_OF_A_MIDDLEMAN.get(owner.kind) == group
@@ -140,7 +140,7 @@ def owner_reference(owner: OwnerReference, namespace: str) -> ObjectReference:
 
 
 def event_name(about: ObjectReference, node: str, concern: Concern) -> str:
-    """The same for the same news, whoever tells it."""
+    """Deterministic, so that every leader uses the same name for the same Event."""
     text = "\0".join((about.uid, node, *concern.id))
     digest = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
     return f"{about.name[:_NAME_LIMIT].rstrip('-.')}.{digest}"
@@ -157,7 +157,7 @@ def format_message(node: str, concerns: list[Concern], who: str) -> str:
     )
     if first.withheld:
         state = f"node {node} is faulty (rule {first.rule})"
-        after = f"it is not tainted now ({shorten(first.withheld)}), so more pods may come there"
+        after = f"it is not tainted now ({shorten(first.withheld)}), so more pods may be scheduled there"
     else:
         state = f"node {node} is tainted {format_taint(first.taint)} (rule {first.rule})"
         after = _next(first)
@@ -166,18 +166,18 @@ def format_message(node: str, concerns: list[Concern], who: str) -> str:
 
 def _next(concern: Concern) -> str:
     if concern.drain:
-        return "its pods are evicted as its pool's drain says"
+        return "its pods will be evicted, as configured by the pool's drain"
     match concern.taint.effect:
         case "NoExecute":
             return "pods that do not tolerate the taint are evicted"
         case "PreferNoSchedule":
-            return "what runs there is left alone, new pods go elsewhere where they can"
+            return "running pods are not evicted; new pods are scheduled elsewhere if possible"
         case _:
-            return "what runs there is left alone, new pods go elsewhere until the node is proven good"
+            return "running pods are not evicted; new pods are scheduled elsewhere until the node passes verification"
 
 
 def pods_run(names: list[str]) -> str:
-    """Of an owner's pods: ``its pods a and b run``."""
+    """Subject and verb for an owner's pods: ``its pods a and b run``."""
     shown = names[:NAMED_PODS]
     more = f" and {len(names) - NAMED_PODS} more" if len(names) > NAMED_PODS else ""
     return f"its pod {shown[0]} runs" if len(names) == 1 else f"its pods {', '.join(shown)}{more} run"

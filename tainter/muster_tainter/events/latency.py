@@ -1,4 +1,4 @@
-"""The hops of a fault that taints its node: from the first sign to what the agent wrote, to us, to the Node."""
+"""Measures the hops of a fault that taints its node: first sign, agent's report, delivery here, patched Node."""
 
 from collections.abc import Callable
 
@@ -14,13 +14,13 @@ class HopLatency:
     def __init__(self, metrics: TainterMetrics, now: Callable[[], float]) -> None:
         self._metrics = metrics
         self._now = now
-        self._delivered: dict[str, float] = {}  # when the watch brought what may become a taint
+        self._delivered: dict[str, float] = {}  # when the watch delivered a change that may lead to a taint
 
     def delivered(self, node: str) -> None:
         self._delivered.setdefault(node, self._now())
 
     def forget(self, node: str) -> None:
-        """What was delivered asks for nothing."""
+        """The delivered change leads to no taint."""
         self._delivered.pop(node, None)
 
     def patched(self, node: str, decision: Decision, health: NodeHealth | None) -> None:

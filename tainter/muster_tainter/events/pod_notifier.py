@@ -1,6 +1,6 @@
-"""Tells the pods on a node whose fault has opened, and their owners: behind everything that is about taints.
+"""Creates Events on the pods of a faulty node and on their owners. All work on taints has priority over it.
 
-A node's pods are listed once for all the faults that wait to be told there. What is over by then is not told.
+A node's pods are listed once for all its pending faults. A fault that is resolved by then creates no Event.
 """
 
 import logging
@@ -58,7 +58,7 @@ class _Owned(Api, frozen=True):
 
 
 class PodNotifier:
-    """accelerators: prefixes of the names of resources; on_jobs: called with a node and the owners of its pods"""
+    """accelerators: prefixes of resource names; on_jobs: called with a node and the owners of its pods"""
 
     def __init__(
         self,
@@ -76,27 +76,27 @@ class PodNotifier:
         self._metrics = metrics
         self._accelerators = accelerators
         self._on_jobs = on_jobs
-        self._told: dict[str, frozenset[tuple[str, ...]]] = {}  # by node, what is told or waits for it
+        self._notified: dict[str, frozenset[tuple[str, ...]]] = {}  # by node: done or pending
         self._waiting: dict[str, dict[tuple[str, ...], Concern]] = {}
         self._queue: WorkQueue[str] = WorkQueue()
 
     def __len__(self) -> int:
-        """Nodes whose pods wait to be told, or are being told."""
+        """Number of nodes with pending or running notifications."""
         return len(self._queue) + self._queue.in_hand + self._queue.delayed
 
     def note(self, node: str, decision: Decision) -> None:
-        """``decision`` stands on the Node now."""
+        """``decision`` has been applied to the Node."""
         policy, now = self._fleet.policy(), self._replica.now()
         concerns = find_concerns(decision, policy, now) if decision.memory.open else []
-        told = self._told.pop(node, frozenset())
+        notified = self._notified.pop(node, frozenset())
         if not concerns:
             return
-        self._told[node] = frozenset(concern.id for concern in concerns)
+        self._notified[node] = frozenset(concern.id for concern in concerns)
         set_now = {as_our_taint(each.taint) for each in decision.taint_changes if each.added and each.why != "put back"}
         news = {
             concern.id: concern
             for concern in concerns
-            if concern.id not in told and (concern.taint in set_now or self._is_fresh(concern, policy, now))
+            if concern.id not in notified and (concern.taint in set_now or self._is_fresh(concern, policy, now))
         }
         if news:
             self._waiting.setdefault(node, {}).update(news)
@@ -107,7 +107,7 @@ class PodNotifier:
         return now - confirmed_at(concern.fault, match_policy(concern.fault, policy), now) < FRESH_S
 
     async def run(self) -> None:
-        """For ever."""
+        """Runs forever."""
         await run_workers(self._queue, self._handle, workers=WORKERS)
 
     async def _handle(self, node: str) -> None:
@@ -118,8 +118,8 @@ class PodNotifier:
             return
         try:
             await self._notify(node, concerns)
-        except Forbidden as error:  # again would not help
-            log.warning("the pods on node %s are not told of its fault: %s", node, error)
+        except Forbidden as error:  # a retry would not help
+            log.warning("could not create Events on the pods of node %s: %s", node, error)
         except ApiError:
             self._waiting[node] = {**waiting, **self._waiting.get(node, {})}
             raise
@@ -131,17 +131,17 @@ class PodNotifier:
         left = {(fault.key, fault.since) for fault in read_record(node).open if not fault.over}
         concerns = [each for each in waiting.values() if (each.fault.key, each.fault.since) in left]
         tainted = {(each.fault.key, each.fault.since) for each in concerns if not each.withheld}
-        # that it was withheld is old news where the taint has come meanwhile
+        # "withheld" is outdated if the taint has been set meanwhile
         concerns = [each for each in concerns if not each.withheld or (each.fault.key, each.fault.since) not in tainted]
         return sorted(concerns, key=lambda concern: (bool(concern.withheld), concern.fault.since, concern.id))
 
     async def _notify(self, node: str, concerns: list[Concern]) -> None:
-        # from the server's cache, which keeps pods by node; without a version it would read all pods from etcd
+        # served from the API server's cache, which indexes pods by node; without a version it would read all from etcd
         params = {"fieldSelector": f"spec.nodeName={node}", "resourceVersion": "0"}
         page = await self._client.list_page("/api/v1/pods", WorkPod, params=params)
         pods = find_affected_pods(page.items, self._accelerators)
         if len(pods) > PODS_LIMIT:
-            log.warning("node %s: %d pods hold accelerators; %d of them are told", node, len(pods), PODS_LIMIT)
+            log.warning("node %s: %d pods hold accelerators; only %d get an Event", node, len(pods), PODS_LIMIT)
         owners: dict[str, tuple[ObjectReference, list[str]]] = {}
         grand: dict[str, OwnerReference | None] = {}
         for pod in pods[:PODS_LIMIT]:
@@ -185,9 +185,9 @@ class PodNotifier:
             await self._client.create(f"/api/v1/namespaces/{about.namespace}/events", event, type=Event)
         except AlreadyExists:
             return
-        except (NotFound, Forbidden, Invalid) as error:  # the namespace is going, for one
+        except (NotFound, Forbidden, Invalid) as error:  # e.g. the namespace is being deleted
             self._metrics.write_errors.labels("event", error.reason).inc()
-            log.info("%s %s/%s is not told: %s", about.kind, about.namespace, about.name, error)
+            log.info("could not create an Event on %s %s/%s: %s", about.kind, about.namespace, about.name, error)
             return
         except ApiError as error:
             self._metrics.write_errors.labels("event", error.reason).inc()

@@ -1,7 +1,7 @@
-"""What is told behind the taints: Events on the Node and its condition. Never in the way of another node's taint.
+"""Writes Events on the Node and its condition, after the taints. They never delay the taint of another node.
 
-Events of one (node, reason, fault) are one object with a count, written at most every few seconds: flapping makes
-numbers, not a storm.
+Events of one (node, reason, fault) are one object with a count, written at most every few seconds, so flapping does not
+flood the API server.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ COMPONENT = "muster-tainter"
 NAMESPACE = "default"  # where Events of Nodes live
 EVENTS_PATH = f"/api/v1/namespaces/{NAMESPACE}/events"
 MIN_INTERVAL_S = 10.0  # between two writes of one Event
-KNOWN_LIMIT = 4096  # Events whose counts are remembered
+KNOWN_LIMIT = 4096  # Events whose counts are cached
 WORKERS = 4
 
 _NAME_LIMIT = 253 - 17
@@ -36,7 +36,7 @@ _NAME_LIMIT = 253 - 17
 
 @dataclass
 class _EventState:
-    """One Event object. count: what the server has; pending: what it has not."""
+    """One Event object. count: written to the server; pending: not yet written."""
 
     node: str
     uid: str
@@ -48,7 +48,7 @@ class _EventState:
 
 
 class EventRecorder:
-    """look_again: called with a node whose condition was decided on an old version of it"""
+    """look_again: called with a node whose condition was computed from an outdated version of it"""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class EventRecorder:
         self._queue.add(("event", name))
 
     def set_condition(self, node: Node, condition: NodeCondition | None) -> None:
-        """Have the Node's condition read so; None: have none."""
+        """Set the Node's condition; None removes it."""
         if _shown(node) == _essence(condition):
             self._conditions.pop(node.metadata.name, None)
             return
@@ -107,7 +107,7 @@ class EventRecorder:
                 await self._write_condition(name)
         except (Forbidden, Invalid) as error:
             self._metrics.write_errors.labels(kind, error.reason).inc()
-            log.warning("%s %s is not written: %s", kind, name, error)  # again would not help
+            log.warning("could not write %s %s: %s", kind, name, error)  # a retry would not help
         except NotFound:
             pass  # the Node is gone
         except ApiError as error:
@@ -158,14 +158,14 @@ class EventRecorder:
             try:
                 await self._client.create(EVENTS_PATH, self._event(name, event, adding), type=Event)
             except AlreadyExists:
-                # an earlier process made it: its count is in the answer
+                # created by an earlier process: the patch returns its count
                 event.count = (await self._patch(name, event, None)).count
             else:
                 event.count = adding
                 return
         try:
             await self._patch(name, event, event.count + adding)
-        except NotFound:  # Events live for an hour
+        except NotFound:  # the API server keeps Events for an hour
             event.first = self._replica.now()
             await self._client.create(EVENTS_PATH, self._event(name, event, adding), type=Event)
             event.count = adding
@@ -194,7 +194,7 @@ class EventRecorder:
 
 
 def event_name(node: str, notice: Notice) -> str:
-    """The same for the same news: a new leader counts on where the last one stopped."""
+    """Deterministic, so that a new leader continues the count."""
     digest = hashlib.blake2b(f"{node}\0{notice.reason}\0{notice.about}".encode(), digest_size=8).hexdigest()
     return f"{node[:_NAME_LIMIT].rstrip('-.')}.{digest}"
 
@@ -208,7 +208,7 @@ def _shown(node: Node) -> tuple[str, str, str] | None:
 
 
 def condition_patch(node: Node, condition: NodeCondition | None, now: str) -> dict[str, object]:
-    """The strategic merge patch of the Node's status, bound to the version it was decided on."""
+    """The strategic merge patch of the Node's status, bound to the version that the decision was based on."""
     metadata = {"resourceVersion": node.metadata.resource_version}
     if condition is None:
         return {"metadata": metadata, "status": {"conditions": [{"$patch": "delete", "type": CONDITION}]}}
@@ -226,12 +226,12 @@ def condition_patch(node: Node, condition: NodeCondition | None, now: str) -> di
 
 
 async def record_policy_event(client: KubeClient, path: str, error: str | None, *, namespace: str, now: float) -> None:
-    """An Event about the policy file. It belongs to no node, so it hangs on the namespace the tainter runs in."""
+    """Create an Event about the policy file. It concerns no node, so it is on the tainter's namespace."""
     event = Event(
         metadata=EventMetadata(generate_name="muster-policy.", namespace=namespace),
         involved_object=ObjectReference(kind="Namespace", name=namespace, namespace=namespace, api_version="v1"),
         reason="PolicyRejected" if error else "PolicyLoaded",
-        message=shorten(error or f"{path} is in force", 900),
+        message=shorten(error or f"{path} is active", 900),
         type="Warning" if error else "Normal",
         source=EventSource(component=COMPONENT),
         first_timestamp=rfc3339_whole(now),
@@ -240,4 +240,4 @@ async def record_policy_event(client: KubeClient, path: str, error: str | None, 
     try:
         await client.create(f"/api/v1/namespaces/{namespace}/events", event, type=Event)
     except (ApiError, ConfigError) as failure:
-        log.warning("no Event about the policy: %s", failure)
+        log.warning("could not create the Event about the policy: %s", failure)

@@ -1,1 +1,1 @@
-"""Why a node is tainted, and what a policy would have done: decisions told again from what was recorded."""
+"""Explains why a node is tainted, and replays recorded findings under another policy."""

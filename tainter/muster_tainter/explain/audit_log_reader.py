@@ -1,7 +1,7 @@
-"""Reads back what :mod:`muster_tainter.faults.audit_log` wrote: transitions of findings, to NodeHealths as they were.
+"""Reads the finding transitions that :mod:`muster_tainter.faults.audit_log` wrote, and rebuilds the NodeHealths.
 
-Lines of one transition have the same node and time, so a NodeHealth is told when the next one's first line comes.
-A leader that starts tells again what there is; that is taken in once more and changes nothing.
+Lines of one transition share the node and time, so a NodeHealth is complete when the next transition's first line
+arrives. A new leader logs the current state again; reading it twice changes nothing.
 """
 
 from collections.abc import Iterator
@@ -26,17 +26,17 @@ from muster_kube.nodehealth import (
 
 EVENTS = frozenset({"finding", "cleared", "check", "boot", "clear"})
 _LINE = b'{"at":'
-_CHECKS_LIMIT = 64  # of a node: the names come from a file
+_CHECKS_LIMIT = 64  # per node: the names come from an untrusted file
 _VERDICTS = frozenset(Verdict)
 _decoder = msgspec.json.Decoder(dict[str, Any])
 
 
 class BadLine(ValueError):
-    """It looks like a transition and is none."""
+    """The line looks like a transition but is invalid."""
 
 
 def read_transition(raw: bytes) -> dict[str, Any] | None:
-    """The transition in a line of a tainter's log, whatever a container's runtime put before it; None: another line.
+    """The transition in a line of a tainter's log, after any prefix of the container runtime; None for other lines.
 
     Raises BadLine.
     """
@@ -51,12 +51,12 @@ def read_transition(raw: bytes) -> dict[str, Any] | None:
         return None
     node, at = fields.get("node"), fields.get("at")
     if not isinstance(node, str) or not node or not isinstance(at, str) or not seconds(at):
-        raise BadLine("no node, or no time")
+        raise BadLine("no node or no time")
     return fields
 
 
 class AuditLogReader:
-    """NodeHealths from transitions in the order of their times. ``bad``: those that say nothing that can be."""
+    """Rebuilds NodeHealths from transitions in time order. ``bad``: number of invalid transitions."""
 
     def __init__(self) -> None:
         self.bad = 0
@@ -64,14 +64,14 @@ class AuditLogReader:
         self._open: tuple[str, str] | None = None
 
     def take(self, fields: dict[str, Any]) -> Iterator[tuple[float, NodeHealth]]:
-        """What is known to be whole now that this line has come."""
+        """Yields the NodeHealths that this line completes."""
         key = (fields["node"], fields["at"])
         if key != self._open:
             yield from self.finish()
             self._open = key
-        said = self._nodes.setdefault(fields["node"], _NodeTranscript(fields["node"]))
+        transcript = self._nodes.setdefault(fields["node"], _NodeTranscript(fields["node"]))
         try:
-            said.take(fields)
+            transcript.take(fields)
         except (msgspec.ValidationError, KeyError, BadLine):
             self.bad += 1
 
@@ -105,7 +105,7 @@ class _NodeTranscript:
             return
         check = fields["check"]
         if not isinstance(check, str) or not check or (check not in self._verdicts and self._full()):
-            raise BadLine("no check, or one too many")
+            raise BadLine("no check, or too many checks")
         if event == "check":
             self._verdicts[check] = str(fields["to"] or "")
             return
@@ -126,9 +126,9 @@ class _NodeTranscript:
 
     def health(self) -> NodeHealth:
         checks = []
-        for name, told in sorted(self._verdicts.items()):
+        for name, reported in sorted(self._verdicts.items()):
             findings = tuple(self._findings.get(name, {}).values())
-            verdict = _worst([told, *(finding.verdict for finding in findings)])
+            verdict = _worst([reported, *(finding.verdict for finding in findings)])
             checks.append(
                 ReportedCheck(name=name, verdict=verdict, findings=findings, cleared=self._cleared.get(name, ()))
             )

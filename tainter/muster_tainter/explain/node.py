@@ -1,6 +1,6 @@
-"""Why a node is tainted, or is not: for each fault the chain from what was seen to what was done. Pure.
+"""Explains why a node is tainted or not: for each fault, the chain from the evidence to the action. Pure functions.
 
-The first line says the state and its reason; whoever was woken up reads on only where that is not enough.
+The first line gives the node's state and its cause; the rest is detail.
 """
 
 from collections.abc import Iterator
@@ -35,27 +35,27 @@ _LABEL_WIDTH = 8
 _NEEDS = {
     "reset": "needs a reset",
     "reboot": "needs a reboot",
-    "replace": "needs a new part",
-    "contact": "needs a person to look",
+    "replace": "needs a replacement part",
+    "contact": "needs manual inspection",
 }
-_OTHERS = ("agent", "condition", "loki", "podlog")  # checks of sources that say themselves when it is over
+_OTHERS = ("agent", "condition", "loki", "podlog")  # checks whose sources report themselves when a fault is resolved
 _WORDS = {
-    CloseOn.BOOT: "a reboot after which it is not found",
-    CloseOn.DRIVER: "the driver's own word that it is over",
-    CloseOn.QUIET: "no further sign for the check's quiet time",
-    CloseOn.SOURCE: "whoever reported it saying that it is over",
+    CloseOn.BOOT: "a reboot after which the check no longer finds it",
+    CloseOn.DRIVER: "the driver reporting that it is resolved",
+    CloseOn.QUIET: "the check's quiet time passing without a new sign",
+    CloseOn.SOURCE: "its source reporting that it is resolved",
 }
 
 
 class ChainLink(NamedTuple):
-    """One link of a chain: ``saw``, ``limit``, ``rule``, ``budget``, ``since``, ``proof``, ``held``, ``ends`` …"""
+    """One line of a chain. label: ``saw``, ``measured``, ``rule``, ``since``, ``proof``, ``held``, ``ends by`` …"""
 
     label: str
     text: str
 
 
 class FaultChain(msgspec.Struct, frozen=True):
-    """One fault. state: tainted, withheld, waiting, held, quarantined, open, or closed and by what."""
+    """One fault. state: tainted, withheld, waiting, held, quarantined, open, or closed."""
 
     fault: str
     state: str
@@ -63,10 +63,10 @@ class FaultChain(msgspec.Struct, frozen=True):
 
 
 class NodeExplanation(msgspec.Struct, frozen=True, rename="camel"):
-    """state: TAINTED, WITHHELD, FAULTY (nothing is done about it), HELD, FREE, UNMANAGED.
+    """state: TAINTED, WITHHELD, FAULTY (open fault without action), HELD, FREE, UNMANAGED.
 
-    why: in one line; paused: who paused, why; chains: of open faults, the worst state first; closed: the newest first;
-    findings: what is reported and no fault; do: what a person may do
+    why: one line; paused: who paused Muster and why; chains: open faults, worst state first; closed: newest first;
+    findings: reported findings without a fault; do: commands for the operator
     """
 
     node: str
@@ -85,10 +85,12 @@ class NodeExplanation(msgspec.Struct, frozen=True, rename="camel"):
 def explain_node(
     node: Node, health: NodeHealth | None, policy: Policy, now: float, *, paused: str = ""
 ) -> NodeExplanation:
-    """now: seconds since the epoch; paused: why nothing new is tainted, as `muster pause` left it."""
+    """now: seconds since the epoch; paused: why Muster sets no new taints, as ``muster pause`` recorded it."""
     name = node.metadata.name
     if not is_managed(node):
-        return NodeExplanation(name, "UNMANAGED", f"label {MANAGED_LABEL}=false: muster leaves it alone", paused=paused)
+        return NodeExplanation(
+            name, "UNMANAGED", f"label {MANAGED_LABEL}=false: Muster ignores this node", paused=paused
+        )
     notes = []
     try:
         memory = decode_record(node.metadata.annotations.get(ANNOTATION))
@@ -102,7 +104,7 @@ def explain_node(
     open_keys = {fault.key for fault in memory.open}
     closed = [one.closed(entry) for entry in memory.closed if entry.key not in open_keys]
     if not memory.open and node.metadata.labels.get(FAULTY_LABEL):
-        notes.append(f"label {FAULTY_LABEL} without an open fault: the tainter takes it off")
+        notes.append(f"label {FAULTY_LABEL} without an open fault: the tainter removes it")
     state, why = _headline(chains, [format_taint(taint) for taint in taints], one)
     return NodeExplanation(
         node=name,
@@ -121,6 +123,7 @@ def explain_node(
 
 _STATES = ("tainted", "withheld", "quarantined", "waiting", "open", "held")
 _HEADS = {"withheld": "WITHHELD", "held": "HELD"}
+_NOT_PROCESSED = "the tainter has not processed it yet"
 
 
 def _headline(chains: list[FaultChain], taints: list[str], one: "_Node") -> tuple[str, str]:
@@ -128,20 +131,20 @@ def _headline(chains: list[FaultChain], taints: list[str], one: "_Node") -> tupl
         worst = chains[0]
         more = f" (and {len(chains) - 1} more)" if len(chains) > 1 else ""
         saw = next((link.text for link in worst.links if link.label == "saw"), "")
-        said = f"{worst.fault}{f': {saw}' if saw else ''}{more}"
+        text = f"{worst.fault}{f': {saw}' if saw else ''}{more}"
         since = next((link.text.partition(" ago")[0] for link in worst.links if link.label == "since"), "")
         open_ones = (fault.fault_class for fault in one.memory.open if not fault.over)
         needs = (_NEEDS[fault_class] for fault_class in open_ones if fault_class in _NEEDS)
-        asks = "over, held as it comes and goes" if worst.state == "held" else next(needs, "")
+        asks = "resolved, held because it is flapping" if worst.state == "held" else next(needs, "")
         lead = ", ".join(part for part in (f"for {since}" if since else "", asks) if part)
-        said = f"{lead}: {said}" if lead else said
+        text = f"{lead}: {text}" if lead else text
         if worst.state == "withheld":
-            said = f"{said}; not tainted: {one.withheld or 'the tainter has not come to it yet'}"
-        return "TAINTED" if worst.state in ("tainted", "held") and taints else _HEADS.get(worst.state, "FAULTY"), said
+            text = f"{text}; not tainted: {one.withheld or _NOT_PROCESSED}"
+        return "TAINTED" if worst.state in ("tainted", "held") and taints else _HEADS.get(worst.state, "FAULTY"), text
     if any(taint.startswith(STARTUP_KEY) for taint in taints):
-        return "TAINTED", "new: its first full pass is not done"
+        return "TAINTED", "new node: its first full pass is not complete"
     if taints:
-        return "TAINTED", "no open fault asks for it: the tainter takes it off"
+        return "TAINTED", "no open fault requires the taint: the tainter removes it"
     return "FREE", one.verdict
 
 
@@ -162,10 +165,10 @@ class _Node:
     @property
     def verdict(self) -> str:
         if self._report.known:
-            return f"its last report was {self._report.verdict}"
+            return f"last report: {self._report.verdict}"
         if self._health is None:
-            return "there is no NodeHealth: no agent can have reported"
-        return f"its NodeHealth makes no sense: {self._report.error}" if self._report.error else "no agent has reported"
+            return "no NodeHealth object: no agent has reported"
+        return f"invalid NodeHealth: {self._report.error}" if self._report.error else "no agent has reported"
 
     def notes(self) -> Iterator[str]:
         if self.memory.open and not self._report.known:
@@ -174,8 +177,8 @@ class _Node:
             at = self._health.status.observed_at
             yield f"last report {self.ago(at) if at else ''}: {self._report.verdict}, boot {self._report.boot}"
         for asks, attempt in sorted(self.memory.attempts.items()):
-            told = " ".join(part for part in (attempt.stage, attempt.ref) if part)
-            yield f"repair of class {asks}: attempt {attempt.n}, {self.ago(attempt.at)}{f', {told}' if told else ''}"
+            progress = "".join(f", {part}" for part in (attempt.stage, attempt.ref) if part)
+            yield f"repair (class {asks}): attempt {attempt.n}, {self.ago(attempt.at)}{progress}"
 
     def ago(self, at: str) -> str:
         """``2h 13m ago (2026-01-01T03:12:05Z)``."""
@@ -187,10 +190,10 @@ class _Node:
     def chain(self, fault: Fault) -> FaultChain:
         want = match_policy(fault, self._policy)
         if fault.rest:
-            links = (ChainLink("saw", f"{fault.rest} faults more than there is room for"), *self._ends(fault, want))
+            links = (ChainLink("saw", f"{fault.rest} more faults, not stored one by one"), *self._ends(fault, want))
             return FaultChain(f"{fault.check} *", self._state(fault, want), links)
         if fault.check == LOST_CHECK:
-            saw = "its reason is lost with the annotation"
+            saw = "the reason was lost with the annotation"
             return FaultChain(
                 fault.component, self._state(fault, want), (ChainLink("saw", saw), *self._ends(fault, want))
             )
@@ -223,26 +226,26 @@ class _Node:
         if want.drain:
             does += ", and drain"
         elif want.quarantine:
-            does = "keep the component out of use"
+            does = "quarantine the component"
         return f"{name}{was}: {fault.verdict}{asks} -> {does or 'nothing'}"
 
     def _budget(self, fault: Fault, want: FaultPolicy) -> Iterator[ChainLink]:
         state = self._state(fault, want)
         if state == "withheld":
-            yield ChainLink("withheld", self.withheld or "the tainter has not come to it yet")
+            yield ChainLink("withheld", self.withheld or _NOT_PROCESSED)
         if fault.incident:
             others = f"on {fault.others} other nodes too" if fault.others else ""
             yield ChainLink("incident", " ".join(part for part in (fault.incident, others) if part))
         if state == "waiting":
             until = confirmed_at(fault, want, self._now)
-            yield ChainLink("waits", f"for {want.wait_s:g} s, as its rule says, until {rfc3339_whole(until)}")
+            yield ChainLink("waits", f"{want.wait_s:g} s, as its rule requires, until {rfc3339_whole(until)}")
 
     def _since(self, fault: Fault, finding: ReportedFinding | None) -> str:
         text = f"{self.ago(fault.since)}, occurrence {fault.occurrence}, boot {fault.boot or 'unknown'}"
         if fault.raised:
-            text += f"; fired anew {self.ago(fault.raised)}"
+            text += f"; occurred again {self.ago(fault.raised)}"
         if finding is None and self._report.known and not fault.over:
-            text += "; no longer reported, which alone closes nothing"
+            text += "; no longer reported, but that alone does not close the fault"
         return text
 
     def _proof(self, fault: Fault, want: FaultPolicy) -> Iterator[ChainLink]:
@@ -251,31 +254,32 @@ class _Node:
         for line in format_proof(fault, want, self._health, self._now, hold_s=self._policy.hold_down.base):
             yield ChainLink("proof", line)
         for request in self._health.spec.requests if self._health is not None else ():
-            asked = read_proof_request(request)
-            if asked is None or asked.digest != want.proof.digest:
+            proof = read_proof_request(request)
+            if proof is None or proof.digest != want.proof.digest:
                 continue
             answer = (
                 next((a for a in self._health.status.answers if a.id == request.id), None) if self._health else None
             )
             if answer is None:
-                said = "not answered yet"
+                result = "no result yet"
             elif not answer.finished:
-                said = f"{answer.passes} of {answer.runs} passed so far"
+                result = f"{answer.passes} of {answer.runs} passed so far"
             else:
                 why = f" ({shorten(f'{answer.reason} {answer.message}'.strip())})" if answer.reason else ""
-                said = f"{answer.verdict}, {answer.passes} of {answer.runs} passed{why}"
-            yield ChainLink("proof", f"{', '.join(request.checks)}, asked {_lasted(self._now - asked.at)} ago: {said}")
+                result = f"{answer.verdict}, {answer.passes} of {answer.runs} passed{why}"
+            age = _lasted(self._now - proof.at)
+            yield ChainLink("proof", f"{', '.join(request.checks)}, requested {age} ago: {result}")
 
     def _held(self, fault: Fault, want: FaultPolicy) -> Iterator[ChainLink]:
         if not fault.over:
             return
         until = held_until(fault, want, self.memory, self._policy)
         there = want.taint is not None and (want.taint.key, want.taint.effect) in self._there
-        what = "the taint stays" if there else "it stays a fault, without a taint,"
+        what = "the taint stays" if there else "the fault stays open, without a taint,"
         times = current_penalty(self.memory, fault.check, self._now, self._policy)
         yield ChainLink(
             "held",
-            f"over {self.ago(fault.over)} by {_by(fault.how, fault.by)}; comes and goes (penalty {times:.1f}), so "
+            f"resolved {self.ago(fault.over)} by {_by(fault.how, fault.by)}; flapping (penalty {times:.1f}), so "
             f"{what} until {rfc3339_whole(until)}, in {_lasted(until - self._now)}",
         )
 
@@ -287,11 +291,11 @@ class _Node:
         if want.proof is not None and CloseOn.PROOF in want.close_on:
             after = ", after a reboot" if want.proof.new_boot else ""
             passes = want.proof.proof.passes
-            ways.insert(0, f"{', '.join(want.proof.checks)} passing {passes} times on request{after}")
+            ways.insert(0, f"{', '.join(want.proof.checks)} passing {passes} times when requested{after}")
         check = "" if fault.check == LOST_CHECK or fault.rest else f" {fault.check}"
-        yield ChainLink("ends by", "; or ".join([*ways, f"a person: muster clear {self.name}{check}"]))
+        yield ChainLink("ends by", "; or ".join([*ways, f"an operator: muster clear {self.name}{check}"]))
 
-    # what is over, and what is no fault
+    # closed faults, and findings without a fault
 
     def closed(self, entry: ClosedFault) -> FaultChain:
         lasted = ""
@@ -311,19 +315,19 @@ class _Node:
             entry = closed.get(key)
             clear = self._report.clear_for(key, finding.occurrence)
             if entry is not None and entry.occurrence >= finding.occurrence:
-                why = f"closed {self.ago(entry.closed_at)} by {_by(entry.how, entry.by)}; only a new firing counts"
+                why = f"closed {self.ago(entry.closed_at)} by {_by(entry.how, entry.by)}; only a new occurrence counts"
             elif clear is not None:
-                why = f"cleared by {clear.by or 'somebody'}; only a new firing counts"
+                why = f"cleared by {clear.by or 'an unnamed user'}; only a new occurrence counts"
             else:
                 asks = finding.fault_class
                 rule = self._policy.rule_for(*key, finding.verdict, asks)
-                why = f"{rule.name}: {rule.action}" if rule is not None else "none is for it: nothing"
+                why = f"{rule.name}: {rule.action}" if rule is not None else "no rule matches: no action"
             links = (*_evidence(finding.message, finding.origin, finding), ChainLink("rule", why))
             yield FaultChain(" ".join(key), finding.verdict, links)
 
 
 def _evidence(message: str, origin: str, finding: ReportedFinding | None) -> Iterator[ChainLink]:
-    who = {"user": " [written from user space]", "kernel": " [the kernel's own]"}.get(origin, "")
+    who = {"user": " [written from user space]", "kernel": " [written by the kernel]"}.get(origin, "")
     times = f", {finding.count} times" if finding is not None and finding.count > 1 else ""
     yield ChainLink("saw", f"{message}{who}{times}")
     for measured in finding.measurements if finding is not None else ():
@@ -339,17 +343,17 @@ def _measured(measured: ReportedMeasurement) -> str:
 def _by(how: str, by: str) -> str:
     if how == "person":
         return f"{by or 'a person'} (person)"
-    return f"{how} ({by})" if by else how or "nobody knows whom"
+    return f"{how} ({by})" if by else how or "unknown"
 
 
 def _do(one: _Node, chains: list[FaultChain]) -> Iterator[str]:
     if chains:
-        yield f"muster clear {one.name}    its faults are over, by your word"
-        yield f"muster release {one.name}  the same, and everything of muster's comes off"
+        yield f"muster clear {one.name}    declare its faults resolved"
+        yield f"muster release {one.name}  the same, and remove everything that Muster set on the node"
 
 
 def _lasted(passed_s: float) -> str:
-    """``45s``, ``12m``, ``5h 3m``, ``3d 4h``; a clock that was set back makes it 0s."""
+    """``45s``, ``12m``, ``5h 3m``, ``3d 4h``; 0s for a negative duration (the clock was set back)."""
     whole = max(0, int(passed_s))
     if whole < 120:
         return f"{whole}s"
@@ -359,30 +363,31 @@ def _lasted(passed_s: float) -> str:
     return f"{hours}h {minutes}m" if hours < 48 else f"{hours // 24}d {hours % 24}h"
 
 
-def format_explanation(told: NodeExplanation) -> Iterator[str]:
-    """For people. What is open first, then what is only said, then what is over."""
-    if told.paused:
-        yield f"PAUSED{told.paused.removeprefix('paused')}; nothing new is tainted, recovery goes on"
-    yield f"{told.node} {told.state}  {told.why}"
-    if told.taints:
-        yield f"  taints: {', '.join(told.taints)}"
-    if told.others:
-        yield f"  set by others, and left alone: {', '.join(told.others)}"
-    for chain in told.chains:
+def format_explanation(explanation: NodeExplanation) -> Iterator[str]:
+    """The explanation as text: open faults, then findings without a fault, then closed faults."""
+    if explanation.paused:
+        yield f"PAUSED{explanation.paused.removeprefix('paused')}; no new taints, recovery continues"
+    yield f"{explanation.node} {explanation.state}  {explanation.why}"
+    if explanation.taints:
+        yield f"  taints: {', '.join(explanation.taints)}"
+    if explanation.others:
+        yield f"  set by others, not changed by Muster: {', '.join(explanation.others)}"
+    for chain in explanation.chains:
         yield ""
         yield f"{chain.state.upper()}  {chain.fault}"
         yield from _links(chain)
-    for title, chains in (("reported, and no fault:", told.findings), ("closed lately:", told.closed)):
+    sections = (("reported, but not a fault:", explanation.findings), ("recently closed:", explanation.closed))
+    for title, chains in sections:
         if chains:
             yield ""
             yield title
         for chain in chains:
             yield f"  {chain.fault}{'' if chain.state == 'closed' else f'  {chain.state}'}"
             yield from (f"  {line}" for line in _links(chain))
-    if told.notes or told.do:
+    if explanation.notes or explanation.do:
         yield ""
-    yield from told.notes
-    yield from (f"  {line}" for line in told.do)
+    yield from explanation.notes
+    yield from (f"  {line}" for line in explanation.do)
 
 
 def _links(chain: FaultChain) -> Iterator[str]:

@@ -1,7 +1,7 @@
-"""What a policy would have done to a fleet, by what its nodes' NodeHealths said: real decisions, simulated time.
+"""Simulates what a policy would have done to a fleet, given its NodeHealths: real decisions, simulated time.
 
-Nothing here reads a clock or draws a number: the same reports give the same outcome. Time goes from report to report,
-and stops in between where a decision itself says that it changes (a wait, a hold-down, room under a rate).
+No clock and no random numbers: the same reports give the same outcome. Time advances from report to report, and stops
+in between where a decision itself schedules a change (a wait, a hold-down, room under a rate limit).
 """
 
 import heapq
@@ -27,16 +27,18 @@ from muster_tainter.faults.node_record import NodeRecord, read_record
 from muster_tainter.faults.node_report import FaultKey, read_report
 from muster_tainter.policy.rules import Policy
 
-SPELLS_LIMIT = 20_000  # kept for showing; all are counted
+SPELLS_LIMIT = 20_000  # kept for display; all are counted
 INCIDENTS_LIMIT = 1000
-_ROUNDS = 64  # decisions about one node at one moment: more would be a policy that contradicts itself
+_ROUNDS = 64  # decisions about one node at one moment; more would mean that the policy contradicts itself
 _NEVER = float("inf")
 
 
 @dataclass(frozen=True)
 class TaintPeriod:
-    """A time, in seconds since the epoch, in which a node had a taint, or was not given one. ended: why; empty: it had
-    not, at the end of what was told. rules, why: who asked for it, and the fault; of a withheld one why is the budget.
+    """A period, in seconds since the epoch, during which a node had a taint, or a taint was withheld from it.
+
+    ended: why it ended, empty if it had not at the end of the log. rules, why: the rules and the fault that wanted the
+    taint; for a withheld taint, why is the budget.
     """
 
     node: str
@@ -50,8 +52,8 @@ class TaintPeriod:
 
 @dataclass
 class ReplayOutcome:
-    """tainted_s: of all nodes together, with any taint of ours; at_once, at_once_at: the most at a time, and when first
-    opened, closed: faults, by rule; left_out: spells that are counted and not kept"""
+    """tainted_s: total over all nodes with any of Muster's taints. at_once, at_once_at: the most nodes tainted at the
+    same time, and when first. opened, closed: faults by rule. left_out: periods that are counted but not kept."""
 
     begin: float = 0.0
     end: float = 0.0
@@ -71,8 +73,8 @@ class ReplayOutcome:
 
 
 class PolicyReplay:
-    """nodes: the fleet's Nodes, where they are known: their labels and their number are what budgets go by. Taints that
-    they carry are left out: the policy starts with a clean fleet."""
+    """nodes: the fleet's Nodes, if known; budgets depend on their labels and number. Their taints are ignored: the
+    replay starts with a clean fleet."""
 
     def __init__(self, policy: Policy, nodes: Iterable[Node] = ()) -> None:
         self.outcome = ReplayOutcome()
@@ -83,7 +85,7 @@ class PolicyReplay:
         self._allocator = BudgetAllocator(lambda: self._now, policy.pools)
         marks = [rule.match.correlated + 1 for rule in policy.rules if rule.match.correlated is not None]
         self._incidents = IncidentIndex(policy.incidents, marks)
-        self._seen: dict[str, dict[FaultKey, tuple[int, float]]] = {}  # findings: their number, and since when
+        self._seen: dict[str, dict[FaultKey, tuple[int, float]]] = {}  # findings: their occurrence, and since when
         self._due: list[tuple[float, str]] = []
         self._again: dict[str, float] = {}
         self._taints: dict[tuple[str, str], TaintPeriod] = {}
@@ -93,7 +95,7 @@ class PolicyReplay:
             self._add(_clean(node))
 
     def take(self, at: float, health: NodeHealth) -> None:
-        """The node's NodeHealth is so from ``at`` on: seconds since the epoch, and none earlier than the last one's."""
+        """Apply a NodeHealth that holds from ``at`` on, in seconds since the epoch; calls must be in time order."""
         name = health.metadata.name
         if not self._healths:
             self._now = self.outcome.begin = at
@@ -107,7 +109,7 @@ class PolicyReplay:
         self._settle([name])
 
     def finish(self, at: float = 0.0) -> ReplayOutcome:
-        """Nothing more is told. at: until when the logs reach, if that is after the last report."""
+        """End the replay. at: end of the logs, if later than the last report."""
         end = max(at, self._now)
         self._run_until(end)
         self._now = self.outcome.end = end
@@ -125,7 +127,7 @@ class PolicyReplay:
     # time
 
     def _run_until(self, end: float) -> None:
-        """Everything that time alone brings, until ``end``."""
+        """Process everything that time alone triggers, until ``end``."""
         while True:
             at = min(self._due[0][0] if self._due else _NEVER, self._allocator.next_room_at(self._now))
             if at > end:
@@ -139,14 +141,14 @@ class PolicyReplay:
                     names.append(name)
             ready = self._allocator.ready(self._now)
             if not names and not ready and at == self._now:
-                self._now += 1.0  # room was promised and did not come: look again a second later
+                self._now += 1.0  # the predicted room was not there: try again one second later
                 if self._now > end:
                     self._now = end
                     return
             self._settle([*names, *ready])
 
     def _settle(self, names: Iterable[str]) -> None:
-        """Decide about these nodes, and about those that become concerned by it."""
+        """Decide about these nodes, and about the nodes that those decisions affect."""
         queue = deque(dict.fromkeys(names))
         waiting = set(queue)
         rounds: Counter[str] = Counter()
@@ -155,14 +157,14 @@ class PolicyReplay:
             waiting.discard(name)
             rounds[name] += 1
             if rounds[name] > _ROUNDS:
-                raise RuntimeError(f"no end to the decisions about node {name} at {self._now}")
+                raise RuntimeError(f"the decisions about node {name} at {self._now} do not settle")
             for concerned in self._decide(name):
                 if concerned not in waiting:
                     waiting.add(concerned)
                     queue.append(concerned)
 
     def _decide(self, name: str) -> list[str]:
-        """One decision, carried out. Returns the nodes to look at again."""
+        """Make and apply one decision. Returns the nodes to decide about again."""
         node, health, policy = self._nodes[name], self._healths.get(name), self._policy
         around = self._around(node)
         decision = decide(node, health, policy, self._now, {}, around)
@@ -189,7 +191,7 @@ class PolicyReplay:
             self._again[name] = at
             heapq.heappush(self._due, (at, name))
 
-    # what is around a node
+    # decision context of a node
 
     def _add(self, node: Node) -> None:
         self._nodes[node.metadata.name] = node
@@ -211,7 +213,7 @@ class PolicyReplay:
         self._seen[name] = seen
 
     def _since(self, name: str, memory: NodeRecord) -> dict[FaultKey, float]:
-        """What is wrong with the node, whether it opens a fault or not, and since when."""
+        """Everything wrong with the node, and since when, whether it opens a fault or not."""
         since = {key: at for key, (_, at) in self._seen.get(name, {}).items()}
         return since | {fault.key: seconds(fault.since) for fault in memory.open if not fault.rest}
 
@@ -234,7 +236,7 @@ class PolicyReplay:
                 incident[key] = known.id
         return DecisionContext(others=others, incident=incident)
 
-    # what becomes of it
+    # outcome
 
     def _record(self, name: str, decision: Decision) -> None:
         outcome, now = self.outcome, self._now
@@ -257,7 +259,7 @@ class PolicyReplay:
         elif not decision.withheld and name in self._waits:
             wait = self._waits.pop(name)
             outcome.withheld_s += now - wait.since
-            ended = "tainted" if decision.memory.ours else "its fault is over"
+            ended = "tainted" if decision.memory.ours else "its fault is resolved"
             self._keep(outcome.withheld_spells, replace(wait, until=now, ended=ended))
         tainted = bool(decision.memory.ours)
         if tainted and name not in self._tainted_since:
@@ -287,7 +289,7 @@ class PolicyReplay:
 
 
 def _clean(node: Node) -> Node:
-    """As a sound node of that name and these labels, unless a person keeps it for herself."""
+    """The node as a healthy one with the same name and labels; an unmanaged node keeps its Muster labels."""
     metadata = Metadata(name=node.metadata.name, resource_version="1", labels=dict(node.metadata.labels))
     labels = metadata.labels
     if is_managed(node):

@@ -1,1 +1,1 @@
-"""From findings to faults, and from faults to what a Node should carry. Pure."""
+"""From findings to faults, and from faults to the desired state of a Node. Pure functions."""

@@ -1,6 +1,6 @@
 """The tainter's log: one line for each taint set or removed, one JSON line for each transition of a finding.
 
-The JSON lines carry everything that a decision is made from, so that another policy can be tried on them later.
+The JSON lines carry every input of a decision, so that ``muster replay`` can apply another policy to them later.
 """
 
 import json
@@ -13,7 +13,7 @@ import msgspec
 
 from muster_kube.api.times import rfc3339_micro
 from muster_kube.nodehealth import ClearedFault, ClearEntry, NodeHealth, ReportedCheck, ReportedFinding
-from muster_kube.process.logs import configure_logging
+from muster_kube.process.logs import LogFormat, LogLevel, configure_logging
 from muster_tainter.faults.desired_state import Decision
 from muster_tainter.faults.messages import format_taint
 
@@ -22,23 +22,24 @@ findings_log = logging.getLogger("muster_tainter.findings")
 
 
 class _Bare(logging.Formatter):
-    """A finding's transition is JSON in both forms of the log."""
+    """Prints only the message: a finding's transition is JSON in both log formats."""
 
     def format(self, record: logging.LogRecord) -> str:
         return record.getMessage()
 
 
-def configure(log_format: str) -> None:
-    """All loggers to standard error, findings' transitions as JSON in any case. ``log_format``: text or json."""
-    configure_logging(log_format)
+def configure(log_format: LogFormat, level: LogLevel = "info") -> None:
+    """Log to standard error. Finding transitions are JSON in any format, and logged at any level, for a replay."""
+    configure_logging(log_format, level)
     bare = logging.StreamHandler(sys.stderr)
     bare.setFormatter(_Bare())
     findings_log.handlers[:] = [bare]
     findings_log.propagate = False
+    findings_log.setLevel(logging.INFO)
 
 
 def log_taints(node: str, decision: Decision, *, dry_run: bool) -> None:
-    """Konduktor's words for a node that was tainted, so that a search for them still finds it."""
+    """Uses Konduktor's wording for a tainted node, so that existing log searches still match."""
     would = "would be " if dry_run else ""
     for change in decision.taint_changes:
         what = "tainted" if change.added else "untainted"
@@ -66,8 +67,8 @@ def log_taints(node: str, decision: Decision, *, dry_run: bool) -> None:
 
 
 def transitions(old: NodeHealth | None, new: NodeHealth) -> Iterator[dict[str, Any]]:
-    """What changed between two reports of a node: findings that came, changed their verdict or number, or went; what
-    was cleared; a new boot. Counts, times and messages alone are no transition."""
+    """The differences between two reports of a node: findings that appeared, changed verdict or occurrence, or
+    disappeared; cleared findings; a new boot. Changed counts, times and messages alone are not transitions."""
     node = new.metadata.name
     status = new.status
     base = {"node": node, "bootID": status.boot_id, "observedAt": status.observed_at}
@@ -100,16 +101,16 @@ def _of_check(old: ReportedCheck | None, new: ReportedCheck) -> Iterator[dict[st
             "to": None,
             **msgspec.to_builtins(finding),
         }
-    told = old.cleared if old is not None else ()
+    before = old.cleared if old is not None else ()
     for over in new.cleared:
-        if over not in told:
+        if over not in before:
             yield {"event": "cleared", "check": new.name, **_closing(over)}
     if old is not None and old.verdict != new.verdict:
         yield {"event": "check", "check": new.name, "from": old.verdict, "to": new.verdict}
 
 
 def _closing(word: ClearEntry | ClearedFault) -> dict[str, Any]:
-    """``at`` is the line's own time."""
+    """Renames ``at``, which is the time of the log line itself."""
     fields = msgspec.to_builtins(word)
     return {"closedAt" if name == "at" else name: value for name, value in fields.items()}
 

@@ -1,8 +1,7 @@
-"""What the fleet's plan has asked of a node, and what it remembers of it: all in the NodeHealth, so that a new leader
-goes on from there.
+"""The planned checks of a node and their history, stored in the NodeHealth, so that a new leader can continue.
 
-A request of ours stands in ``spec.requests`` from the moment it is made until its answer has been noted in the
-annotation ``muster.dev/tests``, in one write; while it stands there the node takes one of the plan's places.
+A request of the plan is in ``spec.requests`` until its answer has been recorded in the annotation ``muster.dev/tests``,
+in one write. While it is there, the node takes one of the plan's slots.
 """
 
 from collections.abc import Mapping
@@ -16,10 +15,10 @@ from muster_tainter.policy.heavy_checks import DAY_S
 from muster_tainter.policy.rules import OUR_PREFIX
 
 ANNOTATION = OUR_PREFIX + "tests"  # of the NodeHealth
-TESTING_LABEL = OUR_PREFIX + "testing"  # of the Node; on the NodeHealth it is how a new leader finds what is asked
+TESTING_LABEL = OUR_PREFIX + "testing"  # of the Node; on the NodeHealth it lets a new leader find pending requests
 MANAGER = "muster-tainter-plan"
 ID_PREFIX = "plan-"
-BUSY = "busy"  # CheckHistory.while_idle: of a node that was not idle
+BUSY = "busy"  # CheckHistory.while_idle of a node that was not idle
 
 _CHECKS_LIMIT = 32  # a node has a dozen heavy checks
 _MEASURED = (Verdict.PASS, Verdict.WARN, Verdict.FAIL, Verdict.SKIP)
@@ -30,9 +29,9 @@ class CheckRecord(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
     """One check on one node.
 
     at:       when it last measured something
-    idle:     the node's ``idleSince`` then: where that is another one now, somebody has worked there since
-    after:    it is not asked for before that
-    failures: answers in a row that measured nothing
+    idle:     the node's ``idleSince`` then; a different value now means that a job has run since
+    after:    not requested before that time
+    failures: consecutive answers that measured nothing
     """
 
     at: str = ""
@@ -44,9 +43,9 @@ class CheckRecord(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
 class CheckHistory(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
     """One node.
 
-    after, while_idle: nothing is asked before that, as long as ``idleSince`` is the same (empty: whatever it is)
-    silent:            requests in a row that were never answered
-    boot, passed:      checks that a new node has passed in that boot, before it may have jobs
+    after, while_idle: nothing is requested before that, while ``idleSince`` is unchanged (empty: in any case)
+    silent:            consecutive requests without an answer
+    boot, passed:      checks that a new node has passed in that boot, before its first job
     """
 
     checks: dict[str, CheckRecord] = {}
@@ -62,7 +61,7 @@ _decoder = msgspec.json.Decoder(CheckHistory)
 
 
 def read_history(health: NodeHealth) -> CheckHistory:
-    """What the annotation says; nothing where it makes no sense (then the tests are due, that is all)."""
+    """The annotation's content; empty if it is invalid (then the checks are due)."""
     text = health.metadata.annotations.get(ANNOTATION)
     if not text:
         return _EMPTY
@@ -81,7 +80,7 @@ def is_ours(request: CheckRequest) -> bool:
 
 
 def final_answer(health: NodeHealth, request: CheckRequest) -> RequestAnswer | None:
-    """The answer, once it is there for good."""
+    """The final answer, if there is one."""
     for answer in health.status.answers:
         if answer.id == request.id and answer.finished:
             return answer
@@ -89,7 +88,7 @@ def final_answer(health: NodeHealth, request: CheckRequest) -> RequestAnswer | N
 
 
 def pending_request(health: NodeHealth) -> CheckRequest | None:
-    """The plan's request that this node has not answered."""
+    """The plan's request that the node has not answered yet."""
     for request in health.spec.requests:
         if is_ours(request) and final_answer(health, request) is None:
             return request
@@ -97,13 +96,13 @@ def pending_request(health: NodeHealth) -> CheckRequest | None:
 
 
 def check_under_test(health: NodeHealth) -> str | None:
-    """The check that the plan has the node run; the value of the label ``muster.dev/testing``."""
+    """The check that the plan runs on the node; the value of the label ``muster.dev/testing``."""
     request = pending_request(health) if health.spec.requests else None
     return None if request is None else request.checks[0]
 
 
 def pre_flight_left(health: NodeHealth, checks: tuple[str, ...]) -> tuple[str, ...]:
-    """Those of ``checks`` that the node has not passed in this boot."""
+    """The ``checks`` that the node has not passed in this boot."""
     if not checks:
         return ()
     past = read_history(health)
@@ -125,8 +124,8 @@ def note_answer(
     now: float,
     new: bool,
 ) -> CheckHistory:
-    """``past`` with what came of ``request``. answer None: nothing, and it is no longer waited for. new: the node
-    waits for its first job, and only a PASS brings it nearer to that."""
+    """``past`` with the result of ``request``. answer None: there is none, and the plan gives up waiting. new: the node
+    waits for its first job, so only a PASS counts."""
     check = request.checks[0]
     known = past.checks.get(check, CheckRecord())
     idle = health.status.idle_since
@@ -154,7 +153,7 @@ def _passed(past: CheckHistory, check: str, boot: str) -> CheckHistory:
 
 
 def _bounded(checks: Mapping[str, CheckRecord]) -> dict[str, CheckRecord]:
-    """The latest ones: agents name the checks, and an annotation has its limit."""
+    """The latest ones: agents name the checks, and the annotation's size is limited."""
     if len(checks) <= _CHECKS_LIMIT:
         return dict(checks)
     latest = sorted(checks.items(), key=lambda item: max(item[1].at, item[1].after), reverse=True)
@@ -162,12 +161,12 @@ def _bounded(checks: Mapping[str, CheckRecord]) -> dict[str, CheckRecord]:
 
 
 def backoff_s(pause_s: float, failures: int) -> float:
-    """pause_s, doubled for each earlier failure, a day at most (or ``pause_s``, where that is longer)."""
+    """pause_s, doubled for each earlier failure, at most a day (or ``pause_s``, if that is longer)."""
     return float(min(pause_s * 2 ** min(max(failures, 0), _DOUBLINGS), max(DAY_S, pause_s)))
 
 
 def paused_until(past: CheckHistory, idle_since: str) -> float:
-    """Seconds since the epoch before which the node is asked for nothing; 0: now."""
+    """Seconds since the epoch before which nothing is requested on the node; 0: now."""
     if not past.after or (past.while_idle and past.while_idle != idle_since):
         return 0.0
     return seconds(past.after)

@@ -1,4 +1,4 @@
-"""What a decision about a node has to know beyond that node and its NodeHealth."""
+"""The inputs of a decision about a node besides the node and its NodeHealth."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,10 +9,10 @@ from muster_tainter.faults.node_report import FaultKey
 
 @dataclass(frozen=True)
 class DecisionContext:
-    """withhold: why no new taint may be set now; empty: it may. Its first word is the kind: budget, paused
-    others:   on how many other nodes the same check and reason opened at the same time; incident: what that is called
-    external: findings of sources other than the agent, such as a Node's condition
-    over:     such a source's word that one is over (how: ``source``)
+    """withhold: why no new taint may be set now; empty if it may. Its first word is the kind: budget, paused
+    others:   number of other nodes with the same check and reason at the same time; incident: its id
+    external: findings of sources other than the agent, such as a Node condition
+    over:     findings that such a source reports as resolved (how: ``source``)
     """
 
     withhold: str = ""

@@ -1,6 +1,6 @@
-"""From a Node, its NodeHealth and the policy to what the Node should carry. Pure, level-triggered, idempotent.
+"""Computes what a Node should carry from the Node, its NodeHealth and the policy. Pure, level-triggered, idempotent.
 
-``decide`` of a Node that a decision was applied to decides nothing: the Node's own annotation is the only memory.
+The Node's own annotation is the only state: ``decide`` for a Node with an applied decision changes nothing.
 """
 
 from collections.abc import Mapping
@@ -55,13 +55,13 @@ _HEALTH = {Verdict.PASS: "pass", Verdict.SKIP: "pass", Verdict.WARN: "warn", Ver
 
 @dataclass(frozen=True)
 class Decision:
-    """What has to be written to the Node, and what is to be told once it is written.
+    """What to write to the Node, and what to report after the write.
 
-    taints:      the whole list, None to leave it; labels, annotations: None removes
-    condition:   how muster.dev/Healthy should read (None: it should not be there); written behind the taints
-    changes:     faults opened, raised, over and closed; memory: as the annotation has it afterwards
-    withheld:    why a taint that is wanted is not set; empty: none is wanted, or all are set
-    again_at:    time alone changes this decision then, in seconds since the epoch
+    taints:      the complete list, None for no change; labels, annotations: None removes the key
+    condition:   the desired muster.dev/Healthy (None: absent); written after the taints
+    changes:     faults opened, raised, over and closed; memory: the node record after the write
+    withheld:    why a wanted taint is not set; empty if none is wanted or all are set
+    again_at:    when time alone changes this decision, in seconds since the epoch
     """
 
     taints: tuple[Taint, ...] | None = None
@@ -81,12 +81,12 @@ class Decision:
 
     @property
     def takes_a_place(self) -> bool:
-        """It gives the node its first taint of ours: what budgets are about."""
+        """It gives the node its first taint of ours; only such decisions count against budgets."""
         return any(change.added and change.first for change in self.taint_changes)
 
     @property
     def urgent(self) -> bool:
-        """It is about taints or faults, not only about what a label says."""
+        """It changes taints or faults, not only labels."""
         return self.taints is not None or bool(self.annotations)
 
     def patch(self, resource_version: str) -> dict[str, Any]:
@@ -102,7 +102,7 @@ class Decision:
         return body
 
     def applied(self, node: Node) -> Node:
-        """``node`` as the write leaves it."""
+        """``node`` after the write."""
         metadata = msgspec.structs.replace(
             node.metadata,
             labels=_merged(node.metadata.labels, self.labels),
@@ -125,22 +125,22 @@ def is_managed(node: Node) -> bool:
 
 
 def may_carry_ours(node: Node) -> bool:
-    """There is a memory, or a taint of ours by name."""
+    """It has a record, or a taint with our prefix."""
     return ANNOTATION in node.metadata.annotations or any(t.key.startswith(OUR_PREFIX) for t in node.spec.taints)
 
 
 def recall_record(node: Node) -> NodeRecord:
-    """The Node's memory. Raises UnreadableRecord."""
+    """The Node's record. Raises UnreadableRecord."""
     return remembered.decode_record(node.metadata.annotations.get(ANNOTATION))
 
 
 def is_ours(taint: Taint, memory: NodeRecord) -> bool:
-    """By memory, or by name."""
+    """According to the record, or by its prefix."""
     return taint.key.startswith(OUR_PREFIX) or as_our_taint(taint) in memory.ours
 
 
 def missing_taints(node: Node, policy: Policy) -> tuple[OurTaint, ...]:
-    """Taints that we set, that an open fault still wants, and that are not there."""
+    """Taints that Muster set, that an open fault still requires, and that are missing."""
     try:
         memory = recall_record(node)
     except UnreadableRecord:
@@ -163,7 +163,7 @@ def decide(
     released: Mapping[OurTaint, str] | None = None,
     context: DecisionContext = EMPTY_CONTEXT,
 ) -> Decision:
-    """What to do about ``node``. ``now``: seconds since the epoch; ``released``: taints that a person took off."""
+    """The decision for ``node``. ``now``: seconds since the epoch; ``released``: taints that a person removed."""
     if not is_managed(node):
         return _hands_off(node)
     report = read_report(health)
@@ -203,13 +203,13 @@ def decide(
     silence = _silence(memory, context)
     condition = node_condition(memory, report, policy, withheld, silence)
     if withheld and not withheld_reason(node):
-        text = f"{describe_fault(waiting[0])} is not acted upon: {withheld}"
+        text = f"{describe_fault(waiting[0])} is not tainted: {withheld}"
         notices.append(Notice("TaintWithheld", shorten(text, MESSAGE_LIMIT), "withheld"))
     labels = {FAULTY_LABEL: "true" if held else None, HEALTH_LABEL: _health(report, silence), TESTING_LABEL: None}
     if isinstance(health, NodeHealth):
         labels[TESTING_LABEL] = check_under_test(health)
     if report.error and node.metadata.labels.get(HEALTH_LABEL) != "unknown":
-        notices.append(Notice("HealthUnreadable", f"the NodeHealth makes no sense: {report.error}", "health"))
+        notices.append(Notice("HealthUnreadable", f"invalid NodeHealth: {report.error}", "health"))
     if memory != before or annotations:
         annotations[ANNOTATION] = remembered.encode_record(memory)
     return Decision(
@@ -227,7 +227,7 @@ def decide(
 
 
 def _again_at(memory: NodeRecord, policy: Policy, now: float) -> float:
-    """When a fault has been open, or over, for long enough."""
+    """When the next wait or hold-down of a fault ends."""
     times = []
     for fault in memory.open:
         want = match_policy(fault, policy)
@@ -236,7 +236,7 @@ def _again_at(memory: NodeRecord, policy: Policy, now: float) -> float:
 
 
 def _is_set(taint: OurTaint, node: Node, before: NodeRecord) -> bool:
-    """There already, or to be put back: neither is a new taint."""
+    """Present already, or to be set again: neither is a new taint."""
     slot = (taint.key, taint.effect)
     return any((t.key, t.effect) == slot for t in node.spec.taints) or any(
         (t.key, t.effect) == slot for t in before.ours
@@ -251,9 +251,9 @@ def _stand_ins(
     changes: tuple[FaultChange, ...],
     policy: Policy,
 ) -> list[OurTaint]:
-    """Taints of ours that nobody asks for, as the policy names others for the same faults, which may not be set now.
+    """Taints of ours that a policy change replaced by others, which may not be set now.
 
-    To take them off would give back a node whose faults are open.
+    Removing them would release a node whose faults are open.
     """
     earlier = _keys(before.open)
     if not any(fault.key in earlier for fault in waiting):
@@ -289,7 +289,7 @@ def _differing(have: dict[str, str], want: Mapping[str, str | None]) -> dict[str
 
 
 def _silence(memory: NodeRecord, context: DecisionContext) -> str:
-    """Since when the node's agent is silent, in words; empty: it is not. What it has reported is of the past then."""
+    """Since when the node's agent is silent, as text; empty if it is not. Its last report is outdated then."""
     for fault in memory.open:
         if fault.key == SILENT and not fault.over:
             return fault.message or describe_fault(fault)
@@ -304,7 +304,7 @@ def _health(report: NodeReport, silence: str) -> str:
 
 
 def _with_lost(memory: NodeRecord, node: Node, report: NodeReport, policy: Policy, now: float) -> NodeRecord:
-    """A taint under our prefix had a reason: without memory it stays until that is over too."""
+    """A taint with our prefix had a reason: without a record it stays until a lost fault for it is closed."""
     wants = _wants(memory, policy, now)
     lost = [
         lost_fault(as_our_taint(taint), report.boot, now)
@@ -315,7 +315,7 @@ def _with_lost(memory: NodeRecord, node: Node, report: NodeReport, policy: Polic
 
 
 def _wants(memory: NodeRecord, policy: Policy, now: float) -> dict[OurTaint, list[Fault]]:
-    """Each wanted taint with the faults that want it. Of one key and effect only the first value."""
+    """Each wanted taint and the faults that want it; for one key and effect only the first value."""
     wants: dict[OurTaint, list[Fault]] = {}
     slots: dict[tuple[str, str], OurTaint] = {}
     for fault in memory.open:
@@ -328,12 +328,12 @@ def _wants(memory: NodeRecord, policy: Policy, now: float) -> dict[OurTaint, lis
 
 
 def _may_hold(taint: Taint, node: Node, before: NodeRecord) -> bool:
-    """Ours already, or not there before: the same taint set by somebody else stays theirs."""
+    """Ours already, or new: an equal taint that somebody else set remains theirs."""
     return is_ours(taint, before) or taint not in node.spec.taints
 
 
 def _may_begin(node: Node, health: NodeHealth | UnusableHealth | None, policy: Policy) -> bool:
-    """The first full pass of this boot is done, and what the node's pool asks of a new one is passed."""
+    """The first full pass of this boot is complete, and the node passed its pool's preFlight checks."""
     if not isinstance(health, NodeHealth) or not health.status.boot_id:
         return False
     pool = policy.pool_of(node.metadata.labels)
@@ -341,12 +341,12 @@ def _may_begin(node: Node, health: NodeHealth | UnusableHealth | None, policy: P
 
 
 def _taints(node: Node, before: NodeRecord, wants: Mapping[OurTaint, object], *, passed: bool) -> tuple[Taint, ...]:
-    """Others' as they are, ours as wanted. passed: a new node may have jobs."""
+    """Others' taints unchanged, ours as wanted. passed: remove the startup taint."""
     left = {(taint.key, taint.effect): taint for taint in wants}
     result: list[Taint] = []
     for taint in node.spec.taints:
         if not is_ours(taint, before):
-            left.pop((taint.key, taint.effect), None)  # theirs serves as well, and the API takes no second one
+            left.pop((taint.key, taint.effect), None)  # it has the same effect, and the API rejects a duplicate
             result.append(taint)
         elif taint.key == STARTUP_KEY:
             if not passed:
@@ -383,11 +383,11 @@ def _taint_changes(
         if taint not in taints:
             rules = ", ".join(sorted({change.fault.rule for change in closed if change.fault.rule}))
             if taint.key == STARTUP_KEY:
-                why = "the first full pass is done"
+                why = "the first full pass is complete"
             elif closed:
                 why = f"closed ({closed[-1].how}): {describe_fault(closed[-1].fault)}"
             else:
-                why = "no open fault asks for it"
+                why = "no open fault requires it"
             result.append(TaintChange(taint, False, rules, why))
     return tuple(result)
 

@@ -1,4 +1,4 @@
-"""Findings that are said and not acted upon: Events for rules with action ``event``, once for each occurrence."""
+"""Findings of rules with action ``event``: one Event for each occurrence, and no other action."""
 
 from muster_checks.base.vocabulary import Verdict, shorten
 from muster_kube.api.times import seconds
@@ -7,11 +7,11 @@ from muster_tainter.faults.node_report import FaultKey, NodeReport
 from muster_tainter.policy.rules import Policy
 
 _MESSAGE_LIMIT = 900
-OLD_NEWS_S = 3600.0  # a warning older than an Event's life is not told by a process that has just started
+OLD_NEWS_S = 3600.0  # a process that has just started does not report warnings older than an Event's lifetime
 
 
 def event_only_notices(report: NodeReport, policy: Policy) -> dict[FaultKey, tuple[int, Notice]]:
-    """(occurrence, notice) of each finding that the policy only speaks of."""
+    """(occurrence, notice) of each finding that the policy only reports."""
     result: dict[FaultKey, tuple[int, Notice]] = {}
     for key, finding in (report.findings or {}).items():
         rule = policy.rule_for(key[0], finding.component, finding.reason, finding.verdict, finding.fault_class)
@@ -25,13 +25,13 @@ def event_only_notices(report: NodeReport, policy: Policy) -> dict[FaultKey, tup
 
 
 class EventOnlyHistory:
-    """What this process has said of each node."""
+    """What this process has reported about each node."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, dict[FaultKey, int]] = {}
 
     def new_notices(self, node: str, report: NodeReport, policy: Policy, now: float) -> list[Notice]:
-        """What is to be said now, and is taken for said from here on. now: seconds since the epoch."""
+        """The new notices; they count as reported from now on. now: seconds since the epoch."""
         found = event_only_notices(report, policy)
         before = self._numbers.get(node, {})
         notices = []

@@ -1,7 +1,7 @@
-"""What sources other than the agents say of nodes: kept until they say that it is over, or this process ends.
+"""Findings from sources other than the agents, kept until the source reports them as resolved, or this process ends.
 
-A fault that was opened stays in the Node's annotation whatever becomes of this; a source that reads the same thing
-again gives it the same number, so a new leader neither loses nor doubles one.
+Open faults are in the Node's annotation, regardless of this. A source that reads the same thing again uses the same
+number, so a new leader neither loses nor duplicates a finding.
 """
 
 from collections.abc import Callable, Collection
@@ -9,14 +9,14 @@ from collections.abc import Callable, Collection
 from muster_kube.nodehealth import ClearedFault, ReportedFinding
 from muster_tainter.faults.node_report import FaultKey
 
-KEYS_LIMIT = 64  # findings of one node and check; what is beyond is counted by ``dropped``
+KEYS_LIMIT = 64  # findings of one node and check; further ones are counted by ``dropped``
 
 _Findings = dict[FaultKey, ReportedFinding]
 _Over = dict[FaultKey, tuple[ClearedFault, ...]]
 
 
 class ExternalFindings:
-    """on_change: called with the node's name when there is something new about it."""
+    """on_change: called with the node's name when its findings change."""
 
     def __init__(self, on_change: Callable[[str], None]) -> None:
         self._on_change = on_change
@@ -25,10 +25,10 @@ class ExternalFindings:
         self.dropped = 0
 
     def add(self, node: str, check: str, finding: ReportedFinding) -> None:
-        """``finding.occurrence`` rises with each new firing, and is the same when the same firing is read again."""
+        """``finding.occurrence`` rises with each new occurrence, and is the same when the same one is read again."""
         key = (check, finding.component, finding.reason)
         known = self._findings.setdefault(node, {})
-        # each for itself: what anybody may write into a log must not hide another source's failure
+        # one limit per check: anybody can write into a log, and must not hide another source's failure
         if key not in known and sum(each[0] == check for each in known) >= KEYS_LIMIT:
             self.dropped += 1
             return
@@ -39,7 +39,7 @@ class ExternalFindings:
         self._on_change(node)
 
     def close(self, node: str, check: str, cleared: ClearedFault) -> None:
-        """What was found is over, up to this occurrence."""
+        """The finding is resolved, up to this occurrence."""
         key = (check, cleared.component, cleared.reason)
         finding = self._findings.get(node, {}).get(key)
         if finding is not None and finding.occurrence <= cleared.occurrence:
@@ -61,8 +61,8 @@ class ExternalFindings:
         return {*self._findings, *self._over}
 
     def reset(self, kept: Collection[str]) -> None:
-        """This process leads (again). Sources whose check is not in ``kept`` spoke only while it led before: whether
-        that still holds nobody knows, and they tell it anew."""
+        """This process leads (again). Findings of checks that are not in ``kept`` come from sources that ran only while
+        it led before; they may be outdated, and the sources report them again."""
         findings = {node: {k: v for k, v in known.items() if k[0] in kept} for node, known in self._findings.items()}
         over = {node: {k: v for k, v in known.items() if k[0] in kept} for node, known in self._over.items()}
         self._findings = {node: known for node, known in findings.items() if known}

@@ -1,9 +1,8 @@
-"""Which faults are open: findings open them, proof closes them. Pure.
+"""Which faults are open: findings open them, evidence closes them. Pure functions.
 
-A fault is open; confirmed once it has been open for as long as its rule waits; over, and held, when what closes it has
-come but the node comes and goes (its hold-down); closed. A finding that is merely absent closes nothing that was
-confirmed (an agent may have lost its state), UNKNOWN neither opens nor closes, and a fault that was closed opens again
-only by a higher occurrence.
+The states of a fault: open; confirmed, when it has been open for its rule's wait; over and held, when it is resolved
+but the node is flapping (hold-down); closed. A missing finding does not close a confirmed fault (the agent may have
+lost its state). UNKNOWN neither opens nor closes. A closed fault opens again only with a higher occurrence.
 """
 
 from collections.abc import Mapping
@@ -35,20 +34,20 @@ from muster_tainter.policy.rules import CloseOn, Policy, Rule
 
 PERSON = "person"
 PASSING = "passing"
-_PENALTY_LEAST = 0.05  # of a hold-down that is no longer worth a byte
-_REQUEST = "request"  # NodeHealth's word for a clear that the agent carried out
+_PENALTY_LEAST = 0.05  # a smaller penalty has no noticeable hold-down and is dropped
+_REQUEST = "request"  # NodeHealth's value for a clear that the agent carried out
 
 
 class FaultStep(StrEnum):
     OPENED = "opened"
-    RAISED = "raised"  # fired anew while open
-    OVER = "over"  # and held
+    RAISED = "raised"  # occurred again while open
+    OVER = "over"  # resolved and held
     CLOSED = "closed"
 
 
 @dataclass(frozen=True)
 class FaultChange:
-    """What became of one fault. how, by: of a closing, or of what ended it (see :class:`ClosedFault`)."""
+    """A change of one fault. how, by: what closed or resolved it (see :class:`ClosedFault`)."""
 
     step: FaultStep
     fault: Fault
@@ -57,12 +56,12 @@ class FaultChange:
 
 
 def lost_fault(taint: OurTaint, boot: str, now: float) -> Fault:
-    """Stands for the reason of a taint whose memory is gone: nothing but a person or a good boot says it is over."""
+    """The unknown reason of a taint whose record is lost: only a person or a good boot closes it."""
     return Fault(
         check=LOST_CHECK,
         component=f"taint/{taint.key}:{taint.effect}",
         reason=LOST_REASON,
-        occurrence=max(1, int(now)),  # a person's word about an earlier loss is not about this one
+        occurrence=max(1, int(now)),  # clearing an earlier loss does not clear this one
         fault_class="contact",
         since=rfc3339_whole(now),
         boot=boot,
@@ -78,21 +77,21 @@ def advance_faults(
     released: Mapping[OurTaint, str],
     context: DecisionContext = EMPTY_CONTEXT,
 ) -> tuple[NodeRecord, tuple[FaultChange, ...]]:
-    """The memory after ``report``, and what changed. ``released``: taints a person took off, and who."""
+    """The record after ``report``, and the changes. ``released``: taints that a person removed, and who."""
     if context.external:
         report = replace(report, findings={**(report.findings or {}), **context.external})
     changes: list[FaultChange] = []
     still_open: list[Fault] = []
     closed: list[ClosedFault] = []
     penalty = memory.penalty
-    # later than every proof that stands asked for, also where the clock was set back since: none of them is for it
+    # later than every pending proof, even if the clock was set back: none of them was requested for this fault
     signed = max(now, report.asked)
     for fault in memory.open:
         want = match_policy(fault, policy)
         refreshed = _refreshed(fault, report, policy, context)
         over = _closing(fault, want, report, policy, released, now, context)
         if over is None and refreshed.occurrence > fault.occurrence:
-            if fault.over:  # it was over, and is not
+            if fault.over:  # it occurred again while it was held
                 penalty = _heavier(penalty, memory, fault.check, policy, now)
                 refreshed = msgspec.structs.replace(refreshed, over="", how="", by="")
             refreshed = msgspec.structs.replace(refreshed, raised=rfc3339_whole(signed))
@@ -100,7 +99,7 @@ def advance_faults(
             still_open.append(refreshed)
             continue
         how, by = over or (fault.how, fault.by)
-        fires_anew = refreshed.occurrence > fault.occurrence  # what ended the old firing says nothing of the new one
+        fires_anew = refreshed.occurrence > fault.occurrence  # the evidence is about the old one
         if over is not None and how not in (PERSON, PASSING) and not fault.over:
             refreshed = msgspec.structs.replace(refreshed, over=rfc3339_whole(now), how=how, by=by)
             held_s = held_until(refreshed, want, memory, policy) - seconds(refreshed.over)
@@ -109,7 +108,7 @@ def advance_faults(
                 still_open.append(refreshed)
                 continue
         elif fault.over and how not in (PERSON, PASSING):
-            if seconds(fault.over) > now + 1.0:  # the clock was set back: held from now on, not for an hour more
+            if seconds(fault.over) > now + 1.0:  # the clock was set back: hold it from now on, not longer
                 refreshed = msgspec.structs.replace(refreshed, over=rfc3339_whole(now))
             if held_until(refreshed, want, memory, policy) > now and not fires_anew:
                 still_open.append(refreshed)
@@ -120,10 +119,10 @@ def advance_faults(
         closed.append(_closed(fault, how, by, want, now))
         changes.append(FaultChange(FaultStep.CLOSED, fault, how, by))
     for check in {each.check for each in closed if each.how not in (PERSON, PASSING)}:
-        if not any(fault.check == check for fault in still_open):  # it is back: if it goes again, that was a flap
+        if not any(fault.check == check for fault in still_open):  # the check has no open fault left: count a flap
             penalty = _heavier(penalty, memory, check, policy, now)
     if closed:
-        # only with another change: growing old alone is not worth a write
+        # only with another change: expiry alone does not justify a write
         memory = msgspec.structs.replace(
             memory, closed=prune_closed((*closed, *memory.closed), now, _guarded(report, memory))
         )
@@ -173,7 +172,7 @@ def _closed(fault: Fault, how: str, by: str, want: FaultPolicy, now: float) -> C
 def _heavier(
     penalty: Mapping[str, FlapPenalty], memory: NodeRecord, check: str, policy: Policy, now: float
 ) -> dict[str, FlapPenalty]:
-    """``penalty`` with one more end of a fault of ``check``, once in a step; what has decayed to nothing goes."""
+    """``penalty`` with one more flap of ``check``; penalties that have decayed are dropped."""
     result = {
         name: known
         for name, known in penalty.items()
@@ -185,9 +184,9 @@ def _heavier(
 
 
 def _guarded(report: NodeReport, memory: NodeRecord) -> frozenset[FaultKey]:
-    """Closed faults whose finding may still be reported: their numbers must not be forgotten.
+    """Closed faults whose finding may still be reported: their numbers must be kept.
 
-    What others say of a node is read anew by each leader, which may not have done so yet.
+    A new leader may not have read the external sources yet.
     """
     if not report.known or report.findings is None:
         return frozenset(closed.key for closed in memory.closed)
@@ -198,10 +197,10 @@ def _guarded(report: NodeReport, memory: NodeRecord) -> frozenset[FaultKey]:
 def _is_over(
     key: FaultKey, finding: ReportedFinding, memory: NodeRecord, report: NodeReport, context: DecisionContext
 ) -> bool:
-    """This firing was closed before, here or by its agent, or a person has closed it before it was seen here."""
+    """This occurrence was closed before: by the tainter, by its agent, or by a person."""
     if finding.occurrence <= memory.closed_up_to(key):
         return True
-    # a fault that counted several closed with one number: what it counted stays closed
+    # a fault that counted several was closed with one number: all that it counted stay closed
     if any(
         c.reason == REST and c.check in (key[0], REST) and finding.occurrence <= c.occurrence for c in memory.closed
     ):
@@ -221,7 +220,7 @@ def _closing(
     now: float,
     context: DecisionContext,
 ) -> tuple[str, str] | None:
-    """(how, by) if the fault is over."""
+    """(how, by) if the fault is resolved."""
     if want.taint is not None and want.taint in released:
         return PERSON, released[want.taint]
     clear = report.clear_for(fault.key, fault.occurrence)
@@ -247,7 +246,7 @@ def _closing(
             return _unless_passing(fault, want, now, "proof", f"{', '.join(want.proof.checks)} passed: {proof}")
     if now < confirmed_at(fault, want, now) and fault.check in report.looked:
         left = _any_left(fault, report, policy) if fault.rest else report.finding(fault.key) is not None
-        return None if left else (PASSING, f"gone before {want.wait_s:g} s")
+        return None if left else (PASSING, f"ended within {want.wait_s:g} s")
     return None
 
 
@@ -256,13 +255,13 @@ def _unless_passing(fault: Fault, want: FaultPolicy, now: float, how: str, by: s
 
 
 def proof_for(fault: Fault, proof: ProofCheck, report: NodeReport) -> str | None:
-    """The id of a request that was made after the fault's last sign, asked for this proof, and was answered PASS."""
+    """The id of a request for this proof that was made after the fault's last sign and answered PASS."""
     if proof.new_boot and not _booted_anew(fault, report):
         return None
     last_sign = max(seconds(fault.since), seconds(fault.raised))
-    for asked in report.proved:
-        if asked.digest == proof.digest and asked.at > last_sign:
-            return asked.id
+    for request in report.proved:
+        if request.digest == proof.digest and request.at > last_sign:
+            return request.id
     return None
 
 
@@ -271,7 +270,7 @@ def _booted_anew(fault: Fault, report: NodeReport) -> bool:
 
 
 def _gone_after_boot(fault: Fault, report: NodeReport, policy: Policy) -> bool:
-    """Another boot was looked through as a whole, by a check that could measure, and the finding is not there."""
+    """After a reboot, a complete run of the check measured and did not find it."""
     if not _booted_anew(fault, report):
         return False
     if fault.check == LOST_CHECK or fault.check == REST:
@@ -284,7 +283,7 @@ def _gone_after_boot(fault: Fault, report: NodeReport, policy: Policy) -> bool:
 
 
 def _any_left(rest: Fault, report: NodeReport, policy: Policy) -> bool:
-    """The check still reports something that opens faults: it may be one of those that ``rest`` counts."""
+    """The check still reports a finding that opens faults: it may be one that ``rest`` counts."""
     for (check, *_), finding in (report.findings or {}).items():
         if check == rest.check:
             rule = _rule_for(check, finding, policy, 0)
@@ -294,8 +293,8 @@ def _any_left(rest: Fault, report: NodeReport, policy: Policy) -> bool:
 
 
 def _refreshed(fault: Fault, report: NodeReport, policy: Policy, context: DecisionContext) -> Fault:
-    """With what its finding says now, as far as it is worth a write: a new firing, another boot, a worse judgement, and
-    that others have it too where another rule is for that."""
+    """The fault updated from its finding, for changes that justify a write: a new occurrence, another boot, a worse
+    verdict, and other nodes with the same finding if that changes the rule."""
     fault = _with_others(fault, policy, context)
     if not report.known and fault.key not in context.external:
         return fault
@@ -304,12 +303,12 @@ def _refreshed(fault: Fault, report: NodeReport, policy: Policy, context: Decisi
         return fault if fault.boot == boot else msgspec.structs.replace(fault, boot=boot)
     finding = report.finding(fault.key)
     if finding is None or finding.occurrence < fault.occurrence or finding.verdict == Verdict.UNKNOWN:
-        if not fault.boot and boot:  # the first pass of the boot in which it was opened
+        if not fault.boot and boot:  # the first pass since it was opened
             return msgspec.structs.replace(fault, boot=boot)
         return fault
     rule = _rule_for(fault.check, finding, policy, fault.others)
     if rule is None or not rule.opens:
-        # milder words are no proof: what opened the fault stands, except that it was seen in this boot
+        # a milder finding proves nothing: update only the boot in which it was seen
         return fault if fault.boot == boot else msgspec.structs.replace(fault, boot=boot)
     if finding.occurrence > fault.occurrence:
         fresh = _opened(fault.check, finding, rule, boot, 0.0)
@@ -323,7 +322,7 @@ def _refreshed(fault: Fault, report: NodeReport, policy: Policy, context: Decisi
             by=fault.by,
         )
     if fault.key in context.external:
-        boot = fault.boot or boot  # it is told until somebody says that it is over: that is no sign of it in this boot
+        boot = fault.boot or boot  # an external finding persists until resolved: it is not a sign in this boot
     same = (finding.verdict, finding.fault_class, boot) == (fault.verdict, fault.fault_class, fault.boot)
     if same:
         return fault
@@ -331,7 +330,7 @@ def _refreshed(fault: Fault, report: NodeReport, policy: Policy, context: Decisi
 
 
 def _with_others(fault: Fault, policy: Policy, context: DecisionContext) -> Fault:
-    """More nodes than before are told only where it makes a difference: it would be a write for each node of them."""
+    """A higher number of other nodes is recorded only if it changes the rule: it costs a write for each node."""
     others = context.others.get(fault.key, 0)
     if others <= fault.others or fault.rest or fault.check == LOST_CHECK:
         return fault

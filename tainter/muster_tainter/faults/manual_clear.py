@@ -1,4 +1,4 @@
-"""A person's word that faults of a node are over, as entries of its NodeHealth's ``spec.clear``."""
+"""Manual clearing: an operator declares faults of a node resolved, as entries of its NodeHealth's ``spec.clear``."""
 
 from collections.abc import Iterable
 
@@ -9,8 +9,8 @@ from muster_tainter.faults.node_record import NodeRecord
 def clear_entries(
     health: NodeHealth, memory: NodeRecord, check: str | None, component: str | None, by: str, at: str
 ) -> tuple[ClearEntry, ...]:
-    """What closes every open fault and finding of the node that the person named: one entry a component of a check,
-    or one for all components of a check where there is no room for so many. at: RFC 3339"""
+    """Entries that close every open fault and finding that the operator named: one for each component of a check, or
+    one for all components of a check if there are more than CLEAR_LIMIT. at: RFC 3339."""
     highest: dict[tuple[str, str], int] = {}
     for found_check, found_component, occurrence in (*_findings(health), *_faults(memory)):
         if check not in (None, found_check) or component not in (None, found_component):
@@ -27,7 +27,7 @@ def clear_entries(
 
 
 def merge_clears(known: tuple[ClearEntry, ...], new: tuple[ClearEntry, ...]) -> tuple[ClearEntry, ...]:
-    """``known`` with ``new`` in place of those for the same component; the oldest go where there are too many."""
+    """``known`` with the entries of ``new`` replacing those for the same component; the oldest are dropped first."""
     replaced = {(entry.check, entry.component) for entry in new}
     kept = [entry for entry in known if (entry.check, entry.component) not in replaced]
     return (*kept, *new)[-CLEAR_LIMIT:]

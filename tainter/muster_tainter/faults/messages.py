@@ -1,4 +1,4 @@
-"""What people read of a decision: Events on the Node, its condition, faults and taints in a line. Pure."""
+"""The texts of decisions: Events on the Node, the Node's condition, one-line faults and taints. Pure functions."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ from muster_tainter.faults.policy_match import match_policy
 from muster_tainter.policy.rules import SILENT, Policy
 
 CONDITION = "muster.dev/Healthy"
-MESSAGE_LIMIT = 800  # bytes of an event's or condition's message; the API takes 1024 of an event's
+MESSAGE_LIMIT = 800  # bytes of an Event's or condition's message; the API accepts 1024 for an Event
 
 
 @dataclass(frozen=True)
 class Notice:
-    """An Event on the Node. ``about``: what it is counted together with (fault or taint)."""
+    """An Event on the Node. ``about``: the fault or taint; repeats about the same one are counted in one Event."""
 
     reason: str
     message: str
@@ -27,7 +27,7 @@ class Notice:
 
 @dataclass(frozen=True)
 class TaintChange:
-    """One line of the log. rule: the rules that want the taint, or wanted it; first: the node had none of ours."""
+    """One log line. rule: the rules that want or wanted the taint; first: the node had no taint of ours before."""
 
     taint: Taint
     added: bool
@@ -37,12 +37,12 @@ class TaintChange:
 
 
 def format_taint(taint: Taint | OurTaint) -> str:
-    """As kubectl takes it: ``key=value:effect``."""
+    """In kubectl's format: ``key=value:effect``."""
     return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
 
 
 def describe_fault(fault: Fault) -> str:
-    """One line: which fault, and the evidence."""
+    """One line: the fault and its evidence."""
     if fault.rest:
         return f"{fault.rest} more faults of {fault.check}"
     text = f"{fault.check} {fault.component} {fault.reason}"
@@ -50,7 +50,7 @@ def describe_fault(fault: Fault) -> str:
 
 
 def fault_notices(change: FaultChange, policy: Policy) -> list[Notice]:
-    """Of what became of one fault."""
+    """The Events for one change of a fault."""
     fault = change.fault
     about = "/".join(fault.key)
     if change.step is FaultStep.CLOSED:
@@ -58,7 +58,8 @@ def fault_notices(change: FaultChange, policy: Policy) -> list[Notice]:
         return [Notice("FaultClosed", text, about, warning=False)]
     if change.step is FaultStep.OVER:
         text = shorten(
-            f"over ({change.how}, {change.by}), held as it comes and goes: {describe_fault(fault)}", MESSAGE_LIMIT
+            f"resolved ({change.how}, {change.by}), held because it is flapping: {describe_fault(fault)}",
+            MESSAGE_LIMIT,
         )
         return [Notice("FaultHeld", text, about, warning=False)]
     if fault.key == SILENT:
@@ -72,7 +73,7 @@ def fault_notices(change: FaultChange, policy: Policy) -> list[Notice]:
 
 
 def taint_notices(changes: tuple[TaintChange, ...], before: NodeRecord, policy: Policy | None) -> list[Notice]:
-    """Of taints that are set and removed. before: the record until now; policy: None: the node is left alone."""
+    """The Events for taints that are set and removed. before: the previous record; policy: None if unmanaged."""
     notices = []
     for change in changes:
         text = format_taint(change.taint)
@@ -80,7 +81,7 @@ def taint_notices(changes: tuple[TaintChange, ...], before: NodeRecord, policy: 
             message = shorten(f"{text}: {change.why}", MESSAGE_LIMIT)
             notices.append(Notice("NodeUntainted", message, text, warning=False))
         elif as_our_taint(change.taint) in before.ours and policy is not None and change.why == "put back":
-            message = f"{text} was removed without a word that its fault is over; muster clear NODE releases the node"
+            message = f"{text} was removed while its fault is open, so it is set again; to release: muster clear NODE"
             notices.append(Notice("TaintPutBack", message, text))
         else:
             notices.append(Notice("NodeTainted", shorten(f"{text}: {change.why}", MESSAGE_LIMIT), text))
@@ -91,19 +92,19 @@ _WITHHELD = "; no taint: "
 
 
 def withheld_reason(node: Node) -> str:
-    """Why a taint that is wanted is not set, as the condition says; empty: none is wanted, or all are set."""
+    """Why a wanted taint is not set, read from the condition; empty if none is wanted or all are set."""
     return next((c.message.partition(_WITHHELD)[2] for c in node.status.conditions if c.type == CONDITION), "")
 
 
 def _first(faults: Iterable[Fault]) -> Fault:
-    """The one to show: what is open before what is only held."""
+    """The fault to show: unresolved ones first."""
     return min(faults, key=lambda fault: bool(fault.over))
 
 
 def node_condition(
     memory: NodeRecord, report: NodeReport, policy: Policy, withheld: str, silence: str
 ) -> NodeCondition:
-    """``muster.dev/Healthy``. withheld: why a wanted taint is not set; silence: of the node's agent, in words."""
+    """``muster.dev/Healthy``. withheld: why a wanted taint is not set; silence: description of the agent's silence."""
     faults = [fault for fault in memory.open if fault.key != SILENT]
     if silence and not faults:
         tail = f"{_WITHHELD}{withheld}" if withheld else ""
@@ -114,7 +115,7 @@ def node_condition(
         fault = _first(faults or memory.open)
         want = match_policy(fault, policy)
         more = f"; {len(memory.open) - 1} more" if len(memory.open) > 1 else ""
-        over = f"; over since {fault.over} ({fault.how}), held" if fault.over else ""
+        over = f"; resolved {fault.over} ({fault.how}), held" if fault.over else ""
         tail = f" (class {fault.fault_class or 'none'}, rule {want.rule or 'none'}, since {fault.since}{over}{more})"
         tail += f"{_WITHHELD}{withheld}" if withheld else ""
         return NodeCondition(
@@ -134,7 +135,7 @@ def node_condition(
     match report.verdict:
         case Verdict.UNKNOWN:
             return NodeCondition(
-                type=CONDITION, status="Unknown", reason="NotMeasured", message="a check could not measure"
+                type=CONDITION, status="Unknown", reason="NotMeasured", message="at least one check returned UNKNOWN"
             )
         case Verdict.FAIL | Verdict.WARN:
             failing = sorted(

@@ -1,8 +1,8 @@
-"""The tainter's memory of a node: the annotation ``muster.dev/faults``, written in the same PATCH as the taints.
+"""The tainter's record of a node: the annotation ``muster.dev/faults``, written in the same PATCH as the taints.
 
-Bounded: whatever a node does, the text stays within 8 KiB (:func:`fit_record`). Evidence is shortened first; the
-identities of open faults are kept up to :data:`OPEN_LIMIT`; more of them become one fault for each check that counts
-the rest and stays open until a person or a new boot closes all of them.
+Its size is limited to 8 KiB (:func:`fit_record`). Evidence is shortened first. Up to :data:`OPEN_LIMIT` open faults
+keep their identity; further ones become one fault per check, which counts them and stays open until a person or a new
+boot closes all of them.
 """
 
 from collections.abc import Iterable
@@ -26,7 +26,7 @@ OPEN_LIMIT = 40  # faults with their own identity
 CLOSED_LIMIT = 8
 CLOSED_FOR_S = 24 * 3600.0
 REST = "*"  # component and reason of the fault that counts the rest
-LOST_CHECK = "muster"  # a fault of the tainter's own: stands for the reason of a taint whose memory is gone
+LOST_CHECK = "muster"  # a fault of the tainter itself: the unknown reason of a taint whose record is lost
 LOST_REASON = "MemoryLost"
 _NAMED = (LOST_CHECK, SILENT[0])
 OCCURRENCE_LIMIT = 2**53  # what JSON carries exactly
@@ -34,7 +34,7 @@ PENALTY_LIMIT = 1000.0
 PENALTIES_LIMIT = 16  # checks
 ATTEMPTS_LIMIT = 8  # classes
 REF_LIMIT = 1024  # characters
-_DECODED_LIMIT = 1024  # texts: a burst is written, told, drained and repaired one after the other
+_DECODED_LIMIT = 1024  # texts: in a burst, several parts decode the same records one after the other
 _MESSAGE_STEPS = (160, 80, 40, 0)  # bytes of evidence a fault
 _BY_LIMIT = 128
 
@@ -46,14 +46,15 @@ class _Stored(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, k
 class Fault(_Stored, frozen=True):
     """An open fault. (check, component, reason) is its identity.
 
-    occurrence: of the finding that opened it; only a closing of this number or a higher one closes it
-    boot:       the boot in which the finding was last seen; empty while not known
+    occurrence: of the finding that opened it; only closing this number or a higher one closes it
+    boot:       the boot in which the finding was last seen; empty if unknown
     since:      RFC 3339, when the tainter opened it; first_seen: when the agent saw the first sign
-    raised:     RFC 3339, when it last fired anew while open; empty: never
+    raised:     RFC 3339, when it last occurred again while open; empty: never
     rule:       the rule that opened it
-    others:     on how many other nodes the same was found at the same time, the most so far; incident: its name
-    over:       RFC 3339, since when it is over and only waits for its hold-down; empty: it is not. how, by: as Closed's
-    rest:       > 0: stands for so many faults that had no room (component and reason are ``*``)
+    others:     highest number of other nodes with the same finding at the same time; incident: its id
+    over:       RFC 3339, since when it is resolved and waits for its hold-down; empty if it is not. how, by: as in
+                ClosedFault
+    rest:       > 0: stands for this many faults that had no room (component and reason are ``*``)
     """
 
     check: str
@@ -82,8 +83,8 @@ class Fault(_Stored, frozen=True):
 
 
 class ClosedFault(_Stored, frozen=True):
-    """A fault that is over: how (boot, driver, quiet, clear, proof, source, person; ``passing`` for one that went
-    before anything was done about it), on whose word (``by``), and when. rule, since, message: the fault's, for people.
+    """A closed fault: how (boot, driver, quiet, clear, proof, source, person; ``passing`` if it ended before Muster
+    acted), by whom, and when. rule, since, message: copied from the fault, for display.
     """
 
     check: str
@@ -103,7 +104,7 @@ class ClosedFault(_Stored, frozen=True):
 
 
 class FlapPenalty(_Stored, frozen=True):
-    """How often faults of a check were over on this node, decayed: ``n`` at the time ``at`` (RFC 3339)."""
+    """How often faults of a check were resolved on this node, decayed: ``n`` at the time ``at`` (RFC 3339)."""
 
     n: float
     at: str
@@ -112,8 +113,8 @@ class FlapPenalty(_Stored, frozen=True):
 class RepairAttempt(_Stored, frozen=True):
     """Repairs of this node for faults of one class (:mod:`muster_tainter.repair.repair_plan`).
 
-    n: how many were begun; at: RFC 3339, when the last one was begun, or ended; stage: of the last one
-    ref: what was made for it: its path in the API, or ``annotate KEY…``; empty once it has ended
+    n: number of attempts; at: RFC 3339, when the last one began, or ended; stage: of the last one
+    ref: the object created for it: its path in the API, or ``annotate KEY…``; empty once it has ended
     """
 
     n: int
@@ -134,7 +135,7 @@ def as_our_taint(taint: Taint) -> OurTaint:
 
 class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
     """penalty: by check; attempts: repairs, by class; tainted: RFC 3339, when the node last got its first taint of ours
-    others: keys of the annotation that this version does not know, as they were."""
+    others: keys of the annotation that this version does not know, unchanged."""
 
     open: tuple[Fault, ...] = ()
     closed: tuple[ClosedFault, ...] = ()
@@ -154,7 +155,7 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UnreadableRecord(Exception):
-    """The annotation is not what this or an earlier version wrote."""
+    """The annotation was not written by this or an earlier version."""
 
 
 _KNOWN = ("open", "closed", "ours", "penalty", "attempts", "tainted")
@@ -169,9 +170,9 @@ _any = msgspec.json.Decoder(object)
 
 
 def decode_record(text: str | None) -> NodeRecord:
-    """The memory in an annotation; an empty one for none. Raises UnreadableRecord.
+    """The record in an annotation; an empty one without annotation. Raises UnreadableRecord.
 
-    Of one text it is one object: nobody changes the dictionaries in it.
+    Cached by text: callers must not change its dictionaries.
     """
     return _decoded(text) if text else _EMPTY
 
@@ -220,19 +221,19 @@ def lost_taint(fault: Fault) -> OurTaint:
 
 
 def _require_possible(taint: OurTaint) -> None:
-    """A taint that the API refuses would hold up every write of its Node, and one of others' is not ours to set."""
+    """The API would reject every write of the Node with an invalid taint; and taints of others are not ours to set."""
     try:
         TaintSpec.model_validate({"key": taint.key, "value": taint.value, "effect": taint.effect})
     except ValueError as error:
         raise UnreadableRecord(
-            f"a fault stands for a taint that cannot be: {taint.key}={taint.value}:{taint.effect}"
+            f"a fault stands for an invalid taint: {taint.key}={taint.value}:{taint.effect}"
         ) from error
     if not taint.key.startswith(OUR_PREFIX) or taint.key == STARTUP_KEY:
         raise UnreadableRecord(f"a fault stands for a taint that is not ours: {taint.key}")
 
 
 def read_record(node: Node) -> NodeRecord:
-    """The memory on a Node, for showing it; an unreadable one shows as none."""
+    """The record of a Node, for display; empty if it is unreadable."""
     try:
         return decode_record(node.metadata.annotations.get(ANNOTATION))
     except UnreadableRecord:
@@ -240,10 +241,10 @@ def read_record(node: Node) -> NodeRecord:
 
 
 def highest_closed(memory: NodeRecord) -> tuple[ClearEntry, ...]:
-    """For each check the closed fault with the highest number, as entries of a new NodeHealth's spec.clear.
+    """For each check, the closed fault with the highest number, as entries of a new NodeHealth's spec.clear.
 
-    An agent that lost its state together with the NodeHealth numbers its findings above these, so that what fires next
-    is not taken for what was closed.
+    An agent that lost its state together with the NodeHealth numbers its findings above these, so that a new occurrence
+    is not taken for a closed one.
     """
     highest: dict[str, ClosedFault] = {}
     for closed in memory.closed:
@@ -262,7 +263,7 @@ def _checked(raw: msgspec.Raw) -> bytes:
 
 
 def encode_record(memory: NodeRecord) -> str | None:
-    """The annotation's text; None when there is nothing to remember."""
+    """The annotation's text; None if the record is empty."""
     if memory.empty:
         return None
     fields: dict[str, Any] = {}
@@ -282,9 +283,9 @@ def record_size(memory: NodeRecord) -> int:
 def prune_closed(
     closed: Iterable[ClosedFault], now: float, guarded: frozenset[tuple[str, str, str]]
 ) -> tuple[ClosedFault, ...]:
-    """The newest 8 of the last 24 h, and all that keep a finding of ``guarded`` (still there) from counting anew.
+    """The newest 8 of the last 24 h, and all whose finding (in ``guarded``) is still reported and must stay closed.
 
-    Of one fault only the highest closing is kept. Newest first.
+    Only the highest occurrence of each fault is kept. Newest first.
     """
     highest: dict[tuple[str, str, str], ClosedFault] = {}
     for entry in closed:
@@ -298,7 +299,7 @@ def prune_closed(
 
 
 def fit_record(memory: NodeRecord, limit: int = SIZE_LIMIT) -> NodeRecord:
-    """``memory`` so that its annotation has at most ``limit`` bytes. Fitting what fits changes nothing."""
+    """``memory``, reduced to an annotation of at most ``limit`` bytes. Idempotent."""
     memory = _folded(_bounded(memory), OPEN_LIMIT)
     if record_size(memory) <= limit:
         return memory
@@ -317,7 +318,7 @@ def fit_record(memory: NodeRecord, limit: int = SIZE_LIMIT) -> NodeRecord:
     )
     if record_size(memory) <= limit:
         return memory
-    # what closed faults say of who and when; their numbers go last, as they keep what was released released
+    # drop how and by whom faults were closed; their numbers go last, because they keep closed faults closed
     memory = msgspec.structs.replace(
         memory, closed=tuple(msgspec.structs.replace(c, by="", how="", closed_at="") for c in memory.closed), penalty={}
     )
@@ -345,21 +346,21 @@ def _bounded(memory: NodeRecord) -> NodeRecord:
     )
 
 
-_Told = TypeVar("_Told", Fault, ClosedFault)
+_AnyFault = TypeVar("_AnyFault", Fault, ClosedFault)
 
 
-def _with_message(fault: _Told, limit_bytes: int) -> _Told:
+def _with_message(fault: _AnyFault, limit_bytes: int) -> _AnyFault:
     if fault.check == LOST_CHECK:
-        return fault  # the value of a taint
+        return fault  # its message is the value of a taint
     message = shorten(fault.message, limit_bytes) if limit_bytes else ""
     return fault if message == fault.message else msgspec.structs.replace(fault, message=message)
 
 
 def _folded(memory: NodeRecord, keep: int) -> NodeRecord:
-    """At most ``keep`` faults with an identity; the others counted, one fault a check.
+    """At most ``keep`` faults with an identity; the others are counted, one fault per check.
 
-    The oldest keep theirs; before them the first of each rule, as a count has the rule of one only. What tells of a
-    lost taint or a silent agent says so by its name, and is never counted.
+    The oldest keep their identity, after the first of each rule, because a count has only one rule. Faults of a lost
+    taint or a silent agent are identified by name and never counted.
     """
     single = [fault for fault in memory.open if not fault.rest]
     named = [fault for fault in single if fault.check in _NAMED]
@@ -387,7 +388,7 @@ def _add(rest: Fault | None, fault: Fault) -> Fault:
 
 
 def _one(faults: tuple[Fault, ...]) -> tuple[Fault, ...]:
-    """Thousands of checks: one fault for all of them."""
+    """One fault for all checks, if there are thousands of checks."""
     total: Fault | None = None
     for fault in faults:
         total = _add(total, fault)

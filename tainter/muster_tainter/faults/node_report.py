@@ -1,7 +1,6 @@
-"""What can be believed of a NodeHealth: all of it, or nothing but a person's word.
+"""Validates a NodeHealth: either all of it is used, or only the clear requests in its spec.
 
-An agent's status with one part that makes no sense is not trusted in its other parts either: it opens and closes
-nothing until it makes sense again.
+A status with one invalid part is not trusted at all: it opens and closes nothing until it is valid again.
 """
 
 from dataclasses import dataclass
@@ -13,29 +12,29 @@ from muster_tainter.policy.recovery import ProofRequest, read_proof_request
 
 _VERDICTS = frozenset(Verdict)
 _CLASSES = frozenset(FaultClass)
-_AGENT_HOW = ("driver", "quiet", "request", "run")  # an agent's word; no other is its to give
-_RESERVED = (LOST_CHECK, REST)  # what the tainter's own faults are called
+_AGENT_HOW = ("driver", "quiet", "request", "run")  # what an agent may report
+_RESERVED = (LOST_CHECK, REST)  # names of the tainter's own faults
 
 FaultKey = tuple[str, str, str]  # check, component, reason
 
 
 @dataclass(frozen=True)
 class UnusableHealth:
-    """An object whose fields are not what NodeHealth's types say (the store holds no such object)."""
+    """An object that does not decode as a NodeHealth; the store does not contain it."""
 
     error: str
 
 
 @dataclass(frozen=True)
 class NodeReport:
-    """A NodeHealth as rules see it.
+    """A NodeHealth as input of rules.
 
-    known:    False: nothing is reported (yet), or it cannot be believed; then only ``clears`` counts
-    error:    why it cannot be believed; empty while nothing is reported
+    known:    False: nothing is reported (yet), or it is invalid; then only ``clears`` counts
+    error:    why it is invalid; empty if nothing is reported
     findings: by fault key, the highest occurrence
-    looked:   checks that measured: their verdict is PASS, WARN or FAIL and none of their findings is left out
+    looked:   checks that measured: their verdict is PASS, WARN or FAIL and no finding is left out
     proved:   requests for proof that the agent answered PASS
-    asked:    what the latest request for proof that stands there says of its time, in seconds since the epoch
+    asked:    time of the latest request for proof, in seconds since the epoch
     """
 
     known: bool
@@ -53,7 +52,7 @@ class NodeReport:
         return None if self.findings is None else self.findings.get(key)
 
     def clear_for(self, key: FaultKey, occurrence: int) -> ClearEntry | None:
-        """The entry of spec.clear that covers that fault."""
+        """The entry of spec.clear that covers the fault."""
         check, component, _ = key
         for clear in self.clears:
             if clear.check == check and clear.component in ("*", component) and clear.occurrence >= occurrence:
@@ -70,7 +69,7 @@ def read_report(health: NodeHealth | UnusableHealth | None) -> NodeReport:
     status = health.status
     if not status.verdict:
         return NodeReport(known=False, clears=clears)
-    error = find_nonsense(health)
+    error = find_invalid_part(health)
     if error:
         return NodeReport(known=False, error=error, clears=clears)
     findings: dict[FaultKey, ReportedFinding] = {}
@@ -104,58 +103,58 @@ def read_report(health: NodeHealth | UnusableHealth | None) -> NodeReport:
 
 def _passed_requests(health: NodeHealth) -> tuple[ProofRequest, ...]:
     passed = {answer.id for answer in health.status.answers if answer.finished and answer.verdict == Verdict.PASS}
-    asked = [read_proof_request(request) for request in health.spec.requests if request.id in passed]
-    return tuple(each for each in asked if each is not None)
+    proofs = [read_proof_request(request) for request in health.spec.requests if request.id in passed]
+    return tuple(each for each in proofs if each is not None)
 
 
 def _latest_request_at(health: NodeHealth) -> float:
     return max(
-        (asked.at for request in health.spec.requests if (asked := read_proof_request(request)) is not None),
+        (proof.at for request in health.spec.requests if (proof := read_proof_request(request)) is not None),
         default=0.0,
     )
 
 
-def find_nonsense(health: NodeHealth) -> str:
-    """Why the status makes no sense; empty if it does."""
+def find_invalid_part(health: NodeHealth) -> str:
+    """Which part of the status is invalid, and why; empty if it is valid."""
     status = health.status
     if status.verdict not in _VERDICTS:
-        return f"status.verdict: {status.verdict!r} is none"
+        return f"status.verdict: {status.verdict!r} is not a verdict"
     names: set[str] = set()
     for i, check in enumerate(status.checks):
         where = f"status.checks[{i}]"
         if not check.name or check.name in names:
-            return f"{where}.name: {check.name!r} is empty or stands twice"
+            return f"{where}.name: {check.name!r} is empty or a duplicate"
         if check.name in _RESERVED:
-            return f"{where}.name: {check.name!r} is none"
+            return f"{where}.name: {check.name!r} is reserved"
         names.add(check.name)
-        problem = _check_nonsense(check)
+        problem = _invalid_check(check)
         if problem:
             return f"{where}{problem}"
     return ""
 
 
-def _check_nonsense(check: ReportedCheck) -> str:
+def _invalid_check(check: ReportedCheck) -> str:
     if check.verdict not in _VERDICTS:
-        return f".verdict: {check.verdict!r} is none"
+        return f".verdict: {check.verdict!r} is not a verdict"
     for i, finding in enumerate(check.findings):
-        problem = _finding_nonsense(finding)
+        problem = _invalid_finding(finding)
         if problem:
             return f".findings[{i}].{problem}"
     for i, over in enumerate(check.cleared):
         if not 0 < over.occurrence <= OCCURRENCE_LIMIT or not over.component or not over.reason:
-            return f".cleared[{i}]: no component, no reason or no occurrence"
+            return f".cleared[{i}]: component, reason or occurrence is missing"
     return ""
 
 
-def _finding_nonsense(finding: ReportedFinding) -> str:
+def _invalid_finding(finding: ReportedFinding) -> str:
     if not finding.component or not finding.reason:
-        return "component: it has no name or no reason"
+        return "component: component or reason is missing"
     if finding.component == "*" or finding.reason == "*":
-        return "component: * is none"
+        return "component: * is not allowed"
     if finding.verdict not in _VERDICTS:
-        return f"verdict: {finding.verdict!r} is none"
+        return f"verdict: {finding.verdict!r} is not a verdict"
     if finding.fault_class not in _CLASSES:
-        return f"class: {finding.fault_class!r} is none"
+        return f"class: {finding.fault_class!r} is not a class"
     if not 0 < finding.occurrence <= OCCURRENCE_LIMIT:
-        return f"occurrence: {finding.occurrence} is none"
+        return f"occurrence: {finding.occurrence} is out of range"
     return ""

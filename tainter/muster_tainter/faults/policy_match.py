@@ -1,4 +1,4 @@
-"""What the policy in force makes of an open fault: its taint, how long it waits, what ends it, its hold-down. Pure."""
+"""The active policy applied to an open fault: taint, wait, what closes it, hold-down. Pure functions."""
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -12,14 +12,14 @@ from muster_tainter.policy.rules import CloseOn, Policy, Rule
 
 @dataclass(frozen=True)
 class FaultPolicy:
-    """What the policy in force makes of a fault.
+    """The active policy's decision about a fault.
 
-    rule:     its name; empty: none
-    taint:    None: no taint (any more)
-    wait_s:   how long it is open before anything is done about it
-    proof:    what may be asked for to prove it over; None: nothing
+    rule:     its name; empty: no rule matches
+    taint:    None: no taint
+    wait_s:   how long the fault must be open before Muster acts
+    proof:    the checks to request as proof; None: none
     hold_s:   base of its hold-down, None: the policy's
-    quarantine, drain: of its action
+    quarantine, drain: from its action
     """
 
     rule: str = ""
@@ -36,7 +36,7 @@ _NOTHING = FaultPolicy()
 
 
 def match_policy(fault: Fault, policy: Policy) -> FaultPolicy:
-    """What the policy in force makes of an open fault: a changed rule moves the taints of open faults too."""
+    """Match an open fault against the active policy; a changed rule also changes the taints of open faults."""
     if fault.check == LOST_CHECK:
         return FaultPolicy(taint=lost_taint(fault), close_on=(CloseOn.BOOT,))
     if fault.rest:
@@ -45,7 +45,7 @@ def match_policy(fault: Fault, policy: Policy) -> FaultPolicy:
     return _match_rule(policy, fault.check, fault.component, fault.reason, fault.verdict, fault.fault_class, others)
 
 
-@lru_cache(maxsize=1024)  # each decision asks some ten times, and a fleet's faults are few kinds
+@lru_cache(maxsize=1024)  # a decision calls it some ten times, and the faults of a fleet are few kinds
 def _match_rule(
     policy: Policy, check: str, component: str, reason: str, verdict: str, fault_class: str, others: int
 ) -> FaultPolicy:
@@ -53,7 +53,7 @@ def _match_rule(
     want = _by_rule(rule, policy, check, fault_class, rest=False)
     if want.proof is None or fault_class != FaultClass.QUARANTINE:
         return want
-    # its host sees an IPU only while one of its partitions has it, and may see others that are bad
+    # a host sees an IPU only while one of its partitions has it, and may see other IPUs that are bad
     return replace(want, proof=replace(want.proof, component=component))
 
 
@@ -74,18 +74,18 @@ def _by_rule(rule: Rule | None, policy: Policy, check: str, fault_class: str, *,
 
 
 def confirmed_at(fault: Fault, want: FaultPolicy, now: float) -> float:
-    """From when on something is done about it, in seconds since the epoch. A clock that was set back delays nothing."""
+    """When Muster acts on the fault, in seconds since the epoch. A clock that was set back delays nothing."""
     since = seconds(fault.since)
     return now if since > now else since + want.wait_s
 
 
 def held_until(fault: Fault, want: FaultPolicy, memory: NodeRecord, policy: Policy) -> float:
-    """Until when a fault that is over keeps its taint, in seconds since the epoch."""
+    """Until when a resolved fault keeps its taint, in seconds since the epoch."""
     over = seconds(fault.over)
     return over + policy.hold_down.seconds(current_penalty(memory, fault.check, over, policy), want.hold_s)
 
 
 def current_penalty(memory: NodeRecord, check: str, now: float, policy: Policy) -> float:
-    """How often faults of ``check`` were over on this node lately."""
+    """The flap penalty of ``check`` on this node."""
     penalty = memory.penalty.get(check)
     return 0.0 if penalty is None else policy.hold_down.decayed(penalty.n, now - seconds(penalty.at))

@@ -1,12 +1,12 @@
-"""A taint of ours is gone though its fault is open: did a person take it off, or did a controller overwrite it?
+"""Decides whether a taint that is missing although its fault is open was removed by a person or by a controller.
 
-Before Kubernetes 1.26 controllers patch the whole list of taints from copies that may be stale, and drop what others
-added meanwhile. So a removal is a person's only if it removed our taint and nothing else changed, and the manager that
-managedFields name for spec.taints is none of the listed controllers.
+Before Kubernetes 1.26, controllers patch the whole list of taints from possibly stale copies, and drop what others
+added meanwhile. So a removal counts as manual only if it removed our taint and changed nothing else, and the manager of
+spec.taints in managedFields is not a listed controller.
 
-A write that empties the list leaves no manager at all (measured on 1.20: ``kubectl taint node x muster.dev/faulty-`` of
-the only taint). It is a person's if no other taint came or went on that node for a while: then no stale copy could
-hold anything to write but ours, so whoever emptied the list meant our taint.
+A write that empties the list leaves no manager (measured on 1.20: ``kubectl taint node x muster.dev/faulty-`` with only
+one taint). It counts as manual if no other taint changed on that node for a while: then a stale copy could differ only
+in our taint, so the removal was intended.
 """
 
 from collections.abc import Iterable
@@ -24,10 +24,10 @@ NOBODY = "unknown (the list of taints is empty and has no manager)"
 
 @dataclass(frozen=True)
 class TaintRemoval:
-    """One change of a Node's taints as the watch showed it.
+    """One change of a Node's taints, from the watch.
 
-    before, after:  the whole lists
-    settled_s:      how long before it no taint but ours had come or gone on that node, as far as was seen
+    before, after:  the complete lists
+    settled_s:      how long before it no other taint had changed on that node, as far as observed
     """
 
     before: tuple[Taint, ...]
@@ -38,9 +38,9 @@ class TaintRemoval:
 def find_removers(
     missing: Iterable[OurTaint], seen: TaintRemoval | None, node: ManagedNode, policy: Policy, our_manager: str
 ) -> dict[OurTaint, str]:
-    """Of ``missing``, the taints that a person took off, each with that person's field manager.
+    """The taints of ``missing`` that a person removed, each with the field manager.
 
-    ``seen``: the change in which they went, None if nobody watched then; ``node``: as it is now, with managedFields.
+    ``seen``: the change that removed them, None if nobody watched; ``node``: the current one, with managedFields.
     """
     if seen is None or not _same(seen.after, node.spec.taints):
         return {}
@@ -49,7 +49,7 @@ def find_removers(
     if any(taint not in seen.before for taint in seen.after) or not {as_our_taint(taint) for taint in gone} <= set(
         missing
     ):
-        return {}  # something else changed in the same write: its author had another list in mind
+        return {}  # something else changed in the same write, so it was not a removal of our taint only
     managers = [entry.manager for entry in node.metadata.managed_fields if _owns_taints(entry.fields)]
     if not managers:
         by = NOBODY if not seen.after and seen.settled_s >= SETTLED_S else ""
@@ -75,7 +75,7 @@ _fields = msgspec.json.Decoder(_Fields)
 
 
 def _owns_taints(raw: msgspec.Raw) -> bool:
-    """``fieldsV1`` names spec.taints: whole (a list without keys: 1.20 to 1.35), or by part."""
+    """Whether ``fieldsV1`` contains spec.taints: as a whole (a list without keys: 1.20 to 1.35), or in part."""
     try:
         return "f:taints" in _fields.decode(raw).spec
     except (msgspec.MsgspecError, UnicodeDecodeError):

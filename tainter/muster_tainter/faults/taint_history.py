@@ -1,6 +1,6 @@
-"""What the watch showed of a Node's taints coming and going: the evidence that a removal is judged by.
+"""Changes of a Node's taints that the watch delivered: the evidence for who removed a taint.
 
-Kept in this process only; a new leader has not seen, and puts back what it finds missing.
+Kept in this process only. A new leader has no evidence, and sets missing taints again.
 """
 
 from collections.abc import Callable
@@ -14,11 +14,11 @@ _FOREIGN_FOR_S = 600.0
 
 
 class TaintHistory:
-    """``note`` every change of a Node; ``removal`` tells how a taint of ours went. ``clock``: monotonic seconds."""
+    """``note`` every change of a Node; ``removal`` describes how a taint of ours was removed. ``clock``: monotonic."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._foreign: dict[str, float] = {}  # when another's taint last came or went
+        self._foreign: dict[str, float] = {}  # when a taint of others last changed
         self._removals: dict[str, TaintRemoval] = {}
 
     def note(self, name: str, old: Node | None, new: Node | None) -> None:
@@ -40,7 +40,7 @@ class TaintHistory:
         if gone:
             self._removals[name] = TaintRemoval(before=old.spec.taints, after=new.spec.taints, settled_s=settled_s)
         elif name in self._removals:
-            # a later change of the list: what it was at the removal no longer tells who removed
+            # after a later change, the list at the removal no longer identifies who removed it
             del self._removals[name]
 
     def removal(self, name: str) -> TaintRemoval | None:

@@ -1,6 +1,6 @@
-"""How often a node was asked to prove itself well and did not: the annotation ``muster.dev/proofs`` of its NodeHealth.
+"""Failed verifications of a node: the annotation ``muster.dev/proofs`` of its NodeHealth.
 
-Written together with the request's deletion, so that a new leader asks neither sooner nor more often.
+Written together with the request's deletion, so that a new leader requests neither sooner nor more often.
 """
 
 from collections.abc import Mapping
@@ -12,29 +12,29 @@ from muster_tainter.faults.node_record import OPEN_LIMIT
 from muster_tainter.policy.rules import OUR_PREFIX
 
 ANNOTATION = OUR_PREFIX + "proofs"
-_LIMIT = OPEN_LIMIT  # digests: of one that is forgotten nobody would know that it failed, and ask again at once
+_LIMIT = OPEN_LIMIT  # digests: a forgotten failure would be requested again at once
 
 
 class VerificationAttempts(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
-    """What came of one proof on one node.
+    """The attempts of one proof on one node.
 
-    tries: in the boot ``boot``, that were not passed; said: how the last one ended
-    after: RFC 3339, it is not asked for before that
-    asked: the number in the last request's id: no other one gets the same
+    tries: that failed in the boot ``boot``; last_result: of the last one
+    after: RFC 3339, not requested again before that
+    requested: the number in the last request's id, so that ids are unique
     """
 
     tries: int = 0
     boot: str = ""
     after: str = ""
-    asked: int = 0
-    said: str = ""
+    requested: int = msgspec.field(default=0, name="asked")
+    last_result: str = msgspec.field(default="", name="said")
 
 
 _tried = msgspec.json.Decoder(dict[str, VerificationAttempts])
 
 
 def read_attempts(health: NodeHealth) -> dict[str, VerificationAttempts]:
-    """By digest; nothing where the annotation makes no sense (then it is asked at once, that is all)."""
+    """By digest; empty if the annotation is invalid (then the proof is requested at once)."""
     text = health.metadata.annotations.get(ANNOTATION)
     if not text:
         return {}
@@ -45,12 +45,12 @@ def read_attempts(health: NodeHealth) -> dict[str, VerificationAttempts]:
 
 
 def encode_attempts(tried: Mapping[str, VerificationAttempts]) -> str:
-    """The annotation's text; empty when there is nothing to remember."""
+    """The annotation's text; empty if there are no attempts."""
     return msgspec.json.encode(tried).decode() if tried else ""
 
 
 def limit_attempts(tried: dict[str, VerificationAttempts]) -> dict[str, VerificationAttempts]:
-    """The latest ones: an annotation has its limit."""
+    """The latest ones: the annotation's size is limited."""
     if len(tried) <= _LIMIT:
         return tried
-    return dict(sorted(tried.items(), key=lambda item: item[1].asked, reverse=True)[:_LIMIT])
+    return dict(sorted(tried.items(), key=lambda item: item[1].requested, reverse=True)[:_LIMIT])

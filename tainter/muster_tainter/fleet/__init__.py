@@ -1,1 +1,1 @@
-"""The fleet as this replica knows it, and what this replica may do."""
+"""The fleet as seen by this replica, and the replica itself."""

@@ -1,4 +1,4 @@
-"""What every part of the tainter sees of the cluster: one :class:`Fleet` instead of a callback for each question."""
+"""The tainter's view of the cluster: one :class:`Fleet` instead of a callback for each question."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -17,54 +17,54 @@ FIELD_MANAGER = "muster-tainter"
 
 
 class Fleet(Protocol):
-    """Nodes and NodeHealths as the watches brought them last, and the policy for them."""
+    """The last known Nodes and NodeHealths, and the policy for them."""
 
     @property
     def nodes(self) -> Mapping[str, Node]:
-        """As they are stored: without the labels that a new policy looks at and that are fetched later."""
+        """As stored: without labels that a new policy uses and that are fetched later."""
 
     @property
     def healths(self) -> Mapping[str, NodeHealth]: ...
 
     @property
     def external_findings(self) -> ExternalFindings:
-        """What sources other than the agents' NodeHealths say of nodes."""
+        """Findings from sources other than the agents' NodeHealths."""
 
     @property
     def taints_idle(self) -> asyncio.Event:
-        """Set while no taint waits to be written."""
+        """Set while no taint is pending."""
 
     def policy(self) -> Policy:
-        """The one in force, as far as the labels that it looks at are known."""
+        """The active policy, as far as the labels that it uses are known."""
 
     def node(self, name: str) -> Node | None:
-        """As it is known, with the labels that the policy looks at."""
+        """The Node with all labels that the policy uses."""
 
     def health_of(self, name: str) -> NodeHealth | UnusableHealth | None: ...
 
     def withheld(self) -> str:
-        """Why nothing new may begin on any node; empty: it may."""
+        """Why nothing new may begin on any node; empty if it may."""
 
     def observe_node(self, node: Node) -> None:
-        """Take in what a write returned."""
+        """Store the result of a write."""
 
     def observe_health(self, health: NodeHealth) -> None:
-        """Take in what a write returned."""
+        """Store the result of a write."""
 
     def notify(self, node: Node, notice: Notice) -> None:
-        """Have an Event written on the Node."""
+        """Create an Event on the Node."""
 
     def list_nodes(self) -> AsyncIterator[Node]:
-        """As they are on the server now. Raises ApiError."""
+        """The Nodes on the server now. Raises ApiError."""
 
     async def wait_synced(self) -> None:
-        """Until Nodes and NodeHealths are listed."""
+        """Wait until Nodes and NodeHealths are listed."""
 
 
 _NO_RECORD = NodeRecord()
 
 
 def record_of(fleet: Fleet, name: str) -> NodeRecord:
-    """What the tainter has written down of the node; of one that is not there or has no fault: nothing."""
+    """The tainter's record of the node; an empty one if the node does not exist or has no fault."""
     node = fleet.nodes.get(name)
     return _NO_RECORD if node is None or ANNOTATION not in node.metadata.annotations else read_record(node)

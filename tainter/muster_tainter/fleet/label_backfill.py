@@ -1,7 +1,7 @@
-"""Labels that a new policy looks at, of Nodes that were stored before, without them.
+"""Fetches labels that a new policy uses for Nodes that were stored without them.
 
-Nodes are kept with few labels only. When a policy's pools name another one while the tainter runs, its values are
-listed once; from then on they come with the Node.
+Only a few labels of each Node are stored. When the pools of a changed policy use another label, its values are listed
+once; from then on the watch delivers them.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ class _Labelled(msgspec.Struct, frozen=True):
 
 
 class LabelBackfill:
-    """path: of Nodes. policy: the one in force. on_labels: called when what it looks at is there."""
+    """path: of Nodes. policy: the active one. on_labels: called when the labels that it uses are known."""
 
     def __init__(
         self, client: KubeClient, path: str, policy: Callable[[], Policy], on_labels: Callable[[], None]
@@ -38,20 +38,20 @@ class LabelBackfill:
         self._pools = policy().pools
         self._mixed: tuple[Policy, Policy] | None = None
         self.kept = policy().label_keys
-        """What of a Node's labels is to be stored. It never shrinks: a policy that comes back finds its labels."""
+        """The stored labels. The set never shrinks, so a policy that returns finds its labels."""
         self._have = self.kept
         self._late: dict[str, dict[str, str]] = {}
-        self._fresh: set[str] | None = None  # nodes that came by the watch while a list was under way
+        self._fresh: set[str] | None = None  # nodes that the watch delivered during a list
         self._wake = asyncio.Event()
 
     def look(self) -> None:
-        """The policy may be another one."""
+        """The policy may have changed."""
         self.kept |= self._keys()
         self._wake.set()
 
     def policy(self) -> Policy:
-        """The one in force; its pools as soon as the labels that they look at are known: till then nodes would belong
-        to none, be tainted beyond its budget, have jobs before its checks, and test beyond its cap."""
+        """The active policy, with the previous pools until the labels of the new ones are known. Otherwise nodes would
+        be in no pool, and would be tainted beyond its budget and get jobs before its checks."""
         live = self._live()
         if self._keys() <= self._have:
             self._pools = live.pools
@@ -64,7 +64,7 @@ class LabelBackfill:
         return self._live().label_keys
 
     def came(self, name: str) -> None:
-        """The Node has come by the watch, or a write: with all its labels."""
+        """The watch or a write delivered the Node, with all its labels."""
         self._late.pop(name, None)
         if self._fresh is not None:
             self._fresh.add(name)
@@ -77,7 +77,7 @@ class LabelBackfill:
         return msgspec.structs.replace(node, metadata=msgspec.structs.replace(node.metadata, labels=labels))
 
     async def run(self) -> None:
-        """For ever."""
+        """Runs forever."""
         failures = 0
         rng = random.Random()  # noqa: S311 - spreads load, guards nothing
         while True:
@@ -92,7 +92,9 @@ class LabelBackfill:
             except (ApiError, ConfigError) as error:
                 delay_s = Backoff().delay_s(failures, rng)
                 failures += 1
-                log.warning("labels %s of nodes: again in %.1f s: %s", ", ".join(sorted(missing)), delay_s, error)
+                log.warning(
+                    "could not list node labels %s: %s; retry in %.1f s", ", ".join(sorted(missing)), error, delay_s
+                )
                 await asyncio.sleep(delay_s)
                 self._wake.set()
             else:

@@ -1,6 +1,6 @@
-"""What the tainter keeps of each Node and NodeHealth: a few kB, whatever else the objects carry.
+"""The stored part of each Node and NodeHealth: a few kB, whatever the objects carry.
 
-Given to the reflectors as ``transform``. Nothing is dropped that a decision or a PATCH needs.
+The reflectors use it as ``transform``. It keeps everything that a decision or a PATCH needs.
 """
 
 import sys
@@ -24,13 +24,13 @@ def slim_node(
     more_labels: AbstractSet[str] = frozenset(),
     more_conditions: AbstractSet[str] = frozenset(),
 ) -> Node:
-    """``more_labels``, ``more_conditions``: keys and types of others' that the policy looks at."""
+    """``more_labels``, ``more_conditions``: further label keys and condition types that the policy uses."""
     meta = node.metadata
     keys = (*OUR_LABELS, *more_labels) if more_labels else OUR_LABELS
     return Node(
         metadata=Metadata(
             name=meta.name,
-            uid=_intern(meta.uid),  # its NodeHealth names it, too
+            uid=_intern(meta.uid),  # also in its NodeHealth
             resource_version=meta.resource_version,
             deletion_timestamp=meta.deletion_timestamp,
             labels={_intern(key): _intern(meta.labels[key]) for key in keys if key in meta.labels},
@@ -53,7 +53,7 @@ def _of_status(status: str) -> NodeCondition:
 
 
 def _ready(condition: NodeCondition) -> NodeCondition:
-    """Whether the kubelet is well: one object for all nodes that say the same."""
+    """The Ready condition, as one object for all nodes with the same status."""
     return _of_status(condition.status)
 
 
@@ -102,9 +102,9 @@ def _remembered(annotations: dict[str, str]) -> dict[str, str]:
 
 _NONE: dict[str, str] = {}
 _FREE = nodehealth.AgentIdentity()
-_HELD = nodehealth.AgentIdentity(pod_uid="held")  # which agent it is matters to the agents only
+_HELD = nodehealth.AgentIdentity(pod_uid="held")  # the tainter only needs to know that there is one
 
-# the same few lists all over a fleet
+# a fleet has few different lists
 _due: dict[tuple[str, ...], tuple[str, ...]] = {}
 _DUE_LIMIT = 4096
 
@@ -121,14 +121,14 @@ def _shared_due(due: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _keep_answers(health: nodehealth.NodeHealth) -> tuple[nodehealth.RequestAnswer, ...]:
-    """Answers to what stands in the spec: agents leave older ones there."""
+    """Answers to current requests: agents keep older ones."""
     if not health.spec.requests or not health.status.answers:
         return ()
     asked = {request.id for request in health.spec.requests}
     return tuple(msgspec.structs.replace(answer, message="") for answer in health.status.answers if answer.id in asked)
 
 
-# fleets have a few dozen checks: one object for all nodes on which a check has nothing to say
+# one object for all nodes on which a check has nothing to report
 _silent: dict[tuple[str, str], nodehealth.ReportedCheck] = {}
 _SILENT_LIMIT = 1024
 

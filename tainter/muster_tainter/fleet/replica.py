@@ -1,4 +1,4 @@
-"""This process among the tainter's replicas: who it is, what it may write, and by which clocks and connections."""
+"""This process among the tainter's replicas: its identity, permission to write, clocks and connections."""
 
 import time
 from collections.abc import Callable
@@ -9,9 +9,8 @@ from muster_kube.api.client import KubeClient
 
 @dataclass(frozen=True)
 class Replica:
-    """may_write: are we the leader at this moment? dry_run: decide and log, write nothing on Nodes
-    namespace: its own; led_until: when a leader last lived before this one, seconds since the epoch; None: there was
-    none
+    """may_write: whether this process leads at this moment. dry_run: decide and log, write nothing on Nodes
+    namespace: its own; led_until: when the previous leader was last alive, seconds since the epoch; None if none was
     now: seconds since the epoch; clock: monotonic seconds
     """
 
@@ -25,8 +24,8 @@ class Replica:
 
 @dataclass(frozen=True)
 class Connections:
-    """taints: watches, taints and Events; plan: the plan of heavy checks, verification and the nodes of pods; repair:
-    drains, repairs and the quarantine of IPUs. Each kind of work has its own, so none holds up another."""
+    """taints: watches, taints and Events; plan: heavy checks, verification and the nodes of pods; repair: drains,
+    repairs and the quarantine of IPUs. Separate connections, so that they cannot block each other."""
 
     taints: KubeClient
     plan: KubeClient
@@ -34,13 +33,13 @@ class Connections:
 
     @classmethod
     def shared(cls, client: KubeClient) -> "Connections":
-        """All work over the same connections."""
+        """One client for everything."""
         return cls(client, client, client)
 
 
 @dataclass(frozen=True)
 class AgentPodSelector:
-    """Where the agents' pods are. labels: as kubectl takes a selector."""
+    """Selects the agents' pods. labels: as a kubectl selector."""
 
     namespace: str
     labels: str

@@ -1,4 +1,4 @@
-"""The fleet behind two watches, of Nodes and of NodeHealths, kept warm by every replica, leading or not."""
+"""The fleet from two watches, of Nodes and of NodeHealths, kept current by every replica, leading or not."""
 
 import asyncio
 import logging
@@ -22,24 +22,24 @@ log = logging.getLogger(__name__)
 
 
 class FleetListener(Protocol):
-    """Who is called when something has changed. ``old``, ``new``: None where there is none."""
+    """Receives changes. ``old``, ``new``: None if the object did not exist."""
 
     def node_changed(self, name: str, old: Node | None, new: Node | None) -> None: ...
 
     def health_changed(self, name: str, old: NodeHealth | None, new: NodeHealth | None) -> None: ...
 
     def health_unusable(self, name: str | None) -> None:
-        """name: None: of a NodeHealth that does not even say its name."""
+        """name: None if the NodeHealth does not even have a name."""
 
     def findings_changed(self, name: str) -> None:
-        """Of a source other than the agent."""
+        """Findings from a source other than the agent."""
 
     def policy_changed(self) -> None:
-        """The labels that the policy looks at have come."""
+        """The labels that the policy uses are known now."""
 
 
 class WatchedFleet:
-    """The :class:`muster_tainter.fleet.interface.Fleet` of a running replica. ``policy``: the one in force now."""
+    """The :class:`muster_tainter.fleet.interface.Fleet` of a running replica. ``policy``: the active one."""
 
     def __init__(self, client: KubeClient, policy: Callable[[], Policy], listener: FleetListener) -> None:
         self._client = client
@@ -64,7 +64,7 @@ class WatchedFleet:
         self._unusable: dict[str, UnusableHealth] = {}
 
     async def run(self) -> None:
-        """For ever."""
+        """Runs forever."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.node_watch.run())
             group.create_task(self.health_watch.run())
@@ -79,7 +79,7 @@ class WatchedFleet:
         return self.node_watch.synced and self.health_watch.synced
 
     def not_ready(self) -> list[str]:
-        """Why this replica could not take over now; empty when it could."""
+        """Why this replica could not take over now; empty if it could."""
         reasons = []
         for what, reflector in (("nodes", self.node_watch), ("nodehealths", self.health_watch)):
             if not reflector.synced:
@@ -101,12 +101,12 @@ class WatchedFleet:
         return None if node is None else self._labels.completed(node)
 
     def labelled_nodes(self) -> list[Node]:
-        """All of them, with the labels that the policy looks at."""
+        """All Nodes, with the labels that the policy uses."""
         return [self._labels.completed(node) for node in self.nodes.values()]
 
     def health_of(self, name: str) -> NodeHealth | UnusableHealth | None:
-        """None also for the one of an older Node of that name, which is collected with it: another machine may have
-        the name now, and what is still so its agent says anew."""
+        """None also for the NodeHealth of an older Node with that name: another machine may have the name now, and its
+        agent will report what still holds."""
         health = self._unusable.get(name) or self.healths.get(name)
         node = self.nodes.get(name)
         if node is not None and isinstance(health, NodeHealth) and _is_of_older(health, node):
@@ -120,15 +120,15 @@ class WatchedFleet:
         self.health_watch.observe(health)
 
     def fetch_labels(self) -> None:
-        """The policy may be another one, and look at labels that are not stored."""
+        """The policy may have changed and use labels that are not stored."""
         self._labels.look()
 
     def slim(self, node: Node | ManagedNode) -> Node:
-        """What is stored of a Node."""
+        """The stored part of a Node."""
         return slim_node(node, self._labels.kept, self.policy().sources.condition_types)
 
     async def list_nodes(self) -> AsyncIterator[Node]:
-        """With all that the policy looks at."""
+        """With everything that the policy uses."""
         async for page in self._client.list_pages(NODES_PATH, Node, transform=self.slim):
             for node in page.items:
                 yield node
@@ -143,7 +143,7 @@ class WatchedFleet:
 
     def _health_undecodable(self, name: str | None, _raw: bytes, error: str) -> None:
         if name is None:
-            log.warning("a NodeHealth without a name cannot be read: %s", error)
+            log.warning("cannot read a NodeHealth that has no name: %s", error)
         else:
             self._unusable[name] = UnusableHealth(error)
         self._listener.health_unusable(name)

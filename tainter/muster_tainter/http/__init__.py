@@ -1,1 +1,1 @@
-"""The tainter over HTTP, beside the fleet page."""
+"""The tainter's HTTP API, except for the fleet page."""

@@ -1,6 +1,6 @@
-"""Which nodes a job runs on, or have a label: asked of the API server, for those who may read neither pods nor nodes.
+"""Finds the nodes of a job, or those with a label, for callers without permission to read pods and nodes.
 
-``/api/nodes?nodelabel=key=value[,…]&job=NAMESPACE:key=value[,…]``. What is asked is checked before it goes anywhere.
+``/api/nodes?nodelabel=key=value[,…]&job=NAMESPACE:key=value[,…]``. The parameters are validated before any request.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from muster_kube.api.objects import Metadata
 from muster_tainter.http.volume_trials import HttpRefusal
 from muster_tainter.policy import label_syntax
 
-FRESH_S = 5.0  # callers of one moment, the agents of a fleet among them, share an answer
+FRESH_S = 5.0  # calls within this time share an answer
 LISTS_AT_ONCE = 2
 WAITING_AT_MOST = 32
 TEXT_LIMIT = 2048  # characters of one parameter
@@ -36,7 +36,7 @@ class _PlacedSpec(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _Placed(msgspec.Struct, frozen=True):
-    """A pod, or a Node, as far as it says where."""
+    """A pod or a Node, reduced to its place."""
 
     metadata: Metadata
     spec: _PlacedSpec = _PlacedSpec()
@@ -44,7 +44,7 @@ class _Placed(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class ObjectQuery:
-    """One list of the API server's. namespace: of pods; empty: of Nodes."""
+    """One list request to the API server. namespace: of pods; empty for Nodes."""
 
     selector: str
     namespace: str = ""
@@ -58,7 +58,9 @@ def _check_labels(text: str) -> str:
     for pair in pairs:
         key, equals, wanted = pair.partition("=")
         if not equals:
-            raise ValueError(f"{pair[:80]!r}: expected key=value[,key=value]")
+            # the whole value is quoted with the error in any case
+            part = f"{pair[:80]!r}: " if len(pairs) > 1 else ""
+            raise ValueError(f"{part}expected key=value[,key=value]")
         if not label_syntax.is_key(key):
             raise ValueError(f"{key[:80]!r}: {label_syntax.KEY_WORDS}")
         if not label_syntax.is_value(wanted):
@@ -89,7 +91,7 @@ Job = Annotated[
 
 
 def object_queries(nodelabel: str | None, job: str | None) -> tuple[ObjectQuery, ...]:
-    """What has to be listed for these parameters, which are :data:`Labels` and :data:`Job`."""
+    """The lists needed for these parameters, which are :data:`Labels` and :data:`Job`."""
     queries = [ObjectQuery(nodelabel)] if nodelabel is not None else []
     if job is not None:
         namespace, _, labels = job.partition(":")
@@ -123,47 +125,47 @@ class NodeLocator:
         self._under_way: dict[ObjectQuery, asyncio.Task[frozenset[str]]] = {}
         self._lists = asyncio.Semaphore(LISTS_AT_ONCE)
 
-    async def names(self, asked: tuple[ObjectQuery, ...]) -> frozenset[str] | None:
-        """Nodes that all of ``asked`` name; None where nothing is asked. Raises HttpRefusal (429, 503)."""
+    async def names(self, queries: tuple[ObjectQuery, ...]) -> frozenset[str] | None:
+        """Nodes in the results of all ``queries``; None without queries. Raises HttpRefusal (429, 503)."""
         found: frozenset[str] | None = None
-        for each in asked:
+        for each in queries:
             names = await self._names(each)
             found = names if found is None else found & names
         return found
 
-    async def _names(self, asked: ObjectQuery) -> frozenset[str]:
-        known = self._known.get(asked)
+    async def _names(self, query: ObjectQuery) -> frozenset[str]:
+        known = self._known.get(query)
         if known is not None and self._clock() - known.at < FRESH_S:
             return known.names
-        task = self._under_way.get(asked)
+        task = self._under_way.get(query)
         if task is None:
             if len(self._under_way) >= WAITING_AT_MOST:
-                raise HttpRefusal(429, "TooManyRequests", f"{WAITING_AT_MOST} questions wait", {"Retry-After": "2"})
-            task = self._under_way[asked] = asyncio.create_task(self._ask(asked))
-            task.add_done_callback(lambda _: self._under_way.pop(asked, None))
+                raise HttpRefusal(429, "TooManyRequests", "too many queries are waiting", {"Retry-After": "2"})
+            task = self._under_way[query] = asyncio.create_task(self._list(query))
+            task.add_done_callback(lambda _: self._under_way.pop(query, None))
         try:
-            return await asyncio.shield(task)  # others may wait for it, too
+            return await asyncio.shield(task)  # other callers may wait for it, too
         except (ApiError, ConfigError, TimeoutError) as error:
             text = str(error) or f"no answer within {_LIST_S:g} s"
-            raise HttpRefusal(503, "ServiceUnavailable", f"the API server cannot be asked: {text}") from error
+            raise HttpRefusal(503, "ServiceUnavailable", f"the API server request failed: {text}") from error
 
-    async def _ask(self, asked: ObjectQuery) -> frozenset[str]:
+    async def _list(self, query: ObjectQuery) -> frozenset[str]:
         names: set[str] = set()
-        params: dict[str, str | int | bool] = {"labelSelector": asked.selector}
+        params: dict[str, str | int | bool] = {"labelSelector": query.selector}
         path = "/api/v1/nodes"
-        if asked.namespace:
-            path = f"/api/v1/namespaces/{asked.namespace}/pods"
+        if query.namespace:
+            path = f"/api/v1/namespaces/{query.namespace}/pods"
             params["fieldSelector"] = _UNFINISHED
         async with asyncio.timeout(_LIST_S), self._lists:
             async for page in self._client.list_pages(path, _Placed, params=params, transform=_slim):
                 for item in page.items:
-                    names.add(item.spec.node_name if asked.namespace else item.metadata.name)
-        names.discard("")  # a pod that is not placed yet
-        self._known[asked] = _Known(frozenset(names), self._clock())
-        self._known.move_to_end(asked)
+                    names.add(item.spec.node_name if query.namespace else item.metadata.name)
+        names.discard("")  # a pod that is not scheduled yet
+        self._known[query] = _Known(frozenset(names), self._clock())
+        self._known.move_to_end(query)
         while len(self._known) > _KNOWN_LIMIT:
             self._known.popitem(last=False)
-        return self._known[asked].names
+        return self._known[query].names
 
 
 def _slim(item: _Placed) -> _Placed:

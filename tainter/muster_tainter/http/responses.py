@@ -1,4 +1,4 @@
-"""What the tainter's HTTP routes share: refusals, and the token that a caller sends."""
+"""Shared by the tainter's HTTP routes: error responses, and the caller's token."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -12,7 +12,7 @@ from muster_kube.http.responses import StructResponse
 from muster_tainter.http.volume_trials import HttpRefusal, unauthorized
 
 BODY_LIMIT = 4096  # bytes of a request
-BODY_S = 5.0  # in which it has to be here
+BODY_S = 5.0  # time limit for receiving it
 _REASONS = {
     400: "BadRequest",
     404: "NotFound",
@@ -25,7 +25,7 @@ _BEARER = HTTPBearer(auto_error=False, description="a Kubernetes token: `kubectl
 
 
 def refuse(status: int, message: str, headers: Mapping[str, str]) -> Response:
-    """As the Kubernetes API says no: a Status, which clients of ours read as such."""
+    """An error as in the Kubernetes API: a Status object."""
     return _status(HttpRefusal(status, _REASONS.get(status, "Unknown"), message, headers))
 
 

@@ -1,6 +1,6 @@
-"""The tainter over HTTP: what it knows, read from its store when asked; and trials for those who may not make them.
+"""The tainter's HTTP API: the state of the fleet, from its store, and volume trials for callers without permission.
 
-Nothing here changes a node.
+No route changes a node.
 """
 
 import asyncio
@@ -32,12 +32,12 @@ from muster_tainter.http.volume_trials import HttpRefusal, TrialAuthorizer, Tria
 from muster_tainter.metrics import TainterMetrics
 
 _ORDER = {"fail": 0, "unknown": 1, "warn": 2, "pass": 3}
-_SLICE = 200  # rows made at once
+_SLICE = 200  # rows between two yields to the event loop
 
 
 class NodeRow(msgspec.Struct, frozen=True, rename="camel"):
-    """One node. health: of its label; faults: how many are open, the first of them is ``message``; testing: the heavy
-    check that runs; due: heavy checks that wait for an idle node. Times are RFC 3339, or empty."""
+    """One node. health: value of its label; faults: number of open ones; message: of the first; testing: the running
+    heavy check; due: heavy checks that wait for an idle node. Times are RFC 3339, or empty."""
 
     node: str
     health: str
@@ -52,7 +52,7 @@ class NodeRow(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class NodeFault(Fault, frozen=True, kw_only=True):
-    """A fault, and whose it is."""
+    """A fault and its node."""
 
     node: str
 
@@ -68,11 +68,11 @@ def make_app(
     trials: VolumeTrials,
     locator: NodeLocator,
 ) -> Service:
-    """Without the fleet page, which muster_tainter.page.routes.add_page adds."""
+    """The service without the fleet page, which muster_tainter.page.routes.add_page adds."""
     service = Service(
         "muster tainter",
         package_version(),
-        description="Refusals are a Kubernetes Status as JSON: code, reason, message.",
+        description="Errors are a Kubernetes Status as JSON: code, reason, message.",
         refuse=refuse,
         structs=(NodeRow, NodeFault, VolumeTrial),
         body_limit=BODY_LIMIT,
@@ -85,25 +85,25 @@ def make_app(
         "/api/nodes",
         dependencies=[Depends(check_query)],
         responses={
-            200: described("the nodes, the worst first", _list_of(NodeRow)),
-            429: described("too many such questions wait", JSON_STATUS),
-            503: described("the API server cannot be asked now", JSON_STATUS),
+            200: described("the nodes, worst first", _list_of(NodeRow)),
+            429: described("too many queries are waiting", JSON_STATUS),
+            503: described("the API server is unreachable", JSON_STATUS),
         },
     )
     async def nodes(nodelabel: Labels | None = None, job: Job | None = None) -> Response:
-        """Every node with health, taints, faults, tests, and since when it is idle; or those that are chosen."""
+        """Nodes with their health, taints, faults, tests, and since when they are idle: all, or those selected."""
         names = await _located(tainter.fleet, locator, object_queries(nodelabel, job))
         chosen = [node for node in _sorted(tainter.fleet) if names is None or node.metadata.name in names]
         rows = []
         for number, node in enumerate(chosen, 1):
             rows.append(_node(tainter.fleet, node))
             if number % _SLICE == 0:
-                await asyncio.sleep(0)  # a taint does not wait for it
+                await asyncio.sleep(0)  # let taints be written
         return StructResponse(rows)
 
     @service.get("/api/faults", responses={200: described("the faults", _list_of(NodeFault))})
     async def faults() -> Response:
-        """Every fault that is open, with its node."""
+        """All open faults with their nodes."""
         return StructResponse(
             [
                 {"node": node.metadata.name} | msgspec.to_builtins(fault)
@@ -115,36 +115,36 @@ def make_app(
     @service.post(
         "/api/trials/pvc",
         responses={
-            200: described("how far it came", {"application/json": struct(VolumeTrial)}),
-            401: described("no token, or one that nobody knows", JSON_STATUS),
-            403: described("it is not the node's agent, and may not create pods", JSON_STATUS),
-            429: described("other trials are under way", JSON_STATUS),
-            503: described("the API server cannot be asked now, or this replica stops", JSON_STATUS),
+            200: described("the result of the trial", {"application/json": struct(VolumeTrial)}),
+            401: described("no token, or an invalid one", JSON_STATUS),
+            403: described("the caller is not the node's agent and has no permission to create pods", JSON_STATUS),
+            429: described("other trials are running", JSON_STATUS),
+            503: described("the API server is unreachable, or this replica is stopping", JSON_STATUS),
         },
     )
-    async def pvc(request: Request, token: BearerToken, asked: TrialRequest) -> Response:
-        """For agents: a claim of a storage class is made, written to, read and removed. Takes a token."""
-        user = await authorizer.admit(token, asked.node)
+    async def pvc(request: Request, token: BearerToken, trial: TrialRequest) -> Response:
+        """For agents: create a claim of a storage class, write to it, read it, and delete it. Requires a token."""
+        user = await authorizer.admit(token, trial.node)
         try:
-            return await _unless_gone(request, trials.run(asked, user))
+            return await _unless_gone(request, trials.run(trial, user))
         except ClientDisconnect:
-            return Response(status_code=400)  # for nobody
+            return Response(status_code=400)  # nobody receives it
 
     @service.get("/metrics", responses=dict(METRICS), response_class=PlainTextResponse)
     async def prometheus(request: Request) -> Response:
-        """For Prometheus: its text format, or OpenMetrics where that is accepted."""
+        """Metrics in Prometheus' text format, or OpenMetrics if the client accepts it."""
         return metrics_response(metrics.registry, request)
 
     @service.get("/healthz", response_class=PlainTextResponse)
     async def healthz() -> str:
-        """The event loop gets round."""
+        """Liveness: the event loop runs."""
         return "ok\n"
 
     @service.get(
-        "/readyz", response_class=PlainTextResponse, responses={503: described("what is missing, one thing a line")}
+        "/readyz", response_class=PlainTextResponse, responses={503: described("what is missing, one item per line")}
     )
     async def readyz() -> Response:
-        """It watches what it goes by, leader or not; 503 says what is missing."""
+        """Readiness: all watches are up, leader or not; 503 lists what is missing."""
         reasons = tainter.not_ready()
         return PlainTextResponse("".join(f"{reason}\n" for reason in reasons) or "ok\n", 503 if reasons else 200)
 
@@ -154,7 +154,7 @@ def make_app(
 async def _located(
     fleet: WatchedFleet, locator: NodeLocator, queries: tuple[ObjectQuery, ...]
 ) -> frozenset[str] | None:
-    """The nodes that are asked for; None: all. Raises HttpRefusal."""
+    """The selected nodes; None: all. Raises HttpRefusal."""
     names = await locator.names(queries)
     if names is not None and not fleet.node_watch.synced:
         raise HttpRefusal(503, "ServiceUnavailable", "the nodes are not listed yet", {"Retry-After": "1"})
@@ -162,7 +162,7 @@ async def _located(
 
 
 async def _unless_gone(request: Request, work: Coroutine[Any, Any, object]) -> Response:
-    """What comes of ``work``, which is cancelled when the caller hangs up."""
+    """The result of ``work``, which is cancelled when the client disconnects."""
     working, gone = asyncio.create_task(work), asyncio.create_task(_gone(request))
     try:
         await asyncio.wait([working, gone], return_when=asyncio.FIRST_COMPLETED)
@@ -181,7 +181,7 @@ async def _gone(request: Request) -> None:
 
 
 def _sorted(fleet: WatchedFleet) -> list[Node]:
-    """The worst first."""
+    """Worst first."""
     return sorted(fleet.nodes.values(), key=lambda node: (_ORDER.get(_health(node), 1), node.metadata.name))
 
 

@@ -1,7 +1,7 @@
-"""Volume claims tried for those who may not make one themselves: a node's agent, and people (POST /api/trials/pvc).
+"""Volume trials for callers without permission to create claims: nodes' agents, and people (POST /api/trials/pvc).
 
-Any replica does it, leader or not: a trial decides nothing about nodes, its objects have names of their own, and its
-verdict is the agent's to publish.
+Any replica runs them, leader or not: a trial decides nothing about nodes, its objects have unique names, and the agent
+publishes the verdict.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from muster_kube.volume_trial import VolumeTrial, VolumeTrialRunner
 log = logging.getLogger(__name__)
 
 AUDIENCE = "muster"
-AT_ONCE = 4  # storage systems work at few claims at a time: more would slow each other and look like a bad one
+AT_ONCE = 4  # storage systems handle few claims at a time: more would slow each other down and look like a failure
 RETRY_AFTER_S = 30
 STOP_S = 5.0
 
@@ -34,16 +34,16 @@ def _on_the_wire(name: str) -> str:
 
 
 class TrialRequest(PvcParameters):
-    """One request: the check's own parameters and bounds, named as in JSON (``bindTimeoutSeconds``)."""
+    """The parameters and bounds of the check, named as in JSON (``bindTimeoutSeconds``)."""
 
     model_config = ConfigDict(strict=True, alias_generator=_on_the_wire, defer_build=False)
     node: str = Field(
-        max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", description="on which the pod has to run"
+        max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", description="node on which the pod has to run"
     )
 
 
 class HttpRefusal(Exception):
-    """status: of HTTP; reason: the API's word for it."""
+    """status: of HTTP; reason: as in the Kubernetes API."""
 
     def __init__(
         self, status: int, reason: str, message: str, headers: Mapping[str, str] = MappingProxyType({})
@@ -55,9 +55,9 @@ class HttpRefusal(Exception):
 
 
 class TrialAuthorizer:
-    """Who may ask for a trial on a node: that node's agent, and whoever could make the pod themselves.
+    """Admits callers to trials on a node: that node's agent, and users with permission to create pods.
 
-    ``namespace``: where trials are made. ``client``: reads pods.
+    ``namespace``: where trials run. ``client``: reads pods.
     """
 
     def __init__(self, client: KubeClient, reviews: Reviews, namespace: str) -> None:
@@ -73,29 +73,29 @@ class TrialAuthorizer:
                 return identity.user
             identity = identity or await self._reviews.who(token)
             if identity is None:
-                raise unauthorized("the API server does not know this token")
+                raise unauthorized("the API server rejected this token")
             if await self._reviews.may(identity, "create", "", "pods", namespace=self._namespace):
                 return identity.user
         except (ApiError, ConfigError) as error:
-            raise HttpRefusal(503, "ServiceUnavailable", f"who asks cannot be found out: {error}") from error
+            raise HttpRefusal(503, "ServiceUnavailable", f"cannot verify the token: {error}") from error
         raise HttpRefusal(
             403,
             "Forbidden",
             f"{identity.user} is not the agent of node {node} (a token for audience {AUDIENCE}, bound to a pod there), "
-            f"and may not create pods in namespace {self._namespace}",
+            f"and has no permission to create pods in namespace {self._namespace}",
         )
 
     async def _is_agent_of(self, identity: Identity, node: str) -> bool:
-        """An agent is who may write NodeHealths' status: any pod can have itself given a token for our audience."""
+        """An agent has permission to write NodeHealth statuses: any pod can request a token for our audience."""
         if not identity.pod or identity.service_account is None or await self._node_of(identity) != node:
             return False
         return await self._reviews.may(identity, "patch", GROUP, PLURAL, subresource="status")
 
     async def _node_of(self, identity: Identity) -> str:
-        """The node of the pod that the token is bound to; empty where that pod is gone."""
+        """The node of the pod to which the token is bound; empty if that pod is gone."""
         if identity.node:
             return identity.node
-        assert identity.service_account is not None  # noqa: S101 - asked by the caller
+        assert identity.service_account is not None  # noqa: S101 - checked by the caller
         namespace, _ = identity.service_account
         try:
             pod = await self._client.get(f"/api/v1/namespaces/{namespace}/pods/{identity.pod}", type=Pod)
@@ -110,28 +110,28 @@ def unauthorized(message: str) -> HttpRefusal:
 
 @dataclass
 class _Run:
-    asked: TrialRequest
+    request: TrialRequest
     task: "asyncio.Task[VolumeTrial]"
     waiting: int = 0
 
 
 class VolumeTrials:
-    """One at a time on a node, AT_ONCE in all. Callers who ask the same share a run; when the last of them is gone it
-    is called off, and its objects are deleted."""
+    """One trial at a time per node, AT_ONCE in total. Callers with the same request share a run; when the last of them
+    disconnects it is cancelled and its objects are deleted."""
 
     def __init__(self, volumes: VolumeTrialRunner) -> None:
         self._volumes = volumes
         self._runs: dict[str, _Run] = {}
         self._stopping = False
 
-    async def run(self, asked: TrialRequest, user: str) -> VolumeTrial:
+    async def run(self, request: TrialRequest, user: str) -> VolumeTrial:
         """Raises HttpRefusal."""
-        run = self._runs.get(asked.node) or self._begin(asked, user)
-        if run.asked != asked or run.task.cancelling():
-            raise _busy(f"node {asked.node} is being tried for somebody else")
+        run = self._runs.get(request.node) or self._begin(request, user)
+        if run.request != request or run.task.cancelling():
+            raise _busy(f"another trial is running on node {request.node}")
         run.waiting += 1
         try:
-            await asyncio.wait([run.task])  # unlike awaiting it, this takes no other caller's run along when cancelled
+            await asyncio.wait([run.task])  # unlike await, this does not cancel the other callers' run
         finally:
             run.waiting -= 1
             if not run.waiting:
@@ -140,31 +140,33 @@ class VolumeTrials:
             raise _stopping()
         return run.task.result()
 
-    def _begin(self, asked: TrialRequest, user: str) -> _Run:
+    def _begin(self, request: TrialRequest, user: str) -> _Run:
         if self._stopping:
             raise _stopping()
         if len(self._runs) >= AT_ONCE:
-            raise _busy(f"{AT_ONCE} trials are under way, which is the most at once")
-        task = asyncio.create_task(self._try(asked, user))
-        run = self._runs[asked.node] = _Run(asked, task)
-        task.add_done_callback(lambda _: self._runs.pop(asked.node))
+            raise _busy(f"{AT_ONCE} trials are running, which is the limit")
+        task = asyncio.create_task(self._try(request, user))
+        run = self._runs[request.node] = _Run(request, task)
+        task.add_done_callback(lambda _: self._runs.pop(request.node))
         return run
 
-    async def _try(self, asked: TrialRequest, user: str) -> VolumeTrial:
-        log.info("node %s: a claim of class %s is tried for %s", asked.node, asked.storage_class or "default", user)
+    async def _try(self, request: TrialRequest, user: str) -> VolumeTrial:
+        storage_class = request.storage_class or "default"
+        log.info("node %s: volume trial of class %s for %s", request.node, storage_class, user)
         trial = await self._volumes.try_claim(
-            asked.node,
-            storage_class=asked.storage_class,
-            size_mib=asked.size_mib,
-            image=asked.image,
-            bind_timeout_s=asked.bind_timeout_s,
-            write_timeout_s=asked.write_timeout_s,
+            request.node,
+            storage_class=request.storage_class,
+            size_mib=request.size_mib,
+            image=request.image,
+            bind_timeout_s=request.bind_timeout_s,
+            write_timeout_s=request.write_timeout_s,
         )
-        log.info("node %s: the claim was %s", asked.node, f"{trial.stage}: {trial.said}" if trial.said else trial.stage)
+        result = f"{trial.stage}: {trial.said}" if trial.said else trial.stage
+        log.info("node %s: volume trial result: %s", request.node, result)
         return trial
 
     async def stop(self) -> None:
-        """Call off what runs, and wait a while for its objects to be deleted. Nothing begins after this."""
+        """Cancel running trials, and wait for a limited time until their objects are deleted. Rejects new trials."""
         self._stopping = True
         tasks = [run.task for run in self._runs.values()]
         for task in tasks:
@@ -178,4 +180,4 @@ def _busy(message: str) -> HttpRefusal:
 
 
 def _stopping() -> HttpRefusal:
-    return HttpRefusal(503, "ServiceUnavailable", "this replica stops", {"Retry-After": "1"})
+    return HttpRefusal(503, "ServiceUnavailable", "this replica is stopping", {"Retry-After": "1"})

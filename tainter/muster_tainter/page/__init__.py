@@ -1,4 +1,4 @@
-"""The fleet page: its files, the rows it shows, the live feed of changes, and the one thing it may change (clear).
+"""The fleet page: its files, rows, live feed of changes, and the clear action.
 
-Everything is read from the watches' own caches, so any replica shows it, leader or not; nothing is kept twice.
+It reads everything from the watches' caches, so any replica can serve it, leader or not, without a second copy.
 """

@@ -1,4 +1,4 @@
-"""All that is known of one node, for its panel: what is wrong, what was done, what ends it, what was before. Pure."""
+"""The details of one node for its panel: what is wrong, what Muster did, what closes it, and its history. Pure."""
 
 from typing import Any, TypedDict
 
@@ -27,12 +27,12 @@ from muster_tainter.policy.rules import CloseOn, Policy
 
 _ENDS = {
     CloseOn.BOOT: "a reboot, after which the check no longer finds it",
-    CloseOn.DRIVER: "the driver's own word that it is over",
-    CloseOn.QUIET: "the check's quiet time without another sign",
-    CloseOn.SOURCE: "the word of who reported it that it is over",
+    CloseOn.DRIVER: "the driver reporting that it is resolved",
+    CloseOn.QUIET: "the check's quiet time passing without a new sign",
+    CloseOn.SOURCE: "its source reporting that it is resolved",
 }
-_OUTSIDE = ("agent", "condition", "loki", "podlog")  # checks that are no agent's
-_PERSON = "a person: muster clear, or the button below"
+_OUTSIDE = ("agent", "condition", "loki", "podlog")  # checks that do not run on the agent
+_PERSON = "an operator: muster clear, or the button below"
 
 
 class TaintDetail(TypedDict):
@@ -46,10 +46,10 @@ class CheckDetail(TypedDict):
 
 
 class NodeDetail(TypedDict):
-    """Of one node, all that is known. Times are RFC 3339 as the objects have them, or empty.
+    """The details of one node. Times are RFC 3339 as in the objects, or empty.
 
-    faults: as the node record has them, with rule, taint, evidence, and what ends each; findings: those without a fault
-    closed: faults that are over, the last ones; attempts: repairs, by class
+    faults: from the node record, with rule, taint, evidence, and what closes each; findings: those without a fault
+    closed: recently closed faults; attempts: repairs, by class
     """
 
     node: str
@@ -77,12 +77,12 @@ class NodeDetail(TypedDict):
 
 
 def describe_node(node: Node, health: NodeHealth | UnusableHealth | None, policy: Policy, now: float) -> NodeDetail:
-    """For JSON."""
+    """The JSON of one node."""
     error = ""
     try:
         memory = decode_record(node.metadata.annotations.get(ANNOTATION))
     except UnreadableRecord as unreadable:
-        memory, error = NodeRecord(), f"the annotation {ANNOTATION} cannot be read: {unreadable}"
+        memory, error = NodeRecord(), f"annotation {ANNOTATION} cannot be read: {unreadable}"
     report = read_report(health)
     state = state_of(node, health, memory, report, policy, now)
     pool = policy.pool_of(node.metadata.labels)
@@ -122,7 +122,7 @@ _ORDER = ("FAIL", "WARN", "UNKNOWN")
 
 
 def _ordered(report: NodeReport) -> list[tuple[tuple[str, str, str], ReportedFinding]]:
-    """Findings, the worst first."""
+    """Findings, worst first."""
 
     def rank(item: tuple[tuple[str, str, str], ReportedFinding]) -> tuple[int, tuple[str, str, str]]:
         key, finding = item
@@ -154,9 +154,9 @@ def _fault(
 
 
 def _ends(fault: Fault, want: FaultPolicy) -> list[str]:
-    """What would end it, each in words."""
+    """What would close the fault, one text for each way."""
     if fault.over:
-        return ["nothing more: it is over, and held for a while as this node comes and goes", _PERSON]
+        return ["the hold-down: the fault is resolved, but the node is flapping", _PERSON]
     if fault.check == LOST_CHECK:
         return ["a boot in which every check passes", _PERSON]
     ways = [way for way in want.close_on if way is not CloseOn.SOURCE or fault.check in _OUTSIDE]
@@ -164,7 +164,7 @@ def _ends(fault: Fault, want: FaultPolicy) -> list[str]:
     if want.proof is not None:
         times = f"{want.proof.proof.passes} times" if want.proof.proof.passes > 1 else "once"
         after = ", after a reboot" if want.proof.new_boot else ""
-        ends.insert(0, f"proof: {' and '.join(want.proof.checks)} passes {times}{after}")
+        ends.insert(0, f"verification: {' and '.join(want.proof.checks)} passes {times}{after}")
     return [*ends, _PERSON]
 
 

@@ -1,8 +1,8 @@
-"""The fleet as the page sees it: all of it once, then what changes, a few times a second.
+"""The data of the fleet page: a snapshot, then batches of changes, a few times a second.
 
-The rows are made from the watches' caches when they are sent; kept is only which nodes changed lately, and that only
-while somebody looks. A reader holds no queue: it has a place in that list, so one that is slow gets the last state of a
-node and not all of its states, and one that was away for a while goes on from its place or is told to begin anew.
+Rows are computed from the watches' caches when they are sent; only the names of recently changed nodes are kept, and
+only while the page is open somewhere. A client has no queue but a position in that list: a slow client gets the last
+state of a node and not every state, and one that reconnects continues from its position or is asked to resync.
 """
 
 import asyncio
@@ -25,11 +25,11 @@ from muster_tainter.policy.rules import Policy
 LISTENERS = 64
 BATCH_S = 0.1  # between two messages with rows: a burst of faults is a few messages
 BATCH_ROWS = 200
-TICK_S = 1.0  # how often budgets, incidents and the lease are looked at
-BEAT_S = 10.0  # a browser that hears nothing for longer connects anew
-AWAKE_S = 60.0  # changes are noted for so long after the last reader, who may come back
-LOG_LIMIT = 4096  # nodes; who is behind by more begins anew
-SNAPSHOT_S = 2.0  # readers of one moment share one
+TICK_S = 1.0  # between two reads of budgets, incidents and the lease
+BEAT_S = 10.0  # a browser that receives nothing for longer reconnects
+AWAKE_S = 60.0  # changes are recorded for this long after the last client left
+LOG_LIMIT = 4096  # nodes; a client that is further behind has to resync
+SNAPSHOT_S = 2.0  # requests within this time share a snapshot
 _SLICE = 200  # rows made at once
 _GZIP_LEVEL = 5
 _ROWS = 200  # of budgets, and of incidents
@@ -39,7 +39,7 @@ _encode = msgspec.json.encode
 
 @dataclass(frozen=True)
 class FleetStatus:
-    """What is told beside the nodes. paused: why nothing new is tainted, empty where it is."""
+    """The state besides the nodes. paused: why no new taints are set, empty if not paused."""
 
     leading: Callable[[], bool]
     budgets: Callable[[], Iterable[BudgetUsage]] = tuple
@@ -61,7 +61,7 @@ class BudgetRow(msgspec.Struct, frozen=True):
 
 
 class IncidentRow(msgspec.Struct, frozen=True):
-    """where: what its nodes share, ``rack h001``; since: seconds since the epoch; nodes: how many."""
+    """where: what its nodes share, e.g. ``rack h001``; since: seconds since the epoch; nodes: their number."""
 
     id: str
     check: str
@@ -72,7 +72,7 @@ class IncidentRow(msgspec.Struct, frozen=True):
 
 
 class FleetState(msgspec.Struct, frozen=True, rename="camel"):
-    """What is told beside the nodes. behind: what is not known yet; paused: why nothing new is tainted."""
+    """The state besides the nodes. behind: which watches are not up to date; paused: why no new taints are set."""
 
     leading: bool
     synced: bool
@@ -84,8 +84,8 @@ class FleetState(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class FleetSnapshot(msgspec.Struct, frozen=True):
-    """mark: for ?after= of /api/stream; now: seconds since the epoch; order: of the pools; pools: by pool and domain
-    the name of each node that passes, and [name, …] with what page.rows.row makes of the others."""
+    """mark: for ?after= of /api/stream; now: seconds since the epoch; order: of the pools; pools: by pool and domain,
+    the name of each passing node, and [name, …] with the row of page.rows.row for every other node."""
 
     mark: str
     now: float
@@ -117,11 +117,11 @@ class FleetFeed:
         self._status = status
         self._now = now
         self._clock = clock
-        self._log: dict[str, int] | None = None  # node: number of its last change, oldest first; None: nobody looks
+        self._log: dict[str, int] | None = None  # node: number of its last change, oldest first; None: no clients
         self._epoch = ""
         self._seq = 0
-        self._floor = 0  # changes up to this number are forgotten
-        self._shown: Policy | None = None  # the rows of this epoch are by it
+        self._floor = 0  # changes up to this number are dropped
+        self._shown: Policy | None = None  # the policy by which the rows of this epoch were computed
         self._listeners = 0
         self._awake_until = 0.0
         self._news = asyncio.Event()
@@ -136,7 +136,7 @@ class FleetFeed:
         return self._listeners
 
     def changed(self, name: str) -> None:
-        """A Node or NodeHealth came, went or is another one. Costs nothing while nobody looks."""
+        """A Node or NodeHealth was added, removed or changed. Costs nothing while there are no clients."""
         log = self._log
         if log is None:
             return
@@ -151,7 +151,7 @@ class FleetFeed:
         self._wake_listeners()
 
     def close(self) -> None:
-        """End all streams: a server that stops waits for them."""
+        """End all streams: a stopping server waits for them."""
         self._closed = True
         self._wake_listeners()
 
@@ -160,7 +160,7 @@ class FleetFeed:
         news.set()
 
     def _wake(self) -> None:
-        """Note changes from now on; anew, where the rows were by another policy."""
+        """Record changes from now on; start a new epoch if the policy changed."""
         policy = self._fleet.policy()
         if self._log is None or self._shown is not policy:
             self._log, self._shown = {}, policy
@@ -168,10 +168,10 @@ class FleetFeed:
             self._snapshot = self._making = None
         self._awake_until = self._clock() + AWAKE_S
 
-    # all of it
+    # snapshot
 
     async def fleet(self) -> bytes:
-        """Every node, and the rest of the state: JSON, gzipped."""
+        """The snapshot as gzipped JSON."""
         self._wake()
         known = self._snapshot
         if known is not None and known.mark == self._mark(self._seq) and self._clock() - known.made_at < SNAPSHOT_S:
@@ -188,7 +188,7 @@ class FleetFeed:
                 self._snapshot = task.result()
 
     async def _make(self) -> _Snapshot:
-        mark, made_at = self._mark(self._seq), self._clock()  # what changes meanwhile is sent again
+        mark, made_at = self._mark(self._seq), self._clock()  # changes during the loop are sent again
         policy, now = self._fleet.policy(), self._now()
         pools: dict[str, dict[str, list[str | list[str | int]]]] = {}
         for number, name in enumerate(list(self._fleet.nodes), 1):
@@ -198,12 +198,12 @@ class FleetFeed:
                 nodes = pools.setdefault(str(pool), {}).setdefault(str(domain), [])
                 nodes.append(name if len(rest) == 1 else [name, *rest])
             if number % _SLICE == 0:
-                await asyncio.sleep(0)  # a taint does not wait for it
+                await asyncio.sleep(0)  # let taints be written
         fleet = FleetSnapshot(mark, now, [pool.name for pool in policy.pools], pools, self._make_state())
         return _Snapshot(mark, made_at, gzip.compress(_encode(fleet), _GZIP_LEVEL, mtime=0))
 
     def _row(self, name: str, policy: Policy, now: float) -> list[str | int]:
-        """[name, pool, domain, *row]; of a node that is gone the name alone."""
+        """[name, pool, domain, *row]; only the name for a removed node."""
         node = self._fleet.node(name)
         if node is None:
             return [name]
@@ -215,7 +215,7 @@ class FleetFeed:
         return f"{self._epoch}-{seq}"
 
     def _state_now(self) -> bytes:
-        """Made anew once in a tick, however many ask."""
+        """Computed once per tick for all clients."""
         at, made = self._state
         if self._clock() - at >= TICK_S:
             made = _encode(self._make_state())
@@ -234,11 +234,11 @@ class FleetFeed:
             incidents=[_incident(each) for each in islice(status.incidents(), _ROWS)],
         )
 
-    # what changes
+    # stream
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Whoever is told of changes counts as somebody who looks."""
+        """Count a client for the duration of the context."""
         self._listeners += 1
         try:
             yield
@@ -248,33 +248,33 @@ class FleetFeed:
 
     async def events(self, last: str) -> AsyncIterator[bytes]:
         """Server-sent events after the mark ``last``: ``rows`` (a list of rows), ``state``, ``beat``, and ``resync``,
-        after which the reader has to fetch the fleet anew and nothing more comes."""
+        which ends the stream: the client has to fetch the snapshot again."""
         self._wake()
         epoch, seq = self._place(last)
         state = b""
         sent_at = self._clock()
         yield b"retry: 1000\n\n"
         while not self._closed:
-            news = self._news  # taken before looking: what comes from here on sets it
+            news = self._news  # taken before the check, so that later changes set it
             if self._lost(epoch, seq):
                 yield _event("resync", b"{}")
                 return
-            told = False
+            sent = False
             if seq < self._seq:
                 seq, message = self._rows_after(seq)
                 yield message
-                told = True
+                sent = True
             now_state = self._state_now()
             if now_state != state:
                 state = now_state
                 yield _event("state", state)
-                told = True
-            if told:
+                sent = True
+            if sent:
                 sent_at = self._clock()
             elif self._clock() - sent_at >= BEAT_S:
                 yield _event("beat", _encode({"now": self._now()}))
                 sent_at = self._clock()
-            if told:
+            if sent:
                 await asyncio.sleep(BATCH_S)
             elif seq == self._seq:
                 await _set_within(news, TICK_S)
@@ -284,13 +284,13 @@ class FleetFeed:
         return epoch, int(number) if number.isascii() and number.isdigit() and len(number) <= 18 else -1
 
     def _lost(self, epoch: str, seq: int) -> bool:
-        """Between that place and now something is not known."""
+        """Changes between that position and now are no longer known."""
         if self._shown is not self._fleet.policy():
             self._wake()
         return epoch != self._epoch or not self._floor <= seq <= self._seq
 
     def _rows_after(self, seq: int) -> tuple[int, bytes]:
-        """The next rows, and the number they lead to; readers at the same place share the bytes."""
+        """The next rows, and the number after them; clients at the same position share the bytes."""
         epoch, start, end, made = self._batch
         if made and (epoch, start) == (self._epoch, seq):
             return end, made
@@ -310,7 +310,7 @@ class FleetFeed:
 
 
 def is_worth_a_row(usage: BudgetUsage) -> bool:
-    """A fleet has hundreds of domains: only those count where something is taken, waits or is used up."""
+    """Of hundreds of domains, show only those with usage, waiting nodes or no room left."""
     if not usage.domain:
         return True
     return bool(usage.waiting) or usage.left == 0 or (usage.what == "perDomain" and usage.used > 0)

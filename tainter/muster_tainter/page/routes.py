@@ -1,7 +1,7 @@
-"""The fleet page over HTTP: its files, the fleet, the stream, one node, and clearing.
+"""The fleet page over HTTP: its files, the snapshot, the stream, one node, and clearing.
 
-The page loads nothing from anywhere else and runs no script but its own: Content-Security-Policy tells browsers so.
-Its addresses are relative, so it works behind ``kubectl proxy`` and any ingress path.
+The page loads nothing from other origins and runs only its own scripts, enforced by a Content-Security-Policy.
+Its URLs are relative, so it works behind ``kubectl proxy`` and any ingress path.
 """
 
 import asyncio
@@ -69,14 +69,14 @@ def _file(name: str) -> _File:
 
 
 def _answered(request: Request, file: _File) -> Response:
-    headers = {**_SAFE, "Cache-Control": "no-cache", "ETag": file.tag}  # another version is there after a roll-out
+    headers = {**_SAFE, "Cache-Control": "no-cache", "ETag": file.tag}  # a rollout changes the files
     if request.headers.get("if-none-match") == file.tag:
         return Response(status_code=304, headers=headers)
     return Response(file.content, headers=headers, media_type=file.type)
 
 
 class EventStream(Response):
-    """Ends when the client hangs up, or its events do."""
+    """Ends when the client disconnects or the events end."""
 
     def __init__(self, feed: FleetFeed, events: AsyncIterator[bytes]) -> None:
         super().__init__(media_type="text/event-stream", headers={**_SAFE, **_NEVER, "X-Accel-Buffering": "no"})
@@ -117,7 +117,7 @@ def add_page(
     *,
     now: Callable[[], float] = time.time,
 ) -> None:
-    """Adds the page's routes to the tainter's."""
+    """Add the page's routes to the tainter's service."""
     service.structs += [FleetSnapshot, NodeDetail, ClearAnswer]
 
     @service.get("/", response_class=Response, responses={200: described("the page", _content("text/html"))})
@@ -130,20 +130,20 @@ def add_page(
         response_class=Response,
         responses={
             200: described("the file", dict.fromkeys(_TYPES.values(), _TEXT_SCHEMA)),
-            404: described("there is no such file", JSON_STATUS),
+            404: described("no such file", JSON_STATUS),
         },
     )
     async def file(request: Request, name: str) -> Response:
-        """What the page is made of."""
+        """A file of the page."""
         if name not in FILES:
             raise HttpRefusal(404, "NotFound", f"{name[:40]!r}: expected {', '.join(sorted(FILES))}")
         return _answered(request, _file(name))
 
     @service.get(
-        "/api/fleet", responses={200: described("the fleet, and its mark", {"application/json": struct(FleetSnapshot)})}
+        "/api/fleet", responses={200: described("the fleet and its mark", {"application/json": struct(FleetSnapshot)})}
     )
     async def whole_fleet(request: Request) -> Response:
-        """All nodes by pool and domain, and the rest of the state, as the page shows them."""
+        """All nodes by pool and domain, and the state of budgets, incidents and the pause, as the page shows them."""
         packed = await feed.fleet()
         headers = {**_NEVER, "Vary": "Accept-Encoding"}
         if "gzip" in request.headers.get("accept-encoding", ""):
@@ -154,17 +154,17 @@ def add_page(
         "/api/stream",
         response_class=Response,
         responses={
-            200: described("events rows, state, beat and resync, without end", _content("text/event-stream")),
-            503: described("as many pages as there may be are open", JSON_STATUS),
+            200: described("an endless stream of rows, state, beat and resync", _content("text/event-stream")),
+            503: described("too many pages are open", JSON_STATUS),
         },
     )
     async def stream(
-        after: Annotated[str, Query(description="the mark after which changes are told")] = "",
-        last_event_id: Annotated[str, Header(description="the same, of a browser that connects again")] = "",
+        after: Annotated[str, Query(description="the mark after which changes are sent")] = "",
+        last_event_id: Annotated[str, Header(description="the same, sent by a browser that reconnects")] = "",
     ) -> Response:
-        """Server-sent events: what has changed since ?after=MARK, of /api/fleet's `mark`."""
+        """Server-sent events: changes after ?after=MARK, where MARK is the `mark` of /api/fleet."""
         if feed.listeners >= LISTENERS:
-            reason = f"{LISTENERS} pages are open, which is the most: this one asks every few seconds"
+            reason = f"{LISTENERS} pages are open, which is the limit: this page polls every few seconds instead"
             raise HttpRefusal(503, "ServiceUnavailable", reason, {"Retry-After": "10"})
         return EventStream(feed, feed.events(last_event_id or after))
 
@@ -172,30 +172,30 @@ def add_page(
         "/api/nodes/{name}",
         responses={
             200: described("the node", {"application/json": struct(NodeDetail)}),
-            404: described("no node of that name is known", JSON_STATUS),
+            404: described("no such node", JSON_STATUS),
         },
     )
     async def node(name: str) -> Response:
-        """What the page's panel shows of a node; 404: it is not known."""
+        """The details of one node, as shown in the page's panel."""
         known = fleet.node(name)
         if known is None:
-            raise HttpRefusal(404, "NotFound", f"{name[:80]!r}: no node of that name is known")
+            raise HttpRefusal(404, "NotFound", f"no node {name[:80]!r}")
         return StructResponse(describe_node(known, fleet.health_of(name), fleet.policy(), now()), headers=_NEVER)
 
     @service.post(
         "/api/clear",
         responses={
             200: described("what was cleared", {"application/json": struct(ClearAnswer)}),
-            401: described("no token, or one that nobody knows", JSON_STATUS),
-            403: described("the token's user may not patch the NodeHealth", JSON_STATUS),
-            404: described("there is no such node", JSON_STATUS),
-            409: described("others write the same object all the time", JSON_STATUS),
-            503: described("the API server cannot be asked now", JSON_STATUS),
+            401: described("no token, or an invalid one", JSON_STATUS),
+            403: described("the token's user has no permission to patch the NodeHealth", JSON_STATUS),
+            404: described("no such node", JSON_STATUS),
+            409: described("the object keeps changing; try again", JSON_STATUS),
+            503: described("the API server is unreachable", JSON_STATUS),
         },
     )
-    async def clear(token: BearerToken, asked: ClearRequest) -> Response:
-        """As `muster clear`, in the name of the token that comes along."""
-        return StructResponse(await clear_handler.clear(token, asked), headers=_NEVER)
+    async def clear(token: BearerToken, request: ClearRequest) -> Response:
+        """Clear findings as `muster clear` does, in the name of the token's user."""
+        return StructResponse(await clear_handler.clear(token, request), headers=_NEVER)
 
 
 def _content(kind: str) -> dict[str, Any]:

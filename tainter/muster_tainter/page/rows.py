@@ -1,6 +1,6 @@
-"""One node in one row of the fleet page: what is wrong, since when, and what was done about it. Pure.
+"""One node as a row of the fleet page: what is wrong, since when, and what Muster did about it. Pure functions.
 
-Of a node that passes there is nothing to say but its name: of ten thousand nodes that is most.
+A passing node, which most of ten thousand are, is only its name.
 """
 
 from enum import StrEnum
@@ -18,7 +18,7 @@ from muster_tainter.faults.policy_match import confirmed_at, held_until, match_p
 from muster_tainter.policy.recovery import read_proof_request
 from muster_tainter.policy.rules import SILENT, STARTUP_KEY, Policy
 
-MESSAGE_LIMIT = 200  # bytes of evidence in a row; a node's own page has all
+MESSAGE_LIMIT = 200  # bytes of evidence in a row; the node's panel shows all
 
 Row = tuple[str | int, ...]
 _QUIET: Row = (".",)
@@ -26,25 +26,25 @@ What = tuple[int, str, str, str, str, str]  # since, check, component, reason, c
 
 
 class RowState(StrEnum):
-    """What a node is shown as, the worst first. The letters are what the browser gets (page/model.js)."""
+    """The states of a node on the page, worst first. The browser receives the letters (page/model.js)."""
 
-    WAITING = "W"  # a fault asks for a taint, and there is no room for it, or none may be set now
+    WAITING = "W"  # a fault requires a taint, but a budget or a pause withholds it
     TAINTED = "T"
-    FAILING = "F"  # FAIL, and no taint asked for, or not yet
-    PROVING = "P"  # tainted still; what was wrong is being proven over, or was, and the node is held for a while
+    FAILING = "F"  # FAIL, and no taint required, or not yet
+    PROVING = "P"  # still tainted; the fault is being verified as resolved, or is resolved and held
     UNKNOWN = "U"
     WARNING = "N"
-    NEW = "S"  # has the taint of nodes that have not passed yet
-    UNMANAGED = "M"  # a person has said hands off
+    NEW = "S"  # has the startup taint: it has not passed yet
+    UNMANAGED = "M"  # labelled muster.dev/managed=false
     TESTING = "H"
     PASSING = "."
 
 
 def row(node: Node, health: NodeHealth | UnusableHealth | None, policy: Policy, now: float) -> Row:
-    """(state, faults, since, check, component, reason, class, message, done, testing); of one that passes its state.
+    """(state, faults, since, check, component, reason, class, message, done, testing); only the state if it passes.
 
-    faults: open ones, or findings as bad as the verdict. since: seconds since the epoch, 0 where that is not known.
-    done: what was done about it, in words. now: seconds since the epoch
+    faults: number of open ones, or of findings as bad as the verdict. since: seconds since the epoch, 0 if unknown.
+    done: what Muster did about it. now: seconds since the epoch
     """
     if _is_quiet(node, health):
         return _QUIET
@@ -64,9 +64,9 @@ def row(node: Node, health: NodeHealth | UnusableHealth | None, policy: Policy, 
 
 
 def _is_quiet(node: Node, health: NodeHealth | UnusableHealth | None) -> bool:
-    """It passes, and nothing else is to be said of it; most nodes of a fleet are found so without reading them through.
+    """Whether it passes and there is nothing else to show; a quick test that holds for most nodes.
 
-    The label is the leader's word after it has read the NodeHealth: it makes sense, and its agent is not silent.
+    The leader sets the label after it has read the NodeHealth: the report is valid and the agent is not silent.
     """
     return (
         node.metadata.labels.get(HEALTH_LABEL) == "pass"
@@ -111,18 +111,18 @@ def state_of(
 
 
 def _asks(fault: Fault, policy: Policy, now: float) -> bool:
-    """The policy in force has a taint for it, and it has been open for long enough."""
+    """The active policy sets a taint for it, and it has been open long enough."""
     want = match_policy(fault, policy)
     return want.taint is not None and confirmed_at(fault, want, now) <= now
 
 
 def held_taints(node: Node, memory: NodeRecord) -> list[OurTaint]:
-    """Taints of ours that are on the node."""
+    """Muster's taints on the node."""
     return [taint for taint in map(as_our_taint, node.spec.taints) if taint in memory.ours]
 
 
 def is_proving(health: NodeHealth | UnusableHealth | None) -> bool:
-    """A request for proof stands there without its answer."""
+    """A verification request has no final answer yet."""
     if not isinstance(health, NodeHealth):
         return False
     return any(
@@ -131,12 +131,12 @@ def is_proving(health: NodeHealth | UnusableHealth | None) -> bool:
 
 
 def worst_fault(memory: NodeRecord, policy: Policy, now: float) -> Fault:
-    """The open fault to show: one that asks for a taint before the others, and what is not over first of all."""
+    """The open fault to show: unresolved ones first, then those that require a taint."""
     return min(memory.open, key=lambda fault: (bool(fault.over), not _asks(fault, policy, now)))
 
 
 def silence_condition(node: Node) -> NodeCondition | None:
-    """The condition that says that the node's agent is silent: what it has reported is of the past."""
+    """The condition that reports a silent agent; the node's last report is outdated then."""
     return next((c for c in node.status.conditions if c.type == CONDITION and c.reason == SILENT[2]), None)
 
 
@@ -155,7 +155,7 @@ def _of_report(report: NodeReport, health: NodeHealth | UnusableHealth | None) -
     if not report.known:
         seen = int(seconds(health.status.observed_at)) if isinstance(health, NodeHealth) else 0
         if report.error:
-            return 0, (seen, "", "", "ReportUnreadable", "", f"its NodeHealth makes no sense: {report.error}")
+            return 0, (seen, "", "", "ReportUnreadable", "", f"invalid NodeHealth: {report.error}")
         return 0, (seen, "", "", "NoReport", "", "no agent has reported yet")
     found = [(key, each) for key, each in (report.findings or {}).items() if each.verdict == report.verdict]
     if not found:
@@ -174,38 +174,38 @@ def what_was_done(
     policy: Policy,
     now: float,
 ) -> str:
-    """In words, for the line below a node's fault. Times are left to the browser: ``{1700000000}`` is one."""
+    """The line below a node's fault. Times are formatted by the browser: ``{1700000000}`` is one."""
     match state:
         case RowState.WAITING:
-            return f"no taint: {withheld_reason(node) or 'it is being decided'}"
+            return f"not tainted: {withheld_reason(node) or 'not processed yet'}"
         case RowState.TAINTED:
             return f"tainted by rule {match_policy(worst_fault(memory, policy, now), policy).rule or 'none'}"
         case RowState.PROVING if is_proving(health):
-            return "still tainted, proof is under way"
+            return "still tainted, verification is running"
         case RowState.PROVING:
             until = max(
                 (held_until(f, match_policy(f, policy), memory, policy) for f in memory.open if f.over), default=0.0
             )
-            return f"over, held until {{{int(until)}}}" if until else "still tainted"
+            return f"resolved, held until {{{int(until)}}}" if until else "still tainted"
         case RowState.FAILING if memory.open:
             return _not_tainted(worst_fault(memory, policy, now), policy, now)
         case RowState.FAILING | RowState.WARNING:
-            return "told by an Event, no taint"
+            return "reported as an Event, no taint"
         case RowState.UNKNOWN:
             return "not measured, no taint"
         case RowState.NEW:
-            return "takes no jobs before its first full pass"
+            return "startup taint until its first full pass"
         case RowState.UNMANAGED:
-            return "left alone: muster.dev/managed=false"
+            return "not managed: muster.dev/managed=false"
     return ""
 
 
 def _not_tainted(fault: Fault, policy: Policy, now: float) -> str:
     want = match_policy(fault, policy)
     if want.quarantine:
-        return f"{fault.component} is kept out of use, rule {want.rule}"
+        return f"{fault.component} is quarantined by rule {want.rule}"
     if want.taint is None:
         return f"no taint by rule {want.rule or 'none'}"
     if fault.over:
-        return "over, never tainted"
-    return f"to be confirmed at {{{int(confirmed_at(fault, want, now))}}}, rule {want.rule}"
+        return "resolved, was never tainted"
+    return f"waits for confirmation until {{{int(confirmed_at(fault, want, now))}}}, rule {want.rule}"

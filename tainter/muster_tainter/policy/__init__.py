@@ -1,1 +1,1 @@
-"""What policy.yaml may say: rules, pools, budgets, proof, repair, sources; and the file itself."""
+"""The models of policy.yaml (rules, pools, budgets, proof, repair, sources), and the file itself."""

@@ -1,5 +1,5 @@
-"""What policy.yaml says of budgets and of incidents. Values only; they are kept by
-:mod:`muster_tainter.budgets.allocator` and :mod:`muster_tainter.budgets.incidents`.
+"""The models of budgets and incidents in policy.yaml. :mod:`muster_tainter.budgets.allocator` and
+:mod:`muster_tainter.budgets.incidents` apply them.
 """
 
 from typing import Annotated
@@ -18,14 +18,14 @@ class TaintRate(StrictModel):
 
 
 class Budget(StrictModel):
-    """How many nodes of a pool the tainter may take away; what is left out is not limited. Shares are of the nodes that
-    the pool (or its part in the domain) has, and are rounded up.
+    """How many nodes of a pool may be tainted; a missing limit does not apply. Percentages are of the nodes of the pool
+    (or of its part in the domain), rounded up.
 
-    tainted:            so many nodes of the pool carry taints of ours at most; 0: none ever does
-    per_domain:         so many of one failure domain at most
-    healthy_per_domain: so many of each failure domain stay healthy: Ready, schedulable, without a NoSchedule or
-                        NoExecute taint of anybody
-    rate:               so many are newly tainted within a time
+    tainted:            maximum number of nodes of the pool with taints of ours; 0: none
+    per_domain:         maximum number in one failure domain
+    healthy_per_domain: minimum number of healthy nodes in each failure domain: Ready, schedulable, without a
+                        NoSchedule or NoExecute taint from any source
+    rate:               maximum number of newly tainted nodes within a time
     """
 
     tainted: NodesIfAny = None
@@ -35,7 +35,7 @@ class Budget(StrictModel):
 
 
 class Incidents(StrictModel):
-    """One check's reason that opens on so many nodes, each within so many seconds of the next, is one incident."""
+    """The same reason of a check on ``nodes`` nodes, each within ``within`` seconds of the next, is one incident."""
 
     nodes: Annotated[int, Field(ge=2, le=100_000)] = 3
     within: Duration = 60.0

@@ -1,6 +1,6 @@
-"""policy.yaml: text to :class:`Policy`, errors that name the place, and the file's changes.
+"""policy.yaml: parses text to :class:`Policy`, reports errors with their place, and watches the file.
 
-A changed file is told by inotify on its folder, as editors and ConfigMap volumes replace files rather than write them.
+inotify watches the folder, because editors and ConfigMap volumes replace files instead of writing them.
 """
 
 import json
@@ -39,7 +39,7 @@ _TYPE_WORDS = {
 
 
 class PolicyError(Exception):
-    """The policy cannot be used: which file, where in it, what was found, what is allowed. One problem a line."""
+    """The policy is invalid: which file, where in it, what was found, what is allowed. One problem per line."""
 
 
 def default_policy_text() -> str:
@@ -71,13 +71,13 @@ def _read(path: Path) -> str:
 def _yaml(text: str) -> object:
     """Raises ValueError."""
     try:
-        return yaml.load(text, _StrictLoader)  # noqa: S506 - a SafeLoader that refuses double keys
+        return yaml.load(text, _StrictLoader)  # noqa: S506 - a SafeLoader that rejects duplicate keys
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a 13th month, !!int of no number
         raise ValueError(" ".join(str(error).split())) from error
 
 
 def parse_policy(text: str, name: str = "policy.yaml", folder: Path | None = None) -> Policy:
-    """Raises PolicyError; ``name`` stands at the beginning of every line of it. folder: of files that it names."""
+    """Raises PolicyError; each of its lines begins with ``name``. folder: of files that the policy refers to."""
     try:
         data = _yaml(text)
     except ValueError as error:
@@ -100,7 +100,7 @@ class _StrictLoader(yaml.SafeLoader):
         keys = [key.value for key, _ in node.value]
         for key in keys:
             if keys.count(key) > 1:
-                raise yaml.constructor.ConstructorError(None, None, f"key {key!r} stands twice", node.start_mark)
+                raise yaml.constructor.ConstructorError(None, None, f"duplicate key {key!r}", node.start_mark)
         return super().construct_mapping(node, deep)
 
 
@@ -128,7 +128,7 @@ def _line(detail: ErrorDetails) -> str:
 def _as_json(value: object) -> str:
     try:
         return json.dumps(value, default=str)
-    except (TypeError, ValueError, RecursionError):  # a date as a key, an alias for what it stands in
+    except (TypeError, ValueError, RecursionError):  # a date as a key, a recursive alias
         return repr(value)
 
 
@@ -141,7 +141,7 @@ def _keys_at(loc: Sequence[str | int]) -> str:
     return ", ".join(keys[:-1]) + " or " + keys[-1] if len(keys) > 1 else keys[0]
 
 
-# which model stands under a key of another one
+# the model under each key of a model
 _MODELS: dict[tuple[type[BaseModel], str], type[BaseModel]] = {
     (Policy, "rules"): Rule,
     (Rule, "match"): Match,
@@ -169,9 +169,9 @@ _MODELS: dict[tuple[type[BaseModel], str], type[BaseModel]] = {
 
 
 class FileWatch:
-    """Tells that the file at ``path`` may be another one now. ``fileno()`` becomes readable; then call ``drain``.
+    """Signals possible changes of the file at ``path``. ``fileno()`` becomes readable; then call ``drain``.
 
-    Watches its folder, not the file: a ConfigMap volume swaps the link ``..data`` in that folder.
+    Watches its folder, not the file: a ConfigMap volume replaces the link ``..data`` in that folder.
     """
 
     def __init__(self, path: Path) -> None:
@@ -189,7 +189,7 @@ class FileWatch:
         return int(self._inotify.fileno())
 
     def drain(self) -> bool:
-        """Take what inotify has; True if it concerns the file."""
+        """Read the inotify events; True if they concern the file."""
         events = self._inotify.read(timeout=0)
         return any(event.name in self._names or event.mask & flags.Q_OVERFLOW for event in events)
 
@@ -198,20 +198,20 @@ class FileWatch:
 
 
 class LivePolicy:
-    """The policy in force; ``reload`` keeps the last good one when the file is bad.
+    """The active policy; ``reload`` keeps the last valid one if the file is invalid.
 
-    on_reload(error): called after every attempt that found another text, with None or what was wrong
+    on_reload(error): called after every reload that found a change, with None or the error
     """
 
     def __init__(self, path: Path | None, on_reload: Callable[[str | None], None] = lambda _: None) -> None:
-        """Raises PolicyError: a start needs a good policy."""
+        """Raises PolicyError: the tainter does not start with an invalid policy."""
         self.path = path
         self.on_reload = on_reload
         self.error: str | None = None
         self.current = load_policy(path)
 
     def reload(self) -> bool:
-        """Read the file again; True if another policy is in force now."""
+        """Read the file again; True if the active policy changed."""
         try:
             policy = load_policy(self.path)
         except PolicyError as error:
@@ -220,7 +220,7 @@ class LivePolicy:
                 self.on_reload(self.error)
             return False
         changed = policy != self.current
-        if changed:  # else the one in force stays, with all that was made of it
+        if changed:  # otherwise keep the object and everything cached for it
             self.current = policy
         if changed or self.error is not None:
             self.error = None

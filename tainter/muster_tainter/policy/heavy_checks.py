@@ -1,7 +1,7 @@
-"""policy.yaml's section ``testing``: how many nodes run heavy checks at once, how soon every node has its turn; and a
-pool's own: what its nodes have to run before their first job and after each one.
+"""policy.yaml's section ``testing``: how many nodes run heavy checks at a time, and how soon every node is tested; and
+that of a pool: what its nodes run before their first job and after each job.
 
-Values only; what is done with them is :mod:`muster_tainter.verification.fleet_plan`.
+Models only; :mod:`muster_tainter.verification.fleet_plan` applies them.
 """
 
 import math
@@ -31,7 +31,7 @@ class AtOnce:
     percent: int | None = None
 
     def of(self, nodes: int) -> int:
-        """How many of ``nodes``; a share is rounded up, as a PodDisruptionBudget rounds its own: 5 % of 8 is 1."""
+        """The number for ``nodes`` nodes; a percentage is rounded up, as in a PodDisruptionBudget: 5 % of 8 is 1."""
         return self.count if self.percent is None else math.ceil(nodes * self.percent / 100)
 
     def __str__(self) -> str:
@@ -63,7 +63,7 @@ def _listed(value: object) -> object:
 def check_names(names: tuple[str, ...]) -> tuple[str, ...]:
     for name in names:
         if not CHECK_NAME.fullmatch(name):
-            raise ValueError(f"{name[:40]!r}: expected the name of a check: lower case letters and digits")
+            raise ValueError(f"{name[:40]!r}: expected the name of a check: lowercase letters and digits")
     if len(set(names)) < len(names):
         raise ValueError("expected each check once")
     return names
@@ -78,7 +78,7 @@ Checks = Annotated[tuple[str, ...], BeforeValidator(_listed), Field(max_length=1
 
 
 class PoolTesting(StrictModel):
-    """at_once: None: only the whole fleet's cap counts. post_flight: asked for when a job's end leaves a node idle;
+    """at_once: None: only the fleet's limit applies. post_flight: requested when a job's end leaves a node idle;
     pre_flight: what a node has to pass before it loses the taint ``muster.dev/startup``."""
 
     at_once: NodesIfAny = None
@@ -90,11 +90,11 @@ class PoolTesting(StrictModel):
 
 class HeavyTesting(StrictModel):
     """at_once:  over the whole fleet. By default 5 %: a round of pciebw, gpumem and dcgm takes about three minutes, so
-                 an idle fleet is through in an hour, which is how often heavy checks are due by default; and at any
-                 moment nineteen nodes of twenty are as free for jobs as they look
-    coverage: every node is tested within it, in seconds. By default a week: a node that is never idle for a week is
-              one that people should hear of
-    pause:    after an answer that measured nothing; each further one doubles it, up to a day
+                 an idle fleet is tested in an hour, the default interval of heavy checks, while nineteen of twenty
+                 nodes remain free for jobs
+    coverage: every node is tested within it, in seconds. By default a week: people should know about a node that is
+              never idle for a week
+    pause:    after a result that measured nothing; doubled each time, up to a day
     """
 
     at_once: Nodes = AtOnce(percent=5)

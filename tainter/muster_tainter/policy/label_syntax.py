@@ -1,5 +1,5 @@
-"""What Kubernetes takes as a label's key and value (apimachinery, pkg/util/validation: IsQualifiedName and
-IsValidLabelValue), and how we say so."""
+"""Syntax of Kubernetes label keys and values (apimachinery, pkg/util/validation: IsQualifiedName and
+IsValidLabelValue), and its description in error messages."""
 
 import re
 

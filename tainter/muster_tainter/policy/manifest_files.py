@@ -1,5 +1,5 @@
-"""Manifests that a policy names by file (``job: {file: reset.yaml}``, ``create: {file: …}``): they stand beside it, so
-one ConfigMap holds both."""
+"""Manifests that a policy refers to by file (``job: {file: reset.yaml}``, ``create: {file: …}``): they are in the same
+folder, so one ConfigMap holds both."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -10,12 +10,12 @@ _INTO = {"job": "template", "create": "manifest"}
 
 
 class BadFile(Exception):
-    """Where in the policy, what was found, what is allowed."""
+    """The place in the policy, what was found, what is allowed."""
 
 
 def insert_files(data: dict[Any, Any], read: Callable[[str], object]) -> None:
-    """Puts what the files hold where their names stand, in ``data`` itself. read: the parsed file of that name; raises
-    ValueError, OSError. Raises BadFile. What is not shaped as a policy is left for others to complain of."""
+    """Replace file names in ``data`` by the files' contents. read: returns the parsed file; raises ValueError, OSError.
+    Raises BadFile. Other errors in the policy's structure are left to the validation."""
     for where, way, named in _named(data):
         if not isinstance(named["file"], str) or not _NAME.fullmatch(named["file"]):
             found = repr(named["file"])[:80]

@@ -1,7 +1,7 @@
-"""policy.yaml's ``pools``: which nodes belong together, and what is asked of them together.
+"""policy.yaml's ``pools``: groups of nodes and their limits.
 
-Pools may overlap: the budgets of all pools that choose a node apply; how it tests, is drained and repaired says
-the first of them.
+Pools may overlap: the budgets of all pools that select a node apply; the first one decides how the node is tested,
+drained and repaired.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from muster_tainter.policy.strict_model import StrictModel
 
 
 class Selector(StrictModel):
-    """A node is chosen that has all these labels; no label chooses every node."""
+    """Selects nodes that have all these labels; without labels, every node."""
 
     match_labels: dict[str, str] = Field(default_factory=dict, max_length=16)
 
@@ -36,8 +36,8 @@ class Selector(StrictModel):
 
 
 class Pool(StrictModel):
-    """domain: label of Nodes; those with one value of it fail together (a rack, a switch, a power feed)
-    drain, repair: None: its tainted nodes are not drained, not repaired
+    """domain: label of Nodes; nodes with the same value fail together (a rack, a switch, a power feed)
+    drain, repair: None: tainted nodes are not drained, not repaired
     """
 
     name: Annotated[str, Field(min_length=1, max_length=63)]
@@ -56,5 +56,5 @@ class Pool(StrictModel):
         return domain
 
     def domain_of(self, labels: Mapping[str, str]) -> str:
-        """Empty for a node without the label, as for all nodes where the pool names none."""
+        """Empty for a node without the label, or if the pool has no domain."""
         return labels.get(self.domain, "") if self.domain else ""

@@ -1,7 +1,7 @@
-"""policy.yaml: what proves a fault to be over (``proof``), and how long a node that comes and goes is
-held (``holdDown``).
+"""policy.yaml: what verifies that a fault is resolved (``proof``), and how long a flapping node is held
+(``holdDown``).
 
-Values only; asking for proof is :mod:`muster_tainter.verification.node_plan`.
+Models only; :mod:`muster_tainter.verification.node_plan` requests the proofs.
 """
 
 import hashlib
@@ -20,17 +20,17 @@ ID_PREFIX = "proof-"
 _DIGEST = 10
 _ID = re.compile(ID_PREFIX + rf"([0-9a-f]{{{_DIGEST}}})-([0-9]{{1,12}})")
 
-# they read a log and remember what it said: to run them again proves nothing
+# they read a log and remember its lines: another run proves nothing
 KERNEL_LOG_CHECKS = frozenset({"dmesg", "loki", "podlog"})
-# no agent has these: they are what others say of a node
+# no agent runs these: they stand for external sources
 FOREIGN_CHECKS = frozenset({"agent", "condition"})
 
 
 class Proof(StrictModel):
-    """checks:   beside the failed check itself
-    passes:   runs in a row that have to pass, ``interval`` seconds after one another. By default three, as one pass
-              of a part that fails now and then is luck: one that fails every second time passes three in one of eight
-    retry:    seconds before it is asked for again after it has failed; doubled each time, up to a day
+    """checks:   in addition to the failed check
+    passes:   required passes in a row, ``interval`` seconds apart. Three by default, because a single pass of a
+              part that fails intermittently is luck: one that fails every second time passes three in one of eight
+    retry:    seconds until the next request after a failure; doubled each time, up to a day
     """
 
     checks: Checks = ()
@@ -43,8 +43,8 @@ class Proof(StrictModel):
 
 @dataclass(frozen=True)
 class ProofCheck:
-    """What is asked for. new_boot: not before the node has booted anew since the fault was seen. component: what a run
-    has to see and find well, whatever it finds of others; empty: everything that the checks look at."""
+    """The requested checks. new_boot: only after a reboot since the fault was seen. component: what a run has to
+    include and find healthy, whatever it finds on others; empty: everything that the checks look at."""
 
     checks: tuple[str, ...]
     proof: Proof
@@ -53,14 +53,14 @@ class ProofCheck:
 
     @property
     def digest(self) -> str:
-        """Tells one proof from another in a request's id."""
+        """Identifies the proof in a request's id."""
         what = f"{','.join(self.checks)} {self.proof.passes} {self.proof.interval:g} {self.component}".strip()
         return hashlib.sha256(what.encode()).hexdigest()[:_DIGEST]
 
 
 @dataclass(frozen=True)
 class ProofRequest:
-    """A request for proof, by its id. at: seconds since the epoch; what happened since then it does not prove over."""
+    """A request for proof, from its id. at: seconds since the epoch; it proves nothing about later events."""
 
     digest: str
     at: float
@@ -71,17 +71,17 @@ class ProofRequest:
 
 
 def read_proof_request(request: CheckRequest) -> ProofRequest | None:
-    """None: no request for proof of ours."""
+    """None if it is not one of our requests for proof."""
     match = _ID.fullmatch(request.id)
     return ProofRequest(match[1], float(match[2])) if match and request.by == MANAGER else None
 
 
 class HoldDown(StrictModel):
-    """A fault that is over keeps its taint for ``base * (2 ** p - 1)`` seconds, at most ``longest``, where p is the
-    penalty of that node and check: how often such a fault was over before, halved every ``half_life``.
+    """A resolved fault keeps its taint for ``base * (2 ** p - 1)`` seconds, at most ``longest``. p is the penalty of
+    that node and check: how often such a fault was resolved before, halved every ``half_life``.
 
-    So the first return waits for nothing but its proof, the second in a day waits for about ``base``, and each further
-    one twice as long (as BGP damps routes that flap, RFC 2439: a figure that grows with each flap and decays).
+    So the first release waits only for the proof, the second in a day waits about ``base``, and each further one twice
+    as long (as BGP damps flapping routes, RFC 2439: a figure that grows with each flap and decays).
     """
 
     base: AnyDuration = 300.0
@@ -95,10 +95,10 @@ class HoldDown(StrictModel):
         return self
 
     def seconds(self, penalty: float, base: float | None = None) -> float:
-        """How long a fault with this penalty is held. base: the rule's own."""
+        """How long a fault with this penalty is held. base: the rule's."""
         base = self.base if base is None else base
         return float(min(max(self.longest, base), base * (2 ** min(penalty, 64.0) - 1)))
 
     def decayed(self, penalty: float, age_s: float) -> float:
-        """``age_s`` below 0 (a clock that was set back) is none."""
+        """A negative ``age_s`` (the clock was set back) counts as 0."""
         return float(penalty * 0.5 ** (max(0.0, age_s) / self.half_life))

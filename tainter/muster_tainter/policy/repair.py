@@ -1,8 +1,8 @@
-"""What policy.yaml says of a pool's ``drain`` and ``repair``, and of the quarantine of IPUs. Values only.
+"""The models of a pool's ``drain`` and ``repair``, and of the quarantine of IPUs, in policy.yaml.
 
-What is made for a repair is a template: ``${node}`` and its like stand for what is known when it begins. They are
-replaced inside text values of the parsed manifest, never in its source, and by words of :data:`SAFE` only: no value
-can end the text that it stands in, add an option, or mean anything to a shell.
+The object of a repair is a template: variables such as ``${node}`` are replaced when the repair begins, only inside
+text values of the parsed manifest, never in its source, and only by values that match :data:`SAFE`. So no value can end
+the text that contains it, add an option, or have a meaning in a shell.
 """
 
 import json
@@ -17,13 +17,13 @@ from muster_tainter.policy import label_syntax
 from muster_tainter.policy.heavy_checks import AtOnce, Duration, Nodes
 from muster_tainter.policy.strict_model import StrictModel
 
-# mildest first: what a later one does, cures what an earlier one would have
+# mildest first: a later one also fixes what an earlier one would
 REPAIRED: tuple[FaultClass, ...] = (FaultClass.RESET, FaultClass.REBOOT, FaultClass.REPLACE, FaultClass.CONTACT)
 VARIABLES = ("node", "class", "check", "component", "device", "reason", "attempt")
 SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+=-]{0,252}")
 TEMPLATE_LIMIT = 64 << 10  # bytes as JSON
 LABEL = "muster.dev/repair"  # of Nodes (class, or gave-up), and of what is made for them with the pods of Jobs (class)
-JOB_KEPT_S = 24 * 3600  # after its end, where the template does not say
+JOB_KEPT_S = 24 * 3600  # after its end, if the template does not set it
 JOB_KEPT_LEAST_S = 600
 
 _VARIABLE = re.compile(r"\$\{([^{}]*)\}")
@@ -38,12 +38,12 @@ Manifest = dict[str, JsonValue]
 
 
 class Drain(StrictModel):
-    """What becomes of the pods on a node that is tainted.
+    """What happens to the pods on a tainted node.
 
-    when:  completion: nothing is evicted; after: what is still there ``after`` seconds after the taint is; now: at once
-    pods:  all but those of DaemonSets, static ones, and those that tolerate the taint; or of them only those with an
-           accelerator. By default all: a reboot or another machine ends every pod there, so those that may move should
-           do it by their budgets first; and launchers of jobs hold no accelerator, but wait for pods that do
+    when:  completion: evict none; after: evict those that remain ``after`` seconds after the taint; now: evict at once
+    pods:  all except those of DaemonSets, static ones, and those that tolerate the taint; or only those of them with an
+           accelerator. All by default: a reboot or a replacement ends every pod, so pods that can move should do so
+           within their budgets first; and job launchers hold no accelerator, but wait for pods that do
     """
 
     when: Literal["completion", "after", "now"] = "completion"
@@ -53,11 +53,11 @@ class Drain(StrictModel):
     @model_validator(mode="after")
     def _after_belongs_to_after(self) -> "Drain":
         if (self.when == "after") != (self.after is not None):
-            raise ValueError("after: expected a time such as 30m, with when: after and only with it")
+            raise ValueError("after: expected a time such as 30m with when: after, and none otherwise")
         return self
 
 
-AT_ONCE = Drain(when="now")  # what a rule's own action drain does in a pool that says nothing
+AT_ONCE = Drain(when="now")  # the effect of a rule's action drain in a pool without drain
 
 
 def _texts(value: JsonValue) -> Iterator[str]:
@@ -72,7 +72,7 @@ def _texts(value: JsonValue) -> Iterator[str]:
 
 
 def variables(template: JsonValue) -> frozenset[str]:
-    """The names that its texts ask for."""
+    """The variables in its texts."""
     return frozenset(name for text in _texts(template) for name in _VARIABLE.findall(text))
 
 
@@ -100,12 +100,12 @@ def _checked(template: Manifest) -> Manifest:
 
 def _mapping(value: JsonValue, where: str) -> dict[str, JsonValue]:
     if not isinstance(value, dict):
-        raise ValueError(f"{where}: expected a mapping")  # noqa: TRY004 - pydantic takes ValueError
+        raise ValueError(f"{where}: expected a mapping")  # noqa: TRY004 - pydantic expects ValueError
     return value
 
 
 class Job(StrictModel):
-    """A Job (batch/v1) is made. template: its manifest; apiVersion, kind and metadata.name need not be said."""
+    """Create a Job (batch/v1). template: its manifest; apiVersion, kind and metadata.name are optional."""
 
     template: Manifest
 
@@ -120,21 +120,21 @@ class Job(StrictModel):
         metadata = _mapping(template.get("metadata", {}), "metadata")
         for key in ("name", "generateName"):
             if key in metadata:
-                raise ValueError(f"metadata.{key}: expected none: the tainter names each attempt's Job")
+                raise ValueError(f"metadata.{key}: not allowed: the tainter names each attempt's Job")
         spec = _mapping(template.get("spec"), "spec")
         _mapping(_mapping(spec.get("template"), "spec.template").get("spec"), "spec.template.spec")
         keep = spec.get("ttlSecondsAfterFinished", JOB_KEPT_S)
         if isinstance(keep, bool) or not isinstance(keep, int) or keep < JOB_KEPT_LEAST_S:
             raise ValueError(
                 f"spec.ttlSecondsAfterFinished: {json.dumps(keep)[:80]}: expected at least {JOB_KEPT_LEAST_S}: a Job "
-                f"that is gone before it was looked at would be made again"
+                f"that is deleted before the tainter has seen its result would be created again"
             )
         return template
 
 
 class Create(StrictModel):
-    """An object of any kind is made, and deleted when the attempt is over. A metadata.name that is not said is the
-    tainter's own for each attempt."""
+    """Create an object of any kind, and delete it when the attempt ends. metadata.name is generated for each attempt if
+    it is missing."""
 
     manifest: Manifest
 
@@ -146,18 +146,18 @@ class Create(StrictModel):
         for key, (word, example) in _WORDS.items():
             value = manifest.get(key)
             if not isinstance(value, str) or not word.fullmatch(value):
-                raise ValueError(f"{key}: {json.dumps(value)[:80]}: expected one, such as {example}")
+                raise ValueError(f"{key}: {json.dumps(value)[:80]}: expected a value such as {example}")
         metadata = _mapping(manifest.get("metadata", {}), "metadata")
         if "generateName" in metadata:
-            raise ValueError("metadata.generateName: expected none: a name that is known again is needed")
+            raise ValueError("metadata.generateName: not allowed: the tainter must know the name")
         return manifest
 
 
 class Remedy(StrictModel):
     """How faults of one class are repaired: by exactly one of job, annotate (the Node) and create.
 
-    attempts: so many; wait: one of them has so many seconds to prove itself, before the next begins
-    escalate: to which class when all are used up; None: the node is given up
+    attempts: maximum number; wait: seconds in which an attempt must pass its proof before the next begins
+    escalate: class to continue with after the last attempt; None: give up
     """
 
     job: Job | None = None
@@ -174,7 +174,7 @@ class Remedy(StrictModel):
             if not label_syntax.is_key(key):
                 raise ValueError(f"{key[:80]!r}: {label_syntax.KEY_WORDS}")
             if key.partition("/")[0].endswith("muster.dev"):
-                raise ValueError(f"{key[:80]!r}: expected another key: this one is the tainter's own")
+                raise ValueError(f"{key[:80]!r}: expected another key: this one is reserved for Muster")
         _checked({**(annotate or {})})
         return annotate
 
@@ -182,19 +182,19 @@ class Remedy(StrictModel):
     def _one_way(self) -> "Remedy":
         given = [name for name in ("job", "annotate", "create") if getattr(self, name) is not None]
         if len(given) != 1:
-            raise ValueError(f"{' and '.join(given) or 'nothing'}: expected exactly one of job, annotate and create")
+            raise ValueError(f"{' and '.join(given) or 'none'}: expected exactly one of job, annotate and create")
         return self
 
     @property
     def template(self) -> JsonValue:
-        """What of it may have variables."""
+        """The part that may contain variables."""
         if self.job is not None:
             return self.job.template
         return self.create.manifest if self.create is not None else {**(self.annotate or {})}
 
 
 class Repair(StrictModel):
-    """By class of fault; what is left out is not repaired. at_once: nodes of the pool under repair at a time."""
+    """By class; missing classes are not repaired. at_once: nodes of the pool under repair at a time."""
 
     at_once: Nodes = AtOnce(1)
     reset: Remedy | None = None
@@ -219,9 +219,9 @@ class Repair(StrictModel):
 
 
 class Quarantine(StrictModel):
-    """ipus: so many IPUs at most are kept out of use at a time. By default 16, an IPU-POD16: four IPU-Machines.
+    """ipus: maximum number of quarantined IPUs. By default 16, an IPU-POD16: four IPU-Machines.
 
-    share: nor more than this share of ``fleet``, which is how many IPUs there are: nobody here can count them
+    share: additional limit as a percentage of ``fleet``, the number of IPUs, which the tainter cannot count
     """
 
     ipus: Annotated[int, Field(ge=0, le=1000)] = 16
@@ -231,12 +231,12 @@ class Quarantine(StrictModel):
     @model_validator(mode="after")
     def _share_of_something(self) -> "Quarantine":
         if (self.share is None) != (self.fleet is None):
-            raise ValueError("expected share and fleet (the number of IPUs that it is a share of) together, or neither")
+            raise ValueError("expected share and fleet (the total number of IPUs) together, or neither")
         return self
 
     @property
     def limit(self) -> int:
-        """IPUs. A share is rounded down: never more than it says."""
+        """Number of IPUs. A percentage is rounded down."""
         if self.share is None or self.fleet is None:
             return self.ipus
         return min(self.ipus, self.fleet * int(self.share[:-1]) // 100)
@@ -245,8 +245,8 @@ class Quarantine(StrictModel):
 def safe_values(
     wanted: frozenset[str], known: Mapping[str, str], labels_of: Mapping[str, str], annotations_of: Mapping[str, str]
 ) -> dict[str, str]:
-    """Values for the variables ``wanted``; known: those that are not the Node's. Raises ValueError: one is missing, or
-    holds what no template may be given."""
+    """Values for the variables ``wanted``; known: those that are not the Node's. Raises ValueError for a missing value
+    or one with characters that are not allowed."""
     values: dict[str, str] = {}
     for name in sorted(wanted):
         of_node = _OF_NODE.fullmatch(name)
@@ -255,8 +255,8 @@ def safe_values(
             look = (labels_of if of_node[1] == "label" else annotations_of).get
         value: Any = look(of_node[2] if of_node else name)
         if not value:
-            raise ValueError(f"${{{name}}} is asked for, and there is none")
+            raise ValueError(f"${{{name}}} has no value")
         if not SAFE.fullmatch(value):
-            raise ValueError(f"${{{name}}} is {value[:80]!r}: expected letters, digits and ._:/@+=- only")
+            raise ValueError(f"${{{name}}} is {value[:80]!r}: expected only letters, digits and ._:/@+=-")
         values[name] = value
     return values

@@ -1,6 +1,6 @@
-"""What a finding does to its node: an ordered list of rules, the first match wins.
+"""The policy's rules: an ordered list, the first match decides what a finding does to its node.
 
-Values only: reading the file and following its changes is :mod:`muster_tainter.policy.file`.
+Models only; :mod:`muster_tainter.policy.file` reads and watches the file.
 """
 
 import json
@@ -31,17 +31,17 @@ OUR_PREFIX = "muster.dev/"
 DEFAULT_KEY = OUR_PREFIX + "faulty"
 STARTUP_KEY = OUR_PREFIX + "startup"
 PATTERN_LIMIT = 253
-DEAD_MAN = "dead-man"  # what the rule of a silent agent is called
+DEAD_MAN = "dead-man"  # name of the rule for silent agents
 SILENT = ("agent", "host", "AgentSilent")  # check, component and reason of such a fault
 
 
 class CloseOn(StrEnum):
     """What closes a fault without a person.
 
-    BOOT: another boot's first full pass no longer has the finding. DRIVER: the driver's own clearing line.
-    QUIET: nothing for as long as the check's row says. CLEAR: a request to clear that the agent has carried out.
-    PROOF: what the rule's ``proof`` names was asked for and passed. SOURCE: whoever said it, and is no agent of ours (a
-    Node's condition, the pods of the agents), says that it is over.
+    BOOT: the first full pass after a reboot no longer has the finding. DRIVER: the driver's clearing line.
+    QUIET: no sign for the time in the check's row. CLEAR: a clear request that the agent has carried out.
+    PROOF: the checks of the rule's ``proof`` were requested and passed. SOURCE: an external source (a Node condition,
+    the agents' pods) reports that it is resolved.
     """
 
     BOOT = "boot"
@@ -57,7 +57,7 @@ _CLOSE_ON_BY_CLASS: dict[str, tuple[CloseOn, ...]] = {
     FaultClass.REBOOT: (CloseOn.BOOT, CloseOn.DRIVER, CloseOn.PROOF, CloseOn.SOURCE),
     FaultClass.REPLACE: (CloseOn.PROOF, CloseOn.SOURCE),
     FaultClass.CONTACT: (CloseOn.PROOF, CloseOn.SOURCE),
-    # an IPU of an IPU-Machine does not boot with its host
+    # an IPU of an IPU-Machine does not reboot with its host
     FaultClass.QUARANTINE: (CloseOn.PROOF, CloseOn.SOURCE),
 }
 _CLOSE_ON_ELSE = (CloseOn.BOOT, CloseOn.DRIVER, CloseOn.QUIET, CloseOn.PROOF, CloseOn.SOURCE)
@@ -78,11 +78,11 @@ Globs = Annotated[tuple[str, ...], BeforeValidator(_listed), Field(min_length=1)
 
 
 class Match(StrictModel):
-    """Which findings a rule is for; a field that is left out matches all. Patterns: ``*``, ``?`` and ``[...]``.
+    """Which findings a rule matches; a missing field matches all. Patterns: ``*``, ``?`` and ``[...]``.
 
-    correlated: only where at least so many other nodes found the same at the same time (policy's ``incidents.within``)
-    solo:       only where that is no incident (fewer nodes than ``incidents.nodes``); such a fault waits for
-                ``incidents.within`` before anything is done about it, as others may follow
+    correlated: only if at least this many other nodes have the same finding at the same time (``incidents.within``)
+    solo:       only if it is not an incident (fewer nodes than ``incidents.nodes``); such a fault waits for
+                ``incidents.within``, as others may follow
     """
 
     check: Globs = ("*",)
@@ -104,7 +104,7 @@ class Match(StrictModel):
 
     @cached_property
     def _compiled(self) -> tuple[re.Pattern[str] | None, ...]:
-        # fnmatch's translation is made of atomic groups: linear, whatever the pattern
+        # fnmatch translates to atomic groups: linear time for any pattern
         return tuple(
             None if "*" in globs else re.compile("|".join(translate(glob) for glob in globs))
             for globs in (self.check, self.component, self.reason)
@@ -136,7 +136,7 @@ class TaintSpec(StrictModel):
         if not labels.is_key(key):
             raise ValueError(labels.KEY_WORDS)
         if key == STARTUP_KEY:
-            raise ValueError("expected another key: this one is for nodes that have not passed yet")
+            raise ValueError("expected another key: this one is reserved for new nodes")
         return key
 
     @field_validator("value")
@@ -156,12 +156,12 @@ _TAINTING = ("taint", "drain")
 
 
 class Rule(StrictModel):
-    """What is done about findings that ``match``, and what ends it.
+    """What to do about findings that ``match``, and what closes them.
 
-    wait (``for``): a fault is acted upon once it has been open for so long, in seconds; what goes before leaves nothing
-    action:         drain: taint, and have the pods of the node go as its pool's ``drain`` says
-                    quarantine: the component (an IPU) is kept out of use, not the node
-    proof:          what passes where ``closeOn`` has ``proof``: the failed check itself, unless it is a log, and these
+    wait (``for``): seconds that a fault must be open before Muster acts; one that ends earlier leaves nothing
+    action:         drain: taint, and evict the node's pods as its pool's ``drain`` configures
+                    quarantine: exclude the component (an IPU), not the node
+    proof:          what must pass if ``closeOn`` has ``proof``: the failed check, unless it is a log, and these
     hold_down:      None: the policy's
     """
 
@@ -191,17 +191,17 @@ class Rule(StrictModel):
 
     @property
     def opens(self) -> bool:
-        """A finding of this rule becomes a fault."""
+        """Whether a finding of this rule becomes a fault."""
         return self.action not in ("event", "ignore")
 
     def closes_on(self, fault_class: str) -> tuple[CloseOn, ...]:
-        """What closes a fault of this rule; the class decides where the rule does not say."""
+        """What closes a fault of this rule; by class if the rule does not say."""
         if self.close_on is not None:
             return self.close_on
         return _CLOSE_ON_BY_CLASS.get(fault_class, _CLOSE_ON_ELSE)
 
     def proof_of(self, check: str, fault_class: str) -> ProofCheck | None:
-        """What has to pass, on request, for a fault of ``check`` to be over; None: nothing that could be asked for."""
+        """The checks to request to verify that a fault of ``check`` is resolved; None if there are none."""
         if CloseOn.PROOF not in self.closes_on(fault_class):
             return None
         proof = self.proof or Proof()
@@ -210,7 +210,7 @@ class Rule(StrictModel):
         checks = tuple(dict.fromkeys((*itself, *proof.checks)))
         if not checks:
             return None
-        # nothing in the log says that the device was seen to: another boot does
+        # a log does not show that the device was checked: require a reboot
         return ProofCheck(checks, proof, new_boot=check in KERNEL_LOG_CHECKS)
 
     @cached_property
@@ -218,8 +218,8 @@ class Rule(StrictModel):
         return (self.taint or TaintSpec()).taint if self.action in _TAINTING else None
 
 
-class _Spoken(Rule):
-    """What is said of a node and kept as a fault of it, without a taint."""
+class _EventRule(Rule):
+    """Reported and kept as a fault, without a taint."""
 
     @property
     def opens(self) -> bool:
@@ -231,10 +231,10 @@ class SilentTaint(TaintSpec):
 
 
 class DeadMan(StrictModel):
-    """What a node is whose agent is silent: no pod of it has been ready there for ``grace`` seconds.
+    """What to do about a silent agent: one without a ready pod on its node for ``grace`` seconds.
 
-    action: event: it is said, on the Node and by its label; taint: the node is tainted, too, under its budgets;
-            ignore: agents are not watched
+    action: event: report it, on the Node and by its label; taint: also taint the node, within its budgets;
+            ignore: do not watch agents
     """
 
     grace: Duration = 600.0
@@ -243,13 +243,13 @@ class DeadMan(StrictModel):
 
     @cached_property
     def rule(self) -> Rule:
-        """As a rule of the policy has it: only the agent's return, or a person, ends it."""
+        """The same as a rule of the policy: only the agent's return, or a person, closes it."""
         match = Match(check=(SILENT[0],), component=(SILENT[1],), reason=(SILENT[2],))
         if self.action == "ignore":
             return Rule(name=DEAD_MAN, match=match, action="ignore")
-        # model_construct: what only a taint has room for, an event may not be given in a file
+        # model_construct: the file format does not allow these fields with an event
         if self.action == "event":
-            return _Spoken.model_construct(
+            return _EventRule.model_construct(
                 name=DEAD_MAN, match=match, action="event", close_on=(CloseOn.SOURCE,), hold_down=0.0
             )
         return Rule.model_construct(
@@ -257,7 +257,7 @@ class DeadMan(StrictModel):
         )
 
 
-# written on behalf of others, from copies that may be stale: what they drop was not dropped by a person
+# they write on behalf of others, from possibly stale copies: a taint that they drop was not removed by a person
 ALWAYS_LISTED = ("kube-controller-manager", "kubelet")
 
 
@@ -278,7 +278,7 @@ class Policy(StrictModel):
         for i, pool in enumerate(self.pools):
             if pool.name in seen:
                 raise ValueError(
-                    f'pools[{i}].name: "{pool.name}": expected a name of its own: pools[{seen[pool.name]}] has it'
+                    f'pools[{i}].name: "{pool.name}": expected a unique name: pools[{seen[pool.name]}] has it'
                 )
             seen[pool.name] = i
         return self
@@ -291,7 +291,7 @@ class Policy(StrictModel):
         for i, rule in enumerate(self.rules):
             if rule.name in seen:
                 raise ValueError(
-                    f'rules[{i}].name: "{rule.name}": expected a name of its own: rules[{seen[rule.name]}] has it'
+                    f'rules[{i}].name: "{rule.name}": expected a unique name: rules[{seen[rule.name]}] has it'
                 )
             seen[rule.name] = i
             taint = rule.node_taint
@@ -300,12 +300,12 @@ class Policy(StrictModel):
             first, value = values.setdefault((taint.key, taint.effect), (i, taint.value))
             if value != taint.value:
                 raise ValueError(
-                    f'rules[{i}].taint.value: "{taint.value}": expected "{value}" as in rules[{first}]: a node takes '
-                    f"one taint of a key and effect"
+                    f'rules[{i}].taint.value: "{taint.value}": expected "{value}" as in rules[{first}]: a node can '
+                    f"have only one taint of a key and effect"
                 )
             if silent is not None and (silent.key, silent.effect) == (taint.key, taint.effect):
                 raise ValueError(
-                    f'deadMan.taint.key: "{silent.key}": expected a key or an effect of its own: rules[{i}] has both'
+                    f'deadMan.taint.key: "{silent.key}": expected another key or effect: rules[{i}] has both'
                 )
         return self
 
@@ -314,7 +314,7 @@ class Policy(StrictModel):
         return hash(json.dumps(self.model_dump(mode="json"), sort_keys=True))
 
     def __hash__(self) -> int:
-        """What is made of a policy can be kept with it. Pools have dictionaries, so pydantic's own would fail."""
+        """Makes policies usable as cache keys. pydantic's own hash fails on the pools' dictionaries."""
         return self._hash
 
     def rule_for(
@@ -326,9 +326,9 @@ class Policy(StrictModel):
         fault_class: str,
         others: int = 0,
     ) -> Rule | None:
-        """The first rule that covers the finding; of a silent agent ``deadMan``.
+        """The first rule that matches the finding; for a silent agent the one of ``deadMan``.
 
-        others: nodes that found the same at the same time
+        others: number of other nodes with the same finding at the same time
         """
         if (check, component, reason) == SILENT:
             return self.dead_man.rule if verdict == "FAIL" else None
@@ -340,12 +340,12 @@ class Policy(StrictModel):
 
     @cached_property
     def _marks(self) -> tuple[int, ...]:
-        """Numbers of other nodes from which on another rule may be for a finding."""
-        asked = {rule.match.correlated for rule in self.rules if rule.match.correlated is not None}
-        return tuple(sorted(asked | {0, max(self.incidents.nodes - 1, 0)}))
+        """Numbers of other nodes at which another rule may match a finding."""
+        correlated = {rule.match.correlated for rule in self.rules if rule.match.correlated is not None}
+        return tuple(sorted(correlated | {0, max(self.incidents.nodes - 1, 0)}))
 
     def mark_of(self, others: int) -> int:
-        """The least number of others that every rule takes like this one."""
+        """The smallest number of others that all rules treat like this one."""
         return self._marks[bisect_right(self._marks, others) - 1] if others else 0
 
     @cached_property
@@ -356,20 +356,20 @@ class Policy(StrictModel):
         return self._by_name.get(name)
 
     def wait_of(self, rule: Rule) -> float:
-        """Seconds that a fault of ``rule`` is open before anything is done about it."""
+        """Seconds that a fault of ``rule`` must be open before Muster acts."""
         return max(rule.wait, self.incidents.within if rule.match.solo else 0.0)
 
     def pools_of(self, labels: Mapping[str, str]) -> Iterator[Pool]:
-        """Every pool that chooses a node with these labels, in the order of the file."""
+        """Every pool that selects a node with these labels, in the file's order."""
         return (pool for pool in self.pools if pool.selector.chooses(labels))
 
     def pool_of(self, labels: Mapping[str, str]) -> Pool | None:
-        """The first of them: how the node tests, is drained and repaired is its word."""
+        """The first of them, which decides how the node is tested, drained and repaired."""
         return next(self.pools_of(labels), None)
 
     @cached_property
     def label_keys(self) -> frozenset[str]:
-        """Labels of Nodes that the pools look at."""
+        """Labels of Nodes that the pools use."""
         keys = {key for pool in self.pools for key in pool.selector.match_labels}
         return frozenset(keys | {pool.domain for pool in self.pools if pool.domain})
 

@@ -1,7 +1,7 @@
-"""What a policy may say under ``sources``. Values only; nothing here reads, asks or decides.
+"""The models of the policy's section ``sources``.
 
-The defaults of label names are those that an OpenTelemetry collector gives (``k8s.node.name`` and its like, with the
-dots that Loki turns into underscores), as the founding page installs it.
+The default label names are those of an OpenTelemetry collector (``k8s.node.name`` etc., with the dots that Loki turns
+into underscores), as in Konduktor's installation guide.
 """
 
 import re
@@ -20,7 +20,7 @@ from muster_tainter.policy.strict_model import StrictModel
 
 QUERY_LIMIT = 5120  # characters: Loki's own default for a query
 PATTERN_LIMIT = 1024  # characters
-INSTRUCTIONS_LIMIT = 2000  # of one compiled pattern: what counts after repetitions were written out
+INSTRUCTIONS_LIMIT = 2000  # of one compiled pattern, after expansion of repetitions
 ENTRIES_LIMIT = 16
 PATTERNS_LIMIT = 64
 
@@ -40,16 +40,16 @@ def _listed(value: object) -> object:
 
 
 def _statuses(value: object) -> object:
-    """YAML reads a bare True as a boolean; the API's status is a text."""
+    """YAML reads a bare True as a boolean; the API's status is a string."""
     if isinstance(value, (list, tuple)):
         return tuple(str(one) if isinstance(one, bool) else one for one in value)
     return (str(value),) if isinstance(value, bool) else _listed(value)
 
 
 class LinePattern(StrictModel):
-    """A line that ``pattern`` (RE2) stands in is the finding ``name`` on its node.
+    """A line that matches ``pattern`` (RE2) is the finding ``name`` on its node.
 
-    verdict: WARN unless said otherwise: anybody can write anything into the log of a pod
+    verdict: WARN by default, because anybody can write anything into a pod's log
     """
 
     name: str
@@ -74,7 +74,7 @@ class LinePattern(StrictModel):
                 "fewer or shorter repetitions"
             )
         if compiled.search(b"") is not None:
-            raise ValueError("stands in every line, the empty one too; expected one that needs something to be there")
+            raise ValueError("matches every line, even an empty one; expected a pattern that requires some text")
         return text
 
     @property
@@ -83,7 +83,7 @@ class LinePattern(StrictModel):
 
 
 class _Lines(StrictModel):
-    """query: a LogQL log query; its answer must be lines, not numbers. node_label: holds the node's name."""
+    """query: a LogQL query that returns lines, not numbers. node_label: the label with the node's name."""
 
     query: Annotated[str, Field(max_length=QUERY_LIMIT)]
     node_label: str = "k8s_node_name"
@@ -108,14 +108,14 @@ class _Lines(StrictModel):
         names = [pattern.name for pattern in self.patterns]
         for i, name in enumerate(names):
             if name in names[:i]:
-                raise ValueError(f'patterns[{i}].name: "{name}": expected a name of its own')
+                raise ValueError(f'patterns[{i}].name: "{name}": expected a unique name')
         return self
 
 
 class KernelLines(_Lines):
     """Lines of kernel logs, judged by the catalogue of the check ``dmesg``.
 
-    patterns: for lines of which the catalogue makes no finding
+    patterns: for lines that match nothing in the catalogue
     """
 
 
@@ -125,8 +125,8 @@ Known = Literal["cuda", "nccl", "poplar"]
 class PodLines(_Lines):
     """Lines that pods write.
 
-    known:  sets of patterns that come with Muster (known_patterns.yaml), all of them warnings
-    pod_label, namespace_label: whose node is asked for where a stream has no ``node_label``
+    known:  pattern sets that are part of Muster (known_patterns.yaml), all of them warnings
+    pod_label, namespace_label: of the pod whose node is looked up if a stream has no ``node_label``
     """
 
     known: Annotated[tuple[Known, ...], BeforeValidator(_listed)] = ()
@@ -141,13 +141,13 @@ class PodLines(_Lines):
 
 
 class LokiSource(StrictModel):
-    """Where Loki answers, and what it is asked.
+    """Loki's address and queries.
 
-    tenant:     X-Scope-OrgID; several with | between
-    token_file: holds a token: sent as Bearer, or with ``user`` as the password (Basic); read for every request
-    ca_file:    certificates that ``url``'s is held against, instead of the system's
-    every:      seconds between two askings while nothing new comes
-    overlap:    what is asked for again each time, for lines that reach Loki late
+    tenant:     X-Scope-OrgID; several separated by |
+    token_file: a token: sent as Bearer, or with ``user`` as the password (Basic); read for every request
+    ca_file:    certificates that verify Loki's, instead of the system's
+    every:      seconds between two queries while there are no new lines
+    overlap:    period that each query reads again, for lines that reach Loki late
     lookback:   how far back a first start, or one long after the last leader, reads at most
     """
 
@@ -181,33 +181,33 @@ class LokiSource(StrictModel):
     @classmethod
     def _tenant(cls, tenant: str | None) -> str | None:
         if tenant is not None and not _TENANT.fullmatch(tenant):
-            raise ValueError("expected letters, digits and ! - _ . * ' ( ), several tenants with | between")
+            raise ValueError("expected letters, digits and ! - _ . * ' ( ), several tenants separated by |")
         return tenant
 
     @field_validator("user")
     @classmethod
     def _user(cls, user: str | None) -> str | None:
         if user is not None and not _USER.fullmatch(user):
-            raise ValueError("expected printable ASCII without blank and colon")
+            raise ValueError("expected printable ASCII without spaces and colons")
         return user
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if not self.kernel and not self.pods:
-            raise ValueError("expected kernel or pods, with at least one entry: what Loki is asked for")
+            raise ValueError("expected kernel or pods, with at least one entry")
         if self.overlap > self.lookback:
             raise ValueError("overlap: expected no more than lookback")
         if self.user is not None and self.token_file is None:
-            raise ValueError("user: expected tokenFile with it, which holds the password")
+            raise ValueError("user: expected tokenFile as well, which holds the password")
         if self.ca_file is not None and not self.url.startswith("https://"):
             raise ValueError("caFile: has no effect without https")
         return self
 
 
 class ConditionRule(StrictModel):
-    """A Node condition that somebody else sets (node-problem-detector, a cloud's agent, a device plug-in).
+    """A Node condition that another agent sets (node-problem-detector, a cloud's agent, a device plug-in).
 
-    While it has one of ``status`` and its reason is covered, the node has the finding (``condition``, ``host``,
+    While it has one of ``status`` and its reason matches, the node has the finding (``condition``, ``host``,
     ``type``).
     """
 
@@ -223,7 +223,7 @@ class ConditionRule(StrictModel):
         if not _CONDITION.fullmatch(name) or len(name) > 128:
             raise ValueError("expected the type of a condition: a word, or DOMAIN/word (128 characters at most)")
         if name == _OWN_CONDITION:
-            raise ValueError("expected another agent's condition: this one says what the tainter itself found")
+            raise ValueError("expected another agent's condition: this one is set by the tainter itself")
         return name
 
     @field_validator("reason")
@@ -236,7 +236,7 @@ class ConditionRule(StrictModel):
 
     @cached_property
     def _compiled(self) -> "re.Pattern[str]":
-        # fnmatch's translation is made of atomic groups: linear, whatever the pattern
+        # fnmatch translates to atomic groups: linear time for any pattern
         return re.compile("|".join(translate(glob) for glob in self.reason))
 
     def covers(self, status: str, reason: str) -> bool:
@@ -244,7 +244,7 @@ class ConditionRule(StrictModel):
 
 
 class Sources(StrictModel):
-    """Beside NodeHealth, which needs no word."""
+    """Sources in addition to NodeHealth, which needs no entry."""
 
     conditions: Annotated[tuple[ConditionRule, ...], Field(max_length=64)] = ()
     loki: LokiSource | None = None
@@ -259,7 +259,7 @@ class Sources(StrictModel):
 
     @cached_property
     def condition_types(self) -> frozenset[str]:
-        """What a cached Node has to keep."""
+        """Condition types that a cached Node has to keep."""
         return frozenset(rule.type for rule in self.conditions)
 
     @cached_property
@@ -267,7 +267,7 @@ class Sources(StrictModel):
         return {rule.type: rule for rule in self.conditions}
 
 
-# which model stands under a key of another one, for errors that list what may stand there
+# the model under each key, for errors that list the allowed keys
 SOURCE_MODELS: dict[tuple[type[BaseModel], str], type[BaseModel]] = {
     (Sources, "conditions"): ConditionRule,
     (Sources, "loki"): LokiSource,

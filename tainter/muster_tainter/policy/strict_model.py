@@ -1,4 +1,4 @@
-"""What all values of policy.yaml have in common: camelCase keys, and an error for a key that nobody knows."""
+"""Base of all models of policy.yaml: camelCase keys, and an error for an unknown key."""
 
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel

@@ -1,7 +1,7 @@
-"""Which pods of a tainted node go now, which may stay, and which are waited for. Pure.
+"""Decides which pods of a tainted node are evicted now, which stay, and which the drain waits for. Pure functions.
 
-Only nodes that carry a taint of ours are drained, so the budgets of taints are those of drains, too. Nothing is
-remembered: since when the node is tainted stands in its annotation, and what is left of it are its pods.
+Only nodes with a taint of ours are drained, so the taint budgets also limit drains. No state is kept: the annotation
+holds the time of the taint, and the node's pods show what is left.
 """
 
 from collections.abc import Iterable
@@ -17,9 +17,9 @@ from muster_tainter.policy.rules import SILENT, Policy
 
 _NEVER = float("inf")
 _FINISHED = ("Succeeded", "Failed")
-_MIRROR = "kubernetes.io/config.mirror"  # annotation of a static pod's image in the API
+_MIRROR = "kubernetes.io/config.mirror"  # annotation of a static pod's mirror in the API
 _KUBERNETES_OWN = "kubernetes.io"
-_IPU_JOB = ("graphcore.ai/", "IPUJob")  # its pods hold IPUs without any resource of the node's
+_IPU_JOB = ("graphcore.ai/", "IPUJob")  # its pods hold IPUs without any node resource
 
 
 class DrainToleration(Api, frozen=True):
@@ -46,7 +46,7 @@ class DrainPodStatus(Api, frozen=True):
 
 
 class DrainPod(Api, frozen=True):
-    """A pod, as far as a drain looks at it."""
+    """The fields of a pod that a drain needs."""
 
     metadata: Metadata
     spec: DrainPodSpec = DrainPodSpec()
@@ -59,14 +59,14 @@ class DrainPod(Api, frozen=True):
 
 @dataclass(frozen=True)
 class DrainOrder:
-    """A node that is to be empty of pods. since: of what is to be done about it, in seconds since the epoch; taints:
-    ours on it; faults: why; asked: by the policy, not only for a repair's sake."""
+    """A node to be drained. since: when the faults or the taint began, in seconds since the epoch; taints: ours on it;
+    faults: the reason; by_policy: the policy requires it, not only a repair."""
 
     drain: Drain
     since: float
     taints: tuple[Taint, ...]
     faults: tuple[Fault, ...]
-    asked: bool
+    by_policy: bool
 
     @property
     def evict_at(self) -> float:
@@ -77,8 +77,8 @@ class DrainOrder:
 
 @dataclass(frozen=True)
 class SortedPods:
-    """evict: go now; left: are waited for before the node is empty enough for a repair (those among them that go, or
-    are going); look_at: time alone changes this then."""
+    """evict: to be evicted now; left: must end before the node is empty enough for a repair, including evicted pods;
+    look_at: when time alone changes this."""
 
     evict: tuple[DrainPod, ...] = ()
     left: tuple[DrainPod, ...] = ()
@@ -86,10 +86,10 @@ class SortedPods:
 
 
 def faults_to_act_on(node: Node, memory: NodeRecord, policy: Policy, now: float) -> tuple[Fault, ...]:
-    """Open faults whose taint of ours is on the node, that are not over and known for what they are.
+    """Open faults whose taint of ours is on the node, that are not resolved and whose cause is known.
 
-    What is over and only held is as good as gone, a silent agent says nothing of its node, and of a taint whose memory
-    was lost nobody knows what it was for.
+    Excluded are resolved faults that are only held, silent agents, which say nothing about the node, and taints whose
+    record was lost.
     """
     if not is_managed(node) or node.metadata.deletion_timestamp:
         return ()
@@ -105,7 +105,7 @@ def faults_to_act_on(node: Node, memory: NodeRecord, policy: Policy, now: float)
 
 
 def find_drain_order(node: Node, policy: Policy, now: float) -> DrainOrder | None:
-    """None: its pods are nobody's business."""
+    """None: the node is not drained."""
     memory = read_record(node)
     if not memory.ours:
         return None
@@ -124,11 +124,11 @@ def find_drain_order(node: Node, policy: Policy, now: float) -> DrainOrder | Non
         return None
     since = max(seconds(memory.tainted), min(seconds(fault.since) for fault in asking or faults))
     taints = tuple(taint for taint in node.spec.taints if as_our_taint(taint) in memory.ours)
-    return DrainOrder(drain, since, taints, asking or faults, asked=bool(asking))
+    return DrainOrder(drain, since, taints, asking or faults, by_policy=bool(asking))
 
 
 def sort_pods(pods: Iterable[DrainPod], order: DrainOrder, now: float) -> SortedPods:
-    """What becomes of each of a node's ``pods``."""
+    """Decide about each of a node's ``pods``."""
     evict, left = [], []
     waits = False
     for pod in pods:
@@ -147,7 +147,7 @@ def sort_pods(pods: Iterable[DrainPod], order: DrainOrder, now: float) -> Sorted
 
 
 def is_left_alone(pod: DrainPod) -> bool:
-    """Finished, a static pod's image, a DaemonSet's (it would be made anew at once), or a repair's own."""
+    """Finished, a static pod's mirror, a DaemonSet's (it would be recreated at once), or a repair's."""
     meta = pod.metadata
     return (
         pod.status.phase in _FINISHED
@@ -158,8 +158,8 @@ def is_left_alone(pod: DrainPod) -> bool:
 
 
 def has_accelerator(pod: DrainPod) -> bool:
-    """It holds a device of its node, by a device plug-in or a resource claim, or IPUs. Network cards count: what is
-    taken for an accelerator here is only waited for."""
+    """It holds a device of its node, through a device plug-in or a resource claim, or IPUs. Network cards count too:
+    accelerators are only waited for."""
     if pod.spec.resource_claims:
         return True
     for container in (*pod.spec.containers, *pod.spec.init_containers):
@@ -174,12 +174,12 @@ def has_accelerator(pod: DrainPod) -> bool:
 
 
 def _tolerates(pod: DrainPod, taints: tuple[Taint, ...]) -> bool:
-    """It would come right back, and says that it may be there."""
+    """It would be rescheduled to the node at once, and its tolerations allow it to be there."""
     return all(any(_covers(toleration, taint) for toleration in pod.spec.tolerations) for taint in taints)
 
 
 def _covers(toleration: DrainToleration, taint: Taint) -> bool:
-    """As k8s.io/api/core/v1, Toleration.ToleratesTaint."""
+    """Like k8s.io/api/core/v1, Toleration.ToleratesTaint."""
     if toleration.effect and toleration.effect != taint.effect:
         return False
     if toleration.key and toleration.key != taint.key:

@@ -1,9 +1,9 @@
-"""Empties tainted nodes of their pods, while this process leads: what :mod:`muster_tainter.repair.drain_plan` says,
-done by the API's own evictions, so that PodDisruptionBudgets are the API server's to keep.
+"""Drains tainted nodes while this process leads, as planned by :mod:`muster_tainter.repair.drain_plan`. It uses the
+eviction API, so the API server enforces PodDisruptionBudgets.
 
-A node's pods are listed when something about it has changed, and again as long as some are left: seconds after an
-eviction, ever later while a budget says no, half a minutely (less often the more nodes wait) while pods run to their
-end. No watch over all pods of a fleet is held for the few nodes that are drained.
+A node's pods are listed when the node changes, and again while pods are left: seconds after an eviction, at growing
+intervals while a PodDisruptionBudget blocks it, and every half minute (less often if many nodes wait) while pods run to
+completion. There is no watch of all pods of the fleet, because only few nodes are drained.
 """
 
 import asyncio
@@ -28,10 +28,10 @@ from muster_tainter.task_rounds import Rounds
 
 log = logging.getLogger(__name__)
 
-LEAST_S = 0.1  # what comes together is looked at together
+LEAST_S = 0.1  # changes within this time are handled together
 AFTER_EVICTION_S = 2.0
 WHILE_THEY_RUN_S = 30.0
-LISTS_PER_S = 4.0  # at most, over all nodes whose pods are only waited for
+LISTS_PER_S = 4.0  # maximum, over all nodes whose pods are only waited for
 AT_ONCE = 8  # evictions
 _BLOCKED = Backoff(AFTER_EVICTION_S, 60.0)
 _SHOWN = 3
@@ -48,19 +48,19 @@ class _Resources(msgspec.Struct, frozen=True):
 
 @dataclass
 class _Draining:
-    """One node. look_at: on the monotonic clock; blocked: looks in a row in which an eviction was refused; said: the
-    last Event; empty: no pod that is waited for was there at the last look."""
+    """One node. look_at: monotonic; blocked: consecutive looks with a refused eviction; last_event: reason of the last
+    Event; empty: at the last look, no pod was left to wait for."""
 
     order: DrainOrder
     look_at: float = 0.0
     blocked: int = 0
     waiting: bool = False
-    said: str = ""
+    last_event: str = ""
     empty: bool = False
 
 
 class Evictor:
-    """on_empty: called when the last pod that is waited for has gone from a node"""
+    """on_empty: called when the last pod that a repair waits for has left a node"""
 
     def __init__(self, client: KubeClient, fleet: Fleet, replica: Replica, registry: CollectorRegistry) -> None:
         self._client = client
@@ -70,30 +70,30 @@ class Evictor:
         self._rng = random.Random()  # noqa: S311 - spreads load, guards nothing
         self.rounds = Rounds("drains", fleet.taints_idle, least_s=LEAST_S, backoff=_BLOCKED)
         self._nodes: dict[str, _Draining] = {}
-        self._version = ""  # of the Evictions that this API server takes
+        self._version = ""  # the Eviction version that this API server supports
         self._evictions = Counter(
-            "muster_tainter_evictions", "Evictions from tainted nodes, by what came of them", ["result"],
+            "muster_tainter_evictions", "Evictions from tainted nodes, by result", ["result"],
             registry=registry,
         )  # fmt: skip
-        gauge = Gauge("muster_tainter_nodes_draining", "Tainted nodes whose pods are waited for", registry=registry)
+        gauge = Gauge("muster_tainter_nodes_draining", "Tainted nodes that wait for pods to end", registry=registry)
         gauge.set_function(lambda: sum(not each.empty for each in self._nodes.values()))
 
     def note(self, name: str) -> None:
-        """Something about this node, or what runs there, has changed."""
+        """This node, or the pods on it, have changed."""
         self.rounds.note(name)
 
     def look_at_all(self) -> None:
-        """The policy may be another one, or what withholds has changed."""
+        """The policy or the pause may have changed."""
         self.rounds.changed.update(self._fleet.nodes)
         self.rounds.wake()
 
     def is_empty(self, name: str) -> bool:
-        """No pod that a repair would have to wait for was there when it was last looked."""
+        """At the last look, no pod was left that a repair has to wait for."""
         known = self._nodes.get(name)
         return known is not None and known.empty
 
     async def look_anew(self, name: str) -> bool:
-        """The same, asked of the server now. Raises ApiError."""
+        """The same, read from the server now. Raises ApiError."""
         known = self._nodes.get(name)
         if known is None:
             return False
@@ -104,7 +104,7 @@ class Evictor:
         return not pods.left
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs until cancelled."""
         if self._replica.dry_run:
             return
         self.look_at_all()
@@ -117,7 +117,7 @@ class Evictor:
         return await self.look() - self._replica.clock()
 
     async def look(self) -> float:
-        """Once at every node whose turn it is. Returns when the next one's is, on the monotonic clock."""
+        """Visit every node that is due. Returns when the next one is due, monotonic."""
         while self.rounds.changed:
             self._look_at(self.rounds.changed.pop())
         for name in [name for name, each in self._nodes.items() if each.look_at <= self._replica.clock()]:
@@ -125,7 +125,7 @@ class Evictor:
                 await self._visit(name)
             except (ApiError, ConfigError) as error:
                 self._failed(name, error)
-            except Exception as error:  # the lead, which sets taints, does not end by a mistake made here
+            except Exception as error:  # an error here must not end the leadership, which sets taints
                 log.warning("drain of %s: %s: %s", name, type(error).__name__, error, exc_info=error)
                 self._failed(name, error)
             await asyncio.sleep(0)
@@ -153,7 +153,7 @@ class Evictor:
         if pods.evict and not self._fleet.withheld():
             refused = await self._evict(name, known, pods)
         self._plan_next(known, pods, refused)
-        self._say(name, known, pods, refused)
+        self._report(name, known, pods, refused)
 
     def _plan_next(self, known: _Draining, pods: SortedPods, refused: str) -> None:
         at = self._replica.clock()
@@ -174,14 +174,14 @@ class Evictor:
             known.look_at = min(known.look_at, at + max(0.0, pods.look_at - self._replica.now()))
 
     def _failed(self, name: str, error: Exception) -> None:
-        log.warning("the pods of node %s cannot be looked at or evicted now: %s", name, error)
+        log.warning("could not list or evict the pods of node %s: %s; will retry", name, error)
         known = self._nodes.get(name)
         if known is not None:
             known.blocked += 1
             known.look_at = self._replica.clock() + _BLOCKED.delay_s(known.blocked, self._rng)
 
     async def _pods_of(self, name: str, *, fresh: bool = False) -> list[DrainPod]:
-        """From the server's cache, or (fresh) as it is now."""
+        """The node's pods, from the server's cache or (fresh) its current state."""
         params: dict[str, str | int | bool] = {"fieldSelector": f"spec.nodeName={name}"}
         if not fresh:
             params["resourceVersion"] = "0"
@@ -189,9 +189,9 @@ class Evictor:
         return page.items
 
     async def _evict(self, name: str, known: _Draining, pods: SortedPods) -> str:
-        """What refused, in words; empty: nothing did."""
+        """The refusals, as text; empty if there were none."""
         version = await self._eviction_version()
-        if known.order.asked and not known.said:
+        if known.order.by_policy and not known.last_event:
             text = f"evicting {_count(pods.evict)}: {describe_fault(known.order.faults[0])}"
             self._report_once(name, known, Notice("NodeDraining", shorten(text, 800), "drain", warning=False))
         places = asyncio.Semaphore(AT_ONCE)
@@ -212,7 +212,7 @@ class Evictor:
         return "; ".join(refusals[:_SHOWN]) + (f"; and {len(refusals) - _SHOWN} more" if len(refusals) > _SHOWN else "")
 
     def _still(self, name: str) -> bool:
-        """Between two evictions the fault may have closed, somebody may have paused, another may lead."""
+        """Before each eviction: the fault may have closed, Muster may be paused, another replica may lead."""
         node = self._fleet.node(name)
         if node is None or self._fleet.withheld() or not self._replica.may_write():
             return False
@@ -225,7 +225,7 @@ class Evictor:
             "apiVersion": version,
             "kind": "Eviction",
             "metadata": {"name": meta.name, "namespace": meta.namespace},
-            # a StatefulSet makes its next pod with the same name, elsewhere
+            # a StatefulSet may have created its next pod with the same name on another node
             "deleteOptions": {"preconditions": {"uid": meta.uid}},
         }
         path = f"/api/v1/namespaces/{meta.namespace}/pods/{meta.name}/eviction"
@@ -237,7 +237,7 @@ class Evictor:
         except TooManyRequests as error:
             self._evictions.labels("refused").inc()
             return error.message
-        except ApiError as error:  # such as 500 where two budgets are for one pod, 403 in a namespace that ends
+        except ApiError as error:  # such as 500 if two budgets select the pod, 403 in a terminating namespace
             self._evictions.labels("failed").inc()
             return f"{error.reason}: {error.message}"
         self._evictions.labels("evicted").inc()
@@ -245,23 +245,23 @@ class Evictor:
         return ""
 
     async def _eviction_version(self) -> str:
-        """``policy/v1``, or ``policy/v1beta1`` before Kubernetes 1.22: the core group's list says which."""
+        """``policy/v1``, or ``policy/v1beta1`` before Kubernetes 1.22, according to the core group's resource list."""
         if not self._version:
             found = await self._client.get("/api/v1", type=_Resources)
             version = next((each.version for each in found.resources if each.name == "pods/eviction"), "")
             self._version = f"policy/{version or 'v1beta1'}"
         return self._version
 
-    def _say(self, name: str, known: _Draining, pods: SortedPods, refused: str) -> None:
+    def _report(self, name: str, known: _Draining, pods: SortedPods, refused: str) -> None:
         if refused:
-            text = shorten(f"a drain waits: {refused}", 800)
+            text = shorten(f"eviction refused, will retry: {refused}", 800)
             self._report_once(name, known, Notice("DrainBlocked", text, "drain"))
         if pods.left:
             known.empty = False
             return
-        if known.said and known.order.asked:
+        if known.last_event and known.order.by_policy:
             self._report_once(
-                name, known, Notice("NodeDrained", "no pod is waited for any more", "drain", warning=False)
+                name, known, Notice("NodeDrained", "all pods to wait for have left the node", "drain", warning=False)
             )
         if not known.empty:
             known.empty = True
@@ -269,8 +269,8 @@ class Evictor:
 
     def _report_once(self, name: str, known: _Draining, notice: Notice) -> None:
         node = self._fleet.node(name)
-        if known.said != notice.reason and node is not None:
-            known.said = notice.reason
+        if known.last_event != notice.reason and node is not None:
+            known.last_event = notice.reason
             self._fleet.notify(node, notice)
 
 

@@ -1,15 +1,16 @@
-"""Which IPUs are kept out of new partitions: open faults of all nodes to the ConfigMap ``muster-ipu-quarantine``. Pure.
+"""Which IPUs are excluded from new partitions: from the open faults of all nodes to the ConfigMap
+``muster-ipu-quarantine``. Pure functions.
 
-The Nodes' annotations are the only memory, so whoever leads comes to the same list. The ConfigMap's ``data`` has one
-key for each IPU, ``<IPU-Machine>_<board index>`` (characters that a key may not have become ``-``, and a digest makes
-it unique then), and as its value one line of JSON:
+The Nodes' annotations are the only state, so every leader computes the same list. The ConfigMap's ``data`` has one key
+for each IPU, ``<IPU-Machine>_<board index>`` (characters that a key may not contain become ``-``, and a digest keeps it
+unique), and one line of JSON as its value:
 
     {"ipu": "ipu/10.1.5.7/2", "machine": "10.1.5.7", "index": 2, "since": "2026-01-01T00:00:00Z",
      "faults": [{"node": "host-3", "check": "ipu", "reason": "IpuErrorState", "message": "…"}], "more": 3}
 
-``machine`` is the address as gc-info prints it ("IPU-M host"), ``index`` the tools' "IPU#". ``faults`` has four at
-most, ``more`` counts the others and is left out where there are none. Whoever reads it goes by ``machine`` and
-``index``, skips an entry that it does not understand, and takes a missing ConfigMap for one without entries.
+``machine`` is the address as gc-info prints it ("IPU-M host"), ``index`` the tools' "IPU#". ``faults`` has at most four
+entries; ``more`` counts the others and is omitted if there are none. Readers use ``machine`` and ``index``, skip
+entries that they cannot read, and treat a missing ConfigMap as empty.
 """
 
 import hashlib
@@ -38,7 +39,7 @@ _NO_KEY = re.compile(r"[^A-Za-z0-9.-]")
 
 @dataclass(frozen=True, order=True)
 class QuarantineReason:
-    """An open fault that wants its IPU out of use. at: from when on, in seconds since the epoch."""
+    """An open fault that requires the quarantine of its IPU. at: from when on, in seconds since the epoch."""
 
     at: float
     node: str
@@ -51,8 +52,8 @@ class QuarantineReason:
 
 @dataclass(frozen=True)
 class NodeQuarantine:
-    """What one node says. unaddressed: components that name no IPU of an IPU-Machine; look_at: then time alone changes
-    it."""
+    """The quarantines of one node. unaddressed: components that are not an IPU of an IPU-Machine; look_at: when time
+    alone changes it."""
 
     reasons: tuple[QuarantineReason, ...] = ()
     unaddressed: tuple[str, ...] = ()
@@ -61,7 +62,7 @@ class NodeQuarantine:
 
 @dataclass(frozen=True)
 class QuarantinePlan:
-    """data: of the ConfigMap; withheld: components for which there is no room, the earliest first."""
+    """data: of the ConfigMap; withheld: components for which there is no room, earliest first."""
 
     data: Mapping[str, str]
     withheld: tuple[str, ...] = ()
@@ -75,7 +76,7 @@ class _EntryFault(msgspec.Struct, frozen=True):
 
 
 class QuarantineEntry(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A value of the ConfigMap, for whoever reads it."""
+    """A value of the ConfigMap, for readers."""
 
     ipu: str
     machine: str
@@ -86,7 +87,7 @@ class QuarantineEntry(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def read_quarantine(node: Node, policy: Policy, now: float) -> NodeQuarantine:
-    """What is over and only held counts: it stays where it is, as a taint does."""
+    """Resolved faults that are held count: their IPU stays in quarantine, as a taint would."""
     if not is_managed(node):
         return NodeQuarantine()
     reasons, unaddressed, look_at = [], [], _NEVER
@@ -101,7 +102,7 @@ def read_quarantine(node: Node, policy: Policy, now: float) -> NodeQuarantine:
         if at > now:
             look_at = min(look_at, at)
             continue
-        # a clock that was set back must not put it behind those that came later
+        # if the clock was set back, it must not lose its place to later faults
         at = seconds(fault.since) + want.wait_s
         name = node.metadata.name
         reasons.append(
@@ -113,37 +114,37 @@ def read_quarantine(node: Node, policy: Policy, now: float) -> NodeQuarantine:
 def plan_quarantine(
     reasons: Iterable[QuarantineReason], policy: Policy, *, kept: Collection[str] | None = None
 ) -> QuarantinePlan:
-    """Those that fit the budget, the earliest first: so nothing is let go to make room for what comes later.
+    """The faults that fit the budget, earliest first, so that later ones never replace earlier ones.
 
-    kept: keys of the ConfigMap now, while nothing new may be done (paused): only they stay
+    kept: current keys of the ConfigMap during a pause, when nothing may be added
     """
     by_ipu: dict[str, list[QuarantineReason]] = {}
     for reason in sorted(reasons):
         by_ipu.setdefault(reason.component, []).append(reason)
     data: dict[str, str] = {}
     withheld: list[str] = []
-    for component, told in by_ipu.items():  # the earliest first
+    for component, causes in by_ipu.items():  # earliest first
         key = key_of(component)
         if len(data) >= policy.quarantine.limit or (kept is not None and key not in kept):
             withheld.append(component)
         else:
-            data[key] = msgspec.json.encode(_entry(component, told)).decode()
+            data[key] = msgspec.json.encode(_entry(component, causes)).decode()
     return QuarantinePlan(data, tuple(withheld))
 
 
-def _entry(component: str, told: list[QuarantineReason]) -> QuarantineEntry:
+def _entry(component: str, causes: list[QuarantineReason]) -> QuarantineEntry:
     match = _IPU.fullmatch(component)
     assert match is not None  # noqa: S101 - only such components become reasons
     return QuarantineEntry(
         ipu=component,
         machine=match[1],
         index=int(match[2]),
-        since=rfc3339_whole(min(seconds(each.since) for each in told)),
+        since=rfc3339_whole(min(seconds(each.since) for each in causes)),
         faults=tuple(
             _EntryFault(each.node, each.check, each.reason, shorten(each.message, _MESSAGE_LIMIT))
-            for each in told[:FAULTS_SHOWN]
+            for each in causes[:FAULTS_SHOWN]
         ),
-        more=max(0, len(told) - FAULTS_SHOWN),
+        more=max(0, len(causes) - FAULTS_SHOWN),
     )
 
 
@@ -157,6 +158,6 @@ def key_of(component: str) -> str:
 
 
 def data_patch(now: Mapping[str, str], wanted_data: Mapping[str, str]) -> dict[str, str | None]:
-    """What a merge patch of ``data`` has to say; empty: nothing. Others' entries go."""
+    """The merge patch of ``data``; empty if there is nothing to change. Entries of others are removed."""
     patch: dict[str, str | None] = {key: None for key in now if key not in wanted_data}
     return patch | {key: value for key, value in wanted_data.items() if now.get(key) != value}

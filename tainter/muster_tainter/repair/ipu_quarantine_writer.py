@@ -1,7 +1,7 @@
-"""Keeps the ConfigMap ``muster-ipu-quarantine`` as open faults ask, while this process leads. Written on change only.
+"""Maintains the ConfigMap ``muster-ipu-quarantine`` while this process leads. Writes only changes.
 
-Whatever others write into it is put right; it is made when the first IPU is quarantined, so a cluster without IPUs has
-none.
+Changes by others are reverted. The ConfigMap is created when the first IPU is quarantined, so a cluster without IPUs
+has none.
 """
 
 import asyncio
@@ -34,18 +34,18 @@ from muster_tainter.task_rounds import Rounds
 
 log = logging.getLogger(__name__)
 
-LEAST_S = 0.2  # what comes together is written together
+LEAST_S = 0.2  # changes within this time are written together
 
 
 class QuarantineConfigMap(Api, frozen=True):
-    """The ConfigMap; anybody may have made it."""
+    """The ConfigMap; somebody else may have created it."""
 
     metadata: Metadata
     data: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class IpuQuarantineWriter:
-    """The ConfigMap stands in the replica's namespace."""
+    """The ConfigMap is in the replica's namespace."""
 
     def __init__(self, client: KubeClient, fleet: Fleet, replica: Replica, registry: CollectorRegistry) -> None:
         self._client = client
@@ -54,25 +54,25 @@ class IpuQuarantineWriter:
         self._path = config_maps(replica.namespace)
         self.rounds = Rounds("quarantine of IPUs", fleet.taints_idle, least_s=0.0, backoff=Backoff(1.0, 60.0))
         self._nodes: dict[str, NodeQuarantine] = {}
-        self._told: dict[str, str] = {}  # by node: what was said of IPUs that are not quarantined
+        self._reported: dict[str, str] = {}  # by node: the last Event about IPUs that are not quarantined
         self._result = QuarantinePlan({})
-        words = "IPUs that open faults want kept out of new partitions"
-        gauge = Gauge("muster_tainter_ipus_quarantined", words, ["state"], registry=registry)
+        help_text = "IPUs with open faults that require quarantine, by state"
+        gauge = Gauge("muster_tainter_ipus_quarantined", help_text, ["state"], registry=registry)
         gauge.labels("held").set_function(lambda: len(self._result.data))
         gauge.labels("withheld").set_function(lambda: len(self._result.withheld))
 
     def note(self, name: str) -> None:
-        """Something about this node has changed."""
+        """This node has changed."""
         self.rounds.note(name)
 
     def look_at_all(self) -> None:
-        """The policy may be another one, or what withholds has changed."""
+        """The policy or the pause may have changed."""
         self.rounds.changed.update(self._fleet.nodes)
         self.rounds.changed.update(self._nodes)
         self.rounds.wake()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs until cancelled."""
         if self._replica.dry_run:
             return
         there: Reflector[QuarantineConfigMap] = Reflector(
@@ -90,7 +90,7 @@ class IpuQuarantineWriter:
                 group.create_task(self._follow(there))
         finally:
             self._nodes.clear()
-            self._told.clear()
+            self._reported.clear()
             self._result = QuarantinePlan({})
 
     async def _follow(self, there: "Reflector[QuarantineConfigMap]") -> None:
@@ -104,19 +104,19 @@ class IpuQuarantineWriter:
         return look_at - self._replica.now()
 
     def _look(self) -> float:
-        """At what has changed, and what time has changed. When time changes something next."""
+        """Process changed and due nodes. Returns when time alone changes something."""
         policy, now = self._fleet.policy(), self._replica.now()
         changed = set(self.rounds.changed)
         self.rounds.changed.clear()
         changed.update(name for name, each in self._nodes.items() if each.look_at <= now)
         for name in changed:
             node = self._fleet.node(name)
-            # cheap enough for every change of every node: few have an IPU that has failed
+            # cheap enough for every change of every node: few nodes have a failed IPU
             about = node is not None and '"ipu/' in node.metadata.annotations.get(ANNOTATION, "")
             found = read_quarantine(node, policy, now) if node is not None and about else NodeQuarantine()
             if found == NodeQuarantine():
                 self._nodes.pop(name, None)
-                self._told.pop(name, None)
+                self._reported.pop(name, None)
             else:
                 self._nodes[name] = found
         return min((each.look_at for each in self._nodes.values()), default=float("inf"))
@@ -141,7 +141,7 @@ class IpuQuarantineWriter:
                 path, body, type=QuarantineConfigMap, params={"fieldManager": FIELD_MANAGER}
             )
         except (Conflict, NotFound):
-            return  # the watch brings what is there now
+            return  # the watch delivers the current state
         there.observe(answer)
         self._log(patch)
 
@@ -149,14 +149,14 @@ class IpuQuarantineWriter:
         if not self._replica.may_write():
             return
         body = {"metadata": {"name": NAME}, "data": dict(result.data)}
-        with suppress(AlreadyExists):  # the watch brings it
+        with suppress(AlreadyExists):  # the watch delivers it
             there.observe(await self._client.create(self._path, body, type=QuarantineConfigMap))
             self._log({**result.data})
 
     def _log(self, patch: dict[str, str | None]) -> None:
         for key, value in sorted(patch.items()):
             if value is None:
-                log.info("IPU %s is not quarantined any more", key)
+                log.info("IPU %s is no longer quarantined", key)
             else:
                 log.warning("IPU %s is quarantined: %s", key, value)
 
@@ -168,10 +168,10 @@ class IpuQuarantineWriter:
                 why = self._fleet.withheld() or f"budget: {self._fleet.policy().quarantine.limit} IPUs are quarantined"
                 texts.append(f"{', '.join(without_room[:8])}: {why}")
             if each.unaddressed:
-                texts.append(f"{', '.join(each.unaddressed[:8])}: names no IPU of an IPU-Machine")
+                texts.append(f"{', '.join(each.unaddressed[:8])}: not an IPU of an IPU-Machine")
             text = "; ".join(texts)
-            if text and self._told.get(name) != text:
+            if text and self._reported.get(name) != text:
                 node = self._fleet.node(name)
                 if node is not None:
                     self._fleet.notify(node, Notice("QuarantineWithheld", f"not quarantined: {text}", "quarantine"))
-            self._told[name] = text
+            self._reported[name] = text

@@ -1,4 +1,4 @@
-"""From a policy's template to the object of one attempt: named, marked as ours, and where in the API it goes."""
+"""Renders a policy's template to the object of one attempt: its name, our marks, and its path in the API."""
 
 import re
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from muster_tainter.faults.node_record import REF_LIMIT, Fault
 from muster_tainter.policy.repair import JOB_KEPT_S, LABEL, Remedy, fill_template, safe_values, variables
 from muster_tainter.repair.repair_plan import attempt_id
 
-# annotations of what is made
+# annotations of the created objects
 REPAIR_OF = "muster.dev/repair-of"  # uid of the Node
 NODE = "muster.dev/node"
 ATTEMPT = "muster.dev/attempt"
@@ -29,8 +29,8 @@ _JOBS = "/apis/batch/v1"
 
 @dataclass(frozen=True)
 class RenderedObject:
-    """ref: how the Node's annotation names it; words: for people; path, collection, body: of an object (empty: the Node
-    itself is annotated, with annotations)."""
+    """ref: its name in the Node's annotation; words: for messages; path, collection, body: of an object (empty: the
+    Node itself is annotated, with ``annotations``)."""
 
     ref: str
     words: str
@@ -51,14 +51,14 @@ class _Kinds(msgspec.Struct, frozen=True):
 
 
 class ObjectKinds:
-    """Where in the API objects of a kind are, as the server says."""
+    """Looks up the API path of a kind on the server."""
 
     def __init__(self, client: KubeClient) -> None:
         self._client = client
         self._known: dict[tuple[str, str], tuple[str, bool]] = {}
 
     async def collection(self, api_version: str, kind: str, namespace: str) -> str:
-        """Raises ValueError where the server has no such kind, ApiError where it does not say."""
+        """Raises ValueError if the server has no such kind, ApiError if the request fails."""
         known = self._known.get((api_version, kind))
         if known is None:
             base = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
@@ -68,7 +68,7 @@ class ObjectKinds:
                 found = ()
             each = next((each for each in found if each.kind == kind and "/" not in each.name), None)
             if each is None:
-                raise ValueError(f"{kind} of {api_version}: the API server has no such kind: is its CRD installed?")
+                raise ValueError(f"{kind} of {api_version}: the API server has no such kind: install its CRD")
             known = self._known[api_version, kind] = f"{base}/{{}}{each.name}", each.namespaced
         return known[0].format(f"namespaces/{namespace}/" if known[1] else "")
 
@@ -83,8 +83,8 @@ async def render_object(
     n: int,
     namespace: str,
 ) -> RenderedObject:
-    """What attempt ``n`` makes. namespace: where the template says none. Raises ValueError: it cannot be made of these;
-    ApiError."""
+    """The object of attempt ``n``. namespace: default for templates without one. Raises ValueError if the values do not
+    make a valid object; ApiError."""
     values = await _values(client, node, fault, fault_class, remedy, n)
     if remedy.annotate is not None:
         annotations = cast("dict[str, str]", fill_template({**remedy.annotate}, values))
@@ -125,7 +125,7 @@ async def _values(
         "attempt": str(n),
     }
     meta = node.metadata
-    if any(":" in name for name in wanted):  # of the labels and annotations only a few are kept
+    if any(":" in name for name in wanted):  # only a few of the labels and annotations are stored
         meta = (await client.get(f"/api/v1/nodes/{meta.name}", type=Node)).metadata
     return safe_values(wanted, known, meta.labels, meta.annotations)
 
@@ -147,7 +147,7 @@ def _complete_job(body: dict[str, Any], fault_class: str) -> None:
     spec = body["spec"] = {"ttlSecondsAfterFinished": JOB_KEPT_S, **body["spec"]}
     template = spec["template"] = {**spec["template"]}
     meta = template["metadata"] = {**template.get("metadata", {})}
-    # the drain of its own node leaves it
+    # excludes the pod from the drain of its own node
     meta["labels"] = {**_mapping(meta.get("labels")), LABEL: fault_class}
 
 
@@ -156,10 +156,10 @@ def _mapping(value: JsonValue) -> dict[str, JsonValue]:
 
 
 def annotations_of(made: RenderedObject) -> dict[str, str]:
-    """Those that tell it from another attempt's, and from other people's."""
+    """The annotations that distinguish it from another attempt's object, and from objects of others."""
     return {key: made.body["metadata"]["annotations"][key] for key in (REPAIR_OF, ATTEMPT)}
 
 
 def is_our_path(path: str) -> bool:
-    """It may be that of an object, and nothing else of the API."""
+    """Whether it is the path of an object, and not another part of the API."""
     return _PATH.fullmatch(path) is not None and ".." not in path

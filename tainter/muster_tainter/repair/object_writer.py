@@ -1,7 +1,7 @@
-"""Makes and deletes what repairs are carried out with: Jobs and objects of any kind.
+"""Creates and deletes the objects of repairs: Jobs and objects of any kind.
 
-Before something is deleted it is looked at: a Node's annotation says which object its repair has made, and the Node's
-kubelet may write that, too.
+Before it deletes an object it verifies that Muster created it: the path is in the Node's annotation, which the Node's
+kubelet can write, too.
 """
 
 from contextlib import suppress
@@ -26,7 +26,7 @@ _JOBS = "/apis/batch/v1/"
 
 
 class ObjectNotMade(Exception):
-    """It cannot be made now: for people."""
+    """The object cannot be created now, with the reason as its message."""
 
 
 class _Condition(Api, frozen=True):
@@ -47,7 +47,7 @@ class _Object(Api, frozen=True):
 
     @property
     def job(self) -> _JobStatus:
-        """Other kinds have another status."""
+        """The status as a Job's; empty for other kinds."""
         try:
             return msgspec.json.decode(self.status, type=_JobStatus)
         except msgspec.MsgspecError:
@@ -55,7 +55,7 @@ class _Object(Api, frozen=True):
 
 
 class ObjectWriter:
-    """namespace: where a template says none. All but ``rendered`` raise ApiError only where the server cannot be
+    """namespace: for templates without one. All methods except ``rendered`` raise ApiError only if the server cannot be
     reached."""
 
     def __init__(self, client: KubeClient, namespace: str) -> None:
@@ -71,8 +71,8 @@ class ObjectWriter:
             raise ObjectNotMade(f"{fault_class}: {error}") from error
 
     async def make(self, made: RenderedObject, node: Node) -> bool:
-        """True: it is there now, made by this attempt, whoever carried it out. False: what an earlier attempt has made
-        is to go first. Raises ObjectNotMade."""
+        """True: the object exists and belongs to this attempt. False: the object of an earlier attempt has to be
+        deleted first. Raises ObjectNotMade."""
         try:
             await self._client.create(made.collection, made.body, type=msgspec.Raw)
         except AlreadyExists as error:
@@ -84,7 +84,7 @@ class ObjectWriter:
             if all(marks.get(key) == value for key, value in annotations_of(made).items()):
                 return True
             if marks.get(REPAIR_OF) != node.metadata.uid:
-                raise ObjectNotMade(f"{made.path} is there already, and not for this repair") from error
+                raise ObjectNotMade(f"{made.path} already exists and does not belong to this repair") from error
             await self.delete(made.path, node, finished=True)
             return False
         except (Forbidden, Invalid, NotFound) as error:
@@ -92,7 +92,7 @@ class ObjectWriter:
         return True
 
     async def delete(self, path: str, node: Node, *, finished: bool = False) -> None:
-        """Only what was made for this node; not a Job that has ended, unless ``finished``: its log is worth reading."""
+        """Delete an object of this node; a finished Job only if ``finished``, because its log is useful."""
         if not is_our_path(path):
             return
         try:
@@ -108,7 +108,7 @@ class ObjectWriter:
             await self._client.delete(path, body, type=msgspec.Raw)
 
     async def has_failed(self, path: str) -> bool:
-        """A Job; False where it is gone, or not for us to see."""
+        """Whether a Job has failed; False if it is gone or cannot be read."""
         try:
             return (await self._client.get(path, type=_Object)).job.has("Failed")
         except (NotFound, Forbidden):

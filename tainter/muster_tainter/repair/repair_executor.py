@@ -1,7 +1,6 @@
-"""Has tainted nodes repaired, while this process leads: carries out what :mod:`muster_tainter.repair.repair_plan`
-decides.
+"""Repairs tainted nodes while this process leads: executes the steps of :mod:`muster_tainter.repair.repair_plan`.
 
-One write at a time, each bound to the version of the Node that it was decided on.
+One write at a time, each bound to the version of the Node that the step was based on.
 """
 
 import logging
@@ -54,8 +53,8 @@ log = logging.getLogger(__name__)
 
 INTERVAL_S = 1.0
 POLL_JOB_S = 10.0
-LEFT_ALONE_S = 60.0  # a node for which nothing could be made, or that perhaps took a write we were not told of
-_REFUSED = (Conflict, Forbidden, Invalid, NotFound, TooManyRequests)  # the server did not carry it out
+LEFT_ALONE_S = 60.0  # for a node whose object could not be created, or with a write of unknown outcome
+_REFUSED = (Conflict, Forbidden, Invalid, NotFound, TooManyRequests)  # the server did not apply the write
 
 
 class RepairExecutor:
@@ -79,32 +78,32 @@ class RepairExecutor:
         self._interval_s = interval_s
         self.rounds = Rounds("repairs", fleet.taints_idle, least_s=interval_s, backoff=Backoff(interval_s, 60.0))
         self._steps: dict[str, RepairStep] = {}
-        self._under_way: dict[str, str] = {}  # nodes under repair, and what was made for them
-        self._unsure: dict[str, float] = {}  # begun perhaps: they keep their place, until then (monotonic)
+        self._under_way: dict[str, str] = {}  # nodes under repair, and their objects
+        self._unsure: dict[str, float] = {}  # begin with unknown outcome: they keep their place, until then (monotonic)
         self._left_alone: dict[str, float] = {}
-        self._failed_jobs: dict[str, str] = {}  # by node, what has failed
+        self._failed_jobs: dict[str, str] = {}  # by node, the failed Job
         self._poll_at = 0.0
         self._attempts = Counter(
-            "muster_tainter_repair_attempts", "Attempts to repair a node, by class and what came of them",
+            "muster_tainter_repair_attempts", "Attempts to repair a node, by class and result",
             ["class", "result"], registry=registry,
         )  # fmt: skip
         for each in REPAIRED:
-            self._attempts.labels(each, "gave-up")  # an alert asks for its rise
-        gauge = Gauge("muster_tainter_nodes_under_repair", "Nodes with an attempt under way", registry=registry)
+            self._attempts.labels(each, "gave-up")  # an alert uses its increase
+        gauge = Gauge("muster_tainter_nodes_under_repair", "Nodes with a repair attempt in progress", registry=registry)
         gauge.set_function(lambda: len(self._under_way))
 
     def note(self, name: str) -> None:
-        """Something about this node has changed."""
+        """This node has changed."""
         self.rounds.note(name)
 
     def look_at_all(self) -> None:
-        """The policy may be another one, or what withholds has changed."""
+        """The policy or the pause may have changed."""
         self._left_alone.clear()
         self.rounds.changed.update(self._fleet.nodes)
         self.rounds.wake()
 
     async def run(self) -> None:
-        """Until cancelled; a write under way is waited for, so that the next leader finds it."""
+        """Runs until cancelled; a write in progress is finished, so that the next leader finds its result."""
         if self._replica.dry_run:
             return
         try:
@@ -115,7 +114,7 @@ class RepairExecutor:
                 known.clear()
 
     async def begin(self) -> None:
-        """To be called first."""
+        """Call this first."""
         await self.rounds.list_marked(self._client, NODES_PATH, Node, REPAIR_LABEL, self._fleet.observe_node)
         self.look_at_all()
 
@@ -128,7 +127,7 @@ class RepairExecutor:
         return min(look_at - self._replica.now(), self._next_look_s())
 
     async def look(self) -> float:
-        """Once at all that has changed: each node goes one step on. Returns when time changes something next, in
+        """Process all changes once: each node advances by one step. Returns when time alone triggers the next one, in
         seconds since the epoch. Raises ApiError."""
         look_at = self._note_steps()
         await self._poll_jobs()
@@ -144,7 +143,7 @@ class RepairExecutor:
         return min(times, default=float("inf")) - at
 
     def _note_steps(self) -> float:
-        """At what has changed, and what time has changed. When time changes something next."""
+        """Plan the steps of changed and due nodes. Returns when time alone changes a step."""
         policy, now, at = self._fleet.policy(), self._replica.now(), self._replica.clock()
         self.rounds.changed.update(name for name, step in self._steps.items() if step.look_at <= now)
         self.rounds.changed.update(name for name, until in self._left_alone.items() if until <= at)
@@ -166,9 +165,9 @@ class RepairExecutor:
         memory = read_record(node)
         under_way = active_attempt(memory)
         if under_way is None and name in self._under_way:
-            # somebody took off everything of ours, or wrote over it: what was made for it must not go on, either
+            # somebody removed or overwrote our annotation: end the attempt and delete its object
             self._steps[name] = RepairStep(
-                RepairAction.END, attempts=memory.attempts, why="nothing of it is known any more"
+                RepairAction.END, attempts=memory.attempts, why="the record of the attempt was removed"
             )
             return
         if under_way is not None:
@@ -181,14 +180,14 @@ class RepairExecutor:
             self._steps[name] = step
 
     def _urgency(self, name: str) -> tuple[int, str]:
-        """What ends something first; of those that may begin the first by name."""
+        """Steps that end something first; then by name."""
         return (0 if self._steps[name].kind is not RepairAction.BEGIN else 1), name
 
     def _jobs(self) -> list[str]:
         return [name for name, ref in self._under_way.items() if is_job(ref) and name not in self._failed_jobs]
 
     async def _poll_jobs(self) -> None:
-        """Whether a Job has failed: its end alone proves nothing, but there is no use in waiting on."""
+        """Look for failed Jobs: a finished Job proves nothing, but waiting for a failed one is useless."""
         if self._replica.clock() < self._poll_at:
             return
         self._poll_at = self._replica.clock() + POLL_JOB_S
@@ -199,14 +198,14 @@ class RepairExecutor:
                 self._look_at(name, self._fleet.policy(), self._replica.now())
 
     async def _carry_out(self, name: str) -> None:
-        """Raises ApiError where the server cannot be reached, or does not let us."""
+        """Raises ApiError if the server cannot be reached or rejects the request."""
         step = self._steps.get(name)
         if step is None or step.kind is RepairAction.NOTHING or name in self._left_alone:
             return
         try:
             await finish_write(self._write(name, step))
         except (Conflict, NotFound):
-            self.rounds.note(name)  # the watch brings what is there now
+            self.rounds.note(name)  # the watch delivers the current state
         except Exception:
             self._left_alone[name] = self._replica.clock() + LEFT_ALONE_S / 6
             raise
@@ -222,7 +221,7 @@ class RepairExecutor:
         else:
             await self._end(node, step)
 
-    # an attempt begins
+    # begin of an attempt
 
     async def _begin(self, node: Node, step: RepairStep) -> None:
         name = node.metadata.name
@@ -249,8 +248,8 @@ class RepairExecutor:
         self._attempts.labels(step.fault_class, "begun").inc()
         what = f"{step.fault_class}, attempt {attempt.n} of {remedy.attempts}, {made.words}"
         fault = f": {describe_fault(step.fault)}" if step.fault is not None else ""
-        log.warning("node %s is under repair: %s%s", name, what, fault)
-        self._say(node, "RepairBegun", f"{what}{fault}", warning=False)
+        log.warning("node %s: repair begun: %s%s", name, what, fault)
+        self._report(node, "RepairBegun", f"{what}{fault}", warning=False)
 
     def _has_place(self, name: str) -> bool:
         taken = {*self._under_way, *self._unsure} - {name}
@@ -263,7 +262,7 @@ class RepairExecutor:
     async def _rendered(
         self, node: Node, step: RepairStep, remedy: Remedy, attempt: RepairAttempt
     ) -> RenderedObject | None:
-        """None: it cannot be, which is told."""
+        """None if the template cannot be rendered, which is reported."""
         if step.fault is None:
             return None
         try:
@@ -272,7 +271,7 @@ class RepairExecutor:
             self._refuse(node, "RepairNotPossible", str(error))
             return None
 
-    # what it asks for is made
+    # creation of its object
 
     async def _make(self, node: Node, step: RepairStep) -> None:
         remedy = self._remedy(node, step.fault_class)
@@ -282,7 +281,7 @@ class RepairExecutor:
         for fault in step.faults:
             made = await self._rendered(node, replace(step, fault=fault), remedy, attempt)
             if made is None or made.ref != attempt.ref:
-                continue  # it was begun for another one, or the policy says something else by now
+                continue  # it was begun for another fault, or the policy has changed
             try:
                 there = await self._objects.make(made, node)
             except ObjectNotMade as error:
@@ -294,7 +293,7 @@ class RepairExecutor:
                 self._left_alone[node.metadata.name] = self._replica.clock() + self._interval_s
             return
 
-    # an attempt ends
+    # end of an attempt
 
     async def _end(self, node: Node, step: RepairStep) -> None:
         name = node.metadata.name
@@ -307,18 +306,18 @@ class RepairExecutor:
         if step.kind is RepairAction.GIVE_UP:
             self._attempts.labels(step.fault_class, "gave-up").inc()
             fault = f": {describe_fault(step.fault)}" if step.fault is not None else ""
-            log.error("node %s is given up: %s%s", name, step.why, fault)
-            self._say(node, "RepairGaveUp", f"{step.why}; a person is needed{fault}")
+            log.error("node %s: repair given up: %s%s", name, step.why, fault)
+            self._report(node, "RepairGaveUp", f"{step.why}; manual repair needed{fault}")
         elif step.kind is RepairAction.END:
             failed = step.fault is not None
             self._attempts.labels(step.fault_class or "none", "failed" if failed else "done").inc()
-            log.info("node %s: the %s has ended: %s", name, step.fault_class or "repair", step.why)
-            self._say(node, "RepairFailed" if failed else "RepairEnded",
-                      f"{step.fault_class or 'repair'}: {step.why}", warning=failed)  # fmt: skip
+            log.info("node %s: %s ended: %s", name, step.fault_class or "repair", step.why)
+            self._report(node, "RepairFailed" if failed else "RepairEnded",
+                         f"{step.fault_class or 'repair'}: {step.why}", warning=failed)  # fmt: skip
 
     async def _clean_up(self, ref: str, node: Node) -> dict[str, str | None]:
-        """What was made for an attempt is deleted, unless it is a Job that has ended: its log is worth reading. Returns
-        the Node's annotations that go."""
+        """Delete an attempt's object, unless it is a finished Job, whose log is useful. Returns the Node's annotations
+        to remove."""
         if ref.startswith("annotate "):
             return dict.fromkeys(ref.split()[1:])
         if ref:
@@ -328,7 +327,7 @@ class RepairExecutor:
     async def _remember(
         self, node: Node, attempts: Mapping[str, RepairAttempt], annotations: Mapping[str, str | None]
     ) -> None:
-        """One PATCH of the Node. Raises ApiError; Conflict where it is no longer what this was decided on."""
+        """One PATCH of the Node. Raises ApiError; Conflict if the Node has changed since the decision."""
         memory: NodeRecord = msgspec.structs.replace(read_record(node), attempts=dict(attempts))
         body = {
             "metadata": {
@@ -344,9 +343,9 @@ class RepairExecutor:
 
     def _refuse(self, node: Node, reason: str, text: str) -> None:
         name = node.metadata.name
-        log.warning("node %s is not repaired now: %s", name, text)
-        self._say(node, reason, text)
+        log.warning("node %s cannot be repaired now: %s", name, text)
+        self._report(node, reason, text)
         self._left_alone[name] = self._replica.clock() + LEFT_ALONE_S
 
-    def _say(self, node: Node, reason: str, text: str, *, warning: bool = True) -> None:
+    def _report(self, node: Node, reason: str, text: str, *, warning: bool = True) -> None:
         self._fleet.notify(node, Notice(reason, shorten(text, 800), "repair", warning=warning))

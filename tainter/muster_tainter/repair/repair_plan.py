@@ -1,11 +1,10 @@
-"""What is next in the repair of a tainted node: begin an attempt, make what it asks for, end it, or give up. Pure.
+"""The next step in the repair of a tainted node: begin an attempt, create its object, end it, or give up. Pure.
 
-All that is known of a repair stands in the Node's annotation (``attempts``, by class), so it makes no difference which
-replica goes on with it. An attempt is written down before anything is made for it, and what is made has a name that
-follows from the node, the fault and the attempt's number: a leader that died in between is followed by one that makes
-the same thing under the same name, and is told by the server if it is there already.
+The state of a repair is in the Node's annotation (``attempts``, by class), so any replica can continue it. An attempt
+is recorded before its object is created, and the object's name follows from the node, the fault and the attempt's
+number. So after a crash the next leader creates the same object under the same name, or learns that it exists.
 
-Nothing is closed here: an attempt is over when the faults that it was for are, by whatever closes them.
+This module closes no faults: an attempt ends when its faults have been closed elsewhere.
 """
 
 import hashlib
@@ -25,14 +24,14 @@ from muster_tainter.policy.rules import Policy
 from muster_tainter.repair.drain_plan import faults_to_act_on
 
 GAVE_UP_LABEL = "gave-up"
-FORGET_S = 7 * 86_400.0  # quiet for so long, a class's attempts count from one again: a week without a repair
+FORGET_S = 7 * 86_400.0  # after a week without a repair, a class's attempts count from one again
 _NEVER = float("inf")
 _ORDER: dict[str, int] = {name: place for place, name in enumerate(REPAIRED)}
 
 
 class RepairStage(StrEnum):
-    """Of an attempt. BEGUN: written down, perhaps made; RUNNING: made; DONE: its faults were over; FAILED: they were
-    not, in time; GAVE_UP: the last one, and nothing is left to try."""
+    """The stage of an attempt. BEGUN: recorded, the object may exist; RUNNING: the object exists; DONE: its faults are
+    closed; FAILED: they were not closed in time; GAVE_UP: no attempts are left."""
 
     BEGUN = "begun"
     RUNNING = "running"
@@ -52,9 +51,9 @@ class RepairAction(StrEnum):
 
 @dataclass(frozen=True)
 class RepairStep:
-    """attempts: as they are to be remembered after it (MAKE: once it is made; BEGIN: its ``ref`` is the edge's to say)
-    fault_class, fault: of the attempt that it is about; faults: all that the attempt may be for
-    why: how an attempt ended; look_at: time alone changes the step then
+    """attempts: the record after the step (MAKE: after the object was created; BEGIN: the executor sets its ``ref``)
+    fault_class, fault: of the attempt; faults: all that the attempt may be for
+    why: how an attempt ended; look_at: when time alone changes the step
     """
 
     kind: RepairAction = RepairAction.NOTHING
@@ -71,14 +70,14 @@ def is_active(attempt: RepairAttempt) -> bool:
 
 
 def active_attempt(memory: NodeRecord) -> tuple[str, RepairAttempt] | None:
-    """The attempt under way, with its class; the heaviest one, should somebody have written two down."""
+    """The current attempt with its class; the one of the heaviest class if somebody recorded two."""
     under_way = [(name, attempt) for name, attempt in memory.attempts.items() if is_active(attempt)]
     under_way.sort(key=lambda item: _ORDER.get(item[0], -1))
     return under_way[-1] if under_way else None
 
 
 def label_of(attempts: Mapping[str, RepairAttempt]) -> str | None:
-    """The value of ``muster.dev/repair`` beside these: the class under repair, ``gave-up``, or no label."""
+    """The value of ``muster.dev/repair``: the class under repair, ``gave-up``, or no label."""
     for name, attempt in attempts.items():
         if is_active(attempt):
             return name
@@ -86,15 +85,15 @@ def label_of(attempts: Mapping[str, RepairAttempt]) -> str | None:
 
 
 def attempt_id(node_uid: str, fault_class: str, fault: Fault, n: int) -> str:
-    """The same for the same attempt, whoever makes it."""
+    """Deterministic: the same for the same attempt on every leader."""
     what = "\0".join((node_uid, fault_class, *fault.key, str(fault.occurrence), str(n)))
     return hashlib.sha256(what.encode()).hexdigest()[:20]
 
 
 def next_step(node: Node, policy: Policy, now: float, *, job_failed: bool = False) -> RepairStep:
-    """What to do next about ``node``. job_failed: the Job of the attempt under way has failed.
+    """The next step for ``node``. job_failed: the Job of the current attempt has failed.
 
-    Whether a BEGIN may be carried out (the node empty, nothing withheld, a place in its pool) is the caller's to know.
+    The caller decides whether a BEGIN may be executed (node drained, nothing withheld, room in its pool).
     """
     memory = read_record(node)
     pool = policy.pool_of(node.metadata.labels)
@@ -115,7 +114,7 @@ def has_place(
     node: Callable[[str], Node | None],
     policy: Policy,
 ) -> bool:
-    """Whether another node of its pool may be repaired at once. taken: nodes under repair; names: all there are."""
+    """Whether another node of its pool may be repaired now. taken: nodes under repair; names: all nodes."""
 
     def pool_of(name: str) -> Pool | None:
         found = node(name)
@@ -130,7 +129,7 @@ def has_place(
 
 
 def _repaired(faults: Iterable[Fault], repair: Repair | None) -> tuple[Fault, ...]:
-    """Those that the pool repairs, worst first. What counts several faults names no component."""
+    """The faults that the pool repairs, worst first. Faults that count several others have no component."""
     if repair is None:
         return ()
     able = [fault for fault in faults if not fault.rest and repair.of(fault.fault_class) is not None]
@@ -138,7 +137,7 @@ def _repaired(faults: Iterable[Fault], repair: Repair | None) -> tuple[Fault, ..
 
 
 def _chain(fault_class: str, repair: Repair) -> tuple[tuple[str, Remedy], ...]:
-    """Its class and those that it escalates to; the policy has no circles."""
+    """The class and those that it escalates to; the policy has no cycles."""
     chain: list[tuple[str, Remedy]] = []
     name: str | None = fault_class
     while name is not None:
@@ -162,7 +161,7 @@ def _go_on(
 ) -> RepairStep:
     begun = seconds(attempt.at)
     remedy = repair.of(name) if repair is not None else None
-    # what opened since is not what it was begun for
+    # excludes faults that opened after the attempt began
     own = tuple(
         fault
         for fault in faults
@@ -179,10 +178,10 @@ def _go_on(
         )
     ends = begun + remedy.wait
     failed = ""
-    if job_failed and name == FaultClass.RESET:  # what reboots its own node may well end so
+    if job_failed and name == FaultClass.RESET:  # a Job that reboots its own node may fail because of the reboot
         failed = "its Job has failed"
-    elif now >= ends or begun > now + remedy.wait:  # or the clock was set back beyond all waiting
-        failed = f"not proved within {remedy.wait:g} s"
+    elif now >= ends or begun > now + remedy.wait:  # or the clock was set back too far
+        failed = f"proof not passed within {remedy.wait:g} s"
     if failed:
         after = _ended(memory, name, attempt, RepairStage.FAILED, now)
         return RepairStep(RepairAction.END, name, own[0], own, after, failed)
@@ -212,11 +211,11 @@ def _begin(memory: NodeRecord, faults: tuple[Fault, ...], repair: Repair, now: f
             used_up.append((chain[-1][0], fault))
         else:
             due.append((name, fault))
-    # the first of the heaviest class; what is heavier than what was given up may cure that, too
+    # the first fault of the heaviest class; a heavier repair may also fix what was given up
     name, fault = max(due or used_up, key=lambda item: _ORDER[item[0]])
     if used_up and (not due or _ORDER[name] <= max(_ORDER[each] for each, _ in used_up)):
         return _give_up(memory, faults, *max(used_up, key=lambda item: _ORDER[item[0]]), repair, now)
-    # from the fault's own time on, where the clock was set back since it opened
+    # not before the fault's own time, in case the clock was set back since
     at = max(now, *(seconds(each.since) for each in faults))
     attempt = RepairAttempt(
         n=_used(memory.attempts.get(name), faults, now) + 1, at=rfc3339_whole(at), stage=RepairStage.BEGUN
@@ -236,7 +235,7 @@ def _give_up(
 
 
 def _used(attempt: RepairAttempt | None, faults: tuple[Fault, ...], now: float) -> int:
-    """How many attempts count. Of a fault that is still open none is forgotten: the next one would have its name."""
+    """Number of attempts that count. Those of a fault that is still open are never dropped: names would repeat."""
     if attempt is None:
         return 0
     ended = seconds(attempt.at)
@@ -245,8 +244,8 @@ def _used(attempt: RepairAttempt | None, faults: tuple[Fault, ...], now: float) 
 
 
 def _tidy(node: Node, memory: NodeRecord) -> RepairStep:
-    """Nothing is to be repaired (any more): nobody need be told that it was given up; a person's word that the node is
-    well lets its attempts count from one again."""
+    """Nothing needs repair (any more): remove the give-up. Attempts count from one again after a person cleared the
+    node."""
     if memory.attempts and _cleared_by_person(memory):
         return RepairStep(RepairAction.TIDY, attempts={})
     given_up = [name for name, attempt in memory.attempts.items() if attempt.stage == RepairStage.GAVE_UP]
@@ -267,4 +266,4 @@ def _cleared_by_person(memory: NodeRecord) -> bool:
 
 def _how_closed(memory: NodeRecord) -> str:
     latest = max(memory.closed, key=lambda closed: seconds(closed.closed_at), default=None)
-    return f"closed ({latest.how})" if latest is not None else "its faults are not open any more"
+    return f"closed ({latest.how})" if latest is not None else "its faults are no longer open"

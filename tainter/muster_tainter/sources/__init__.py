@@ -1,5 +1,5 @@
-"""Where findings come from beside NodeHealth: kernel lines and pod logs in Loki, Node conditions of other agents.
+"""Sources of findings other than NodeHealth: kernel lines and pod logs in Loki, Node conditions of other agents.
 
-A source remembers nothing outside this process. What it has told before, a new leader finds in the Node's annotation
-(:mod:`muster_tainter.sources.occurrences`), and Loki is asked again for what may have come since.
+A source keeps no state outside this process. A new leader finds earlier findings in the Node's annotation
+(:mod:`muster_tainter.sources.occurrences`), and reads recent lines from Loki again.
 """

@@ -1,7 +1,7 @@
-"""Node conditions of other agents as findings: by rule, from what the Node says now. Pure but for the memory of
-:class:`ConditionFeed`, which tells of changes only.
+"""Turns Node conditions of other agents into findings, by the policy's rules. Pure functions, except for the state of
+:class:`ConditionFeed`, which reports only changes.
 
-A condition that is absent, or whose status is none of those known, says nothing: neither bad nor over.
+A missing condition, or one with an unknown status, means neither bad nor resolved.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,7 +23,7 @@ COMPONENT = "host"
 
 
 def conditions_of(node: Node, sources: Sources) -> tuple[ReportedFinding, ...]:
-    """What is bad now. occurrence: the condition's last transition, in seconds; 1 where it names none."""
+    """The current findings. occurrence: the condition's last transition in seconds; 1 if it has none."""
     found: list[ReportedFinding] = []
     for condition in node.status.conditions:
         rule = sources.by_type.get(condition.type)
@@ -46,13 +46,13 @@ def conditions_of(node: Node, sources: Sources) -> tuple[ReportedFinding, ...]:
 
 
 def is_good(node: Node, kind: str, sources: Sources) -> str:
-    """Why ``kind`` is over, in words; empty while nobody says so.
+    """Why ``kind`` is resolved, as text; empty if nothing reports that.
 
-    A type that the policy names no more is over: nobody watches it, so nobody would ever say it.
+    A type that was removed from the policy counts as resolved: nobody watches it any more.
     """
     rule = sources.by_type.get(kind)
     if rule is None:
-        return "the policy does not look at this condition any more"
+        return "this condition was removed from the policy"
     for condition in node.status.conditions:
         if condition.type == kind:
             known = condition.status in ("True", "False")
@@ -68,8 +68,8 @@ def _words(condition: NodeCondition) -> str:
 
 @dataclass
 class ConditionFeed:
-    """memory: what is remembered of a node
-    told:   per node and type, what was handed on; turned: the number of what was seen to turn good since
+    """memory:   returns a node's record
+    reported: by node and type, the reported findings; turned: occurrences that were seen to become resolved since
     """
 
     sources: Callable[[], Sources]
@@ -77,53 +77,53 @@ class ConditionFeed:
     found: Found
     over: Over
     now: Callable[[], str]
-    told: dict[str, dict[str, ReportedFinding]] = field(default_factory=dict)
+    reported: dict[str, dict[str, ReportedFinding]] = field(default_factory=dict)
     turned: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def look(self, name: str, node: Node | None) -> None:
-        """The Node is so now; None: it is gone."""
+        """Process the Node's current state; None if it was removed."""
         if node is None:
-            self.told.pop(name, None)
+            self.reported.pop(name, None)
             self.turned.pop(name, None)
             return
         sources = self.sources()
-        told = self.told.get(name, {})
-        if not sources.conditions and not told and not self._left_over(name):
+        reported = self.reported.get(name, {})
+        if not sources.conditions and not reported and not self._left_over(name):
             return
         bad = {finding.reason: finding for finding in conditions_of(node, sources)}
-        for kind, (known, occurrence) in self._open(name, told).items():
+        for kind, (known, occurrence) in self._open(name, reported).items():
             if kind in bad:
                 continue
             why = is_good(node, kind, sources)
             if why:
                 if known:
-                    del told[kind]
+                    del reported[kind]
                     self.turned.setdefault(name, {})[kind] = occurrence
                 self.over(name, CHECK, self._cleared(kind, occurrence, why))
         for kind, finding in bad.items():
-            before = told.get(kind)
+            before = reported.get(kind)
             finding = self._numbered(name, finding) if before is None else self._still(before, finding)
             if finding != before:
-                told[kind] = finding
+                reported[kind] = finding
                 self.found(name, CHECK, finding)
-        if told:
-            self.told[name] = told
+        if reported:
+            self.reported[name] = reported
         else:
-            self.told.pop(name, None)
+            self.reported.pop(name, None)
 
     def _left_over(self, name: str) -> bool:
         return any(fault.check == CHECK for fault in self.memory(name).open)
 
-    def _open(self, name: str, told: Mapping[str, ReportedFinding]) -> dict[str, tuple[bool, int]]:
-        """By type: (told by this process?, number). What an earlier leader told stands in the annotation."""
-        numbers = {kind: (True, finding.occurrence) for kind, finding in told.items()}
+    def _open(self, name: str, reported: Mapping[str, ReportedFinding]) -> dict[str, tuple[bool, int]]:
+        """By type: (reported by this process?, occurrence). The annotation has those of an earlier leader."""
+        numbers = {kind: (True, finding.occurrence) for kind, finding in reported.items()}
         for fault in self.memory(name).open:
             if fault.check == CHECK and fault.component == COMPONENT and not fault.over:
                 numbers.setdefault(fault.reason, (False, fault.occurrence))
         return numbers
 
     def _numbered(self, name: str, finding: ReportedFinding) -> ReportedFinding:
-        """As the condition says; a clock that was set back must not make a new firing look like an ended one."""
+        """Number a finding by its condition, but above ended ones, in case the clock was set back."""
         before = self.turned.get(name, {}).pop(finding.reason, 0)
         number, ended_ms = last_ended((CHECK, COMPONENT, finding.reason), self.memory(name))
         if not before and (finding.occurrence > number or finding.occurrence * 1000 <= ended_ms):
@@ -133,7 +133,7 @@ class ConditionFeed:
     def _still(self, before: ReportedFinding, finding: ReportedFinding) -> ReportedFinding:
         if finding.last_seen == before.last_seen or finding.occurrence > before.occurrence:
             return msgspec.structs.replace(finding, occurrence=max(before.occurrence, finding.occurrence))
-        # it went and came between two looks, by a clock that was set back
+        # it changed and returned between two looks, with a clock that was set back
         return msgspec.structs.replace(finding, occurrence=before.occurrence + 1)
 
     def _cleared(self, kind: str, occurrence: int, why: str) -> ClearedFault:

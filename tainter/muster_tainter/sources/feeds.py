@@ -1,4 +1,4 @@
-"""All sources beside NodeHealth, as the leader runs them; they follow the policy in force."""
+"""Runs all external sources on the leader, according to the active policy."""
 
 import asyncio
 import logging
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class SourceFeeds:
-    """node_of_pod: asked of the API server"""
+    """node_of_pod: looks up a pod's node on the API server"""
 
     def __init__(
         self,
@@ -36,30 +36,30 @@ class SourceFeeds:
         self._now = lambda: rfc3339_whole(replica.now())
         self._changed = asyncio.Event()
         self._read_by: Policy | None = None
-        self._conditions: ConditionFeed | None = None  # there while leading
-        self._kept = self._sources().condition_types  # what a cached Node has of conditions
+        self._conditions: ConditionFeed | None = None  # set while leading
+        self._kept = self._sources().condition_types  # condition types in cached Nodes
 
     def _sources(self) -> Sources:
         return self._fleet.policy().sources
 
     def note(self, name: str) -> None:
-        """Something about this node has changed."""
+        """This node has changed."""
         if self._conditions is not None:
             self._conditions.look(name, self._fleet.nodes.get(name))
 
     def look_at_all(self) -> None:
-        """The policy may be another one; only then is anything read anew."""
+        """The policy may have changed; only then is anything read again."""
         if self._fleet.policy() is not self._read_by:
             self._changed.set()
 
     async def run(self) -> None:
-        """Until cancelled; nothing is told before or after."""
+        """Runs until cancelled; reports nothing before or after."""
         external = self._fleet.external_findings
         conditions = ConditionFeed(
             self._sources, partial(record_of, self._fleet), external.add, external.close, self._now
         )
         self._conditions = conditions
-        feed: LokiFeed | None = None  # made where there is a Loki: its catalogue of lines costs time and memory
+        feed: LokiFeed | None = None  # created only if needed: its catalogue costs time and memory
         following: LokiSource | None = None
         loki: asyncio.Task[None] | None = None
         late: asyncio.Task[None] | None = None
@@ -85,7 +85,7 @@ class SourceFeeds:
             await _ended(late)
 
     async def _look_late(self, conditions: ConditionFeed) -> None:
-        """Nodes were cached without the conditions that a new policy looks at: they are asked for once."""
+        """List the nodes once with the conditions of a new policy, which cached Nodes lack."""
         failures = 0
         rng = random.Random()  # noqa: S311 - spreads load, guards nothing
         while True:
@@ -96,7 +96,7 @@ class SourceFeeds:
             except (ApiError, ConfigError) as error:
                 delay_s = Backoff().delay_s(failures, rng)
                 failures += 1
-                log.warning("conditions of nodes: again in %.1f s: %s", delay_s, error)
+                log.warning("could not list the nodes' conditions: %s; retry in %.1f s", error, delay_s)
                 await asyncio.sleep(delay_s)
                 continue
             self._kept |= types
@@ -104,7 +104,7 @@ class SourceFeeds:
                 return
 
     async def _until_changed(self, *tasks: "asyncio.Task[None] | None") -> None:
-        """Raises what a task has ended with."""
+        """Raises the exception of a task that has ended."""
         running = {task for task in tasks if task is not None and not task.done()}
         changed = asyncio.ensure_future(self._changed.wait())
         try:

@@ -1,6 +1,6 @@
-"""Signs of lines in, findings of nodes out: what the ledger of an agent is for its checks, without a memory of its own.
+"""Turns signs in log lines into findings of nodes: the counterpart of an agent's ledger, without persistent state.
 
-Bounded: so many findings a node and check, as in a NodeHealth; a failure takes the place of a warning.
+Limited to as many findings per node and check as a NodeHealth; a failure replaces a warning.
 """
 
 import json
@@ -17,9 +17,9 @@ from muster_tainter.faults.audit_log import findings_log
 from muster_tainter.faults.node_record import REST, NodeRecord
 from muster_tainter.sources.occurrences import firing_number, last_ended
 
-NAME_LIMIT = 128  # characters of a component and of a reason, as NodeHealth's schema has it
-COUNTS_EVERY_S = 60.0  # counts alone are told again after so long
-QUIET_S = 3600.0  # of a warning that has no row in the catalogue
+NAME_LIMIT = 128  # characters of a component and of a reason, as in NodeHealth's schema
+COUNTS_EVERY_S = 60.0  # a changed count alone is reported at most this often
+QUIET_S = 3600.0  # quiet time of a warning that is not in the catalogue
 
 Key = tuple[str, str]  # component, reason
 Found = Callable[[str, str, ReportedFinding], None]
@@ -28,16 +28,16 @@ Over = Callable[[str, str, ClearedFault], None]
 
 @dataclass
 class _Open:
-    """told_at: when it was last handed on (seconds of the signs' time); quiet_s: after which it is over; 0: never."""
+    """sent_at: when it was last reported (in the signs' time); quiet_s: quiet time until it closes; 0: never."""
 
     finding: ReportedFinding
-    told_at: float
+    sent_at: float
     quiet_s: float = 0.0
 
 
 @dataclass
 class FindingTracker:
-    """Findings of one check. memory: what is remembered of a node; found, over: where they go."""
+    """Findings of one check. memory: returns a node's record; found, over: called with findings and their ends."""
 
     check: str
     memory: Callable[[str], NodeRecord]
@@ -47,7 +47,7 @@ class FindingTracker:
     nodes: dict[str, dict[Key, _Open]] = field(default_factory=dict)
 
     def take(self, node: str, sign: Sign, *, quiet_s: float = 0.0) -> bool:
-        """False: it belongs to a firing that has ended."""
+        """False if the sign belongs to an occurrence that has ended."""
         key = (sign.component[:NAME_LIMIT], sign.reason[:NAME_LIMIT])
         fault = (self.check, *key)
         memory = self.memory(node)
@@ -57,7 +57,7 @@ class FindingTracker:
         if not number:
             return False
         if known is not None and known.finding.occurrence != number:
-            known = None  # what was said of an earlier firing ended with it
+            known = None  # the earlier occurrence has ended
         if known is None and not self._make_room(node, opened, sign):
             return True
         finding = _first(key, sign, number) if known is None else _joined(known.finding, sign)
@@ -68,15 +68,15 @@ class FindingTracker:
         self.nodes.setdefault(node, opened)[key] = now
         if before is None or (before.verdict, before.fault_class) != (finding.verdict, finding.fault_class):
             self._log_transition(node, before, finding)
-        elif known is not None and sign.at < known.told_at + COUNTS_EVERY_S:
-            now.told_at = known.told_at
+        elif known is not None and sign.at < known.sent_at + COUNTS_EVERY_S:
+            now.sent_at = known.sent_at
             return True
         self.found(node, self.check, finding)
         return True
 
     def adopt(self, node: str, now: float) -> None:
-        """Warnings that an earlier leader has told: when their last line came is not known any more, so they are quiet
-        from ``now`` on, or nobody would ever say that they are over."""
+        """Take over warnings that an earlier leader reported. The time of their last line is unknown, so their quiet
+        time starts ``now``; otherwise they would never close."""
         for fault in self.memory(node).open:
             if fault.check != self.check or fault.verdict != Verdict.WARN or fault.over or REST in fault.key:
                 continue
@@ -104,11 +104,11 @@ class FindingTracker:
         if not warnings:
             return False
         oldest = min(warnings, key=lambda key: opened[key].finding.last_seen)
-        self._end(node, oldest, "source", seconds(opened[oldest].finding.last_seen), "forgotten for want of room")
+        self._end(node, oldest, "source", seconds(opened[oldest].finding.last_seen), "dropped for lack of room")
         return True
 
     def clear(self, node: str, clear: AllClear) -> None:
-        """Somebody's word that findings are over, those included that an earlier leader has told."""
+        """Findings were cleared, including those that an earlier leader reported."""
         opened = self.nodes.get(node, {})
         named = {
             key: (one.finding.occurrence, one.finding.verdict, one.finding.fault_class) for key, one in opened.items()
@@ -128,7 +128,7 @@ class FindingTracker:
             self._end(node, (component, reason), clear.how, clear.at, clear.line, occurrence)
 
     def tick(self, now: float) -> None:
-        """Warnings that have been quiet long enough are over. now: up to when everything has been read."""
+        """Close warnings after their quiet time. now: up to when everything has been read."""
         for node, opened in list(self.nodes.items()):
             for key, one in list(opened.items()):
                 due = seconds(one.finding.last_seen) + one.quiet_s
@@ -136,17 +136,17 @@ class FindingTracker:
                     self._end(node, key, "quiet", due, "")
 
     def settle(self, forget: Callable[[str, Key], None]) -> None:
-        """Let go of what has ended by another's word (a person's, a proof); ``forget``: told of each."""
+        """Drop findings that ended elsewhere (by a person, a proof); ``forget``: called for each."""
         for node, opened in list(self.nodes.items()):
             memory = self.memory(node)
             for key, one in list(opened.items()):
                 number, at_ms = last_ended((self.check, *key), memory)
                 if number >= one.finding.occurrence:
-                    self._end(node, key, "source", at_ms / 1000, "ended by another's word")
+                    self._end(node, key, "source", at_ms / 1000, "the fault was closed")
                     forget(node, key)
 
     def drop(self, node: str) -> None:
-        """The node is gone."""
+        """The node was removed."""
         self.nodes.pop(node, None)
 
     def _end(self, node: str, key: Key, how: str, at: float, line: str, occurrence: int = 0) -> None:
@@ -163,14 +163,14 @@ class FindingTracker:
             at=rfc3339(at),
             message=shorten(line),
         )
-        told = {"event": "cleared", "check": self.check, **msgspec.to_builtins(cleared)}
-        _log({"at": rfc3339_micro(at), "node": node, **told})
+        event = {"event": "cleared", "check": self.check, **msgspec.to_builtins(cleared)}
+        _log({"at": rfc3339_micro(at), "node": node, **event})
         self.over(node, self.check, cleared)
 
     def _log_transition(self, node: str, before: ReportedFinding | None, finding: ReportedFinding) -> None:
         came = {"from": before.verdict if before else None, "to": finding.verdict}
-        told = {"event": "finding", "check": self.check, **came, **msgspec.to_builtins(finding)}
-        _log({"at": rfc3339_micro(seconds(finding.last_seen)), "node": node, **told})
+        event = {"event": "finding", "check": self.check, **came, **msgspec.to_builtins(finding)}
+        _log({"at": rfc3339_micro(seconds(finding.last_seen)), "node": node, **event})
 
 
 def _log(change: Mapping[str, object]) -> None:

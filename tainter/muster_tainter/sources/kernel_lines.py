@@ -1,7 +1,7 @@
-"""Kernel lines out of Loki, judged by the agent's own catalogue and judge (:mod:`muster_checks.dmesg`), node by node.
+"""Kernel lines from Loki, judged by the agent's catalogue and judge (:mod:`muster_checks.dmesg`), separately per node.
 
-One judge serves all nodes: what it remembers of a node is put in its place before that node's lines and taken out after
-them, as a judge's tables of patterns are a thousand times as large as what it remembers of a node.
+One judge serves all nodes: the state of a node is loaded before its lines and saved after them, because a judge's
+pattern tables are a thousand times as large as the state of a node.
 """
 
 from collections import OrderedDict
@@ -21,16 +21,16 @@ from muster_tainter.sources.log_formats import unwrap_line, written_by_kernel
 from muster_tainter.sources.loki_client import NS
 from muster_tainter.sources.loki_response import LogEntry
 
-LINES_LIMIT = 64  # physical lines of one entry
-STATE_LIMIT = 256  # findings, and counts, that are remembered of a node
-REPEATS_LIMIT = 50_000  # records whose repetition is noticed
+LINES_LIMIT = 64  # physical lines per entry
+STATE_LIMIT = 256  # findings, and counts, that are kept per node
+REPEATS_LIMIT = 50_000  # records whose repetition is detected
 
 Event = Sign | AllClear
 _NEW = JudgeState(version=STATE_VERSION, open=[], windows=[], gpus={}, contexts={}, seen={})
 
 
 class _LokisTime(Timeline):
-    """Every line is of the time that Loki gives it; a stamp since boot only says how long the node had been up."""
+    """Every line has Loki's time; a stamp since boot only gives the node's uptime."""
 
     def __init__(self) -> None:
         super().__init__(KernelClocks(realtime=lambda: 0.0, monotonic=lambda: 0.0))
@@ -46,7 +46,7 @@ class _LokisTime(Timeline):
         self.booted = self.line_at - uptime_s
         return self.line_at
 
-    def passed(self, at: float) -> float:  # noqa: ARG002 - a shipper's stamp: Loki's is believed
+    def passed(self, at: float) -> float:  # noqa: ARG002 - a shipper's stamp: Loki's time is used
         return self.line_at
 
 
@@ -59,16 +59,16 @@ class NodeJudges:
         self._reader = TextReader(self._time, lambda _text: True)
         self._states: dict[str, JudgeState] = {}
         self._due: dict[str, float] = {}
-        self._at = ""  # whose memory the judge holds
-        self._told: OrderedDict[tuple[str, str, str], None] = OrderedDict()
+        self._at = ""  # the node whose state the judge holds
+        self._recent: OrderedDict[tuple[str, str, str], None] = OrderedDict()
 
     def lines(self, entry: LogEntry, interesting: Callable[[bytes], bool] = lambda _text: False) -> list[KernelLine]:
-        """Those of ``entry`` of which the catalogue, or whoever is ``interesting``, may make something."""
+        """The lines of ``entry`` that the catalogue or ``interesting`` may use."""
         kernel = written_by_kernel(entry.line)
         found: list[KernelLine] = []
         for raw in unwrap_line(entry.line).split("\n")[:LINES_LIMIT]:
             self._time.begin(entry.at_ns / NS)
-            self._reader.forget()  # the entry before it is another node's
+            self._reader.forget()  # the previous entry is from another node
             line = self._reader.take(raw.encode("utf-8", "replace"))
             if line is None:
                 continue
@@ -80,19 +80,19 @@ class NodeJudges:
         return found
 
     def repeats(self, node: str, line: KernelLine) -> bool:
-        """The very same record of the kernel was here before: a shipper that starts anew sends its log once more."""
+        """Whether the same kernel record was read before: a restarted shipper sends its log again."""
         if not line.stamp:
             return False
         name = (node, line.stamp, line.text)
-        if name in self._told:
+        if name in self._recent:
             return True
-        self._told[name] = None
-        if len(self._told) > REPEATS_LIMIT:
-            self._told.popitem(last=False)
+        self._recent[name] = None
+        if len(self._recent) > REPEATS_LIMIT:
+            self._recent.popitem(last=False)
         return False
 
     def take(self, node: str, line: KernelLine) -> list[Event] | None:
-        """What comes of ``line``: nothing where it is one more of what is known; None where it means nothing."""
+        """The events of ``line``: empty if it repeats something known; None if it means nothing."""
         self._enter(node)
         before = self._known()
         events = self._judge.take(line)
@@ -100,23 +100,23 @@ class NodeJudges:
         return events if events or self._known() != before else None
 
     def tick(self, now: float) -> list[tuple[str, list[Event]]]:
-        """What is due by node. now: up to when everything has been read."""
-        told: list[tuple[str, list[Event]]] = []
+        """Events that are due, by node. now: up to when everything has been read."""
+        events: list[tuple[str, list[Event]]] = []
         for node in [node for node, due in self._due.items() if due <= now]:
             self._enter(node)
-            told.append((node, self._judge.tick(now)))
+            events.append((node, self._judge.tick(now)))
             self._note_due(node)
-        return told
+        return events
 
     def forget(self, node: str, component: str, reason: str) -> None:
-        """Somebody closed it: what comes next is judged for itself."""
+        """The fault was closed: the next sign is judged separately."""
         if node == self._at or node in self._states:
             self._enter(node)
             self._judge.forget(component, (reason,))
             self._note_due(node)
 
     def drop(self, node: str) -> None:
-        """The node is gone."""
+        """The node was removed."""
         if node == self._at:
             self._judge.restore(_NEW)
             self._at = ""
@@ -125,7 +125,7 @@ class NodeJudges:
 
     @property
     def nodes(self) -> set[str]:
-        """Those of which something is remembered."""
+        """Nodes with state."""
         return self._states.keys() | ({self._at} if self._at else set())
 
     def _known(self) -> tuple[int, ...]:

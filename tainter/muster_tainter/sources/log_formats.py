@@ -1,11 +1,11 @@
-"""A line as its program wrote it, out of what log shippers wrap around it.
+"""Extracts the original line from the formats in which log shippers wrap it.
 
 ==========================================================  =============================================
-``2024-07-09T05:37:45.1Z stdout F text``                    a container's log file as it is (CRI)
-``{"log": "text\\n", "stream": "stdout", "time": …}``        a container's log file as it is (Docker)
+``2024-07-09T05:37:45.1Z stdout F text``                    a container's log file (CRI)
+``{"log": "text\\n", "stream": "stdout", "time": …}``        a container's log file (Docker)
 ``{"MESSAGE": "text", "_TRANSPORT": "kernel", …}``          the journal as JSON (promtail, journald receivers)
 ``{"body": "text", …}``                                     an OpenTelemetry collector's older Loki exporter
-``text``                                                    everything else, left as it is
+``text``                                                    any other line, unchanged
 ==========================================================  =============================================
 """
 
@@ -32,7 +32,7 @@ def unwrap_line(line: str) -> str:
 
 
 def written_by_kernel(line: str) -> bool | None:
-    """What the journal says of who wrote it; None where the line is none of the journal's."""
+    """Whether the journal says that the kernel wrote it; None if the line is not from the journal."""
     fields = _fields(line)
     transport = None if fields is None else fields.get("_TRANSPORT")
     return transport == "kernel" if isinstance(transport, str) else None

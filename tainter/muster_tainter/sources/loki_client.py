@@ -1,7 +1,7 @@
-"""Asks Loki over HTTP, and says by its type what went wrong.
+"""Queries Loki over HTTP; the exception types classify errors.
 
-Loki's own clock is read from the answers' Date: what has been read up to when is said in Loki's time, so a tainter
-whose clock is off asks for the right lines all the same.
+Loki's clock is read from the Date header, and positions are in Loki's time. So a tainter with a wrong clock still
+queries the right period.
 """
 
 import asyncio
@@ -24,13 +24,13 @@ from muster_tainter.sources.loki_response import BadLokiAnswer, LogEntry, decode
 
 PATH = "/loki/api/v1/query_range"
 NS = 1_000_000_000
-TIMEOUT_S = 30.0  # for a whole answer
-BODY_LIMIT = 32 << 20  # bytes of one answer
-ERROR_LIMIT = 2048  # bytes of an answer that is an error
+TIMEOUT_S = 30.0  # for a complete response
+BODY_LIMIT = 32 << 20  # bytes of a response
+ERROR_LIMIT = 2048  # bytes of an error response
 TOKEN_LIMIT = 16 << 10
 CONNECTIONS = 4
 USER_AGENT = "muster-tainter"
-SAME_CLOCK_S = 2.0  # Date has whole seconds, and answers take their time
+SAME_CLOCK_S = 2.0  # Date has whole seconds, and responses take time
 
 # "max entries limit per query exceeded, limit > max_entries_limit_per_query (5000 > 1000)"
 _MOST_ENTRIES = re.compile(r"max entries limit[^()]{0,200}\((\d{1,9}) > (\d{1,9})\)")
@@ -39,7 +39,7 @@ _TOO_LARGE = re.compile(r"message larger than max")
 
 
 class LokiError(Exception):
-    """Loki did not answer as it should. retry_after_s: what it asks for; 0: nothing."""
+    """Loki did not respond as expected. retry_after_s: from its Retry-After header; 0: none."""
 
     def __init__(self, message: str, retry_after_s: float = 0.0) -> None:
         super().__init__(message)
@@ -47,11 +47,11 @@ class LokiError(Exception):
 
 
 class LokiRefused(LokiError):
-    """The same question will be refused again until somebody changes something: the query, the token, the address."""
+    """The request will fail again until somebody changes the query, the token or the address."""
 
 
 class LokiAnswerTooLarge(LokiError):
-    """The answer would be, or is, too large. most: how many lines may be asked for; 0: fewer than were."""
+    """The response would be, or is, too large. most: number of lines that may be requested; 0: fewer than before."""
 
     def __init__(self, message: str, most: int = 0) -> None:
         super().__init__(message)
@@ -60,7 +60,7 @@ class LokiAnswerTooLarge(LokiError):
 
 @dataclass(frozen=True)
 class LokiPage:
-    """entries: oldest first; malformed: values that made no sense; asked_ns: Loki's time when it was asked."""
+    """entries: oldest first; malformed: number of invalid values; asked_ns: Loki's time of the request."""
 
     entries: list[LogEntry]
     malformed: int
@@ -72,7 +72,7 @@ class LokiPage:
 
 
 class LokiClient:
-    """One Loki; an async context manager. now: seconds since the epoch, of this machine."""
+    """A client for one Loki; an async context manager. now: seconds since the epoch, of this machine."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class LokiClient:
         self._transport: Transport | None = None
 
     async def __aenter__(self) -> Self:
-        """Raises LokiRefused for a caFile that cannot be used."""
+        """Raises LokiRefused for an invalid caFile."""
         tls = None
         if self.where.url.startswith("https://"):
             try:
@@ -111,7 +111,7 @@ class LokiClient:
         return int((self._now() + self._ahead_s) * NS)
 
     async def ask(self, query: str, start_ns: int, end_ns: int, limit: int) -> LokiPage:
-        """Lines with start <= time < end, ``limit`` at most, in Loki's order. Raises LokiError."""
+        """Lines with start <= time < end, at most ``limit``, in Loki's order. Raises LokiError."""
         parameters = {"query": query, "start": start_ns, "end": end_ns, "limit": limit, "direction": "forward"}
         body, asked_ns = await self._get(f"{self.where.url}{PATH}?{urlencode(parameters)}")
         try:
@@ -147,7 +147,7 @@ class LokiClient:
         if response.status_code != 200:
             raise self._failure(response, bytes(body[:ERROR_LIMIT]))
         if len(body) > self._body_limit:
-            raise LokiAnswerTooLarge(f"{self.where.url}: an answer of more than {self._body_limit} bytes")
+            raise LokiAnswerTooLarge(f"{self.where.url}: response larger than {self._body_limit} bytes")
         return body, asked_ns
 
     def _headers(self) -> dict[str, str]:
@@ -163,7 +163,7 @@ class LokiClient:
             raise LokiRefused(f"tokenFile: {self.where.token_file}: {error.strerror or error}") from error
         if not token or not all(0x21 <= byte < 0x7F for byte in token):
             raise LokiRefused(
-                f"tokenFile: {self.where.token_file}: expected one line of printable ASCII without blanks"
+                f"tokenFile: {self.where.token_file}: expected one line of printable ASCII without spaces"
             )
         if self.where.user is None:
             headers["Authorization"] = f"Bearer {token.decode('ascii')}"
@@ -173,31 +173,31 @@ class LokiClient:
         return headers
 
     def _heed_date(self, date: str | None, asked: float, answered: float) -> int:
-        """Loki's time when it was asked, in nanoseconds: by its own word where that is far from ours. What lies between
-        asking and answer is the answer's slowness, and no clock's."""
+        """Loki's time of the request, in nanoseconds: from the Date header if it is far from ours. A time between
+        request and response is latency, not a clock difference."""
         if date is not None:
             try:
-                told = parsedate_to_datetime(date).timestamp()
+                server_time = parsedate_to_datetime(date).timestamp()
             except (ValueError, OverflowError):
-                told = asked
-            ahead_s = told - min(max(told, asked), max(asked, answered))
+                server_time = asked
+            ahead_s = server_time - min(max(server_time, asked), max(asked, answered))
             self._ahead_s = ahead_s if abs(ahead_s) > SAME_CLOCK_S else 0.0
         return int((asked + self._ahead_s) * NS)
 
     def _failure(self, response: httpx2.Response, body: bytes) -> LokiError:
         status = response.status_code
         text = " ".join(body.decode("utf-8", "replace").split())
-        told = f"{self.where.url}: {status}: {text[:300] or 'no reason given'}"
+        message = f"{self.where.url}: {status}: {text[:300] or 'no reason given'}"
         most = _MOST_ENTRIES.search(text)
         if status == 400 and most:
-            return LokiAnswerTooLarge(told, int(most[2]))
+            return LokiAnswerTooLarge(message, int(most[2]))
         if _TOO_LARGE.search(text):
-            return LokiAnswerTooLarge(told)
+            return LokiAnswerTooLarge(message)
         if status == 429 or status >= 500:
-            return LokiError(told, _seconds(response.headers.get("retry-after")))
+            return LokiError(message, _seconds(response.headers.get("retry-after")))
         if 300 <= status < 400:
-            return LokiRefused(f"{told} (redirects are not followed: the token is for this address only)")
-        return LokiRefused(told)
+            return LokiRefused(f"{message} (redirects are not followed: the token is for this address only)")
+        return LokiRefused(message)
 
 
 def _seconds(retry_after: str | None) -> float:

@@ -1,7 +1,7 @@
-"""Follows Loki while this process leads: one task a query, each going on by itself when Loki is back.
+"""Reads Loki while this process leads: one task per query, each continuing when Loki is back.
 
-Nothing is written down. A new leader begins where a leader last lived, by the Lease, less the overlap; what it reads
-twice keeps its number (:mod:`muster_tainter.sources.occurrences`).
+No position is stored. A new leader begins where the last leader was alive, according to the Lease, less the overlap.
+Lines that are read twice get the same numbers (:mod:`muster_tainter.sources.occurrences`).
 """
 
 import asyncio
@@ -36,20 +36,20 @@ class SourceMetrics:
         self.up = Gauge("muster_tainter_source_up", "0 while a source does not answer", ["source"], registry=registry)
         self.read_to = Gauge(
             "muster_tainter_source_read_to_seconds",
-            "Up to when a source has been read, by its own clock",
+            "Time up to which a source has been read, by its own clock",
             ["source"],
             registry=registry,
         )
         self.lines = Counter(
             "muster_tainter_source_lines",
-            "Lines by what became of them: read (again and again), taken, malformed, lost, homeless",
+            "Lines by result: read (including repeats), taken, malformed, lost, homeless",
             ["source", "what"],
             registry=registry,
         )
 
 
 class LokiFeed:
-    """One leadership's memory of Loki. ``follow`` may be called again, with other settings, after it has ended."""
+    """The state of Loki for one leadership. ``follow`` may be called again, with other settings, after it has ended."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class LokiFeed:
         return self._replica.now() if self._loki is None else self._loki.now_ns() / NS
 
     async def follow(self, where: LokiSource) -> None:
-        """Until cancelled."""
+        """Runs until cancelled."""
         failures = 0
         while True:
             try:
@@ -99,9 +99,9 @@ class LokiFeed:
                 failures += 1
 
     async def _learn_time(self, loki: LokiClient, where: LokiSource) -> None:
-        """The first answer says how far Loki's clock is from ours; what has been read is said in its time.
+        """Learn from the first response how far Loki's clock is from ours; positions are in Loki's time.
 
-        Any query will do: one that Loki refuses must not keep the others waiting.
+        Any query works: a query that Loki rejects must not block the others.
         """
         queries = [rule.query for rule in (*where.kernel, *where.pods)]
         for query in queries:
@@ -148,7 +148,7 @@ class LokiFeed:
             lived = None if led_until is None else now - int((self._replica.now() - led_until) * NS)
             window = ReadWindow.begin(now, overlap, int(where.lookback * NS), lived)
             reading = self._readings[key] = QueryReader(rule.query, window, overlap, apart=rule.node_label)
-            log.info("%s: read from %.0f s ago on", name, (now - window.start(overlap)) / NS)
+            log.info("%s: reading the last %.0f s", name, (now - window.start(overlap)) / NS)
         reading.overlap_ns = overlap
         return reading
 
@@ -169,8 +169,8 @@ class LokiFeed:
                     failures += 1
                     continue
                 except Exception as error:
-                    # nodes are tainted by other sources too: they go on, and this place stays where it is
-                    log.exception("%s: could not be read", stream.name)
+                    # other sources taint nodes, too, and must continue; the position does not move
+                    log.exception("%s: reading failed", stream.name)
                     self._metrics.up.labels(stream.name).set(0)
                     await self._wait(stream.name, error, failures)
                     failures += 1
@@ -187,7 +187,7 @@ class LokiFeed:
                 self._metrics.up.remove(stream.name)
 
     def _tick(self, reading: QueryReader, kernel: list[QueryReader]) -> None:
-        """Silence counts only as far as everything has been read."""
+        """Quiet times count only as far as everything has been read."""
         if reading in kernel:
             read_to = min(one.window.read_to for one in kernel) / NS
             for node, events in self._judges.tick(read_to):
@@ -210,7 +210,7 @@ class LokiFeed:
 
     async def _wait(self, name: str, error: Exception, failures: int) -> None:
         text = str(error)
-        if self._troubles.get(name) != text:  # once for each new reason, not for each try
+        if self._troubles.get(name) != text:  # logged once for each new reason
             self._troubles[name] = text
             log.log(logging.ERROR if isinstance(error, LokiRefused) else logging.WARNING, "%s: %s", name, text)
         retry_after_s = error.retry_after_s if isinstance(error, LokiError) else 0.0

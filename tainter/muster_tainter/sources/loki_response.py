@@ -1,25 +1,25 @@
-"""What Loki answers to query_range: JSON bytes in, log lines out.
+"""Decodes Loki's responses to query_range: JSON bytes to log lines.
 
     {"status": "success", "data": {"resultType": "streams", "result": [
       {"stream": {"k8s_node_name": "n1"}, "values": [["1569266497240578000", "line"], …]}]}}
 
-A value's third element, where there is one, holds structured metadata: names and texts, or (``categorize-labels``)
-{"structuredMetadata": {…}, "parsed": {…}}. Without that flag, which is not asked for here, Loki puts all of it
-among the stream's labels. Source: Loki's reference of its HTTP API; pkg/loghttp/entry.go for the third element.
+A value's third element, if any, holds structured metadata: names and texts, or (``categorize-labels``)
+{"structuredMetadata": {…}, "parsed": {…}}. Without that flag, which the tainter does not use, Loki adds all of it
+to the stream's labels. Source: Loki's HTTP API reference; pkg/loghttp/entry.go for the third element.
 """
 
 from collections.abc import Mapping
 
 import msgspec
 
-LABELS_LIMIT = 64  # of one line
+LABELS_LIMIT = 64  # per line
 LABEL_TEXT_LIMIT = 2048
-LINE_LIMIT = 64 << 10  # characters; of a longer line the rest is dropped
+LINE_LIMIT = 64 << 10  # characters; longer lines are cut
 _STAMP_DIGITS = 19  # nanoseconds until the year 2286
 
 
 class BadLokiAnswer(Exception):
-    """An answer of success that is no list of log lines: what was found instead."""
+    """A successful response that is not a list of log lines, with what was found instead."""
 
 
 class LogEntry(msgspec.Struct, frozen=True):
@@ -50,7 +50,7 @@ _streams = msgspec.json.Decoder(list[_Stream] | None)
 
 
 def decode_response(body: bytes | bytearray) -> tuple[list[LogEntry], int]:
-    """The lines, oldest first, those of one time in the answer's order; and how many values made no sense.
+    """The lines, oldest first, with equal times in the response's order; and the number of invalid values.
 
     Raises BadLokiAnswer.
     """
@@ -90,7 +90,7 @@ def _entry(labels: dict[str, str], value: tuple[str | dict[str, object], ...]) -
         more = value[2]
         if not isinstance(more, dict):
             return None
-        labels = _bounded({**_metadata(more), **labels})  # what Loki indexes by was said by whoever ships the logs
+        labels = _bounded({**_metadata(more), **labels})  # indexed labels, set by the log shipper, take precedence
     return LogEntry(int(stamp), labels, line[:LINE_LIMIT])
 
 

@@ -1,8 +1,8 @@
-"""Which number a firing has: decided from the Node's annotation, so that a new leader gives the same one.
+"""Assigns occurrence numbers to signs, based on the Node's annotation, so that a new leader assigns the same numbers.
 
-A fault that was closed opens again only by a higher occurrence. A source that reads its lines again after a restart
-would call the first line it finds a new firing; so what is open keeps its number, and a line from before the end of a
-fault belongs to that fault, whenever it is read.
+A closed fault opens again only with a higher occurrence. A source that reads its lines again after a restart must not
+take old lines for new occurrences. So open faults keep their number, and a line from before the end of a fault belongs
+to that fault, whenever it is read.
 """
 
 from muster_kube.api.times import seconds
@@ -11,9 +11,9 @@ from muster_tainter.faults.node_report import FaultKey
 
 
 def last_ended(key: FaultKey, memory: NodeRecord) -> tuple[int, int]:
-    """(highest number, time in milliseconds) of the endings of ``key`` that are remembered; (0, 0) for none.
+    """(highest number, time in milliseconds) of the recorded ends of ``key``; (0, 0) for none.
 
-    A fault that is over and only waits for its hold-down has ended.
+    A resolved fault that is held counts as ended.
     """
     number = at_ms = 0
     for closed in memory.closed:
@@ -26,9 +26,9 @@ def last_ended(key: FaultKey, memory: NodeRecord) -> tuple[int, int]:
 
 
 def firing_number(key: FaultKey, at_ms: int, known: int, memory: NodeRecord) -> int:
-    """The number of the firing that a sign at ``at_ms`` belongs to; 0: to one that has ended.
+    """The occurrence that a sign at ``at_ms`` belongs to; 0 if that has ended.
 
-    known: the number that this process has told for ``key`` last; 0: none
+    known: the number that this process last reported for ``key``; 0: none
     """
     number, ended_ms = last_ended(key, memory)
     if known > number:

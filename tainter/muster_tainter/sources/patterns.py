@@ -1,4 +1,4 @@
-"""Patterns of a policy and those that come with Muster, held against lines: all of them in one pass (RE2)."""
+"""Matches lines against a policy's patterns and those that are part of Muster, all in one pass (RE2)."""
 
 from collections.abc import Iterable, Sequence
 from functools import cache
@@ -16,16 +16,16 @@ POPLAR = "poplar"
 
 
 class PatternHit(msgspec.Struct, frozen=True):
-    """What a line means. told: in front of the line, for people; empty: the line says it all."""
+    """What a line means. prefix: explanation in front of the line; empty: the line is clear."""
 
     reason: str
     verdict: Verdict
     fault_class: FaultClass
-    told: str = ""
+    prefix: str = ""
 
 
 class Patterns:
-    """``known``: sets of known_patterns.yaml. What comes from them warns and never fails by itself."""
+    """``known``: sets of known_patterns.yaml. They only warn."""
 
     def __init__(self, own: Sequence[LinePattern], known: Iterable[str] = ()) -> None:
         known = tuple(known)
@@ -43,8 +43,9 @@ class Patterns:
         hits = {one.name: PatternHit(one.name, one.judged, one.fault_class) for one in reversed(found)}
         if self._poplar:
             for error in poplar.parse(raw):
-                said = poplar.judge(error, "host")
-                hits.setdefault(said.reason, PatternHit(said.reason, Verdict.WARN, said.fault_class, said.message))
+                found_error = poplar.judge(error, "host")
+                hit = PatternHit(found_error.reason, Verdict.WARN, found_error.fault_class, found_error.message)
+                hits.setdefault(found_error.reason, hit)
         return list(reversed(hits.values()))
 
 

@@ -1,6 +1,6 @@
-"""Lines that pods write, on whose node they count: the label says it, else the pod's own object.
+"""Finds the node of a pod's log line: from the label, else from the pod object.
 
-Never a failure by itself: who writes to a pod's log is whoever runs there.
+Pod lines alone are never a failure: anybody who runs a pod can write to its log.
 """
 
 import re
@@ -19,7 +19,7 @@ from muster_tainter.sources.patterns import PatternHit
 
 CHECK = "podlog"
 COMPONENT = "host"
-KNOWN_FOR_S = 60.0  # a pod of a StatefulSet may have its name again, elsewhere
+KNOWN_FOR_S = 60.0  # a StatefulSet may create a pod with the same name on another node
 PODS_LIMIT = 4096
 
 # names of namespaces and pods; nothing else becomes part of an API path
@@ -27,18 +27,18 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 
 def pod_of(entry: LogEntry, rule: PodLines) -> str:
-    """``namespace/name``; empty where the labels do not say it."""
+    """``namespace/name``; empty if the labels do not contain it."""
     namespace, name = entry.labels.get(rule.namespace_label, ""), entry.labels.get(rule.pod_label, "")
     return f"{namespace}/{name}" if _NAME.fullmatch(namespace) and _NAME.fullmatch(name) else ""
 
 
 def sign_of(entry: LogEntry, hit: PatternHit, text: str, pod: str) -> Sign:
-    told = f"{hit.told}: {text}" if hit.told else text
+    line = f"{hit.prefix}: {text}" if hit.prefix else text
     return Sign(
         component=COMPONENT,
         reason=hit.reason,
         verdict=hit.verdict,
-        message=shorten(f"pod {pod or 'unknown'}: {told.strip()}"),
+        message=shorten(f"pod {pod or 'unknown'}: {line.strip()}"),
         at=entry.at_ns / NS,
         fault_class=hit.fault_class,
         origin=Origin.USER,
@@ -47,7 +47,7 @@ def sign_of(entry: LogEntry, hit: PatternHit, text: str, pod: str) -> Sign:
 
 
 class PodNodeCache:
-    """Asks for the node of a pod; clock: monotonic seconds."""
+    """Looks up the node of a pod; clock: monotonic seconds."""
 
     def __init__(self, client: KubeClient, clock: Callable[[], float]) -> None:
         self._client = client
@@ -55,7 +55,7 @@ class PodNodeCache:
         self._known: OrderedDict[str, tuple[str, float]] = OrderedDict()
 
     async def __call__(self, pod: str) -> str:
-        """Its node; empty where it is gone, or not for us to see. Raises ApiError: ask again later."""
+        """Its node; empty if the pod is gone or cannot be read. Raises ApiError: try again later."""
         known = self._known.get(pod)
         if known is not None and known[1] > self._clock():
             return known[0]

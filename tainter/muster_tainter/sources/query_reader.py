@@ -1,8 +1,8 @@
-"""Reads the lines of one query, each once: what has been read, what has to be asked for again, page after page.
+"""Reads the lines of one query, each once, page after page.
 
-Nothing of it is kept outside this process. Lines reach Loki late and out of order, so each turn asks again for what the
-last one may not have seen (``overlap`` before the newest line) and leaves out what it knows. A turn that fails leaves
-its place where it was: when Loki is back, everything since is read.
+The position is kept only in this process. Lines reach Loki late and out of order, so each turn reads ``overlap`` before
+the newest line again and skips known lines. A turn that fails does not move the position: when Loki is back, everything
+since is read.
 """
 
 import asyncio
@@ -19,12 +19,12 @@ from muster_tainter.sources.loki_response import LogEntry
 
 log = logging.getLogger(__name__)
 
-PAGE_LINES = 5000  # Loki's own limit by default; a lower one is learned from its answer
-SLICE = 250  # lines looked at in one go
-CROWD_LIMIT = 200  # values of a label that are left out of a question at most
-SEEN_LIMIT = 100_000  # lines that mattered, within what is asked for again
-AHEAD_NS = 600 * NS  # lines of nodes whose clocks are ahead; Loki takes them up to ten minutes
-SILENT_NS = 600 * NS  # a stream that has said nothing for so long is not asked about further back than this
+PAGE_LINES = 5000  # Loki's default limit; a lower one is learned from its response
+SLICE = 250  # lines between two yields to the event loop
+CROWD_LIMIT = 200  # maximum number of label values to exclude in a query
+SEEN_LIMIT = 100_000  # relevant lines within the period that is read again
+AHEAD_NS = 600 * NS  # lines of nodes whose clocks are ahead; Loki accepts up to ten minutes
+SILENT_NS = 600 * NS  # for a stream without newer lines, nothing older than this is read again
 
 
 class QueryClient(Protocol):
@@ -35,8 +35,8 @@ class QueryClient(Protocol):
 
 @dataclass
 class LineCounts:
-    """read: lines answered, again or not; taken: those that mattered and were new; lost: times when some lines of
-    one nanosecond could not be read."""
+    """read: lines received, including repeats; taken: relevant and new; lost: nanoseconds of which some lines could not
+    be read."""
 
     read: int = 0
     taken: int = 0
@@ -46,11 +46,11 @@ class LineCounts:
 
 @dataclass
 class ReadWindow:
-    """What of a query has been read, in Loki's time (nanoseconds).
+    """The read part of a query, in Loki's time (nanoseconds).
 
-    read_to: when the last whole turn began
-    newest:  the newest line that was seen; a fleet whose clocks are behind Loki's is followed by it
-    floor:   what lies before is not asked for: nothing is known of what was read there
+    read_to: when the last complete turn began
+    newest:  the newest line; the position follows it for a fleet whose clocks are behind Loki's
+    floor:   nothing before this is read, because it is unknown what was read there
     """
 
     read_to: int
@@ -59,7 +59,7 @@ class ReadWindow:
 
     @classmethod
     def begin(cls, now_ns: int, overlap_ns: int, lookback_ns: int, led_until_ns: int | None) -> "ReadWindow":
-        """For a new leader. led_until_ns: when a leader last lived; None: there was none."""
+        """For a new leader. led_until_ns: when the last leader was alive; None: there was none."""
         floor = now_ns - lookback_ns
         read_to = floor if led_until_ns is None else max(floor, min(led_until_ns, now_ns))
         return cls(read_to, read_to, floor if led_until_ns is None else max(floor, read_to - overlap_ns))
@@ -74,8 +74,8 @@ Take = Callable[[Sequence[LogEntry]], Awaitable[None]]
 
 
 class QueryReader:
-    """One query. ``turn`` reads all there is: ``take`` gets what ``matters`` and was not taken before, oldest first in
-    each page. What ``take`` has returned from is not given to it again."""
+    """One query. ``turn`` reads everything: ``take`` gets the lines that matter and were not taken before, oldest first
+    in each page. Lines for which ``take`` has returned are not passed to it again."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class QueryReader:
         page_lines: int = PAGE_LINES,
         seen_limit: int = SEEN_LIMIT,
     ) -> None:
-        """apart: the label that tells lines of one time apart."""
+        """apart: the label that distinguishes lines of the same time."""
         self.query = query
         self.window = window
         self.counts = LineCounts()
@@ -97,10 +97,10 @@ class QueryReader:
         self._limit = self._most = page_lines
         self._seen: dict[bytes, int] = {}
         self._lost: set[int] = set()
-        self._under_way: tuple[int, int] | None = None  # a turn cut short: where it came to, and when it began
+        self._under_way: tuple[int, int] | None = None  # an interrupted turn: its position, and when it began
 
     async def turn(self, loki: QueryClient, matters: Matters, take: Take) -> None:
-        """Raises LokiError, and what ``take`` raises; then the next turn goes on from there."""
+        """Raises LokiError and what ``take`` raises; the next turn continues from there."""
         at, begun = self._under_way or (self.window.start(self.overlap_ns), -1)
         while True:
             end = max(loki.now_ns() + AHEAD_NS, at + 1)
@@ -131,7 +131,7 @@ class QueryReader:
                 fewer = min(self._most, self._limit // 2)
                 if fewer < 1:
                     raise
-                log.info("%s: asked for %d lines at a time now", error, fewer)
+                log.info("%s: reduced the page size to %d lines", error, fewer)
                 self._limit = fewer
                 continue
             self.counts.read += page.lines
@@ -142,7 +142,7 @@ class QueryReader:
         fresh: dict[bytes, LogEntry] = {}
         for i, entry in enumerate(page.entries):
             if i % SLICE == SLICE - 1:
-                await asyncio.sleep(0)  # taints are decided in this loop as well
+                await asyncio.sleep(0)  # let taints be decided in this event loop
             if matters(entry):
                 name = _name(entry)
                 if name not in self._seen:
@@ -158,8 +158,8 @@ class QueryReader:
     async def _read_crowded_second(
         self, loki: QueryClient, at: int, page: LokiPage, matters: Matters, take: Take
     ) -> None:
-        """More lines of one nanosecond than a page holds. Times tell them apart no more, so their label does: each
-        value on the page is asked for by itself, then all others, until a page is not full."""
+        """Read a nanosecond with more lines than a page holds. Times do not distinguish them, but labels do: query each
+        label value of the page separately, then all others, until a page is not full."""
         done: set[str] = set()
         while page.lines >= self._limit:
             values = {entry.labels.get(self._apart, "") for entry in page.entries} - done
@@ -179,13 +179,13 @@ class QueryReader:
 
     def _lose(self, at: int) -> None:
         if at in self._lost:
-            return  # said when it was first asked for
+            return  # logged the first time
         self._lost.add(at)
         self.counts.lost += 1
-        log.error("%s: too many lines of the very same time, %d: some of them were not read", self.query, at)
+        log.error("%s: too many lines at the same time %d: some of them were not read", self.query, at)
 
     def _forget(self) -> None:
-        """What is not asked for again need not be known; in a flood less is asked for again."""
+        """Drop lines that will not be read again; in a flood of lines, read a shorter period again."""
         start = self.window.start(self.overlap_ns)
         self._seen = {name: at for name, at in self._seen.items() if at >= start}
         self._lost = {at for at in self._lost if at >= start}
@@ -196,11 +196,11 @@ class QueryReader:
             kept = sorted(self._seen.values())[-self._seen_limit :]
             self.window.floor = max(self.window.floor, kept[0] + 1)
             self._seen = {name: at for name, at in self._seen.items() if at >= self.window.floor}
-            log.warning("%s: a flood of lines; those that come late are not looked for any more", self.query)
+            log.warning("%s: too many lines: lines that arrive late are skipped from now on", self.query)
 
 
 def _name(entry: LogEntry) -> bytes:
-    """Of this line in its stream."""
+    """Identifies the line in its stream."""
     digest = hashlib.blake2b(digest_size=16)
     for name in sorted(entry.labels):
         digest.update(f"{name}\0{entry.labels[name]}\0".encode("utf-8", "replace"))

@@ -1,4 +1,4 @@
-"""What is made of the lines of one query: kernel lines go to the judge, pods' lines to patterns, both to firings."""
+"""Processes the lines of one query: kernel lines go to the judge, pod lines to patterns, and both become findings."""
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
@@ -20,11 +20,11 @@ log = logging.getLogger(__name__)
 HOST = "host"
 SHOWN_BYTES = 4096  # of a line in the log
 
-Known = Callable[[str], bool]  # is there such a node?
+Known = Callable[[str], bool]  # whether a node of this name exists
 
 
 class LineStream(Protocol):
-    """homeless: lines that are no known node's."""
+    """homeless: lines of unknown nodes."""
 
     name: str
     homeless: int
@@ -44,7 +44,7 @@ class KernelStream:
         self._firings = firings
         self._known = known
         self._patterns = Patterns(rule.patterns)
-        self._told = False
+        self._warned = False
 
     def matters(self, entry: LogEntry) -> bool:
         node = entry.labels.get(self._rule.node_label, "")
@@ -55,11 +55,11 @@ class KernelStream:
 
     def _log_homeless(self, entry: LogEntry, node: str) -> None:
         self.homeless += 1
-        if node or self._told:
+        if node or self._warned:
             return
-        self._told = True
+        self._warned = True
         log.warning(
-            "%s: a line has no label %s, so its node is not known; it has %s",
+            "%s: skipped a line without the label %s, which gives its node; its labels: %s",
             self.name,
             self._rule.node_label,
             ", ".join(sorted(entry.labels)) or "none",
@@ -77,8 +77,8 @@ class KernelStream:
                 try:
                     self._take_line(node, line)
                 except Exception:
-                    # a line that trips the judge must not blind us to all that follow
-                    log.exception("a kernel line of node %s could not be judged: %.200s", node, line.whole)
+                    # a line that the judge cannot handle must not stop the lines after it
+                    log.exception("could not judge a kernel line of node %s: %.200s", node, line.whole)
                     self.unjudged += 1
 
     def _take_line(self, node: str, line: KernelLine) -> None:
@@ -103,7 +103,7 @@ class KernelStream:
 
 
 class PodStream:
-    """node_of: the node of a pod, asked of the API server."""
+    """node_of: looks up the node of a pod on the API server."""
 
     def __init__(
         self, name: str, rule: PodLines, firings: FindingTracker, known: Known, node_of: Callable[[str], Awaitable[str]]
@@ -121,7 +121,7 @@ class PodStream:
 
     async def take(self, entries: Sequence[LogEntry]) -> None:
         placed: list[tuple[LogEntry, str, str]] = []
-        for entry in entries:  # all of them first: what is counted already would be given again after an error
+        for entry in entries:  # all lookups first: after an error, lines that are counted already would repeat
             pod = pod_of(entry, self._rule)
             node = entry.labels.get(self._rule.node_label, "")
             if not node and pod:
@@ -138,7 +138,7 @@ class PodStream:
 
 
 def log_line(node: str, line: str) -> None:
-    """The founding controller's words, so that a search for them still finds it."""
+    """Uses the Konduktor controller's wording, so that existing log searches still match."""
     log.info("node `%s` has dmesg error: %s", node, shorten(line, SHOWN_BYTES))
 
 
@@ -147,7 +147,7 @@ def apply_events(node: str, events: Sequence[Event], judges: NodeJudges, firings
         if isinstance(event, AllClear):
             firings.clear(node, event)
         elif not firings.take(node, event):
-            # it belongs to a fault that has ended: what comes next is judged for itself
+            # it belongs to a closed fault: the next sign is judged separately
             judges.forget(node, event.component, event.reason)
 
 

@@ -1,1 +1,1 @@
-"""Heavy checks over the fleet, and proof that a faulty node is well again."""
+"""Heavy checks across the fleet, and verification that a faulty node has recovered."""

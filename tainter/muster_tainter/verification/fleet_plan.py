@@ -1,8 +1,7 @@
-"""The fleet's plan of heavy checks: from what the nodes say to what is asked of which node now. Pure.
+"""The fleet's plan of heavy checks: from the nodes' states to the checks to request now. Pure functions.
 
-A place is taken from the moment a request is made until it is answered or given up, and there are never more than the
-policy's cap; who has waited longest comes first. All that it goes by stands in the NodeHealths, so it makes no
-difference which replica plans.
+A request takes a slot until it is answered or given up, and the policy's limit of slots is never exceeded. The node
+that has waited longest is next. All state is in the NodeHealths, so any replica can plan.
 """
 
 import heapq
@@ -31,20 +30,20 @@ from muster_tainter.policy.heavy_checks import CHECK_NAME, DAY_S
 from muster_tainter.policy.pools import Pool
 from muster_tainter.policy.rules import STARTUP_KEY, Policy
 
-EXPIRES_S = 30.0  # an agent that has not begun by then has lost its turn
-LOOK_AGAIN_S = 60.0  # promises are broken by the clock alone
+EXPIRES_S = 30.0  # an agent that has not begun by then loses its turn
+LOOK_AGAIN_S = 60.0  # the coverage can be missed by time alone
 SLICE = 100  # nodes
 _NEVER = float("inf")
 
-# set by Kubernetes' node lifecycle controller on nodes whose kubelet is silent: nobody would answer there
+# set by Kubernetes' node lifecycle controller on nodes whose kubelet is silent: no agent would answer
 _SILENT_TAINTS = frozenset({"node.kubernetes.io/unreachable", "node.kubernetes.io/not-ready"})
 
 
-Candidate = tuple[int, float, str, str]  # turn, since, node, check: the least comes first
+Candidate = tuple[int, float, str, str]  # turn, since, node, check: the smallest is next
 
 
 class TestTurn(IntEnum):
-    """Who comes before whom. NEW: to be passed before a node's first job. OVERDUE: the coverage promise is broken.
+    """The order of nodes. NEW: required before a node's first job. OVERDUE: not tested within the coverage.
     AFTER_JOB: a job's end left the node idle."""
 
     NEW = 0
@@ -53,14 +52,14 @@ class TestTurn(IntEnum):
     PERIODIC = 3
 
 
-# plain numbers where a fleet is gone through: they compare several times as fast
+# plain integers for the loop over the fleet: they compare several times as fast
 OVERDUE = int(TestTurn.OVERDUE)
 _NO_TURN = len(TestTurn)
 
 
 class DueCheck(NamedTuple):
-    """A check that is to run on a node. since: seconds since the epoch when it measured something last, or the node
-    came; after: not before then."""
+    """A check that is due on a node. since: seconds since the epoch when it last measured something, or the node
+    joined; after: not before then."""
 
     check: str
     turn: int
@@ -70,14 +69,14 @@ class DueCheck(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NodeTestState:
-    """One node as the plan sees it.
+    """One node as input of the plan.
 
-    out:     why it is asked for nothing; empty: it may be
-    idle:    nobody works there
-    request: ours in its NodeHealth; answer: what came of it, once that is final
-    extra:   more requests of ours than one, by mistake
+    out:     why nothing is requested there; empty if it may be
+    idle:    no job runs there
+    request: the plan's in its NodeHealth; answer: its final answer
+    extra:   there is more than one request of the plan, by mistake
     wants:   in the order of their turns
-    taken:   somebody else's request is under way there
+    taken:   until when requests of others may run there
     """
 
     name: str
@@ -93,8 +92,8 @@ class NodeTestState:
 
 @dataclass(frozen=True, slots=True)
 class PlanStep:
-    """One write. check: ask for this one. Else ``end`` is over and deleted, with ``answer`` (None: there is none);
-    noted: remember what came of it."""
+    """One write. check: request this one. Otherwise delete ``end``, which has ended with ``answer`` (None: no answer);
+    noted: record the result."""
 
     node: str
     check: str = ""
@@ -105,9 +104,9 @@ class PlanStep:
 
 @dataclass(frozen=True)
 class FleetPlan:
-    """steps: by node, each at most once. running, waiting: nodes by check, oldest: the longest wait, since when.
+    """steps: at most one per node. running, waiting: nodes by check, oldest: since when the longest wait lasts.
 
-    beyond: nodes whose promise is broken; short: those of them that are idle and find no place
+    beyond: nodes not tested within the coverage; short: those of them that are idle and have no slot
     cap:    of the whole fleet; look_again_at: seconds since the epoch
     """
 
@@ -144,7 +143,7 @@ def node_test_state(node: Node | None, health: NodeHealth, policy: Policy) -> No
 
 
 def _out(node: Node, health: NodeHealth) -> str:
-    """Why nothing is asked of the node. Its faults' proof is asked for by others."""
+    """Why nothing is requested on the node. Faulty nodes are verified elsewhere."""
     meta = node.metadata
     if not is_managed(node):
         return "unmanaged"
@@ -186,7 +185,7 @@ def _wants(node: Node, health: NodeHealth, pool: Pool | None) -> tuple[DueCheck,
 
 
 def _taken_until(health: NodeHealth) -> float:
-    """Until when somebody else's requests may run here; 0: none is under way."""
+    """Until when requests of others may run here; 0: none is pending."""
     until = 0.0
     for request in health.spec.requests:
         if not is_ours(request) and final_answer(health, request) is None:
@@ -198,7 +197,7 @@ def _taken_until(health: NodeHealth) -> float:
 def plan_fleet(
     fleet: Iterable[NodeTestState], policy: Policy, now: float, limit_s: Callable[[str], float] = lambda _: 3600.0
 ) -> FleetPlan:
-    """``now``: seconds since the epoch. ``limit_s``: how long a check may take, once it has begun."""
+    """``now``: seconds since the epoch. ``limit_s``: maximum duration of a check."""
     planning = plan_by_slices(fleet, policy, now, limit_s)
     while True:
         try:
@@ -211,10 +210,10 @@ def plan_fleet(
 def plan_by_slices(
     fleet: Iterable[NodeTestState], policy: Policy, now: float, limit_s: Callable[[str], float]
 ) -> Generator[None, None, FleetPlan]:
-    """The same, with a halt after each SLICE nodes: a large fleet takes a tenth of a second."""
+    """The same, yielding after each SLICE nodes: a large fleet takes a tenth of a second."""
     steps: list[PlanStep] = []
     running: Counter[str] = Counter()
-    places: Counter[str] = Counter()  # taken, by pool
+    places: Counter[str] = Counter()  # used slots, by pool
     sizes: Counter[str] = Counter()
     due: list[str] = []
     oldest: dict[str, float] = {}
@@ -222,7 +221,7 @@ def plan_by_slices(
     testing = policy.testing
     late = now - testing.coverage
     look_again = now + LOOK_AGAIN_S
-    farthest = now + max(DAY_S, testing.pause)  # nobody is told to wait beyond it but by a clock that ran ahead
+    farthest = now + max(DAY_S, testing.pause)  # a later time comes from a clock that ran ahead
     taken = beyond = overdue = 0
     for number, node in enumerate(fleet, 1):
         if number % SLICE == 0:
@@ -234,13 +233,13 @@ def plan_by_slices(
             step = _ended(node, request, now, limit_s)
             if step is not None:
                 steps.append(step)
-            # what is called off may run for a moment yet, and what is given up stands there until that is written
+            # a cancelled request may still run for a moment, and one that is given up is there until it is deleted
             if step is None or not step.noted or step.answer is None:
                 taken += 1
                 places[node.pool] += 1
                 running[request.checks[0]] += 1
                 look_again = min(look_again, seconds(request.expires) + limit_s(request.checks[0]))
-            continue  # what came of it counts once it is noted
+            continue  # its result counts once it is recorded
         if not node.wants:
             continue
         first, longest, its_check, broken, idle = _NO_TURN, _NEVER, "", False, node.idle
@@ -283,13 +282,13 @@ def plan_by_slices(
 
 
 def _ended(node: NodeTestState, request: CheckRequest, now: float, limit_s: Callable[[str], float]) -> PlanStep | None:
-    """What is to be done about a request that stands there; None: wait on."""
+    """How to end a pending request; None: keep waiting."""
     if node.answer is not None:
         return PlanStep(node.name, end=request, answer=node.answer)
     if node.out == "unmanaged" or node.extra:
         return PlanStep(node.name, end=request, noted=False)
     expires, limit = seconds(request.expires), limit_s(request.checks[0])
-    ran_ahead = expires - now > EXPIRES_S + limit  # the clock of who asked: it would keep its place for ever
+    ran_ahead = expires - now > EXPIRES_S + limit  # the requester's clock was ahead: it would never expire
     return PlanStep(node.name, end=request) if now > expires + limit or ran_ahead else None
 
 
@@ -300,7 +299,7 @@ def _chosen(
     places: Mapping[str, int],
     sizes: Mapping[str, int],
 ) -> list[Candidate]:
-    """Those whose turn it is, within the fleet's cap and each pool's own."""
+    """The next candidates, within the limits of the fleet and of each pool."""
     if free <= 0:
         return []
     caps = {

@@ -1,6 +1,7 @@
-"""Carries the plan of heavy checks out, while this process leads: at most one plan a second, woken by changes.
+"""Executes the plan of heavy checks while this process leads: at most one plan a second, triggered by changes.
 
-On connections of its own and behind the faults: no taint waits for it. It remembers nothing that a new leader needs.
+It has separate connections and a lower priority than faults, so it never delays a taint. It keeps no state that a new
+leader needs.
 """
 
 import asyncio
@@ -39,8 +40,8 @@ log = logging.getLogger(__name__)
 
 INTERVAL_S = 1.0
 WRITERS = 4
-_SHOWN = 5  # names in a line of the log
-_UNSURE_S = 2 * EXPIRES_S  # by then the watch has told of a write whose answer was lost, or it never arrived
+_SHOWN = 5  # names in a log message
+_UNSURE_S = 2 * EXPIRES_S  # by then the watch has shown a write whose answer was lost, or it never arrived
 _REFUSED_S = 60.0
 _UNKNOWN_CHECK_S = 3600.0
 
@@ -64,22 +65,22 @@ class FleetPlanExecutor:
         self._requests = PlanRequests(client, fleet.observe_health)
         self.rounds = Rounds("heavy checks", fleet.taints_idle, least_s=interval_s, backoff=Backoff(interval_s, 60.0))
         self._states: dict[str, NodeTestState] = {}
-        self._unsure: dict[str, tuple[CheckRequest, float]] = {}  # asked perhaps: until when the watch may tell
-        self._refused: dict[str, float] = {}  # NodeHealths that take no write of ours: left out until then
+        self._unsure: dict[str, tuple[CheckRequest, float]] = {}  # requests of unknown outcome, and until when
+        self._refused: dict[str, float] = {}  # NodeHealths that reject our writes: skipped until then
         self._planned_by: Policy | None = None
         self._was_short = False
-        self._told_dry = False
+        self._dry_run_logged = False
 
     def note(self, name: str) -> None:
-        """Something about this node has changed."""
+        """This node has changed."""
         self.rounds.note(name)
 
     def look_at_all(self) -> None:
-        """The policy may be another one."""
+        """The policy may have changed."""
         self.rounds.wake()
 
     async def run(self) -> None:
-        """Until cancelled; a write under way is waited for, so that the next leader finds it."""
+        """Runs until cancelled; a write in progress is finished, so that the next leader finds its result."""
         try:
             await self.rounds.list_marked(
                 self._client, nodehealth.PATH, NodeHealth, TESTING_LABEL, self._fleet.observe_health
@@ -119,7 +120,7 @@ class FleetPlanExecutor:
             except StopIteration as end:
                 made: FleetPlan = end.value
                 break
-            await asyncio.sleep(0)  # a taint does not wait for it
+            await asyncio.sleep(0)  # let taints be written
         self._metrics.set_plan(
             PlanFigures(
                 running=made.running,
@@ -162,17 +163,17 @@ class FleetPlanExecutor:
             self._was_short = bool(made.short)
             if made.short:
                 log.warning(
-                    "%d idle nodes have not been tested for %.3g days and find no place: testing.atOnce (%d nodes now) "
-                    "is too low for testing.coverage",
+                    "%d idle nodes have not been tested for %.3g days and have no slot: raise testing.atOnce (now %d "
+                    "nodes) or testing.coverage",
                     made.short,
                     policy.testing.coverage / 86_400,
                     made.cap,
                 )
             else:
-                log.info("every idle node is tested within testing.coverage again")
+                log.info("all idle nodes are tested within testing.coverage again")
 
     async def _carry_out(self, made: FleetPlan) -> None:
-        """Raises ApiError: the server cannot be reached, or does not let us."""
+        """Raises ApiError if the server cannot be reached or rejects the request."""
         if self._replica.dry_run:
             self._report_dry_run(made)
             return
@@ -194,12 +195,12 @@ class FleetPlanExecutor:
             await asyncio.wait(writers)
         finally:
             stop.set()
-            await asyncio.wait(writers)  # each call is bounded by its client's own limit
+            await asyncio.wait(writers)  # the client limits each call
         if failed:
             raise failed[0]
 
     async def _write(self, step: PlanStep) -> None:
-        """Raises ApiError; what was decided on something older is decided again."""
+        """Raises ApiError; steps based on an outdated state are planned again."""
         health = self._fleet.healths.get(step.node)
         if health is None:
             return
@@ -210,10 +211,10 @@ class FleetPlanExecutor:
                 await self._end(health, step, step.end)
         except (Conflict, NotFound):
             self._metrics.plan_conflicts.inc()
-            self.rounds.changed.add(step.node)  # the watch brings what is there now
-        except Invalid as error:  # this object's own trouble, such as 16 requests of others: the fleet goes on
+            self.rounds.changed.add(step.node)  # the watch delivers the current state
+        except Invalid as error:  # a problem of this object, such as 16 requests of others: continue with other nodes
             self._metrics.write_errors.labels("request", error.reason).inc()
-            log.warning("node %s is left out of the plan for %g s: %s", step.node, _REFUSED_S, error)
+            log.warning("node %s: no check can be requested for %g s: %s", step.node, _REFUSED_S, error)
             self._refused[step.node] = self._replica.now() + _REFUSED_S
             self.rounds.changed.add(step.node)
         except ApiError as error:
@@ -225,7 +226,7 @@ class FleetPlanExecutor:
     async def _ask(self, health: NodeHealth, check: str) -> None:
         name = health.metadata.name
         request = self._requests.make(check, self._replica.now())
-        # from here on it may have been asked; an error that says it was not takes that back
+        # assume that it was requested, unless the error shows that it was not
         self._unsure[name] = (request, self._replica.now() + _UNSURE_S)
         self.rounds.changed.add(name)
         try:
@@ -235,7 +236,7 @@ class FleetPlanExecutor:
             raise
         self._unsure.pop(name, None)
         self._metrics.tests_asked.labels(self._metrics.bounded(check)).inc()
-        log.debug("node %s is asked for %s: %s", name, check, request.id)
+        log.debug("node %s: requested %s: %s", name, check, request.id)
 
     async def _end(self, health: NodeHealth, step: PlanStep, request: CheckRequest) -> None:
         policy, node = self._fleet.policy(), self._fleet.node(step.node)
@@ -257,26 +258,26 @@ class FleetPlanExecutor:
         verdict = answer.verdict if answer is not None else "none"
         self._metrics.tests_answered.labels(self._metrics.bounded(check), verdict).inc()
         if answer is None or verdict not in ("PASS", "SKIP"):
-            said = f"{answer.reason} {answer.message}".strip() if answer is not None else "its agent has not answered"
-            log.info("node %s: the plan's %s: %s %s", step.node, check, verdict, said)
+            result = f"{answer.reason} {answer.message}".strip() if answer is not None else "the agent has not answered"
+            log.info("node %s: planned check %s: %s %s", step.node, check, verdict, result)
         if node is not None and answer is None:
-            text = f"{check} was asked for, and the agent has not answered"
+            text = f"{check} was requested, but the agent has not answered"
             self._fleet.notify(node, Notice("TestUnanswered", text, check))
         elif node is not None and new and verdict != "PASS" and answer is not None:
-            text = f"{check} is to be passed before the first job: {verdict} {answer.reason}".rstrip()
+            text = f"{check} must pass before the first job: {verdict} {answer.reason}".rstrip()
             self._fleet.notify(node, Notice("PreFlightNotPassed", text, check))
 
     def _report_dry_run(self, made: FleetPlan) -> None:
         asks = [f"{step.node} {step.check}" for step in made.steps if step.check]
-        if asks and not self._told_dry:
-            self._told_dry = True
+        if asks and not self._dry_run_logged:
+            self._dry_run_logged = True
             more = f" and {len(asks) - _SHOWN} more" if len(asks) > _SHOWN else ""
-            log.info("heavy checks would be asked for: %s%s", ", ".join(asks[:_SHOWN]), more)
+            log.info("dry run: would request heavy checks: %s%s", ", ".join(asks[:_SHOWN]), more)
 
 
 @lru_cache(maxsize=256)
 def time_limit_s(check: str) -> float:
-    """How long a run may take, by the check's declaration; an hour for what others have added."""
+    """Maximum duration of a run, from the check's declaration; an hour for checks of plug-ins."""
     place = SHIPPED.get(check)
     if place is None:
         return _UNKNOWN_CHECK_S

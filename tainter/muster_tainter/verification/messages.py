@@ -1,4 +1,4 @@
-"""How a fault is being proved over, in lines for people. Pure."""
+"""Describes how a fault is being verified as resolved, as lines of text. Pure functions."""
 
 from muster_kube.api.times import rfc3339_whole
 from muster_kube.nodehealth import NodeHealth
@@ -18,26 +18,31 @@ def format_proof(
     *,
     hold_s: float = HoldDown().base,
 ) -> list[str]:
-    """For people: how often what would prove ``fault`` over failed, and when it is asked for next; nothing about what
-    is asked for now. hold_s: the policy's own hold-down."""
+    """How often verification of ``fault`` failed, and when the next request is due; empty while a request is pending.
+
+    hold_s: the policy's hold-down.
+    """
     proof = want.proof
     if proof is None or fault.over or not isinstance(health, NodeHealth):
         return []
     lines = []
     known = read_attempts(health).get(proof.digest, VerificationAttempts())
     boot = health.status.boot_id
-    if known.said:
+    if known.last_result:
         again = "this boot" if known.boot == boot else "an earlier boot"
-        lines.append(f"{known.tries} time{'' if known.tries == 1 else 's'} not passed in {again}, last: {known.said}")
+        lines.append(
+            f"not passed {known.tries} time{'' if known.tries == 1 else 's'} in {again}, last: {known.last_result}"
+        )
     if proof.new_boot and not (boot and fault.boot and boot != fault.boot):
-        return [*lines, "not asked for before the node has booted anew"]
+        return [*lines, "waiting for the node to reboot"]
     for request in health.spec.requests:
-        asked = read_proof_request(request)
-        if asked is not None and asked.digest == proof.digest:
+        pending = read_proof_request(request)
+        if pending is not None and pending.digest == proof.digest:
             return lines
     at = max(first_at(fault, want, hold_s, now), not_before(known, proof, boot, now))
     if at > now:
-        return [*lines, f"asked for {'again ' if known.said else ''}from {rfc3339_whole(at)} on"]
+        return [*lines, f"{'next' if known.last_result else 'first'} attempt not before {rfc3339_whole(at)}"]
     if not health.status.agent.pod_uid:
-        return [*lines, "waits for an agent"]
-    return [*lines, f"waits for {'a place' if health.status.idle_since else 'the node to be idle, or a place'}"]
+        return [*lines, "waiting for an agent"]
+    slot = "a verification slot"
+    return [*lines, f"waiting for {slot if health.status.idle_since else f'the node to be idle, or for {slot}'}"]

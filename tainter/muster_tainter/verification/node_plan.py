@@ -1,9 +1,8 @@
-"""What is asked of a faulty node to prove it well again: which requests stand, which are over, and when to look again.
-Pure.
+"""The verification of a faulty node: pending requests, ended requests, and when to look again. Pure functions.
 
-All that it goes by stands in the Node (its open faults) and in the NodeHealth (what is asked and answered, and in the
-annotation ``muster.dev/proofs`` how often it failed), so it makes no difference which replica asks. What an answer
-means for a fault is decided elsewhere (:mod:`muster_tainter.faults.lifecycle`): here nothing is closed.
+All state is in the Node (its open faults) and the NodeHealth (requests, answers, and failures in the annotation
+``muster.dev/proofs``), so any replica can continue. :mod:`muster_tainter.faults.lifecycle` decides what an answer means
+for a fault; this module closes nothing.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -28,15 +27,15 @@ from muster_tainter.policy.recovery import KERNEL_LOG_CHECKS, MANAGER, ProofChec
 from muster_tainter.policy.rules import OUR_PREFIX, Policy
 
 LABEL = OUR_PREFIX + "proving"  # of the NodeHealth
-AT_ONCE = 4  # requests of one node: the plan, people and their programs need some of its sixteen, too
-EXPIRES_S = 600.0  # it is only asked for when it can run: for an agent that is restarted, or runs another check first
+AT_ONCE = 4  # requests per node: the plan, people and their programs need some of its sixteen
+EXPIRES_S = 600.0  # requested only when it can run; allows for a restart of the agent, or another check before it
 BUSY_PAUSE_S = 60.0
-LONGEST_INTERVAL_S = 86_400.0  # an agent takes no longer one
-_SAID_LIMIT = 80  # characters
+LONGEST_INTERVAL_S = 86_400.0  # the maximum that an agent accepts
+_RESULT_LIMIT = 80  # characters
 _LATEST = 10**11  # an id has twelve digits for its time
 _SLACK_S = 60.0  # between the clocks of two leaders
 _NEVER = float("inf")
-# set by Kubernetes' node lifecycle controller on nodes whose kubelet is silent: nobody would answer there
+# set by Kubernetes' node lifecycle controller on nodes whose kubelet is silent: no agent would answer
 _SILENT_TAINTS = frozenset({"node.kubernetes.io/unreachable", "node.kubernetes.io/not-ready"})
 
 
@@ -46,7 +45,7 @@ def is_ours(request: CheckRequest) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class CheckCosts:
-    """What the checks say of themselves. limit_s: how long one may take; heavy: not beside a job."""
+    """Declared costs of checks. limit_s: maximum duration; heavy: not beside a job."""
 
     limit_s: Callable[[str], float]
     heavy: Callable[[str], bool]
@@ -54,7 +53,7 @@ class CheckCosts:
 
 @dataclass(frozen=True, slots=True)
 class ProofToRequest:
-    """A proof to be asked for. stamp: the least that its id may say; since: when it could have been asked for first,
+    """A proof to request. stamp: lower limit for the number in its id; since: when it could first have been requested,
     in seconds since the epoch; faults: how many wait for it."""
 
     proof: ProofCheck
@@ -65,7 +64,7 @@ class ProofToRequest:
 
     def request(self, now: float) -> CheckRequest:
         proof = self.proof.proof
-        params = {"runs": str(proof.passes)}  # an agent wants all of them passed where nothing else is said
+        params = {"runs": str(proof.passes)}  # by default an agent requires all runs to pass
         if proof.passes > 1 and proof.interval:
             params["interval_s"] = f"{min(proof.interval, LONGEST_INTERVAL_S):g}"
         if self.proof.component:
@@ -81,21 +80,21 @@ class ProofToRequest:
 
 @dataclass(frozen=True, slots=True)
 class EndedRequest:
-    """A request that is deleted. said: how it ended; empty: it passed, or is not wanted any more. failed: it counts,
-    as not passed; again_at: it is not asked for before that, in seconds since the epoch."""
+    """A request to delete. result: how it failed; empty: it passed, or is no longer wanted. failed: counts as a failed
+    attempt; again_at: not requested again before that, in seconds since the epoch."""
 
     request: CheckRequest
-    said: str = ""
+    result: str = ""
     failed: bool = False
     again_at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class NodePlan:
-    """One node. ended, keep: its requests of ours; clear: all of spec.clear, None: as it is; tried: to be remembered.
+    """One node. ended, keep: its requests of ours; clear: all of spec.clear, None: unchanged; tried: the new record.
 
-    asks:    what could be asked for now; first there is nothing else left to write
-    heavy:   a heavy one stands: it takes a place
+    asks:    proofs that could be requested now; empty while something else has to be written
+    heavy:   a heavy request is pending and takes a slot
     look_at: seconds since the epoch
     """
 
@@ -111,7 +110,7 @@ class NodePlan:
 
     @property
     def writes(self) -> bool:
-        """Something is to be deleted, cleared or forgotten."""
+        """Something has to be deleted, cleared or dropped."""
         return bool(self.ended) or self.clear is not None or self.forgets
 
     @property
@@ -121,7 +120,7 @@ class NodePlan:
 
 @dataclass(slots=True)
 class _Group:
-    """Faults that one proof would close. at: when it is asked for first."""
+    """Faults that one proof would close. at: when it is requested first."""
 
     proof: ProofCheck
     faults: list[Fault]
@@ -137,10 +136,10 @@ def last_sign(fault: Fault) -> float:
 
 
 def first_at(fault: Fault, want: FaultPolicy, hold_s: float, now: float) -> float:
-    """When a fault's proof is asked for first. hold_s: the policy's own hold-down.
+    """When a fault's proof is requested first. hold_s: the policy's hold-down.
 
-    Not before its hold-down is over: what lasted for a moment is gone in the next one, and three passes in the half
-    minute after a failure say no more than that it was one. A clock that was set back delays nothing.
+    Not before its hold-down has passed: an intermittent fault disappears by itself, so three passes within half a
+    minute of a failure prove little. A clock that was set back delays nothing.
     """
     last = last_sign(fault)
     held = last + (hold_s if want.hold_s is None else want.hold_s)
@@ -157,7 +156,7 @@ def plan_node(
     report = read_report(health)
     requests = [request for request in health.spec.requests if is_ours(request)]
     stored = read_attempts(health)
-    if report.error:  # it opens and closes nothing until it makes sense again
+    if report.error:  # an invalid report opens and closes nothing
         return NodePlan(name, keep=tuple(requests), tried=stored, heavy=_any_heavy(requests, costs))
     memory = read_record(node) if node is not None and is_managed(node) else NodeRecord()
     groups, waiting = _groups(memory, report, policy, now)
@@ -178,9 +177,9 @@ def plan_node(
     made = NodePlan(name, tuple(ended), tuple(keep), clear, tried, tried != stored, heavy=heavy)
     asks: list[ProofToRequest] = []
     if not made.writes and node is not None and _answers(node, health):
-        standing = {asked.digest for asked in map(read_proof_request, keep) if asked is not None}
+        pending = {proof.digest for proof in map(read_proof_request, keep) if proof is not None}
         for digest, group in groups.items():
-            if digest not in standing:
+            if digest not in pending:
                 ask = _ask(group, tried.get(digest, VerificationAttempts()), report.boot, costs, now, times)
                 if ask is not None and (health.status.idle_since or not ask.heavy):
                     asks.append(ask)
@@ -191,8 +190,8 @@ def plan_node(
 
 
 def choose_nodes(provings: Iterable[NodePlan], cap: int) -> dict[str, tuple[ProofToRequest, ...]]:
-    """What is asked for now, by node: light checks at once, heavy ones where a place is left, who has waited longest
-    first. cap: of nodes that run a heavy proof at the same time."""
+    """The requests to make now, by node: light checks at once, heavy ones while slots are free, longest waiting first.
+    cap: number of nodes that run a heavy proof at the same time."""
     free = cap
     result: dict[str, tuple[ProofToRequest, ...]] = {}
     heavy: list[tuple[float, NodePlan]] = []
@@ -212,8 +211,8 @@ def choose_nodes(provings: Iterable[NodePlan], cap: int) -> dict[str, tuple[Proo
 def _groups(
     memory: NodeRecord, report: NodeReport, policy: Policy, now: float
 ) -> tuple[dict[str, _Group], frozenset[str]]:
-    """What may be asked for, by digest, and the digests that may come to be asked for: not confirmed yet, only held,
-    not booted anew."""
+    """Proofs that may be requested, by digest, and digests of proofs that may be requested later: not confirmed, held,
+    or not rebooted yet."""
     groups: dict[str, _Group] = {}
     waiting = set()
     for fault in memory.open:
@@ -241,39 +240,39 @@ def _over(
     now: float,
     costs: CheckCosts,
 ) -> EndedRequest | None:
-    """None: it stands. Else ``tried`` has what came of it."""
-    asked = read_proof_request(request)
-    if asked is None:
+    """None: still pending. Otherwise its result is recorded in ``tried``."""
+    proof = read_proof_request(request)
+    if proof is None:
         return EndedRequest(request)
-    group = groups.get(asked.digest)
-    known = tried.get(asked.digest, VerificationAttempts())
+    group = groups.get(proof.digest)
+    known = tried.get(proof.digest, VerificationAttempts())
     if group is None:
-        if asked.digest in tried:
-            tried[asked.digest] = msgspec.structs.replace(known, asked=int(asked.at))
+        if proof.digest in tried:
+            tried[proof.digest] = msgspec.structs.replace(known, requested=int(proof.at))
         return EndedRequest(request)
     passed = answer is not None and answer.verdict == Verdict.PASS
     if passed and any(proof_for(fault, group.proof, report) for fault in group.faults):
-        return None  # until it is noted at the Node
-    if passed or all(last_sign(fault) >= asked.at for fault in group.faults) or _ran_ahead(request, now):
-        tried[asked.digest] = msgspec.structs.replace(known, asked=int(asked.at))
-        return EndedRequest(request)  # it would prove nothing of what is open now
+        return None  # until the Node records it
+    if passed or all(last_sign(fault) >= proof.at for fault in group.faults) or _ran_ahead(request, now):
+        tried[proof.digest] = msgspec.structs.replace(known, requested=int(proof.at))
+        return EndedRequest(request)  # it proves nothing about the faults that are open now
     if answer is None:
         if now <= _deadline(request, costs):
             return None
-        said = "no answer"
+        result = "no answer"
     else:
-        said = f"{answer.verdict} {answer.reason}".strip()[:_SAID_LIMIT]
+        result = f"{answer.verdict} {answer.reason}".strip()[:_RESULT_LIMIT]
     earlier = known.tries if known.boot == report.boot else 0
     busy = answer is not None and answer.verdict == Verdict.UNKNOWN and answer.reason == "Busy"
     pause_s = BUSY_PAUSE_S if busy else backoff_s(group.proof.proof.retry, earlier)
-    tried[asked.digest] = VerificationAttempts(
+    tried[proof.digest] = VerificationAttempts(
         tries=earlier if busy else earlier + 1,
         boot=report.boot,
         after=rfc3339_whole(now + pause_s),
-        asked=int(asked.at),
-        said=said,
+        requested=int(proof.at),
+        last_result=result,
     )
-    return EndedRequest(request, said, not busy, now + pause_s)
+    return EndedRequest(request, result, not busy, now + pause_s)
 
 
 def _ask(
@@ -283,16 +282,16 @@ def _ask(
     times.append(at)
     if at > now:
         return None
-    last_asked = known.asked if 0 <= known.asked < _LATEST else 0
-    # not the time alone: clocks are set back, and what is asked now is later than every sign all the same
-    stamp = max(int(group.last_sign), last_asked) + 1
+    last_number = known.requested if 0 <= known.requested < _LATEST else 0
+    # not only the time: after a clock was set back, a new request must still be later than every sign
+    stamp = max(int(group.last_sign), last_number) + 1
     heavy = any(map(costs.heavy, group.proof.checks))
     return ProofToRequest(group.proof, stamp, at, heavy, len(group.faults))
 
 
 def not_before(known: VerificationAttempts, proof: ProofCheck, boot: str, now: float) -> float:
-    """A boot starts the count anew: whoever repairs a node reboots it, and nobody waits a day to see what came of it.
-    Nobody is told to wait for longer than the longest pause but by a clock that ran ahead."""
+    """A reboot resets the back-off, because repairs reboot nodes and should be verified at once. A time beyond the
+    longest pause comes from a clock that ran ahead, and is ignored."""
     after = seconds(known.after)
     if known.boot != boot or after > now + max(DAY_S, proof.proof.retry):
         return 0.0
@@ -300,7 +299,7 @@ def not_before(known: VerificationAttempts, proof: ProofCheck, boot: str, now: f
 
 
 def _answers(node: Node, health: NodeHealth) -> bool:
-    """Somebody is there to be asked."""
+    """Whether an agent is there to answer."""
     status = health.status
     if node.metadata.deletion_timestamp or not status.verdict or not status.agent.pod_uid:
         return False
@@ -308,23 +307,23 @@ def _answers(node: Node, health: NodeHealth) -> bool:
 
 
 def _deadline(request: CheckRequest, costs: CheckCosts) -> float:
-    """When it will not be answered any more, in seconds since the epoch."""
+    """When an answer is no longer expected, in seconds since the epoch."""
     return seconds(request.expires) + _series_s(request, costs)
 
 
 def _series_s(request: CheckRequest, costs: CheckCosts) -> float:
-    """How long all of its runs may take."""
+    """Maximum duration of all runs."""
     runs, interval_s = _number(request.params.get("runs", "1")), _number(request.params.get("interval_s", "0"))
     return runs * (sum(map(costs.limit_s, request.checks)) + interval_s)
 
 
 def _number(text: str) -> float:
-    """People can edit it."""
+    """1 for invalid text: users can edit it."""
     return float(text) if text.isascii() and text.replace(".", "", 1).isdigit() and len(text) < 9 else 1.0
 
 
 def _ran_ahead(request: CheckRequest, now: float) -> bool:
-    """By the clock of who asked it would stand for ever."""
+    """The requester's clock was ahead: the request would never expire."""
     return seconds(request.expires) > now + EXPIRES_S + _SLACK_S
 
 
@@ -333,16 +332,16 @@ def _any_heavy(requests: Iterable[CheckRequest], costs: CheckCosts) -> bool:
 
 
 def _is_to_go(closed: ClosedFault) -> bool:
-    """What a proof has closed; and what a person has by taking off the taint, where it is the kernel's line: to its
-    agent the same line would be no other one, and open nothing. What is measured stays: the next run would fire it."""
+    """Whether the agent has to drop its finding: for faults closed by proof, and for kernel-log faults that a person
+    closed by removing the taint. The next run of any other check reports a measured finding again anyway."""
     return closed.how == "proof" or (closed.how == PERSON and closed.check in KERNEL_LOG_CHECKS)
 
 
 def _clear_owed(
     health: NodeHealth, memory: NodeRecord, report: NodeReport, now: float
 ) -> tuple[ClearEntry, ...] | None:
-    """All of spec.clear, where a finding is still reported whose fault is over: its agent is to let go of it. Left out
-    where it would let go of anything else with it: an entry takes all of a component up to its number."""
+    """The new spec.clear, if a finding is still reported whose fault is closed. An entry clears all findings of a
+    component up to its number, so entries that would also clear another finding are left out."""
     owed: dict[tuple[str, str], ClearEntry] = {}
     for closed in memory.closed:
         finding = report.finding(closed.key)

@@ -1,4 +1,4 @@
-"""What the fleet's plan writes into NodeHealths: its request, and what it remembers of those before."""
+"""Writes the fleet plan's request and its history into NodeHealths."""
 
 import secrets
 from collections.abc import Callable
@@ -20,7 +20,7 @@ PLAN = Requester(MANAGER, TESTING_LABEL, is_ours, ANNOTATION)
 
 
 class PlanRequests:
-    """The plan's: one request a node. unique: makes no text twice."""
+    """At most one request of the plan per node. unique: returns a different text each time."""
 
     def __init__(
         self,
@@ -36,9 +36,9 @@ class PlanRequests:
         return request_for(check, self._unique(), now)
 
     async def ask(self, health: NodeHealth, request: CheckRequest) -> None:
-        """Raises ApiError; Conflict where ``health`` is no longer what the server has."""
+        """Raises ApiError; Conflict if ``health`` is outdated."""
         await self._asking.ask(health, [request], request.checks[0])
 
     async def delete(self, health: NodeHealth, past: CheckHistory) -> None:
-        """All requests of ours, remembering ``past`` in the same write. Raises ApiError."""
+        """Delete all requests of the plan and record ``past`` in the same write. Raises ApiError."""
         await self._asking.delete(health, encode_history(past))

@@ -1,7 +1,7 @@
-"""Has faulty nodes prove themselves well, while this process leads: at most one round a second, woken by changes.
+"""Requests verification of faulty nodes while this process leads: at most one round a second, triggered by changes.
 
-Behind the faults, as no taint waits for it; it remembers nothing that a new leader needs. One write at a time: what is
-asked for runs for minutes.
+Taints have priority. It keeps no state that a new leader needs. One write at a time is enough, because proofs run for
+minutes.
 """
 
 import asyncio
@@ -47,12 +47,12 @@ log = logging.getLogger(__name__)
 VERIFIER = Requester(MANAGER, LABEL, is_ours, ANNOTATION)
 INTERVAL_S = 1.0
 _SLICE = 100  # nodes
-_LEFT_ALONE_S = 60.0  # a NodeHealth that takes no write of ours, or perhaps took one that we were not told of
+_LEFT_ALONE_S = 60.0  # for a NodeHealth that rejects our writes, or with a write of unknown outcome
 
 
 @lru_cache(maxsize=256)
 def is_heavy(check: str) -> bool:
-    """By the check's declaration; what others have added may be."""
+    """According to the check's declaration; unknown checks count as heavy."""
     place = SHIPPED.get(check)
     if place is None:
         return True
@@ -65,14 +65,14 @@ COSTS = CheckCosts(time_limit_s, is_heavy)
 
 
 class _Unsure(NamedTuple):
-    """until: seconds since the epoch, then the watch would have told; version: of the NodeHealth that was written."""
+    """until: when the watch would have shown it, seconds since the epoch; version: of the NodeHealth written."""
 
     until: float
     version: str
 
 
 class Verifier:
-    """costs: of the checks that prove; interval_s: between two rounds"""
+    """costs: of checks used as proof; interval_s: between two rounds"""
 
     def __init__(
         self,
@@ -92,22 +92,22 @@ class Verifier:
         self._costs = costs
         self.rounds = Rounds("proofs", fleet.taints_idle, least_s=interval_s, backoff=Backoff(interval_s, 60.0))
         self._plans: dict[str, NodePlan] = {}
-        self._unsure: dict[str, _Unsure] = {}  # asked perhaps: they keep their place
-        self._refused: dict[str, float] = {}  # NodeHealths that take no write of ours: left alone until then
+        self._unsure: dict[str, _Unsure] = {}  # requests of unknown outcome: they keep their slot
+        self._refused: dict[str, float] = {}  # NodeHealths that reject our writes: skipped until then
         self._decided_by: Policy | None = None
 
     def note(self, name: str) -> None:
-        """Something about this node has changed."""
+        """This node has changed."""
         self.rounds.note(name)
 
     def look_at_all(self) -> None:
-        """The policy may be another one."""
+        """The policy may have changed."""
         self.rounds.wake()
 
     async def run(self) -> None:
-        """Until cancelled; a write under way is waited for, so that the next leader finds it."""
+        """Runs until cancelled; a write in progress is finished, so that the next leader finds its result."""
         if self._replica.dry_run:
-            return  # nothing is noted at the Nodes either
+            return  # a dry run records nothing at the Nodes
         try:
             await self.rounds.list_marked(self._client, nodehealth.PATH, NodeHealth, LABEL, self._fleet.observe_health)
             self._decided_by = None
@@ -122,13 +122,13 @@ class Verifier:
         return look_at - self._replica.now()
 
     async def _look(self) -> float:
-        """At what has changed, and what time has changed. When time changes something next."""
+        """Plan changed and due nodes. Returns when time alone changes something."""
         policy, now = self._fleet.policy(), self._replica.now()
         if policy is not self._decided_by:
             self._decided_by = policy
             self.rounds.changed.update(self._fleet.healths)
         self.rounds.changed.update(name for name, each in self._plans.items() if each.look_at <= now)
-        latest = now + _LEFT_ALONE_S  # a clock that was set back keeps nobody out for longer
+        latest = now + _LEFT_ALONE_S  # limits the effect of a clock that was set back
         self._refused = {name: until for name, until in self._refused.items() if now < until <= latest}
         self._unsure = {name: each for name, each in self._unsure.items() if now < each.until <= latest}
         looked_at = 0
@@ -136,7 +136,7 @@ class Verifier:
             self._look_at(self.rounds.changed.pop(), policy, now)
             looked_at += 1
             if looked_at % _SLICE == 0:
-                await asyncio.sleep(0)  # a taint does not wait for it
+                await asyncio.sleep(0)  # let taints be written
         times = [each.look_at for each in self._plans.values()]
         times += [*self._refused.values(), *(each.until for each in self._unsure.values())]
         return min(times, default=float("inf"))
@@ -157,7 +157,7 @@ class Verifier:
             self._plans.pop(name, None)
 
     async def _write_all(self) -> None:
-        """Raises ApiError: the server cannot be reached, or does not let us."""
+        """Raises ApiError if the server cannot be reached or rejects the request."""
         left_alone = self._unsure.keys() | self._refused.keys()
         waiting: list[tuple[str, frozenset[str]]] = []
         able: list[NodePlan] = []
@@ -165,7 +165,7 @@ class Verifier:
             if each.writes and name not in self._refused:
                 waiting.append((name, frozenset()))
             able.append(replace(each, asks=()) if name in left_alone else each)
-        # the plan's figure: what a rack of idle nodes draws when all of it is tested at once is the same for both
+        # the limit of the plan, because both load a rack of idle nodes in the same way
         cap = max(1, self._fleet.policy().testing.at_once.of(len(self._fleet.healths)))
         for name, asks in choose_nodes(able, cap - len(self._unsure)).items():
             waiting.append((name, frozenset(ask.proof.digest for ask in asks)))
@@ -175,7 +175,7 @@ class Verifier:
             await finish_write(self._write(name, digests))
 
     async def _write(self, name: str, digests: Collection[str]) -> None:
-        """Raises ApiError. Decided once more, on what is known now: the write is bound to that."""
+        """Raises ApiError. Plans again with the current state, to which the write is bound."""
         node, health = self._fleet.node(name), self._fleet.health_of(name)
         if not isinstance(health, NodeHealth):
             return
@@ -184,17 +184,17 @@ class Verifier:
         try:
             if made.writes:
                 await self._requests.delete(health, encode_attempts(made.tried), keep=made.keep, clear=made.clear)
-                self._say(node, made)
+                self._report(node, made)
             else:
                 asks = [ask for ask in made.asks if ask.proof.digest in digests]
                 if not asks:
                     return
                 await self._ask(health, made.keep, [ask.request(now) for ask in asks], asks)
         except (Conflict, NotFound):
-            self.rounds.changed.add(name)  # the watch brings what is there now
-        except Invalid as error:  # this object's own trouble, such as 16 requests of others: the fleet goes on
+            self.rounds.changed.add(name)  # the watch delivers the current state
+        except Invalid as error:  # a problem of this object, such as 16 requests of others: continue with other nodes
             self._metrics.write_errors.labels("proof", error.reason).inc()
-            log.warning("node %s is asked for no proof for %g s: %s", name, _LEFT_ALONE_S, error)
+            log.warning("node %s: no proof can be requested for %g s: %s", name, _LEFT_ALONE_S, error)
             self._refused[name] = now + _LEFT_ALONE_S
         except ApiError as error:
             self._metrics.write_errors.labels("proof", error.reason).inc()
@@ -210,7 +210,7 @@ class Verifier:
         asks: Iterable[ProofToRequest],
     ) -> None:
         name = health.metadata.name
-        # from here on it may have been asked; an error that says it was not takes that back
+        # assume that it was requested, unless the error shows that it was not
         self._unsure[name] = _Unsure(self._replica.now() + _LEFT_ALONE_S, health.metadata.resource_version)
         try:
             await self._requests.ask(health, [*standing, *requests])
@@ -220,21 +220,21 @@ class Verifier:
         self._unsure.pop(name, None)
         for request, ask in zip(requests, asks, strict=True):
             log.info(
-                "node %s is asked to prove %d fault%s over: %s by %s",
+                "node %s: requested proof for %d fault%s: %s by %s",
                 name, ask.faults, "" if ask.faults == 1 else "s", ", ".join(request.checks), request.id,
             )  # fmt: skip
 
-    def _say(self, node: Node | None, made: NodePlan) -> None:
+    def _report(self, node: Node | None, made: NodePlan) -> None:
         for ended in made.ended:
-            if not ended.said:
+            if not ended.result:
                 continue
             what = ", ".join(ended.request.checks)
-            again = f"asked for again from {rfc3339_whole(ended.again_at)} on"
-            log.info("node %s has not proved itself well: %s: %s; %s", made.name, what, ended.said, again)
+            again = f"next attempt not before {rfc3339_whole(ended.again_at)}"
+            log.info("node %s: proof not passed: %s: %s; %s", made.name, what, ended.result, again)
             if node is not None and ended.failed:
-                self._fleet.notify(node, Notice("ProofNotPassed", f"{what}: {ended.said}; {again}", f"proof {what}"))
+                self._fleet.notify(node, Notice("ProofNotPassed", f"{what}: {ended.result}; {again}", f"proof {what}"))
 
 
 def _is_marked(health: NodeHealth) -> bool:
-    """There is something of ours."""
+    """It has requests or attempts of ours."""
     return ANNOTATION in health.metadata.annotations or any(map(is_ours, health.spec.requests))

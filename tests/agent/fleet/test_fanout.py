@@ -358,7 +358,7 @@ async def test_a_node_that_hangs_is_given_up_long_before_its_checks_limit(calls:
     await loop_time.passes(31.0)
     found = await asking
     assert reasons(found["node-2"]) == {"burn": "NoAnswer"}
-    assert "(2 times" in found["node-2"].error
+    assert " 2 requests " in found["node-2"].error
     assert (found["node-3"].verdict, calls.now.total()) == (Verdict.PASS, 0)
 
 

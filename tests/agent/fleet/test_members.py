@@ -296,33 +296,49 @@ async def test_jobs_and_labels_are_the_tainters_to_know(
 ):
     serve(api, ["node-2", "node-3", "node-4"])
     rows = [{"node": name, "health": "pass", "faults": []} for name in ("node-4", "node-2", "gone")]
-    tainter.api.on("GET", "/api/nodes", Reply(200, rows))
+    labelled = [{"node": "node-3", "health": "pass", "faults": []}]
+    tainter.api.on("GET", "/api/nodes", Reply(200, rows), Reply(200, labelled))
     (tmp_path / "token").write_text("t-1")
     fleet = tainter.fleet(client, token=tmp_path / "token")
-    chosen = await fleet.select(job="team-a:app=train", nodelabel="pool=h100,rack=7")
+    chosen = await fleet.select(job="team-a:app=train")
     assert [peer.node for peer in chosen] == ["node-2", "node-4"]
-    [asked] = tainter.api.asked
-    assert asked.query == {"job": "team-a:app=train", "nodelabel": "pool=h100,rack=7"}
-    assert asked.headers["authorization"] == "Bearer t-1"
-    assert [peer.node for peer in await fleet.select(["node-3", "node-4"], nodelabel="a=b")] == ["node-4"]
+    [request] = tainter.api.asked
+    assert request.query == {"job": "team-a:app=train"}
+    assert request.headers["authorization"] == "Bearer t-1"
+    assert [peer.node for peer in await fleet.select(["node-1"], nodelabel="a=b")] == ["node-1", "node-3"]
     assert tainter.api.asked[1].query == {"nodelabel": "a=b"}
+
+
+async def test_nodes_of_a_job_and_nodes_with_a_label_are_added_to_each_other(
+    api: FakeApi,  # noqa: F811 - the fixture
+    client: KubeClient,  # noqa: F811 - the fixture
+    tainter: Tainted,
+):
+    serve(api, ["node-2", "node-3", "node-4", "node-5"])
+    tainter.api.on(
+        "GET",
+        "/api/nodes",
+        *(Reply(200, [{"node": name, "health": "pass", "faults": []}]) for name in ("node-2", "node-4")),
+    )
+    chosen = await tainter.fleet(client).select(["node-5"], job="a:b=c", nodelabel="d=e")
+    assert [peer.node for peer in chosen] == ["node-2", "node-4", "node-5"]
 
 
 async def test_without_a_token_the_tainter_is_asked_all_the_same(client: KubeClient, tainter: Tainted, tmp_path: Path):  # noqa: F811
     tainter.api.on("GET", "/api/nodes", Reply(200, []))
-    assert await tainter.fleet(client, token=tmp_path / "none").resolve_selectors(job="a:b=c") == set()
+    assert await tainter.fleet(client, token=tmp_path / "none").resolve_selector("job", "a:b=c") == set()
     assert "authorization" not in tainter.api.asked[0].headers
 
 
 async def test_without_a_tainter_to_ask_the_setting_is_named(fleet: FleetMembers):
-    with pytest.raises(FleetUnknown, match=r"job and nodelabel: .*tainter_url"):
-        await fleet.resolve_selectors(job="a:b=c", nodelabel="d=e")
+    with pytest.raises(FleetUnknown, match=r"^nodelabel: .*tainter_url"):
+        await fleet.resolve_selector("nodelabel", "d=e")
 
 
 async def test_a_selector_that_the_tainter_calls_wrong_is_the_askers_mistake(client: KubeClient, tainter: Tainted):  # noqa: F811
     tainter.api.on("GET", "/api/nodes", Reply(400, Wire.failure(400, "BadRequest", "job: 'x': expected NS:key=value")))
-    with pytest.raises(BadNodeSelection, match="job: 'x': expected NS:key=value"):
-        await tainter.fleet(client).resolve_selectors(job="x")
+    with pytest.raises(BadNodeSelection, match=r"^job: 'x': expected NS:key=value$"):
+        await tainter.fleet(client).resolve_selector("job", "x")
 
 
 @pytest.mark.parametrize(
@@ -344,5 +360,5 @@ async def test_whatever_else_the_tainter_does_it_is_named(
 ):
     tainter.api.on("GET", "/api/nodes", answer)
     with pytest.raises(FleetUnknown, match=r"nodelabel: .* http://127.0.0.1:") as caught:
-        await tainter.fleet(client).resolve_selectors(nodelabel="a=b")
+        await tainter.fleet(client).resolve_selector("nodelabel", "a=b")
     assert said in str(caught.value)

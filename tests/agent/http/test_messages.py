@@ -1,4 +1,4 @@
-"""The words of messages that people act on: each is held here and nowhere else."""
+"""The wording of HTTP errors that people act on, asserted once per message."""
 
 import httpx2
 import pytest
@@ -51,17 +51,22 @@ async def answer(path: str, user_agent: str = "curl") -> str:
 @pytest.mark.parametrize(
     ("query", "message"),
     [
-        ("check=pcie", "check: 'pcie': expected all or one of dcgm, pciebw"),
+        (
+            "check=pcie",
+            'unknown check "pcie": did you mean "pciebw"? Run "muster checks" or request /checks to list all checks\n'
+            "valid checks: dcgm, pciebw, all",
+        ),
         (
             "speed=1",
-            "speed: unknown parameter; expected one of check, host, batch, serverspernode, clientsperiface, plane, "
-            "job, nodelabel, force, format, lanes, r; CHECK.NAME is for that check only",
+            'unknown parameter "speed": run "muster checks" or request /checks to list the parameters of all checks\n'
+            "valid parameters: check, host, batch, serverspernode, clientsperiface, plane, workload, pclients, "
+            "startport, job, nodelabel, force, format, and the parameters of the checks",
         ),
         ("check=dcgm&check=pciebw", "'check': given twice; expected once"),
         ("job=train", "job: 'train': expected NAMESPACE:key=value"),
         (
             "host=node-2",
-            "host: node-2: this agent is in no cluster and knows its own node only; expected node-1",
+            "host: node-2: this agent runs without a cluster and knows only its own node; expected node-1",
         ),
     ],
 )
@@ -71,18 +76,18 @@ async def test_a_wrong_query(query: str, message: str):
 
 async def test_a_parameter_without_effect():
     text = await answer("/status?check=pciebw&r=2")
-    assert "\nnote: r has no effect: it is a parameter of dcgm, not asked for here (check=)\n" in text
+    assert "\nnote: r has no effect: it is a parameter of dcgm, which this query does not run\n" in text
 
 
 async def test_another_agents_node():
     text = await answer("/status?host=node-2", "muster-agent")
-    assert text == "host: node-2: this is the agent of node-1, and one agent asks another for its own node only\n"
+    assert text == "host: node-2: this is the agent of node-1; agents may query each other only for their own node\n"
 
 
 async def test_no_token():
     with pytest.raises(AccessDenied) as denied:
         await AccessControl(None).caller({}, "10.1.2.3", needs="force")
     assert denied.value.message == (
-        "force: expected to be asked over loopback (kubectl port-forward), or with a header Authorization: Bearer "
-        "TOKEN of somebody who may patch nodehealths.muster.dev; found no token"
+        "force: permission required: request it over loopback (kubectl port-forward), or send a header Authorization: "
+        "Bearer TOKEN of a user who may patch nodehealths.muster.dev; found no token"
     )

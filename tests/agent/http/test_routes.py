@@ -133,14 +133,14 @@ async def test_json_is_given_to_who_asks_for_it(bench: Bench, ask):
 @pytest.mark.parametrize(
     ("query", "tokens"),
     [
-        ("check=linkk", ["check", "'linkk'", "dmesg, link"]),
+        ("check=linkk", ["check", '"linkk"', '"link"', "dmesg, link"]),
         ("host=node-2", ["host", "node-2", "node-1"]),
         ("host=node-1,node-2", ["host", "node-2"]),
         ("job=team-a:app=train", ["job", "'team-a:app=train'"]),
         ("batch=0", ["batch: '0'"]),
         ("check=link&r=99", ["r: '99'", "3"]),
         ("check=dmesg&path=/etc/shadow", ["path", "dmesg"]),
-        ("speed=1", ["speed", "check, host, batch", "format, ", "threshold", "CHECK.NAME"]),
+        ("speed=1", ['"speed"', "check, host, batch", ", format", "/checks"]),
         ("check=link&check=dmesg", ["check"]),
         ("check=link&r=1&r=2", ["r"]),
         ("&".join(f"a{n}=" for n in range(600)), ["512"]),
@@ -152,6 +152,29 @@ async def test_a_query_that_is_wrong_is_told_what_is_allowed_and_runs_nothing(be
     assert answer.headers["content-type"].startswith("text/plain")
     assert all(token in answer.text for token in tokens), answer.text
     assert bench.probe.asked == []
+
+
+@pytest.mark.parametrize(("query", "kind", "name"), [("check=linkk", "check", "link"), ("rr=1", "parameter", "r")])
+async def test_a_query_for_json_gets_the_valid_names_as_json(bench: Bench, query: str, kind: str, name: str):
+    for answer in (
+        await bench.get(f"/status?{query}&format=jsonl"),
+        await bench.get(f"/status?{query}", accept="application/json"),
+    ):
+        assert (answer.status_code, answer.headers["content-type"]) == (400, "application/json")
+        body = answer.json()
+        assert body["kind"] == kind
+        assert name in body["valid"]
+        assert len(body["message"]) < 200
+
+
+async def test_the_root_lists_the_routes_for_people(bench: Bench):
+    answer = await bench.get("/")
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith("text/plain")
+    paths = [line.split()[0] for line in answer.text.splitlines()[2:]]
+    assert {"/status", "/report", "/checks", "/metrics", "/healthz", "/readyz", "/docs"} <= set(paths)
+    for path in paths:
+        assert (await bench.get(path)).status_code in (200, 503), path
 
 
 async def test_parameters_reach_the_check(bench: Bench):

@@ -1,6 +1,7 @@
 """One PATCH for a change and none without, against a server that is a dictionary and a clock that stands still."""
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -28,6 +29,7 @@ class FakeServer:
         self.patches: list[dict[str, Any]] = []
         self.failures: list[ApiError] = []
         self.lose_answer = False
+        self.before_answer: Callable[[], None] = lambda: None  # what happens while an answer is on its way
         self.prune: tuple[str, ...] = ()
 
     def health(self) -> NodeHealth:
@@ -41,7 +43,17 @@ class FakeServer:
         return self.health()
 
     async def get(self, path: str, *, type: type[NodeHealth]) -> NodeHealth:
-        return self.health()
+        return self._answer()
+
+    def _answer(self) -> NodeHealth:
+        answer = self.health()
+        meanwhile, self.before_answer = self.before_answer, lambda: None
+        meanwhile()
+        return answer
+
+    def make_anew(self) -> None:
+        self.raw, self.uid = {}, f"{self.uid}+"
+        self.version += 2  # deleted, created
 
     async def patch(self, path: str, body: Any, *, type: type[NodeHealth], timeout_s: float = 0) -> NodeHealth:
         assert path == "/apis/muster.dev/v1alpha1/nodehealths/n1/status"
@@ -58,7 +70,7 @@ class FakeServer:
         if self.lose_answer:
             self.lose_answer = False
             raise Unreachable("timeout", path)
-        return self.health()
+        return self._answer()
 
 
 def _merge(old: Any, patch: Any) -> Any:
@@ -301,6 +313,21 @@ async def test_a_deleted_object_is_waited_for_and_filled_again(bench: Bench):
     bench.server.raw, bench.server.uid = {}, "u2"
     bench.server.version += 1
     bench.see()
+    await bench.settle()
+    assert bench.server.raw["verdict"] == "FAIL"
+
+
+@pytest.mark.parametrize("conflict", [False, True], ids=["answer of a write", "answer of a read"])
+async def test_an_object_made_anew_before_an_answer_of_the_old_one_is_read_is_filled(bench: Bench, conflict: bool):
+    def replaced() -> None:
+        bench.server.make_anew()
+        bench.publisher.observe("n1", None, None)
+        bench.see()
+
+    bench.server.before_answer = replaced
+    if conflict:
+        bench.server.edit(message="somebody's")
+    bench.fail()
     await bench.settle()
     assert bench.server.raw["verdict"] == "FAIL"
 

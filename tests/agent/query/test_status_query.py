@@ -13,7 +13,7 @@ from muster_agent.checks.local_node import LocalNode
 from muster_agent.checks.node_check import NodeCheck
 from muster_agent.checks.snapshot_check import SnapshotCheck
 from muster_agent.checks.stream_check import StreamCheck
-from muster_agent.query.status_query import HOSTS_LIMIT, OWN, IperfOptions, StatusParameters, StatusQuery, read_query
+from muster_agent.query.status_query import HOSTS_LIMIT, IperfOptions, StatusParameters, StatusQuery, read_query
 from muster_checks.base.declaration import Check, Cost, NodeView, Parameters
 from muster_checks.registry import load_registry
 from muster_kube.http.bad_request import single_values
@@ -44,6 +44,7 @@ def checks() -> dict[str, NodeCheck]:
         ("dcgm", Cost.HEAVY, Dcgm),
         ("nccl", Cost.HEAVY, Parameters),
         ("ping", Cost.LIGHT, Parameters),
+        ("iperf", Cost.HEAVY, Parameters),
     ):
         check = Check(
             name=name, description="", cost=cost, parameters=model, timeout_s=9.0, devices=("gpu",), probe=nothing
@@ -154,8 +155,8 @@ async def test_the_accept_header_chooses_a_format_and_the_parameter_counts_for_m
 @pytest.mark.parametrize(
     ("query", "where", "found", "allowed"),
     [
-        ("check=linkk", "check", "linkk", ["all", "dcgm, dmesg, nccl, pciebw, ping"]),
-        ("check=", "check", "", ["all", "dcgm, dmesg, nccl, pciebw, ping"]),
+        ("check=dcmg", '"dcmg"', None, ['"dcgm"', "muster checks"]),
+        ("check=", "check", "", ["dcgm, dmesg, iperf, nccl, pciebw, ping"]),
         ("check=ping&check=dmesg", "check", None, []),
         ("host=", "host", "", []),
         ("host=Node_1", "host.0", "Node_1", ["'-'", "'.'"]),
@@ -175,12 +176,17 @@ async def test_the_accept_header_chooses_a_format_and_the_parameter_counts_for_m
         ("check=pciebw&limit=8GB", "limit", "8GB", []),
         ("check=pciebw&limit=nan", "limit", "nan", []),
         ("check=pciebw&deep=yes", "deep", "yes", ["false", "true"]),
-        ("check=pciebw&speed=1", "speed", None, [", ".join(OWN), "deep, ", "limit, ", "CHECK.NAME"]),
+        ("check=pciebw&limitt=1", '"limitt"', None, ['"limit"', "muster checks"]),
+        ("nodelable=a=b", '"nodelable"', None, ['"nodelabel"']),
         ("check=pciebw&dcgm.limit=99", "limit", "99", ["10"]),
-        ("check=pciebw&ping.r=1", "ping.r", None, [", ".join(OWN)]),
+        ("check=pciebw&ping.r=1", '"ping.r"', None, []),
         ("check=dmesg&path=/etc/shadow", "path", None, ["checks.dmesg.parameters"]),
         ("serverspernode=65", "serverspernode", "65", ["64"]),
         ("clientsperiface=0", "clientsperiface", "0", ["1"]),
+        ("pclients=65", "pclients", "65", ["64"]),
+        ("pclients=2&clientsperiface=2", "pclients", None, ["clientsperiface"]),
+        ("startport=0", "startport", "0", ["1"]),
+        ("workload=tree", "workload", "tree", ["ring"]),
         ("plane=control", "plane", "control", ["data", "mgmt"]),
         ("force=1", "force", "1", ["false", "true"]),
         ("format=xml", "format", "xml", ["text", "json", "jsonl"]),
@@ -213,3 +219,20 @@ async def test_ten_thousand_nodes_in_one_call():
 async def test_a_url_for_people_names_the_checks_and_what_was_given():
     assert (await read("check=pciebw")).url_query("hostname") == "host=hostname&check=pciebw"
     assert (await read("check=dcgm,pciebw&r=2&format=json&batch=4")).url_query("n") == "host=n&check=dcgm,pciebw&r=2"
+
+
+async def test_all_hosts_are_the_same_as_no_host():
+    assert (await read("host=all")).hosts is None
+    assert (await read("host=node-1,all")).hosts is None
+
+
+async def test_autopilots_parameters_of_iperf_are_taken_with_a_note_where_they_have_no_effect():
+    query = await read("workload=ring&pclients=8&startport=6000")
+    assert query.iperf == IperfOptions(clients_per_iface=8)
+    assert [note.split()[0] for note in query.notes] == ["workload", "startport"]
+
+
+async def test_a_url_of_iperf_keeps_its_options():
+    query = await read("check=iperf&plane=data&serverspernode=4&clientsperiface=2")
+    assert query.url_query("n") == "host=n&check=iperf&serverspernode=4&clientsperiface=2&plane=data"
+    assert (await read("check=ping&plane=data")).url_query("n") == "host=n&check=ping"

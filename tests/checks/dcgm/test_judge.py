@@ -216,11 +216,11 @@ def test_every_code_of_dcgm_has_its_row() -> None:
 
 
 def test_every_code_that_measures_nothing_says_why() -> None:
-    assert all(bool(meaning.why) == (meaning.says is ErrorKind.UNMEASURED) for meaning in load_meanings().values())
+    assert all(bool(meaning.why) == (meaning.kind is ErrorKind.UNMEASURED) for meaning in load_meanings().values())
 
 
 def test_what_asks_for_nothing_does_not_fail() -> None:
-    assert {m.says for m in load_meanings().values() if m.fault_class is FaultClass.NONE} <= {
+    assert {m.kind for m in load_meanings().values() if m.fault_class is FaultClass.NONE} <= {
         ErrorKind.NOTICE,
         ErrorKind.UNMEASURED,
     }

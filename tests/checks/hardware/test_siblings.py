@@ -1,4 +1,4 @@
-"""A device is compared with the median of its equals, and only where there are enough of them."""
+"""A device is compared with the median of equal devices if there are enough of them."""
 
 import pytest
 

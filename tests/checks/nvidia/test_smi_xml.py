@@ -210,7 +210,7 @@ def test_a_gpu_without_any_address_is_read() -> None:
 def test_a_document_that_lost_a_gpu_on_the_way_is_unreadable() -> None:
     root = ElementTree.fromstring(H100)  # noqa: S314 - our own sample
     root.remove(root.findall("gpu")[3])
-    with pytest.raises(Unreadable, match="7 <gpu> elements, but attached_gpus says 8"):
+    with pytest.raises(Unreadable, match="attached_gpus"):
         parse(ElementTree.tostring(root))
 
 

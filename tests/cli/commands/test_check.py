@@ -68,6 +68,26 @@ def test_root_without_a_kernel_log_is_unknown(tmp_path: Path, capsys: pytest.Cap
     assert "UNKNOWN" in capsys.readouterr().out
 
 
+def test_the_first_lines_say_that_a_failure_was_written_from_user_space(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "dmesg.txt"
+    log.write_text(f"6,1,1000000,-;usb 1-1: new device\n12,2,1843308145,-;{OFF_THE_BUS.partition('] ')[2]}\n")
+    path = ["--set", "source=file", "--set", f"path={log}", "--set", "complete=true"]
+    for words in (["--sample", str(log)], path):
+        assert main(["check", "dmesg", *words]) == 2
+        first, second, *_ = (line for line in capsys.readouterr().out.splitlines() if "recognised" not in line)
+        assert not missing_facts(first, "FAIL", "user space", "gpu/0000:3b:00.0 Xid79")
+        advice = second.partition("muster check ")[2].split()
+        assert main(["check", *advice, *words]) == 0
+        assert "user space" not in capsys.readouterr().out
+
+
+def test_a_failure_that_the_kernel_reported_has_no_such_line(sample: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "dmesg", "--sample", str(sample)]) == 2
+    assert "user space" not in capsys.readouterr().out
+
+
 def test_every_line_of_a_saved_flood_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = tmp_path / "dmesg.txt"
     log.write_text("".join(f"[ 5.{n:03}] NVRM: Xid (PCI:0000:3b:00): 13, pid={n}\n" for n in range(900)))

@@ -413,7 +413,7 @@ def test_without_what_it_is_about_a_command_says_what_is_missing(desk: SandboxTe
 @covers("muster agent", "muster agent --help")
 def test_an_agent_reads_the_kernel_log_answers_and_publishes(desk: SandboxTerminal) -> None:
     page = (REPOSITORY / "docs/agent.md").read_text()
-    [keys] = re.findall(r"^\| (.+) \| \| as the flags; `muster agent --help` \|$", page, re.MULTILINE)
+    [keys] = re.findall(r"^\| (.+) \| \| as the flags; see `muster agent --help` \|$", page, re.MULTILINE)
     told = desk.type("muster agent --help")
     assert not [key for key in re.findall(r"`(\w+)`", keys) if f"--{key.replace('_', '-')} " not in told]
 

@@ -37,6 +37,7 @@ def test_messages_below_the_level_are_not_logged(
     configure_logging("text", name)
     for level in (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR):
         logging.getLogger("muster_agent").log(level, "message")
-    expected = [each for each in ("DEBUG", "INFO", "WARNING", "ERROR") if each in capsys.readouterr().err]
-    assert expected[0] == name.upper()
-    assert expected[-1] == "ERROR"
+    logged = capsys.readouterr().err
+    levels = [each for each in ("DEBUG", "INFO", "WARNING", "ERROR") if each in logged]
+    assert levels[0] == name.upper()
+    assert levels[-1] == "ERROR"

@@ -28,12 +28,12 @@ def test_of_a_tainted_node(fleet: SampleFleet) -> None:
 
 def test_of_a_node_that_waits_for_room(fleet: SampleFleet) -> None:
     fleet.break_node(next(iter(fleet.nodes)), "dmesg", xid79(), withhold=FULL)
-    assert done(fleet) == f"no taint: {FULL}"
+    assert done(fleet) == f"not tainted: {FULL}"
 
 
 def test_of_a_failure_without_a_taint(fleet: SampleFleet) -> None:
     fleet.break_node(next(iter(fleet.nodes)), "dmesg", XID31)
-    assert done(fleet) == "told by an Event, no taint"
+    assert done(fleet) == "reported as an Event, no taint"
 
 
 def test_of_what_was_not_measured(fleet: SampleFleet) -> None:
@@ -45,7 +45,7 @@ def test_of_proof_under_way(fleet: SampleFleet) -> None:
     [name] = fleet.nodes
     fleet.break_node(name, "nic", LINK_DOWN, ago=600)
     fleet.ask(name, "nic", "muster-tainter-proof", f"proof-0123456789-{int(NOW) - 10}")
-    assert done(fleet) == "still tainted, proof is under way"
+    assert done(fleet) == "still tainted, verification is running"
 
 
 async def test_of_a_request_without_a_token() -> None:

@@ -190,7 +190,7 @@ def test_a_rule_may_drain_by_itself_and_then_at_once(make: Any) -> None:
     drains = policy("", "rules: [{name: a, match: {reason: Xid79}, action: drain}]\n")
     order = find_drain_order(tainted(make, drains), drains, NOW)
     assert order is not None
-    assert (order.drain.when, order.asked) == ("now", True)
+    assert (order.drain.when, order.by_policy) == ("now", True)
 
 
 def test_the_pools_word_counts_more_than_the_rules(make: Any) -> None:

@@ -167,7 +167,7 @@ def test_a_node_that_is_gone_is_forgotten(told: Told) -> None:
     feed = told.feed()
     feed.look("n1", node(condition()))
     feed.look("n1", None)
-    assert feed.told == {}
+    assert feed.reported == {}
     feed.look("n1", node(condition()))
     assert len(told.found) == 2
 

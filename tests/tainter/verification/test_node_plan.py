@@ -292,12 +292,12 @@ def test_a_nodehealth_that_cannot_be_read_is_let_alone(asked: ProvedNode) -> Non
 def test_of_no_proof_of_an_open_fault_is_it_forgotten_that_it_failed() -> None:
     """It would be asked for again at once, and again."""
     assert (
-        len(limit_attempts({f"{n:010x}": VerificationAttempts(tries=1, asked=n) for n in range(OPEN_LIMIT)}))
+        len(limit_attempts({f"{n:010x}": VerificationAttempts(tries=1, requested=n) for n in range(OPEN_LIMIT)}))
         == OPEN_LIMIT
     )
 
 
 def test_tries_of_many_proofs_are_bounded() -> None:
-    kept = limit_attempts({f"{n:010x}": VerificationAttempts(tries=1, asked=n) for n in range(OPEN_LIMIT + 24)})
+    kept = limit_attempts({f"{n:010x}": VerificationAttempts(tries=1, requested=n) for n in range(OPEN_LIMIT + 24)})
     assert len(kept) == OPEN_LIMIT
-    assert min(each.asked for each in kept.values()) == 24
+    assert min(each.requested for each in kept.values()) == 24

@@ -35,7 +35,7 @@ def test_only_pass_closes_and_anything_else_is_asked_again_later_each_time_twice
         assert asked.tainted
         assert not asked.asked()
         [(digest, tried)] = read_attempts(asked.health).items()
-        assert (tried.tries, tried.said) == (tries, f"{verdict} Slow")
+        assert (tried.tries, tried.last_result) == (tries, f"{verdict} Slow")
         asked.after(pause - 2.0)
         assert not asked.asked()
         asked.after(3.0)
@@ -73,7 +73,7 @@ def test_silence_is_a_failure_once_the_agent_could_not_be_at_it_any_more(asked: 
     asked.after(4.0)
     assert not asked.asked()
     [tried] = read_attempts(asked.health).values()
-    assert (tried.tries, tried.said) == (1, "no answer")
+    assert (tried.tries, tried.last_result) == (1, "no answer")
 
 
 def test_an_answer_that_is_not_final_is_none(asked: ProvedNode) -> None:

@@ -1,1 +1,1 @@
-"""What kernel lines mean: the rows, their written form, and how they are matched."""
+"""The meaning of kernel lines: the rows, their file formats, and how they are matched."""

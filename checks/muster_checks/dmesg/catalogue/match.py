@@ -1,8 +1,8 @@
-"""Finds which of many patterns stand in a line, in one pass over its bytes.
+"""Finds which of many patterns match a line, in one pass over its bytes.
 
-All patterns are RE2 (https://github.com/google/re2/wiki/Syntax), whose time is linear in the text whatever the
-pattern: some come from users. One RE2 set holds them all, so an ordinary kernel line costs one scan; a single pattern
-is compiled only once it has been found and its groups are asked for.
+All patterns are RE2 (https://github.com/google/re2/wiki/Syntax), whose run time is linear in the text for every
+pattern; users supply some of them. One RE2 set contains them all, so an ordinary kernel line needs one scan. A single
+pattern is compiled only after it has matched and its groups are needed.
 """
 
 import re
@@ -11,32 +11,32 @@ from functools import cache
 
 import re2
 
-MULTI_LINE = "(?m)"  # a record may hold several lines: ^ and $ stand at line ends
-SET_BYTES = 4 << 20  # what RE2 may use for the set's program and its states
-SET_INSTRUCTIONS = 20_000  # all patterns together; compiling a set that outgrows SET_BYTES would end the process
+MULTI_LINE = "(?m)"  # a record may contain several lines: ^ and $ match at line ends
+SET_BYTES = 4 << 20  # memory limit of RE2 for the set's program and its states
+SET_INSTRUCTIONS = 20_000  # all patterns together; compiling a set that exceeds SET_BYTES would abort the process
 _UNANCHORED = re2._re2.RE2.Anchor.UNANCHORED
 _NOWHERE = (-1, -1)
-# A pattern that may ask for the beginning or the end of its whole text: by name, or with MULTI_LINE switched off for ^
-# and $. It may be found where there is none (an escaped backslash before an A), never the other way round.
+# Matches a pattern that may refer to the beginning or end of the whole text: by \A or \z, or by ^ and $ without
+# MULTI_LINE. False positives are possible (an escaped backslash before an A), false negatives are not.
 _OF_WHOLE_TEXT = re.compile(r"\\[Az]|\(\?[a-zA-Z]*-[a-zA-Z]*m")
 
 
 def _options() -> re2.Options:
     options = re2.Options()
-    options.log_errors = False  # an error is raised and told; RE2 would print it to stderr as well
+    options.log_errors = False  # errors are raised; RE2 would also print them to stderr
     return options
 
 
 class Pattern:
-    """One compiled pattern. Raises ValueError with RE2's own words for one that is not RE2.
+    """One compiled pattern. Raises ValueError with RE2's message for one that is not RE2.
 
     ``names``: its named groups.
     """
 
     def __init__(self, pattern: str) -> None:
         try:
-            # The engine itself and not re2.compile(): its cache would keep every pattern ever tried, and its match
-            # objects take three times as long as the match.
+            # The engine itself, not re2.compile(): that would cache every pattern ever tried, and creating its match
+            # objects takes three times as long as the match.
             engine = re2._re2.RE2((MULTI_LINE + pattern).encode(), _options())
         except UnicodeEncodeError as error:
             raise ValueError(_words(error)) from None
@@ -48,12 +48,13 @@ class Pattern:
         self._match = engine.Match
 
     def search(self, text: bytes, start: int = 0) -> dict[str, str] | None:
-        """The named groups of the first match, those that took part; None without a match."""
+        """The named groups that took part in the first match; None without a match."""
         spans = self._match(_UNANCHORED, text, start, len(text))
         return None if spans[0] == _NOWHERE else self._named(text, spans)
 
     def last_group(self, text: bytes) -> bytes | None:
-        """What the last group of the first match holds (the whole match where there is no group); None without one."""
+        """The text of the last group of the first match (the whole match if there is no group); None without a
+        match."""
         spans = self._match(_UNANCHORED, text, 0, len(text))
         if spans[0] == _NOWHERE:
             return None
@@ -81,10 +82,10 @@ class Pattern:
 
 
 def _words(error: Exception) -> str:
-    """RE2 words its errors as bytes."""
-    told = error.args[0] if error.args else error
-    text = told.decode("utf-8", "replace") if isinstance(told, bytes) else str(told)
-    return text.replace(MULTI_LINE, "", 1)  # it was not the user who wrote that
+    """RE2 returns its error messages as bytes."""
+    message = error.args[0] if error.args else error
+    text = message.decode("utf-8", "replace") if isinstance(message, bytes) else str(message)
+    return text.replace(MULTI_LINE, "", 1)  # not part of the user's pattern
 
 
 @cache
@@ -94,7 +95,7 @@ def compile_fixed(pattern: str) -> Pattern:
 
 
 class Matcher:
-    """``patterns`` by index. They are known to be RE2 (row_file.py); a bad one raises ValueError."""
+    """``patterns`` by index. They have been checked (row_file.py); an invalid one raises ValueError."""
 
     def __init__(self, patterns: Sequence[str]) -> None:
         options = _options()
@@ -111,26 +112,26 @@ class Matcher:
             raise ValueError(_words(error)) from None
         if self._patterns:
             self._set.Compile()
-        # again the engine itself: Set.Match only looks at the type of what it hands on, which costs half of a match
+        # again the engine itself: Set.Match only checks types, which takes half of the time of a match
         self._match: Callable[[bytes], list[int]] = self._set._set.Match if self._patterns else lambda _text: []
 
     def interesting(self, raw: bytes) -> bool:
-        r"""May ``which`` find something once ``raw`` has been made into text, or one of the lines in it has?
+        r"""Whether ``which`` may find something in the decoded text of ``raw`` or of one of its lines.
 
-        So many messages can be looked at in one scan, joined by newlines: what stands in one of them stands in all of
-        them together, because only the beginning and the end of the text are different things there.
+        ``raw`` may be many messages joined by newlines: a pattern that matches one of them also matches the joined
+        text, unless it refers to the beginning or end of the whole text.
 
-        Never False wrongly: text with escapes (``\x0a``) or beyond ASCII may look different then, so it counts as
-        interesting; so does all that has a newline where a pattern asks for the beginning or the end of its text.
+        False is never wrong. Text with escapes (``\x0a``) or non-ASCII bytes may change when it is decoded, so it
+        counts as interesting. If a pattern refers to the beginning or end of the text, so does any text with a newline.
         """
         return bool(self._match(raw)) or not raw.isascii() or b"\\x" in raw or (self._of_whole_text and b"\n" in raw)
 
     def which(self, text: bytes) -> list[int]:
-        """Indices of the patterns that stand in ``text`` (UTF-8), ascending."""
+        """Indices of the patterns that match ``text`` (UTF-8), ascending."""
         return sorted(self._match(text))
 
     def groups(self, index: int, text: bytes) -> dict[str, str]:
-        """The named groups of pattern ``index`` in ``text``; empty when it does not stand there."""
+        """The named groups of pattern ``index`` in ``text``; empty if it does not match."""
         compiled = self._compiled.get(index)
         if compiled is None:
             compiled = self._compiled[index] = Pattern(self._patterns[index])

@@ -1,13 +1,13 @@
-"""Rules of node-problem-detector's log monitors as rows of the catalogue; its files are read unchanged.
+"""Converts rules of node-problem-detector's log monitors to catalogue rows; its files need no change.
 
-A file (docs/plugins.md has one) says which log it is for (``plugin``: kmsg, journald or filelog), and in ``rules`` what
-a line means. ``temporary`` becomes a WARN, ``permanent`` a FAIL that asks for nothing: what it does to the node is the
-policy's to say. A pattern has to end where the line ends. What that program does otherwise:
+A file (docs/plugins.md shows one) names its log (``plugin``: kmsg, journald or filelog), and its ``rules`` give the
+meaning of lines. A ``temporary`` rule becomes a WARN, a ``permanent`` rule a FAIL without a class: the policy decides
+what it does to the node. A pattern must end where the line ends. Differences from that program:
 
-* ``lookback`` is not used: Muster goes on where it stopped, and at first reads the log of the whole boot;
-* a condition once true stays so there for good; here it is over with the boot or by a person's word;
-* a ``type`` other than the two is taken for permanent there and never seen again; here it is refused;
-* a rule without a pattern fires there on every line; here it is refused.
+* ``lookback`` is not used: Muster continues where it stopped, and on the first run reads the log of the whole boot;
+* there, a condition that is true stays true; here it ends with the next boot or when a person clears it;
+* there, any other ``type`` counts as permanent but has no effect; here it is rejected;
+* there, a rule without a pattern fires on every line; here it is rejected.
 
 Checked against its source: pkg/systemlogmonitor (config.go, log_buffer.go, log_monitor.go).
 """
@@ -25,14 +25,14 @@ from muster_checks.dmesg.catalogue.match import Pattern
 from muster_checks.dmesg.catalogue.row_file import check_size, count_instructions
 from muster_checks.dmesg.catalogue.types import Catalogue, CatalogueError, PatternRow
 
-INSTRUCTIONS_LIMIT = 8_000  # of all files together: the shipped rows take 6,300 of 20,000, its own file has those
-LINES_LIMIT = 100  # of bufferSize, for patterns that need it: each new line costs a scan of so many
-KERNEL = "kernel"  # the identifier of the kernel's own messages in the journal
+INSTRUCTIONS_LIMIT = 8_000  # all files together; the shipped rows use 6,300 of 20,000
+LINES_LIMIT = 100  # limit of bufferSize for patterns that span lines: each new line costs a scan of that many lines
+KERNEL = "kernel"  # the identifier of kernel messages in the journal
 
-# What may match a newline, and so reach over lines. Rather too much than too little: it only costs time.
+# Matches patterns that may match a newline and so span lines. A false positive only costs time.
 _SPANS = re.compile(
     r"""
-    \^ | \n                              # the beginning of all lines; a negated class, which has the newline in it
+    \^ | \n                              # the beginning of all lines; a negated class, which contains the newline
     | \\[nsDWAxCpPQ0-7]                  # \n, \s, \D, \W, \A, any byte by number, Unicode classes, quoted text
     | \\[aftvr]- | [\x00-\x1f]-          # a range of control characters
     | \[:(?:\^|space|cntrl|ascii)        # [[:space:]]
@@ -44,7 +44,7 @@ _LAST_DOLLAR = re.compile(r"(?<!\\)((?:\\\\)*)\$$")
 
 
 def reaches_over_lines(pattern: str) -> bool:
-    """May a match of ``pattern`` (RE2) hang on more than its last line? Never False wrongly."""
+    """Whether a match of ``pattern`` (RE2) may depend on more than its last line. False is never wrong."""
     return _SPANS.search(pattern) is not None
 
 
@@ -75,7 +75,7 @@ class NpdRule(NpdForm):
 
 
 class LogMonitor(NpdForm):
-    """A log monitor's file. ``plugin_config``: of journald ``source``; of filelog ``timestamp``, ``message`` and
+    """A log monitor's file. ``plugin_config``: for journald ``source``; for filelog ``timestamp``, ``message`` and
     ``timestampFormat``."""
 
     plugin: Literal["kmsg", "journald", "filelog"]
@@ -104,19 +104,19 @@ def read_log_monitor(document: object) -> LogMonitor:
     for index, rule in enumerate(monitor.rules):
         if rule.type == "permanent" and rule.condition not in known:
             raise FileRefused(
-                f'rules[{index}].condition: "{rule.condition}": a permanent rule needs one of conditions; '
-                f"there is {', '.join(sorted(known)) or 'none'}"
+                f'rules[{index}].condition: "{rule.condition}": a permanent rule needs a type from conditions; '
+                f"expected one of: {', '.join(sorted(known)) or 'none'}"
             )
         if reaches_over_lines(rule.pattern) and monitor.buffer_size > LINES_LIMIT:
             raise FileRefused(
-                f"bufferSize: {monitor.buffer_size}: expected at most {LINES_LIMIT}, as rules[{index}].pattern may "
-                f"reach over all of them"
+                f"bufferSize: {monitor.buffer_size}: expected at most {LINES_LIMIT}, because rules[{index}].pattern "
+                f"may span all of them"
             )
     return monitor
 
 
 def to_rows(monitor: LogMonitor, file: str) -> tuple[PatternRow, ...]:
-    """One row for each rule. Raises FileRefused for more patterns than leave room for others in one scan."""
+    """One row for each rule. Raises FileRefused if the patterns exceed the limit for one scan."""
     rows = tuple(_row(monitor, rule, file) for rule in monitor.rules)
     check_instructions(rows)
     return rows
@@ -127,7 +127,7 @@ def check_instructions(rows: Iterable[PatternRow]) -> None:
     total = count_instructions(rows)
     if total > INSTRUCTIONS_LIMIT:
         raise FileRefused(
-            f"rules: patterns of {total} RE2 instructions with those of the files before it; expected at most "
+            f"rules: the patterns, with those of earlier files, need {total} RE2 instructions; expected at most "
             f"{INSTRUCTIONS_LIMIT}"
         )
 
@@ -152,14 +152,14 @@ def _row(monitor: LogMonitor, rule: NpdRule, file: str) -> PatternRow:
 
 
 def _at_line_end(pattern: str) -> str:
-    """That program trims each line first; here blanks at its end are allowed for instead."""
+    """node-problem-detector trims each line first; here the pattern allows for spaces at the end of the line."""
     return rf"(?:{_LAST_DOLLAR.sub(lambda found: found[1], pattern)})[ \t\r]*$"
 
 
 def apply_json(catalogue: Catalogue, path: Path, *, others_too: bool = False) -> Catalogue:
-    """``catalogue`` with the rules of a log monitor's file after its own rows. Raises CatalogueError.
+    """``catalogue`` with the rules of a log monitor's file added after its own rows. Raises CatalogueError.
 
-    others_too: a file that is for another log, or no log monitor's, changes nothing
+    others_too: ignore a file for another log and a file that is not a log monitor
     """
     try:
         document: Any = read_document(path)
@@ -175,6 +175,6 @@ def apply_json(catalogue: Catalogue, path: Path, *, others_too: bool = False) ->
     if others_too:
         return catalogue
     raise CatalogueError(
-        f'{path.name}: plugin: "{monitor.plugin}": reads another log than the kernel\'s; in the folder of plug-ins it '
-        f"becomes a check of its own"
+        f'{path.name}: plugin: "{monitor.plugin}": reads a log other than the kernel log; put the file into the '
+        f"folder of plug-ins, where it becomes a separate check"
     )

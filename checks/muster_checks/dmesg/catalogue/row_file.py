@@ -1,11 +1,11 @@
-"""The written form of catalogue rows, shipped and users': read, checked, and refused by name.
+"""The file format of catalogue rows, shipped and users': parses and validates it.
 
 A user's file::
 
-    rows:                      # changes a shipped row by its name, or adds one
-      - {name: OOMKilling, verdict: PASS}          # PASS: not a sign of trouble, the row is off
+    rows:                      # changes the shipped row of the same name, or adds a row
+      - {name: OOMKilling, verdict: PASS}          # PASS: switches the row off
       - {name: MyRow, pattern: 'my driver .* died', component: host, verdict: FAIL, class: reboot, message: it died}
-    xid: {79: {verdict: WARN, class: contact}}     # one verdict for the code, whatever else the line says
+    xid: {79: {verdict: WARN, class: contact}}     # one verdict for the code, whatever the rest of the line
     sxid: {20034: {verdict: FAIL, class: reset}}
 """
 
@@ -37,7 +37,7 @@ from muster_checks.dmesg.catalogue.types import (
 
 FILE_BYTES = 1 << 20
 ROWS_LIMIT = 500
-_NAME = r"^[A-Za-z][A-Za-z0-9_:,]{0,62}$"  # a reason: the letters of a Kubernetes condition's reason
+_NAME = r"^[A-Za-z][A-Za-z0-9_:,]{0,62}$"  # the characters of a Kubernetes condition's reason
 _DERIVED = {"driver": "kind", "uuid": "bdf"}
 
 
@@ -57,7 +57,7 @@ Regexes = Annotated[
 ]
 Seconds = Annotated[float, Field(gt=0, le=31_536_000, allow_inf_nan=False)]
 Judgement = Literal["PASS", "WARN", "FAIL"]
-Asks = Literal["", "none", "restart-app", "reset", "reboot", "replace", "contact"]
+ClassName = Literal["", "none", "restart-app", "reset", "reboot", "replace", "contact"]
 Clears = Literal["boot", "driver", "person", "quiet"]
 Bit = Annotated[int, Field(ge=0, le=63)]
 Text = Annotated[str, Field(max_length=1000)]
@@ -78,13 +78,13 @@ class AfterForm(Form):
 
 
 class RowForm(Form):
-    """One row of ``rows:``; :class:`muster_checks.dmesg.catalogue.types.PatternRow` says what each key means."""
+    """One row of ``rows:``; :class:`muster_checks.dmesg.catalogue.types.PatternRow` documents the keys."""
 
     name: Annotated[str, Field(pattern=_NAME)]
     pattern: Regexes
     component: Annotated[str, Field(pattern=r"^(?:host|[a-z{][a-z0-9_}]*/\S+)$", max_length=200)]
     verdict: Judgement
-    asks: Annotated[Asks, Field(alias="class")] = ""
+    fault_class: Annotated[ClassName, Field(alias="class")] = ""
     message: Text
     description: Text = ""
     source: Text = ""
@@ -107,11 +107,13 @@ class RowForm(Form):
             for name in template_names(template):
                 if name not in groups | more:
                     known = ", ".join(sorted(groups | more)) or "none: its patterns have no named group"
-                    raise ValueError(f"{key}: {{{name}}} is filled by nothing; expected one of: {known}")
+                    raise ValueError(f"{key}: {{{name}}}: no pattern has this group; expected one of: {known}")
         if self.verdict == "FAIL" and (self.clears == "quiet" or self.quiet_s is not None):
-            raise ValueError("quiet_s: a FAIL never goes by silence; expected WARN, or clears: boot, driver or person")
+            raise ValueError(
+                "quiet_s: a FAIL does not end by itself; expected verdict WARN, or clears: boot, driver or person"
+            )
         if (self.count > 1) != (self.window_s is not None):
-            raise ValueError("count: more than one line needs a window_s, and a window_s needs a count above 1")
+            raise ValueError("count: a count above 1 requires window_s, and window_s requires a count above 1")
         if (self.status_set or self.status_clear) and "status" not in groups:
             raise ValueError("status_set: the pattern has no group named status")
         return self
@@ -127,7 +129,7 @@ class RowForm(Form):
             component=self.component,
             message=self.message,
             verdict=verdict,
-            fault_class=_fault_class(self.asks),
+            fault_class=_fault_class(self.fault_class),
             description=self.description,
             clears=self.clears or _default_clears(verdict),
             source=self.source,
@@ -146,16 +148,16 @@ class RowForm(Form):
 
 
 def count_instructions(rows: Iterable[PatternRow]) -> int:
-    """The size of all their patterns together, in RE2's own measure."""
+    """The total size of all their patterns, in RE2 instructions."""
     patterns = [p for row in rows for p in (*row.patterns, row.clear_pattern, row.context) if p]
     return sum(Pattern(pattern).instructions for pattern in patterns)
 
 
 class CodeForm(Form):
-    """What a user may say of an Xid or SXid: one verdict, whatever else the line says."""
+    """A user's setting for an Xid or SXid: one verdict, whatever the rest of the line."""
 
     verdict: Judgement
-    asks: Annotated[Asks, Field(alias="class")] = ""
+    fault_class: Annotated[ClassName, Field(alias="class")] = ""
     description: Text | None = None
     clears: Clears | None = None
     quiet_s: Seconds | None = None
@@ -163,7 +165,9 @@ class CodeForm(Form):
     @model_validator(mode="after")
     def _hang_together(self) -> "CodeForm":
         if self.verdict == "FAIL" and (self.clears == "quiet" or self.quiet_s is not None):
-            raise ValueError("quiet_s: a FAIL never goes by silence; expected WARN, or clears: boot, driver or person")
+            raise ValueError(
+                "quiet_s: a FAIL does not end by itself; expected verdict WARN, or clears: boot, driver or person"
+            )
         return self
 
     def changes(self) -> dict[str, Any]:
@@ -171,7 +175,7 @@ class CodeForm(Form):
         given: dict[str, Any] = {"description": self.description, "quiet_s": self.quiet_s}
         return {
             "verdict": verdict,
-            "fault_class": _fault_class(self.asks),
+            "fault_class": _fault_class(self.fault_class),
             "clears": self.clears or _default_clears(verdict),
             "source": "the user's own catalogue",
             **{key: value for key, value in given.items() if value is not None},
@@ -182,15 +186,15 @@ Code = Annotated[int, Field(ge=1, le=99_999)]
 
 
 class FileForm(Form):
-    """A user's file. Its rows are checked one by one, after the shipped row of the same name was laid under each."""
+    """A user's file. Each of its rows is merged over the shipped row of the same name and then validated."""
 
     rows: Annotated[list[dict[str, Any]], Field(max_length=ROWS_LIMIT)] = []
     xid: dict[Code, CodeForm] = {}
     sxid: dict[Code, CodeForm] = {}
 
 
-def _fault_class(asks: str) -> FaultClass:
-    return FaultClass("" if asks == "none" else asks)
+def _fault_class(name: str) -> FaultClass:
+    return FaultClass("" if name == "none" else name)
 
 
 def _default_clears(verdict: Verdict) -> str:
@@ -204,7 +208,7 @@ def _shipped_forms() -> dict[str, dict[str, Any]]:
 
 
 def load_shipped_rows() -> tuple[PatternRow, ...]:
-    """The rows of kernel.yaml. Raises CatalogueError, which a test of this package sees and no user."""
+    """The rows of kernel.yaml. Raises CatalogueError, which the tests of this package catch before a release."""
     return tuple(_check_row("kernel.yaml", i, form).row() for i, form in enumerate(_shipped_forms().values()))
 
 
@@ -222,7 +226,7 @@ def apply_user_file(catalogue: Catalogue, path: Path) -> Catalogue:
         name = form.get("name")
         form = {**shipped.get(name, {}), **form} if isinstance(name, str) else form
         if form.get("verdict") == "FAIL" and "quiet_s" not in user.rows[index]:
-            form.pop("quiet_s", None)  # a shipped warning made a failure by the user
+            form.pop("quiet_s", None)  # the user turned a shipped WARN into a FAIL
         row = _check_row(path.name, index, form).row()
         if row.name in named:
             raise CatalogueError(f"{path.name}: rows[{index}] ({row.name}).name: given twice; expected each name once")
@@ -279,16 +283,16 @@ def _check_row(file: str, index: int, form: Mapping[str, Any]) -> RowForm:
 
 
 def _worst(error: ValidationError) -> ErrorDetails:
-    """The one to tell: a mistyped key explains the missing one."""
+    """The error to report: a mistyped key before the missing key that it causes."""
     errors = error.errors()
     return next((e for e in errors if e["type"] == "extra_forbidden"), errors[0])
 
 
 def _describe_error(where: str, error: ErrorDetails, form: type[Form], given: Any) -> str:
-    """One error as ``where.key: value: what is wrong``."""
+    """One error as ``where.key: value: problem``."""
     loc = error["loc"]
     if loc[:1] == ("pattern",) and isinstance(given, Mapping) and isinstance(given.get("pattern"), str):
-        loc = loc[:1]  # it was not written as a list
+        loc = loc[:1]  # the user did not write a list
     path = field_path(loc)
     message = error["msg"].removeprefix("Value error, ").replace("String should match pattern", "expected")
     if error["type"] == "extra_forbidden":
@@ -298,16 +302,16 @@ def _describe_error(where: str, error: ErrorDetails, form: type[Form], given: An
         return f"{where}{path}: unknown key; expected one of: {allowed}"
     if error["type"] == "missing":
         return f"{where}{path}: missing"
-    if not path:  # a rule over several keys names its key itself
+    if not path:  # the message of a rule over several keys contains the key
         return f"{where}{message}" if isinstance(given, Mapping) else f"{where}{message.lower()}"
     return f"{where}{path}: {show_value(error['input'])}: {message}"
 
 
 def check_size(file: str, rows: tuple[PatternRow, ...]) -> None:
-    """Raises CatalogueError for more patterns than one scan may look for."""
+    """Raises CatalogueError if the patterns exceed the limit for one scan."""
     total = count_instructions(rows)
     if total > SET_INSTRUCTIONS:
         raise CatalogueError(
-            f"{file}: its patterns come to {total} RE2 instructions with the shipped ones; expected at most "
-            f"{SET_INSTRUCTIONS} (counted repetitions such as x{{1000}} make many)"
+            f"{file}: the patterns, with the shipped ones, need {total} RE2 instructions; expected at most "
+            f"{SET_INSTRUCTIONS} (counted repetitions such as x{{1000}} need many)"
         )

@@ -1,11 +1,11 @@
-"""Fills a row's templates from what its pattern found. What a log line says is never itself read as a template."""
+"""Fills a row's templates with the groups of its pattern. Text from a log line is never parsed as a template."""
 
 from functools import cache
 
 from muster_checks.dmesg.catalogue.match import compile_fixed
 from muster_checks.dmesg.catalogue.types import PatternRow
 
-PART_CHARACTERS = 96  # of one group in a component's name
+PART_CHARACTERS = 96  # limit of one group in a component name
 
 
 @cache
@@ -26,18 +26,18 @@ def template_names(template: str) -> tuple[str, ...]:
 
 
 def fill_template(template: str, groups: dict[str, str]) -> str:
-    """``{name}`` replaced by its group, a missing one by nothing."""
+    """``template`` with each ``{name}`` replaced by its group; a missing group is empty."""
     return "".join(text + groups.get(name, "") for text, name in _pieces(template)).strip()
 
 
 def clean_part(text: str) -> str:
-    """A part of a component's name: printable, without blanks, bounded."""
+    """``text`` as a part of a component name: printable, without spaces, bounded in length."""
     shown = "".join(c if c.isprintable() and not c.isspace() else "_" for c in text.strip()[:PART_CHARACTERS])
     return shown.strip("/")
 
 
 def bits_fit(row: PatternRow, groups: dict[str, str]) -> bool:
-    """Are the bits of the group ``status`` as the row wants them? True for a row that wants none."""
+    """Whether the bits of the group ``status`` match the row. True for a row without such a condition."""
     if not (row.status_set or row.status_clear):
         return True
     try:

@@ -1,9 +1,9 @@
-"""What kernel lines mean for a node: tables of data, with the reason of each verdict beside it.
+"""The meaning of kernel lines for a node: tables with a verdict and its source in each row.
 
-The tables lie in ``rows/``: ``xid.csv``, ``sxid.csv`` and ``kernel.yaml`` are read when the catalogue is made, the
-decoding tables of single Xid when the first such line comes. A user's file adds rows or changes shipped ones
-(row_file.py). Verdicts follow NVIDIA's immediate action for each code: what asks only for the application to be
-restarted is a warning and never more, however often it comes.
+The tables are in ``rows/``: ``xid.csv``, ``sxid.csv`` and ``kernel.yaml`` are read when the catalogue is created, and
+the decoding tables of single Xid when the first such line appears. A user's file adds rows or changes shipped ones
+(row_file.py). Verdicts follow NVIDIA's immediate action for each code: a code that requires only a restart of the
+application is a WARN, however often it appears.
 """
 
 import csv
@@ -16,23 +16,23 @@ import msgspec
 
 from muster_checks.base.vocabulary import FaultClass, Verdict
 
-QUIET_S = 3600.0  # a warning goes when there was no new sign for this long, unless its row says otherwise
-COUNT_LIMIT = 100  # what a row may count to: a time is kept for each line counted
+QUIET_S = 3600.0  # a WARN ends this long after its last sign, unless its row sets another time
+COUNT_LIMIT = 100  # limit of a row's count: the time of each counted line is stored
 XID_REASON, SXID_REASON = "Xid", "SXid"
 
 
 class CatalogueError(ValueError):
-    """A row that cannot be used. The text names file, row, key, what was found and what is allowed."""
+    """An invalid row. The message names file, row, key, the value and the allowed values."""
 
 
 class RowMeaning(msgspec.Struct, frozen=True, kw_only=True):
-    """What a code or a row means for the node.
+    """The meaning of a code or a row for the node.
 
-    verdict:  ``FAIL``, ``WARN``, or ``PASS`` for what is no sign of trouble
-    clears:   how the finding goes, for people: ``boot``, ``driver`` (its own clearing line or a reset), ``person``,
-              ``quiet``. A WARN goes when it has been quiet in any case, a FAIL never does
-    quiet_s:  seconds without a new sign after which a WARN is over
-    source:   who says so
+    verdict:  ``FAIL``, ``WARN``, or ``PASS`` for a line that is not a fault
+    clears:   what ends the finding, for people: ``boot``, ``driver`` (its own clearing line or a reset), ``person``,
+              ``quiet``. Every WARN ends after a quiet time, a FAIL never does
+    quiet_s:  seconds without a new sign after which a WARN ends
+    source:   source of the verdict
     """
 
     verdict: Verdict
@@ -44,8 +44,8 @@ class RowMeaning(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class XidRow(RowMeaning, frozen=True, kw_only=True):
-    """``decode``: which table or text has the verdict instead (``xid74``, ``nvlink5``, ``recovery``);
-    ``cancels``: codes whose findings on the same GPU are over with this one."""
+    """``decode``: the table that gives the verdict instead (``xid74``, ``nvlink5``, ``recovery``);
+    ``cancels``: codes whose findings on the same GPU this one ends."""
 
     code: int
     mnemonic: str = ""
@@ -54,7 +54,7 @@ class XidRow(RowMeaning, frozen=True, kw_only=True):
 
 
 class SxidRow(RowMeaning, frozen=True, kw_only=True):
-    """``verdict_if_fatal``, ``class_if_fatal``: when the line itself says Fatal."""
+    """``verdict_if_fatal``, ``class_if_fatal``: for a line that contains the word Fatal."""
 
     code: int
     verdict_if_fatal: Verdict
@@ -62,13 +62,13 @@ class SxidRow(RowMeaning, frozen=True, kw_only=True):
 
 
 class RecoveryRow(RowMeaning, frozen=True, kw_only=True):
-    """An action that Xid 154 may name."""
+    """A recovery action that Xid 154 may contain."""
 
     action: str
 
 
 class LinkBitRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One bit of the registers of Xid 74; below ``min_count`` on one link it is a warning."""
+    """One bit of the registers of Xid 74; fewer than ``min_count`` on one link are a WARN."""
 
     register: int
     bit: int
@@ -109,20 +109,22 @@ class Nvlink5Row(msgspec.Struct, frozen=True, kw_only=True):
 class PatternRow(RowMeaning, frozen=True, kw_only=True):
     """A pattern row of kernel.yaml. ``name`` is the finding's reason.
 
-    patterns:      any of them; named groups fill the templates, ``bdf`` is brought into one form, ``driver`` gives
-                   ``kind`` (gpu, nic, disk, nvswitch, pci), ``uuid`` gives the GPU's ``bdf`` where it is known
-    component:     template; ``host`` where a group it needs is missing
-    message:       template, for people; may also use ``{count}``
-    count, window_s:  so many lines for one component within so many seconds make the finding; a group ``n`` counts n
-    clear_pattern: the kernel says that it is over, for the component its groups give
-    context, context_s:  an earlier line, this many seconds before at most, whose groups fill in missing ones
-    after, after_s:  fires only within this many seconds after that row was seen
-    covered_by:    reasons that say the same: while one is open for the component, this one is not raised
+    patterns:      a line must match one of them; named groups fill the templates; ``bdf`` is normalised, ``driver``
+                   gives ``kind`` (gpu, nic, disk, nvswitch, pci), ``uuid`` gives the GPU's ``bdf`` if it is known
+    component:     template; ``host`` if a group in it is missing
+    message:       template, for people; may also contain ``{count}``
+    count, window_s:  number of lines for one component within that many seconds that make a finding; a line with a
+                   group ``n`` counts n times
+    clear_pattern: a line that ends the finding, for the component that its groups give
+    context, context_s:  an earlier line, at most this many seconds before, whose groups replace missing ones
+    after, after_s:  the row fires only within this many seconds after that row matched
+    covered_by:    reasons that report the same fault: while one is open for the component, this row does not fire
     status_set, status_clear:  bits that must be set or clear in the hexadecimal group ``status``
-    lines:    0: the patterns stand anywhere in one record; else they end where the last ``lines`` lines end
-    delay_s:  lines of the first so many seconds of a boot do not count
+    lines:    0: the patterns match anywhere in one record; otherwise a match must end where the last ``lines`` lines
+              end
+    delay_s:  lines of the first seconds of a boot, up to this time, do not count
 
-    Several rows may have one name: what one of them has said of a record, the next says again only if it is worse.
+    Several rows may have the same name: for one record, a later row fires only if its verdict is worse.
     """
 
     name: str
@@ -196,7 +198,7 @@ UNKNOWN_XID = XidRow(
     verdict=Verdict.WARN,
     description="code unknown to this catalogue",
     clears="quiet",
-    source="no public table has it: a newer driver; an unknown code alone takes no node",
+    source="in no public table, probably from a newer driver; an unknown code alone does not taint a node",
 )
 UNKNOWN_SXID = SxidRow(
     code=-1,
@@ -205,12 +207,12 @@ UNKNOWN_SXID = SxidRow(
     class_if_fatal=FaultClass.RESET,
     description="code unknown to this catalogue",
     clears="driver",
-    source="no public table has it; the line's own word decides",
+    source="in no public table; the severity that the line states decides",
 )
 
 
 class Catalogue:
-    """All rows, shipped and changed by a user. Made by :func:`load_catalogue`."""
+    """All rows, shipped and changed by a user. Created by :func:`load_catalogue`."""
 
     def __init__(self, xids: dict[int, XidRow], sxids: dict[int, SxidRow], rows: tuple[PatternRow, ...]) -> None:
         self.xids = xids
@@ -229,7 +231,7 @@ class Catalogue:
 
     @cached_property
     def recoveries(self) -> dict[str, RecoveryRow]:
-        """By their text in lower case."""
+        """By action in lower case."""
         rows = [
             RecoveryRow(action=row["action"], **_meaning(row))  # type: ignore[arg-type]  # built by name above
             for row in _read("xid154.csv")
@@ -266,14 +268,14 @@ class Catalogue:
         )
 
     def explain(self, reason: str) -> str:
-        """What a finding with this reason means, for people: several lines, or that nothing is known of it."""
+        """The meaning of a finding with this reason, for people: several lines, or a line that no row has this name."""
         head = reason.split(":", 1)[0]
         for prefix, known in ((SXID_REASON, self.sxid), (XID_REASON, self.xid)):
             number = head.removeprefix(prefix)
             if number != head and number.isascii() and number.isdigit() and len(number) < 8:
                 return _explain(reason, known(int(number)))
         row = next((row for row in self.rows if row.name == reason), None)
-        return f"{reason}: no row of this name" if row is None else _explain(reason, row)
+        return f"{reason}: no catalogue row has this name" if row is None else _explain(reason, row)
 
 
 def _explain(reason: str, row: RowMeaning) -> str:
@@ -281,28 +283,28 @@ def _explain(reason: str, row: RowMeaning) -> str:
     if isinstance(row, XidRow) and row.mnemonic:
         lines.append(f"name: {row.mnemonic}")
     if isinstance(row, XidRow) and row.decode:
-        lines.append("verdict: read from the line itself")
+        lines.append("verdict: decoded from the line")
     else:
-        lines.append(f"verdict: {row.verdict}{_asks(row.fault_class)}")
+        lines.append(f"verdict: {row.verdict}{_requires(row.fault_class)}")
     if isinstance(row, SxidRow) and row.verdict_if_fatal != row.verdict:
-        lines.append(f"verdict if the line says Fatal: {row.verdict_if_fatal}{_asks(row.class_if_fatal)}")
+        lines.append(f"verdict if the line contains Fatal: {row.verdict_if_fatal}{_requires(row.class_if_fatal)}")
     if isinstance(row, PatternRow) and row.count > 1:
-        lines.append(f"from: {row.count} lines for one component within {row.window_s:g} s")
+        lines.append(f"reported after: {row.count} lines for one component within {row.window_s:g} s")
     if row.clears:
-        lines.append(f"over with: {_CLEARS[row.clears]}")
+        lines.append(f"ends with: {_CLEARS[row.clears]}")
     if row.verdict is Verdict.WARN:
-        lines.append(f"as a warning over after: {row.quiet_s:g} s without a new one")
+        lines.append(f"a WARN ends after: {row.quiet_s:g} s without a new sign")
     lines.append(f"source: {row.source}")
     return "\n".join(lines)
 
 
-def _asks(fault_class: FaultClass) -> str:
-    return f", asks for: {fault_class}" if fault_class else ""
+def _requires(fault_class: FaultClass) -> str:
+    return f", requires: {fault_class}" if fault_class else ""
 
 
 _CLEARS = {
     "boot": "a reboot",
-    "driver": "the driver's own word (a reset that worked, or its clearing line), or a reboot",
-    "person": "a person's word, or a reboot",
-    "quiet": "quiet",
+    "driver": "a message of the driver (a successful reset, or its clearing line), or a reboot",
+    "person": "muster clear, or a reboot",
+    "quiet": "a quiet time",
 }

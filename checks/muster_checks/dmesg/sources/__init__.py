@@ -1,1 +1,1 @@
-"""Where kernel messages come from: /dev/kmsg, the journal, a file."""
+"""Sources of kernel messages: /dev/kmsg, the journal, a file."""

@@ -1,12 +1,12 @@
-"""Follows a plain file of kernel messages: no polling, none twice, across rotation, truncation and absence.
+"""Follows a plain file of kernel messages, without polling, across rotation, truncation and absence.
 
-The file is looked at when inotify says that it, or the folder that holds it, has changed. A line counts when its
-newline is there. The place is the file's inode, the offset, and the bytes just before it: an inode alone may be taken
-over by another file, and a file that was emptied may have grown past the offset again.
+No message is read twice. The file is read when inotify reports a change of the file or its folder. A line counts only
+with its newline. The place consists of the file's inode, the offset, and the bytes just before it: another file may
+reuse an inode, and a truncated file may have grown past the offset again.
 
-Rotation: a renamed file is read on until its successor has something in it, since a logger goes on writing to the old
-one until it is told. After a restart the old file is looked for by its inode in the same folder; a successor that was
-rotated away in the meantime as well, or compressed, is not.
+Rotation: a renamed file is read until its successor has content, because a logger writes to the old file until it is
+signalled. After a restart the old file is searched by its inode in the same folder. A successor that was also rotated,
+or compressed, in the meantime is not found.
 """
 
 import asyncio
@@ -26,17 +26,17 @@ from muster_checks.dmesg.sources.source import LINES_PER_TURN, Batch, LineReader
 _log = logging.getLogger(__name__)
 
 CHUNK_BYTES = 64 * 1024
-LINE_BYTES = 64 * 1024  # of a longer line the rest is dropped
+LINE_BYTES = 64 * 1024  # the rest of a longer line is dropped
 FINGERPRINT_BYTES = 64
 _FILE_EVENTS = flags.MODIFY | flags.ATTRIB | flags.MOVE_SELF | flags.DELETE_SELF
 _FOLDER_EVENTS = flags.CREATE | flags.MOVED_TO | flags.DELETE | flags.MOVED_FROM | flags.DELETE_SELF | flags.MOVE_SELF
 
 
 class FilePlace(msgspec.Struct, frozen=True):
-    """``offset``: of the first line not yet dealt with, in the file ``inode``; ``before``: the bytes just before it.
+    """``offset``: of the first line not yet processed, in the file ``inode``; ``before``: the bytes just before it.
 
-    ``dropping``: the rest of an overlong line comes first. ``inode`` 0: no file yet.
-    ``skipping``: what the file holds when it is first opened is passed over (``start: now``).
+    ``dropping``: the rest of an overlong line follows and is dropped. ``inode`` 0: no file yet.
+    ``skipping``: the content of the file when it is first opened is skipped (``start: now``).
     """
 
     inode: int = 0
@@ -49,7 +49,7 @@ class FilePlace(msgspec.Struct, frozen=True):
 class FileSource:
     """A :class:`~muster_checks.dmesg.sources.source.LogSource` on a plain file.
 
-    ``complete``: it is a saved log that nobody goes on writing: its last line counts without a newline, too.
+    ``complete``: a saved log that no longer grows, so its last line counts even without a newline.
     """
 
     def __init__(self, path: Path, reader: LineReader, place: FilePlace, *, complete: bool = False) -> None:
@@ -84,7 +84,7 @@ class FileSource:
 
     def _read_on(self, batch: Batch) -> None:
         if not self._unread and not self._is_the_same():
-            _log.info("%s was truncated: read from its beginning", self._path)
+            _log.info("%s was truncated: reading starts from its beginning", self._path)
             self._begin(FilePlace(inode=self._place.inode))
         taken = 0
         while taken < LINES_PER_TURN:
@@ -106,13 +106,13 @@ class FileSource:
         batch.more = True
 
     def _end_skipping(self) -> None:
-        """What was there at the start is passed over, a half line at its end with its other half."""
+        """The content at the start has been skipped. If it ends within a line, the rest of that line is dropped too."""
         self._advance(self._partial, dropping=bool(self._partial) or self._place.dropping)
         self._partial = b""
         self._place = msgspec.structs.replace(self._place, skipping=False)
 
     def _read_chunk(self, batch: Batch) -> bool:
-        """Read on into ``_unread`` and ``_partial``; False at the end of the file."""
+        """Read the next chunk into ``_unread`` and ``_partial``. Returns False at the end of the file."""
         data = os.pread(self._fd, CHUNK_BYTES, self._place.offset + len(self._partial))
         if not data:
             return False
@@ -120,13 +120,13 @@ class FileSource:
         self._partial = lines.pop()
         self._unread = lines
         if not lines and len(self._partial) > LINE_BYTES:
-            # what there is of an overlong line is its text; the rest, up to its newline, is dropped
+            # the beginning of an overlong line is its text; the rest, up to its newline, is dropped
             self._take(self._partial, batch, newline=b"", more=True)
             self._partial = b""
         return True
 
     def _take(self, raw: bytes, batch: Batch, *, newline: bytes = b"\n", more: bool = False) -> None:
-        """One line; ``more``: the rest of it, up to its newline, is to be dropped."""
+        """Process one line. ``more``: drop the rest of it, up to its newline."""
         dropping, skipping = self._place.dropping, self._place.skipping
         self._advance(raw + newline, dropping=more)
         if dropping or skipping:
@@ -148,13 +148,13 @@ class FileSource:
         self._place = FilePlace(place.inode, place.offset + len(data), before, dropping, place.skipping)
 
     def _is_the_same(self) -> bool:
-        """What stands before the place is what stood there when it was read."""
+        """Whether the bytes before the place are still those that were read."""
         before, partial = self._place.before, self._partial
         start = self._place.offset - len(before)
         return os.pread(self._fd, len(before) + len(partial), start) == before + partial
 
     def _succeed(self) -> bool:
-        """At the end of a file that is no longer the one at the path: go over to its successor, once that has begun."""
+        """At the end of a file that was rotated: switch to its successor, as soon as that has content."""
         try:
             now = self._path.stat()
         except FileNotFoundError:
@@ -162,7 +162,7 @@ class FileSource:
         if now.st_ino == self._place.inode or now.st_size == 0 or not stat.S_ISREG(now.st_mode):
             return False
         if self._partial:
-            self._unread = [self._partial]  # nothing more will come to it
+            self._unread = [self._partial]  # it will not be completed
             self._partial = b""
             return True
         os.close(self._fd)
@@ -171,18 +171,19 @@ class FileSource:
         return self._open_file()
 
     def _open_file(self) -> bool:
-        """Open the file at the path, or the renamed one where an earlier run stopped. False: there is none."""
+        """Open the file at the path, or the renamed one in which an earlier run stopped. Returns False if there is
+        none."""
         path = self._renamed() or self._path
         try:
             self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except FileNotFoundError:
-            self._trouble = f"{self._path}: no such file; it is read as soon as there is one"
-            if self._place.skipping:  # a file that comes later is new from its first line
+            self._trouble = f"{self._path}: no such file; it will be read when it exists"
+            if self._place.skipping:  # a file created later is new from its first line
                 self._place = FilePlace()
             return False
         found = os.fstat(self._fd)
         if not stat.S_ISREG(found.st_mode):
-            raise OSError(errno.EINVAL, "is no plain file")
+            raise OSError(errno.EINVAL, "not a plain file")
         self._trouble = ""
         if self._place.inode != found.st_ino or not self._is_the_same():
             self._begin(FilePlace(inode=found.st_ino, skipping=self._place.skipping))
@@ -190,7 +191,7 @@ class FileSource:
         return True
 
     def _renamed(self) -> Path | None:
-        """The file where an earlier run stopped, if it stands in the same folder under another name by now."""
+        """The file in which an earlier run stopped, if it has been renamed within its folder."""
         if not self._place.before:
             return None
         try:
@@ -203,7 +204,7 @@ class FileSource:
                     if os.pread(file.fileno(), *self._fingerprint_at()) == self._place.before:
                         return Path(path)
         except OSError:
-            pass  # then there is none that can be read
+            pass  # no such file can be read
         return None
 
     def _fingerprint_at(self) -> tuple[int, int]:
@@ -216,14 +217,15 @@ class FileSource:
         self._reader.forget()
 
     def _watch(self) -> None:
-        """Watch the folder, or while it is missing the nearest one above it; before looking, so nothing slips by."""
+        """Watch the folder or, while it is missing, its nearest existing parent. Runs before each look at the file, so
+        that no change is missed."""
         if self._inotify is None:
             try:
                 self._inotify = INotify(nonblocking=True)
             except OSError as error:
                 why = f"cannot be followed: {error.strerror}"
                 if error.errno == errno.EMFILE:
-                    why += " (fs.inotify.max_user_instances is used up)"
+                    why += " (the limit fs.inotify.max_user_instances is reached; raise it)"
                 raise OSError(error.errno, why) from None
         else:
             self._swallow_events()
@@ -231,24 +233,24 @@ class FileSource:
         missing: Path | None = None
         while True:
             try:
-                self._inotify.add_watch(folder, _FOLDER_EVENTS)  # of one already watched: changes nothing
+                self._inotify.add_watch(folder, _FOLDER_EVENTS)  # no effect if it is already watched
             except FileNotFoundError:
                 missing, folder = folder, folder.parent
                 continue
             if missing is None or not missing.exists():
                 return
-            missing, folder = None, self._path.parent  # it came just before the watch
+            missing, folder = None, self._path.parent  # it was created just before the watch
 
     def _watch_file(self, path: Path) -> None:
         if self._inotify is None:
             return
         if self._file_watch >= 0:
-            with contextlib.suppress(OSError):  # gone with its file
+            with contextlib.suppress(OSError):  # the watch disappeared with its file
                 self._inotify.rm_watch(self._file_watch)
         self._file_watch = self._inotify.add_watch(path, _FILE_EVENTS)
 
     def _swallow_events(self) -> None:
-        """What has happened is seen by looking at the files."""
+        """Discard the events: the files themselves show what has changed."""
         while self._inotify is not None:
             try:
                 os.read(self._inotify.fileno(), CHUNK_BYTES)
@@ -263,7 +265,7 @@ class FileSource:
             self._armed = True
 
     def look_again(self) -> None:
-        """Nothing to do: each ``read()`` looks at the file itself."""
+        """No-op: each ``read()`` looks at the file itself."""
 
     def place(self) -> bytes:
         return msgspec.json.encode(self._place)
@@ -287,7 +289,7 @@ class FileSource:
 
     def _give_up(self, error: OSError) -> None:
         self._trouble = f"{self._path}: {error.strerror or error}"
-        _log.warning("%s; tried again in %.1f s", self._trouble, self._backoff.delay_s)
+        _log.warning("%s; retrying in %.1f s", self._trouble, self._backoff.delay_s)
         self._disarm()
         self._close_files()
         self._partial = b""

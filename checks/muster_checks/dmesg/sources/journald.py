@@ -1,12 +1,12 @@
-"""Reads messages of this boot from the systemd journal: the kernel's, where there is no /dev/kmsg to read.
+"""Reads messages of this boot from the systemd journal: the kernel's messages, if /dev/kmsg does not exist.
 
-``journalctl -k -o export`` runs as a child. First without ``-f``: it ends at the journal's end, which is how the end is
-known. Then, after the last cursor, with ``-f``. Whoever waits for the end (``look_again``) gets the follower stopped
-and a fresh look to the end, again from the last cursor.
+``journalctl -k -o export`` runs as a child process, first without ``-f``, so that its exit marks the end of the
+journal, and then with ``-f`` after the last cursor. If a caller waits for the end (``look_again``), the follower is
+stopped and journalctl reads to the end again from the last cursor.
 
 The entry format is systemd's export format (systemd.io/JOURNAL_EXPORT_FORMATS): ``NAME=value`` lines, or for any bytes
-``NAME``, newline, length (64 bit, little endian), bytes, newline; an empty line ends an entry. Tested on entries made
-by hand: where this was written no journal daemon runs.
+``NAME``, newline, length (64 bit, little endian), bytes, newline; an empty line ends an entry. Tested on hand-made
+entries, not with a running journal daemon.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from muster_checks.dmesg.sources.timeline import Timeline
 _log = logging.getLogger(__name__)
 
 CHUNK_BYTES = 64 * 1024
-ENTRY_BYTES = 1024 * 1024  # of unfinished entry; a kernel message is 1 KiB, a journal may hold anything
+ENTRY_BYTES = 1024 * 1024  # limit of an incomplete entry; a kernel message has 1 KiB, a journal entry may have any size
 _KEPT = frozenset(
     (
         b"__CURSOR",
@@ -43,20 +43,20 @@ JournalEntry = dict[bytes, bytes]
 
 
 class JournalPlace(msgspec.Struct, frozen=True):
-    """``cursor``: of the last entry dealt with; empty: none yet. ``skipping``: what is there is passed over."""
+    """``cursor``: of the last entry processed; empty: none yet. ``skipping``: existing entries are skipped."""
 
     cursor: str = ""
     skipping: bool = False
 
 
 class ExportParser:
-    """Cuts a stream of bytes into entries (only the fields this program uses). ``malformed``: entries given up."""
+    """Splits a stream of bytes into entries (only the fields in use). ``malformed``: number of entries dropped."""
 
     def __init__(self) -> None:
         self.malformed = 0
         self._rest = b""
         self._entry: JournalEntry = {}
-        self._lost = False  # not in step: everything up to the next empty line belongs to an entry given up
+        self._lost = False  # out of sync: everything up to the next empty line belongs to a dropped entry
 
     def feed(self, data: bytes) -> list[JournalEntry]:
         """The entries that ``data`` completes."""
@@ -104,10 +104,10 @@ class ExportParser:
 
 
 def parse_entry(entry: JournalEntry, timeline: Timeline, boot_id: str) -> KernelLine | None:
-    """The message of an entry; None when it has none.
+    """The message of an entry; None if it has none.
 
-    The kernel's own stamp gives the time if the entry is of this boot: the daemon's is late by what it waited, at boot
-    by seconds.
+    For an entry of this boot the time is the kernel's own stamp, because the journal daemon's is later, at boot by
+    seconds.
     """
     text = entry.get(b"MESSAGE")
     if text is None:
@@ -140,7 +140,7 @@ def _number(entry: JournalEntry, name: bytes, default: int) -> int:
 class JournalSource:
     """A :class:`~muster_checks.dmesg.sources.source.LogSource` on the journal.
 
-    ``command``: how journalctl is called, with the options that select messages; ``root``: whose journal.
+    ``command``: journalctl with the options that select messages; ``root``: root of the node's file system.
     """
 
     def __init__(
@@ -200,9 +200,9 @@ class JournalSource:
             batch.lines.append(line)
 
     def _read_child(self) -> bool:
-        """Take what the child has written so far, a chunk of it; at its end, go on with the next child.
+        """Read a chunk of the child's output; at its end, start the next child.
 
-        False: there is nothing to read now.
+        Returns False if there is nothing to read now.
         """
         data = self._read_pipe(CHUNK_BYTES)
         if data is None:
@@ -212,17 +212,17 @@ class JournalSource:
             self.counts.malformed = self._malformed + self._parser.malformed
             return True
         if (why := self._end_child()) or self._following:
-            self._trouble = f"journalctl: {why or 'ended by itself'}"
-            _log.warning("%s; started again in %.1f s", self._trouble, self._backoff.delay_s)
+            self._trouble = f"journalctl: {why or 'ended unexpectedly'}"
+            _log.warning("%s; restarting in %.1f s", self._trouble, self._backoff.delay_s)
             return False
         self._backoff.reset()
         self._skipping = False
-        self._at_end = not self._again  # a look that began before the last question does not answer it
+        self._at_end = not self._again  # a read that began before the last look_again() does not answer it
         follow, self._again = not self._again, False
         return self._start(follow=follow)
 
     def _read_pipe(self, size: int) -> bytes | None:
-        """None: nothing now. Empty: the child's end."""
+        """None: nothing to read now. Empty: the child has closed its output."""
         if self._child is None or self._child.stdout is None:
             return None
         try:
@@ -235,7 +235,7 @@ class JournalSource:
         if self._cursor:
             command.append(f"--after-cursor={self._cursor}")
         try:
-            # its own process group: a signal to the agent's group is not its business, and it is ended as a group
+            # a separate process group: signals to the agent's group do not reach it, and it can be killed as a group
             self._child = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -244,7 +244,7 @@ class JournalSource:
                 start_new_session=True,
             )
         except OSError as error:
-            self._trouble = f"{command[0]}: {error.strerror} (the journal is read by this program)"
+            self._trouble = f"{command[0]}: {error.strerror} (needed to read the journal)"
             return False
         for pipe in (self._child.stdout, self._child.stderr):
             if pipe is not None:
@@ -257,7 +257,7 @@ class JournalSource:
         return True
 
     def _end_child(self) -> str:
-        """End the child and everything it started; returns why it failed, if it did by itself."""
+        """End the child and its process group. Returns the error if the child failed before."""
         child, self._child = self._child, None
         if child is None:
             return ""
@@ -265,20 +265,20 @@ class JournalSource:
         code = child.poll()
         if code is None:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                code = child.wait(0.2)  # it has closed its output: it is on its way out
+                code = child.wait(0.2)  # it has closed its output and is about to exit
         if code is None:
             os.killpg(child.pid, signal.SIGKILL)
             code = child.wait()
-        said = b""
+        printed = b""
         if child.stderr is not None:
             with contextlib.suppress(BlockingIOError):
-                said = os.read(child.stderr.fileno(), 4096)
+                printed = os.read(child.stderr.fileno(), 4096)
             child.stderr.close()
         if child.stdout is not None:
             child.stdout.close()
         if code == 0:
             return ""
-        lines = said.decode("utf-8", "replace").strip().splitlines()
+        lines = printed.decode("utf-8", "replace").strip().splitlines()
         return lines[-1][:200] if lines else f"exit status {code}"
 
     def arm(self) -> None:
@@ -298,7 +298,8 @@ class JournalSource:
             self._kill_child()
 
     def _kill_child(self) -> None:
-        """What it has written of an entry not yet taken in is read again: the next one starts after the last cursor."""
+        """Kill the child. Entries not yet taken in are read again, because the next child starts after the last
+        cursor."""
         if self._child is not None:
             if self._child.poll() is None:
                 os.killpg(self._child.pid, signal.SIGKILL)

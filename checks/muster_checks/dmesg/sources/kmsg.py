@@ -1,13 +1,14 @@
-r"""Reads /dev/kmsg: one record a read, in order, none twice, the lost ones counted.
+r"""Reads /dev/kmsg: one record per read, in order, none twice; lost records are counted.
 
 A record is ``prio,seq,usec,flags[,caller=T1];text``, then lines `` KEY=value`` (Documentation/ABI/testing/dev-kmsg).
-``prio & 7`` is the level, ``prio >> 3`` the facility. Bytes below 32, above 126 and the backslash come as ``\xNN``; a
-message of several lines is one record with ``\x0a`` in it. ``usec`` is local_clock() in microseconds (timeline.py).
+``prio & 7`` is the level, ``prio >> 3`` the facility. Bytes below 32, above 126 and the backslash are escaped as
+``\xNN``; a message of several lines is one record that contains ``\x0a``. ``usec`` is local_clock() in microseconds
+(timeline.py).
 
-Fragments. The kernel itself joins what one caller prints in pieces. What it could not join, because another processor
-printed in between, comes with flag ``c``; kernels before 4.9 mark the first piece ``c`` and each following one ``+``.
-So a ``+`` is joined to the piece before it, and a ``c`` only where the caller's id says that it goes on where the
-record before it ended: else it may belong to anyone. A message is never held back to wait for its next piece.
+Fragments: the kernel joins the pieces that one caller prints. A piece that it could not join, because another processor
+printed in between, has the flag ``c``; kernels before 4.9 mark the first piece ``c`` and each following one ``+``. So a
+``+`` is joined to the piece before it, and a ``c`` only if the caller's id shows that it continues the record before
+it. Otherwise it may belong to another message. No message is held back to wait for its next piece.
 """
 
 import asyncio
@@ -28,19 +29,19 @@ from muster_checks.dmesg.sources.timeline import Timeline
 
 _log = logging.getLogger(__name__)
 
-# The longest record is 8192 bytes (CONSOLE_EXT_LOG_MAX; 2048 since 6.4). A shorter buffer gets EINVAL, and the kernel
-# has stepped over the record by then: it is lost.
+# The longest record is 8192 bytes (CONSOLE_EXT_LOG_MAX; 2048 since 6.4). With a shorter buffer the read fails with
+# EINVAL after the kernel has already skipped the record: it is lost.
 RECORD_BYTES = 8192
-# So many lines are looked at as one text. More would save nothing that shows, and when that text is of interest, each
-# of them has to be looked at by itself.
+# Number of lines that are matched as one text. More would not save measurable time, and if the text matches, each of
+# its lines must be matched separately.
 LINES_PER_LOOK = 32
-_LARGEST = 2**63  # seq and usec are 64-bit; nothing real comes near
-FARTHEST = 2**32  # records between two reads: no log is overwritten so fast, such a number is none
+_LARGEST = 2**63  # seq and usec are 64-bit; real values stay far below
+FARTHEST = 2**32  # records between two reads: no log is overwritten this fast, so such a number is invalid
 _ESCAPE = re.compile(rb"\\x([0-9a-fA-F]{2})")
 
 
 class KmsgReader(Protocol):
-    """An open /dev/kmsg, standing at its oldest record. Errors are the device's own OSErrors."""
+    """An open /dev/kmsg, positioned at its oldest record. Raises the device's own OSErrors."""
 
     def read(self) -> bytes: ...
 
@@ -50,24 +51,24 @@ class KmsgReader(Protocol):
 
 
 def open_kmsg(path: Path) -> int:
-    """A descriptor at the oldest record. Raises OSError: the kernel asks for rights here, and never again."""
+    """A descriptor at the oldest record. Raises OSError. The kernel checks privileges only here, not at each read."""
     return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
 class KmsgDevice:
-    """The real one. Raises OSError when it cannot be opened.
+    """The real device. Raises OSError if it cannot be opened.
 
-    opened: :func:`open_kmsg` of that path by a process that had more rights then. It stays the caller's, and serves one
-    device at a time: copies of a descriptor share its place in the log.
+    opened: a descriptor from :func:`open_kmsg`, opened before the process dropped its privileges. The caller keeps it.
+    Only one device may use it at a time, because copies of a descriptor share its position in the log.
     """
 
     def __init__(self, path: Path, opened: int | None = None) -> None:
         if opened is None:
             self._fd = open_kmsg(path)
         else:
-            os.lseek(opened, 0, os.SEEK_SET)  # an earlier device has left it where it stopped
+            os.lseek(opened, 0, os.SEEK_SET)  # an earlier device has moved its position
             self._fd = os.dup(opened)
-        # no method: a frame of Python's is a twentieth of what a line costs
+        # not a method: a Python frame takes a twentieth of the time for a line
         self.read = partial(os.read, self._fd, RECORD_BYTES)
 
     def fileno(self) -> int:
@@ -78,9 +79,9 @@ class KmsgDevice:
 
 
 class KmsgPlace(msgspec.Struct, frozen=True):
-    """``seq``: the last record dealt with in this boot; -1: none yet; None: unknown, the oldest one counts as next.
+    """``seq``: the last record processed in this boot; -1: none yet; None: unknown, the oldest record counts as next.
 
-    ``skipping``: the backlog is being passed over (``start: now``).
+    ``skipping``: the backlog is skipped (``start: now``).
     """
 
     seq: int | None = None
@@ -92,7 +93,7 @@ def unescape(text: bytes) -> bytes:
 
 
 def split_record(raw: bytes) -> tuple[list[bytes], bytes] | None:
-    """The fields before the first ``;`` and the message's raw text; None when it is no record."""
+    """The fields before the first ``;`` and the message's raw text; None if it is not a record."""
     head, semicolon, rest = raw.partition(b";")
     fields = head.split(b",")
     if not semicolon or len(fields) < 4:
@@ -101,13 +102,13 @@ def split_record(raw: bytes) -> tuple[list[bytes], bytes] | None:
 
 
 def _message(rest: bytes) -> bytes:
-    """Without the device's dictionary."""
+    """The text without the device dictionary."""
     end = rest.find(b"\n")
     return rest if end < 0 else rest[:end]
 
 
 def parse_record(fields: list[bytes], text: bytes, timeline: Timeline) -> KernelLine | None:
-    """The message of a split record with its text unescaped; None when its numbers are none."""
+    """The message of a split record with unescaped text; None if its numbers are invalid."""
     try:
         prio, seq, usec = int(fields[0]), int(fields[1]), int(fields[2])
     except ValueError:
@@ -130,11 +131,10 @@ def parse_record(fields: list[bytes], text: bytes, timeline: Timeline) -> Kernel
 class KmsgSource:
     """A :class:`~muster_checks.dmesg.sources.source.LogSource` on /dev/kmsg.
 
-    ``place``: where an earlier run in this boot stopped, ``KmsgPlace(-1)`` in a new boot, ``KmsgPlace()`` to begin with
-    whatever is the oldest record, ``KmsgPlace(skipping=True)`` to begin with what comes from now on.
+    ``place``: where an earlier run in this boot stopped; ``KmsgPlace(-1)`` in a new boot; ``KmsgPlace()`` to begin with
+    the oldest record; ``KmsgPlace(skipping=True)`` to begin with new records.
 
-    ``interesting`` is asked about one text, or about many at once, joined by newlines: of those it says True where it
-    would of any of them.
+    ``interesting`` gets one text, or several joined by newlines. For several it returns True if it would for any one.
     """
 
     def __init__(
@@ -153,9 +153,9 @@ class KmsgSource:
         self._skipping = place.skipping
         self._make_device = device
         self._device: KmsgReader | None = None
-        self._newest = -1  # of what has been read since the device was opened
-        self._resuming = True  # since it was opened, nothing new has come yet
-        self._unnumbered = 0  # malformed records since the last good one: they had a number too, so are no gap
+        self._newest = -1  # of the records read since the device was opened
+        self._resuming = True  # no new record since the device was opened
+        self._unnumbered = 0  # malformed records since the last valid one: each had a number, so they are not a gap
         self._armed = False
         self._trouble = ""
         self._backoff = ReopenDelay()
@@ -182,7 +182,8 @@ class KmsgSource:
         return batch
 
     def _gather(self, device: KmsgReader) -> tuple[list[bytes], OSError | None]:
-        """A turn's records as they are, and what stopped it: BlockingIOError is the log's end, None that it is full."""
+        """The raw records of a turn, and the error that ended it: BlockingIOError at the end of the log, None if the
+        turn is full."""
         raws: list[bytes] = []
         read, keep = device.read, raws.append
         refused = 0
@@ -190,21 +191,23 @@ class KmsgSource:
             try:
                 raw = read()
             except BrokenPipeError:
-                refused += 1  # overwritten under us: the next read gives the oldest, the sequence says what is lost
+                refused += (
+                    1  # overwritten meanwhile: the next read returns the oldest record, and its number shows the loss
+                )
                 continue
             except OSError as error:
                 if error.errno == errno.EINVAL:
-                    refused += 1  # longer than the longest record: stepped over, and counted as lost by its number
+                    refused += 1  # too long: the kernel skipped it, and the next number shows the loss
                     continue
                 return raws, error
             if not raw:
                 return raws, OSError(errno.ENODATA, "end of file")
             keep(raw)
-        return raws, OSError(errno.ENODATA, "gives no records") if refused == LINES_PER_TURN else None
+        return raws, OSError(errno.ENODATA, "returns no records") if refused == LINES_PER_TURN else None
 
     def _take_run(self, raws: list[bytes], batch: Batch) -> bool:
-        """All in one go, where each is a whole message and has the next number, as nearly always: a record then costs
-        a quarter of what it costs by itself. Else False, and nothing has changed."""
+        """Process all records at once if each is a complete message with the next number, which is nearly always so.
+        This takes a quarter of the time per record. Otherwise return False and change nothing."""
         if self._skipping or self._last is None or not raws:
             return False
         try:
@@ -224,7 +227,7 @@ class KmsgSource:
         rests = [rest for _, rest in halves]
         for begin in range(0, len(rests), LINES_PER_LOOK):
             some = slice(begin, begin + LINES_PER_LOOK)
-            # dictionaries included: at worst it is one of those that makes the messages be looked at
+            # with dictionaries: at worst one of them causes the messages to be matched without need
             if self._interesting(b"\n".join(rests[some])):
                 for fields, rest in zip(heads[some], rests[some], strict=True):
                     self._release((fields, _message(rest)), batch)
@@ -240,7 +243,8 @@ class KmsgSource:
     def _take(
         self, raw: bytes, held: tuple[list[bytes], bytes] | None, batch: Batch
     ) -> tuple[list[bytes], bytes] | None:
-        """One record: released what it does not continue, and returns what the next one may continue."""
+        """Process one record. Releases the held record if this one does not continue it, and returns the record that
+        the next one may continue."""
         record = split_record(raw)
         seq = _number(record[0][1]) if record else None
         if record is None or seq is None or (self._last is not None and seq > self._last + FARTHEST):
@@ -251,7 +255,7 @@ class KmsgSource:
         if self._last is not None:
             if self._resuming and seq <= self._last:
                 self._unnumbered = 0
-                return held  # dealt with in an earlier run
+                return held  # processed in an earlier run
             lost = seq - self._last - 1 - self._unnumbered
             if lost > 0 and not self._skipping:
                 self.counts.lost += lost
@@ -285,9 +289,13 @@ class KmsgSource:
         self._backoff.reset()
         self._skipping = False
         if self._resuming and self._last is not None and 0 <= self._newest < self._last:
-            # Numbers never go back within a boot: the place is from another life of this machine (a snapshot put
-            # back). To go on from it would be to read nothing at all.
-            _log.warning("kernel log ends at record %d, before the saved %d: read again", self._newest, self._last)
+            # Numbers never decrease within a boot, so the machine was restored from a snapshot. Continuing from the
+            # saved place would read nothing.
+            _log.warning(
+                "the kernel log ends at record %d, before the saved record %d: reading starts from the beginning",
+                self._newest,
+                self._last,
+            )
             self._last = None
             self._close_device()
             return False
@@ -300,13 +308,13 @@ class KmsgSource:
             try:
                 self._loop.add_reader(self._device.fileno(), self._fire)
             except OSError as error:
-                self._give_up_device(f"cannot be waited on: {error.strerror}")
+                self._give_up_device(f"cannot wait for new records: {error.strerror}")
                 self._backoff.call(self._loop, self._wake)
             else:
                 self._armed = True
 
     def look_again(self) -> None:
-        """Nothing to do: each ``read()`` looks at the device itself."""
+        """No-op: each ``read()`` looks at the device itself."""
 
     def place(self) -> bytes:
         return msgspec.json.encode(KmsgPlace(self._last, self._skipping))
@@ -319,7 +327,7 @@ class KmsgSource:
         self._close_device()
 
     def _fire(self) -> None:
-        self._disarm()  # level-triggered: left in, it would spin until the stream comes to read
+        self._disarm()  # level-triggered: if left in, it would fire until the stream reads
         self._wake()
 
     def _disarm(self) -> None:
@@ -333,7 +341,7 @@ class KmsgSource:
         except OSError as error:
             self._trouble = f"{self._path}: {error.strerror}"
             if isinstance(error, PermissionError):
-                self._trouble += " (reading the kernel log needs CAP_SYSLOG where kernel.dmesg_restrict=1)"
+                self._trouble += " (with kernel.dmesg_restrict=1, reading the kernel log needs CAP_SYSLOG)"
             return None
         self._newest = -1
         self._resuming = True
@@ -343,7 +351,7 @@ class KmsgSource:
 
     def _give_up_device(self, why: str) -> None:
         self._trouble = f"{self._path}: {why}"
-        _log.warning("%s; opened again in %.1f s", self._trouble, self._backoff.delay_s)
+        _log.warning("%s; retrying in %.1f s", self._trouble, self._backoff.delay_s)
         self._close_device()
 
     def _close_device(self) -> None:

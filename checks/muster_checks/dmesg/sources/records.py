@@ -1,15 +1,14 @@
-"""What the readers hand to the judge: one kernel message with its time and its writer.
+"""One kernel message with its time and origin, as the readers pass it to the judge.
 
-Every source (``/dev/kmsg``, a log file, the journal) comes down to this one value, so the judge never knows where a
-line came from.
+Every source (``/dev/kmsg``, a log file, the journal) produces this value, so the judge does not depend on the source.
 """
 
 import msgspec
 
 from muster_checks.base.vocabulary import Origin
 
-KERNEL_FACILITY = 0  # the kernel's own; a write to /dev/kmsg always gets another one
-DEFAULT_LEVEL = 6  # "info", for sources that do not say
+KERNEL_FACILITY = 0  # the kernel's own; the kernel never gives it to a write to /dev/kmsg
+DEFAULT_LEVEL = 6  # "info", for sources without a level
 
 
 class KernelLine(msgspec.Struct, frozen=True):
@@ -21,8 +20,8 @@ class KernelLine(msgspec.Struct, frozen=True):
     level:     0 (emergency) to 7 (debug)
     facility:  syslog facility; 0 is the kernel
     origin:    ``KERNEL`` for facility 0, else ``USER``
-    seq:       number of the kernel's record; 0 where the source has none
-    stamp:     the time as the source shows it, e.g. ``[1235733.431527]``; empty where it has none
+    seq:       number of the kernel's record; 0 if the source has none
+    stamp:     the time as the source shows it, e.g. ``[1235733.431527]``; empty if it has none
     """
 
     text: str
@@ -36,7 +35,7 @@ class KernelLine(msgspec.Struct, frozen=True):
 
     @property
     def whole(self) -> str:
-        """The line as a person would look for it: stamp and text."""
+        """The line as it appears in the log: stamp and text."""
         return f"{self.stamp} {self.text}" if self.stamp else self.text
 
 
@@ -45,5 +44,5 @@ def origin_of(facility: int) -> Origin:
 
 
 def uptime_stamp(microseconds: int) -> str:
-    """``[ 1843.308145]``: seconds since boot in the kernel's own layout."""
+    """``[ 1843.308145]``: seconds since boot in the kernel's format."""
     return f"[{microseconds // 1_000_000:5d}.{microseconds % 1_000_000:06d}]"

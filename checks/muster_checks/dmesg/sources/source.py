@@ -1,7 +1,7 @@
-"""What the stream asks of a source of kernel messages, whichever it is.
+"""The interface between the stream and any source of kernel messages.
 
-A source is read in turns: each call of ``read()`` takes a bounded piece and never waits, so that a flood or a long
-backlog leaves the agent's loop free for everything else.
+A source is read in turns: each call of ``read()`` takes a bounded number of lines and never waits, so that a flood or a
+long backlog does not block the agent's event loop.
 """
 
 import asyncio
@@ -14,14 +14,14 @@ from muster_checks.dmesg.sources.records import KernelLine
 
 LINES_PER_TURN = 512
 
-Interesting = Callable[[bytes], bool]  # may this text (without stamp) matter to the judge, or one of the lines in it?
+Interesting = Callable[[bytes], bool]  # whether the judge may need this text (without stamp) or a line of it
 
 
 class SourceCounts(msgspec.Struct):
-    """What a source has seen since it was opened, for metrics.
+    """Numbers of lines since the source was opened, for metrics.
 
-    lines: read, whether of interest or not; malformed: not a record at all; lost: overwritten before they were read;
-    overlong: cut because of their length; unjudged: the judge failed on them
+    lines: read, of interest or not; malformed: not a valid record; lost: overwritten before they were read;
+    overlong: truncated because of their length; unjudged: the judge failed on them
     """
 
     lines: int = 0
@@ -32,11 +32,11 @@ class SourceCounts(msgspec.Struct):
 
 
 class JudgeCounts(msgspec.Struct):
-    """What became of the lines of interest, for metrics.
+    """Numbers of lines of interest by outcome, for metrics.
 
-    judged: looked at; signs: lines that meant something; refused_user: lines from user space left out;
-    stale: old warnings not raised; covered: signs that another finding says already;
-    unknown_gpus: resets of GPUs whose address is not known; forgotten: findings dropped for want of room
+    judged: examined; signs: lines with a meaning; refused_user: lines from user space left out;
+    stale: old warnings not raised; covered: signs that another open finding already reports;
+    unknown_gpus: resets of GPUs whose address is unknown; forgotten: findings dropped at the limit
     """
 
     judged: int = 0
@@ -49,7 +49,7 @@ class JudgeCounts(msgspec.Struct):
 
 
 class Gap(msgspec.Struct, frozen=True):
-    """``lost`` records before number ``seq`` were overwritten before they were read; ``at``: epoch seconds."""
+    """``lost`` records before number ``seq`` were overwritten before they could be read; ``at``: epoch seconds."""
 
     lost: int
     seq: int
@@ -57,12 +57,12 @@ class Gap(msgspec.Struct, frozen=True):
 
 
 class Batch(msgspec.Struct):
-    """One turn's reading.
+    """The result of one turn.
 
-    lines:  those of interest, in order
-    gaps:   records lost on the way
-    at_end: this turn came to the end of what the source held when the turn began
-    more:   another turn would bring more at once; else ``arm()`` and wait
+    lines:  the lines of interest, in order
+    gaps:   lost records
+    at_end: this turn reached the end of the source as it was at the beginning of the turn
+    more:   another turn would return more at once; otherwise call ``arm()`` and wait
     """
 
     lines: list[KernelLine]
@@ -72,50 +72,50 @@ class Batch(msgspec.Struct):
 
 
 class LineReader(Protocol):
-    """What makes messages of the physical lines of a file."""
+    """Turns the physical lines of a file into messages."""
 
     malformed: int
 
     def take(self, raw: bytes) -> KernelLine | None:
-        """The message of one line without its newline; None when it cannot matter."""
+        """The message of one line without its newline; None if it is not of interest."""
 
     def forget(self) -> None:
-        """Another file begins: nothing carries over."""
+        """Another file begins: drop all state."""
 
 
 class LogSource(Protocol):
     """A source of kernel messages.
 
-    Nothing here raises for a source that is missing, broken or full of rubbish: ``health()`` says what is wrong, and
-    the source tries again by itself.
+    No method raises for a source that is missing, broken or contains invalid data: ``health()`` reports the error, and
+    the source retries.
     """
 
     counts: SourceCounts
 
     def open(self, wake: Callable[[], None]) -> None:
-        """Begin. ``wake`` is called, in the running loop, when reading again may bring something."""
+        """Open the source. It calls ``wake``, in the running loop, when another read may return something."""
 
     def read(self) -> Batch:
         """Take one turn."""
 
     def arm(self) -> None:
-        """Nothing more is wanted now: call ``wake`` once when there may be more."""
+        """Request one call of ``wake`` when there may be more to read."""
 
     def look_again(self) -> None:
-        """Someone waits for the end: ``at_end`` is True only for a look that begins after this call."""
+        """A caller waits for the end: ``at_end`` may be True only for a read that begins after this call."""
 
     def place(self) -> bytes:
-        """Where to go on from, after all that ``read()`` has returned; opaque."""
+        """The place after everything that ``read()`` has returned; opaque."""
 
     def health(self) -> str:
-        """Empty while it can be read; else why not."""
+        """Empty while the source can be read; otherwise the error."""
 
     def close(self) -> None:
-        """Let go of everything. Once."""
+        """Release all resources. Called once."""
 
 
 class ReopenDelay:
-    """The wait before a broken source is tried again: 0.5 s, doubled each time, at most 30 s."""
+    """The delay before a broken source is opened again: 0.5 s, doubled each time up to 30 s."""
 
     FIRST_S = 0.5
     LONGEST_S = 30.0
@@ -125,7 +125,7 @@ class ReopenDelay:
         self._timer: asyncio.TimerHandle | None = None
 
     def call(self, loop: asyncio.AbstractEventLoop, wake: Callable[[], None]) -> None:
-        """Have ``wake`` called after the wait, once; a wait that is running goes on."""
+        """Call ``wake`` once after the delay; a running delay continues."""
         if self._timer is None or self._timer.when() <= loop.time():
             self._timer = loop.call_later(self.delay_s, wake)
             self.delay_s = min(2 * self.delay_s, self.LONGEST_S)

@@ -1,32 +1,34 @@
-"""From seconds since boot to seconds since the epoch, on one line of time that never jumps.
+"""Converts seconds since boot to seconds since the epoch, on one timeline that never jumps.
 
-The kernel stamps its log by local_clock(), which starts at boot and stands still in suspend, as CLOCK_MONOTONIC does
-and CLOCK_BOOTTIME does not. The wall clock is asked once, when the reader starts: setting it later moves neither new
-lines nor ``now()``, so windows and quiet times neither stretch nor burst. local_clock() is not disciplined by NTP:
-over months it may run off by seconds, so no line is ever placed in the future.
+The kernel stamps its log with local_clock(), which starts at boot and stops during suspend, like CLOCK_MONOTONIC and
+unlike CLOCK_BOOTTIME. The wall clock is read once, when the reader starts: setting it later changes neither the times
+of new lines nor ``now()``, so it does not distort counting windows and quiet times. NTP does not discipline
+local_clock(), which may drift by seconds over months, so no line gets a time in the future.
 """
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-SAVED_END_S = 2.0  # a saved log ends so long after its last line: what the judge holds back for a second is told
-SAME_CLOCK_S = 60.0  # a wall clock further off than this from the last run was set right in between
+SAVED_END_S = (
+    2.0  # a saved log ends this long after its last line, so that the judge emits the signs it holds back for a second
+)
+SAME_CLOCK_S = 60.0  # at a larger difference from the last run, the wall clock was corrected in between
 
 
 @dataclass(frozen=True)
 class KernelClocks:
-    """The clocks of this machine; a test brings its own."""
+    """The clocks of this machine; a test passes its own."""
 
     realtime: Callable[[], float] = time.time
     monotonic: Callable[[], float] = time.monotonic
 
 
 class Timeline:
-    """``booted``: seconds since the epoch of this boot, as an earlier run in the same boot took it, or None.
+    """``booted``: seconds since the epoch of this boot, as an earlier run in the same boot computed it, or None.
 
-    An earlier value is kept when it agrees within :data:`SAME_CLOCK_S`, so that a record has the same time in every
-    run; beyond that the wall clock has been corrected in between and is believed.
+    An earlier value that agrees within :data:`SAME_CLOCK_S` is kept, so that a record has the same time in every run.
+    Otherwise the wall clock was corrected in between, and its value is used.
     """
 
     def __init__(self, clocks: KernelClocks, booted: float | None = None) -> None:
@@ -44,14 +46,14 @@ class Timeline:
         return self.passed(self.booted + uptime_s)
 
     def passed(self, at: float) -> float:
-        """``at`` (epoch seconds) as a line says it; never later than now."""
+        """``at`` (epoch seconds) from a line; never later than now."""
         return min(at, self.now())
 
 
 class SavedTimeline(Timeline):
-    """For a log that was saved, of whatever machine and boot: its newest line is now, so it is judged as of its end.
+    """For a saved log of any machine and boot: its newest line is "now", so it is judged as of its end.
 
-    Of its boot nothing is known: stamps since boot count from the epoch.
+    The time of its boot is unknown: stamps since boot count from the epoch.
     """
 
     def __init__(self, clocks: KernelClocks) -> None:

@@ -1,11 +1,11 @@
-// The one thing the page can change: a person says that faults are over. Asks for a token, and once more before it is done.
+// Clearing faults, the only change the page can make. Asks for a token and a confirmation.
 
 import { h } from "./words.js";
 
-let token = ""; // for as long as this page is open, and nowhere else
+let token = ""; // kept only while this page is open
 
 export class Clearing {
-  // cleared: called when something was
+  // cleared: called after something was cleared
   constructor(cleared) {
     this.dialog = document.getElementById("clearing");
     this.cleared = cleared;
@@ -18,7 +18,7 @@ export class Clearing {
       placeholder: "kubectl create token …",
     });
     input.value = token;
-    const said = h("p", { class: "said", role: "alert" });
+    const status = h("p", { class: "status", role: "alert" });
     const go = h("button", { type: "submit", class: "button danger" }, "Clear");
     const form = h(
       "form",
@@ -28,17 +28,17 @@ export class Clearing {
           event.preventDefault();
           token = input.value.trim();
           go.disabled = true;
-          said.textContent = "";
-          said.textContent = await this.#send(target, said, go);
+          status.textContent = "";
+          status.textContent = await this.#send(target, status, go);
           go.disabled = false;
         },
       },
       h("h2", { id: "clearing-title" }, "Clear ", h("code", {}, target.node)),
-      h("p", {}, "You say that ", h("b", {}, what), " of this node is over. The fault is closed and its taint comes off; it opens again only when it occurs anew."),
-      h("label", { for: "token" }, "Token for the API server, of somebody who may patch nodehealths"),
+      h("p", {}, "This declares ", h("b", {}, what), " of this node resolved. Muster closes the fault and removes its taint; the fault opens again only if it occurs again."),
+      h("label", { for: "token" }, "Kubernetes token of a user with permission to patch nodehealths"),
       input,
-      h("p", { class: "dim" }, "It is kept only until this page is closed. Your name is written beside what you clear."),
-      said,
+      h("p", { class: "dim" }, "The token is kept only while this page is open. The user's name is recorded with the cleared fault."),
+      status,
       h("p", { class: "actions" }, go, h("button", { type: "button", class: "button", onclick: () => this.dialog.close() }, "Cancel")),
     );
     this.dialog.replaceChildren(form);
@@ -46,8 +46,8 @@ export class Clearing {
     (token ? go : input).focus();
   }
 
-  async #send(target, said, go) {
-    said.className = "said";
+  async #send(target, status, go) {
+    status.className = "status";
     let answer;
     let body;
     try {
@@ -60,18 +60,18 @@ export class Clearing {
       });
       body = await answer.json();
     } catch {
-      return "The tainter does not answer: nothing may have been cleared. Try again.";
+      return "The tainter does not respond, so the faults may not have been cleared. Try again.";
     }
     if (!answer.ok) {
-      said.classList.add("bad");
+      status.classList.add("bad");
       if (answer.status === 401) token = "";
       return body.message;
     }
     go.hidden = true;
     this.cleared(target.node);
     if (!body.cleared.length) return "There was nothing to clear.";
-    const late = body.late ? ` ${body.late} more checks have something to clear: do it again.` : "";
-    said.classList.add("good");
+    const late = body.late ? ` ${body.late} more checks have something to clear: clear again.` : "";
+    status.classList.add("good");
     return `Cleared by ${body.by}: ${body.cleared.map((each) => `${each.check} ${each.component}`).join(", ")}.${late}`;
   }
 }

@@ -1,4 +1,4 @@
-// What a state looks like: a colour and a shape, so that no one has to tell red from green. Drawn on a grid of 16.
+// Each state has a colour and a shape, so that colour-blind users can tell them apart. Drawn on a grid of 16.
 
 const FULL = "M2.5 0h11a2.5 2.5 0 0 1 2.5 2.5v11a2.5 2.5 0 0 1-2.5 2.5h-11a2.5 2.5 0 0 1-2.5-2.5v-11a2.5 2.5 0 0 1 2.5-2.5z";
 const RING = "M3 1.4h10a1.6 1.6 0 0 1 1.6 1.6v10a1.6 1.6 0 0 1-1.6 1.6h-10a1.6 1.6 0 0 1-1.6-1.6v-10a1.6 1.6 0 0 1 1.6-1.6z";
@@ -17,17 +17,17 @@ const SHAPES = {
   ".": [{ d: "M3.5 2h9a1.5 1.5 0 0 1 1.5 1.5v9a1.5 1.5 0 0 1-1.5 1.5h-9a1.5 1.5 0 0 1-1.5-1.5v-9a1.5 1.5 0 0 1 1.5-1.5z", fill: "--pass" }],
 };
 
-// The order in which they are listed: what needs a person first
+// The order of the list: states that need a person first
 export const STATES = [
   { code: "T", word: "tainted", title: "Tainted", bad: true },
-  { code: "W", word: "waiting for room", title: "Wait for room", bad: true },
+  { code: "W", word: "waiting for a taint", title: "Withheld", bad: true },
   { code: "F", word: "failing", title: "Failing", bad: true },
-  { code: "P", word: "proving", title: "Proving", bad: true },
+  { code: "P", word: "verifying", title: "Verifying", bad: true },
   { code: "U", word: "unknown", title: "Unknown" },
-  { code: "N", word: "warned of", title: "Warning" },
+  { code: "N", word: "warning", title: "Warning" },
   { code: "H", word: "testing", title: "Testing" },
   { code: "S", word: "new", title: "New" },
-  { code: "M", word: "left alone", title: "Left alone" },
+  { code: "M", word: "unmanaged", title: "Unmanaged" },
   { code: ".", word: "passing", title: "Pass" },
 ];
 export const STATE = Object.fromEntries(STATES.map((state) => [state.code, state]));
@@ -58,7 +58,7 @@ export function paint(context, code, x, y, size) {
     }
     if (part.stroke) {
       context.strokeStyle = colours[part.stroke];
-      // thin lines of a small cell would vanish
+      // thin lines would vanish in a small cell
       context.lineWidth = Math.max(part.width, 17 / size);
       context.setLineDash(part.dash ?? []);
       context.stroke(part.path);
@@ -79,7 +79,7 @@ export function icon(code, size = 14) {
   for (const part of SHAPES[code] ?? SHAPES.U) {
     const path = document.createElementNS(SVG, "path");
     path.setAttribute("d", part.d);
-    // through CSS variables, so that another theme needs no new icons
+    // CSS variables, so that a theme change needs no new icons
     path.style.fill = part.fill ? `var(${part.fill})` : "none";
     if (part.stroke) {
       path.style.stroke = `var(${part.stroke})`;

@@ -1,18 +1,18 @@
-// Where each node is on the map. Pure: pools, domains and a width to rectangles.
+// Computes the place of each node on the map. Pure: from pools, domains and a width to rectangles.
 
 export const PITCHES = [7, 8, 9, 10, 11, 12, 13, 15, 17, 19, 22, 26, 30, 34];
 const HEAD = 42; // of a pool
 const BELOW = 12; // a pool
 const LABEL_WIDTH = 44;
 
-// label: height of a domain's name; pad: of a block; gutter: between blocks. Small nodes leave less for all of them.
+// label: height of a domain's name; pad: of a block; gutter: between blocks. Small nodes use smaller values.
 const WIDE = { label: 15, pad: 5, gutter: 8, font: 10 };
 const DENSE = { label: 11, pad: 3, gutter: 5, font: 9 };
 const spaceOf = (pitch) => (pitch > 8 ? WIDE : DENSE);
 
 export const gapOf = (pitch) => (pitch >= 22 ? 4 : pitch >= 15 ? 3 : pitch >= 10 ? 2 : 1);
 
-// "rack-017" among others like it: "017"
+// The varying part of a domain's name: "017" of "rack-017" among others
 export function commonStart(names) {
   if (names.length < 2) return 0;
   let end = 0;
@@ -71,7 +71,7 @@ export function arrange(groups, width, pitch) {
   return { blocks, heads, height: y, pitch, width, font };
 }
 
-// The largest nodes with which all of the fleet is in sight; `steps` larger or smaller than that
+// The largest node size at which the whole fleet is visible; `steps` larger or smaller than that
 export function fit(groups, width, height, steps = 0) {
   let [fits, larger] = [0, PITCHES.length];
   while (larger - fits > 1) {

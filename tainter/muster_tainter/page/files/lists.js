@@ -1,24 +1,24 @@
-// What is wrong, in words: headline, counts, incidents, and every broken node with since when and what was done.
+// Headline, counts, incidents, and the list of broken nodes with since when and what Muster did.
 
 import { STATES, STATE, icon } from "./glyphs.js";
 import { ago, clock, count, h, many, now, seconds, span, withTimes } from "./words.js";
 
-const SHOWN = 60; // of a state; the search narrows it down
+const SHOWN = 60; // per state; search shows the rest
 const LISTED = ["W", "T", "F", "P", "U", "N", "S", "M", "H"];
-const QUIET = new Set(["H", "S", "M", "N"]); // listed only when asked for
+const QUIET = new Set(["H", "S", "M", "N"]); // listed only if selected
 
 export function headline(fleet) {
   const all = fleet.nodes.size;
-  if (!fleet.state?.synced && !all) return "The fleet is being read from the API server …";
+  if (!fleet.state?.synced && !all) return "Loading the nodes from the API server …";
   const parts = [
     [fleet.number("T"), "tainted"],
-    [fleet.number("W"), "waiting for room"],
+    [fleet.number("W"), "waiting for a taint"],
     [fleet.number("F"), "failing without a taint"],
   ].filter(([number]) => number);
   const broken = parts.reduce((sum, [number]) => sum + number, 0);
   if (!broken) {
     const unknown = fleet.number("U");
-    return unknown ? `Nothing is broken; ${count(unknown)} of ${many(all, "node")} unknown` : `All is well on ${many(all, "node")}`;
+    return unknown ? `Nothing is broken; ${count(unknown)} of ${many(all, "node")} unknown` : `Nothing is broken on ${many(all, "node")}`;
   }
   const what = parts.map(([number, word]) => `${count(number)} ${word}`).join(", ");
   return [h("strong", {}, `${count(broken)} of ${many(all, "node")} ${broken === 1 ? "is" : "are"} broken`), `: ${what}`];
@@ -56,17 +56,17 @@ export function banners(fleet, freshness) {
   const state = fleet.state;
   const shown = [];
   if (freshness.word === "away" && freshness.since) {
-    shown.push(banner("bad", `Not live. What you see is from ${clock(freshness.since / 1000, true)}; connecting again.`));
-  } else if (freshness.word === "away") shown.push(banner("bad", "The tainter does not answer; asking again."));
+    shown.push(banner("bad", `Not live: showing the state of ${clock(freshness.since / 1000, true)}. Reconnecting …`));
+  } else if (freshness.word === "away") shown.push(banner("bad", "The tainter does not respond. Retrying …"));
   if (!state) return shown;
   if (state.paused) {
     const words = state.paused.replace(/\d{4}-\d\d-\d\dT[\d:.]+Z/, (time) => `${clock(time)} (${span(now() - seconds(time))} ago)`);
-    shown.push(banner("warn", h("b", {}, words[0].toUpperCase() + words.slice(1)), ". No new taint, drain or repair; recovery goes on. ", h("code", {}, "muster resume")));
+    shown.push(banner("warn", h("b", {}, words[0].toUpperCase() + words.slice(1)), ". No new taints, drains or repairs; recovery continues. To resume: ", h("code", {}, "muster resume")));
   }
-  if (state.dryRun) shown.push(banner("warn", h("b", {}, "Dry run"), ": this replica writes nothing."));
-  if (!state.synced) shown.push(banner("warn", "Not all nodes are listed yet: numbers are still growing."));
+  if (state.dryRun) shown.push(banner("warn", h("b", {}, "Dry run"), ": this replica does not write."));
+  if (!state.synced) shown.push(banner("warn", "The nodes are still being listed: numbers are incomplete."));
   else if (state.behind.length) {
-    shown.push(banner("warn", `The watch of the API server is down, what is shown may be old: ${state.behind.join("; ")}`));
+    shown.push(banner("warn", `The connection to the API server is down, so this may be outdated: ${state.behind.join("; ")}`));
   }
   return shown;
 }
@@ -89,13 +89,13 @@ export function lists(fleet, filter, open) {
   if (!shown.length) {
     shown.push(filter.active
       ? h("p", { class: "empty" }, "No node matches.")
-      : h("p", { class: "empty" }, icon(".", 22), h("b", {}, "Nothing is broken."), h("span", {}, "Warnings and tests: the buttons above.")));
+      : h("p", { class: "empty" }, icon(".", 22), h("b", {}, "Nothing is broken."), h("span", {}, "For warnings and tests, use the buttons above.")));
   }
   if (!filter.active) shown.push(...room(fleet));
   return shown;
 }
 
-// What was done is said once for all nodes of which it is the same
+// Nodes with the same text about what Muster did share one line of it
 function group(code, nodes, open) {
   const shown = new Map();
   for (const node of nodes.slice(0, SHOWN)) {
@@ -109,7 +109,7 @@ function group(code, nodes, open) {
     { class: "group", "aria-label": STATE[code].title },
     h("h2", {}, icon(code, 13), STATE[code].title, h("span", { class: "dim" }, ` ${count(nodes.length)}`)),
     [...shown].map(([done, same]) => [done ? h("p", { class: "done" }, done) : "", h("ul", {}, same.map((node) => h("li", {}, item(node, open))))]),
-    more > 0 ? h("p", { class: "dim more" }, `and ${count(more)} more: search to narrow it down`) : "",
+    more > 0 ? h("p", { class: "dim more" }, `and ${count(more)} more: use the search to narrow the list`) : "",
   );
 }
 
@@ -149,7 +149,7 @@ function incidentCard(incident, nodes, open) {
   return h(
     "article",
     { class: "incident" },
-    h("h3", {}, `${incident.reason} on ${many(incident.nodes, "node")}`, h("span", {}, incident.where ? ` · ${incident.where}` : " · all over the fleet")),
+    h("h3", {}, `${incident.reason} on ${many(incident.nodes, "node")}`, h("span", {}, incident.where ? ` · ${incident.where}` : " · across the fleet")),
     h("p", {}, `${incident.check}, since ${clock(incident.since)} (`, ago(incident.since), ")"),
     done.length ? h("p", { class: "done" }, done.map(([number, word]) => `${count(number)} ${word}`).join(", ")) : "",
     h("p", { class: "names" },
@@ -158,13 +158,13 @@ function incidentCard(incident, nodes, open) {
   );
 }
 
-// Budgets: {pool, domain, what, used, limit, left, waiting}; limit null: none is set
+// Budgets: {pool, domain, what, used, limit, left, waiting}; limit null: no limit
 
 const LIMITS = {
   tainted: (row) => ["tainted", `${count(row.used)} of ${count(row.limit)}`],
   rate: (row) => ["newly tainted", `${count(row.used)} of ${count(row.limit)}`],
   perDomain: (row) => [`tainted in ${row.domain || "no domain"}`, `${count(row.used)} of ${count(row.limit)}`],
-  healthyPerDomain: (row) => [`healthy in ${row.domain || "no domain"}`, `${count(row.used)}, ${count(row.limit)} must stay`],
+  healthyPerDomain: (row) => [`healthy in ${row.domain || "no domain"}`, `${count(row.used)}, at least ${count(row.limit)} must stay healthy`],
 };
 
 export function meter(row) {

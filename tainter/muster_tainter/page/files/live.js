@@ -1,4 +1,4 @@
-// The fleet from the server: once as a whole, then as it changes. Connects again by itself, and says how fresh it is.
+// The fleet from the server: a snapshot, then changes. Reconnects automatically and reports how fresh the data is.
 
 import { setClock } from "./words.js";
 
@@ -18,7 +18,7 @@ export class Live {
     this.heard = 0;
     this.hiding = 0;
     document.addEventListener("visibilitychange", () => this.#visible());
-    // a page that is only kept for the browser's back button would keep one of its few connections
+    // a page in the browser's back-forward cache would hold one of its few connections
     addEventListener("pagehide", () => this.#stop());
     addEventListener("pageshow", (event) => event.persisted && this.start());
   }
@@ -66,7 +66,7 @@ export class Live {
     this.#expect();
     source.onopen = () => this.#alive();
     source.onerror = () => {
-      // a connection that broke is made again by the browser, from its last mark; one that was refused is not
+      // the browser reconnects a broken stream from its last mark, but not a rejected one
       if (source.readyState === EventSource.CLOSED) {
         this.#stop();
         this.on.fresh("polling", this.heard);

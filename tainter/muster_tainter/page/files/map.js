@@ -1,4 +1,4 @@
-// The map: every node a square on one canvas, pools and failure domains as blocks. Only what is in sight is drawn.
+// The map: every node is a square on one canvas, pools and failure domains are blocks. Only the visible part is drawn.
 
 import { STATE, colour, paint, readColours } from "./glyphs.js";
 import { fit, gapOf, nodeAt, places } from "./layout.js";
@@ -9,7 +9,7 @@ const CALM = matchMedia("(prefers-reduced-motion: reduce)");
 const STEPS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 
 export class FleetMap {
-  // head: of a pool, as an element. open: called with a node. say: called with words for a screen reader
+  // head: element for a pool's heading. open: called with a node. say: called with text for a screen reader
   constructor(fleet, filter, { head, open, say }) {
     this.fleet = fleet;
     this.filter = filter;
@@ -36,7 +36,7 @@ export class FleetMap {
     this.#listen();
   }
 
-  // Nodes came or went, or the window is another one
+  // Called when nodes are added or removed, or the window size changes
   arrange() {
     const width = this.scroller.clientWidth;
     const height = this.scroller.clientHeight;
@@ -190,7 +190,7 @@ export class FleetMap {
     }
     for (const [node, x, y, dim] of loud) {
       context.globalAlpha = dim ? 0.15 : 1;
-      // what is broken is a little larger than its place: it is looked for
+      // broken nodes are drawn a little larger than their place, so that they stand out
       const more = STATE[node.state]?.bad && size < 14 ? 1 : 0;
       paint(context, node.state, x - more / 2, y - more / 2, size + more);
     }
@@ -321,7 +321,7 @@ export class FleetMap {
     this.redraw();
   }
 
-  // Scroll to where it is in sight
+  // Scroll until the node is visible
   show(name) {
     const place = this.#place(name);
     if (!place) return;
@@ -346,7 +346,7 @@ function tipOf(node) {
   if (where(node)) lines.push(h("div", { class: "dim" }, where(node)));
   if (node.reason) lines.push(h("div", {}, [node.check, node.reason, node.component].filter(Boolean).join(" · ")));
   if (node.message) lines.push(h("div", { class: "dim clip" }, node.message));
-  if (node.testing) lines.push(h("div", {}, `runs ${node.testing}`));
+  if (node.testing) lines.push(h("div", {}, `running ${node.testing}`));
   if (node.done) lines.push(h("div", {}, withTimes(node.done)));
   return lines;
 }

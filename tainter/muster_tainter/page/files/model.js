@@ -1,4 +1,4 @@
-// The fleet as it was last told: nodes by name, and by pool and failure domain. Knows nothing of the page.
+// The last known state of the fleet: nodes by name, and by pool and failure domain. Independent of the page.
 
 // gpu-9 before gpu-10, without taking names apart
 export const byName = (a, b) => a.length - b.length || (a < b ? -1 : a > b ? 1 : 0);
@@ -11,7 +11,7 @@ class Node {
     this.set(["."]);
   }
 
-  // As the server sends it; of a node that passes only the state
+  // The row from the server; only the state for a passing node
   set([state, faults = 0, since = 0, check = "", component = "", reason = "", asks = "", message = "", done = "", testing = ""]) {
     this.state = state;
     this.faults = faults;
@@ -26,7 +26,7 @@ class Node {
     this.words = "";
   }
 
-  // what a search looks through
+  // the text that a search matches
   text() {
     this.words ||= [this.name, this.pool, this.domain, this.check, this.component, this.reason, this.asks, this.message, this.done, this.testing]
       .join(" ").toLowerCase();
@@ -45,7 +45,7 @@ export class Fleet {
     this.byPool = new Map();
   }
 
-  // All of it anew
+  // Replace everything
   load(fleet) {
     this.nodes.clear();
     this.mark = fleet.mark;
@@ -65,7 +65,7 @@ export class Fleet {
     this.#count();
   }
 
-  // Rows [name, pool, domain, state, …] or [name]; returns what became of them
+  // Rows [name, pool, domain, state, …] or [name]; returns what changed
   update(rows) {
     const news = [];
     let moved = false;
@@ -133,7 +133,7 @@ export class Fleet {
     return codes.reduce((sum, code) => sum + (this.counts[code] ?? 0), 0);
   }
 
-  // Those in one of `codes`, the newest first
+  // Nodes in one of `codes`, newest first
   in(codes, filter) {
     const found = [];
     for (const node of this.nodes.values()) if (codes.includes(node.state) && (!filter || filter(node))) found.push(node);
@@ -141,7 +141,7 @@ export class Fleet {
   }
 }
 
-// What is shown: a node in one of the states (none: any) that has every word of the text
+// The filter: nodes in one of the states (none: any) that contain every word of the text
 export class Filter {
   constructor() {
     this.states = new Set();

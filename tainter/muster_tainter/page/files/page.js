@@ -1,4 +1,4 @@
-// The fleet page: what comes from the server goes into the model, and from there to map, lists and panel.
+// The fleet page: data from the server updates the model, which updates the map, lists and panel.
 
 import { Clearing } from "./clearing.js";
 import { STATE, STATES, readColours } from "./glyphs.js";
@@ -49,7 +49,7 @@ const live = new Live({
   },
 });
 
-// What was drawn last, for whoever measures or tests it
+// The last state that was drawn, for measurements and tests
 map.drawn = () => {
   if (!fleet.mark || map.canvas.dataset.drawn === fleet.mark) return;
   map.canvas.dataset.drawn = fleet.mark;
@@ -80,7 +80,7 @@ function words() {
   document.title = broken ? `(${count(broken)}) Muster` : "Muster";
 }
 
-// New content in which what had the focus keeps it
+// Replaces the content and keeps the focus
 function refill(id, content, key) {
   const place = element(id);
   const active = document.activeElement;
@@ -95,8 +95,8 @@ function pills() {
   pill.className = `pill ${fresh.word}`;
   pill.textContent = FRESH[fresh.word];
   const leads = element("leads");
-  leads.textContent = fleet.state ? (fleet.state.dryRun ? "dry run" : fleet.state.leading ? "leads" : "stands by") : "";
-  leads.title = fleet.state?.leading ? "This replica decides and writes." : "Another replica decides; this one shows its own warm copy.";
+  leads.textContent = fleet.state ? (fleet.state.dryRun ? "dry run" : fleet.state.leading ? "leader" : "standby") : "";
+  leads.title = fleet.state?.leading ? "This replica decides and writes." : "Another replica decides; this one shows its own copy.";
   leads.className = `pill${fleet.state?.leading ? " leading" : ""}`;
   element("banners").replaceChildren(...banners(fleet, fresh));
 }
@@ -112,7 +112,7 @@ function matches() {
 }
 
 function say(text) {
-  element("said").textContent = text;
+  element("announcement").textContent = text;
 }
 
 function toggle(code) {
@@ -148,7 +148,7 @@ function panelClosed() {
   (opener === map.canvas ? opener : (item ?? element("lists"))).focus({ preventScroll: true });
 }
 
-// The address after the # holds what is looked at, so that it can be sent to somebody
+// The URL fragment holds the view, so that it can be shared
 
 function address() {
   const parts = new URLSearchParams();

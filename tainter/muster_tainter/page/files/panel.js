@@ -1,12 +1,13 @@
-// One node: what is wrong and the evidence, what was done, what would end it, and what was before.
+// One node: what is wrong and the evidence, what Muster did, what closes the fault, and its history.
 
 import { STATE, icon } from "./glyphs.js";
 import { ago, clock, figure, h, many, seconds, withTimes } from "./words.js";
 
 const HOW = {
-  boot: "after a reboot", driver: "by the driver's word", quiet: "after its quiet time", clear: "by a request to clear",
-  proof: "by proof", source: "by its source's word", person: "by a person", passing: "went before it was confirmed",
+  boot: "after a reboot", driver: "by the driver", quiet: "after its quiet time", clear: "by a clear request",
+  proof: "by verification", source: "by its source", person: "by an operator", passing: "disappeared before it was confirmed",
 };
+const NEEDS = { reset: "a reset", reboot: "a reboot", replace: "a replacement part", contact: "inspection by a person" };
 const VERDICTS = { PASS: ".", SKIP: ".", WARN: "N", FAIL: "F", UNKNOWN: "U" };
 
 export class Panel {
@@ -23,7 +24,7 @@ export class Panel {
     const fresh = this.name !== name;
     this.name = name;
     if (fresh) {
-      this.element.replaceChildren(this.#top(name, null), h("p", { class: "dim" }, "Reading …"));
+      this.element.replaceChildren(this.#top(name, null), h("p", { class: "dim" }, "Loading …"));
       this.element.scrollTop = 0;
     }
     this.element.hidden = false;
@@ -48,8 +49,8 @@ export class Panel {
       const body = await answer.json();
       content = answer.ok ? this.#all(body) : [this.#top(name, null), h("p", { class: "empty" }, body.message)];
     } catch (error) {
-      // an answer that is no JSON, or none
-      const why = error instanceof SyntaxError ? "The tainter failed over this node: its log says why." : "The tainter does not answer.";
+      // the answer is not JSON, or there is none
+      const why = error instanceof SyntaxError ? "The tainter failed to show this node: see its log." : "The tainter does not respond.";
       content = [this.#top(name, null), h("p", { class: "empty" }, why)];
     }
     if (asked !== this.asked || this.name !== name) return; // another node was opened meanwhile
@@ -75,17 +76,17 @@ export class Panel {
         h("div", {}, h("b", {}, state.title), h("p", {}, verdictLine(node)))),
       node.errors.map((error) => h("p", { class: "banner bad" }, error)),
       node.faults.length ? part("Open faults", node.faults.map((fault) => this.#fault(node, fault))) : "",
-      node.findings.length ? part("Findings without a fault", node.findings.map((finding) => findingCard(finding))) : "",
+      node.findings.length ? part("Findings that are not faults", node.findings.map((finding) => findingCard(finding))) : "",
       node.taints.length || node.unschedulable
         ? part("Taints", h("ul", { class: "plain" }, node.taints.map((taint) => h("li", {}, h("code", {}, taint.text), h("span", { class: "dim" }, taint.ours ? " by Muster" : " by others"))),
             node.unschedulable ? h("li", {}, "cordoned ", h("span", { class: "dim" }, "by others")) : ""))
         : "",
       attempts(node),
-      node.closed.length ? part("Closed lately", h("ol", { class: "past" }, node.closed.map(closedRow))) : "",
+      node.closed.length ? part("Recently closed", h("ol", { class: "past" }, node.closed.map(closedRow))) : "",
       node.checks.length ? part("Checks", h("ul", { class: "checks" }, node.checks.map(checkChip))) : "",
       part("Agent", agentLines(node)),
       node.faults.length || node.findings.length
-        ? h("p", { class: "actions" }, h("button", { type: "button", class: "button", data: { key: "clear-all" }, onclick: () => this.clear({ node: node.node }) }, "Clear all of this node …"),
+        ? h("p", { class: "actions" }, h("button", { type: "button", class: "button", data: { key: "clear-all" }, onclick: () => this.clear({ node: node.node }) }, "Clear all faults of this node …"),
             h("span", { class: "dim" }, "or ", h("code", {}, `muster clear ${node.node}`)))
         : "",
     ].flat(3).filter(Boolean);
@@ -101,16 +102,16 @@ export class Panel {
       fault.message ? h("pre", {}, fault.message) : "",
       fault.measurements?.length ? measurements(fault.measurements) : "",
       h("dl", {},
-        row("check", fault.check, fault.origin === "user" ? " (written by user space)" : ""),
+        row("check", fault.check, fault.origin === "user" ? " (written from user space)" : ""),
         row("since", clock(fault.since, true), " · ", ago(fault.since)),
         fault.count > 1 ? row("seen", `${fault.count} times, first ${clock(fault.firstSeen, true)}`, fault.lastSeen ? `, last ${clock(fault.lastSeen, true)}` : "") : "",
-        fault.raised ? row("fired anew", clock(fault.raised, true), " · ", ago(fault.raised)) : "",
-        fault.class ? row("asks for", fault.class) : "",
+        fault.raised ? row("occurred again", clock(fault.raised, true), " · ", ago(fault.raised)) : "",
+        fault.class ? row("needs", NEEDS[fault.class] ?? "", fault.class in NEEDS ? ` (class ${fault.class})` : `class ${fault.class}`) : "",
         row("Muster", done(fault)),
         fault.incident ? row("incident", `${fault.incident}, with ${many(fault.others, "other node")}`) : "",
-        fault.over ? row("over", `${HOW[fault.how] ?? fault.how} ${clock(fault.over, true)}, ${fault.by}`, fault.heldUntil ? `; held until ${clock(fault.heldUntil, true)}` : "") : "",
-        !fault.reported && !fault.rest ? row("reported", "no longer; that alone closes nothing") : "",
-        row("ends by", h("ul", {}, fault.ends.map((way) => h("li", {}, way)))),
+        fault.over ? row("resolved", `${HOW[fault.how] ?? fault.how} ${clock(fault.over, true)}, ${fault.by}`, fault.heldUntil ? `; held until ${clock(fault.heldUntil, true)}` : "") : "",
+        !fault.reported && !fault.rest ? row("reported", "no longer; that alone does not close the fault") : "",
+        row("closed by", h("ul", {}, fault.ends.map((way) => h("li", {}, way)))),
       ),
       h("button", { type: "button", class: "button small", data: { key: `clear ${fault.check} ${fault.component} ${fault.reason}` }, onclick: () => this.clear(target) }, "Clear …"),
     );
@@ -125,15 +126,15 @@ function verdictLine(node) {
   const bits = [withTimes(node.done)];
   if (node.tainted) bits.push([node.done ? " · " : "", "since ", clock(node.tainted), " (", ago(node.tainted), ")"]);
   if (!node.done && node.state === ".") bits.push("every check passed");
-  if (node.testing) bits.push(`${node.done ? " · " : ""}runs ${node.testing}`);
+  if (node.testing) bits.push(`${node.done ? " · " : ""}running ${node.testing}`);
   return bits.flat(2).filter(Boolean);
 }
 
 function done(fault) {
   const rule = fault.rule ? `rule ${fault.rule}` : "no rule";
-  if (fault.quarantine) return `keeps ${fault.component} out of use, ${rule}`;
+  if (fault.quarantine) return `quarantines ${fault.component}, ${rule}`;
   if (fault.confirmedAt) return `waits until ${clock(fault.confirmedAt, true)}, ${rule}`;
-  if (!fault.taint) return `no taint, ${rule}`;
+  if (!fault.taint) return `sets no taint, ${rule}`;
   return h("span", {}, fault.isSet ? "set " : "withholds ", h("code", {}, fault.taint), `, ${rule}`);
 }
 
@@ -150,7 +151,7 @@ function findingCard(finding) {
     h("h4", {}, icon(VERDICTS[finding.verdict] ?? "U", 12), ` ${finding.reason}`, h("span", { class: "where" }, finding.component)),
     finding.message ? h("pre", {}, finding.message) : "",
     finding.measurements.length ? measurements(finding.measurements) : "",
-    h("p", { class: "dim" }, `${finding.check} · ${finding.verdict}${finding.class ? ` · asks for ${finding.class}` : ""}${finding.count > 1 ? ` · ${finding.count} times` : ""} · `, ago(finding.lastSeen || finding.firstSeen)),
+    h("p", { class: "dim" }, `${finding.check} · ${finding.verdict}${finding.class ? ` · class ${finding.class}` : ""}${finding.count > 1 ? ` · ${finding.count} times` : ""} · `, ago(finding.lastSeen || finding.firstSeen)),
   );
 }
 
@@ -188,7 +189,7 @@ function agentLines(node) {
     {},
     row("last change", node.observedAt ? [clock(node.observedAt, true), " · ", ago(node.observedAt)] : "no agent has reported yet"),
     node.boot ? row("boot", h("code", {}, node.boot)) : "",
-    row("idle", node.idleSince ? ["since ", clock(node.idleSince), " · ", ago(node.idleSince)] : "no: a job may be running"),
-    node.testing ? row("runs", node.testing) : "",
+    row("idle", node.idleSince ? ["since ", clock(node.idleSince), " · ", ago(node.idleSince)] : "no, a job may be running"),
+    node.testing ? row("running", node.testing) : "",
   );
 }

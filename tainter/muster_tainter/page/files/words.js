@@ -1,4 +1,4 @@
-// Words, times and elements. Text from the cluster only ever becomes a text node.
+// Text, times and elements. Text from the cluster only ever becomes a text node.
 
 export function h(tag, props = {}, ...children) {
   const element = document.createElement(tag);
@@ -17,7 +17,7 @@ const NUMBERS = new Intl.NumberFormat("en");
 export const count = (number) => NUMBERS.format(number);
 export const many = (number, one, more = `${one}s`) => `${count(number)} ${number === 1 ? one : more}`;
 
-// The server's clock is what times are compared with: a laptop's may be wrong.
+// Ages are computed with the server's clock: a laptop's clock may be wrong.
 let ahead = 0;
 export function setClock(serverSeconds) {
   ahead = serverSeconds - Date.now() / 1000;
@@ -30,7 +30,7 @@ export function seconds(time) {
   return Number.isNaN(parsed) ? 0 : parsed / 1000;
 }
 
-// "14 min": how long that is, in one unit, two from an hour on
+// "14 min": a duration in one unit, two from an hour on
 export function span(duration) {
   const s = Math.max(0, Math.round(duration));
   if (s < 60) return `${s} s`;
@@ -47,7 +47,7 @@ export function clock(time, withSeconds = false) {
   return same ? hours : `${at.toLocaleDateString("en-GB", { day: "numeric", month: "short" })} ${hours}`;
 }
 
-// A <time> that says how long ago; refreshed by tick()
+// A <time> that shows its age; refreshed by tick()
 export function ago(time, prefix = "") {
   const at = seconds(time);
   if (!at) return "";
@@ -68,7 +68,7 @@ export function tick() {
   for (const element of document.querySelectorAll("time[data-at]")) refresh(element);
 }
 
-// The server writes times into its words as {1700000000}
+// The server writes times as {1700000000}
 export const withTimes = (text) => text.replace(/\{(\d{9,11})\}/g, (_, at) => clock(Number(at)));
 
 export function figure(value) {

@@ -116,7 +116,7 @@ GARBAGE = [
 @pytest.mark.parametrize("garbage", GARBAGE, ids=repr)
 def test_a_garbled_state_is_named_and_the_judge_is_as_new(garbage, bench):
     bench.feed(POOL[1])
-    assert bench.judge.restore(garbage).startswith("state ")
+    assert "state" in bench.judge.restore(garbage)
     assert bench.judge.state().open == []
     assert len(bench.feed(POOL[1], 0.1)) == 1
 
