@@ -28,9 +28,9 @@ def files() -> dict[Path, str]:
 
 def _lines() -> Iterator[str]:
     for component, meaning in COMPONENTS.items():
-        yield from ("", f"**`{component}`**: {meaning}", "", "| topic | contents |", "|---|---|")
+        yield from ("", f"**`{component}`**: {meaning}", "", "| topic | what is in it |", "|---|---|")
         if component.startswith("checks/"):
-            yield f"| one folder for each of the {len(CHECKS)} checks | `probe`, `judge`, `parse` where needed |"
+            yield f"| one folder for each of {len(CHECKS)} checks | `probe`, `judge`, `parse` where needed |"
         for package in sorted((ROOT / component).rglob("__init__.py")):
             name = package.parent.relative_to(ROOT / component)
             if name != Path() and name.parts[0] not in CHECKS - {"dmesg"}:
