@@ -1,4 +1,4 @@
-"""The chart's README.md and values.schema.json, from the comments of its values.yaml and the parts' own settings."""
+"""Generates the chart's README.md and values.schema.json from the comments in values.yaml and the settings models."""
 
 import json
 import re
@@ -23,13 +23,15 @@ NOTE = "<!-- made by `make generate` from values.yaml; edits are overwritten -->
 Schema = dict[str, Any]
 
 INTRODUCTION = """\
-One chart for agent, tainter, IPU operator and V-IPU proxy. How to install, upgrade and uninstall it:
-[docs/install.md](../../docs/install.md). Values that the IPU Operator's and Autopilot's charts have keep their names
-and do what they did; those without a meaning here do nothing but warn, and helm prints what takes their place.
+This chart installs the agent, the tainter, the IPU operator and the V-IPU proxy. To install, upgrade or uninstall it,
+see [docs/install.md](../../docs/install.md). Values that the charts of the IPU Operator and of Autopilot have too keep
+their names and effects. Values of those charts that Muster does not need only cause a warning, which names the
+replacement.
 
-`values.schema.json` says the same to helm: a wrong type or an unknown name stops the install and is named."""
+Helm checks values against `values.schema.json`: a wrong type or an unknown name stops the install, and the error names
+the value."""
 
-# settings that follow from the chart's own values, and those of a part that is no pod
+# settings that the chart derives from its other values
 AGENT_GIVEN = {
     "node", "root", "kmsg", "kubeconfig", "host", "port", "state_dir", "pod_uid", "log_format", "repeat", "run_as",
     "namespace", "service", "tainter_url", "tainter_token", "tainter_ca", "checks",
@@ -50,7 +52,7 @@ PROXY_GIVEN = {
 }  # fmt: skip
 
 NAME = "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
-# a controller's host, port and label key, where --set took the comma before it for its own
+# a controller's host, port and label key, as a key: --set splits a value at each comma
 SPLIT = ":[0-9]+:"
 PERIOD: Schema = {
     "type": ["number", "string"],
@@ -58,10 +60,10 @@ PERIOD: Schema = {
     "maximum": 8784,  # hours: 366 days, as the agent has it
     "pattern": r"^[0-9]{1,9}(\.[0-9]{1,9})?\s*[smhd]?$",
 }
-UNKNOWN = "a value of this chart (helm show values lists them all)"
+UNKNOWN = "a value of this chart (`helm show values` lists them)"
 MISSING = (
-    "all values of this chart. Those of an older release lack some: helm upgrade --reset-then-reuse-values, in place "
-    "of --reuse-values (before helm 3.14: -f with your own). null takes one away: leave it out"
+    "all values of this chart. Values of an older release lack some: use helm upgrade --reset-then-reuse-values in "
+    "place of --reuse-values (before helm 3.14: -f with your values file). null removes a value: omit the key instead"
 )
 
 DEFINITIONS: Schema = {
@@ -142,7 +144,7 @@ DEFINITIONS: Schema = {
 
 @dataclass
 class Value:
-    """One of values.yaml. path: with dots. default: of a section its mapping. section: it has values of its own."""
+    """One value in values.yaml. path: dotted. default: for a section, its mapping. section: it has inner values."""
 
     path: str
     default: Any
@@ -153,18 +155,18 @@ class Value:
 
 
 def read_values(text: str) -> dict[str, Value]:
-    """The tree of values. Raises ValueError for one without a comment, or a line that is none of ours."""
+    """The tree of values. Raises ValueError for a value without a comment, or a line that is not KEY: VALUE."""
     defaults = yaml.safe_load(text)
     top: dict[str, Value] = {}
     open_sections: list[tuple[int, Value]] = []
-    said: list[str] = []
+    comments: list[str] = []
     for number, line in enumerate(text.splitlines(), 1):
         bare = line.strip()
         if not bare:
-            said = []
+            comments = []
             continue
         if bare.startswith("#"):
-            said.append(bare.removeprefix("#").strip())
+            comments.append(bare.removeprefix("#").strip())
             continue
         match = re.fullmatch(r"( *)([A-Za-z]+):(?: (.+))?", line)
         if match is None:
@@ -173,15 +175,15 @@ def read_values(text: str) -> dict[str, Value]:
         while open_sections and open_sections[-1][0] >= indent:
             open_sections.pop()
         path = ".".join([*(section.path.rpartition(".")[2] for _, section in open_sections), match[2]])
-        meaning = " ".join(each for each in said if not each.startswith("@schema"))
+        meaning = " ".join(each for each in comments if not each.startswith("@schema"))
         if not meaning:
             raise ValueError(f"values.yaml:{number}: {path} has no comment")
-        extra = [yaml.safe_load(each.removeprefix("@schema")) for each in said if each.startswith("@schema")]
+        extra = [yaml.safe_load(each.removeprefix("@schema")) for each in comments if each.startswith("@schema")]
         value = Value(path, _at(defaults, path), meaning, extra[0] if extra else {}, section=match[3] is None)
         (open_sections[-1][1].inner if open_sections else top)[match[2]] = value
         if value.section:
             open_sections.append((indent, value))
-        said = []
+        comments = []
     return top
 
 
@@ -206,7 +208,7 @@ def schema(values: Mapping[str, Value], checks: Mapping[str, Check]) -> Schema:
     definitions["whole"] = _whole(values)
     definitions["agentSettings"]["properties"]["checks"] = {
         "type": "object",
-        "description": "settings of plug-ins' checks, as `checks`",
+        "description": "settings of checks from plug-ins, in the format of `checks`",
         "additionalProperties": {"type": "object"},
     }
     return {
@@ -214,10 +216,10 @@ def schema(values: Mapping[str, Value], checks: Mapping[str, Check]) -> Schema:
         "title": "Values of the chart muster",
         "type": "object",
         "properties": {name: _schema(value) for name, value in values.items()},
-        "allOf": [{"$ref": "#/definitions/whole"}],  # names what is missing
+        "allOf": [{"$ref": "#/definitions/whole"}],  # its error names each missing value
         "if": {"$ref": "#/definitions/whole"},
         "else": {"const": MISSING},
-        # a comma in --set cuts a list of controllers; what it leaves at the top is joined again by the chart
+        # --set splits a list of controllers at its commas; the chart joins the pieces, which are top-level keys
         "patternProperties": {SPLIT: {"type": ["string", "number", "boolean", "object"]}},
         "additionalProperties": {"if": {"$ref": "#/definitions/split"}, "else": {"const": UNKNOWN}},
         "definitions": definitions,
@@ -225,7 +227,7 @@ def schema(values: Mapping[str, Value], checks: Mapping[str, Check]) -> Schema:
 
 
 def _whole(values: Mapping[str, Value]) -> Schema:
-    """Nothing that templates go by is missing. Maps and lists may be: none is the same as an empty one."""
+    """Requires every value that the templates read. Maps and lists may be absent, which means empty."""
     needed = [name for name, value in values.items() if value.section or not isinstance(value.default, dict | list)]
     inner = {name: _whole(value.inner) for name, value in values.items() if value.section}
     return {"required": needed, "properties": inner}
@@ -240,13 +242,13 @@ def _schema(value: Value) -> Schema:
             "additionalProperties": False,
             "properties": inner,
         }
-    said = value.schema
-    if "$ref" in said:  # draft 7 has eyes for nothing beside a reference
-        reference = {"$ref": said["$ref"]}
-        beside = {key: each for key, each in said.items() if key != "$ref"}
+    declared = value.schema
+    if "$ref" in declared:  # draft 7 ignores other keywords beside a reference
+        reference = {"$ref": declared["$ref"]}
+        beside = {key: each for key, each in declared.items() if key != "$ref"}
         return {"description": value.meaning, "allOf": [reference, beside] if beside else [reference]}
-    kind = {} if "enum" in said or "type" in said else {"type": _type(value.default)}
-    return {"description": value.meaning, **kind, **said}
+    kind = {} if "enum" in declared or "type" in declared else {"type": _type(value.default)}
+    return {"description": value.meaning, **kind, **declared}
 
 
 def _type(default: object) -> str:
@@ -280,7 +282,7 @@ def _check(check: Check) -> Schema:
 
 
 def _plain(found: Schema) -> Schema:
-    """pydantic's schema without references, titles and defaults (a default may depend on the machine)."""
+    """pydantic's schema without references, titles and defaults. A default may depend on the machine."""
     shared = found.get("$defs", {})
 
     def walk(node: Any, names: bool = False) -> Any:
@@ -300,7 +302,7 @@ def _plain(found: Schema) -> Schema:
 def readme(values: Mapping[str, Value]) -> str:
     lines = ["# The chart", "", NOTE, "", INTRODUCTION, ""]
     plain = [value for value in values.values() if not value.section]
-    lines += ["## Values of their own", "", *_table(plain), ""]
+    lines += ["## Top-level values", "", *_table(plain), ""]
     for value in values.values():
         if value.section:
             lines += [f"## {value.path}", "", value.meaning, "", *_table(_leaves(value)), ""]

@@ -11,6 +11,7 @@ import alerts
 import api
 import chart
 import chart_rights
+import commands
 import house
 import phases
 import reference
@@ -248,6 +249,7 @@ MAKERS: tuple[Callable[[], dict[Path, str]], ...] = (
     lambda: {HERE / "kernel-log.md": kernel_log(load_catalogue()), HERE / "checks.md": checks()},
     lambda: {CRDS / crd.FILE: crd.text()},
     reference.files,
+    commands.commands_page,
     api.files,
     chart.files,
     lambda: {chart_rights.FILE: chart_rights.text()},

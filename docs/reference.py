@@ -80,21 +80,24 @@ def _meaning(node: Mapping[str, Any]) -> str:
 
 def settings() -> str:
     lines = [
-        "# Settings of the parts",
+        "# Settings of the components",
         "",
         NOTE,
         "",
-        "Each part reads a YAML file (`--config FILE`); environment variables go over it, flags over both. An unknown",
-        "key or a bad value ends the start with its place and what is allowed. The chart takes them as `agent.config`,",
-        "`tainter.config`, `controller.config` and `vipuProxy.config`; what follows from other values it sets itself.",
+        "To change a setting, write it into a YAML file and pass the file with `--config FILE`, or set its environment",
+        "variable, or use its flag. Flags take precedence over environment variables, and these over the file. With an",
+        "unknown key or an invalid value the component does not start; the error names the key and the allowed values.",
+        "",
+        "In the chart, use `agent.config`, `tainter.config`, `controller.config` and `vipuProxy.config`. The chart",
+        "derives some settings from its other values and does not accept these there.",
         "",
     ]
     for part, (model, prefix) in PARTS.items():
-        said = inspect.cleandoc(model.__doc__ or "").replace("<", "&lt;")
+        description = inspect.cleandoc(model.__doc__ or "").replace("<", "&lt;")
         lines += [
             f"## muster {part}",
             "",
-            *said.splitlines(),
+            *description.splitlines(),
             "",
             "| setting | environment | type | default |",
             "|---|---|---|---|",
@@ -114,7 +117,7 @@ def _default(default: object, made: bool) -> str:
     if made:
         return "-"
     if default is PydanticUndefined:
-        return "has to be given"
+        return "required"
     return "-" if default in (None, "", (), [], {}) else f"`{default}`"
 
 

@@ -39,6 +39,7 @@ PROGRAMS = (
     _program("chromedriver", "chromium-driver", "test screenshots", "tests of the fleet page drive Chromium"),
     _program("chromium", "chromium", "test screenshots", "tests of the fleet page"),
     _program("curl", "curl", "test", "calls in the documents are made as people type them"),
+    _program("fish", "fish", "test", "completion scripts are loaded by each shell"),
     _program("gcc", "gcc", "test", "compiles the CUDA driver and the NVML that tests stand on"),
     _program("/usr/include/stdio.h", "libc6-dev", "test", "gcc's headers"),
     _program("ip", "iproute2", "test", "networks and nodes in namespaces"),
@@ -50,6 +51,7 @@ PROGRAMS = (
     _program("nsenter", "util-linux", "test", "nodes in namespaces"),
     _program("ping", "iputils-ping", "test", "the check ping"),
     _program("unshare", "util-linux", "test", "nodes in namespaces"),
+    _program("zsh", "zsh", "test", "completion scripts are loaded by each shell"),
 )
 PACKAGES = {program.file: program.package for program in PROGRAMS}
 

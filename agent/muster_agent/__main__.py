@@ -60,7 +60,7 @@ def main(arguments: argparse.Namespace) -> int:
             kubelet.open_now()
         return asyncio.run(app.run(loaded, privileges.drop_privileges(loaded), kubelet))
     except SettingsError as error:
-        print(error, file=sys.stderr)
+        print("\n".join(f"muster: {line}" for line in str(error).splitlines()), file=sys.stderr)
         return EXIT_USAGE
 
 

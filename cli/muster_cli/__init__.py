@@ -1,1 +1,1 @@
-"""The `muster` command, for people; it starts the parts too."""
+"""The `muster` command line. It also starts the parts: agent, tainter, operator and V-IPU proxy."""

@@ -1,7 +1,7 @@
-"""Ends an asynchronous command by Ctrl-C, in a turn of its event loop.
+"""Ends an asynchronous command on Ctrl-C, from within its event loop.
 
-asyncio.run cancels from the signal handler itself, so between any two bytecodes: between "is this future done?" and its
-result, too, which ends in a traceback (InvalidStateError) instead of an end.
+asyncio.run cancels from the signal handler, between any two bytecodes. If that is between "is this future done?" and
+reading its result, the command ends with a traceback (InvalidStateError).
 """
 
 import asyncio
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def run_interruptibly(work: Coroutine[Any, Any, T]) -> T:
-    """As asyncio.run. Raises KeyboardInterrupt after a SIGINT, once ``work`` has been cancelled."""
+    """Like asyncio.run. Raises KeyboardInterrupt after a SIGINT, once ``work`` has been cancelled."""
     interrupted = False
 
     async def run() -> T:

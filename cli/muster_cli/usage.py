@@ -1,5 +1,5 @@
-"""The error of a command line that cannot be carried out."""
+"""The error of a command line that is not valid."""
 
 
 class UsageError(Exception):
-    """What was typed cannot be done; one line for each problem."""
+    """The command line is not valid. The text has one line for each problem."""

@@ -29,7 +29,7 @@ def usage_code(*words: str) -> int:
         ["explain", ""],
         ["explain", ".."],
         ["explain", "ipujob"],
-        ["explain", "n1", "job"],
+        ["explain", "n1", "team/job"],
         ["clear", "a/b"],
         ["clear", "x?y"],
         ["clear", "Upper"],
@@ -51,11 +51,13 @@ def test_the_tainters_own_module_has_the_same_usage_code() -> None:
     assert done.returncode == 64
 
 
-def test_a_bad_policy_is_told_before_anything_is_started(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_policy_is_reported_before_anything_starts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     policy = tmp_path / "policy.yaml"
     policy.write_text("rulez: []")
     assert usage_code("sandbox", "--policy", str(policy)) == 64
-    assert "policy.yaml: rulez: " in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert error.startswith("muster: ")
+    assert "policy.yaml: rulez: " in error
 
 
 def test_a_reader_that_goes_away_gets_no_traceback() -> None:

@@ -48,7 +48,7 @@ def test_the_defaults_are_the_seeds() -> None:
         (URL | {"btl_tcp_if_include": "eth0; rm"}, "--btl-tcp-if-include"),
     ],
 )
-def test_what_is_wrong_is_named_with_what_is_allowed(flags: dict[str, object], expected: str) -> None:
+def test_wrong_argument_is_named_with_the_allowed_ones(flags: dict[str, object], expected: str) -> None:
     with pytest.raises(SettingsError) as error:
         load(None, flags, {})
     assert expected in str(error.value)

@@ -1,4 +1,4 @@
-"""The ways from here to an agent: a URL, the agents' Service from a pod, or the API server's proxy from elsewhere."""
+"""Three routes to an agent: a URL, the agents' Service (from a pod), or the proxy of the API server."""
 
 import argparse
 from collections.abc import Callable
@@ -14,58 +14,61 @@ from muster_kube.api.credentials import Credentials, FileToken, NoToken
 PORT = 3333
 NAMESPACE = "autopilot"
 SERVICE = "autopilot-healthchecks"
-PROXY_TRIES = 3  # each goes to another agent, by chance
+PROXY_TRIES = 3  # the proxy picks an agent at random each time
 
 
 @dataclass(frozen=True)
 class AgentRoute:
-    """config: whom to call, and as whom; path: of an agent's ``/status`` there; description: for people; tries: how
-    often an answer that no agent gave is worth another one"""
+    """config: server and credentials. path: of an agent's ``/status`` on that server. description: for messages.
+    tries: attempts while no agent has answered."""
 
     config: ClusterConfig
     path: str
     description: str
     tries: int = 1
-    cluster: bool = False  # ``config`` is the API server's
+    cluster: bool = False  # ``config`` is that of the API server
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--url", metavar="URL", help="an agent's, e.g. http://127.0.0.1:3333 of a port-forward")
-    parser.add_argument("--namespace", default=NAMESPACE, help=f"of the agents; default: {NAMESPACE}")
-    parser.add_argument("--service", default=SERVICE, help=f"of the agents; default: {SERVICE}")
+    parser.add_argument("--url", metavar="URL", help="URL of an agent, such as http://127.0.0.1:3333 of a port-forward")
+    parser.add_argument("--namespace", default=NAMESPACE, help=f"namespace of the agents; default: {NAMESPACE}")
+    parser.add_argument("--service", default=SERVICE, help=f"Service of the agents; default: {SERVICE}")
     parser.add_argument(
         "--token-file",
         type=Path,
         metavar="FILE",
-        help="sent to the agent (not by the API server's proxy): a token for the audience muster, or for the API",
+        help="file with a bearer token for the agent, with the audience muster or that of the API "
+        "server; does not work through the proxy of the API server",
     )
 
 
 def find_route(
     arguments: argparse.Namespace, load: Callable[[Path | None], ClusterConfig] = load_user_config
 ) -> AgentRoute:
-    """Raises UsageError, or ConfigError where no cluster is configured."""
+    """Raises UsageError; ConfigError if no cluster is configured."""
     credentials: Credentials = FileToken(arguments.token_file) if arguments.token_file else NoToken()
     if arguments.url is not None:
         server = _base(arguments.url)
-        return AgentRoute(ClusterConfig("--url", server, credentials=credentials), "/status", f"agent at {server}")
+        return AgentRoute(ClusterConfig("--url", server, credentials=credentials), "/status", f"the agent at {server}")
     forward = (
         f"kubectl -n {arguments.namespace} port-forward svc/{arguments.service} {PORT}, "
-        f"and give --url http://127.0.0.1:{PORT}"
+        f"and add --url http://127.0.0.1:{PORT}"
     )
     config = load(arguments.kubeconfig)
     if config.origin.startswith("in-cluster"):
         if arguments.force and not arguments.token_file:
-            raise UsageError(f"--force: agents want a token for it (--token-file FILE), or a port-forward: {forward}")
+            raise UsageError(f"--force needs a token (--token-file FILE) or a port-forward: {forward}")
         server = f"http://{arguments.service}.{arguments.namespace}.svc:{PORT}"
-        description = f"agents' Service {server}, from this pod"
+        description = f"the Service of the agents, {server}, from this pod"
         return AgentRoute(ClusterConfig("in-cluster", server, credentials=credentials), "/status", description)
     if arguments.force or arguments.token_file:
         flag = "--force" if arguments.force else "--token-file"
-        raise UsageError(f"{flag}: the API server's proxy hands no token on to agents; use a port-forward: {forward}")
+        raise UsageError(
+            f"{flag} does not work through the API server, whose proxy drops the token: use a port-forward: {forward}"
+        )
     place = f"/api/v1/namespaces/{arguments.namespace}/services/http:{arguments.service}:{PORT}/proxy/status"
-    description = f"agents' Service {arguments.namespace}/{arguments.service} through the API server {config.server}"
-    return AgentRoute(config, place, f"{description}, from {config.origin}", PROXY_TRIES, cluster=True)
+    description = f"Service {arguments.namespace}/{arguments.service} through the API server {config.server}"
+    return AgentRoute(config, place, f"{description} ({config.origin})", PROXY_TRIES, cluster=True)
 
 
 def _base(url: str) -> str:

@@ -1,38 +1,36 @@
-"""What the commands for a cluster share: the --kubeconfig flag, a client for one call, errors in one line."""
+"""What all cluster commands share: the flag --kubeconfig, an API client, and one-line error messages."""
 
 import argparse
 import asyncio
-import re
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
 from muster_cli.cluster.login import load_user_config
+from muster_cli.cluster.node_snapshot import NotInCluster
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig, ConfigError
 from muster_kube.api.errors import ApiError
 from muster_kube.process.command_line import EXIT_UNKNOWN
 
-_NODE = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")  # RFC 1123
-
-
-def node_name(text: str) -> str:
-    """For argparse: what Kubernetes takes as a Node's name."""
-    if len(text) > 253 or not _NODE.fullmatch(text):
-        raise argparse.ArgumentTypeError(
-            f"{text!r}: expected a node's name: lower-case letters, digits, '-' and '.', at most 253"
-        )
-    return text
-
 
 def add_kubeconfig(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--kubeconfig", type=Path, metavar="FILE", help="default: in-cluster, then $KUBECONFIG, then ~/.kube/config"
+        "--kubeconfig",
+        type=Path,
+        metavar="FILE",
+        help="default: the in-cluster configuration, then $KUBECONFIG, then ~/.kube/config",
     )
 
 
-def run_with_client(arguments: argparse.Namespace, work: Callable[[KubeClient, ClusterConfig], Awaitable[int]]) -> int:
-    """Run ``work`` with a client for the cluster that the arguments name; 3 (UNKNOWN) where it cannot be asked."""
+def run_with_client(
+    arguments: argparse.Namespace,
+    work: Callable[[KubeClient, ClusterConfig], Awaitable[int]],
+    run: Callable[[Coroutine[Any, Any, int]], int] = asyncio.run,
+) -> int:
+    """Run ``work`` with a client for the cluster of ``arguments``. Returns 3 (UNKNOWN) if the API server does not
+    answer, refuses the request, or knows no such node."""
 
     async def connected(config: ClusterConfig) -> int:
         async with KubeClient(config, user_agent="muster-cli") as client:
@@ -40,7 +38,7 @@ def run_with_client(arguments: argparse.Namespace, work: Callable[[KubeClient, C
 
     try:
         config = load_user_config(arguments.kubeconfig)
-        return asyncio.run(connected(config))
-    except (ConfigError, ApiError) as error:
+        return run(connected(config))
+    except (ConfigError, ApiError, NotInCluster) as error:
         print(f"muster: {error}", file=sys.stderr)
         return EXIT_UNKNOWN

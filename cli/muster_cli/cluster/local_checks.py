@@ -1,4 +1,4 @@
-"""Runs checks on this machine: light ones side by side, heavy ones one after another, telling what takes long."""
+"""Runs checks on this machine: light ones concurrently, heavy ones one after another. Reports slow ones on stderr."""
 
 import asyncio
 import sys
@@ -10,11 +10,11 @@ from muster_checks.base.declaration import Check, CheckStream, Cost, NodeView, P
 from muster_checks.base.execution import run_probe
 from muster_checks.base.vocabulary import Finding, Result, Verdict, shorten, worst
 
-ANNOUNCED_AFTER_S = 2.0  # what ends sooner needs no word on the way
+ANNOUNCED_AFTER_S = 2.0  # a check that runs longer is reported as running
 
 
 async def run_checks(checks: Sequence[Check], node: NodeView, parameters: Mapping[str, Parameters]) -> list[Result]:
-    """The results in the order of ``checks``. Heavy checks measure: nothing else runs beside them."""
+    """The results, in the order of ``checks``. Heavy checks measure performance, so nothing else runs meanwhile."""
     light = [check for check in checks if check.cost is Cost.LIGHT]
     results: dict[str, Result] = {}
     running = CheckProgress(sys.stderr.isatty())
@@ -39,7 +39,7 @@ async def run_checks(checks: Sequence[Check], node: NodeView, parameters: Mappin
 
 
 async def run_check(check: Check, node: NodeView, parameters: Parameters) -> Result:
-    """One result of a snapshot check, or what a stream finds in all that is there now."""
+    """The result of a check. A stream check judges everything that its source holds now."""
     if check.stream is None:
         return await run_probe(check, node, parameters)
     started, clock = time.time(), time.monotonic()
@@ -48,7 +48,7 @@ async def run_check(check: Check, node: NodeView, parameters: Parameters) -> Res
         async with asyncio.timeout(check.timeout_s):
             findings, trouble = await _drain(check.stream(node, parameters, None), check.name)
     except TimeoutError:
-        trouble = f"no end after {check.timeout_s:g} s"
+        trouble = f"timed out after {check.timeout_s:g} s"
     return Result(
         check=check.name,
         verdict=Verdict.UNKNOWN if trouble else worst([finding.verdict for finding in findings]),
@@ -61,7 +61,7 @@ async def run_check(check: Check, node: NodeView, parameters: Parameters) -> Res
 
 
 async def _drain(stream: CheckStream, name: str) -> tuple[tuple[Finding, ...], str]:
-    """What a stream finds: (findings, why it cannot be read)."""
+    """Read a stream to its current end. Returns (findings, why it could not be read or "")."""
     ledger = Ledger(name, boot_id="")
 
     async def take() -> None:
@@ -78,7 +78,7 @@ async def _drain(stream: CheckStream, name: str) -> tuple[tuple[Finding, ...], s
 
 
 class CheckProgress:
-    """Says on standard error what is still running: a line that renews itself on a terminal, a line each elsewhere."""
+    """Reports on stderr which checks still run: one line, repainted, on a terminal; otherwise a line per check."""
 
     def __init__(self, terminal: bool) -> None:
         self._terminal = terminal
@@ -100,7 +100,7 @@ class CheckProgress:
             for name in long.keys() - self._announced:
                 self._announced.add(name)
                 limit = self._since[name][1].timeout_s
-                print(f"{name}: still running (at most {limit:g} s)", file=sys.stderr, flush=True)
+                print(f"{name}: still running (timeout {limit:g} s)", file=sys.stderr, flush=True)
 
     def clear(self) -> None:
         if self._terminal:

@@ -1,8 +1,8 @@
-"""Kubeconfig users that log in by an exec plug-in or OIDC, by way of the ``kubernetes`` package.
+"""Logs in kubeconfig users that need an exec plug-in or OIDC, with the ``kubernetes`` package.
 
-The only module that imports it, and only when such a user is chosen: 142 MB on disk with what only it needs, which
-Muster's image leaves out, and 20 MB of RSS. The package runs the plug-in and knows the expiry; we keep what it returns
-and ask again after a 401 or once a minute (it runs the plug-in only when expired).
+Only this module imports that package, and only for such a user: with its dependencies it takes 142 MB on disk, which
+Muster's image leaves out, and 20 MB of RSS. The package runs the plug-in and knows when a token expires. We keep the
+token, and read it again after a 401 and once a minute; the package runs the plug-in only if the token has expired.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from muster_kube.api.login import LoginAnswer
 
 
 class LoginToken:
-    """A token that ``current`` returns and renews. ``anew``: log in again whatever the expiry says."""
+    """A token that ``current`` returns, renewed if it has expired. ``anew`` logs in again in any case."""
 
     def __init__(
         self, current: Callable[[], str], anew: Callable[[], str], *, clock: Callable[[], float] = time.monotonic
@@ -28,16 +28,16 @@ class LoginToken:
         self._anew = anew
         self._clock = clock
         self._header: str | None = None
-        self._asked_at = 0.0
+        self._read_at = 0.0
         self._stale = False
-        self._asking = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
     async def header(self) -> str | None:
-        async with self._asking:  # one plug-in run, however many calls wait for it
-            if self._header is None or self._stale or self._clock() - self._asked_at >= REREAD_S:
-                # plug-ins take seconds and block
+        async with self._lock:  # concurrent calls share one plug-in run
+            if self._header is None or self._stale or self._clock() - self._read_at >= REREAD_S:
+                # a plug-in blocks, for seconds
                 self._header = await asyncio.to_thread(self._anew if self._stale else self._current)
-                self._asked_at = self._clock()
+                self._read_at = self._clock()
                 self._stale = False
             return self._header
 
@@ -48,12 +48,12 @@ class LoginToken:
 
 
 def load_user_config(kubeconfig: Path | None) -> ClusterConfig:
-    """The cluster that a command talks to; logs the user in where the kubeconfig asks for it. Raises ConfigError."""
+    """The cluster that a command uses. Logs the user in if the kubeconfig needs it. Raises ConfigError."""
     return load_config(kubeconfig, log_in=log_in)
 
 
 def log_in(selected: KubeconfigContext) -> LoginAnswer:
-    """Run the login of ``selected``'s user once. Raises ConfigError when the package is missing or the login fails."""
+    """Log in the user of ``selected`` once. Raises ConfigError if the package is missing or the login fails."""
     user = selected.user
     if user is None:
         return LoginAnswer(NoToken())
@@ -63,8 +63,8 @@ def log_in(selected: KubeconfigContext) -> LoginAnswer:
         from kubernetes.config import load_kube_config_from_dict as load
     except ImportError as error:
         raise ConfigError(
-            f"{user.where(key)}: needs the Python package kubernetes, which Muster's image leaves out ({error}): "
-            "run this command from Muster's wheel, or use a kubeconfig with a token or a client certificate"
+            f"{user.where(key)}: this login needs the Python package kubernetes, which Muster's image does not contain "
+            f"({error}): install Muster's wheel, or use a kubeconfig with a token or a client certificate"
         ) from error
 
     document = _document(selected)
@@ -72,8 +72,8 @@ def log_in(selected: KubeconfigContext) -> LoginAnswer:
     def configuration() -> Any:
         made = Configuration()
         try:
-            load(document, client_configuration=made, persist_config=False)  # type: ignore[no-untyped-call] # it has none
-        except Exception as error:  # the package raises whatever the plug-in's failure causes
+            load(document, client_configuration=made, persist_config=False)  # type: ignore[no-untyped-call] # untyped package
+        except Exception as error:  # a failing plug-in may raise anything
             raise ConfigError(f"{user.where(key)}: login failed: {error}") from error
         return made
 
@@ -88,14 +88,16 @@ def log_in(selected: KubeconfigContext) -> LoginAnswer:
     token = token_of(first)
     if token is None:
         if not (first.cert_file and first.key_file):
-            raise ConfigError(f"{user.where(key)}: login gave no token and no certificate (see the log)")
+            raise ConfigError(
+                f"{user.where(key)}: the login returned neither a token nor a certificate (see its output)"
+            )
         return LoginAnswer(NoToken(), Path(first.cert_file).read_bytes(), Path(first.key_file).read_bytes())
     held = [first]
 
     def current() -> str:
         found = token_of(held[0])
         if found is None:
-            raise ConfigError(f"{user.where(key)}: login gave no token")
+            raise ConfigError(f"{user.where(key)}: the login returned no token")
         return found
 
     def anew() -> str:
@@ -106,12 +108,12 @@ def log_in(selected: KubeconfigContext) -> LoginAnswer:
 
 
 def _document(selected: KubeconfigContext) -> dict[str, Any]:
-    """A kubeconfig of one context, as the package reads it; the command of a plug-in keeps its file's folder."""
+    """A kubeconfig with only the selected context, for the package. A relative plug-in path is resolved."""
     user = dict(selected.user.body) if selected.user else {}
     plugin = user.get("exec")
     if selected.user is not None and isinstance(plugin, dict) and isinstance(plugin.get("command"), str):
         command = plugin["command"]
-        if "/" in command:  # a bare name is found on PATH; a path is relative to the kubeconfig
+        if "/" in command:  # a bare name is looked up on PATH; a path is relative to the kubeconfig
             user["exec"] = {**plugin, "command": str((selected.user.file.parent / command).absolute())}
     cluster = {"server": selected.cluster.body.get("server", "")}
     return {

@@ -1,4 +1,4 @@
-"""Where a cluster's tainter is: the namespace of its Lease, which nobody need know by heart; and whether it lives."""
+"""Finds the namespace of a cluster's tainter by its Lease, and whether a tainter leads."""
 
 import argparse
 import asyncio
@@ -14,11 +14,11 @@ from muster_kube.controller.lease import Lease
 LEASE = "muster-tainter"
 _LEASES = "/apis/coordination.k8s.io/v1"
 _LOOK_EVERY_S = 0.5
-_MARGIN_S = 2.0  # beyond the lease's own length, for a slow server
+_MARGIN_S = 2.0  # added to the duration of the Lease, for a slow API server
 
 
 class NamespaceUnknown(Exception):
-    """Nobody can tell which namespace is meant: what was found, what to give."""
+    """The namespace of the tainter cannot be determined. The text says what was found and which flag to add."""
 
 
 class Leases(msgspec.Struct, frozen=True):
@@ -27,7 +27,7 @@ class Leases(msgspec.Struct, frozen=True):
 
 def add_namespace(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--namespace", metavar="NAME", help="of the tainter; default: the one that holds its Lease (muster-tainter)"
+        "--namespace", metavar="NAME", help="namespace of the tainter; default: that of its Lease muster-tainter"
     )
 
 
@@ -40,23 +40,24 @@ async def find_namespace(client: KubeClient, config: ClusterConfig, given: str |
         return found[0]
     if found:
         raise NamespaceUnknown(
-            f"there are tainters in several namespaces ({', '.join(found)}): say which by --namespace NAME"
+            f"several namespaces have a tainter ({', '.join(found)}): choose one with --namespace NAME"
         )
     raise NamespaceUnknown(
-        f"no tainter has ever led here (no Lease {LEASE} was found): say by --namespace NAME where it will be"
+        f"no tainter has run in this cluster yet (there is no Lease {LEASE}): add --namespace NAME, the namespace "
+        "where it will run"
     )
 
 
 async def _with_leases(client: KubeClient, config: ClusterConfig) -> list[str]:
     try:
         found = await client.get(f"{_LEASES}/leases", type=Leases, params={"fieldSelector": f"metadata.name={LEASE}"})
-    except Forbidden:  # some may look into their own namespace only
+    except Forbidden:  # some users may only read their own namespace
         try:
             await client.get(_path(config.namespace), type=Lease)
         except (Forbidden, NotFound):
             raise NamespaceUnknown(
-                f"you may not list Leases, and none of {LEASE} is seen in namespace {config.namespace}: say by "
-                "--namespace NAME where the tainter is"
+                f"cannot find the tainter: you may not list Leases in all namespaces, and cannot read a Lease {LEASE} "
+                f"in namespace {config.namespace}: add --namespace NAME, the namespace of the tainter"
             ) from None
         return [config.namespace]
     return sorted(lease.metadata.namespace for lease in found.items)
@@ -65,10 +66,10 @@ async def _with_leases(client: KubeClient, config: ClusterConfig) -> list[str]:
 async def find_leader(
     client: KubeClient, namespace: str, *, sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
 ) -> str:
-    """Who leads and is alive; empty: nobody.
+    """The identity of the leader, or "" if no tainter leads.
 
-    A holder is alive that renews its Lease while we look, as clocks of other machines say nothing: a live one is
-    known within two seconds, a dead one after the Lease's length.
+    The clocks of other machines are not trusted: the holder leads if it renews the Lease while this function watches.
+    A live leader is found within two seconds, a dead one is ruled out after the duration of the Lease.
     """
     first = await _lease(client, namespace)
     if first is None or not first.spec.holder_identity:

@@ -1,4 +1,4 @@
-"""Lends a person's rights in the cluster to a check that needs them."""
+"""Runs the volume trial of the check pvc with the rights of the user who runs `muster check`."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from muster_kube.volume_trial import VolumeTrial, VolumeTrialRunner
 
 
 class UserVolumes:
-    """Volume claims with the rights and in the namespace of a kubeconfig, which is read when it is needed."""
+    """Tries volume claims in the namespace and with the rights of a kubeconfig, which is read on first use."""
 
     def __init__(self, kubeconfig: Path | None) -> None:
         self._kubeconfig = kubeconfig

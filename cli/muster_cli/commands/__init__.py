@@ -1,1 +1,1 @@
-"""One module for each command of `muster`."""
+"""One module for each subcommand of `muster`."""

@@ -1,4 +1,4 @@
-"""`muster check [NAME…]`: run checks here and now, without agent or cluster; or on recorded output."""
+"""`muster check [NAME…]`: runs checks on this machine without an agent or a cluster, or judges recorded output."""
 
 import argparse
 import asyncio
@@ -12,12 +12,14 @@ import msgspec
 from pydantic import ValidationError
 
 from muster_checks.base.declaration import Check, Cost, NodeView, Parameters
-from muster_checks.base.vocabulary import Result, worst
+from muster_checks.base.unknown_names import LIST_PARAMETERS, explain_unknown
+from muster_checks.base.vocabulary import Result
 from muster_checks.registry import UnknownCheck, load_registry, select_checks
-from muster_cli.cluster.client import add_kubeconfig, node_name
+from muster_cli.cluster.client import add_kubeconfig
 from muster_cli.cluster.local_checks import run_checks
-from muster_cli.cluster.node_snapshot import exit_code
+from muster_cli.cluster.node_arguments import node_name
 from muster_cli.cluster.user_rights import UserVolumes
+from muster_cli.exit_codes import worst_exit_code
 from muster_cli.report.samples import BadSample, judge_sample
 from muster_cli.report.verdicts import print_results
 from muster_cli.usage import UsageError
@@ -26,20 +28,25 @@ from muster_kube.process.settings import explain
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("names", metavar="NAME", nargs="*", help="checks to run, or all; default: all light ones")
-    parser.add_argument("--json", action="store_true", help="a JSON list of results")
+    parser.add_argument("names", metavar="NAME", nargs="*", help="checks to run, or all; default: all light checks")
+    parser.add_argument("--json", action="store_true", help="print the results as a JSON list")
     parser.add_argument(
-        "--sample", type=Path, metavar="FILE", help="recorded output of a tool, a kernel log or a .tar.xz of /sys"
+        "--sample",
+        type=Path,
+        metavar="FILE",
+        help="judge this file: recorded output of a tool, a kernel log or a .tar.xz of /sys",
     )
-    parser.add_argument("--root", type=Path, default=Path("/"), help="another root for /proc, /sys and /dev")
-    parser.add_argument("--details", action="store_true", help="every component with its measurements")
-    parser.add_argument("--plugins", type=Path, metavar="DIR", help="a folder of plug-ins, see docs/plugins.md")
+    parser.add_argument(
+        "--root", type=Path, default=Path("/"), help="read /proc, /sys and /dev below this directory; default: /"
+    )
+    parser.add_argument("--details", action="store_true", help="show every component with its measurements")
+    parser.add_argument("--plugins", type=Path, metavar="DIR", help="directory of plug-in checks, see docs/plugins.md")
     parser.add_argument(
         "--node",
         type=node_name,
         default=socket.gethostname().lower(),
         metavar="NAME",
-        help="this machine's name in its cluster (pvc: the node to try a claim on); default: the host name",
+        help="name of this machine in its cluster (pvc: the node on which to try a claim); default: the host name",
     )
     add_kubeconfig(parser)
     parser.add_argument(
@@ -47,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="[CHECK.]PARAMETER=VALUE",
-        help="a parameter of one check, or of all that have it; see muster checks",
+        help='set a parameter of one check, or of all checks that have it; run "muster checks" for a list',
     )
 
 
@@ -72,13 +79,13 @@ def main(arguments: argparse.Namespace) -> int:
         print(msgspec.json.format(msgspec.json.encode(results)).decode())
     else:
         print_results(results, details=arguments.details or len(results) == 1)
-    return exit_code(worst([result.verdict for result in results]))
+    return worst_exit_code([result.verdict for result in results])
 
 
 async def _run_to_the_end(
     checks: Sequence[Check], view: NodeView, parameters: Mapping[str, Parameters]
 ) -> list[Result]:
-    """`timeout 60 muster check` and a closed terminal end us as Ctrl-C does: the tools that run are ended first."""
+    """On SIGTERM (`timeout 60 muster check`) and SIGHUP (a closed terminal), end the running tools first."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None  # noqa: S101 - a coroutine of asyncio.run has one
     ended: list[int] = []
@@ -88,7 +95,7 @@ async def _run_to_the_end(
         task.cancel()
 
     for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is signal.SIG_DFL:  # what is ignored stays so (nohup)
+        if signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores SIGHUP; keep that
             loop.add_signal_handler(number, end, number)
     try:
         return await run_checks(checks, view, parameters)
@@ -102,7 +109,7 @@ def _chosen(arguments: argparse.Namespace) -> list[Check]:
     broken: dict[str, str] = {}
     checks = load_registry(None, broken, arguments.plugins)
     for name, why in broken.items():
-        print(f"muster: {name} is left out: {why}", file=sys.stderr)
+        print(f"muster: plug-in {name} was not loaded: {why}", file=sys.stderr)
     if arguments.names:
         return select_checks([name for word in arguments.names for name in word.split(",") if name], checks)
     if arguments.sample is not None:
@@ -111,7 +118,7 @@ def _chosen(arguments: argparse.Namespace) -> list[Check]:
 
 
 def read_parameters(checks: Sequence[Check], words: Sequence[str]) -> Mapping[str, Parameters]:
-    """The parameters of each check, from ``[CHECK.]PARAMETER=VALUE``. Raises UsageError."""
+    """The parameters of each check, parsed from ``[CHECK.]PARAMETER=VALUE``. Raises UsageError."""
     given: dict[str, dict[str, str]] = {check.name: {} for check in checks}
     for word in words:
         name, sign, value = word.partition("=")
@@ -122,9 +129,7 @@ def read_parameters(checks: Sequence[Check], words: Sequence[str]) -> Mapping[st
             check.name for check in checks if parameter in check.parameters.model_fields and owner in ("", check.name)
         ]
         if not having:
-            known = list(dict.fromkeys(field for check in checks for field in check.parameters.model_fields))
-            allowed = f"allowed: {', '.join(known)}" if len(known) <= 40 else "muster checks lists them"
-            raise UsageError(f"{name}: {value!r}: unknown key; {allowed}")
+            raise UsageError(f"--set {word}: {_explain_unknown_parameter(name, checks)}")
         for check_name in having:
             given[check_name][parameter] = value
     chosen: dict[str, Parameters] = {}
@@ -137,3 +142,9 @@ def read_parameters(checks: Sequence[Check], words: Sequence[str]) -> Mapping[st
     if wrong:
         raise UsageError("\n".join(wrong))
     return chosen
+
+
+def _explain_unknown_parameter(name: str, checks: Sequence[Check]) -> str:
+    parameters = {field for check in checks for field in check.parameters.model_fields}
+    full_names = {f"{check.name}.{field}" for check in checks for field in check.parameters.model_fields}
+    return explain_unknown("parameter", name, full_names if "." in name else parameters, LIST_PARAMETERS)

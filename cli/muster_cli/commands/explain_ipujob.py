@@ -1,13 +1,12 @@
-"""`muster explain ipujob [NAMESPACE/]NAME`, and which IPUJobs a node has to do with: reads, and has it told."""
+"""`muster explain ipujob [NAMESPACE/]NAME`, and the IPUJobs of a node for `muster explain NODE`."""
 
 import argparse
 import sys
 import time
 from typing import TypeVar
 
-import msgspec
-
-from muster_cli.report.job import JobFacts, format_story, list_jobs_on_node, tell_story
+from muster_cli.report.job import JobFacts, format_history, job_history, list_jobs_on_node
+from muster_cli.report.output_format import TABLE, print_document
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
 from muster_kube.api.errors import ApiError, NotFound
@@ -19,7 +18,7 @@ from muster_operator.job.types import API_VERSION, PLURAL, IPUJob, jobs_path
 
 KIND = "ipujob"
 LIST_S = 10.0
-_NODES_LIMIT = 64  # of one job are asked for their health
+_NODES_LIMIT = 64  # nodes of one job whose health is read
 
 T = TypeVar("T")
 
@@ -32,26 +31,29 @@ def job_name(text: str) -> str:
     return text
 
 
-async def explain_job(client: KubeClient, config: ClusterConfig, given: str, *, as_document: bool) -> int:
-    """The exit code: 0, 1 for a job that restarts or whose hardware is bad, 2 for one that has failed."""
+async def explain_job(client: KubeClient, config: ClusterConfig, given: str, output: str) -> int:
+    """Returns the exit code: 2 if the job has failed, 1 if it restarts or its hardware is degraded, otherwise 0."""
     from muster_cli.report.paragraphs import fold_lines
 
     namespace, name = given.split("/") if "/" in given else (config.namespace, given)
     try:
         job = await client.get(f"{jobs_path(namespace)}/{name}", type=IPUJob)
     except NotFound:
-        print(f"muster: there is no IPUJob {name} in namespace {namespace}", file=sys.stderr)
+        print(
+            f"muster: namespace {namespace} has no IPUJob {name}: kubectl get ipujobs --all-namespaces lists all",
+            file=sys.stderr,
+        )
         return EXIT_UNKNOWN
-    told = tell_story(await _read_job(client, job), time.time())
-    if as_document:
-        print(msgspec.json.format(msgspec.json.encode(told)).decode())
+    history = job_history(await _read_job(client, job), time.time())
+    if output != TABLE:
+        print_document(history, output)
     else:
-        print("\n".join(fold_lines(format_story(told))))
-    return told.code
+        print("\n".join(fold_lines(format_history(history))))
+    return history.code
 
 
 async def _read_job(client: KubeClient, job: IPUJob) -> JobFacts:
-    """Whoever may not read all of it still gets the rest told."""
+    """Users without the right to read a part of it still get the rest."""
     namespace, blind = job.metadata.namespace, list[str]()
     chosen = f"involvedObject.kind=IPUJob,involvedObject.name={job.metadata.name}"
     events = await _list_all(client, f"/api/v1/namespaces/{namespace}/events", Event, {"fieldSelector": chosen}, blind)
@@ -65,13 +67,13 @@ async def _read_job(client: KubeClient, job: IPUJob) -> JobFacts:
         except NotFound:
             continue
         except ApiError as error:
-            blind.append(f"the health of its nodes is not known: {error}")
+            blind.append(f"cannot read the health of its nodes: {error}")
             break
     return JobFacts(job, events, pods, healths, tuple(blind))
 
 
 async def read_jobs_of_node(client: KubeClient, node: str) -> list[str]:
-    """Lines for `muster explain NODE`; none where there are no IPUJobs here at all."""
+    """Lines for `muster explain NODE`; none if the cluster has no IPUJobs."""
     blind: list[str] = []
     jobs = await _list_all(client, f"/apis/{API_VERSION}/{PLURAL}", IPUJob, {}, blind)
     if not jobs and not blind:
@@ -90,5 +92,5 @@ async def _list_all(client: KubeClient, path: str, kind: type[T], params: dict[s
     except NotFound:
         return []
     except ApiError as error:
-        blind.append(f"not looked at: {error}")
+        blind.append(f"could not be read: {error}")
     return items

@@ -1,4 +1,4 @@
-"""`muster pause` and `muster resume`: the brake of the tainter, one ConfigMap that anybody can see."""
+"""`muster pause`, and what `muster resume` shares with it: a ConfigMap stops new actions of the tainter."""
 
 import argparse
 import sys
@@ -19,7 +19,7 @@ REASON_LIMIT = 200
 
 
 def reason(text: str) -> str:
-    """For argparse: stands in Events and conditions."""
+    """For argparse: a text that fits into Events and conditions."""
     if not text.isprintable() or len(text.encode()) > REASON_LIMIT:
         raise argparse.ArgumentTypeError(f"expected one line of at most {REASON_LIMIT} bytes")
     return text
@@ -27,9 +27,11 @@ def reason(text: str) -> str:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "No new taint, drain or repair begins until `muster resume`; what is tainted stays so, and recovery goes on."
+        'The pause lasts until you run "muster resume". Existing taints stay; recovered nodes become free as usual.'
     )
-    parser.add_argument("--reason", metavar="TEXT", default="", type=reason, help="why, for whoever looks next")
+    parser.add_argument(
+        "--reason", metavar="TEXT", default="", type=reason, help="why, for others who look at the pause"
+    )
     add_namespace(parser)
     add_kubeconfig(parser)
 
@@ -54,19 +56,19 @@ def main(arguments: argparse.Namespace) -> int:
         except AlreadyExists:
             known = await read_pause(client, namespace)
             if known is None:
-                print("muster: somebody resumed at this very moment: look, and try again", file=sys.stderr)
+                print("muster: not paused: another user resumed at the same time: try again", file=sys.stderr)
                 return EXIT_UNKNOWN
             print(f"already {describe_pause_with_age(known, now)}")
             return 0
         print(describe_pause_with_age(made, now))
-        print("no new taint, drain or repair begins; recovery goes on; `muster resume` ends it")
+        print('Muster starts no new taint, drain or repair; recovery continues. "muster resume" ends the pause.')
         return 0
 
     return run_with_client(arguments, work)
 
 
 def current_user(config: ClusterConfig) -> str:
-    """The kubeconfig's user, as it stands in `muster clear`."""
+    """The user of the kubeconfig, for the record of who paused or cleared."""
     return config.user or config.origin
 
 
@@ -76,7 +78,7 @@ def describe_pause_with_age(pause: PauseMap, now: float) -> str:
 
 
 async def read_pause(client: KubeClient, namespace: str) -> PauseMap | None:
-    """None: it is not paused."""
+    """None if the tainter is not paused."""
     try:
         return await client.get(f"{config_maps(namespace)}/{NAME}", type=PauseMap)
     except NotFound:
@@ -84,7 +86,7 @@ async def read_pause(client: KubeClient, namespace: str) -> PauseMap | None:
 
 
 async def resume(client: KubeClient, namespace: str) -> PauseMap | None:
-    """What it was paused by; None: it was not paused."""
+    """The pause that was ended; None if the tainter was not paused."""
     known = await read_pause(client, namespace)
     if known is None:
         return None

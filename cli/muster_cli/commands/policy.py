@@ -1,4 +1,4 @@
-"""`muster policy check FILE`: is it a policy, and what does it make of every fault that is known."""
+"""`muster policy check FILE`: validates a policy and shows what it does for each known fault."""
 
 import argparse
 import json
@@ -11,6 +11,7 @@ from muster_checks.dmesg import DMESG
 from muster_checks.dmesg.catalogue.loader import load_catalogue
 from muster_checks.dmesg.catalogue.types import CatalogueError
 from muster_checks.registry import load_registry
+from muster_cli.exit_codes import EXIT_WARN
 from muster_cli.report.columns import print_table
 from muster_cli.report.policy_rows import ANY, PolicyRow, policy_rows, rule_outcome
 from muster_cli.report.policy_warnings import find_notes, find_warnings
@@ -19,7 +20,6 @@ from muster_kube.process.command_line import EXIT_USAGE
 from muster_tainter.policy.file import PolicyError, load_policy
 from muster_tainter.policy.rules import Policy
 
-EXIT_WARNINGS = 1
 _LOUDEST = ("drain", "taint", "quarantine", "event", "ignore", "nothing")
 
 
@@ -27,13 +27,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(metavar="check", required=True)
     check = commands.add_parser(
         "check",
-        help="is it a policy, and what does it do",
-        description="Exit code 0: fine, 1: something in it is not likely meant, 64: the tainter would refuse it.",
+        help="validate a policy and show what it does for each known fault",
+        description="Exit codes: 0 valid; 1 valid, with warnings about parts that have no effect; 64 not valid, the "
+        "tainter would reject it.",
+        epilog="Example:\n  muster policy check policy.yaml",
+        formatter_class=parser.formatter_class,
     )
-    check.add_argument("file", metavar="FILE", type=Path, help="a policy.yaml, or - for the built-in one")
-    check.add_argument("--catalogue", metavar="FILE", type=Path, help="kernel-log rows of your own")
-    check.add_argument("--plugins", type=Path, metavar="DIR", help="a folder of plug-ins, see docs/plugins.md")
-    check.add_argument("--json", action="store_true", help="one JSON document, a row each")
+    check.add_argument("file", metavar="FILE", type=Path, help="policy file, or - for the built-in policy")
+    check.add_argument("--catalogue", metavar="FILE", type=Path, help="your own rows of the kernel-log catalogue")
+    check.add_argument("--plugins", type=Path, metavar="DIR", help="directory of plug-in checks, see docs/plugins.md")
+    check.add_argument("--json", action="store_true", help="print one JSON document")
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -44,33 +47,30 @@ def main(arguments: argparse.Namespace) -> int:
         print("\n".join(f"muster: {line}" for line in str(error).splitlines()), file=sys.stderr)
         return EXIT_USAGE
     checks = load_registry(None, {}, arguments.plugins)
-    found, doubts, told = (
-        policy_rows(policy, catalogue, checks),
-        list(find_warnings(policy, checks)),
-        list(find_notes(policy)),
-    )
+    rows = policy_rows(policy, catalogue, checks)
+    warnings, notes = list(find_warnings(policy, checks)), list(find_notes(policy))
     if arguments.json:
-        document = {"rows": [row.document(policy) for row in found], "warnings": doubts, "notes": told}
+        document = {"rows": [row.document(policy) for row in rows], "warnings": warnings, "notes": notes}
         print(json.dumps(document, indent=2))
     else:
-        _print(policy, found)
-        for line in doubts:
+        _print(policy, rows)
+        for line in warnings:
             print(f"warning: {line}")
-        for line in told:
+        for line in notes:
             print(f"note: {line}")
-    return EXIT_WARNINGS if doubts else 0
+    return EXIT_WARN if warnings else 0
 
 
 def _print(policy: Policy, found: Sequence[PolicyRow]) -> None:
     every = {row.check for row in found if row.reason == ANY and row.component.partition("/")[0] != "ipu"}
-    print_table(("VERDICT", "CLASS", "RULE", "DOES", "FINDINGS"), list(verdict_rows(found, frozenset(every))))
+    print_table(("VERDICT", "CLASS", "RULE", "ACTION", "FINDINGS"), list(verdict_rows(found, frozenset(every))))
     print()
     for line in describe_rules(policy, found):
         print(line)
 
 
 def verdict_rows(found: Sequence[PolicyRow], every: frozenset[str]) -> list[tuple[str, ...]]:
-    """A row for each verdict, class and rule, with all findings that come to it. every: checks that run, but IPUs'."""
+    """A row for each verdict, class and rule, with its findings. every: all checks that run, except those of IPUs."""
     groups: dict[tuple[str, str, str, str], dict[str, list[str]]] = {}
     for row in sorted(found, key=_order):
         key = (row.verdict.value, row.fault_class or "-", row.rule.name if row.rule else "-", row.action)
@@ -85,7 +85,7 @@ def _findings(checks: dict[str, list[str]], every: frozenset[str]) -> str:
     whole = [check for check, reasons in checks.items() if reasons == [ANY]]
     more = [check for check in whole if check not in every]
     if whole and every <= set(whole):
-        named.append(", ".join(["every check that is run", *more]))
+        named.append(", ".join(["all checks", *more]))
     elif whole:
         named.append(f"any of {', '.join(whole)}")
     return "; ".join(named)
@@ -97,7 +97,7 @@ def _order(row: PolicyRow) -> tuple[object, ...]:
 
 
 def describe_rules(policy: Policy, found: Sequence[PolicyRow]) -> Iterator[str]:
-    """What each rule that opens faults does with those of each class."""
+    """What each rule that opens faults does, by class of fault."""
     seen: dict[tuple[str, ...], list[str]] = {}
     for row in sorted(found, key=_order):
         if row.rule is None or not row.rule.opens:
@@ -106,22 +106,22 @@ def describe_rules(policy: Policy, found: Sequence[PolicyRow]) -> Iterator[str]:
         does = " ".join(part for part in (row.rule.action, done["taint"]) if part)
         does += f" after {format_duration(done['for'])}" if done["for"] else ""
         own = done["proof"] is not None and row.check in done["proof"]["checks"]
-        of = "kernel log" if row.check == DMESG.name else "checks"
+        of = "the kernel log" if row.check == DMESG.name else "checks"
         key = (row.rule.name, of, does, describe_end(done, row.check if own else ""))
         asks = seen.setdefault(key, [])
         if (row.fault_class or "-") not in asks:
             asks.append(row.fault_class or "-")
     for (name, of, does, ends), asks in seen.items():
-        yield f"{name} (of {of}, {', '.join(asks)}): {does}"
-        yield f"    until {ends}"
+        yield f"{name} (faults of {of}, class {', '.join(asks)}): {does}"
+        yield f"    closed by {ends}"
 
 
 def describe_end(done: dict[str, Any], own: str) -> str:
-    """In words for people: what ends a fault. own: the failed check, where it is part of the proof."""
+    """What ends a fault. own: the failed check, if it is part of the verification; otherwise empty."""
     proof = done["proof"]
     ways = [way for way in done["closedBy"] if way != "proof"]
     if proof is not None:
         names = ["the failed check" if name == own else name for name in proof["checks"]]
         after = " after a boot" if proof["afterBoot"] else ""
-        ways.insert(0, f"proof ({', '.join(names)}: {proof['passes']} times{after})")
+        ways.insert(0, f"verification ({', '.join(names)}: {proof['passes']} times{after})")
     return " or ".join(ways)

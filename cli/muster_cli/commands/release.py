@@ -1,4 +1,4 @@
-"""`muster release --all`, `muster release NODE…`: takes off everything of Muster's, now."""
+"""`muster release --all`, `muster release NODE…`: removes everything that Muster has set on nodes."""
 
 import argparse
 import json
@@ -6,10 +6,12 @@ import sys
 import time
 from collections.abc import Callable
 
-from muster_cli.cluster.client import add_kubeconfig, node_name, run_with_client
+from muster_cli.cluster.client import add_kubeconfig, run_with_client
+from muster_cli.cluster.node_arguments import node_name
 from muster_cli.cluster.tainter import NamespaceUnknown, add_namespace, find_leader, find_namespace
 from muster_cli.commands.pause import current_user, read_pause
 from muster_cli.commands.release_nodes import NodeRelease, ReleaseTarget, find_targets
+from muster_cli.exit_codes import EXIT_WARN
 from muster_cli.report.columns import print_table
 from muster_cli.report.quantities import plural
 from muster_kube.api.client import KubeClient
@@ -17,20 +19,18 @@ from muster_kube.api.config import ClusterConfig
 from muster_kube.process.command_line import EXIT_UNKNOWN, EXIT_USAGE
 from muster_tainter.pause import describe_pause
 
-EXIT_DECLINED = 1
 HEAD = ("NODE", "CARRIED", "FAULTS", "RESULT")
 PRINTED_EVERY_S = 2.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Every open fault of these nodes is closed by your word, and every taint, label and note of Muster's comes "
-        "off. Only what fires anew taints them again; muster pause, before, keeps that away too."
+        'A fault that occurs afterwards taints a node again. To prevent that, run "muster pause" first.'
     )
-    parser.add_argument("nodes", metavar="NODE", nargs="*", type=node_name)
-    parser.add_argument("--all", action="store_true", help="every node of the cluster")
-    parser.add_argument("--yes", action="store_true", help="do not ask")
-    parser.add_argument("--json", action="store_true", help="one JSON document")
+    parser.add_argument("nodes", metavar="NODE", nargs="*", type=node_name, help="release these nodes")
+    parser.add_argument("--all", action="store_true", help="release every node of the cluster")
+    parser.add_argument("--yes", action="store_true", help="do not ask for confirmation")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
     add_namespace(parser)
     add_kubeconfig(parser)
 
@@ -40,20 +40,22 @@ def main(arguments: argparse.Namespace) -> int:
         print("muster: release: expected either NODE… or --all", file=sys.stderr)
         return EXIT_USAGE
     if not arguments.yes and not sys.stdin.isatty():
-        print("muster: release: nobody can be asked here: add --yes", file=sys.stderr)
+        print("muster: release: cannot ask for confirmation, as stdin is not a terminal: add --yes", file=sys.stderr)
         return EXIT_USAGE
 
     async def work(client: KubeClient, config: ClusterConfig) -> int:
         leader, paused = await _state(client, config, arguments.namespace)
         targets = await find_targets(client, None if arguments.all else arguments.nodes)
         if leader:
-            targets = [target for target in targets if target.heavy]  # the rest is what it knows of sound nodes
+            targets = [
+                target for target in targets if target.heavy
+            ]  # the tainter needs the labels and annotations of healthy nodes
         if not targets:
             _show([], as_document=arguments.json)
             return 0
         if not arguments.yes and not _confirm(_question(targets, leader, paused)):
             print("nothing was released", file=sys.stderr)
-            return EXIT_DECLINED
+            return EXIT_WARN
         release = NodeRelease(client, current_user(config), progress=ReleaseProgress(sys.stderr.isatty()))
         results = await (release.by_tainter(targets) if leader else release.by_hand(targets))
         _show(results, as_document=arguments.json)
@@ -63,11 +65,11 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 async def _state(client: KubeClient, config: ClusterConfig, given: str | None) -> tuple[str, str]:
-    """(who leads, why it is paused); empty: nobody, it is not."""
+    """(the tainter that leads, why it is paused); empty: none leads, it is not paused."""
     try:
         namespace = await find_namespace(client, config, given)
     except NamespaceUnknown:
-        return "", ""  # where no tainter has ever led, nobody is waited for
+        return "", ""  # no tainter has ever run here
     pause = await read_pause(client, namespace)
     return await find_leader(client, namespace), describe_pause(pause) if pause is not None else ""
 
@@ -75,17 +77,17 @@ async def _state(client: KubeClient, config: ClusterConfig, given: str | None) -
 def _question(targets: list[ReleaseTarget], leader: str, paused: str) -> str:
     tainted = sum(bool(target.taints) for target in targets)
     waiting = sum(bool(target.faults) and not target.taints for target in targets)
-    lines = [f"{plural(tainted, 'node')} with taints of muster's, {waiting} more with open faults and no taint"]
+    lines = [f"{plural(tainted, 'node')} with taints of Muster, {waiting} more with open faults and no taint"]
     lines.append(
-        f"a tainter leads ({leader}): it takes the taints off, and puts none back but for what fires anew"
+        f"The tainter {leader} is running: it removes the taints, and taints a node again only for a new fault."
         if leader
-        else "no tainter leads: everything is taken off from here"
+        else "No tainter is running: this command removes everything."
     )
     if not paused and leader:
-        lines.append("it is not paused: what fires anew is tainted at once (muster pause keeps that away)")
+        lines.append('Muster is not paused: a new fault is tainted at once ("muster pause" prevents that).')
     elif paused:
         lines.append(paused)
-    return "\n".join(lines) + f"\nrelease {plural(len(targets), 'node')}? [y/N] "
+    return "\n".join(lines) + f"\nRelease {plural(len(targets), 'node')}? [y/N] "
 
 
 def _confirm(question: str) -> bool:
@@ -96,7 +98,7 @@ def _confirm(question: str) -> bool:
 
 
 class ReleaseProgress:
-    """How far it is, on standard error: a line that renews itself on a terminal, one now and then elsewhere."""
+    """Progress on stderr: one line that is repainted on a terminal, otherwise a line every two seconds."""
 
     def __init__(self, terminal: bool, clock: Callable[[], float] = time.monotonic) -> None:
         self._terminal = terminal
@@ -137,6 +139,6 @@ def _show(results: list[ReleaseTarget], *, as_document: bool) -> None:
         print_table(HEAD, rows)
     light = sum(target.done and not target.heavy for target in results)
     if light:
-        print(f"{plural(light, 'node')} carried labels or notes only, which are off")
+        print(f"{plural(light, 'node')} had only labels or annotations, which are removed")
     failed = len(results) - released
-    print(f"released {plural(released, 'node')}{f'; {failed} could not be' if failed else ''}")
+    print(f"released {plural(released, 'node')}{f'; {failed} not released' if failed else ''}")

@@ -1,8 +1,7 @@
-"""Takes off everything of Muster's from nodes, with a tainter that runs or without one.
+"""Removes everything that Muster has set on nodes, whether a tainter leads or not.
 
-In both cases a person's word is written into the NodeHealths first: whatever was open is closed by it, so that nothing
-but a new firing taints a released node again. Then a tainter that leads takes its taints off itself; where none leads,
-they are taken off here.
+First all open faults are closed by a clear entry in the NodeHealths, so that only a new fault taints a released node
+again. Then the leading tainter removes its taints; without one, this module removes them.
 """
 
 import asyncio
@@ -39,10 +38,10 @@ from muster_tainter.policy.rules import OUR_PREFIX, STARTUP_KEY, Policy
 
 NODES = "/api/v1/nodes"
 MANAGER = "muster-cli"
-AT_ONCE = 24  # nodes: more only queue in the API server
-SILENCE_S = 30.0  # of a list of a large fleet
-TRIES = 8  # another writer of the same object between reading and writing
-PATIENCE_S = 60.0  # without any node becoming free
+AT_ONCE = 24  # nodes; more requests would only queue in the API server
+SILENCE_S = 30.0  # without a byte of a list, which may be of a large fleet
+TRIES = 8  # another client may write the same object between our read and our write
+PATIENCE_S = 60.0  # give up when no node was released for so long
 LOOK_EVERY_S = 0.5
 
 T = TypeVar("T", bound=Object)
@@ -50,9 +49,9 @@ T = TypeVar("T", bound=Object)
 
 @dataclass(frozen=True)
 class ReleaseTarget:
-    """A node that carries something. taints: ours, as kubectl takes them; faults: open ones, and FAIL findings.
+    """A node with something to remove. taints: of Muster, as kubectl writes them. faults: open faults or FAIL findings.
 
-    done, why: what came of it; why is empty where all is off. node: as it was when it was found
+    done: everything is removed; why: the reason if not. node: as it was when it was listed
     """
 
     name: str
@@ -65,12 +64,12 @@ class ReleaseTarget:
 
     @property
     def heavy(self) -> bool:
-        """More than labels and notes."""
+        """It has more than labels and annotations."""
         return bool(self.taints or self.faults)
 
 
 def make_target(node: Node, failing: int) -> ReleaseTarget | None:
-    """None: there is nothing of ours on it. failing: FAIL findings in its NodeHealth."""
+    """None if Muster has set nothing on the node. failing: FAIL findings in its NodeHealth."""
     memory = read_record(node)
     taints = tuple(format_taint(taint) for taint in node.spec.taints if is_ours(taint, memory))
     notes = any(key in node.metadata.labels for key in OUR_LABELS if key != MANAGED_LABEL) or any(
@@ -83,7 +82,7 @@ def make_target(node: Node, failing: int) -> ReleaseTarget | None:
 
 
 async def find_targets(client: KubeClient, names: Iterable[str] | None) -> list[ReleaseTarget]:
-    """All nodes that carry something of ours, or those of ``names`` (NotFound where one is no Node), by name."""
+    """The nodes of ``names``, or all, on which Muster has set something. Raises NotFound for an unknown name."""
     found: list[ReleaseTarget] = []
     if names is not None:
         for name in dict.fromkeys(names):
@@ -97,7 +96,7 @@ async def find_targets(client: KubeClient, names: Iterable[str] | None) -> list[
             if count := _fails(health):
                 failing[health.metadata.name] = count
     except NotFound:
-        pass  # its CRD is gone: what is left on the nodes goes all the same
+        pass  # without the CRD the nodes may still have taints and labels
     async for node in _pages(client, NODES, Node):
         target = make_target(node, failing.get(node.metadata.name, 0))
         found += [] if target is None else [target]
@@ -111,7 +110,7 @@ async def _pages(client: KubeClient, path: str, kind: type[T]) -> AsyncIterator[
 
 
 def _fails(health: NodeHealth | None) -> int:
-    """FAIL findings that no person's word has closed."""
+    """FAIL findings that no clear entry has closed."""
     if health is None:
         return 0
     report = read_report(health)
@@ -127,7 +126,7 @@ async def _health(client: KubeClient, name: str) -> NodeHealth | None:
 
 
 class NodeRelease:
-    """by: whose word it is. progress(done, of): called as nodes become free. now: seconds since the epoch"""
+    """by: the user, for the clear entries. progress(done, of): called for released nodes. now: Unix time"""
 
     def __init__(
         self,
@@ -147,21 +146,21 @@ class NodeRelease:
         self._sleep = sleep
 
     async def by_hand(self, targets: list[ReleaseTarget]) -> list[ReleaseTarget]:
-        """No tainter leads: everything is taken off here."""
+        """Without a leading tainter: remove everything here."""
         return await self._each(targets, self._strip)
 
     async def by_tainter(self, targets: list[ReleaseTarget]) -> list[ReleaseTarget]:
-        """A tainter leads: faults are closed by a person's word, and it takes its taints off."""
-        # those first that wait for a place under a budget: no place that becomes free is given to one of them
-        told = await self._each([t for t in targets if not t.taints], self._close, counted=False)
-        told += await self._each([t for t in targets if t.taints], self._close, counted=False)
-        waiting = {target.name: target for target in told if not target.why}
+        """With a leading tainter: close the faults, and wait until it has removed its taints."""
+        # nodes that wait for a budget first, so that the tainter taints none of them as others become free
+        closed = await self._each([t for t in targets if not t.taints], self._close, counted=False)
+        closed += await self._each([t for t in targets if t.taints], self._close, counted=False)
+        waiting = {target.name: target for target in closed if not target.why}
         ended: dict[str, ReleaseTarget] = {}
         patience_ends = self._clock() + PATIENCE_S
         while waiting and self._clock() < patience_ends:
             names = waiting.keys() - await self._labelled()
             if not names and len(waiting) <= AT_ONCE:
-                names = set(waiting)  # they may have been tainted anew
+                names = set(waiting)  # they may have been tainted again
             looked = await self._each([waiting[name] for name in sorted(names)], self._look, counted=False)
             for target in looked:
                 if target.done or target.why:
@@ -171,12 +170,12 @@ class NodeRelease:
             self._progress(len(ended), len(targets))
             if waiting:
                 await self._sleep(LOOK_EVERY_S)
-        late = "closed, but the tainter has not taken the taint off yet: see its log"
+        late = "faults closed, but the tainter has not removed the taint yet: see its log"
         ended |= {name: replace(target, why=late) for name, target in waiting.items()}
-        return [ended.get(target.name, target) for target in told]
+        return [ended.get(target.name, target) for target in closed]
 
     async def _labelled(self) -> set[str]:
-        """Nodes whose label says that a taint of ours is there; few, and the label goes in the same write."""
+        """Nodes with the label of a tainted node, which the tainter removes in the same write as the taint."""
         faulty = {"labelSelector": FAULTY_LABEL}
         pages = self._client.list_pages(NODES, Node, params=faulty, timeout_s=SILENCE_S)
         return {node.metadata.name async for page in pages for node in page.items}
@@ -188,7 +187,7 @@ class NodeRelease:
         *,
         counted: bool = True,
     ) -> list[ReleaseTarget]:
-        """``act`` on all of them, AT_ONCE at a time, in their order; an error is that node's alone."""
+        """Call ``act`` for all targets, AT_ONCE at a time. An API error fails its own target only."""
         results: dict[str, ReleaseTarget] = {}
         left = iter(targets)
         done = 0
@@ -210,7 +209,7 @@ class NodeRelease:
         return [results[target.name] for target in targets]
 
     async def _close(self, target: ReleaseTarget) -> ReleaseTarget:
-        """Everything open is closed by a person's word; and a taint that no fault stands behind comes off."""
+        """Close all open faults, and remove the startup taint, which belongs to no fault."""
         for attempt in range(TRIES):
             try:
                 node = await self._node(target, again=attempt > 0)
@@ -218,7 +217,7 @@ class NodeRelease:
                 return replace(target, done=True)
             health = await _health(self._client, target.name)
             if health is None and attempt < TRIES - 1 and is_managed(node):
-                await self._sleep(LOOK_EVERY_S)  # the tainter makes one
+                await self._sleep(LOOK_EVERY_S)  # the tainter creates one
                 continue
             try:
                 closed = await self._clear(node, health)
@@ -226,7 +225,7 @@ class NodeRelease:
             except Conflict:
                 continue
             return replace(target, closed=closed)
-        return replace(target, why=f"written by others {TRIES} times meanwhile: try again")
+        return replace(target, why=f"{TRIES} writes conflicted with other clients: try again")
 
     async def _look(self, target: ReleaseTarget) -> ReleaseTarget:
         try:
@@ -236,10 +235,10 @@ class NodeRelease:
         memory = read_record(node)
         report = read_report(await _health(self._client, target.name))
         if any(report.clear_for(fault.key, fault.occurrence) for fault in memory.open):
-            return target  # the tainter has not come to it yet
+            return target  # the tainter has not processed the clear entry yet
         if not any(is_ours(taint, memory) for taint in node.spec.taints):
             return replace(target, done=True)
-        return replace(target, why=f"fired anew: {describe_fault(memory.open[0])}") if memory.open else target
+        return replace(target, why=f"a new fault: {describe_fault(memory.open[0])}") if memory.open else target
 
     async def _strip(self, target: ReleaseTarget) -> ReleaseTarget:
         closed = target.closed
@@ -259,16 +258,16 @@ class NodeRelease:
             except NotFound:
                 return replace(target, done=True)
             return replace(target, done=True, closed=closed)
-        return replace(target, closed=closed, why=f"written by others {TRIES} times meanwhile: try again")
+        return replace(target, closed=closed, why=f"{TRIES} writes conflicted with other clients: try again")
 
     async def _node(self, target: ReleaseTarget, *, again: bool) -> Node:
-        """As it was found, at first: most have not changed since, and a write on an older one is refused."""
+        """First the node as listed, as most have not changed; the API server rejects a write on an old version."""
         if target.node is not None and not again:
             return target.node
         return await self._client.get(f"{NODES}/{target.name}", type=Node)
 
     async def _clear(self, node: Node, health: NodeHealth | None) -> int:
-        """Entries written. Raises Conflict."""
+        """Returns the number of clear entries written. Raises Conflict."""
         if health is None:
             return 0
         new = clear_everything(node, health, self._by, rfc3339(self._now()))
@@ -276,7 +275,7 @@ class NodeRelease:
             return 0
         try:
             await write_clear(self._client, health, new)
-        except NotFound:  # the NodeHealth went meanwhile, and with it what it reported
+        except NotFound:  # the NodeHealth was deleted meanwhile, with its findings
             return 0
         return len(new)
 
@@ -292,7 +291,7 @@ class NodeRelease:
 
 
 def clear_everything(node: Node, health: NodeHealth, by: str, at: str) -> tuple[ClearEntry, ...]:
-    """What closes every open fault and every FAIL finding of the node. Warnings stay: they taint nothing."""
+    """Clear entries for every open fault and FAIL finding of the node. Warnings stay, as they taint nothing."""
     checks = tuple(
         msgspec.structs.replace(check, findings=tuple(f for f in check.findings if f.verdict == Verdict.FAIL))
         for check in health.status.checks
@@ -306,7 +305,7 @@ def clear_everything(node: Node, health: NodeHealth, by: str, at: str) -> tuple[
 
 
 def _has_lost(node: Node, memory: NodeRecord) -> bool:
-    """A taint of ours by name that no memory knows: a tainter would keep it, as its reason is lost."""
+    """Whether the record lacks a taint with Muster's prefix. The tainter would keep it, as its fault is unknown."""
     return any(
         taint.key.startswith(OUR_PREFIX) and taint.key != STARTUP_KEY and as_our_taint(taint) not in memory.ours
         for taint in node.spec.taints
@@ -317,7 +316,7 @@ _NO_RULES = Policy.model_validate({"rules": ()})
 
 
 def decide_hands_off(node: Node, now: float) -> Decision:
-    """What the tainter itself does about a node that is not its own any more: everything comes off."""
+    """The tainter's own decision for an unmanaged node: remove everything."""
     labels = {**node.metadata.labels, MANAGED_LABEL: "false"}
     metadata = msgspec.structs.replace(node.metadata, labels=labels)
     return decide(msgspec.structs.replace(node, metadata=metadata), None, _NO_RULES, now)

@@ -1,4 +1,4 @@
-"""`muster replay POLICY --log FILE…`: what a policy would have tainted, when and for how long. Needs no cluster."""
+"""`muster replay POLICY --log FILE…`: shows what a policy would have tainted, when and for how long."""
 
 import argparse
 import json
@@ -15,7 +15,7 @@ import msgspec
 
 from muster_checks.dmesg.catalogue.loader import load_catalogue
 from muster_checks.dmesg.catalogue.types import Catalogue, CatalogueError
-from muster_cli.cluster.client import node_name
+from muster_cli.cluster.node_arguments import node_name
 from muster_cli.report.kernel_logs import LogLines, NoKernelLog, SavedKernelLog
 from muster_cli.report.replay import LogStatistics, as_document, print_outcome
 from muster_cli.usage import UsageError
@@ -27,13 +27,13 @@ from muster_tainter.explain.replay import PolicyReplay, ReplayOutcome
 from muster_tainter.policy.file import PolicyError, load_policy
 from muster_tainter.policy.rules import Policy
 
-_LOOK_BYTES = 64 << 10  # of a file, to know what it is
+_LOOK_BYTES = 64 << 10  # of a file, to recognise its format
 _NODES_LIMIT_BYTES = 1 << 30
 _SUFFIXES = (".log", ".txt", ".dmesg", ".kmsg", ".jsonl", ".json", ".1")
 
 
 class ReplayLog(NamedTuple):
-    """A log. node: whose kernel log it is; None: a tainter's own log, which names nodes."""
+    """A log file. node: the node of a kernel log; None for the log of a tainter, which names the nodes itself."""
 
     path: Path
     node: str | None
@@ -41,29 +41,30 @@ class ReplayLog(NamedTuple):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Kernel logs as dmesg, journalctl -k and syslog write them, one node a file, or the log of a tainter; each is "
-        "read by what it holds. The same files always give the same answer."
+        "Reads kernel logs as dmesg, journalctl -k and "
+        "syslog write them, one file for each node, or the log of a tainter; the format is recognised by the content. "
+        "The same files always give the same answer."
     )
-    parser.add_argument("policy", metavar="POLICY", type=Path, help="a policy.yaml, or - for the built-in one")
+    parser.add_argument("policy", metavar="POLICY", type=Path, help="policy file, or - for the built-in policy")
     parser.add_argument(
         "--log",
         metavar="[NODE=]FILE",
         nargs="+",
         action="extend",
         default=[],
-        help="without NODE= the file's name says whose kernel log it is",
+        help="log files; without NODE= the name of the file is the name of the node",
     )
     parser.add_argument(
         "--nodes",
         metavar="FILE",
         type=Path,
-        help="what kubectl get nodes -o json printed: labels and number of nodes, which pools and budgets go by",
+        help="output of kubectl get nodes -o json: pools and budgets need the labels and the number of nodes",
     )
-    parser.add_argument("--catalogue", metavar="FILE", type=Path, help="rows of your own, as for the check dmesg")
+    parser.add_argument("--catalogue", metavar="FILE", type=Path, help="your own rows of the kernel-log catalogue")
     parser.add_argument(
-        "--year", metavar="YEAR", type=year, default=1970, help="of lines that name none (syslog's old form)"
+        "--year", metavar="YEAR", type=year, default=1970, help="year of lines without one (old syslog format)"
     )
-    parser.add_argument("--json", action="store_true", help="one JSON document")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 
 def year(text: str) -> int:
@@ -95,7 +96,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 @contextmanager
 def assume_utc() -> Iterator[None]:
-    """Local times without a zone are UTC's, on whichever machine this runs, unless $TZ says otherwise."""
+    """Read times without a zone as UTC on any machine, unless $TZ is set."""
     if "TZ" in os.environ:
         yield
         return
@@ -130,7 +131,7 @@ def find_sources(words: list[str]) -> list[ReplayLog]:
         node = node or _node_of(path)
         if node in owner:
             raise UsageError(
-                f"--log {word}: {owner[node]} is the log of {node} already: expected NODE=FILE, one file a node"
+                f"--log {word}: node {node} already has the log {owner[node]}: expected NODE=FILE, one for each node"
             )
         owner[node] = word
         sources.append(ReplayLog(path, node))
@@ -144,13 +145,13 @@ def _node_of(path: Path) -> str:
     try:
         return node_name(name.lower())
     except argparse.ArgumentTypeError:
-        raise UsageError(f"--log {path}: no node can have that name: expected NODE={path}") from None
+        raise UsageError(f"--log {path}: the file name is not a valid node name: expected NODE={path}") from None
 
 
 def is_tainter_log(path: Path) -> bool:
-    """A plain file whose first lines have a transition. Raises OSError."""
+    """Whether it is a regular file with a transition in its first lines. Raises OSError."""
     if not path.is_file():
-        with path.open("rb"):  # a pipe, which is read but once: a kernel log
+        with path.open("rb"):  # a pipe can be read only once: take it as a kernel log
             return False
     with path.open("rb") as file:
         head = file.read(_LOOK_BYTES)
@@ -172,7 +173,7 @@ def _nodes(path: Path) -> list[Node]:
     try:
         return list(msgspec.json.decode(raw, type=List).items)
     except (msgspec.MsgspecError, UnicodeError) as error:
-        raise UsageError(f"--nodes {path}: expected what kubectl get nodes -o json prints: {error}") from None
+        raise UsageError(f"--nodes {path}: expected the output of kubectl get nodes -o json: {error}") from None
 
 
 def replay_logs(
@@ -220,11 +221,11 @@ class _TainterLog:
 
 
 def _read_transitions(tainters: list[_TainterLog]) -> Iterator[tuple[float, NodeHealth]]:
-    """Two replicas' logs are one story."""
-    retelling = AuditLogReader()
+    """Merge the logs of several replicas by time."""
+    reader = AuditLogReader()
     for fields in merge(
         *(log.transitions() for log in tainters), key=lambda fields: (str(fields["at"]), str(fields["node"]))
     ):
-        yield from retelling.take(fields)
-    yield from retelling.finish()
-    tainters[0].malformed += retelling.bad
+        yield from reader.take(fields)
+    yield from reader.finish()
+    tainters[0].malformed += reader.bad

@@ -1,4 +1,4 @@
-"""`muster resume`: takes the brake off."""
+"""`muster resume`: ends a pause."""
 
 import argparse
 import sys
@@ -14,8 +14,8 @@ from muster_kube.process.command_line import EXIT_UNKNOWN
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Faults are tainted again, within the budgets; those that were found while it was paused, too. To have them "
-        "stay free: muster release, before."
+        "Muster taints faulty nodes again, within the budgets, including faults that were found during the pause. To "
+        'close those faults first, run "muster release".'
     )
     add_namespace(parser)
     add_kubeconfig(parser)
@@ -29,7 +29,11 @@ def main(arguments: argparse.Namespace) -> int:
             print(f"muster: {error}", file=sys.stderr)
             return EXIT_UNKNOWN
         known = await resume(client, namespace)
-        print("it was not paused" if known is None else f"resumed; was {describe_pause_with_age(known, time.time())}")
+        print(
+            "Muster was not paused"
+            if known is None
+            else f"resumed; it was {describe_pause_with_age(known, time.time())}"
+        )
         return 0
 
     return run_with_client(arguments, work)

@@ -1,4 +1,4 @@
-"""`muster run`: checks on all or chosen nodes, asked of one agent that asks the others."""
+"""`muster run [NODE…]`: runs checks on all or on chosen nodes. One agent receives the request and asks the others."""
 
 import argparse
 import asyncio
@@ -12,8 +12,9 @@ import msgspec
 from muster_checks.base.vocabulary import Verdict
 from muster_cli.cluster import agent_routes
 from muster_cli.cluster.agent_routes import AgentRoute
-from muster_cli.cluster.client import add_kubeconfig, node_name
-from muster_cli.cluster.node_snapshot import exit_code
+from muster_cli.cluster.client import add_kubeconfig
+from muster_cli.cluster.node_arguments import add_nodes, named_nodes
+from muster_cli.exit_codes import exit_code
 from muster_cli.interrupt import run_interruptibly
 from muster_cli.report.columns import print_table
 from muster_cli.report.fleet_answer import HEAD, FleetAnswers
@@ -25,31 +26,48 @@ from muster_kube.api.errors import ApiError, ConfigError
 from muster_kube.nodehealth import PATH
 from muster_kube.process.command_line import EXIT_UNKNOWN, EXIT_USAGE
 
-_TEXT_SHOWN = 500  # bytes that an error of a call holds of an answer
+_TEXT_SHOWN = 500  # bytes of a response that an ApiError holds
 _OWN = ("check", "host", "batch", "job", "nodelabel", "force", "format", "serverspernode", "clientsperiface", "plane")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--check", action="append", default=[], metavar="A,B", help="or all; default: as /status")
-    parser.add_argument("--host", action="append", default=[], metavar="A,B", help="nodes; default: all")
-    parser.add_argument("--batch", type=_positive, metavar="N", help="nodes at a time; default: all, still bounded")
-    parser.add_argument("--job", metavar="NAMESPACE:KEY=VALUE", help="only nodes with pods that have the label")
-    parser.add_argument("--nodelabel", metavar="KEY=VALUE", help="only nodes with the label; a comma list asks for all")
-    parser.add_argument("--force", action="store_true", help="heavy checks beside somebody's work, too")
+    add_nodes(parser, "run on these nodes; default: all nodes")
+    parser.add_argument(
+        "--check",
+        action="append",
+        default=[],
+        metavar="A,B",
+        help="checks to run, or all; default: all light checks, and the last results of pciebw and dcgm",
+    )
+    parser.add_argument(
+        "--batch",
+        type=_positive,
+        metavar="N",
+        help="nodes that run at the same time; default: all, within the limit of the agent",
+    )
+    parser.add_argument("--job", metavar="NAMESPACE:KEY=VALUE", help="only nodes that run a pod with this label")
+    parser.add_argument(
+        "--nodelabel", metavar="KEY=VALUE", help="only nodes with this label; of a comma-separated list, all"
+    )
+    parser.add_argument(
+        "--force", action="store_true", help="run heavy checks also on nodes that are in use by a workload"
+    )
     parser.add_argument(
         "--set",
         action="append",
         default=[],
         metavar="[CHECK.]PARAMETER=VALUE",
-        help="a parameter of one check, or of all that have it; see muster checks",
+        help='set a parameter of one check, or of all checks that have it; run "muster checks" for a list',
     )
     parser.add_argument("--r", metavar="N", help="dcgm: run level of dcgmi diag, 1 to 4")
     parser.add_argument("--plane", help="iperf: data (secondary interfaces) or mgmt (eth0)")
-    parser.add_argument("--serverspernode", metavar="N", help="iperf: servers on a node")
-    parser.add_argument("--clientsperiface", metavar="N", help="iperf: clients towards one server")
-    parser.add_argument("--json", action="store_true", help="one JSON document, as /status?format=json")
-    parser.add_argument("--all", action="store_true", help="a row for each sound node, too")
-    parser.add_argument("--timeout", type=_seconds, metavar="SECONDS", help="end then; default: wait for every node")
+    parser.add_argument("--serverspernode", metavar="N", help="iperf: servers on each node")
+    parser.add_argument("--clientsperiface", metavar="N", help="iperf: clients for each server")
+    parser.add_argument("--json", action="store_true", help="print one JSON document, as /status?format=json does")
+    parser.add_argument("--all", action="store_true", help="show a row for each healthy node, however many there are")
+    parser.add_argument(
+        "--timeout", type=_seconds, metavar="SECONDS", help="stop waiting after this time; default: wait for every node"
+    )
     agent_routes.add_arguments(parser)
     add_kubeconfig(parser)
 
@@ -74,7 +92,7 @@ def main(arguments: argparse.Namespace) -> int:
     try:
         query = query_of(arguments)
         route = agent_routes.find_route(arguments)
-        print(f"muster: asking the {route.description}", file=sys.stderr)
+        print(f"sending the request to {route.description}", file=sys.stderr)
         return run_interruptibly(_Run(route, query, arguments).run())
     except UsageError as error:
         print(f"muster: {error}", file=sys.stderr)
@@ -84,19 +102,15 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def query_of(arguments: argparse.Namespace) -> dict[str, str]:
-    """The query of /status. Raises UsageError."""
+    """The query parameters of /status. Raises UsageError."""
     query: dict[str, str] = {}
-    for name in ("check", "host"):
-        words = [word for given in getattr(arguments, name) for part in given.split(",") if (word := part.strip())]
-        if words:
-            query[name] = ",".join(dict.fromkeys(words))
-        elif getattr(arguments, name):
-            raise UsageError(f"--{name}: expected names, comma separated")
-    for host in query.get("host", "").split(",") if "host" in query else ():
-        try:
-            node_name(host)
-        except argparse.ArgumentTypeError as error:
-            raise UsageError(f"--host {error}") from error
+    checks = [name for given in arguments.check for part in given.split(",") if (name := part.strip())]
+    if checks:
+        query["check"] = ",".join(dict.fromkeys(checks))
+    elif arguments.check:
+        raise UsageError("--check: expected the names of checks, separated by commas")
+    if nodes := named_nodes(arguments):
+        query["host"] = ",".join(nodes)
     for name in ("batch", "job", "nodelabel", "r", "plane", "serverspernode", "clientsperiface"):
         value = getattr(arguments, name)
         if value is not None:
@@ -108,9 +122,9 @@ def query_of(arguments: argparse.Namespace) -> dict[str, str]:
         if not sign or not name:
             raise UsageError(f"--set {word}: expected [CHECK.]PARAMETER=VALUE")
         if name in _OWN:
-            raise UsageError(f"--set {word}: {name} is no parameter of a check; give --{name}")
+            raise UsageError(f"--set {word}: {name} is not a parameter of a check: use --{name}")
         if name in query:
-            raise UsageError(f"--set {word}: {name} is given twice")
+            raise UsageError(f"--set {word}: {name} is set twice")
         query[name] = value
     return query
 
@@ -121,19 +135,19 @@ class _Run:
         self._query = query
         self._arguments = arguments
         self._answers = FleetAnswers()
-        hosts = query.get("host")
-        self._progress = FleetProgress(self._answers, total=len(hosts.split(",")) if hosts else None)
+        hosts = query.get("host", "all")
+        self._progress = FleetProgress(self._answers, total=len(hosts.split(",")) if hosts != "all" else None)
         self._written = 0
 
     async def run(self) -> int:
-        """The exit code. Raises ApiError where no agent has answered anything."""
+        """Returns the exit code. Raises ApiError if no agent has answered at all."""
         showing = asyncio.create_task(self._progress.show())
         late = ""
         try:
             async with asyncio.timeout(self._arguments.timeout):
                 late = await self._ask()
         except TimeoutError:
-            late = f"not all have answered within {self._arguments.timeout:g} s"
+            late = f"not all nodes have answered within {self._arguments.timeout:g} s"
         finally:
             showing.cancel()
             await asyncio.gather(showing, return_exceptions=True)
@@ -142,7 +156,7 @@ class _Run:
         return exit_code(self._answers.verdict())
 
     async def _ask(self) -> str:
-        """Take the answer to its end. What broke it off, where something has; raises ApiError before the first line."""
+        """Read the answer to its end. Returns why it ended early, or "". Raises ApiError before the first line."""
         async with KubeClient(self._route.config, user_agent="muster-cli", timeout_s=10.0) as client:
             counting = asyncio.create_task(self._count(client))
             try:
@@ -151,7 +165,7 @@ class _Run:
                         return await self._take(client)
                     except ApiError as error:
                         if left and error.status == 503 and not self._answers.verdicts:
-                            continue  # the proxy has not reached that agent
+                            continue  # the proxy could not reach the agent that it picked
                         if not (self._answers.verdicts or self._answers.garbage):
                             raise
                         return error.message
@@ -173,7 +187,7 @@ class _Run:
         return ""
 
     async def _count(self, client: KubeClient) -> None:
-        """How many nodes there are, where all are asked and the cluster may be: for the progress alone."""
+        """Set the number of nodes that the progress line shows, if all nodes run and the API server can be asked."""
         if not self._route.cluster or {"host", "job", "nodelabel"} & self._query.keys():
             return
         try:
@@ -183,7 +197,7 @@ class _Run:
             return
 
     def _write(self, line: bytes) -> None:
-        """One node of the JSON document, as soon as it is there."""
+        """Append one node to the JSON document as soon as it has answered."""
         print("," if self._written else '{"nodes":[', line.decode("utf-8", "replace").strip(), sep="\n", flush=True)
         self._written += 1
 
@@ -206,7 +220,7 @@ class _Run:
             print(_summary(answers))
 
     def _end_document(self, trouble: str) -> None:
-        """The document is one whatever became of the answer."""
+        """Close the JSON document, also if the answer is incomplete."""
         ending = self._answers.ending
         rest: dict[str, Any] = msgspec.to_builtins(ending) if ending is not None else {"summary": {}}
         rest["verdict"] = self._answers.verdict().value
@@ -219,14 +233,14 @@ class _Run:
 def _summary(answers: FleetAnswers) -> str:
     counts = [f"{number} {verdict.value}" for verdict in Verdict if (number := answers.count(verdict))]
     runtime_s = answers.ending.runtime_seconds if answers.ending else 0.0
-    asked = plural(len(answers.verdicts), "node") if answers.verdicts else "no node"
-    return f"{asked}{': ' + ', '.join(counts) if counts else ''}; {runtime_s:.1f} s"
+    nodes = plural(len(answers.verdicts), "node") if answers.verdicts else "no nodes"
+    return f"{nodes}{': ' + ', '.join(counts) if counts else ''}; {runtime_s:.1f} s"
 
 
 def _refused(error: ApiError | ConfigError) -> int:
     if isinstance(error, ApiError) and error.status == 400:
         lines: Sequence[str] = error.message.splitlines() or [str(error)]
-        cut = "… (muster checks lists all)" if len(error.message) >= _TEXT_SHOWN else ""
+        cut = "…" if len(error.message) >= _TEXT_SHOWN else ""
         print("\n".join(f"muster: {line}" for line in lines) + cut, file=sys.stderr)
         return EXIT_USAGE
     print(f"muster: {error}", file=sys.stderr)

@@ -1,16 +1,19 @@
-"""`muster status`: the fleet, or one node in full, as the cluster knows it. Asks no agent and runs nothing."""
+"""`muster status`: shows the fleet, or single nodes in full, from what the cluster holds. Runs no check."""
 
 import argparse
-import json
 import sys
 import time
+from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 import msgspec
 
-from muster_checks.base.vocabulary import Verdict, shorten
-from muster_cli.cluster.client import add_kubeconfig, node_name, run_with_client
-from muster_cli.cluster.node_snapshot import NodeState, exit_code, read_node_state
+from muster_checks.base.vocabulary import Verdict, shorten, worst
+from muster_cli.cluster.client import add_kubeconfig, run_with_client
+from muster_cli.cluster.node_arguments import add_nodes, named_nodes
+from muster_cli.cluster.node_snapshot import NodeState, NotInCluster, read_node_state
+from muster_cli.exit_codes import exit_code
+from muster_cli.interrupt import run_interruptibly
 from muster_cli.report.columns import print_table
 from muster_cli.report.fleet_rows import (
     HEAD,
@@ -22,66 +25,99 @@ from muster_cli.report.fleet_rows import (
     summary,
     worst_verdict,
 )
+from muster_cli.report.fleet_watch import FleetWatch
+from muster_cli.report.output_format import TABLE, add_output, print_document
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
 from muster_kube.api.errors import NotFound
 from muster_kube.api.objects import Metadata, Node, Object
 from muster_kube.nodehealth import PATH, NodeHealth, NodeHealthStatus
-from muster_kube.process.command_line import EXIT_UNKNOWN
+from muster_kube.process.command_line import EXIT_USAGE
 
-SILENCE_S = 30.0
+LIST_S = 30.0  # without a byte of the answer
 
 T = TypeVar("T", bound=Object)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--host", type=node_name, metavar="NODE", help="one node in full; default: all, a row each")
-    parser.add_argument("--all", action="store_true", help="a row for each sound node, however many")
-    parser.add_argument("--json", action="store_true", help="one JSON document")
+    add_nodes(parser, "show these nodes in full; default: all nodes, one row each")
+    parser.add_argument("--all", action="store_true", help="show a row for each healthy node, however many there are")
+    parser.add_argument("--watch", action="store_true", help="repeat every 2 s until Ctrl-C")
+    add_output(parser)
     add_kubeconfig(parser)
 
 
 def main(arguments: argparse.Namespace) -> int:
-    async def work(client: KubeClient, _config: ClusterConfig) -> int:
-        if arguments.host is not None:
-            return _show_node(await read_node_state(client, arguments.host), as_document=arguments.json)
-        nodes, _ = await _list(client, "/api/v1/nodes", Node)
+    names = named_nodes(arguments)
+    if arguments.watch and arguments.output != TABLE:
+        print(f"muster: --watch prints a table: it does not work with -o {arguments.output}", file=sys.stderr)
+        return EXIT_USAGE
+
+    async def show_once(client: KubeClient, _config: ClusterConfig) -> int:
+        if names:
+            return _show_nodes([await read_node_state(client, name) for name in names], arguments.output)
+        return _show_fleet(await read_fleet(client), arguments.output, every=arguments.all)
+
+    if not arguments.watch:
+        return run_with_client(arguments, show_once)
+
+    watch = FleetWatch(every=arguments.all or bool(names))
+
+    async def watch_rows(client: KubeClient, _config: ClusterConfig) -> int:
+        async def read() -> list[NodeRow]:
+            if not names:
+                return await read_fleet(client)
+            states = [await read_node_state(client, name) for name in names]
+            return [node_row(each.node.metadata.name, each.node, each.health, time.time()) for each in states]
+
+        return await watch.run(read)
+
+    def run(work: Coroutine[Any, Any, int]) -> int:
         try:
-            healths, broken = await _list(client, PATH, NodeHealth)
-        except NotFound:
-            print("muster: this cluster has no NodeHealths: Muster is not installed", file=sys.stderr)
-            return EXIT_UNKNOWN
-        now = time.time()
-        known = {name: _unreadable_health(name, why) for name, why in broken.items()}
-        rows = node_rows(nodes, known | {health.metadata.name: health for health in healths}, now)
-        return _show_fleet(rows, now, as_document=arguments.json, every=arguments.all)
+            return run_interruptibly(work)
+        except KeyboardInterrupt:
+            return watch.exit_code()
 
-    return run_with_client(arguments, work)
+    return run_with_client(arguments, watch_rows, run)
 
 
-def _show_fleet(rows: list[NodeRow], now: float, *, as_document: bool, every: bool) -> int:
-    if as_document:
-        print(json.dumps(as_json(rows), indent=2))
+async def read_fleet(client: KubeClient) -> list[NodeRow]:
+    """Raises NotInCluster, ApiError."""
+    nodes, _ = await _list(client, "/api/v1/nodes", Node)
+    try:
+        healths, broken = await _list(client, PATH, NodeHealth)
+    except NotFound:
+        raise NotInCluster("this cluster has no NodeHealths: Muster is not installed (docs/install.md)") from None
+    known = {name: _unreadable_health(name, why) for name, why in broken.items()}
+    return node_rows(nodes, known | {health.metadata.name: health for health in healths}, time.time())
+
+
+def _show_fleet(rows: list[NodeRow], output: str, *, every: bool) -> int:
+    if output != TABLE:
+        print_document(as_json(rows), output)
     else:
-        visible, said = select_rows(rows, every=every)
+        visible, hidden = select_rows(rows, every=every)
         if visible:
+            now = time.time()
             print_table(HEAD, [row.cells(now) for row in visible])
-        if said:
-            print(said)
+        if hidden:
+            print(hidden)
         print(summary(rows))
     return exit_code(worst_verdict(rows).value)
 
 
-def _show_node(state: NodeState, *, as_document: bool) -> int:
+def _show_nodes(states: list[NodeState], output: str) -> int:
     from muster_cli.report.node import format_node
 
     now = time.time()
-    row = node_row(state.node.metadata.name, state.node, state.health, now)
-    if as_document:
-        print(json.dumps(_document(state, row), indent=2))
+    rows = [node_row(state.node.metadata.name, state.node, state.health, now) for state in states]
+    verdict = worst([row.verdict or Verdict.UNKNOWN for row in rows])
+    if output != TABLE:
+        documents = [_document(state, row) for state, row in zip(states, rows, strict=True)]
+        print_document(documents[0] if len(states) == 1 else {"nodes": documents, "verdict": verdict.value}, output)
     else:
-        print("\n".join(format_node(state, row, now)))
-    return exit_code(row.verdict.value if row.verdict else "")
+        print("\n\n".join("\n".join(format_node(state, row, now)) for state, row in zip(states, rows, strict=True)))
+    return exit_code(verdict.value)
 
 
 def _document(state: NodeState, row: NodeRow) -> dict[str, Any]:
@@ -95,16 +131,16 @@ def _document(state: NodeState, row: NodeRow) -> dict[str, Any]:
 
 
 def _unreadable_health(name: str, why: str) -> NodeHealth:
-    """Stands for a NodeHealth that cannot be read."""
-    status = NodeHealthStatus(verdict=Verdict.UNKNOWN.value, message=f"its NodeHealth makes no sense: {shorten(why)}")
+    """Replaces a NodeHealth that cannot be decoded."""
+    status = NodeHealthStatus(verdict=Verdict.UNKNOWN.value, message=f"cannot decode its NodeHealth: {shorten(why)}")
     return NodeHealth(metadata=Metadata(name=name), status=status)
 
 
 async def _list(client: KubeClient, path: str, kind: type[T]) -> tuple[list[T], dict[str, str]]:
-    """All of them; and by name, why some cannot be read, which is told."""
+    """(all objects; by name, why an object cannot be decoded). The latter are also reported on stderr."""
     items: list[T] = []
     broken: dict[str, str] = {}
-    async for page in client.list_pages(path, kind, timeout_s=SILENCE_S):
+    async for page in client.list_pages(path, kind, timeout_s=LIST_S):
         items += page.items
         for each in page.undecodable:
             print(f"muster: {path}/{shorten(each.key or '(no name)')}: {shorten(each.error)}", file=sys.stderr)

@@ -1,5 +1,5 @@
-"""`muster doctor`: what is wrong with the installation, and how to mend it. Reads only.
+"""`muster doctor`: finds problems of the installation and shows how to fix them. Changes nothing.
 
-Each area has facts (read by `reading`) and a judge (facts in, findings out). What may not be looked at is a finding of
-its own, and hinders no other.
+Each area has facts (read by `collector`) and a judge, a pure function from facts to findings. Objects that the user may
+not read become a finding with the verdict UNKNOWN; the other areas are judged all the same.
 """

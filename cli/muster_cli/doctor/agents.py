@@ -1,4 +1,4 @@
-"""Whether each node has an agent that works and reports, and why not where it has none. Pure."""
+"""Judges whether each node has an agent that runs and reports, and finds the reason if not. Pure."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,11 +14,11 @@ from muster_kube.api.times import seconds
 from muster_tainter.faults.desired_state import MANAGED_LABEL, is_managed
 
 AREA = "agents"
-SETTLING_S = 180.0  # a new pod's image is pulled, its agent reads the kernel log to its end, and reports
+SETTLING_S = 180.0  # for a new pod to pull its image, read the kernel log and report
 
 
 class AgentTrouble(NamedTuple):
-    """What is wrong with a node's agent, and how to mend it."""
+    """A problem of a node's agent, and how to fix it."""
 
     why: str
     mend: str
@@ -33,11 +33,13 @@ def judge(
     healths: Mapping[str, HealthFacts],
     now: float,
 ) -> list[DoctorFinding]:
-    """daemon: the agents' DaemonSet; None: started by other means. pods: of agents. now: by the API server's clock."""
+    """daemon: the DaemonSet of the agents, None without one. pods: of agents. now: by the clock of the API server."""
     if not nodes:
         return [DoctorFinding(AREA, Verdict.WARN, "the cluster has no nodes")]
     alone = [node.metadata.name for node in nodes if not is_managed(node)]
-    by_node = {pod.node: pod for pod in sorted(pods, key=lambda pod: pod.status.ready)}  # a ready one counts
+    by_node = {
+        pod.node: pod for pod in sorted(pods, key=lambda pod: pod.status.ready)
+    }  # last, so that a ready pod wins
     groups: dict[str, list[str]] = defaultdict(list)
     troubles: dict[str, AgentTrouble] = {}
     well = 0
@@ -59,9 +61,11 @@ def judge(
         )
         for why, names in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
     ]
-    found += _of_the_set(daemon, events, bool(pods))
-    left = f"; {plural(len(alone), 'node')} left alone ({MANAGED_LABEL}=false)" if alone else ""
-    return found or [DoctorFinding(AREA, Verdict.PASS, f"{plural(well, 'node')}: each has an agent that reports{left}")]
+    found += _judge_daemon_set(daemon, events, bool(pods))
+    left = f"; {plural(len(alone), 'node')} not managed ({MANAGED_LABEL}=false)" if alone else ""
+    return found or [
+        DoctorFinding(AREA, Verdict.PASS, f"{plural(well, 'node')}: each agent is ready and reports{left}")
+    ]
 
 
 def _find_trouble(
@@ -82,24 +86,24 @@ def _find_trouble(
             return None
         why = describe_trouble(pod, events)
         return AgentTrouble(
-            f"its agent is not ready: {why}",
+            f"the agent is not ready: {why}",
             f"kubectl -n {namespace} logs {pod.metadata.name}; muster explain {name}",
         )
     if since < SETTLING_S:
         return None
     if health is None:
         return AgentTrouble(
-            "an agent, and no NodeHealth: the tainter makes one for each node of its pools",
-            "muster policy check of the policy in force (its pools); is a tainter leading?",
+            "the agent runs, but the node has no NodeHealth: the tainter creates one for each node of its pools",
+            "check that a tainter is leading, and that a pool of the active policy selects the node",
         )
     if not health.status.verdict:
         logs = f"kubectl -n {namespace} logs {pod.metadata.name}"
-        return AgentTrouble("its agent is ready and has never reported", logs)
-    said, uid = health.status.agent.pod_uid, pod.metadata.uid
-    if said and uid and said != uid:
+        return AgentTrouble("the agent is ready but has never reported", logs)
+    reporter, uid = health.status.agent.pod_uid, pod.metadata.uid
+    if reporter and uid and reporter != uid:
         return AgentTrouble(
-            "its NodeHealth is stale: what stands there was said by a pod that is gone",
-            f"kubectl -n {namespace} logs {pod.metadata.name} (two agents that claim one node say so)",
+            "the NodeHealth is stale: the pod that wrote it no longer exists",
+            f"kubectl -n {namespace} logs {pod.metadata.name} (the log also shows if two agents claim the node)",
         )
     return None
 
@@ -114,17 +118,17 @@ def _without_pod(node: Node, daemon: Workload | None) -> AgentTrouble:
     ]
     if wrong:
         return AgentTrouble(
-            f"no agent: agent.nodeSelector wants {', '.join(wrong)}",
-            "label the nodes, or change agent.nodeSelector; nodes that are to have none: "
+            f"no agent: agent.nodeSelector requires {', '.join(wrong)}",
+            "label the nodes, or change agent.nodeSelector; to exclude a node: "
             f"kubectl label node {node.metadata.name} {MANAGED_LABEL}=false",
-            Verdict.WARN,  # as it was told to be, or a label that was forgotten
+            Verdict.WARN,  # may be intended, or a forgotten label
         )
     refused = [taint for taint in node.spec.taints if not is_tolerated(taint, template.tolerations)]
     if refused:
         keys = join_some(f"{taint.key}:{taint.effect}" for taint in refused)
-        mend = "agent.tolerations: [{operator: Exists}] (the default)"
-        return AgentTrouble(f"no agent: the taint {keys} is not tolerated", mend)
-    return AgentTrouble("no agent, and neither selector nor taints say why", where)
+        mend = "set agent.tolerations: [{operator: Exists}] (the default) with helm upgrade"
+        return AgentTrouble(f"no agent: its DaemonSet does not tolerate the taint {keys}", mend)
+    return AgentTrouble("no agent, although node selector and tolerations match", where)
 
 
 def is_tolerated(taint: Taint, tolerations: Iterable[WorkloadToleration]) -> bool:
@@ -138,7 +142,7 @@ def is_tolerated(taint: Taint, tolerations: Iterable[WorkloadToleration]) -> boo
     return False
 
 
-def _of_the_set(daemon: Workload | None, events: Sequence[EventFacts], any_pod: bool) -> Iterator[DoctorFinding]:
+def _judge_daemon_set(daemon: Workload | None, events: Sequence[EventFacts], any_pod: bool) -> Iterator[DoctorFinding]:
     if daemon is None:
         return
     name, namespace = daemon.metadata.name, daemon.metadata.namespace
@@ -148,14 +152,14 @@ def _of_the_set(daemon: Workload | None, events: Sequence[EventFacts], any_pod: 
         yield DoctorFinding(
             AREA,
             Verdict.FAIL,
-            f"no pod of DaemonSet {namespace}/{name} can be made: {shorten(last.message, 400)}",
+            f"DaemonSet {namespace}/{name} cannot create pods: {shorten(last.message, 400)}",
             f"kubectl label namespace {namespace} pod-security.kubernetes.io/enforce=privileged --overwrite"
             if "PodSecurity" in last.message
             else f"kubectl -n {namespace} describe daemonset {name}",
         )
     if daemon.status.desired_number_scheduled == 0:
         yield DoctorFinding(
-            AREA, Verdict.FAIL, f"DaemonSet {namespace}/{name} is meant for no node at all", "see agent.nodeSelector"
+            AREA, Verdict.FAIL, f"DaemonSet {namespace}/{name} matches no node", "check agent.nodeSelector"
         )
 
 

@@ -1,4 +1,4 @@
-"""The edge of the doctor: one bounded read at a time, and what cannot be read is a value, no exception."""
+"""API reads with a time limit. A failed read is returned as a ReadFailure, not raised."""
 
 import asyncio
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from muster_kube.api.objects import Api, Object
 
 CALL_S = 5.0
 LIST_S = 20.0  # all pages together
-_LINES = 64  # of an answer in plain text
+_LINES = 64  # of a plain-text response
 
 T = TypeVar("T", bound=Api)
 L = TypeVar("L", bound=Object)
@@ -29,13 +29,13 @@ class _Review(Api, frozen=True):
 
 
 class BoundedReader:
-    """Reads with the rights of whoever runs the doctor."""
+    """Reads with the rights of the user who runs the doctor."""
 
     def __init__(self, client: KubeClient) -> None:
         self._client = client
 
     async def read(self, path: str, kind: type[T]) -> T | ReadFailure | None:
-        """None: it is not there."""
+        """None if the object does not exist."""
         try:
             return await self._client.get(path, type=kind, timeout_s=CALL_S)
         except NotFound:
@@ -46,7 +46,7 @@ class BoundedReader:
     async def list(
         self, path: str, kind: type[L], params: Mapping[str, str | int] | None = None
     ) -> list[L] | ReadFailure:
-        """What cannot be decoded is left out: it is nobody's to judge here."""
+        """All objects; those that cannot be decoded are left out."""
         items: list[L] = []
         try:
             async with asyncio.timeout(LIST_S):
@@ -59,10 +59,10 @@ class BoundedReader:
         except ApiError as error:
             return read_failure(path, error)
         except TimeoutError:
-            return ReadFailure(path, f"not all of it came within {LIST_S:g} s")
+            return ReadFailure(path, f"the list took longer than {LIST_S:g} s")
 
     async def read_text(self, path: str) -> str | ReadFailure:
-        """The first lines of an answer that is no JSON. Raises nothing; of a 503 its words, as ``ReadFailure``."""
+        """The first lines of a plain-text response. A 503 is a ReadFailure with its text."""
         lines: list[str] = []
         try:
             async with asyncio.timeout(CALL_S), self._client.stream(path, silence_s=CALL_S) as batches:
@@ -77,14 +77,14 @@ class BoundedReader:
         return "\n".join(lines)
 
     async def post(self, path: str, body: object, kind: type[msgspec.Struct]) -> msgspec.Struct | ReadFailure:
-        """A question that is sent by POST and changes nothing."""
+        """A query by POST that changes nothing."""
         try:
             return await self._client.create(path, body, type=kind, timeout_s=CALL_S)
         except ApiError as error:
             return read_failure(path, error)
 
     async def is_allowed(self, user: str, attributes: Mapping[str, str]) -> bool | ReadFailure:
-        """What a service account is allowed, asked without being it (SubjectAccessReview)."""
+        """Whether the service account ``user`` has a right, by a SubjectAccessReview."""
         namespace = user.split(":")[2]
         groups = ["system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"]
         body = {
@@ -99,7 +99,7 @@ class BoundedReader:
         return isinstance(answer, _Review) and answer.status.allowed
 
     async def server_date(self) -> str:
-        """What the API server's clock says; empty where no answer bore a date."""
+        """The Date header of the API server; empty without one."""
         try:
             return await self._client.date("/version", timeout_s=CALL_S)
         except ApiError:

@@ -1,7 +1,8 @@
-"""Whether the clocks agree: the API server's, this machine's, the nodes'. Pure.
+"""Compares the clocks of the API server, of this machine and of the nodes. Pure.
 
-A node's clock shows in two places: its kubelet writes the time into its Lease every ten seconds, and its agent the time
-of its last word into the NodeHealth. The times in ``managedFields`` do not serve: 1.20 sets them once.
+The clock of a node is visible in two objects: every ten seconds its kubelet writes the time into the Lease of the node,
+and its agent writes the time of its last report into the NodeHealth. The times in ``managedFields`` are of no use:
+Kubernetes 1.20 sets them only once.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,10 +16,10 @@ from muster_kube.api.times import seconds
 from muster_kube.controller.lease import Lease
 
 AREA = "clocks"
-HERE_S = 5.0  # the Date header has whole seconds, and the answer takes its time
+HERE_S = 5.0  # tolerance: the Date header has whole seconds, and the response takes time
 AHEAD_S = 10.0
-BEHIND_S = 60.0  # of a node that is Ready: its kubelet renewed within the last 40 s, whatever it wrote
-_MEND = "chronyc tracking, or timedatectl, on that machine; muster check clock"
+BEHIND_S = 60.0  # the kubelet of a Ready node has renewed its Lease within 40 s, whatever time it wrote
+_MEND = "run on that machine: muster check clock, and chronyc tracking or timedatectl"
 
 
 def judge(
@@ -28,17 +29,19 @@ def judge(
     leases: Mapping[str, Lease],
     healths: Mapping[str, HealthFacts],
 ) -> list[DoctorFinding]:
-    """server, here: seconds since the epoch at the same moment; server is None where no answer bore a date.
+    """server, here: seconds since the epoch at the same moment; server is None without a Date header.
 
     leases, healths: by node.
     """
     found: list[DoctorFinding] = []
     if server is not None and abs(here - server) > HERE_S:
-        what = f"this machine is {_off(here - server)} the API server: ages that are shown here are wrong by as much"
+        what = (
+            f"the clock of this machine is {_off(here - server)} the API server: ages shown here are wrong by as much"
+        )
         found.append(DoctorFinding(AREA, Verdict.WARN, what, _MEND))
     now = here if server is None else server
     found += _nodes({each.metadata.name: clock_skew(each, leases, healths, now) for each in nodes})
-    return found or [DoctorFinding(AREA, Verdict.PASS, "API server, this machine and nodes agree")]
+    return found or [DoctorFinding(AREA, Verdict.PASS, "the clocks of API server, nodes and this machine agree")]
 
 
 def _nodes(skews: Mapping[str, float]) -> Iterator[DoctorFinding]:
@@ -46,16 +49,16 @@ def _nodes(skews: Mapping[str, float]) -> Iterator[DoctorFinding]:
     if wrong:
         most = max(wrong.values(), key=abs)
         whose = f"{plural(len(wrong), 'node')} ({join_some(wrong)})"
-        what = f"the clocks of {whose} are off, by up to {_off(most)} the API server"
+        what = f"the clocks of {whose} are wrong, up to {_off(most)} the API server"
         yield DoctorFinding(AREA, Verdict.FAIL, what, _MEND)
 
 
 def clock_skew(node: Node, leases: Mapping[str, Lease], healths: Mapping[str, HealthFacts], now: float) -> float:
-    """Seconds by which the node is ahead; 0: it is not, or nobody can tell."""
+    """Seconds by which the node is ahead, negative if behind; 0 within the tolerance or if not known."""
     name = node.metadata.name
     renewed = seconds(leases[name].spec.renew_time or "") if name in leases else 0.0
-    said = seconds(healths[name].status.observed_at) if name in healths else 0.0
-    ahead = max(renewed, said) - now
+    reported = seconds(healths[name].status.observed_at) if name in healths else 0.0
+    ahead = max(renewed, reported) - now
     if ahead > AHEAD_S:
         return ahead
     ready = any(each.type == "Ready" and each.status == "True" for each in node.status.conditions)

@@ -1,4 +1,4 @@
-"""Reads the facts of each area and hands them to its judge. Thin: decides nothing that a judge could."""
+"""Reads the facts of each area and passes them to its judge. Makes no judgement itself."""
 
 import asyncio
 import time
@@ -36,7 +36,7 @@ from muster_operator.job.partition_api import PartitionCapacity
 from muster_tainter.pause import NAME as PAUSE_MAP
 from muster_tainter.pause import PauseMap
 
-ENDS_S = 60.0  # the whole of it, however slow the API server is
+ENDS_S = 60.0  # limit for the whole examination
 REVIEWS_AT_ONCE = 8
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _HOOKS = "/apis/admissionregistration.k8s.io/v1"
@@ -51,8 +51,8 @@ L = TypeVar("L", bound=Object)
 
 @dataclass(frozen=True)
 class Installation:
-    """What all areas stand on. now: seconds since the epoch by the API server's clock. namespace: of agent and tainter.
-    events: warnings, by namespace. blind: there may be parts that cannot be seen."""
+    """What all areas need. now: seconds since the epoch by the clock of the API server. namespace: of agent and
+    tainter. events: warnings by namespace. blind: there may be parts that the user may not see."""
 
     reader: BoundedReader
     parts: tuple[InstalledPart, ...]
@@ -68,7 +68,7 @@ class Installation:
 async def examine_installation(
     reader: BoundedReader, namespace: str | None, clock: Callable[[], float] = time.time
 ) -> list[DoctorFinding]:
-    """All findings, area by area. Ends within ``ENDS_S``; what has not answered by then is said to be UNKNOWN."""
+    """All findings, by area. Ends within ``ENDS_S``; areas that are not finished by then are UNKNOWN."""
     ends = asyncio.get_running_loop().time() + ENDS_S
     findings: list[DoctorFinding] = []
     try:
@@ -77,7 +77,7 @@ async def examine_installation(
             now = here if server is None else server
             known, installation = await _find_installation(reader, namespace, now)
     except TimeoutError:
-        return [DoctorFinding(parts.AREA, Verdict.UNKNOWN, f"the API server has not answered within {ENDS_S:g} s")]
+        return [DoctorFinding(parts.AREA, Verdict.UNKNOWN, f"the API server did not answer within {ENDS_S:g} s")]
     findings += known
     areas: dict[str, Awaitable[list[DoctorFinding]]] = {
         parts.AREA: _parts(installation),
@@ -99,13 +99,13 @@ async def examine_installation(
             findings += task.result()
         else:
             task.cancel()
-            findings.append(DoctorFinding(area, Verdict.UNKNOWN, f"not all of it was answered within {ENDS_S:g} s"))
+            findings.append(DoctorFinding(area, Verdict.UNKNOWN, f"not finished within {ENDS_S:g} s"))
     await asyncio.gather(*tasks.values(), return_exceptions=True)
     return findings
 
 
 def _seconds(date: str) -> float | None:
-    """Of a Date header."""
+    """The time of a Date header; None if it is not one."""
     try:
         return parsedate_to_datetime(date).timestamp()
     except (ValueError, TypeError):
@@ -117,7 +117,7 @@ async def _find_installation(
 ) -> tuple[list[DoctorFinding], Installation]:
     where = {"labelSelector": parts.SELECTOR}
     place = f"/namespaces/{given}" if given else ""
-    said: list[DoctorFinding] = []
+    findings: list[DoctorFinding] = []
     workloads: list[Workload] = []
     accounts: list[tuple[str, str]] = []
     sets, deployments, found = await asyncio.gather(
@@ -127,12 +127,12 @@ async def _find_installation(
     )
     for each in (sets, deployments):
         if isinstance(each, ReadFailure):
-            said += read_failures(parts.AREA, each)
+            findings += read_failures(parts.AREA, each)
         else:
             workloads += each
     if isinstance(found, ReadFailure):
         if not workloads:
-            said += read_failures(parts.AREA, found)
+            findings += read_failures(parts.AREA, found)
     else:
         accounts = [(each.metadata.namespace, each.metadata.name) for each in found]
     known = parts.find_parts(workloads, accounts)
@@ -141,7 +141,7 @@ async def _find_installation(
     for name in {part.namespace for part in known}:
         warned = await reader.list(f"/api/v1/namespaces/{name}/events", EventFacts, {"fieldSelector": "type=Warning"})
         events[name] = () if isinstance(warned, ReadFailure) else warned
-    return said, Installation(reader, known, now, namespace, events, blind=bool(said))
+    return findings, Installation(reader, known, now, namespace, events, blind=bool(findings))
 
 
 async def _parts(installation: Installation) -> list[DoctorFinding]:
@@ -195,7 +195,7 @@ async def _rights(installation: Installation) -> list[DoctorFinding]:
             )
 
     first = await ask(wanted[0]) if wanted else True
-    if isinstance(first, ReadFailure):  # without the right to ask, no further question is any better
+    if isinstance(first, ReadFailure):  # without the right to ask, more questions fail the same way
         return rights.judge(wanted, (), first)
     answers = await asyncio.gather(*map(ask, wanted))
     blind = next((each for each in answers if isinstance(each, ReadFailure)), None)
@@ -214,7 +214,7 @@ def _setting(found: DataMap | ReadFailure | None, key: str, name: str) -> str:
 
 
 async def _nodes(installation: Installation, server: float | None, here: float) -> list[DoctorFinding]:
-    """Agents and clocks."""
+    """The areas agents and clocks, which read the same objects."""
     nodes, healths, leases = await asyncio.gather(
         installation.reader.list("/api/v1/nodes", Node),
         installation.reader.list(HEALTHS, HealthFacts),
@@ -302,13 +302,13 @@ async def _read_backend(
 
 async def _ipus(installation: Installation) -> list[DoctorFinding]:
     part = installation.part(PROXY)
-    if part is None or part.workload is None:  # started by other means: nobody knows where it listens
+    if part is None or part.workload is None:  # started without the chart: its address is not known
         return []
     place = f"/api/v1/namespaces/{part.namespace}"
     controllers = await installation.reader.read(f"{place}/configmaps/{part.prefix}{ipus.MAP}", DataMap)
     service = await installation.reader.read(f"{place}/services/{part.name}", Service)
     if service is None or isinstance(service, ReadFailure):
-        why = service or ReadFailure(f"Service {part.namespace}/{part.name}", "it is not there")
+        why = service or ReadFailure(f"Service {part.namespace}/{part.name}", "it does not exist")
         return ipus.judge(ipus.VipuState(part, controllers, health=why))
     by = f"{place}/services/{part.name}:{service.spec.ports[0].name if service.spec.ports else ''}/proxy"
     health = await installation.reader.read_text(f"{by}/health")
@@ -317,8 +317,8 @@ async def _ipus(installation: Installation) -> list[DoctorFinding]:
         health = health if health.forbidden else health.why
     else:
         health = ""
-        asked = await installation.reader.post(f"{by}/query", {"size": 1}, PartitionCapacity)
-        answer = asked if isinstance(asked, PartitionCapacity | ReadFailure) else None
+        reply = await installation.reader.post(f"{by}/query", {"size": 1}, PartitionCapacity)
+        answer = reply if isinstance(reply, PartitionCapacity | ReadFailure) else None
     return ipus.judge(ipus.VipuState(part, controllers, health, answer))
 
 

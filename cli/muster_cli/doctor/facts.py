@@ -94,7 +94,7 @@ class PodFacts(Api, frozen=True):
 
     @property
     def node(self) -> str:
-        """Where it runs; of a DaemonSet's pod that is bound to none, the node that it is made for."""
+        """The node of the pod; for an unscheduled pod of a DaemonSet the node that it is meant for."""
         if self.spec.node_name:
             return self.spec.node_name
         for term in self.spec.affinity.node_affinity.required.node_selector_terms:
@@ -120,12 +120,12 @@ class EventFacts(Api, frozen=True):
 
     @property
     def at(self) -> float:
-        """Seconds since the epoch; 0 where nobody knows."""
+        """Seconds since the epoch; 0 if not known."""
         return seconds(self.last_timestamp or self.event_time or self.first_timestamp or "")
 
 
 class HealthFacts(Api, frozen=True):
-    """A NodeHealth, as far as it is asked."""
+    """The part of a NodeHealth that the doctor reads."""
 
     metadata: Metadata
     status: NodeHealthStatus = NodeHealthStatus()
@@ -180,7 +180,7 @@ class EndpointSlice(Api, frozen=True):
 
     @property
     def ready(self) -> int:
-        # no word is a yes, as Kubernetes has it
+        # an absent condition means ready, as Kubernetes defines it
         return sum(each.conditions.ready is not False for each in self.endpoints or ())
 
 

@@ -1,19 +1,18 @@
-"""What the doctor says: one finding, its verdict, and what to type. Pure."""
+"""A finding of the doctor: its verdict, and how to fix it. Pure."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from muster_checks.base.vocabulary import Verdict, shorten
 
-EXIT_WRONG, EXIT_UNREAD = 1, 3
-_NAMED = 3  # of many nodes, pods or fields so many are named
+_NAMED = 3  # of many nodes, pods or fields, this many are listed
 
 
 @dataclass(frozen=True)
 class DoctorFinding:
-    """area: ``rights``, ``agents`` …; what: is so; mend: what to type or to change, empty where there is nothing to do.
+    """area: ``rights``, ``agents`` …; what: the finding; mend: how to fix it, empty if there is nothing to do.
 
-    FAIL: something does not work. WARN: it does, and somebody should know. UNKNOWN: could not be looked at.
+    FAIL: something does not work. WARN: it works, but needs attention. UNKNOWN: it could not be read.
     """
 
     area: str
@@ -24,7 +23,7 @@ class DoctorFinding:
 
 @dataclass(frozen=True)
 class ReadFailure:
-    """What could not be read, and why: the API server's words. forbidden: for want of a right."""
+    """what: the object that could not be read; why: the message of the API server; forbidden: the right is missing."""
 
     what: str
     why: str
@@ -36,23 +35,15 @@ def read_failures(area: str, *found: ReadFailure) -> list[DoctorFinding]:
         DoctorFinding(
             area,
             Verdict.UNKNOWN,
-            f"{each.what}: not looked at: {shorten(each.why)}",
-            "run it as somebody who may read that (an administrator's kubeconfig)" if each.forbidden else "",
+            f"{each.what}: could not be read: {shorten(each.why)}",
+            "run muster doctor with a kubeconfig that may read it (that of an administrator)" if each.forbidden else "",
         )
         for each in found
     ]
 
 
-def exit_code(findings: Iterable[DoctorFinding]) -> int:
-    """0: all is well; 1: something is wrong; 3: nothing wrong was seen, and not all could be looked at."""
-    verdicts = {finding.verdict for finding in findings}
-    if verdicts & {Verdict.FAIL, Verdict.WARN}:
-        return EXIT_WRONG
-    return EXIT_UNREAD if Verdict.UNKNOWN in verdicts else 0
-
-
 def join_some(names: Iterable[str]) -> str:
-    """``n1, n2, n3 and 7 more``, in order."""
+    """``n1, n2, n3 and 7 more``, sorted."""
     known: Sequence[str] = sorted(set(names))
     more = f" and {len(known) - _NAMED} more" if len(known) > _NAMED else ""
     return ", ".join(known[:_NAMED]) + more

@@ -1,4 +1,4 @@
-"""Whether the V-IPU controllers can be reached, by the word of the proxy. Pure."""
+"""Judges whether the V-IPU proxy reaches its controllers. Pure."""
 
 from dataclasses import dataclass
 
@@ -16,8 +16,8 @@ MAP, KEY = "vipu-controllers", "controllers.yaml"
 
 @dataclass(frozen=True)
 class VipuState:
-    """part: the proxy. controllers: its list of them. health: why it serves nobody, by its /health; empty: it does.
-    answer: to a question about one IPU, which it passes on to every controller."""
+    """part: the proxy. controllers: its list of controllers. health: the error of its /health; empty if healthy.
+    answer: to a query for one IPU, which it forwards to every controller."""
 
     part: InstalledPart
     controllers: DataMap | ReadFailure | None = None
@@ -40,25 +40,27 @@ def judge(vipu: VipuState | None) -> list[DoctorFinding]:
         found += read_failures(AREA, vipu.controllers)
     elif vipu.controllers is None or KEY not in vipu.controllers.data:
         found.append(
-            DoctorFinding(AREA, Verdict.FAIL, f"{where} is missing, or has no {KEY}", "helm upgrade brings it back")
+            DoctorFinding(AREA, Verdict.FAIL, f"{where} is missing, or has no {KEY}", "helm upgrade restores it")
         )
     else:
         places, complaints = parse_controller_list(vipu.controllers.data[KEY])
         number = len(places)
         found += [DoctorFinding(AREA, Verdict.FAIL, f"{where}: {KEY}: {each}", edit) for each in complaints]
         if not places and not complaints:
-            found.append(DoctorFinding(AREA, Verdict.FAIL, f"{where}: no V-IPU controller is listed", edit))
+            found.append(DoctorFinding(AREA, Verdict.FAIL, f"{where}: lists no V-IPU controller", edit))
     logs = f"kubectl -n {vipu.part.namespace} logs deployment/{vipu.part.name}"
     if isinstance(vipu.health, ReadFailure):
         found += read_failures(AREA, vipu.health)
     elif vipu.health:
-        found.append(DoctorFinding(AREA, Verdict.FAIL, f"the V-IPU proxy serves nobody: {shorten(vipu.health)}", logs))
+        found.append(DoctorFinding(AREA, Verdict.FAIL, f"the V-IPU proxy is not healthy: {shorten(vipu.health)}", logs))
     elif isinstance(vipu.answer, ReadFailure):
         found += read_failures(AREA, vipu.answer)
     elif vipu.answer is not None and vipu.answer.message and number:
         verdict = Verdict.WARN if vipu.answer.available else Verdict.FAIL
-        mend = f"{edit} (is the address right?); is the network open from the proxy's node? {logs}"
-        found.append(DoctorFinding(AREA, verdict, f"V-IPU does not answer: {shorten(vipu.answer.message)}", mend))
+        mend = f"check the address ({edit}) and the network from the node of the proxy; {logs}"
+        found.append(
+            DoctorFinding(AREA, verdict, f"a V-IPU controller does not answer: {shorten(vipu.answer.message)}", mend)
+        )
     if not found and vipu.answer is not None:
-        found.append(DoctorFinding(AREA, Verdict.PASS, f"{plural(number, 'controller')} answered"))
+        found.append(DoctorFinding(AREA, Verdict.PASS, f"{plural(number, 'V-IPU controller')} answered"))
     return found

@@ -1,4 +1,4 @@
-"""Whether somebody leads, and whether the brake is on. Pure."""
+"""Judges whether tainter and operator have a leader, and whether Muster is paused. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ from muster_tainter.pause import PauseMap, describe_pause
 
 LEADERS, PAUSE = "leaders", "pause"
 LEASES = {TAINTER: "muster-tainter", OPERATOR: "muster-operator"}
-FRESH_S = 20.0  # renewed every two seconds: whose clock agrees so far is believed
-LASTS_S = 12.0  # a Lease lasts ten: whose clock is off is looked at for so long
+FRESH_S = 20.0  # Leases are renewed every two seconds; clocks may differ by this much
+LASTS_S = 12.0  # longer than the ten seconds of a Lease: how long to watch a holder whose clock is wrong
 
 
 @dataclass(frozen=True)
 class ObservedLease:
-    """A Lease. moved: it was renewed while we looked, which proves a leader whatever its clock says."""
+    """moved: the Lease was renewed while we watched, which proves a leader even if its clock is wrong."""
 
     lease: Lease
     moved: bool = False
@@ -30,14 +30,14 @@ class ObservedLease:
 
 
 def is_fresh(lease: Lease, now: float) -> bool:
-    """Needs no second look. now: by the API server's clock."""
+    """Whether one read is enough to judge the Lease. now: by the clock of the API server."""
     return not lease.spec.holder_identity or abs(now - ObservedLease(lease).renewed) <= FRESH_S
 
 
 def judge(
     parts: Sequence[InstalledPart], leases: Mapping[str, ObservedLease | ReadFailure | None], now: float
 ) -> list[DoctorFinding]:
-    """leases: by kind of part. now: by the API server's clock."""
+    """leases: by kind of part. now: by the clock of the API server."""
     found: list[DoctorFinding] = []
     leading: list[str] = []
     for part in parts:
@@ -49,13 +49,15 @@ def judge(
         if isinstance(held, ReadFailure):
             found += read_failures(LEADERS, held)
         elif held is None:
-            found.append(DoctorFinding(LEADERS, Verdict.FAIL, f"no {part.kind} has ever led: there is no {name}", mend))
+            found.append(
+                DoctorFinding(LEADERS, Verdict.FAIL, f"no {part.kind} has ever led: {name} does not exist", mend)
+            )
         elif not (holder := held.lease.spec.holder_identity):
-            found.append(DoctorFinding(LEADERS, Verdict.FAIL, f"no {part.kind} leads: {name} is nobody's", mend))
+            found.append(DoctorFinding(LEADERS, Verdict.FAIL, f"no {part.kind} leads: {name} has no holder", mend))
         elif held.moved:
             skew = held.renewed - now
-            what = f"{part.kind} {holder} leads, and its clock is {abs(skew):.0f} s {'ahead' if skew > 0 else 'behind'}"
-            found.append(DoctorFinding(LEADERS, Verdict.WARN, what, "chronyc tracking on its node"))
+            what = f"{part.kind} {holder} leads, but its clock is {abs(skew):.0f} s {'ahead' if skew > 0 else 'behind'}"
+            found.append(DoctorFinding(LEADERS, Verdict.WARN, what, "run chronyc tracking on its node"))
         elif not is_fresh(held.lease, now):
             ago = f"last renewed {age(now - held.renewed)} ago by {holder}"
             found.append(DoctorFinding(LEADERS, Verdict.FAIL, f"no {part.kind} leads: {name} was {ago}", mend))
@@ -72,5 +74,5 @@ def judge_pause(pause: PauseMap | ReadFailure | None, now: float) -> list[Doctor
     if pause is None:
         return [DoctorFinding(PAUSE, Verdict.PASS, "not paused")]
     ago = f" ({age(now - pause.since)} ago)" if pause.since else ""
-    what = f"{describe_pause(pause)}{ago}: nothing new is tainted, drained or repaired"
+    what = f"{describe_pause(pause)}{ago}: no new taints, drains or repairs"
     return [DoctorFinding(PAUSE, Verdict.WARN, what, "muster resume")]

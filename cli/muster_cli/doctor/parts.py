@@ -1,4 +1,4 @@
-"""Which parts are installed, where, and whether they run. Pure."""
+"""Finds the installed parts and judges whether they run. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ AGENT, TAINTER, OPERATOR, PROXY = "agent", "tainter", "operator", "vipu-proxy"
 COMPONENT, VERSION = "app.kubernetes.io/component", "app.kubernetes.io/version"
 SELECTOR = "app.kubernetes.io/name=muster"
 INSTALL = "helm upgrade muster helm/muster --install (docs/install.md)"
-# where no workload says so: of parts that were started by other means, `muster sandbox` among them
+# to find parts without a workload, such as those of `muster sandbox`
 ACCOUNTS = {AGENT: "muster-agent", TAINTER: "muster-tainter", OPERATOR: "muster-operator", PROXY: "muster-vipu-proxy"}
 _OF_CONTROLLER = "-controller-manager"
 
 
 @dataclass(frozen=True)
 class InstalledPart:
-    """workload: None where it was started by other means. prefix: of the names of the IPU parts, with its hyphen."""
+    """workload: None if the part was not started by the chart. prefix: of the names of IPU parts, with the hyphen."""
 
     kind: str
     namespace: str
@@ -38,12 +38,12 @@ class InstalledPart:
 
     @property
     def webhook(self) -> str:
-        """The operator's: of its webhook configurations, and of the Secret and the Service beside them."""
+        """The name of the operator's webhook configurations, and of their Secret and Service."""
         return f"{self.prefix}webhook" if self.prefix else "muster-ipujob"
 
 
 def find_parts(workloads: Iterable[Workload], accounts: Iterable[tuple[str, str]]) -> tuple[InstalledPart, ...]:
-    """accounts: (namespace, name) of service accounts. What has a workload needs no other sign."""
+    """accounts: (namespace, name) of service accounts, used for parts without a workload."""
     found = [
         InstalledPart(
             kind=kind,
@@ -87,10 +87,10 @@ def judge(
         own = pods.get(f"{part.namespace}/{part.name}", ())
         if wanted == 0:
             mend = f"kubectl -n {part.namespace} scale deployment/{part.name} --replicas 1"
-            found.append(DoctorFinding(AREA, Verdict.FAIL, f"{where}: it is scaled to 0", mend))
+            found.append(DoctorFinding(AREA, Verdict.FAIL, f"{where} is scaled to 0", mend))
         elif ready < wanted:
             why = next((why for pod in own if (why := describe_trouble(pod, events.get(part.namespace, ())))), "")
-            why = why or _of_workload(part.name, events.get(part.namespace, ())) or "no pod says why"
+            why = why or _of_workload(part.name, events.get(part.namespace, ())) or "no pod has a reason"
             verdict = Verdict.WARN if ready else Verdict.FAIL
             mend = f"kubectl -n {part.namespace} describe deployment,pods -l app=muster-{part.kind}"
             found.append(
@@ -98,31 +98,31 @@ def judge(
             )
     odd = {f"{part.kind} {part.version}" for part in parts if part.version and part.version != version}
     if odd:
-        what = f"this command is {version}, and there run {', '.join(sorted(odd))}"
+        what = f"this command has version {version}, but the cluster runs {', '.join(sorted(odd))}"
         found.append(
-            DoctorFinding(AREA, Verdict.WARN, what, "bring both to one release: helm upgrade, and this command")
+            DoctorFinding(AREA, Verdict.WARN, what, "upgrade the older of the two: helm upgrade, or this command")
         )
     outside = [part.kind for part in parts if part.workload is None]
     installed = [f"{part.kind} in {part.namespace}" for part in parts]
     if not found:
-        which = "all of them" if len(outside) == len(parts) else ", ".join(outside)
-        note = f"; started by other means than the chart: {which}" if outside else ""
+        which = "all" if len(outside) == len(parts) else ", ".join(outside)
+        note = f"; not started by the chart: {which}" if outside else ""
         found.append(DoctorFinding(AREA, Verdict.PASS, f"{', '.join(installed)}{note}"))
     return found
 
 
 def describe_trouble(pod: PodFacts, events: Iterable[EventFacts]) -> str:
-    """Why it is not ready, in one line; empty where it is."""
+    """Why the pod is not ready, in one line; empty if it is ready."""
     if pod.status.ready:
         return ""
     containers = (*pod.status.init_container_statuses, *pod.status.container_statuses)
-    said = _condition(pod) or next((why for each in containers if (why := _state(each))), "")
+    reason = _condition(pod) or next((why for each in containers if (why := _state(each))), "")
     last = max(
         (each for each in events if each.involved_object.name == pod.metadata.name), key=lambda e: e.at, default=None
     )
-    event = f"{last.reason}: {last.message}" if last is not None and last.message not in said else ""
+    event = f"{last.reason}: {last.message}" if last is not None and last.message not in reason else ""
     phase = f"{pod.status.reason or pod.status.phase}{f': {pod.status.message}' if pod.status.message else ''}"
-    return shorten("; ".join(part for part in (said, event) if part) or phase or "no word", 400)
+    return shorten("; ".join(part for part in (reason, event) if part) or phase or "no reason given", 400)
 
 
 def _condition(pod: PodFacts) -> str:
@@ -147,7 +147,7 @@ def _describe(word: str, message: str) -> str:
 
 
 def _of_workload(name: str, events: Iterable[EventFacts]) -> str:
-    """What hinders that pods are made at all: quota, admission. ReplicaSets bear their Deployment's name."""
+    """Why no pods are created, such as quota or admission. The name of a ReplicaSet begins with its Deployment's."""
     of_it = (each for each in events if each.involved_object.name.startswith(name) and each.reason == "FailedCreate")
     last = max(of_it, key=lambda each: each.at, default=None)
     return shorten(f"{last.reason}: {last.message}", 400) if last is not None else ""

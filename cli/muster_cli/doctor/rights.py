@@ -1,4 +1,4 @@
-"""What each part's service account may do, against what it needs: `rights.yaml`, made from the chart. Pure."""
+"""Compares the rights of each service account with those it needs: `rights.yaml`, generated from the chart. Pure."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -12,16 +12,17 @@ import msgspec
 from muster_checks.base.vocabulary import Verdict
 from muster_cli.doctor.findings import DoctorFinding, ReadFailure, join_some, read_failures
 from muster_cli.doctor.parts import AGENT, OPERATOR, TAINTER, InstalledPart
+from muster_cli.report.quantities import plural
 
 AREA = "rights"
-WEBHOOK, TRACKER = "WEBHOOK", "TRACKER"  # for names that follow from the release's name and the values
+WEBHOOK, TRACKER = "WEBHOOK", "TRACKER"  # placeholders for names that depend on the release and its values
 DEFAULT_TRACKER = "ipu-partitions-tracker"
 
 
 class RightsRule(msgspec.Struct, frozen=True, rename="camel"):
-    """where: in the whole cluster, in the part's own namespace, or in that of agent and tainter.
+    """where: the whole cluster, the namespace of the part, or the namespace of agent and tainter.
 
-    unless: values of the chart that take it away; empty: it is always needed.
+    unless: the chart value that removes this right; empty if it is always needed.
     """
 
     where: Literal["cluster", "own", "nodes"]
@@ -34,7 +35,7 @@ class RightsRule(msgspec.Struct, frozen=True, rename="camel"):
 
 @dataclass(frozen=True)
 class Right:
-    """One thing that one account has to be allowed. namespace: empty: in the whole cluster."""
+    """A right that an account needs. namespace: empty for the whole cluster."""
 
     part: str
     user: str
@@ -59,7 +60,7 @@ class Right:
 
 @cache
 def load_rules() -> dict[str, tuple[RightsRule, ...]]:
-    """By part."""
+    """The rules by part."""
     text = resources.files("muster_cli.doctor").joinpath("rights.yaml").read_bytes()
     return msgspec.yaml.decode(text, type=dict[str, tuple[RightsRule, ...]])
 
@@ -88,9 +89,9 @@ def list_rights(parts: Sequence[InstalledPart], tracker: str = DEFAULT_TRACKER) 
 
 
 def judge(rights: Sequence[Right], lacking: Iterable[Right], blind: ReadFailure | None = None) -> list[DoctorFinding]:
-    """lacking: those that the API server refuses. blind: why it could not be asked.
+    """lacking: rights that the API server denies. blind: why the API server could not be asked.
 
-    What a value of the chart takes away is missing on purpose, if all that belongs to that value is missing.
+    If all rights that one chart value controls are missing, they are taken as switched off on purpose.
     """
     if blind is not None:
         return read_failures(AREA, blind)
@@ -110,17 +111,19 @@ def judge(rights: Sequence[Right], lacking: Iterable[Right], blind: ReadFailure 
             Verdict.FAIL,
             f"{part}: {user.removeprefix('system:serviceaccount:')} may not "
             + join_some(right.words for right in of_it),
-            "helm upgrade brings its roles back (rbac.create=true); "
-            f"then: kubectl auth can-i {_can_i(of_it[0])} --as {user}",
+            "helm upgrade restores the roles (rbac.create=true); "
+            f"to verify: kubectl auth can-i {_can_i(of_it[0])} --as {user}",
         )
         for (part, user), of_it in missing.items()
     ]
     if found or not rights:
         return found
-    less = f"; off by the chart's values: {', '.join(sorted({unless for _, unless in off}))}" if off else ""
+    less = f"; switched off by chart values: {', '.join(sorted({unless for _, unless in off}))}" if off else ""
     accounts = len({right.user for right in rights})
     return [
-        DoctorFinding(AREA, Verdict.PASS, f"{accounts} accounts may do what they have to: {len(rights)} rights{less}")
+        DoctorFinding(
+            AREA, Verdict.PASS, f"{plural(accounts, 'service account')}: all of {len(rights)} rights granted{less}"
+        )
     ]
 
 

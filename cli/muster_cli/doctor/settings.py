@@ -1,4 +1,4 @@
-"""The policy in force, and the API versions that the parts speak. Pure."""
+"""Judges the active policy, and whether the API server serves the versions that the parts use. Pure."""
 
 from collections.abc import Sequence
 
@@ -11,8 +11,8 @@ from muster_tainter.policy.file import PolicyError, parse_policy
 
 POLICY, APIS = "policy", "apis"
 MAP, KEY = "muster-policy", "policy.yaml"
-# group, the versions of which one has to be served, for which parts
-_SPOKEN = (
+# group, acceptable versions, and the parts that use them
+_USED_APIS = (
     ("apps", ("v1",), (TAINTER,)),
     ("batch", ("v1",), (TAINTER,)),
     ("coordination.k8s.io", ("v1",), (TAINTER, OPERATOR)),
@@ -34,7 +34,9 @@ def judge_policy(namespace: str, policy: DataMap | ReadFailure | None) -> list[D
     if policy is None or KEY not in policy.data:
         return [
             DoctorFinding(
-                POLICY, Verdict.PASS, f"no ConfigMap {namespace}/{MAP}: the tainter's own file or built-in policy"
+                POLICY,
+                Verdict.PASS,
+                f"no ConfigMap {namespace}/{MAP}: the tainter uses its own file or the built-in policy",
             )
         ]
     try:
@@ -42,12 +44,15 @@ def judge_policy(namespace: str, policy: DataMap | ReadFailure | None) -> list[D
     except PolicyError as error:
         first, *rest = str(error).splitlines()
         more = f" (and {len(rest)} more)" if rest else ""
-        what = (
-            f"{shorten(first, 400)}{more}: the tainter goes on with the last good one, and does not start with this one"
-        )
+        what = f"{shorten(first, 400)}{more}: the tainter keeps the last valid policy, and cannot start with this one"
         show = f"kubectl -n {namespace} get configmap {MAP} -o jsonpath='{{.data.policy\\.yaml}}' > p.yaml"
         return [
-            DoctorFinding(POLICY, Verdict.FAIL, what, f"{show}; muster policy check p.yaml; then mend tainter.policy")
+            DoctorFinding(
+                POLICY,
+                Verdict.FAIL,
+                what,
+                f"{show}; muster policy check p.yaml; then correct tainter.policy and run helm upgrade",
+            )
         ]
     return [DoctorFinding(POLICY, Verdict.PASS, f"{namespace}/{MAP}: {plural(len(parsed.rules), 'rule')}")]
 
@@ -58,13 +63,17 @@ def judge_apis(parts: Sequence[InstalledPart], groups: ApiGroups | ReadFailure) 
     kinds = {part.kind for part in parts}
     served = {each.group_version for group in groups.groups for each in group.versions}
     found = []
-    for group, versions, speakers in _SPOKEN:
+    for group, versions, speakers in _USED_APIS:
         of_it = kinds.intersection(speakers)
         if of_it and not any(f"{group}/{version}" in served for version in versions):
-            what = f"the cluster serves no {group}/{' or '.join(versions)}, which {', '.join(sorted(of_it))} speak"
+            users = ", ".join(sorted(of_it))
+            what = f"the cluster does not serve {group}/{' or '.join(versions)}, which is needed by: {users}"
             found.append(
                 DoctorFinding(
-                    APIS, Verdict.FAIL, what, "Muster needs Kubernetes 1.20 or later; of our own groups: see crds"
+                    APIS,
+                    Verdict.FAIL,
+                    what,
+                    "Muster needs Kubernetes 1.20 or later; for muster.dev and graphcore.ai see the area crds",
                 )
             )
-    return found or [DoctorFinding(APIS, Verdict.PASS, "every API version that the parts speak is served")]
+    return found or [DoctorFinding(APIS, Verdict.PASS, "all API versions that the parts use are served")]

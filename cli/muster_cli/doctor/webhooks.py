@@ -1,4 +1,4 @@
-"""Webhooks of ours: whether anybody answers, and whether the API server trusts who does. Pure."""
+"""Judges Muster's webhooks: whether their Services have endpoints, and whether the API server trusts them. Pure."""
 
 import base64
 import binascii
@@ -16,13 +16,13 @@ from muster_kube.api.times import rfc3339_whole
 from muster_kube.webhook.key_pairs import AUTHORITIES, CERTIFICATE
 
 CERTIFICATES, WEBHOOKS = "certificates", "webhooks"
-SOON_S = 30 * 86400.0  # ours are renewed four months before their end: so near to it, nobody renews
+SOON_S = 30 * 86400.0  # Muster renews four months before expiry, so a nearer expiry means that renewal fails
 
 
 @dataclass(frozen=True)
 class WebhookBackend:
-    """What stands behind a configuration. secret: of its own name; None: it is not there, or the certificate comes from
-    elsewhere. slices: None: the Service has none, or is not there. namespace: of the part that keeps the Secret."""
+    """The objects that a webhook configuration needs. secret: that of its name; None if missing, as with a certificate
+    from elsewhere. slices: None without a Service. namespace: of the part that keeps the Secret."""
 
     namespace: str = ""
     secret: DataMap | ReadFailure | None = None
@@ -35,24 +35,24 @@ def judge(
     expected: Sequence[str],
     now: float,
 ) -> list[DoctorFinding]:
-    """found, backends: by ``Kind/name``; expected: likewise, those that the installed parts serve.
+    """found, backends: by ``Kind/name``. expected: the ``Kind/name`` that the installed parts need.
 
-    now: the server's.
+    now: by the clock of the API server.
     """
     findings: list[DoctorFinding] = []
     for missing in sorted(set(expected) - set(found)):
-        what = f"{missing} is missing: nobody is asked"
-        findings.append(DoctorFinding(WEBHOOKS, Verdict.FAIL, what, "helm upgrade brings it back"))
+        what = f"{missing} is missing: the API server does not call the webhook"
+        findings.append(DoctorFinding(WEBHOOKS, Verdict.FAIL, what, "helm upgrade restores it"))
     for key, configuration in sorted(found.items()):
         findings += _judge_trust(key, configuration, backends.get(key, WebhookBackend()), now)
         findings += _judge_endpoints(key, configuration, backends.get(key, WebhookBackend()))
     called = sorted(key for key, configuration in found.items() if _service(configuration) is not None)
-    for area, keys, said in (
-        (CERTIFICATES, sorted(found), "trusted, and not near their end"),
-        (WEBHOOKS, called, "somebody answers"),
+    for area, keys, message in (
+        (CERTIFICATES, sorted(found), "trusted, and valid for at least 30 days"),
+        (WEBHOOKS, called, "the Service has ready endpoints"),
     ):
         if keys and not any(finding.area == area for finding in findings):
-            findings.append(DoctorFinding(area, Verdict.PASS, f"{', '.join(keys)}: {said}"))
+            findings.append(DoctorFinding(area, Verdict.PASS, f"{', '.join(keys)}: {message}"))
     return findings
 
 
@@ -62,20 +62,25 @@ def _judge_trust(
     name = configuration.metadata.name
     bundles = {webhook.client_config.ca_bundle for webhook in configuration.webhooks}
     namespace = backend.namespace
-    anew = f"kubectl -n {namespace} delete secret {name}: a new one is made within a minute (or ask cert-manager)"
+    anew = (
+        f"kubectl -n {namespace} delete secret {name}: Muster creates a new one within a minute; with cert-manager: "
+        "renew its Certificate"
+    )
     if "" in bundles:
-        what = f"{key}: its caBundle is empty: the API server trusts nobody there"
-        yield DoctorFinding(CERTIFICATES, Verdict.FAIL, what, f"is the part that writes it running? {anew}")
+        what = f"{key}: its caBundle is empty, so the API server trusts no certificate of the webhook"
+        yield DoctorFinding(CERTIFICATES, Verdict.FAIL, what, f"check that the part that writes it is running; {anew}")
         return
     authorities: list[x509.Certificate] = []
     for bundle in bundles:
         try:
             authorities += x509.load_pem_x509_certificates(base64.b64decode(bundle, validate=True))
         except (ValueError, binascii.Error) as error:
-            what = f"{key}: its caBundle holds no certificate: {shorten(str(error))}"
+            what = f"{key}: its caBundle is not a certificate: {shorten(str(error))}"
             yield DoctorFinding(CERTIFICATES, Verdict.FAIL, what, anew)
             return
-    yield from _judge_expiry(f"{key}: what its caBundle trusts", [_end(each) for each in authorities], now, anew)
+    yield from _judge_expiry(
+        f"{key}: the certificate authority of its caBundle", [_end(each) for each in authorities], now, anew
+    )
     if isinstance(backend.secret, ReadFailure):
         yield from read_failures(CERTIFICATES, backend.secret)
     elif backend.secret is not None:
@@ -89,7 +94,7 @@ def _judge_certificate(
         certificate = x509.load_pem_x509_certificates(base64.b64decode(secret.data.get(CERTIFICATE, "")))[0]
     except (ValueError, binascii.Error) as error:
         yield DoctorFinding(
-            CERTIFICATES, Verdict.FAIL, f"{where}: {CERTIFICATE} is no certificate: {shorten(str(error))}", mend
+            CERTIFICATES, Verdict.FAIL, f"{where}: {CERTIFICATE} is not a certificate: {shorten(str(error))}", mend
         )
         return
     yield from _judge_expiry(f"{where}: {CERTIFICATE}", [_end(certificate)], now, mend)
@@ -97,12 +102,12 @@ def _judge_certificate(
     if not any(_is_signed(each, certificate) for each in authorities) and not _is_signed_indirectly(
         certificate, authorities, chain
     ):
-        what = f"{where}: what is served is signed by nobody whom the caBundle trusts"
+        what = f"{where}: the caBundle does not trust the authority that signed the certificate"
         yield DoctorFinding(CERTIFICATES, Verdict.FAIL, what, mend)
 
 
 def _more(secret: DataMap) -> list[x509.Certificate]:
-    """Intermediate authorities, as cert-manager puts them behind the certificate."""
+    """Intermediate authorities, which cert-manager appends to the certificate."""
     found: list[x509.Certificate] = []
     for name in (CERTIFICATE, AUTHORITIES):
         try:
@@ -134,14 +139,14 @@ def _end(certificate: x509.Certificate) -> datetime:
 
 
 def _judge_expiry(what: str, ends: Sequence[datetime], now: float, mend: str) -> Iterator[DoctorFinding]:
-    """The latest counts: a bundle holds former authorities, too."""
+    """The latest expiry counts, as a bundle may hold former authorities."""
     end = max(ends).timestamp()
     if end <= now:
-        yield DoctorFinding(CERTIFICATES, Verdict.FAIL, f"{what} has expired at {rfc3339_whole(end)}", mend)
+        yield DoctorFinding(CERTIFICATES, Verdict.FAIL, f"{what} expired at {rfc3339_whole(end)}", mend)
     elif end - now < SOON_S:
         days = int((end - now) / 86400)
-        said = f"{what} ends at {rfc3339_whole(end)}, in {days} days, and nobody has renewed it"
-        yield DoctorFinding(CERTIFICATES, Verdict.WARN, said, mend)
+        message = f"{what} expires at {rfc3339_whole(end)}, in {days} days, and was not renewed"
+        yield DoctorFinding(CERTIFICATES, Verdict.WARN, message, mend)
 
 
 def _service(configuration: WebhookConfiguration) -> ServiceReference | None:
@@ -157,7 +162,7 @@ def _judge_endpoints(key: str, configuration: WebhookConfiguration, backend: Web
         return
     if backend.slices is None or not sum(each.ready for each in backend.slices):
         refused = any(webhook.failure_policy == "Fail" for webhook in configuration.webhooks)
-        then = "what it judges is refused until then" if refused else "what it judges goes through unjudged"
+        then = "the API server rejects requests for its objects" if refused else "its objects are not validated"
         service = f"Service {place.namespace}/{place.name}"
         yield DoctorFinding(
             WEBHOOKS,

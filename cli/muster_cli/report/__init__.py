@@ -1,1 +1,1 @@
-"""What commands print: pure functions from values to lines."""
+"""The output of commands: functions from values to lines, and progress on stderr."""

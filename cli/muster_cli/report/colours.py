@@ -1,7 +1,10 @@
-"""Which colour a verdict, or a fault's state, has on a terminal: one table for all commands.
+"""The colours of verdicts and of fault states on a terminal, for all commands.
 
-Styles are named as rich names them, for tables that rich lays out; :func:`paint` writes the same ones without it.
+Styles have the names that rich uses, for tables that rich lays out; :func:`paint` writes the same styles without it.
 """
+
+import os
+from typing import TextIO
 
 from muster_checks.base.vocabulary import Verdict
 
@@ -30,6 +33,11 @@ _CODES = {  # Select Graphic Rendition, ECMA-48
     "bold yellow": "1;33",
     "dim": "2",
 }
+
+
+def use_colour(file: TextIO) -> bool:
+    """On a terminal, unless $NO_COLOR is set and not empty (https://no-color.org) or $TERM is ``dumb``."""
+    return file.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def paint(text: str, style: str) -> str:

@@ -1,4 +1,4 @@
-"""Rows for people: columns that fit a terminal, or whole lines for what reads a pipe."""
+"""Tables: columns that fit the width of a terminal, or one full line per row for a pipe."""
 
 import io
 import sys
@@ -6,26 +6,25 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from muster_checks.base.vocabulary import shorten
-from muster_cli.report.colours import VERDICT_STYLES
+from muster_cli.report.colours import VERDICT_STYLES, use_colour
 
-_FIRST_SHARE = 0.4  # of a terminal's width: a node's name may have 253 characters
-_LEAST = 40  # columns: below it nothing can be laid out
+_FIRST_SHARE = 0.4  # of the width, for the first column: a node's name may have 253 characters
+_LEAST = 40  # characters: a narrower table is not readable
 
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[str]], file: TextIO | None = None) -> None:
-    """``rows``: as long as ``head``; cells that are a verdict are coloured on a terminal."""
+    """``rows``: each as long as ``head``. Cells that hold a verdict are coloured on a terminal."""
     file = file or sys.stdout
     if not file.isatty():
         print("\n".join(as_lines(head, rows)), file=file)
         return
     from rich.console import Console
 
-    console = Console(file=file)
-    print(as_page(head, rows, console.width, colour=not console.no_color), file=file, end="")
+    print(as_page(head, rows, Console(file=file).width, colour=use_colour(file)), file=file, end="")
 
 
 def as_lines(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """One line a row, nothing cut, nothing left out: every line can be found by the name in it."""
+    """One line per row, never cut, so that grep finds a row by any of its words."""
     table = [[_clean(cell) for cell in row] for row in (head, *rows)]
     widths = [max(len(row[column]) for row in table) for column in range(len(head) - 1)]
     return [
@@ -35,7 +34,7 @@ def as_lines(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def as_page(head: Sequence[str], rows: Sequence[Sequence[str]], width: int, *, colour: bool = False) -> str:
-    """At most ``width`` columns; what is longer goes on below. A first cell like the one above it is left out."""
+    """At most ``width`` characters; longer cells wrap. The first cell is left empty where it repeats the one above."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -58,5 +57,5 @@ def as_page(head: Sequence[str], rows: Sequence[Sequence[str]], width: int, *, c
 
 
 def _clean(text: str) -> str:
-    """What agents and objects say may hold anything: on a terminal control characters are commands."""
+    """Text of agents and objects may hold control characters, which would be commands to a terminal."""
     return shorten(text, 4096)

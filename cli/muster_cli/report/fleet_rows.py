@@ -1,4 +1,4 @@
-"""The fleet as the cluster knows it: a row for each node, from its Node and its NodeHealth. Pure."""
+"""A row for each node, made from its Node and its NodeHealth. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -16,15 +16,15 @@ from muster_tainter.faults.desired_state import HEALTH_LABEL, MANAGED_LABEL, is_
 from muster_tainter.faults.messages import format_taint, withheld_reason
 
 HEAD = ("NODE", "VERDICT", "FAILING", "STATE", "TAINTS", "FOR", "MESSAGE")
-NOT_SHOWN = "node.kubernetes.io/"  # taints of Kubernetes itself
+NOT_SHOWN = "node.kubernetes.io/"  # prefix of the taints that Kubernetes sets
 
 
 class NodeRow(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """What there is to say of one node.
+    """The state of one node.
 
-    verdict: UNKNOWN also where the tainter does not believe the agent; None: nobody watches the node
-    since:   RFC 3339, of the last change to this verdict; empty where it is not known
-    withheld: why a taint that is wanted is not set
+    verdict: UNKNOWN also if the tainter does not trust the agent; None if no tainter watches the node
+    since:   RFC 3339, when this verdict began; empty if not known
+    withheld: why a taint that the policy wants is not set
     """
 
     node: str
@@ -40,7 +40,7 @@ class NodeRow(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     withheld: str = ""
 
     def cells(self, now: float) -> tuple[str, ...]:
-        """As :data:`HEAD`."""
+        """The columns of :data:`HEAD`."""
         return (
             self.node,
             self.verdict.value if self.verdict else "-",
@@ -53,7 +53,7 @@ class NodeRow(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 
 def node_rows(nodes: Iterable[Node], healths: Mapping[str, NodeHealth], now: float) -> list[NodeRow]:
-    """The worst first; then those that nobody watches, and NodeHealths without a Node."""
+    """The worst nodes first. Includes nodes that no tainter watches, and NodeHealths without a Node."""
     there = {node.metadata.name: node for node in nodes}
     rows = [node_row(name, there.get(name), healths.get(name), now) for name in there.keys() | healths.keys()]
     return sorted(rows, key=lambda row: (-severity(row.verdict) if row.verdict else 1, row.node))
@@ -65,19 +65,24 @@ def node_row(name: str, node: Node | None, health: NodeHealth | None, now: float
     taints = tuple(_taints(node)) if node is not None else ()
     testing = labels.get(TESTING_LABEL, "")
     if health is None:
-        return NodeRow(node=name, verdict=None, taints=taints, testing=testing, message="not watched: no NodeHealth")
+        return NodeRow(
+            node=name, verdict=None, taints=taints, testing=testing, message="not watched: it has no NodeHealth"
+        )
     status = health.status
     if not status.verdict:
         return NodeRow(
-            node=name, verdict=Verdict.UNKNOWN, taints=taints, testing=testing, message="no word from its agent yet"
+            node=name, verdict=Verdict.UNKNOWN, taints=taints, testing=testing, message="its agent has not reported yet"
         )
     verdict, message = parse_verdict(status.verdict), status.message
     if labels.get(HEALTH_LABEL) == "unknown" and severity(verdict) < severity(Verdict.UNKNOWN):
-        verdict, message = Verdict.UNKNOWN, f"not believed: its last word was {status.verdict}, {HEALTH_LABEL}=unknown"
+        verdict, message = (
+            Verdict.UNKNOWN,
+            f"its agent is not trusted ({HEALTH_LABEL}=unknown); last report: {status.verdict}",
+        )
     if node is None:
-        message = f"no such Node; {message}" if message else "no such Node"
+        message = f"the Node does not exist; {message}" if message else "the Node does not exist"
     elif not is_managed(node):
-        message = f"left alone ({MANAGED_LABEL}=false); {message}".removesuffix("; ")
+        message = f"not managed ({MANAGED_LABEL}=false); {message}".removesuffix("; ")
     return NodeRow(
         node=name,
         verdict=verdict,
@@ -97,26 +102,26 @@ def summary(rows: Sequence[NodeRow]) -> str:
     """``8 nodes: 6 PASS, 2 FAIL; 3 not watched``."""
     watched = [row for row in rows if row.verdict is not None]
     counts = [f"{n} {v.value}" for v in Verdict if (n := sum(row.verdict is v for row in watched))]
-    said = f"{plural(len(watched), 'node')}{': ' + ', '.join(counts) if counts else ''}"
+    text = f"{plural(len(watched), 'node')}{': ' + ', '.join(counts) if counts else ''}"
     others = len(rows) - len(watched)
-    return f"{said}; {others} not watched" if others else said
+    return f"{text}; {others} not watched" if others else text
 
 
 def select_rows(rows: Sequence[NodeRow], *, every: bool) -> tuple[list[NodeRow], str]:
-    """The rows to show, and what is said of the others."""
+    """(the rows to show; a line about the others). every: all rows."""
     others = [row for row in rows if row.verdict is None]
     good = [row for row in rows if row.verdict in GOOD and not (row.taints or row.withheld or row.testing)]
     hidden: set[str] = set()
     if not every and len(good) > SHOWN_GOOD:
         hidden |= {row.node for row in good}
-    said = describe_hidden(len(hidden), [row.verdict for row in good if row.verdict])
+    hidden_line = describe_hidden(len(hidden), [row.verdict for row in good if row.verdict])
     if not every and len(others) > SHOWN_GOOD:
         hidden |= {row.node for row in others}
-    return [row for row in rows if row.node not in hidden], said
+    return [row for row in rows if row.node not in hidden], hidden_line
 
 
 def worst_verdict(rows: Iterable[NodeRow]) -> Verdict:
-    """UNKNOWN where no node is watched."""
+    """UNKNOWN if no node is watched."""
     return worst([row.verdict for row in rows if row.verdict is not None], Verdict.UNKNOWN)
 
 
@@ -125,7 +130,7 @@ def as_json(rows: Sequence[NodeRow]) -> dict[str, Any]:
 
 
 def parse_verdict(text: str) -> Verdict:
-    """UNKNOWN for a word that is none: objects can be edited."""
+    """UNKNOWN for any other word, as people can edit objects."""
     try:
         return Verdict(text)
     except ValueError:
@@ -148,7 +153,7 @@ def _state(testing: str, idle_since: str, due: Sequence[str], now: float) -> str
 
 
 def _since(health: NodeHealth) -> str:
-    """Since when its verdict stands: since the first check that makes it; the last of all where all is well."""
+    """When the verdict began: with the first check that has it; of a healthy node, with the last change."""
     times = [check.last_change for check in health.status.checks if check.last_change]
     if health.status.verdict in GOOD:
         return max(times, key=seconds, default="")

@@ -1,7 +1,7 @@
-"""The story of an IPUJob in the order in which it happened, from what the cluster still knows of it. Pure.
+"""The history of an IPUJob, oldest first, from its Events, status and conditions. Pure.
 
-Events say the most and are forgotten (by most clusters within the hour); status and conditions stay with the job. What
-both tell is told once.
+Events have the most detail, but most clusters delete them after an hour; status and conditions stay with the job. What
+both contain is shown once.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,18 +18,18 @@ from muster_kube.nodehealth import NodeHealth
 from muster_operator.job.names import INSTANCE, ROLE
 from muster_operator.job.types import IPUJob, has_launcher, instances, ipus_per_instance, workers_per_instance
 
-_SAME_S = 5.0  # an Event and a condition so near to each other, of the same reason, are one thing
+_SAME_S = 5.0  # an Event and a condition of the same reason within this time are the same change
 _WORDS = {
     "IPUJobSuspended": "suspended",
     "IPUJobResumed": "resumed",
     "IPUJobRestarting": "restart",
     "NoHealthyNode": "queued",
     "NodeSelectorConflict": "queued",
-    "FailedCreate": "hindered",
-    "ErrResourceExists": "hindered",
-    "ValidationError": "refused",
+    "FailedCreate": "blocked",
+    "ErrResourceExists": "blocked",
+    "ValidationError": "rejected",
     "HealthDegraded": "fault",
-    "NodeFaulty": "fault",  # the tainter's word, and the operator's
+    "NodeFaulty": "fault",  # of the tainter and of the operator
     "NodeNotReady": "fault",
     "NodeGone": "fault",
     "IPUQuarantined": "fault",
@@ -57,24 +57,24 @@ _CODES = {"Failed": 2, "HealthDegraded": 1, "Restarting": 1}
 _STATES = ("Failed", "Complete", "Suspended", "Restarting", "Running")
 
 
-class JobChapter(msgspec.Struct, frozen=True):
-    """One thing that happened. at: RFC 3339, empty where nobody knows; word: submitted, queued, running, moved …"""
+class JobChange(msgspec.Struct, frozen=True):
+    """A change of the job. at: RFC 3339, empty if not known; word: submitted, queued, running, moved …"""
 
     at: str
     word: str
     text: str
 
 
-class JobStory(msgspec.Struct, frozen=True, rename="camel"):
-    """job: ``namespace/name``. state: Pending, Running, Restarting, Suspended, Complete or Failed; why: in one line.
+class JobHistory(msgspec.Struct, frozen=True, rename="camel"):
+    """job: ``namespace/name``. state: Pending, Running, Restarting, Suspended, Complete or Failed; why: one line.
 
-    places: where its pods are now, with what ails those nodes. code: of the command's exit.
+    places: the nodes of its pods, with the problems of those nodes. code: exit code of the command.
     """
 
     job: str
     state: str
     why: str
-    chapters: tuple[JobChapter, ...] = ()
+    chapters: tuple[JobChange, ...] = ()
     places: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     code: int = 0
@@ -82,7 +82,7 @@ class JobStory(msgspec.Struct, frozen=True, rename="camel"):
 
 @dataclass(frozen=True)
 class JobFacts:
-    """What there is of one job. healths: by node. blind: what could not be read."""
+    """The objects of one job. healths: by node. blind: what could not be read."""
 
     job: IPUJob
     events: Sequence[Event] = ()
@@ -91,22 +91,23 @@ class JobFacts:
     blind: tuple[str, ...] = ()
 
 
-def tell_story(known: JobFacts, now: float) -> JobStory:
+def job_history(known: JobFacts, now: float) -> JobHistory:
     """now: seconds since the epoch."""
     job, status = known.job, known.job.status
     true = {each.type: each for each in status.conditions if each.status == "True"}
     state = next((each for each in _STATES if each in true), "Pending")
-    # what a pending job waits for stands in its last message; the condition only says that it waits
-    said = true[state].message if state in true and state != "Pending" else ""
-    said = said or status.last_message
+    # the condition Pending has no reason; the last message says what the job waits for
+    message = true[state].message if state in true and state != "Pending" else ""
+    message = message or status.last_message
     if "HealthDegraded" in true and state in ("Running", "Pending"):
-        said = f"{said}; {true['HealthDegraded'].message}" if said else true["HealthDegraded"].message
+        degraded = true["HealthDegraded"].message
+        message = f"{message}; {degraded}" if message else degraded
     events = list(_of_events(known.events))
     chapters = sorted([*events, *_without_repeats(events, _of_status(job))], key=lambda chapter: seconds(chapter.at))
-    return JobStory(
+    return JobHistory(
         job=f"{job.metadata.namespace}/{job.metadata.name}",
         state=state,
-        why=f"{_counts(job)}{f': {said}' if said else ''}",
+        why=f"{_counts(job)}{f': {message}' if message else ''}",
         chapters=tuple(chapters),
         places=tuple(_list_placements(known)),
         notes=(*known.blind, *_notes(known, now)),
@@ -125,46 +126,46 @@ def _times(number: int) -> str:
     return "once" if number == 1 else f"{number} times"
 
 
-def _of_events(events: Iterable[Event]) -> Iterator[JobChapter]:
+def _of_events(events: Iterable[Event]) -> Iterator[JobChange]:
     for event in events:
         at = event.first_timestamp or event.last_timestamp or ""
         word = _WORDS.get(event.reason, "warning" if event.type == "Warning" else event.reason.lower())
         times = f" ({event.count} times)" if event.count > 1 else ""
         name = "" if event.reason in _WORDS else f"{event.reason}: "
-        yield JobChapter(at, word, f"{name}{event.message}{times}")
+        yield JobChange(at, word, f"{name}{event.message}{times}")
 
 
-def _of_status(job: IPUJob) -> Iterator[JobChapter]:
+def _of_status(job: IPUJob) -> Iterator[JobChange]:
     status, spec = job.status, job.spec
     pods = f"{workers_per_instance(spec)} workers" if workers_per_instance(spec) != 1 else "1 worker"
     launcher = ", with a launcher" if has_launcher(spec) else ""
     wants = f"{instances(spec)} x {ipus_per_instance(spec)} IPUs, {pods} each{launcher}"
     policy = "" if isinstance(spec.health_policy, UnsetType) else f"; onFault: {spec.health_policy.on_fault}"
-    yield JobChapter(job.metadata.creation_timestamp, "submitted", f"{wants}{policy}")
+    yield JobChange(job.metadata.creation_timestamp, "submitted", f"{wants}{policy}")
     if status.start_time:
-        yield JobChapter(status.start_time, "taken up", "the operator has begun with it")
+        yield JobChange(status.start_time, "accepted", "the operator has started to process the job")
     if status.first_running_time:
-        yield JobChapter(status.first_running_time, "running", "it first ran")
+        yield JobChange(status.first_running_time, "running", "the job runs for the first time")
     if status.last_move is not None and status.last_move.start_time:
         move = status.last_move
         away = f" from {', '.join(move.nodes)}" if move.nodes else ""
         which = f", instances {', '.join(map(str, move.instances))}" if move.instances else ""
-        yield JobChapter(move.start_time, "moving", f"away{away}{which}: {move.message}")
+        yield JobChange(move.start_time, "moving", f"moving{away}{which}: {move.message}")
     for condition in status.conditions:
         if condition.status != "True" or not condition.last_transition_time:
             continue
         word = "fault" if condition.type == "HealthDegraded" else _WORDS.get(condition.type, condition.type.lower())
         message = status.last_message if condition.type == "Pending" else condition.message
         text = f"{condition.reason}: {message}" if message else condition.reason
-        yield JobChapter(condition.last_transition_time, word, text)
+        yield JobChange(condition.last_transition_time, word, text)
     if status.next_attempt_time:
-        yield JobChapter(status.next_attempt_time, "next", "the next attempt begins")
+        yield JobChange(status.next_attempt_time, "next", "start of the next attempt")
     if status.completion_time and not any(each.type in ("Complete", "Failed") for each in status.conditions):
-        yield JobChapter(status.completion_time, "ended", status.last_message)
+        yield JobChange(status.completion_time, "ended", status.last_message)
 
 
-def _without_repeats(events: Sequence[JobChapter], chapters: Iterable[JobChapter]) -> Iterator[JobChapter]:
-    """Events say more: what the status says of the same moment adds nothing."""
+def _without_repeats(events: Sequence[JobChange], chapters: Iterable[JobChange]) -> Iterator[JobChange]:
+    """Leave out a status change if an Event has the same word at the same time: Events have more detail."""
     for chapter in chapters:
         beside = (each for each in events if each.word == chapter.word)
         if not any(abs(seconds(each.at) - seconds(chapter.at)) <= _SAME_S for each in beside):
@@ -183,36 +184,36 @@ def _list_placements(known: JobFacts) -> Iterator[str]:
         health = known.healths.get(node)
         verdict = health.status.verdict if health is not None else ""
         bad = health is not None and verdict in ("FAIL", "WARN")
-        ails = f"; the node is {verdict}: {health.status.message}" if health is not None and bad else ""
-        yield f"{node}: {', '.join(words)}{ails}"
+        trouble = f"; the node is {verdict}: {health.status.message}" if health is not None and bad else ""
+        yield f"{node}: {', '.join(words)}{trouble}"
 
 
 def _notes(known: JobFacts, now: float) -> Iterator[str]:
     job = known.job
     if not known.events and seconds(job.metadata.creation_timestamp) < now - 3600:
-        yield "no Event is left of it: what stands here is from its status, which knows the last move and restart only"
+        yield "The Events of this job have expired. Its status, shown here, has only the last move and restart."
     if job.metadata.deletion_timestamp:
-        yield f"it is being deleted, for {age(now - seconds(job.metadata.deletion_timestamp))}"
+        yield f"The job is being deleted, since {age(now - seconds(job.metadata.deletion_timestamp))}"
 
 
-def format_story(told: JobStory) -> Iterator[str]:
-    """For people."""
-    yield f"{told.job} {told.state.upper()}  {shorten(told.why, 400)}"
-    width = max((len(chapter.word) for chapter in told.chapters), default=0)
-    for chapter in told.chapters:
-        at = rfc3339_whole(seconds(chapter.at)) if seconds(chapter.at) else "at some time"
+def format_history(history: JobHistory) -> Iterator[str]:
+    """The lines of `muster explain ipujob`."""
+    yield f"{history.job} {history.state.upper()}  {shorten(history.why, 400)}"
+    width = max((len(chapter.word) for chapter in history.chapters), default=0)
+    for chapter in history.chapters:
+        at = rfc3339_whole(seconds(chapter.at)) if seconds(chapter.at) else "(time not known)"
         yield f"  {at:<20}  {chapter.word:<{width}}  {shorten(chapter.text, 1024)}"
-    if told.places:
+    if history.places:
         yield ""
-        yield "its pods:"
-    yield from (f"  {place}" for place in told.places)
-    if told.notes:
+        yield "pods:"
+    yield from (f"  {place}" for place in history.places)
+    if history.notes:
         yield ""
-    yield from told.notes
+    yield from history.notes
 
 
 def list_jobs_on_node(node: str, jobs: Iterable[IPUJob], pods: Iterable[Pod]) -> list[str]:
-    """A line for each IPUJob that runs, or ran, on a node, and for each that left it."""
+    """A line for each IPUJob with a pod on the node, and for each whose last move left the node."""
     here: dict[tuple[str, str], list[str]] = {}
     for pod in pods:
         owner = next((each.name for each in pod.metadata.owner_references if each.kind == "IPUJob"), "")
@@ -224,5 +225,5 @@ def list_jobs_on_node(node: str, jobs: Iterable[IPUJob], pods: Iterable[Pod]) ->
         move = job.status.last_move
         if move is not None and node in move.nodes:
             name = f"{job.metadata.namespace}/{job.metadata.name}"
-            found.append(f"IPUJob {name} moved away from here at {move.start_time}: {move.message}")
+            found.append(f"IPUJob {name} moved away from this node at {move.start_time}: {move.message}")
     return [f"{shorten(line, 512)}" for line in sorted(found)]

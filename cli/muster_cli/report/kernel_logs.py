@@ -1,10 +1,10 @@
-"""A saved kernel log of a node, as the NodeHealths that its agent would have published, line by line.
+"""Converts a saved kernel log into the NodeHealths that an agent would have published while the lines were written.
 
-Files of any size: a chunk is read at a time, and a plain file is open only meanwhile, so that thousands of them can be
-read side by side. Times are those of the lines, never those of a clock here: a file says the same every time.
+Files may have any size: they are read in chunks, and a regular file is open only while a chunk is read, so thousands
+can be read in parallel. All times come from the lines, so the same file always gives the same result.
 
-A new boot begins where the kernel names its version again. As the agent publishes a boot with its first full pass, it
-is told :data:`PASS_AFTER_S` after that line.
+A new boot begins at a line in which the kernel prints its version. An agent publishes a boot after its first full pass;
+here that is :data:`PASS_AFTER_S` after that line.
 """
 
 import re
@@ -25,17 +25,17 @@ from muster_checks.dmesg.sources.timeline import SAVED_END_S, KernelClocks, Save
 from muster_kube.nodehealth import Metadata, NodeHealth
 
 PASS_AFTER_S = 60.0
-_SAME_BOOT_LINES, _SAME_BOOT_S = 20, 30.0  # the journal's own mark of a boot and the kernel's first words stand so near
+_SAME_BOOT_LINES, _SAME_BOOT_S = 20, 30.0  # between the journal's boot marker and the first kernel line
 _BOOT = re.compile(rb"(?:^|[\]:;\dZ] ?)Linux version \d|^-- (?:Reboot|Boot [0-9a-f]+) ?--")
 ReportedHealth = tuple[float, NodeHealth]
 
 
 class NoKernelLog(Exception):
-    """No line of the file is a kernel log's."""
+    """The file has no line of a kernel log."""
 
 
 def read_chunks(path: Path, size: int = CHUNK_BYTES) -> Iterator[bytes]:
-    """The bytes of a file; a pipe stays open meanwhile, as it can be read but once. Raises OSError."""
+    """The bytes of a file. A pipe stays open, as it can be read only once. Raises OSError."""
     with path.open("rb", buffering=0) as file:
         if not stat.S_ISREG(path.stat().st_mode):
             while data := file.read(size):
@@ -53,7 +53,7 @@ def read_chunks(path: Path, size: int = CHUNK_BYTES) -> Iterator[bytes]:
 
 
 class LogLines:
-    """The lines of a file without their newlines. ``overlong`` counts those that were cut."""
+    """The lines of a file without newlines. ``overlong`` counts the lines that were truncated."""
 
     def __init__(self, path: Path) -> None:
         self.count = 0
@@ -84,10 +84,10 @@ class LogLines:
 
 
 class SavedKernelLog:
-    """``node``'s log in ``path``. year: of lines that name none (syslog's old form).
+    """The kernel log of ``node`` in ``path``. year: of lines without a year (old syslog format).
 
-    Known after the last of :meth:`reports`: ``end``, seconds since the epoch, until when the log reaches; ``undated``:
-    its lines name no date (times since boot, or no year), and are taken from 1970 on.
+    Valid after the last of :meth:`reports`: ``end``, the time of the last line in seconds since the epoch; ``undated``:
+    the lines have no date (times since boot, or no year), and count from 1970.
     """
 
     def __init__(self, node: str, path: Path, catalogue: Catalogue, *, year: int = 1970) -> None:
@@ -104,7 +104,7 @@ class SavedKernelLog:
         self._boot = 1
         self._ledger = Ledger(DMESG.name, self._boot_id)
         self._published_boot = self._boot_id
-        self._pass_at = 0.0  # when the boot is to be published; 0: it is
+        self._pass_at = 0.0  # when to publish the boot; 0: already published
         self._last = 0.0
 
     @property
@@ -119,7 +119,7 @@ class SavedKernelLog:
         return KernelLogJudge(self._catalogue, clock=self._timeline.now)
 
     def reports(self) -> Iterator[ReportedHealth]:
-        """NodeHealths in the order of their times. Raises NoKernelLog, OSError."""
+        """NodeHealths, ordered by time. Raises NoKernelLog, OSError."""
         is_log, marked = False, (0, 0.0)
         for raw in self.lines:
             if _BOOT.search(raw) is not None:
@@ -136,7 +136,9 @@ class SavedKernelLog:
             yield from self._pass_time(line.at)
             yield from self._take(line)
         if not is_log and not self._ledger.counter:
-            raise NoKernelLog(f"{self.path}: no line of it is a kernel log's, nor a transition in a tainter's log")
+            raise NoKernelLog(
+                f"{self.path}: neither a kernel log nor the log of a tainter: no line of either was found"
+            )
         self.end = self._timeline.now() if is_log else self._last
         self.undated = self.end < 10 * 365 * 86_400.0
         yield from self._pass_time(self.end)
@@ -148,10 +150,10 @@ class SavedKernelLog:
             yield self._health(line.at)
 
     def _boots(self, raw: bytes) -> Iterator[ReportedHealth]:
-        """Another boot begins with this line."""
+        """A new boot begins with this line."""
         before = self._timeline.now()
         yield from self._pass_time(before)
-        # times since boot begin again at 0: the new boot is taken to follow the old one at once
+        # times since boot start again at 0: assume that the new boot follows the old one immediately
         self._timeline.booted = before
         self._boot += 1
         self._judge = self._new_judge()
@@ -161,7 +163,7 @@ class SavedKernelLog:
         self._pass_at = self._timeline.now() - SAVED_END_S + PASS_AFTER_S
 
     def _pass_time(self, now: float) -> Iterator[ReportedHealth]:
-        """What is told although no line says it: warnings over by quiet, a boot that is looked through."""
+        """Reports that are due by time: warnings that expire, and the first full pass of a boot."""
         while True:
             tick = self._judge.next_tick()
             at = min(tick if tick is not None else now + 1.0, self._pass_at or now + 1.0)
@@ -173,7 +175,7 @@ class SavedKernelLog:
             if self._ledger.take(self._judge.tick(at)):
                 yield self._health(at)
             if self._judge.next_tick() == tick:
-                return  # it asked for a look, and still does: later
+                return  # the judge asks for the same tick again: wait for the next line
 
     def _publish(self, at: float) -> ReportedHealth:
         self._pass_at = 0.0

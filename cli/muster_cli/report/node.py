@@ -1,4 +1,4 @@
-"""One node in full, in lines for people: what its agent says, what it is asked, and what the tainter believes. Pure."""
+"""One node in full as text: the report of its agent, its requests, and the faults that the tainter tracks. Pure."""
 
 from collections.abc import Iterator
 
@@ -40,9 +40,9 @@ def _agent(health: NodeHealth, row: NodeRow, now: float) -> Iterator[str]:
     status = health.status
     if not status.verdict:
         return
-    word = f", last word {_ago(status.observed_at, now)}" if status.observed_at else ""
-    yield f"agent     {status.agent.version or 'none'} (pod {status.agent.pod_uid or 'unknown'}){word}"
-    yield f"boot      {status.boot_id or 'not known: its first pass is not through'}"
+    reported = f", last report {_ago(status.observed_at, now)}" if status.observed_at else ""
+    yield f"agent     {status.agent.version or 'none'} (pod {status.agent.pod_uid or 'unknown'}){reported}"
+    yield f"boot      {status.boot_id or 'not known: the agent has not finished its first pass'}"
     yield f"work      {row.state}{f' (since {status.idle_since})' if status.idle_since and not row.testing else ''}"
     if status.due:
         yield f"due       {', '.join(status.due)}"
@@ -54,11 +54,11 @@ def _requests(health: NodeHealth, now: float) -> Iterator[str]:
         if request.id not in answered:
             by = f" by {request.by}" if request.by else ""
             until = f", until {request.expires}" if request.expires else ""
-            force = ", by force" if request.force else ""
+            force = ", forced" if request.force else ""
             yield f"request   {request.id}: {', '.join(request.checks)}{by}{until}{force}"
     for answer in health.status.answers:
         done = f"{answer.passes} of {answer.runs} passed"
-        when = _ago(answer.finished, now) if answer.finished else "under way"
+        when = _ago(answer.finished, now) if answer.finished else "running"
         why = f": {answer.reason} {answer.message}".rstrip() if answer.reason else ""
         yield f"answer    {answer.id}: {answer.verdict}, {done}, {when}{why}"
     for clear in health.spec.clear:
@@ -68,7 +68,7 @@ def _requests(health: NodeHealth, now: float) -> Iterator[str]:
 
 def _faults(state: NodeState, now: float) -> Iterator[str]:
     for fault in state.memory.open:
-        asks = f", asks for {fault.fault_class}" if fault.fault_class else ""
+        asks = f", class {fault.fault_class}" if fault.fault_class else ""
         more = f" ({fault.rest} faults)" if fault.rest else ""
         since = f", open {_ago(fault.since, now)}" if fault.since else ""
         yield f"fault     {fault.check} {fault.component} {fault.reason}{more}{asks}{since}, rule {fault.rule or '-'}"
@@ -81,19 +81,19 @@ def _faults(state: NodeState, now: float) -> Iterator[str]:
 
 def _check(check: ReportedCheck, width: int, now: float) -> Iterator[str]:
     since = f"for {age(now - seconds(check.last_change))}" if check.last_change else ""
-    said = "" if check.findings else f"{check.reason}: {check.message}" if check.message else check.reason
-    yield f"{check.name:<{width}}  {check.verdict:<7}  {since:<8}  {said}"
+    text = "" if check.findings else f"{check.reason}: {check.message}" if check.message else check.reason
+    yield f"{check.name:<{width}}  {check.verdict:<7}  {since:<8}  {text}"
     for finding in check.findings:
         yield from _finding(finding, now)
     if check.more_findings:
         yield f"    and {check.more_findings} more findings"
     for over in check.cleared:
-        word = f"{_ago(over.at, now)}, by {over.how} (occurrence {over.occurrence})"
-        yield f"    over: {over.component} {over.reason}, {word}"
+        how = f"{_ago(over.at, now)}, by {over.how} (occurrence {over.occurrence})"
+        yield f"    cleared: {over.component} {over.reason}, {how}"
 
 
 def _finding(finding: ReportedFinding, now: float) -> Iterator[str]:
-    asks = f" (asks for: {finding.fault_class})" if finding.fault_class else ""
+    asks = f" (class {finding.fault_class})" if finding.fault_class else ""
     yield f"    {finding.verdict:<7}  {finding.component} {finding.reason}{asks}: {finding.message}"
     times = f"{finding.count} times, " if finding.count > 1 else ""
     origin = ", written from user space" if finding.origin == "user" else ""
@@ -114,5 +114,5 @@ def _ago(text: str, now: float) -> str:
 
 
 def _clean(line: str) -> str:
-    """Objects can be edited by people and programs: no control character reaches the terminal."""
+    """Removes control characters, as anyone may have edited the objects."""
     return shorten(line, 4096).rstrip()

@@ -1,4 +1,4 @@
-"""Paragraphs for a terminal: folded to its width, verdicts in colour; whole lines for what reads a pipe."""
+"""Paragraphs: wrapped to the width of a terminal and coloured there, or full lines for a pipe."""
 
 import os
 import sys
@@ -6,14 +6,14 @@ import textwrap
 from collections.abc import Iterable
 
 from muster_checks.base.vocabulary import shorten
-from muster_cli.report.colours import STATE_STYLES, paint
+from muster_cli.report.colours import STATE_STYLES, paint, use_colour
 
 _LINE_LIMIT = 4096
-_HANG = " " * 11  # below a link's text
+_HANG = " " * 11  # aligns wrapped lines with the text of the first
 
 
 def fold_lines(lines: Iterable[str]) -> list[str]:
-    """Lines as wide as a terminal, with the first words in colour; whole ones for what reads a pipe."""
+    """Wrap ``lines`` to the width of the terminal and colour the state; full lines if stdout is no terminal."""
     clean = [shorten(line, _LINE_LIMIT) if line.strip() else "" for line in lines]
     if not sys.stdout.isatty():
         return clean
@@ -21,7 +21,7 @@ def fold_lines(lines: Iterable[str]) -> list[str]:
     folded = [
         part for line in clean for part in (textwrap.wrap(line, width, subsequent_indent=_HANG) if line else [""])
     ]
-    return [_paint(line) for line in folded] if "NO_COLOR" not in os.environ else folded
+    return [_paint(line) for line in folded] if use_colour(sys.stdout) else folded
 
 
 def _paint(line: str) -> str:

@@ -1,4 +1,4 @@
-"""What a policy makes of every fault that is known by name: the kernel log's catalogue, and each check's verdicts."""
+"""What a policy does for each known fault: the rows of the kernel-log catalogue, and the verdicts of each check."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -14,7 +14,7 @@ from muster_tainter.faults.messages import format_taint
 from muster_tainter.faults.node_record import as_our_taint
 from muster_tainter.policy.rules import CloseOn, Policy, Rule
 
-ANY = "(any other)"  # a reason that is declared nowhere
+ANY = "(any other)"  # a reason that no catalogue declares
 _TEMPLATE = re.compile(r"\{[^{}]*\}")
 _LITERAL = re.compile(r"[^*?\[\]]+")
 _BDF = "0000:3b:00.0"
@@ -22,7 +22,7 @@ _BDF = "0000:3b:00.0"
 
 @dataclass(frozen=True)
 class PolicyRow:
-    """A finding that may come, and what would be done about it. rule: None: no rule is for it."""
+    """A possible finding, and the rule that applies. rule: None if no rule matches."""
 
     check: str
     component: str
@@ -49,7 +49,7 @@ class PolicyRow:
 
 
 def rule_outcome(rule: Rule, row: PolicyRow, policy: Policy) -> dict[str, Any]:
-    """What a rule does with a fault that it opens. Times in seconds."""
+    """What a rule does for a fault that it opens. Times in seconds."""
     proof = rule.proof_of(row.check, row.fault_class)
     base = policy.hold_down.base if rule.hold_down is None else rule.hold_down
     closes = [way.value for way in rule.closes_on(row.fault_class) if way is not CloseOn.PROOF or proof is not None]
@@ -97,13 +97,13 @@ def _kernel(catalogue: Catalogue) -> Iterator[_Finding]:
 
 
 def _of_xid(decode: str, catalogue: Catalogue) -> list[tuple[Verdict, str]]:
-    """Verdicts and classes that a code whose line is decoded may have; empty: its row's own."""
+    """Verdicts and classes that a decoded line may have; empty if the row of the code has them."""
     match decode:
         case "recovery":
             return [(each.verdict, each.fault_class.value) for each in catalogue.recoveries.values()]
         case "xid74":
             return [(bit.verdict, bit.fault_class.value) for bit in catalogue.link_bits]
-        case "nvlink5":  # judge.py's words for the table's actions, and for a line that no row fits
+        case "nvlink5":  # as in judge.py, for the actions of the table and for a line without a row
             return [
                 (Verdict.FAIL, FaultClass.RESET.value),
                 (Verdict.FAIL, FaultClass.CONTACT.value),
@@ -114,7 +114,7 @@ def _of_xid(decode: str, catalogue: Catalogue) -> list[tuple[Verdict, str]]:
 
 
 def _others(policy: Policy, checks: Mapping[str, Check]) -> Iterator[_Finding]:
-    """Checks declare no reasons: each verdict and class once, and once for each reason that the policy names for it."""
+    """Checks do not declare reasons: each verdict and class once, and once for each reason that the policy names."""
     for name, check in sorted(checks.items()):
         if check.stream is not None:
             continue

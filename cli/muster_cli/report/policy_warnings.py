@@ -1,36 +1,37 @@
-"""What is allowed in a policy and yet not likely meant: rules that never match, budgets that let nothing through."""
+"""Valid parts of a policy that are probably mistakes: rules that never match, budgets that allow no taint."""
 
 from collections.abc import Collection, Iterator
 from fnmatch import fnmatchcase
 from itertools import combinations
 
+from muster_checks.base.unknown_names import explain_unknown
 from muster_checks.base.vocabulary import FaultClass
 from muster_tainter.policy.heavy_checks import AtOnce
 from muster_tainter.policy.pools import Pool
 from muster_tainter.policy.rules import CloseOn, Match, Policy, Rule
 
-_SOURCES = ("agent", "condition", "loki", "podlog")  # check names of sources beside the agents
+_SOURCES = ("agent", "condition", "loki", "podlog")  # check names of faults that no check of an agent reports
 
 
 def find_warnings(policy: Policy, checks: Collection[str]) -> Iterator[str]:
-    """One line each, beginning with the place. checks: the names there are."""
+    """One line each, beginning with the path in the policy. checks: all known names."""
     for number, rule in enumerate(policy.rules):
         where = f"rules[{number}] ({rule.name})"
         over = find_shadowing(rule, policy.rules[:number])
         if over:
-            yield f"{where}: never matches: {', '.join(over)} before it take all that it is for"
+            yield f"{where}: never matches: earlier rules ({', '.join(over)}) match all of its findings"
         for glob in rule.match.check:
             if not any(fnmatchcase(name, glob) for name in (*checks, *_SOURCES)):
-                yield f"{where}.match.check: {glob!r}: no check has such a name"
+                yield f"{where}.match.check: {glob!r}: matches no check"
         for name in rule.proof.checks if rule.proof is not None else ():
             if name not in checks:
-                yield f"{where}.proof.checks: {name!r}: there is no such check: its proof never comes"
+                yield f"{where}.proof.checks: its faults are never verified: {explain_unknown('check', name, checks)}"
         if rule.opens and rule.close_on == (CloseOn.PROOF,) and rule.proof is None and _has_no_proof(rule):
-            yield f"{where}.closeOn: only proof, and none can be asked for: only a person closes its faults"
+            yield f"{where}.closeOn: only proof, but the rule has no verification: only a person can close its faults"
     for number, pool in enumerate(policy.pools):
         yield from _of_pool(f"pools[{number}] ({pool.name})", pool, checks)
     if not policy.rules:
-        yield "rules: there is none: nothing is done about anything"
+        yield "rules: empty: the policy does nothing"
 
 
 def _has_no_proof(rule: Rule) -> bool:
@@ -42,42 +43,42 @@ def _of_pool(where: str, pool: Pool, checks: Collection[str]) -> Iterator[str]:
     shares = (("tainted", budget.tainted), ("perDomain", budget.per_domain))
     for name, share in (*shares, ("rate.nodes", budget.rate.nodes if budget.rate is not None else None)):
         if share is not None and share.of(100) == 0:
-            yield f"{where}.budget.{name}: {share}: no node of it is ever tainted"
+            yield f"{where}.budget.{name}: {share}: no node of the pool is ever tainted"
     if budget.healthy_per_domain == AtOnce(percent=100):
-        yield f"{where}.budget.healthyPerDomain: 100%: no node of it is ever tainted"
+        yield f"{where}.budget.healthyPerDomain: 100%: no node of the pool is ever tainted"
     for key, names in (("preFlight", pool.testing.pre_flight), ("postFlight", pool.testing.post_flight)):
         for name in names:
             if name not in checks:
-                yield f"{where}.testing.{key}: {name!r}: there is no such check"
+                yield f"{where}.testing.{key}: {explain_unknown('check', name, checks)}"
 
 
 def find_notes(policy: Policy) -> Iterator[str]:
-    """What may well be meant."""
+    """Parts that may well be intended."""
     if not policy.pools:
-        yield "pools: there is none: no budget limits how many nodes are tainted"
+        yield "pools: empty: no budget limits how many nodes are tainted"
     for number, pool in enumerate(policy.pools):
         where = f"pools[{number}] ({pool.name})"
         budget = pool.budget
         if not any((budget.tainted, budget.per_domain, budget.healthy_per_domain, budget.rate)):
-            yield f"{where}: no budget: all of it may be tainted"
+            yield f"{where}: no budget: all nodes of the pool may be tainted"
         if pool.domain is None and (budget.per_domain is not None or budget.healthy_per_domain is not None):
-            yield f"{where}.domain: not given: all of the pool is one domain"
+            yield f"{where}.domain: not set: the whole pool is one domain"
     for (number, pool), (other_number, other) in combinations(enumerate(policy.pools), 2):
         if may_overlap(pool, other):
             yield (
-                f"pools[{number}] ({pool.name}) and pools[{other_number}] ({other.name}) may choose the same node: "
-                f"both budgets apply to it; it tests, drains and is repaired as {pool.name} says"
+                f"pools[{number}] ({pool.name}) and pools[{other_number}] ({other.name}) may select the same node: "
+                f"both budgets apply to it; testing, drain and repair follow {pool.name}"
             )
 
 
 def may_overlap(pool: Pool, other: Pool) -> bool:
-    """No label tells their nodes apart."""
+    """Whether one node can match both selectors."""
     one, two = pool.selector.match_labels, other.selector.match_labels
     return all(two.get(key, value) == value for key, value in one.items())
 
 
 def find_shadowing(rule: Rule, before: tuple[Rule, ...]) -> list[str]:
-    """Rules before it that together take everything it is for; empty: something may be left for it."""
+    """Earlier rules that together match all findings of ``rule``; empty if the rule may match something."""
     match = rule.match
     names: list[str] = []
     for verdict in match.verdict:
@@ -90,7 +91,7 @@ def find_shadowing(rule: Rule, before: tuple[Rule, ...]) -> list[str]:
 
 
 def _takes(one: Match, other: Match, verdict: str, asks: FaultClass) -> bool:
-    """``one`` is for all findings of that verdict and class that ``other`` is for."""
+    """Whether ``one`` matches all findings of this verdict and class that ``other`` matches."""
     if verdict not in one.verdict or (one.fault_class is not None and asks not in one.fault_class):
         return False
     if one.correlated is not None and (other.correlated is None or other.correlated < one.correlated):
@@ -102,7 +103,7 @@ def _takes(one: Match, other: Match, verdict: str, asks: FaultClass) -> bool:
 
 
 def _wider(glob: str, other: str) -> bool:
-    """Sure that all that ``other`` matches is matched by ``glob``: the same, everything, or a prefix of it."""
+    """Whether ``glob`` certainly matches all that ``other`` matches: it is equal, ``*``, or a prefix pattern."""
     if glob in ("*", other):
         return True
     if not any(sign in other for sign in "*?["):

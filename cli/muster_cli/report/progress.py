@@ -1,5 +1,5 @@
-"""Says on standard error how far a call over the fleet is: a line that renews itself on a terminal, a line for each
-node that is not well elsewhere."""
+"""Progress of `muster run` on stderr: one line that is repainted on a terminal, otherwise a line for each node that is
+not healthy."""
 
 import asyncio
 import os
@@ -16,7 +16,7 @@ RENEWED_S = 0.2
 
 
 class FleetProgress:
-    """``total``: nodes that are asked, None while that is not known."""
+    """``total``: number of nodes that run the checks; None while it is not known."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class FleetProgress:
         return ", ".join([counted, *bad, f"{minutes}:{seconds:02}"])
 
     def print_bad(self, node: str) -> None:
-        """``node`` has answered: a line about one that is not well, where there is no terminal."""
+        """Without a terminal: print a line if ``node``, which has answered, is not healthy."""
         if not self._terminal and self._answers.verdicts[node] not in GOOD:
             print(shorten(worst_line(self._answers.rows[node]), 1024), file=self._file, flush=True)
 

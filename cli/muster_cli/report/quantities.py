@@ -1,8 +1,8 @@
-"""Numbers as people read them: ages, durations, and how many of something."""
+"""Ages, durations and counts as text."""
 
 
 def age(seconds: float) -> str:
-    """``45s``, ``12m``, ``5h``, ``3d``: one unit, as kubectl shows it."""
+    """``45s``, ``12m``, ``5h``, ``3d``: one unit, as in kubectl."""
     for limit, unit, name in ((120, 1, "s"), (7200, 60, "m"), (172_800, 3600, "h")):
         if seconds < limit:
             return f"{max(0, int(seconds // unit))}{name}"

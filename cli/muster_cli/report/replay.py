@@ -1,4 +1,4 @@
-"""What `muster replay` found, for people and for machines."""
+"""The result of `muster replay` as text and as JSON."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,14 +11,14 @@ from muster_tainter.budgets.incidents import FLEET
 from muster_tainter.explain.replay import ReplayOutcome, TaintPeriod
 from muster_tainter.policy.rules import Policy
 
-ROWS_LIMIT = 200  # of a table for people; --json has all that are kept
+ROWS_LIMIT = 200  # of the table; --json has all rows
 HEAD = ("SINCE (UTC)", "NODE", "FOR", "RULE", "WHY", "ENDED")
 WITHHELD_HEAD = ("SINCE (UTC)", "NODE", "FOR", "RULE", "WITHHELD", "ENDED")
 
 
 @dataclass(frozen=True)
 class LogStatistics:
-    """What was read. undated: nodes whose log names no date; labelled: the fleet's nodes are known"""
+    """What was read. undated: nodes whose log has no dates; labelled: --nodes gave the nodes of the fleet"""
 
     files: int
     lines: int
@@ -44,7 +44,7 @@ def _table(head: tuple[str, ...], spells: list[TaintPeriod], what: str) -> None:
     if spells:
         print_table(head, [_row(spell) for spell in spells[:ROWS_LIMIT]])
     if len(spells) > ROWS_LIMIT:
-        print(f"and {len(spells) - ROWS_LIMIT} {what} more: --json has them")
+        print(f"{len(spells) - ROWS_LIMIT} more {what} are not shown; --json lists all")
 
 
 def _row(spell: TaintPeriod) -> tuple[str, ...]:
@@ -55,7 +55,7 @@ def _row(spell: TaintPeriod) -> tuple[str, ...]:
         format_duration(spell.until - spell.since),
         spell.rules,
         spell.why,
-        spell.ended or "still, at the end",
+        spell.ended or "(not ended)",
     )
 
 
@@ -65,18 +65,19 @@ def hours(seconds: float) -> float:
 
 def summary(outcome: ReplayOutcome, read: LogStatistics, policy: Policy) -> Iterable[str]:
     most = f", at most {outcome.at_once} at a time (first {rfc3339_whole(outcome.at_once_at)})"
-    total = f"{hours(outcome.tainted_s):g} node-hours in all{most if outcome.at_once else ''}"
+    total = f"{hours(outcome.tainted_s):g} node-hours in total{most if outcome.at_once else ''}"
     yield f"{len(outcome.tainted)} of {plural(outcome.nodes, 'node')} tainted, {total}"
     if outcome.withheld:
-        yield f"{plural(len(outcome.withheld), 'node')} withheld, {hours(outcome.withheld_s):g} node-hours in all"
+        withheld = f"{hours(outcome.withheld_s):g} node-hours in total"
+        yield f"{plural(len(outcome.withheld), 'node')} with a withheld taint, {withheld}"
     rules = ", ".join(f"{rule} {count}" for rule, count in sorted(outcome.opened.items()))
     if rules:
-        yield f"faults opened, by rule: {rules}"
+        yield f"faults opened by rule: {rules}"
     for incident in sorted(outcome.incidents.values(), key=lambda incident: (incident.since, incident.id))[:20]:
         where = "" if incident.ground == FLEET else f" of {incident.ground[0]}={incident.ground[1]}"
         yield (
-            f"incident: {incident.check} {incident.reason} on {incident.count} nodes{where}, from "
-            f"{rfc3339_whole(incident.since)} on"
+            f"incident: {incident.check} {incident.reason} on {incident.count} nodes{where}, since "
+            f"{rfc3339_whole(incident.since)}"
         )
     if outcome.end:
         yield f"from {rfc3339_whole(outcome.begin)} to {rfc3339_whole(outcome.end)}, {_read(read)}"
@@ -86,24 +87,24 @@ def summary(outcome: ReplayOutcome, read: LogStatistics, policy: Policy) -> Iter
 
 
 def _read(read: LogStatistics) -> str:
-    bad = [f"{count} {what}" for count, what in ((read.malformed, "bad"), (read.overlong, "cut")) if count]
-    said = f" ({', '.join(bad)})" if bad else ""
-    return f"{plural(read.lines, 'line')} of {plural(read.files, 'file')}{said}"
+    bad = [f"{count} {what}" for count, what in ((read.malformed, "malformed"), (read.overlong, "truncated")) if count]
+    trouble = f" ({', '.join(bad)})" if bad else ""
+    return f"{plural(read.lines, 'line')} of {plural(read.files, 'file')}{trouble}"
 
 
 def notes(outcome: ReplayOutcome, read: LogStatistics, policy: Policy) -> Iterable[str]:
     if read.undated:
         some = ", ".join(read.undated[:5]) + (" …" if len(read.undated) > 5 else "")
         yield (
-            f"note: {some}: no date (times since boot, no time at all, or no year: --year), taken from 1970 on; such "
-            f"times say nothing of other nodes'"
+            f"note: {some}: the log has no dates (times since boot, no times, or no year: --year); its times count "
+            f"from 1970 and cannot be compared with those of other nodes"
         )
     if any(pool.selector.match_labels for pool in policy.pools) and not read.labelled:
-        yield "note: labels of nodes are not known (--nodes FILE): pools with a selector choose none of them"
+        yield "note: the labels of the nodes are not known (--nodes FILE): pools with a selector match none of them"
     if outcome.left_out:
-        yield f"note: {outcome.left_out} taints are counted and not shown"
+        yield f"note: {outcome.left_out} taints are counted but not listed"
     if any(not spell.ended for spell in outcome.spells):
-        yield "note: nothing is proved, and nobody clears, in a replay: what only they close stays to the end"
+        yield "note: a replay runs no verification and no person clears faults: faults that only these close stay open"
 
 
 def as_document(outcome: ReplayOutcome, read: LogStatistics, policy: Policy) -> dict[str, Any]:

@@ -1,19 +1,18 @@
 """Results as text: one line for each check, and below it the findings that are not PASS (with details: all of them)."""
 
-import os
 import sys
 from collections.abc import Sequence
 
 from muster_checks.base.vocabulary import Finding, Measurement, Origin, Result, Verdict
-from muster_cli.report.colours import VERDICT_STYLES, paint
+from muster_cli.report.colours import VERDICT_STYLES, paint, use_colour
 
 NAMED_LIMIT = 3
 """Findings that a note names."""
 
 
 def print_results(results: Sequence[Result], *, details: bool) -> None:
-    coloured = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-    print("\n".join((*user_space_notes(results), *as_lines(results, details=details, coloured=coloured))))
+    lines = as_lines(results, details=details, coloured=use_colour(sys.stdout))
+    print("\n".join((*user_space_notes(results), *lines)))
 
 
 def user_space_notes(results: Sequence[Result]) -> list[str]:
@@ -34,15 +33,14 @@ def user_space_notes(results: Sequence[Result]) -> list[str]:
 
 
 def as_lines(results: Sequence[Result], *, details: bool, coloured: bool = False) -> list[str]:
-    """``details``: sound components too, with what was measured."""
+    """``details``: healthy components too, with their measurements."""
     width = max((len(result.check) for result in results), default=0)
     lines: list[str] = []
     for result in results:
         shown = [f for f in result.findings if details or f.verdict not in (Verdict.PASS, Verdict.SKIP)]
-        # where there are findings to show, they say it
-        said = "" if shown else _summary(result)
+        text = "" if shown else _summary(result)  # findings say more than their summary
         verdict = _paint(result.verdict, coloured)
-        lines.append(f"{result.check:<{width}}  {verdict}  {said}".rstrip())
+        lines.append(f"{result.check:<{width}}  {verdict}  {text}".rstrip())
         lines += [f"{'':<{width}}    {_finding(finding, coloured)}" for finding in shown]
     return lines
 
@@ -55,15 +53,15 @@ def _summary(result: Result) -> str:
 
 
 def _finding(finding: Finding, coloured: bool) -> str:
-    asks = f" (asks for: {finding.fault_class})" if finding.fault_class else ""
+    asks = f" (class {finding.fault_class})" if finding.fault_class else ""
     times = f" x{finding.count}" if finding.count > 1 else ""
     origin = " [written from user space]" if finding.origin == "user" else ""
-    sound = finding.verdict is Verdict.PASS
-    # a bare number says nothing by itself: a plug-in's condition is 0 where all is well
-    figures = sound and any(m.unit or m.threshold is not None for m in finding.measurements)
-    said = ", ".join(map(_measurement, finding.measurements)) if figures else finding.message
-    reason = "" if sound else f" {finding.reason}{asks}{times}:"
-    return f"{_paint(finding.verdict, coloured)}  {finding.component}{reason} {said}{origin}".rstrip()
+    healthy = finding.verdict is Verdict.PASS
+    # a number without unit or limit needs the message: the condition of a plug-in is 0 if all is well
+    figures = healthy and any(m.unit or m.threshold is not None for m in finding.measurements)
+    text = ", ".join(map(_measurement, finding.measurements)) if figures else finding.message
+    reason = "" if healthy else f" {finding.reason}{asks}{times}:"
+    return f"{_paint(finding.verdict, coloured)}  {finding.component}{reason} {text}{origin}".rstrip()
 
 
 def _measurement(measurement: Measurement) -> str:

@@ -85,7 +85,7 @@ def _up(arguments: argparse.Namespace) -> int:
         try:
             load_policy(arguments.policy)
         except PolicyError as error:
-            print(error, file=sys.stderr)
+            print(f"muster: {error}", file=sys.stderr)
             return EXIT_USAGE
     from muster_cli.sandbox.up import SandboxOptions, run_sandbox
 

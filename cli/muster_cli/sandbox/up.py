@@ -1,22 +1,21 @@
-"""`muster sandbox` without an action: bring a sandbox up, show it, and take it down to nothing.
+"""`muster sandbox` without an action: start a sandbox, show it, and remove it at the end.
 
-The cluster itself is :mod:`muster_sandbox.session.cluster`; here is what needs the command's options, the operator's
-webhook configurations and a terminal.
+:mod:`muster_sandbox.session.cluster` runs the cluster. This module adds what depends on the command line, the
+operator's webhook configurations and the terminal.
 """
 
 import asyncio
 import contextlib
 import os
-import signal
 import sys
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from muster_cli.commands.explain import POLICY_KEY, POLICY_MAP
 from muster_cli.sandbox.display import FleetView, show_fleet
+from muster_cli.sandbox.interruption import Interruption
 from muster_kube.process.command_line import EXIT_UNKNOWN
 from muster_operator.admission.configurations import WebhookAddress, webhook_configurations
 from muster_operator.admission.server import NAME as WEBHOOKS
@@ -31,7 +30,7 @@ from muster_sandbox.session.folder import SandboxFolder, SandboxRecord, sandbox_
 
 @dataclass(frozen=True)
 class SandboxOptions:
-    """policy: the tainter's rules, or its own. terminal: a live table. for_s: end by itself after so many seconds."""
+    """policy: the tainter's policy file; None: the built-in policy. terminal: show a live table. for_s: duration."""
 
     policy: Path | None
     terminal: bool
@@ -40,58 +39,48 @@ class SandboxOptions:
 
 
 def run_sandbox(options: SandboxOptions) -> int:
-    """0 after Ctrl-C or ``for_s``. Raises NoSandbox where one runs already."""
+    """Returns 0 after Ctrl-C or ``for_s``. Raises NoSandbox if a sandbox is already running in this folder."""
+    return run_until_interrupted(lambda folder, interruption: _run(options, folder, interruption))
+
+
+def run_until_interrupted(run: Callable[[SandboxFolder, Interruption], None]) -> int:
     try:
-        with SandboxFolder(sandbox_folder()) as folder, interruptible():
-            return _run(options, folder)
+        with Interruption() as interruption, SandboxFolder(sandbox_folder()) as folder:
+            try:
+                run(folder, interruption)
+            except KeyboardInterrupt:
+                pass
+            finally:
+                interruption.begin_shutdown()
     except (NoControlPlane, ProcessDied, TimeoutError) as error:
         say(f"muster: {error}")
         return EXIT_UNKNOWN
     except KeyboardInterrupt:
-        say("stopped; nothing is left running")
-        return 0
-
-
-def say(line: str) -> None:
-    with contextlib.suppress(BrokenPipeError):  # nobody reads: ending in order matters more
-        print(line, file=sys.stderr, flush=True)
-
-
-@contextlib.contextmanager
-def interruptible() -> Iterator[None]:
-    """TERM and HUP end a sandbox as Ctrl-C does: in order. nohup's word, that HUP does not, is kept."""
-
-    def interrupt(*_: object) -> None:
-        signal.raise_signal(signal.SIGINT)  # asyncio takes this one as a cancellation of its main task
-
-    wanted: dict[signal.Signals, Callable[[int, FrameType | None], object]] = {
-        signal.SIGTERM: interrupt,
-        signal.SIGHUP: interrupt,
-        signal.SIGINT: signal.default_int_handler,
-    }
-    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
-        del wanted[signal.SIGHUP]
-    # SIGINT too: shells have the background jobs of a script ignore it, and with it what interrupt() raises
-    before = {number: signal.signal(number, handler) for number, handler in wanted.items()}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _run(options: SandboxOptions, folder: SandboxFolder) -> int:
-    binaries = find_or_build(say)
-    say("starting etcd, API server, controller-manager and scheduler on loopback …")
-    with ControlPlane(binaries) as plane:
-        install(plane.admin)
-        (folder.path / KUBECONFIG).symlink_to(plane.kubeconfig)
-        asyncio.run(_run_cluster(options, folder, plane))
+        pass  # before the folder was there
     say("stopped; nothing is left running")
     return 0
 
 
-async def _run_cluster(options: SandboxOptions, folder: SandboxFolder, plane: ControlPlane) -> None:
+def say(line: str) -> None:
+    with contextlib.suppress(BrokenPipeError):  # the shutdown must go on even if nobody reads its messages
+        print(line, file=sys.stderr, flush=True)
+
+
+def _run(options: SandboxOptions, folder: SandboxFolder, interruption: Interruption) -> None:
+    binaries = find_or_build(say)
+    say("starting etcd, API server, controller-manager and scheduler on loopback …")
+    with ControlPlane(binaries) as plane:
+        try:
+            install(plane.admin)
+            (folder.path / KUBECONFIG).symlink_to(plane.kubeconfig)
+            interruption.run(lambda: _run_cluster(options, folder, plane, interruption))
+        finally:
+            interruption.begin_shutdown()
+
+
+async def _run_cluster(
+    options: SandboxOptions, folder: SandboxFolder, plane: ControlPlane, interruption: Interruption
+) -> None:
     contents = ClusterContents(
         simulated=options.simulated,
         policy=options.policy,
@@ -101,23 +90,26 @@ async def _run_cluster(options: SandboxOptions, folder: SandboxFolder, plane: Co
     async with run_cluster(plane, folder, contents, say) as cluster:
         kubeconfig = str(folder.path / KUBECONFIG)
         folder.publish(SandboxRecord(pid=os.getpid(), kubeconfig=kubeconfig, nodes=cluster.nodes))
-        await _show(options, cluster, folder.path, plane.server_version)
+        try:
+            await _show(options, cluster, folder.path, plane.server_version)
+        finally:
+            interruption.begin_shutdown()
 
 
 def _webhook_configurations(port: int, version: str) -> Mapping[str, dict[str, Any]]:
-    """The API server asks the operator about IPUJobs. version: the server's, as v1.20.2."""
+    """Make the API server call the operator's webhooks on ``port``. version: the API server's, such as v1.20.2."""
     minor = int(version.split(".")[1])
     both = webhook_configurations(WEBHOOKS, WebhookAddress(url=f"https://127.0.0.1:{port}"), minor=minor)
     return dict(zip(("mutatingwebhookconfigurations", "validatingwebhookconfigurations"), both, strict=True))
 
 
 def _policy_map(policy: Path) -> dict[str, Any]:
-    """Where `muster explain` looks for the rules in force, as they are at the start."""
+    """The ConfigMap from which `muster explain` reads the active policy; a copy made at the start."""
     return {"metadata": {"name": POLICY_MAP}, "data": {POLICY_KEY: policy.read_text()}}
 
 
 async def _show(options: SandboxOptions, cluster: SandboxCluster, place: Path, version: str) -> None:
-    """Until Ctrl-C, ``for_s`` or an error."""
+    """Show the fleet until Ctrl-C, ``for_s`` or an error."""
     machine = cluster.nodes[0].name
     view = FleetView(cluster.client, first=machine)
     port = cluster.agent_port
@@ -128,8 +120,8 @@ async def _show(options: SandboxOptions, cluster: SandboxCluster, place: Path, v
         "  kubectl apply -f examples/ipujob.yaml;  kubectl get ipujobs,pods -o wide",
         "  muster explain sim-3;  muster sandbox pod trial;  muster clear sim-3;  muster status",
         f"  muster run --url http://127.0.0.1:{port} --check dmesg;  curl '127.0.0.1:{port}/status?check=dmesg'",
-        f"The fleet's page: http://127.0.0.1:{cluster.page_port}/",
-        f"Logs: {place}/*.log. Ctrl-C ends it and leaves nothing behind.",
+        f"Fleet page: http://127.0.0.1:{cluster.page_port}/",
+        f"Logs: {place}/*.log. Ctrl-C ends it and removes all its files.",
     ]
     if not options.terminal:
         say("\n".join(hints))
@@ -145,7 +137,7 @@ async def _show(options: SandboxOptions, cluster: SandboxCluster, place: Path, v
 
 
 async def run_until_first_end(*endless: Coroutine[None, None, None]) -> None:
-    """Run them together; what ends one (an error, as a rule) ends all and is raised."""
+    """Run the coroutines together until one ends, then cancel the others. Raises the exception that ended it."""
     tasks = [asyncio.create_task(each) for each in endless]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

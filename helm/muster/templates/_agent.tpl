@@ -1,7 +1,7 @@
 {{/*
-What each check needs of its node. sys, proc: the node's own, read only. dev: device files, which a container sees only
-when it is privileged. root: file systems as they are mounted. kubelet: which pod has which device, to tell when the
-node is idle. dbus: systemd. journal: its files. A check that is not enabled adds nothing.
+What each check needs from its node. sys, proc: the node's, read-only. dev: device files, which only privileged containers
+can open. root: the mounted file systems. kubelet: which pod has which device, to detect an idle node. dbus: systemd.
+journal: the files of the journal. Only enabled checks count.
 */}}
 {{- define "muster.checkNeeds" -}}
 clock: [sys]
@@ -35,7 +35,7 @@ remapped: [dev]
 services: [dbus]
 {{- end -}}
 
-{{/* The needs of what is enabled, as JSON. */}}
+{{/* The needs of all enabled checks, as JSON. */}}
 {{- define "muster.agentNeeds" -}}
 {{- $needs := list -}}
 {{- $checks := .Values.checks | default dict -}}

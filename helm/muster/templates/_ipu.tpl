@@ -1,4 +1,4 @@
-{{/* Values of the chart 1.0.0-alpha-5 stand at the top; those under vipuProxy stand over them. */}}
+{{/* The chart 1.0.0-alpha-5 had these values at the top level; those under vipuProxy take precedence. */}}
 {{- define "muster.proxyPort" -}}
 {{- $own := int .Values.vipuProxy.proxyPort -}}{{- $old := int .Values.proxyPort -}}
 {{- ternary $old $own (and (eq $own 8080) (gt $old 0)) -}}
@@ -17,7 +17,7 @@
 {{- range splitList "," .Values.admissionWebhooks.scope }}{{ if trim . }}{{ $names = append $names (trim .) }}{{ end }}{{ end -}}
 {{- range $names -}}
 {{- if not (regexMatch "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" .) -}}
-{{- fail (printf "\n\nadmissionWebhooks.scope: %q: expected names of namespaces with commas (\\, in --set)\n" .) -}}
+{{- fail (printf "\n\nadmissionWebhooks.scope: %q: expected namespace names, separated by commas (\\, in --set)\n" .) -}}
 {{- end -}}
 {{- end -}}
 {{- $names | uniq | sortAlpha | toJson -}}
@@ -33,17 +33,17 @@
 {{- ternary "ClusterFirst" $own.dnsPolicy (and (not $own.hostNetwork) (eq $own.dnsPolicy "ClusterFirstWithHostNet")) -}}
 {{- end -}}
 
-{{/* The operator's port for metrics, in its pod: its Service's, unless the pod has that for something else. */}}
+{{/* The operator's metrics port in its pod: the port of the Service, unless the pod uses that port for something else. */}}
 {{- define "muster.metricsPort" -}}
 {{- $health := 8081 -}}
 {{- $webhook := int .Values.admissionWebhooks.port -}}
-{{- if eq $webhook $health }}{{ fail "\n\nadmissionWebhooks.port: 8081 is where the operator tells of its health: choose another port\n" }}{{ end -}}
+{{- if eq $webhook $health }}{{ fail "\n\nadmissionWebhooks.port: 8081 is the operator's health port: choose another port\n" }}{{ end -}}
 {{- $free := list -}}
 {{- range list (int .Values.controller.service.port) 8443 8444 }}{{ if not (or (lt . 1024) (eq . $health) (eq . $webhook)) }}{{ $free = append $free . }}{{ end }}{{ end -}}
 {{- first $free -}}
 {{- end -}}
 
-{{/* What launchers' init containers run: the operator's own image, unless one is named. */}}
+{{/* Image of the launchers' init containers: global.launcherImage, by default the operator's image. */}}
 {{- define "muster.launcher" -}}
 {{- $own := include "muster.image" (dict "root" . "own" .Values.controller.image) | fromYaml -}}
 {{- $named := .Values.global.launcherImage -}}
@@ -52,7 +52,7 @@ imagePullPolicy: {{ .Values.global.launcherImagePullPolicy | default (ternary $o
 {{- end -}}
 
 {{- define "muster.operatorSettings" -}}
-{{- if not .Values.vipuProxy.enabled }}{{ fail "\n\ncontroller.enabled: the operator needs the V-IPU proxy: set vipuProxy.enabled=true, or controller.enabled=false, too\n" }}{{ end -}}
+{{- if not .Values.vipuProxy.enabled }}{{ fail "\n\ncontroller.enabled: the operator needs the V-IPU proxy: set vipuProxy.enabled=true, or also set controller.enabled=false\n" }}{{ end -}}
 {{- $own := .Values.controller -}}{{- $hooks := .Values.admissionWebhooks -}}{{- $jobs := .Values.ipuJobs -}}
 {{- $launcher := include "muster.launcher" . | fromYaml -}}
 {{- $settings := dict
@@ -75,7 +75,7 @@ imagePullPolicy: {{ .Values.global.launcherImagePullPolicy | default (ternary $o
   "devel_logs" $own.develLogs
   "log_format" .Values.logFormat -}}
 {{- if not $hooks.patch.enabled -}}
-{{- if not $hooks.certificateSecret }}{{ fail "\n\nadmissionWebhooks.patch.enabled is false, so somebody else makes the certificate of the webhooks: set admissionWebhooks.certificateSecret to the Secret that has it (tls.crt, tls.key)\n" }}{{ end -}}
+{{- if not $hooks.certificateSecret }}{{ fail "\n\nadmissionWebhooks.patch.enabled is false, so the operator creates no certificate: set admissionWebhooks.certificateSecret to a Secret with tls.crt and tls.key\n" }}{{ end -}}
 {{- $_ := set $settings "cert_dir" "/etc/muster/certificate" -}}
 {{- end -}}
 {{- toYaml (mustMergeOverwrite $settings (deepCopy ($own.config | default dict))) -}}
@@ -104,7 +104,7 @@ imagePullPolicy: {{ .Values.global.launcherImagePullPolicy | default (ternary $o
 {{- toYaml (mustMergeOverwrite $settings (deepCopy ($own.config | default dict))) -}}
 {{- end -}}
 
-{{/* Its container's security context: the chart's own, and the given one over it. arguments: given */}}
+{{/* Security context of the container: the chart's default, overridden by the given one. arguments: given */}}
 {{- define "muster.containerSecurity" -}}
 {{- toYaml (mustMergeOverwrite (include "muster.noRights" . | fromYaml) (deepCopy (.given | default dict))) -}}
 {{- end -}}

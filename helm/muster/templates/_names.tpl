@@ -1,9 +1,10 @@
-{{/* Names. Those of agent and tainter are fixed, as there is one of each in a cluster; those of the IPU parts begin as the guide's. */}}
+{{/* Names. Agent and tainter have fixed names, because a cluster has one of each. The names of the IPU components have the
+prefix that the IPU Operator's guide uses. */}}
 {{- define "muster.prefix" -}}
 {{- $name := .Values.fullNameOverride | default (printf "%s-%s" .Release.Name (.Values.nameOverride | default "ipu-operator")) -}}
 {{- $name = $name | replace "." "-" | trunc 36 | trimSuffix "-" -}}
 {{- if not (regexMatch "^[a-z]" $name) -}}
-{{- fail (printf "\n\nthe names of Services begin with a letter, and %q does not: add, for example, --set fullNameOverride=ipu-operator\n" $name) -}}
+{{- fail (printf "\n\nthe name of a Service must begin with a letter, and %q does not: add, for example, --set fullNameOverride=ipu-operator\n" $name) -}}
 {{- end -}}
 {{- $name -}}
 {{- end -}}
@@ -22,7 +23,7 @@ app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 app.kubernetes.io/component: {{ .part }}
 {{- end -}}
-{{/* what a part's pods are chosen by; never changed by an upgrade. arguments: root, part */}}
+{{/* Pod selector of a component. Immutable, so upgrades must not change it. arguments: root, part */}}
 {{- define "muster.selector" -}}
 app: muster-{{ .part }}
 {{- if has .part (list "operator" "vipu-proxy") }}
@@ -42,7 +43,7 @@ app.kubernetes.io/instance: {{ .root.Release.Name | quote }}
 {{- if .Values.vipuProxy.serviceAccount.create }}{{ .Values.vipuProxy.serviceAccount.name | default (include "muster.proxy" .) }}{{ else }}{{ .Values.vipuProxy.serviceAccount.name | default "default" }}{{ end -}}
 {{- end -}}
 
-{{/* the image and its pull policy, of the part's own values or of all parts'. arguments: root, own */}}
+{{/* The image and its pull policy, from the component's values or from `image`. arguments: root, own */}}
 {{- define "muster.image" -}}
 {{- $all := .root.Values.image -}}{{- $own := .own | default dict -}}
 {{- $tag := $own.tag | default (ternary "" $all.tag (ne ($own.repository | default "") "")) | default .root.Chart.AppVersion -}}
@@ -50,7 +51,7 @@ image: {{ printf "%s:%s" ($own.repository | default $all.repository) $tag | quot
 imagePullPolicy: {{ $own.pullPolicy | default $all.pullPolicy }}
 {{- end -}}
 
-{{/* What the pull secret holds, encoded; empty: it is not made. */}}
+{{/* Content of the pull secret, base64-encoded; empty if the chart does not create the Secret. */}}
 {{- define "muster.pullSecretData" -}}
 {{- $own := .Values.pullSecrets -}}
 {{- if and $own.create $own.imagePullSecretData -}}
@@ -58,7 +59,8 @@ imagePullPolicy: {{ $own.pullPolicy | default $all.pullPolicy }}
 {{- ternary ($own.imagePullSecretData | nospace) (b64enc $own.imagePullSecretData) $isEncoded -}}
 {{- end -}}
 {{- end -}}
-{{/* Pull secrets. arguments: root; own: the part's image, where it may have one of its own; as: another name of ours */}}
+{{/* Pull secrets. arguments: root; own: the component's image, if it can have a different one; as: another name of our
+Secret */}}
 {{- define "muster.pullSecrets" -}}
 {{- $names := list -}}
 {{- $given := .root.Values.global.imagePullSecrets -}}
@@ -80,15 +82,15 @@ imagePullSecrets:
 
 {{- define "muster.serviceType" -}}{{ . | default "ClusterIP" | replace "clusterIP" "ClusterIP" }}{{- end -}}
 
-{{/* what a container without any right may */}}
+{{/* Security context of an unprivileged container. */}}
 {{- define "muster.noRights" -}}
 allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 {{- end -}}
 
-{{/* The account's token for the API server, bound to the pod and kept fresh by the kubelet; and, where an audience is
-named, one for that. arguments: audience */}}
+{{/* The account's token for the API server, bound to the pod and rotated by the kubelet; with an audience, a second token
+for that audience. arguments: audience */}}
 {{- define "muster.tokens" -}}
 - name: api-access
   projected:
@@ -111,7 +113,7 @@ named, one for that. arguments: audience */}}
 - {name: muster-token, mountPath: /var/run/secrets/muster.dev, readOnly: true}
 {{- end }}
 {{- end -}}
-{{/* how those that are no server spread over nodes */}}
+{{/* Prefer a different node for each replica. */}}
 {{- define "muster.spread" -}}
 podAntiAffinity:
   preferredDuringSchedulingIgnoredDuringExecution:
@@ -122,7 +124,7 @@ podAntiAffinity:
           matchLabels: {{- include "muster.selector" . | nindent 12 }}
 {{- end -}}
 
-{{/* Whether the cluster is at least of this minor version. arguments: root, minor */}}
+{{/* Whether the cluster has at least this minor version. arguments: root, minor */}}
 {{- define "muster.since" -}}
 {{- if semverCompare (printf ">=1.%d.0-0" (int .minor)) .root.Capabilities.KubeVersion.Version }}true{{ end -}}
 {{- end -}}
@@ -135,6 +137,6 @@ podAntiAffinity:
 {{- else if .Values.tainter.enabled }}webhook{{ else }}none{{ end -}}
 {{- else if and (eq $mode "webhook") (not .Values.tainter.enabled) }}none
 {{- else if and (eq $mode "policy") (not (include "muster.since" (dict "root" . "minor" 30))) -}}
-{{- fail (printf "\n\nownNode.mode: policy takes Kubernetes 1.30, and this is %s: leave it out, so that the tainter sees to it\n" .Capabilities.KubeVersion.Version) -}}
+{{- fail (printf "\n\nownNode.mode: policy needs Kubernetes 1.30 or later, and this is %s: use webhook or auto\n" .Capabilities.KubeVersion.Version) -}}
 {{- else }}{{ $mode }}{{ end -}}
 {{- end -}}

@@ -1,12 +1,12 @@
 {{/*
-The V-IPU controllers. --set takes a bare comma for the end of its value: what came after it stands at the top of the
-values, cut at each dot (`c: {"d:8091:k": w}` of `c.d:8091:k=w`). Such remains are put together again.
+The V-IPU controllers. --set splits a value at each unescaped comma: the rest becomes a top-level value, split at each dot
+(`c: {"d:8091:k": w}` from `c.d:8091:k=w`). These templates join the pieces again.
 */}}
 {{- define "muster.known" -}}
 nameOverride fullNameOverride global vipuControllers vipuServerAddr vipuServerPort vipuClusterName vipuCLusterName image namespace pullSecrets repeat PCIeBW annotations checks logFormat agent tainter ownNode controller controllers ipuJobs admissionWebhooks vipuProxy proxyPort service podAnnotations podSecurityPolicyContext securityContext resources nodeSelector tolerations affinity ipuVisibility extendedScheduler networkPolicy podDisruptionBudget monitoring grafana alerts crds uninstall
 {{- end -}}
 
-{{/* Each remaining path with its value, a line each. arguments: at (of the path so far), node */}}
+{{/* Each remaining path with its value, one per line. arguments: at (the path so far), node */}}
 {{- define "muster.paths" -}}
 {{- range $key, $node := .node -}}
 {{- $at := ternary $key (printf "%s.%s" $.at $key) (eq $.at "") -}}
@@ -14,7 +14,7 @@ nameOverride fullNameOverride global vipuControllers vipuServerAddr vipuServerPo
 {{- end -}}
 {{- end -}}
 
-{{/* host:port:key=value with commas; fails with what to type */}}
+{{/* The controllers as a comma-separated string of host:port:key=value; fails with the command to type. */}}
 {{- define "muster.controllers" -}}
 {{- $given := list -}}
 {{- range (list .Values.global.vipuControllers .Values.vipuControllers) -}}
@@ -31,7 +31,7 @@ nameOverride fullNameOverride global vipuControllers vipuServerAddr vipuServerPo
 {{- fail (printf "\n\nunknown values: %s\nIf they are V-IPU controllers, type:\n\n  %s\n" (join ", " $remains) $type) -}}
 {{- end -}}
 {{- if gt (len $remains) 1 -}}
-{{- fail (printf "\n\nvipuControllers: --set ends a value at a comma, and what came after %q has lost its order: %s\nPut a backslash before each comma, and the controllers into the order in which they are to be tried:\n\n  %s\n" (last $given) (join ", " $remains) $type) -}}
+{{- fail (printf "\n\nvipuControllers: --set splits a value at each comma, so the order of the controllers after %q is lost: %s\nPut a backslash before each comma, and the controllers in the order in which to try them:\n\n  %s\n" (last $given) (join ", " $remains) $type) -}}
 {{- end -}}
 {{- $given = $whole -}}
 {{- end -}}
@@ -49,7 +49,7 @@ nameOverride fullNameOverride global vipuControllers vipuServerAddr vipuServerPo
 {{- join "," ($given | uniq) -}}
 {{- end -}}
 
-{{/* of the values at the top those that the chart does not know */}}
+{{/* The top-level values that the chart does not know. */}}
 {{- define "muster.unknown" -}}
 {{- $known := splitList " " (trim (include "muster.known" .)) -}}
 {{- $rest := dict -}}
@@ -57,7 +57,7 @@ nameOverride fullNameOverride global vipuControllers vipuServerAddr vipuServerPo
 {{- toYaml $rest -}}
 {{- end -}}
 
-{{/* What the ConfigMap holds: as a person edited it, while the values say what they said before. */}}
+{{/* Content of the ConfigMap: a person's edit is kept until the value changes. */}}
 {{- define "muster.controllersKept" -}}
 {{- $values := include "muster.controllers" . -}}
 {{- $live := lookup "v1" "ConfigMap" .Release.Namespace (printf "%s-vipu-controllers" (include "muster.prefix" .)) -}}

@@ -29,16 +29,6 @@ def add_log_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_log_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of the settings ``log_format`` and ``log_level`` (logs.LogFormat, logs.LogLevel)."""
-    parser.add_argument("--log-format", choices=("text", "json"), help="format of log lines (default text)")
-    parser.add_argument(
-        "--log-level",
-        choices=("debug", "info", "warning", "error"),
-        help="log only messages of this level and above (default info)",
-    )
-
-
 def run_part(
     prog: str,
     description: str,

@@ -22,7 +22,7 @@ from muster_kube.api.client import KubeClient
 from muster_kube.api.config import load_config
 from muster_kube.api.errors import ApiError
 from muster_sandbox.realnode.cluster_dns import ServiceNames, build_reply, parse_query
-from muster_sandbox.realnode.namespace_relay import copy_stream
+from muster_sandbox.relay import copy_stream
 
 READY = "services are served"
 LOOK_S = 0.5

@@ -1,36 +1,42 @@
-"""The agents' Service, so that any one of them answers for all: `curl …/status?check=dmesg`, `muster run --url …`."""
+"""The Service of the agents, through which one agent reaches all others, for example for `muster run --url …`."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from muster_kube.api.client import KubeClient
-from muster_kube.api.errors import ApiError, NotFound
 from muster_sandbox.controlplane.install import NAMESPACE
 
 NAME = "autopilot-healthchecks"
 _SERVICES = f"/api/v1/namespaces/{NAMESPACE}/services"
-# only those below Kubernetes 1.21 take loopback addresses, which are all that a sandbox has
-_SLICES = f"/apis/discovery.k8s.io/v1beta1/namespaces/{NAMESPACE}/endpointslices"
+_DISCOVERY = "/apis/discovery.k8s.io"
 
 
-async def publish_agents(client: KubeClient, ports: Mapping[str, int]) -> str:
-    """``ports``: by node. Returns what keeps agents from finding each other; empty when they do.
+async def publish_agents(client: KubeClient, ports: Mapping[str, int], address: str) -> None:
+    """Create the Service and one EndpointSlice for each agent. ``ports``: by node. Raises ApiError.
 
-    One slice for each agent: a slice has one port for all its addresses, and here each agent has one of its own.
+    Each agent needs its own slice because a slice has one port for all its addresses.
     """
     port = {"name": "http", "port": 3333}
     spec = {"clusterIP": "None", "publishNotReadyAddresses": True, "ports": [port]}
-    try:
-        await client.create(_SERVICES, {"metadata": {"name": NAME}, "spec": spec})
-        for node, number in ports.items():
-            body = {
-                "metadata": {"name": f"{NAME}-{node}", "labels": {"kubernetes.io/service-name": NAME}},
-                "addressType": "IPv4",
-                "ports": [port | {"port": number}],
-                "endpoints": [{"addresses": ["127.0.0.1"], "topology": {"kubernetes.io/hostname": node}}],
-            }
-            await client.create(_SLICES, body)
-    except NotFound:
-        return "this API server takes no loopback address in an EndpointSlice, so agents do not find each other"
-    except ApiError as error:
-        return f"agents do not find each other: {error}"
-    return ""
+    await client.create(_SERVICES, {"metadata": {"name": NAME}, "spec": spec})
+    version = await _served_version(client)
+    for node, number in ports.items():
+        body = {
+            "metadata": {"name": f"{NAME}-{node}", "labels": {"kubernetes.io/service-name": NAME}},
+            "addressType": "IPv4",
+            "ports": [port | {"port": number}],
+            "endpoints": [_endpoint(version, node, address)],
+        }
+        await client.create(f"{_DISCOVERY}/{version}/namespaces/{NAMESPACE}/endpointslices", body)
+
+
+async def _served_version(client: KubeClient) -> str:
+    """v1, or v1beta1 on Kubernetes 1.20, which does not serve v1."""
+    served = {each["version"] for each in (await client.get(_DISCOVERY))["versions"]}
+    return "v1" if "v1" in served else "v1beta1"
+
+
+def _endpoint(version: str, node: str, address: str) -> dict[str, Any]:
+    if version == "v1":
+        return {"addresses": [address], "nodeName": node}
+    return {"addresses": [address], "topology": {"kubernetes.io/hostname": node}}

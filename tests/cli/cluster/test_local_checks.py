@@ -111,12 +111,12 @@ def test_parameters_go_to_every_check_that_has_them_or_to_one():
     ("word", "told"),
     [
         ("limit", ("[CHECK.]PARAMETER=VALUE",)),
-        ("limitt=1", ("limitt: '1'", "limit")),
-        ("three.limit=1", ("three.limit: '1'",)),
+        ("limitt=1", ("--set limitt=1", '"limit"')),
+        ("three.limit=1", ("--set three.limit=1", '"one.limit"')),
         ("limit=fast", ("one.limit: 'fast'",)),
     ],
 )
-def test_parameters_that_are_wrong_say_what_is_allowed(word: str, told: tuple[str, ...]):
+def test_wrong_parameter_is_an_error_with_a_suggestion(word: str, told: tuple[str, ...]):
     with pytest.raises(UsageError) as caught:
         read_parameters([Diary().check("one")], [word])
     assert not missing_facts(str(caught.value), *told)
@@ -164,7 +164,7 @@ def test_results_read_as_one_line_a_check_and_what_is_not_well_below():
     )
 
 
-def test_a_bare_number_of_what_is_sound_does_not_stand_for_its_words():
+def test_number_without_unit_does_not_replace_the_message():
     finding = Finding(
         component="host",
         verdict=Verdict.PASS,
@@ -176,7 +176,7 @@ def test_a_bare_number_of_what_is_sound_does_not_stand_for_its_words():
     assert line.split() == ["PASS", "host", *finding.message.split()]
 
 
-def test_colours_do_not_change_what_is_said():
+def test_colours_do_not_change_the_text():
     results = [Result(check="pciebw", verdict=Verdict.FAIL, findings=(SLOW,))]
     (head, line) = as_lines(results, details=False, coloured=True)
     assert "\x1b[1;31mFAIL   \x1b[0m" in head

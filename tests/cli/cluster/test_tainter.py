@@ -18,7 +18,7 @@ class Shut:
         raise Forbidden(403, "Forbidden", "no", path)
 
 
-async def test_who_may_not_list_leases_is_told_that_and_not_that_there_are_none() -> None:
+async def test_missing_right_to_list_leases_differs_from_no_leases() -> None:
     config = ClusterConfig(origin="test", server="https://127.0.0.1:1", namespace="team")
     with pytest.raises(NamespaceUnknown) as told:
         await find_namespace(cast(KubeClient, Shut()), config, None)

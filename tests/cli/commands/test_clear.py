@@ -1,13 +1,16 @@
 """`muster clear`: what it asks for, from what is there."""
 
+import argparse
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.cli.commands.test_run import kubeconfig
 from tests.cli.commands.test_status import HEALTHS, XID, check, cluster, health, node
 from tests.wording.facts import missing_facts
 
 from muster_cli.__main__ import main
+from muster_cli.commands.clear import add_arguments, split_check
 from muster_kube.api.objects import Metadata
 from muster_kube.nodehealth import CLEAR_LIMIT, ClearEntry, NodeHealth
 from muster_tainter.faults.manual_clear import clear_entries, merge_clears
@@ -43,8 +46,49 @@ def test_the_oldest_entries_make_room() -> None:
     assert merge_clears(known, (entry,)) == (*known[1:], entry)
 
 
-def test_where_nothing_of_that_name_is_open_what_is_open_is_told(tmp_path: Path, capsys: Any) -> None:
-    objects = {"/api/v1/nodes/a": node("a"), f"{HEALTHS}/a": health("a", "FAIL", check("dmesg", "FAIL", 60, XID))}
-    with cluster(objects) as server:
-        assert main(["clear", "a", "dmsg", "--kubeconfig", str(kubeconfig(tmp_path, server))]) == 0
+def test_if_the_check_has_no_fault_the_open_ones_are_listed(tmp_path: Path, capsys: Any) -> None:
+    with cluster(one_fault("a")) as server:
+        assert clear(tmp_path, server, "a", "--check", "dmsg") == 0
     assert not missing_facts(capsys.readouterr().out, "a", "dmsg", "dmesg gpu/0000:3b:00.0")
+
+
+def one_fault(name: str) -> dict[str, Any]:
+    return {
+        f"/api/v1/nodes/{name}": node(name),
+        f"{HEALTHS}/{name}": health(name, "FAIL", check("dmesg", "FAIL", 60, XID)),
+    }
+
+
+def clear(folder: Path, server: str, *words: str) -> int:
+    return main(["clear", *words, "--kubeconfig", str(kubeconfig(folder, server))])
+
+
+@pytest.mark.parametrize(
+    ("words", "nodes", "check"),
+    [
+        (["a"], ["a"], None),
+        (["a", "b"], ["a", "b"], None),
+        (["a", "b", "dmesg"], ["a", "b"], "dmesg"),
+        (["a", "agent"], ["a"], "agent"),
+        (["dmesg"], ["dmesg"], None),
+        (["a", "dmesg", "--check", "ping"], ["a", "dmesg"], "ping"),
+    ],
+)
+def test_the_last_word_may_be_a_check(words: list[str], nodes: list[str], check: str | None) -> None:
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    arguments = parser.parse_args(words)
+    assert split_check(arguments.nodes, arguments.check) == (nodes, check)
+
+
+def test_the_last_word_may_be_a_plug_in_check_with_a_fault(tmp_path: Path, capsys: Any) -> None:
+    objects = {"/api/v1/nodes/a": node("a"), f"{HEALTHS}/a": health("a", "FAIL", check("mine", "FAIL", 60, XID))}
+    with cluster(objects) as server:
+        assert clear(tmp_path, server, "a", "mine", "--component", "gpu/none") == 0
+    assert not missing_facts(capsys.readouterr().out, "mine gpu/none")
+
+
+def test_a_misspelled_last_word_changes_nothing_and_gets_a_suggestion(tmp_path: Path, capsys: Any) -> None:
+    with cluster(one_fault("a")) as server:
+        assert clear(tmp_path, server, "a", "dmsg") == 3
+    assert not missing_facts(capsys.readouterr().err, "muster", '"dmsg"', '"dmesg"')

@@ -54,7 +54,7 @@ def test_a_file_that_is_none_ends_with_64(capsys: Any) -> None:
     assert "/nonexistent/policy.yaml: " in capsys.readouterr().err
 
 
-def test_each_row_of_the_catalogue_says_what_would_be_done_about_it(tmp_path: Path, capsys: Any) -> None:
+def test_each_row_of_the_catalogue_has_its_rule_and_action(tmp_path: Path, capsys: Any) -> None:
     assert main(["policy", "check", "-", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     found = {(row["reason"], row["verdict"], row["class"]): row for row in document["rows"] if row["check"] == "dmesg"}
@@ -71,7 +71,7 @@ def test_each_row_of_the_catalogue_says_what_would_be_done_about_it(tmp_path: Pa
     assert {row["check"] for row in document["rows"]} == set(CHECKS)
 
 
-def test_what_no_rule_is_for_is_said_to_do_nothing() -> None:
+def test_finding_without_a_rule_has_the_action_nothing() -> None:
     found = {
         (row.reason, row.verdict.value): row.action
         for row in rows_of("rules: [{name: x, match: {reason: Xid79}, action: taint}]")
@@ -124,18 +124,16 @@ rules:
 @pytest.mark.parametrize(("text", "place"), [
     ("rules: []", "rules: "),
     ("rules: [{name: a, match: {check: pcibw}, action: taint}]", "rules[0] (a).match.check: 'pcibw': "),
-    ("rules: [{name: a, match: {}, action: taint, proof: {checks: [dcgmi]}}]", "rules[0] (a).proof.checks: 'dcgmi': "),
+    ("rules: [{name: a, match: {}, action: taint, proof: {checks: [dcgmi]}}]", "rules[0] (a).proof.checks: "),
     ("rules: [{name: a, match: {check: dmesg}, action: taint, closeOn: [proof]}]", "rules[0] (a).closeOn: "),
     ("rules: [{name: a, match: {}, action: event}]\npools: [{name: p, selector: {}, budget: {tainted: 0}}]",
      "pools[0] (p).budget.tainted: 0: "),
     ("rules: [{name: a, match: {}, action: event}]\npools: [{name: p, selector: {}, budget: {healthyPerDomain: 100%}}]",
      "pools[0] (p).budget.healthyPerDomain: 100%: "),
     ("rules: [{name: a, match: {}, action: event}]\npools: [{name: p, selector: {}, testing: {preFlight: [dcgmi]}}]",
-     "pools[0] (p).testing.preFlight: 'dcgmi': "),
+     "pools[0] (p).testing.preFlight: "),
 ])  # fmt: skip
-def test_what_is_not_likely_meant_is_a_warning_with_its_place(
-    tmp_path: Path, capsys: Any, text: str, place: str
-) -> None:
+def test_probable_mistake_is_a_warning_with_its_place(tmp_path: Path, capsys: Any, text: str, place: str) -> None:
     assert [line.startswith(place) for line in doubts(text)] == [True]
     (tmp_path / "p.yaml").write_text(text)
     assert main(["policy", "check", str(tmp_path / "p.yaml")]) == 1
@@ -162,7 +160,7 @@ pools:
 
 def test_the_table_fits_a_hundred_columns() -> None:
     found, policy = rows_of(), load_policy(None)
-    page = as_page(("VERDICT", "CLASS", "RULE", "DOES", "FINDINGS"), verdict_rows(found, frozenset()), 100)
+    page = as_page(("VERDICT", "CLASS", "RULE", "ACTION", "FINDINGS"), verdict_rows(found, frozenset()), 100)
     assert max(map(len, [*page.splitlines(), *describe_rules(policy, found)])) <= 100
     facts = ("hardware", "kernel log", "reboot, reset", "taint muster.dev/faulty=true:NoSchedule")
     assert any(not missing_facts(line, *facts) for line in describe_rules(policy, found))

@@ -54,7 +54,7 @@ def test_an_xid_taints_until_the_boot_after_it_is_looked_through(tmp_path: Path,
     assert (found["nodesTainted"], found["nodeHours"], found["lines"]) == (1, 2.02, 4)
 
 
-def test_an_applications_error_taints_nobody(tmp_path: Path, policy: str, capsys: Any) -> None:
+def test_error_of_an_application_taints_no_node(tmp_path: Path, policy: str, capsys: Any) -> None:
     found = told(capsys, policy, "--log", file(tmp_path, "n1.log", log(("00:00:00", XID31))))
     assert (found["taints"], found["nodes"], found["nodesTainted"]) == ([], 1, 0)
 
@@ -74,7 +74,7 @@ def test_nodes_are_named_on_the_command_line_or_by_their_file(tmp_path: Path, po
     (["--log", "x=a/binary"], ("a/binary",)),
     (["--log", "a/x.log", "--nodes", "a/x.log"], ("--nodes a/x.log", "kubectl get nodes -o json")),
 ])  # fmt: skip
-def test_what_cannot_be_read_is_a_usage_error_that_says_where(
+def test_unreadable_file_is_a_usage_error_with_its_place(
     tmp_path: Path, policy: str, capsys: Any, monkeypatch: pytest.MonkeyPatch, words: list[str], facts: tuple[str, ...]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -92,9 +92,7 @@ def test_a_bad_policy_is_a_usage_error_with_its_place(tmp_path: Path, capsys: An
     assert 'p.yaml: rules[0].action: "tain": ' in capsys.readouterr().err
 
 
-def test_times_since_boot_go_on_over_a_reboot_and_are_said_to_be_no_dates(
-    tmp_path: Path, policy: str, capsys: Any
-) -> None:
+def test_times_since_boot_continue_over_a_reboot_with_a_note(tmp_path: Path, policy: str, capsys: Any) -> None:
     text = f"[    0.000000] {BOOT}\n[ 3600.000000] {XID79}\n[    0.000000] {BOOT}\n[  120.000000] usb 1-1: new device\n"
     found = told(capsys, policy, "--log", file(tmp_path, "n1.dmesg", text))
     [spell] = found["taints"]

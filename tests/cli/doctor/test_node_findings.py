@@ -61,7 +61,7 @@ def test_nodes_whose_agents_report_are_fine() -> None:
     assert not missing_facts(found.what, "1 node")
 
 
-def test_a_node_that_the_selector_leaves_out_is_told_with_the_label_it_lacks() -> None:
+def test_node_outside_the_selector_is_reported_with_the_missing_label() -> None:
     (found,) = judge([node("a")], [], [], daemon=daemon(nodeSelector={"gpu": "yes"}))
     assert not missing_facts(found.what, "1 node (a)", "agent.nodeSelector", "gpu=yes")
     assert found.verdict is Verdict.WARN
@@ -117,7 +117,7 @@ def test_a_new_agent_is_given_its_time() -> None:
     assert [each.verdict for each in judge([node("a")], [young], [])] == [Verdict.PASS]
 
 
-def test_an_agent_that_never_reported_and_one_without_a_nodehealth_are_told_apart() -> None:
+def test_silent_agent_differs_from_missing_nodehealth() -> None:
     (silent,) = judge([node("a")], [agent("a")], [health("a", verdict="")])
     (without,) = judge([node("a")], [agent("a")], [])
     assert "kubectl -n autopilot logs agent-a" in silent.mend
@@ -132,7 +132,7 @@ def test_a_nodehealth_that_speaks_for_a_pod_that_is_gone_is_stale() -> None:
     assert "kubectl -n autopilot logs agent-a" in stale.mend
 
 
-def test_a_daemonset_whose_pods_are_refused_says_why() -> None:
+def test_daemonset_with_rejected_pods_is_reported_with_the_reason() -> None:
     body = {
         "metadata": {"name": "e"},
         "involvedObject": {"kind": "DaemonSet", "name": "autopilot-daemon-gc"},
@@ -186,7 +186,7 @@ def test_a_nodes_clock_is_held_against_the_api_servers_by_its_lease() -> None:
     assert not missing_facts(found.what, "2 nodes (a, c)", "30 min", "ahead")
 
 
-def test_the_lease_of_a_node_that_is_gone_says_nothing_of_its_clock() -> None:
+def test_lease_of_a_removed_node_does_not_judge_its_clock() -> None:
     assert [each.verdict for each in of_clocks(NOW, ("c", -300), ready=False)] == [Verdict.PASS]
 
 

@@ -125,7 +125,7 @@ def test_a_webhook_that_is_trusted_and_answered_is_fine() -> None:
     assert of_hook(configuration(KEPT.bundle)) == []
 
 
-def test_a_certificate_that_has_expired_says_when() -> None:
+def test_expired_certificate_is_reported_with_its_date() -> None:
     found = of_hook(configuration(KEPT.bundle), now=NOW + VALID_S + 10)
     ended = datetime.datetime.fromtimestamp(NOW + VALID_S, datetime.UTC).strftime("%Y-%m-%d")
     assert [each.verdict for each in found] == [Verdict.FAIL, Verdict.FAIL]
@@ -134,12 +134,12 @@ def test_a_certificate_that_has_expired_says_when() -> None:
     assert found[0].mend.startswith(command)
 
 
-def test_a_certificate_near_its_end_that_nobody_renews_is_a_warning() -> None:
+def test_certificate_that_expires_soon_is_a_warning() -> None:
     found = of_hook(configuration(KEPT.bundle), now=NOW + VALID_S - 7 * DAY_S)
     assert {each.verdict for each in found} == {Verdict.WARN}
 
 
-def test_a_bundle_that_does_not_trust_what_is_served_is_wrong() -> None:
+def test_bundle_that_does_not_trust_the_certificate_fails() -> None:
     (found,) = of_hook(configuration(make_key_pair(["b.svc"], NOW).authority))
     assert (found.area, found.verdict) == ("certificates", Verdict.FAIL)
     assert not missing_facts(found.what, "Secret autopilot/muster-own-node", "caBundle")
@@ -171,7 +171,7 @@ def test_a_webhook_that_is_called_by_an_address_has_no_endpoints_to_look_at() ->
     assert of_hook(configuration(KEPT.bundle, service=False), ready=[]) == []
 
 
-def test_a_configuration_that_is_missing_is_told() -> None:
+def test_missing_webhook_configuration_is_reported() -> None:
     (found,) = webhooks.judge({}, {}, [KEY], NOW)
     assert (found.area, found.verdict) == ("webhooks", Verdict.FAIL)
     assert not missing_facts(found.what, KEY)
@@ -186,7 +186,7 @@ RIGHTS = rights.list_rights(PARTS)
 def test_rights_that_are_all_there_are_counted() -> None:
     (found,) = rights.judge(RIGHTS, [])
     assert found.verdict is Verdict.PASS
-    assert not missing_facts(found.what, "2 accounts", f"{len(RIGHTS)} rights")
+    assert not missing_facts(found.what, "2 service accounts", f"{len(RIGHTS)} rights")
 
 
 def test_a_right_that_is_missing_is_named_with_the_line_that_tries_it() -> None:
@@ -223,6 +223,6 @@ def test_the_operators_rights_bear_the_names_of_its_release() -> None:
     assert named == {"gc-ipu-operator-webhook"}
 
 
-def test_who_may_not_ask_is_told_once() -> None:
+def test_missing_right_to_review_access_is_reported_once() -> None:
     (found,) = rights.judge(RIGHTS, [], UNSEEN)
     assert found.verdict is Verdict.UNKNOWN

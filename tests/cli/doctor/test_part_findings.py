@@ -3,6 +3,7 @@
 from typing import Any
 
 import msgspec
+import pytest
 from tests.wording.facts import missing_facts
 
 from muster_checks.base.vocabulary import Verdict
@@ -16,7 +17,8 @@ from muster_cli.doctor.facts import (
     PodFacts,
     Workload,
 )
-from muster_cli.doctor.findings import DoctorFinding, ReadFailure, exit_code
+from muster_cli.doctor.findings import DoctorFinding, ReadFailure
+from muster_cli.exit_codes import worst_exit_code
 from muster_kube.api.objects import Metadata
 from muster_kube.api.times import rfc3339_whole
 from muster_kube.controller.lease import Lease
@@ -66,13 +68,13 @@ def test_the_names_of_the_ipu_parts_follow_the_releases() -> None:
     assert outside.webhook == "muster-ipujob"
 
 
-def test_a_cluster_without_any_part_is_told_how_to_get_them() -> None:
+def test_cluster_without_parts_gets_the_install_command() -> None:
     (found,) = parts.judge((), {}, {}, "1")
     assert found.verdict is Verdict.FAIL
     assert "helm upgrade" in found.mend
 
 
-def test_a_part_without_pods_says_why_by_the_word_of_the_container() -> None:
+def test_part_without_ready_pods_reports_the_container_state() -> None:
     waiting = {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}
     ill = pod(phase="Pending", containerStatuses=[{"name": "tainter", "state": {"waiting": waiting}}])
     known = parts.find_parts([workload("tainter", "muster-tainter", ready=0, replicas=2)], [])
@@ -95,14 +97,14 @@ def test_a_part_that_was_scaled_to_nothing_is_wrong() -> None:
     assert found.mend.endswith("--replicas 1")
 
 
-def test_what_hinders_that_pods_are_made_is_told() -> None:
+def test_failure_to_create_pods_is_reported() -> None:
     known = parts.find_parts([workload("tainter", "muster-tainter", ready=0)], [])
     events = {"gc": [event("muster-tainter-5d", "FailedCreate", "exceeded quota: q")]}
     (found,) = parts.judge(known, {}, events, "1")
     assert "FailedCreate: exceeded quota: q" in found.what
 
 
-def test_a_pod_that_crashes_says_its_last_exit_code_and_its_last_event() -> None:
+def test_crashing_pod_is_reported_with_exit_code_and_last_event() -> None:
     ended = {"terminated": {"reason": "OOMKilled", "exitCode": 137}}
     ill = pod(phase="Running", containerStatuses=[{"name": "a", "restartCount": 3, "lastState": ended}])
     last = event("p", "BackOff", "restarting failed container")
@@ -110,12 +112,12 @@ def test_a_pod_that_crashes_says_its_last_exit_code_and_its_last_event() -> None
     assert not missing_facts(trouble, "container a", "OOMKilled", "137", f"{last.reason}: {last.message}")
 
 
-def test_a_pod_that_is_bound_nowhere_says_the_schedulers_word() -> None:
+def test_unscheduled_pod_is_reported_with_the_schedulers_message() -> None:
     unbound = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/4 nodes"}
     assert parts.describe_trouble(pod(phase="Pending", conditions=[unbound]), []) == "Unschedulable: 0/4 nodes"
 
 
-def test_two_releases_side_by_side_are_told() -> None:
+def test_different_releases_are_reported() -> None:
     known = parts.find_parts([workload("tainter", "muster-tainter")], [])
     (found,) = parts.judge(known, {}, {}, "2")
     assert found.verdict is Verdict.WARN
@@ -157,7 +159,7 @@ def test_a_lease_that_is_given_back_or_was_never_there_has_no_leader() -> None:
     assert verdicts(leaders.judge(TAINTER, {"tainter": UNSEEN}, NOW)) == [Verdict.UNKNOWN]
 
 
-def test_a_pause_that_was_left_on_says_who_and_since_when() -> None:
+def test_pause_is_reported_with_its_user_and_age() -> None:
     data = {"by": "ada", "at": rfc3339_whole(NOW - 7200), "reason": "switch"}
     (found,) = leaders.judge_pause(PauseMap(metadata=Metadata(name="muster-pause"), data=data), NOW)
     assert found.verdict is Verdict.WARN
@@ -185,7 +187,7 @@ def test_a_good_policy_or_none_is_fine() -> None:
     assert verdicts(settings.judge_policy("autopilot", None)) == [Verdict.PASS]
 
 
-def test_an_api_version_that_is_served_no_more_is_told_with_who_speaks_it() -> None:
+def test_missing_api_version_is_reported_with_its_users() -> None:
     def groups(*versions: str) -> ApiGroups:
         return ApiGroups(groups=(ApiGroup(versions=tuple(GroupVersion(group_version=each) for each in versions)),))
 
@@ -207,7 +209,7 @@ def test_a_v_ipu_that_answers_is_fine() -> None:
     answer = PartitionCapacity(available=True, num_of_partitions=4)
     (found,) = ipus.judge(ipus.VipuState(PROXY, LISTED, "", answer))
     assert found.verdict is Verdict.PASS
-    assert not missing_facts(found.what, "1 controller")
+    assert not missing_facts(found.what, "1 V-IPU controller")
 
 
 def test_a_v_ipu_that_cannot_be_reached_is_named() -> None:
@@ -235,7 +237,7 @@ def test_an_empty_or_missing_list_of_controllers_is_wrong() -> None:
         assert not missing_facts(found.what, "ConfigMap gc/gc-ipu-operator-vipu-controllers")
 
 
-def test_a_proxy_that_serves_nobody_says_why() -> None:
+def test_unhealthy_proxy_is_reported_with_its_error() -> None:
     why = "the tracker is not known yet"
     (found,) = ipus.judge(ipus.VipuState(PROXY, LISTED, why, None))
     assert found.verdict is Verdict.FAIL
@@ -243,18 +245,22 @@ def test_a_proxy_that_serves_nobody_says_why() -> None:
     assert "deployment/gc-ipu-operator-vipu-proxy" in found.mend
 
 
-def test_who_may_not_ask_the_proxy_is_told_so() -> None:
+def test_missing_right_to_query_the_proxy_is_unknown() -> None:
     assert verdicts(ipus.judge(ipus.VipuState(PROXY, LISTED, UNSEEN, None))) == [Verdict.UNKNOWN]
 
 
 # the whole
 
 
-def test_the_exit_code_says_wrong_before_unseen() -> None:
-    def of(*verdicts: Verdict) -> int:
-        return exit_code([DoctorFinding("a", verdict, "w") for verdict in verdicts])
-
-    assert of(Verdict.PASS) == 0
-    assert of(Verdict.PASS, Verdict.UNKNOWN) == 3
-    assert of(Verdict.UNKNOWN, Verdict.WARN) == 1
-    assert of(Verdict.FAIL) == 1
+@pytest.mark.parametrize(
+    ("verdicts", "code"),
+    [
+        ([], 0),
+        ([Verdict.PASS], 0),
+        ([Verdict.PASS, Verdict.UNKNOWN], 3),
+        ([Verdict.UNKNOWN, Verdict.WARN], 1),
+        ([Verdict.WARN, Verdict.FAIL], 2),
+    ],
+)
+def test_the_exit_code_is_that_of_the_worst_finding(verdicts: list[Verdict], code: int) -> None:
+    assert worst_exit_code(verdicts) == code

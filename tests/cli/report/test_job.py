@@ -8,7 +8,7 @@ import pytest
 from tests.wording.facts import missing_facts
 
 from muster_cli.commands.explain_ipujob import job_name
-from muster_cli.report.job import JobFacts, format_story, list_jobs_on_node, tell_story
+from muster_cli.report.job import JobFacts, format_history, job_history, list_jobs_on_node
 from muster_kube.api.objects import Event, Pod
 from muster_kube.api.times import seconds
 from muster_kube.nodehealth import NodeHealth
@@ -59,10 +59,10 @@ def pod(name: str, node: str, phase: str = "Running", owner: str = "train") -> P
 
 
 def words(known: JobFacts) -> list[str]:
-    return [chapter.word for chapter in tell_story(known, NOW).chapters]
+    return [chapter.word for chapter in job_history(known, NOW).chapters]
 
 
-def test_a_moved_job_is_told_in_the_order_in_which_it_happened() -> None:
+def test_history_of_a_moved_job_is_in_order() -> None:
     moved = job(
         startTime=f"{DAY}07:00:01Z",
         firstRunningTime=f"{DAY}07:05:00Z",
@@ -77,9 +77,9 @@ def test_a_moved_job_is_told_in_the_order_in_which_it_happened() -> None:
         event("HealthDegraded", "07:19:59", "rank 0, worker-0, n1: Xid79"),
         event("NoHealthyNode", "07:01:00", "waits for a healthy node"),
     ]
-    told = tell_story(JobFacts(moved, events, [pod("train-worker-0", "n2")]), NOW)
+    told = job_history(JobFacts(moved, events, [pod("train-worker-0", "n2")]), NOW)
     assert [chapter.word for chapter in told.chapters] == [
-        "submitted", "taken up", "queued", "running", "fault", "moving", "running", "moved",
+        "submitted", "accepted", "queued", "running", "fault", "moving", "running", "moved",
     ]  # fmt: skip
     assert told.state == "Running"
     assert not missing_facts(told.why, "attempt 2", "0 of 3")
@@ -87,12 +87,12 @@ def test_a_moved_job_is_told_in_the_order_in_which_it_happened() -> None:
     assert told.code == 0
 
 
-def test_a_move_is_told_from_the_status_when_its_events_are_forgotten() -> None:
+def test_move_is_shown_from_the_status_after_events_expired() -> None:
     old = job(made="01:00:00", moves=1, lastMove=MOVE)
-    told = tell_story(JobFacts(old), NOW)
+    told = job_history(JobFacts(old), NOW)
     assert told.chapters[-1].word == "moving"
     assert not missing_facts(told.chapters[-1].text, "n1", MOVE["message"])
-    assert len(told.notes) == len(tell_story(JobFacts(old, [event("Odd", "07:10:00", "x")]), NOW).notes) + 1
+    assert len(told.notes) == len(job_history(JobFacts(old, [event("Odd", "07:10:00", "x")]), NOW).notes) + 1
 
 
 def test_a_restart_and_the_end_say_their_reasons() -> None:
@@ -103,7 +103,7 @@ def test_a_restart_and_the_end_say_their_reasons() -> None:
         conditions=[condition("Failed", "07:30:00", "worker-1: container main: exit code 1", "BackoffLimitExceeded")],
     )
     restart = event("IPUJobRestarting", "07:10:00", "restart 1 of 3: worker-0 was OOMKilled")
-    told = tell_story(JobFacts(failed, [restart]), NOW)
+    told = job_history(JobFacts(failed, [restart]), NOW)
     assert [chapter.word for chapter in told.chapters] == ["submitted", "restart", "failed"]
     why = "worker-1: container main: exit code 1"
     assert told.chapters[-1].text == f"BackoffLimitExceeded: {why}"
@@ -111,36 +111,36 @@ def test_a_restart_and_the_end_say_their_reasons() -> None:
     assert told.code == 2
 
 
-def test_what_an_event_and_a_condition_both_say_is_told_once() -> None:
+def test_change_in_event_and_condition_is_shown_once() -> None:
     restarting = job(conditions=[condition("Restarting", "07:10:01", "restart 1 of 3 at …")])
-    told = tell_story(JobFacts(restarting, [event("IPUJobRestarting", "07:10:00", "restart 1 of 3: killed")]), NOW)
+    told = job_history(JobFacts(restarting, [event("IPUJobRestarting", "07:10:00", "restart 1 of 3: killed")]), NOW)
     assert [chapter.text for chapter in told.chapters if chapter.word == "restart"] == ["restart 1 of 3: killed"]
     assert told.code == 1
 
 
-def test_bad_hardware_under_a_running_job_stands_in_its_first_line_and_beside_its_pods() -> None:
+def test_bad_hardware_is_in_the_first_line_and_beside_the_pods() -> None:
     ill = job(conditions=[condition("Running", "07:05:00"), condition("HealthDegraded", "07:19:59", "rank 0: Xid79")])
     health = msgspec.convert(
         {"metadata": {"name": "n1"}, "status": {"verdict": "FAIL", "message": "off the bus"}}, type=NodeHealth
     )
-    told = tell_story(JobFacts(ill, [], [pod("train-worker-0", "n1")], {"n1": health}), NOW)
+    told = job_history(JobFacts(ill, [], [pod("train-worker-0", "n1")], {"n1": health}), NOW)
     assert not missing_facts(
-        next(iter(format_story(told))), "team/train RUNNING", "attempt 1", "0 of 3", "rank 0: Xid79"
+        next(iter(format_history(told))), "team/train RUNNING", "attempt 1", "0 of 3", "rank 0: Xid79"
     )
     (place,) = told.places
     assert not missing_facts(place, "n1: worker-0 Running", f"FAIL: {health.status.message}")
     assert told.code == 1
 
 
-def test_an_event_that_nobody_here_knows_is_told_with_its_reason() -> None:
+def test_unknown_event_is_shown_with_its_reason() -> None:
     assert "Odd: x" in [
-        chapter.text for chapter in tell_story(JobFacts(job(), [event("Odd", "07:10:00", "x")]), NOW).chapters
+        chapter.text for chapter in job_history(JobFacts(job(), [event("Odd", "07:10:00", "x")]), NOW).chapters
     ]
 
 
-def test_what_could_not_be_read_is_said_and_the_rest_is_told() -> None:
+def test_unreadable_objects_are_noted_and_the_rest_is_shown() -> None:
     blind = "not looked at: pods"
-    told = tell_story(JobFacts(job(), blind=(blind,)), NOW)
+    told = job_history(JobFacts(job(), blind=(blind,)), NOW)
     assert told.notes[0] == blind
     assert words(JobFacts(job())) == ["submitted"]
 
@@ -159,9 +159,9 @@ def test_a_name_that_no_job_can_have_is_refused(text: str) -> None:
         job_name(text)
 
 
-def test_a_job_that_waits_says_for_what() -> None:
+def test_waiting_job_shows_what_it_waits_for() -> None:
     waits = job(conditions=[condition("Pending", "07:00:01", "is waiting for resources")], lastMessage="0 free blocks")
-    told = tell_story(JobFacts(waits), NOW)
+    told = job_history(JobFacts(waits), NOW)
     assert told.why.endswith(": 0 free blocks")
     assert told.chapters[-1].text == "R: 0 free blocks"
 
@@ -170,6 +170,6 @@ def test_the_tainters_word_of_a_faulty_node_is_a_fault() -> None:
     assert words(JobFacts(job(), [event("NodeFaulty", "07:10:00", "node n1 is tainted")]))[-1] == "fault"
 
 
-def test_two_faults_of_one_moment_are_both_told() -> None:
+def test_two_faults_at_the_same_time_are_both_shown() -> None:
     events = [event("NodeFaulty", "07:10:00", "rank 0"), event("NodeGone", "07:10:01", "rank 1")]
     assert words(JobFacts(job(), events)) == ["submitted", "fault", "fault"]

@@ -6,6 +6,7 @@ import os
 import random
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -13,10 +14,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import psutil
 from tests.machine import require
 from tests.processes import processes_with
 
 from muster_sandbox.controlplane.admin import AdminClient
+from muster_sandbox.session.agent_address import address_label
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 COMMAND = (sys.executable, "-m", "muster_cli", "sandbox", "--plain")
@@ -27,6 +30,7 @@ FAULTY = "muster.dev/faulty"
 # guards against hanging: far more than anything takes
 START_LIMIT_S = 240.0
 CHANGE_LIMIT_S = 120.0
+ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGTERM)
 OWN_MOUNTS = ("unshare", "--mount", "--propagation", "private")
 TOLD = re.compile(r"node `\S+` (has|no longer has) ")  # as an agent logs a finding that comes or goes
 
@@ -128,7 +132,7 @@ def environment(folder: Path) -> dict[str, str]:
 def start_sandbox(
     folder: Path, binaries: Path, *, command: Sequence[str] = COMMAND, checkout: Path = REPOSITORY
 ) -> Iterator[RunningSandbox]:
-    """A sandbox whose nodes are all PASS; ended by Ctrl-C. At the end nothing of it is left."""
+    """A sandbox whose nodes are all PASS. Several signals end it; nothing of it is left, and it prints no traceback."""
     output = folder.with_name(folder.name + ".out")
     with output.open("w") as out:
         process = subprocess.Popen(
@@ -155,16 +159,25 @@ def start_sandbox(
         data = box.data
     finally:
         stack.close()
-        process.send_signal(signal.SIGINT)
+        for number in ENDING:
+            process.send_signal(number)
         try:
             code = process.wait(timeout=CHANGE_LIMIT_S)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             raise
     assert code == 0, output.read_text()
+    assert "Traceback" not in output.read_text(), output.read_text()
     assert not folder.exists()
     assert not data.exists()
     assert not processes_of(folder, data), "left running"
+    assert not published_addresses(folder), "left on lo"
+
+
+def published_addresses(folder: Path) -> list[str]:
+    """On this machine's loopback interface, of the sandbox in ``folder``."""
+    found = psutil.net_if_addrs().get(address_label(folder), [])
+    return [each.address for each in found if each.family == socket.AF_INET]
 
 
 def processes_of(*folders: Path) -> list[str]:

@@ -65,7 +65,7 @@ def doctor_until(
 def test_it_finds_what_is_broken_and_only_that(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
     admin, kubeconfig = cluster.admin, cluster.plane.kubeconfig
     nothing = doctor(kubeconfig, capsys)
-    assert nothing.code == 1
+    assert nothing.code == 2
     assert nothing.says("parts", "FAIL", "Muster")
     assert nothing.says("crds", "FAIL", "nodehealths.muster.dev")
 
@@ -91,7 +91,7 @@ def test_it_finds_what_is_broken_and_only_that(cluster: Cluster, capsys: pytest.
         broken = doctor_until(kubeconfig, capsys, lambda said: said.verdicts("rights") == {"FAIL"})
     finally:
         admin.delete("/api/v1/nodes/bare")
-    assert broken.code == 1
+    assert broken.code == 2
     assert broken.says("crds", "FAIL", "status.observedAt")
     assert broken.says("rights", "FAIL", "autopilot:muster-tainter")
     assert broken.says("leaders", "FAIL", "Lease autopilot/muster-tainter")

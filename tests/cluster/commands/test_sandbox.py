@@ -3,6 +3,8 @@
 These tests write to this machine's /dev/kmsg, as the README's tour does.
 """
 
+import json
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +18,7 @@ from tests.cluster.commands.running_sandbox import (
     REPOSITORY,
     XID_79,
     RunningSandbox,
+    published_addresses,
     start_sandbox,
 )
 
@@ -111,6 +114,20 @@ def test_reboots_in_a_row_do_not_end_the_sandbox(box: RunningSandbox) -> None:
     assert box.muster("clear", "sim-4").returncode == 0
     box.until(lambda: box.taints("sim-4") == [], "free")
     assert box.process.poll() is None
+
+
+def test_agents_are_published_at_a_documentation_address(box: RunningSandbox) -> None:
+    """Kubernetes 1.21.1 and later take no loopback address; this API server takes both."""
+    slices = box.admin.get("/apis/discovery.k8s.io/v1beta1/namespaces/muster/endpointslices")["items"]
+    addresses = {address for each in slices for found in each["endpoints"] for address in found["addresses"]}
+    assert addresses == (set(published_addresses(box.folder)) if os.geteuid() == 0 else {"127.0.0.1"})
+    assert len(addresses) == 1
+    out = box.folder.with_name("box.out").read_text()
+    port = re.search(r"--url http://127\.0\.0\.1:(\d+)", out)
+    assert port
+    answer = box.muster("run", "--url", f"http://127.0.0.1:{port[1]}", "--check", "ipulink", "--json")
+    assert len(json.loads(answer.stdout)["nodes"]) == 8, answer.stdout
+    assert answer.returncode == 0, answer.stdout
 
 
 def test_a_second_sandbox_and_an_unknown_node_are_refused(box: RunningSandbox) -> None:

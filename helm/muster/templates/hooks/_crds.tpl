@@ -8,7 +8,7 @@ be as many. Empty: it does not. arguments: want, have
 {{- if kindIs "map" .have -}}
 {{- range $key, $want := .want -}}
 {{- if not $is -}}
-{{- else if not (hasKey $.have $key) -}}{{- if $want }}{{ $is = false }}{{ end -}}{{/* what is nothing the server does not store */}}
+{{- else if not (hasKey $.have $key) -}}{{- if $want }}{{ $is = false }}{{ end -}}{{/* the server does not store empty values */}}
 {{- else -}}
 {{- $have := get $.have $key -}}
 {{- if and (eq $key "properties") (kindIs "map" $have) (kindIs "map" $want) (ne (len $have) (len $want)) -}}{{- $is = false -}}{{- end -}}
@@ -29,8 +29,8 @@ be as many. Empty: it does not. arguments: want, have
 {{- if $is }}true{{ end -}}
 {{- end -}}
 
-{{/* The files of CRDs that have to be brought up to date, as JSON. Helm itself makes those that are not there, at an
-install only, and never changes one. */}}
+{{/* The files of CRDs that need an update, as JSON. Helm itself only creates missing CRDs, at an install, and never updates
+one. */}}
 {{- define "muster.oldCrds" -}}
 {{- $old := list -}}
 {{- range $path, $_ := .Files.Glob "crds/*.yaml" -}}

@@ -1,4 +1,4 @@
-{{/* What the chart's own jobs have in common. arguments: root, account */}}
+{{/* Pod fields that the chart's jobs share. arguments: root, account */}}
 {{- define "muster.jobPod" -}}
 {{- $own := .root.Values.admissionWebhooks.patch -}}
 serviceAccountName: {{ .account | quote }}

@@ -1,0 +1,206 @@
+"""The table of all commands, and the argparse parser of each. A command's module is imported only when it is needed."""
+
+import argparse
+import importlib
+import textwrap
+from dataclasses import dataclass
+from typing import Any
+
+from muster_kube.process.command_line import Parser
+
+NODE, CLUSTER, POLICY, SETUP, PARTS = (
+    "Checks on this machine",
+    "Nodes and jobs of a cluster",
+    "Policies",
+    "Installation and shell",
+    "Parts of Muster (the Helm chart starts them)",
+)
+
+
+@dataclass(frozen=True)
+class Command:
+    """A subcommand: its module has ``add_arguments(parser)`` and ``main(arguments) -> int``."""
+
+    module: str
+    group: str
+    summary: str
+    example: str
+
+
+COMMANDS = {
+    "check": Command(
+        "muster_cli.commands.check",
+        NODE,
+        "run checks on this machine, or judge a recorded log or tool output",
+        "muster check gpucount gpuecc --details",
+    ),
+    "checks": Command("muster_cli.commands.checks", NODE, "list all checks and their parameters", "muster checks"),
+    "status": Command(
+        "muster_cli.commands.status",
+        CLUSTER,
+        "show the health of the fleet or of single nodes; starts no check",
+        "muster status --watch",
+    ),
+    "run": Command(
+        "muster_cli.commands.run",
+        CLUSTER,
+        "run checks now, on all nodes or on the nodes you name",
+        "muster run node-1 node-2 --check pciebw,dcgm",
+    ),
+    "explain": Command(
+        "muster_cli.commands.explain",
+        CLUSTER,
+        "explain why a node is tainted or not, or what happened to an IPUJob",
+        "muster explain node-1",
+    ),
+    "clear": Command(
+        "muster_cli.commands.clear",
+        CLUSTER,
+        "close the faults of a node that you have repaired",
+        "muster clear node-1 --check dmesg",
+    ),
+    "pause": Command(
+        "muster_cli.commands.pause",
+        CLUSTER,
+        "stop new taints, drains and repairs; recovery continues",
+        'muster pause --reason "switch replacement in row 4"',
+    ),
+    "resume": Command("muster_cli.commands.resume", CLUSTER, "end a pause", "muster resume"),
+    "release": Command(
+        "muster_cli.commands.release",
+        CLUSTER,
+        "close all faults and remove all of Muster's taints, labels and annotations",
+        "muster release node-1 node-2",
+    ),
+    "policy": Command(
+        "muster_cli.commands.policy",
+        POLICY,
+        "validate a policy and show what it does for each known fault",
+        "muster policy check policy.yaml",
+    ),
+    "replay": Command(
+        "muster_cli.commands.replay",
+        POLICY,
+        "show what a policy would have tainted, from recorded logs; needs no cluster",
+        "muster replay policy.yaml --log node-1.log node-2.log",
+    ),
+    "doctor": Command(
+        "muster_cli.doctor.command",
+        SETUP,
+        "find problems of the installation and show how to fix each",
+        "muster doctor",
+    ),
+    "sandbox": Command(
+        "muster_cli.sandbox.command",
+        SETUP,
+        "start a complete cluster on loopback to try Muster",
+        "muster sandbox --simulated 7",
+    ),
+    "completion": Command(
+        "muster_cli.commands.completion",
+        SETUP,
+        "print the completion script for bash, zsh or fish",
+        "source <(muster completion bash)",
+    ),
+    "agent": Command(
+        "muster_agent.__main__", PARTS, "start the agent of a node", "muster agent --config /etc/muster/agent.yaml"
+    ),
+    "tainter": Command(
+        "muster_tainter.__main__",
+        PARTS,
+        "start the tainter of a cluster",
+        "muster tainter --policy policy.yaml --kubeconfig ~/.kube/config",
+    ),
+    "operator": Command(
+        "muster_operator.__main__",
+        PARTS,
+        "start the operator of IPUJobs",
+        "muster operator --vipu-proxy http://127.0.0.1:8080",
+    ),
+    "wait-workers": Command(
+        "muster_operator.wait_workers",
+        PARTS,
+        "wait for the workers of a launcher and install kubectl (init container)",
+        "muster wait-workers --namespace team --job train --uid UID --workers 4 --kubectl-to /opt/kubectl",
+    ),
+    "vipu-proxy": Command(
+        "muster_operator.proxy.__main__",
+        PARTS,
+        "start the V-IPU proxy, which manages partitions for IPUJobs",
+        "muster vipu-proxy --controllers vipu-1.example:8090:rack=1",
+    ),
+    "vipu-sim": Command(
+        "muster_operator.vipu.simulator.__main__",
+        PARTS,
+        "start a simulated V-IPU controller",
+        "muster vipu-sim --state /tmp/vipu --ipus 16",
+    ),
+}
+
+
+class HelpFormatter(argparse.HelpFormatter):
+    """Wraps paragraphs; keeps indented lines, such as examples, as they are."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        blocks = [
+            block if block.startswith("  ") else textwrap.fill(block, width)
+            for paragraph in text.split("\n\n")
+            for block in _blocks(paragraph)
+        ]
+        return textwrap.indent("\n".join(blocks), indent)
+
+
+def _blocks(paragraph: str) -> list[str]:
+    """Indented lines one by one; all others joined."""
+    blocks: list[str] = []
+    for line in paragraph.splitlines():
+        if blocks and not line.startswith("  ") and not blocks[-1].startswith("  "):
+            blocks[-1] += f" {line}"
+        else:
+            blocks.append(line)
+    return [*blocks, ""] if not blocks or not blocks[-1].startswith("  ") else blocks
+
+
+def overview() -> str:
+    width = max(map(len, COMMANDS))
+    lines = ["usage: muster COMMAND [options]"]
+    for group in (NODE, CLUSTER, POLICY, SETUP, PARTS):
+        lines += ["", f"{group}:"]
+        lines += [f"  {name:<{width}}  {each.summary}" for name, each in COMMANDS.items() if each.group == group]
+    return "\n".join([*lines, "", 'Run "muster COMMAND --help" for the options of a command.'])
+
+
+def command_parser(name: str) -> tuple[Parser, Any]:
+    """The parser of a command, and its module."""
+    parser = Parser(prog=f"muster {name}")
+    return parser, describe(parser, name)
+
+
+def describe(parser: argparse.ArgumentParser, name: str) -> Any:
+    """Add the summary, the example and the arguments of the command ``name`` to ``parser``. Returns its module.
+
+    The description that a module sets follows the summary.
+    """
+    command = COMMANDS[name]
+    module = importlib.import_module(command.module)
+    parser.description = summary = f"{command.summary[0].upper()}{command.summary[1:]}."
+    parser.epilog = f"Example:\n  {command.example}"
+    parser.formatter_class = HelpFormatter
+    module.add_arguments(parser)
+    if parser.description != summary:
+        parser.description = f"{summary}\n\n{parser.description}"
+    return module
+
+
+def whole_parser() -> tuple[Parser, dict[str, Parser]]:
+    """(one parser with all commands, the parser of each command): for completion scripts and the reference page.
+
+    Imports every module.
+    """
+    root = Parser(prog="muster")
+    root.add_argument("--version", action="store_true", help="print the version")
+    commands = root.add_subparsers(metavar="COMMAND")
+    parsers = {name: commands.add_parser(name, help=command.summary) for name, command in COMMANDS.items()}
+    for name, parser in parsers.items():
+        describe(parser, name)
+    return root, parsers

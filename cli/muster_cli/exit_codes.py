@@ -1,0 +1,38 @@
+"""The exit codes of all commands: those of monitoring plug-ins, and 64 for a usage error (EX_USAGE of sysexits.h)."""
+
+from collections.abc import Iterable
+
+from muster_checks.base.vocabulary import Verdict, worst
+from muster_kube.process.command_line import EXIT_UNKNOWN, EXIT_USAGE
+
+EXIT_OK, EXIT_WARN, EXIT_FAIL = 0, 1, 2
+EXIT_INTERRUPTED = 128 + 2  # SIGINT, as shells report it
+EXIT_NO_READER = 128 + 13  # SIGPIPE
+
+_CODES = {"PASS": EXIT_OK, "SKIP": EXIT_OK, "WARN": EXIT_WARN, "FAIL": EXIT_FAIL}
+
+# for docs/commands.md
+MEANINGS = {
+    EXIT_OK: "OK: every verdict is PASS or SKIP, or the command has done its work.",
+    EXIT_WARN: "WARN: the worst verdict is WARN. `policy check`: the policy is valid, with warnings. `release`: you "
+    "answered no. A part: one of its tasks has ended unexpectedly; its log says which. `wait-workers`: a worker cannot "
+    "become ready, or kubectl cannot be copied.",
+    EXIT_FAIL: "FAIL: the worst verdict is FAIL.",
+    EXIT_UNKNOWN: "UNKNOWN: the cluster, an agent or the node could not be reached or does not exist, an object could "
+    "not be written, or the worst verdict is UNKNOWN.",
+    EXIT_USAGE: "Usage error: an unknown command, flag, check or parameter, or a file or setting that is not valid. "
+    "Nothing was run or changed.",
+    EXIT_INTERRUPTED: "Interrupted by Ctrl-C; 128 + N for a command that another signal N ends. `status --watch` ends "
+    "with the code of the state that it showed last.",
+    EXIT_NO_READER: "The program that read the output has closed the pipe.",
+}
+
+
+def exit_code(verdict: str) -> int:
+    """Of a verdict, also of one that was read from an object. A word that is no verdict counts as UNKNOWN."""
+    return _CODES.get(verdict, EXIT_UNKNOWN)
+
+
+def worst_exit_code(verdicts: Iterable[Verdict]) -> int:
+    """FAIL outranks WARN, WARN outranks UNKNOWN, UNKNOWN outranks PASS."""
+    return exit_code(worst(list(verdicts)))

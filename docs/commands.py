@@ -1,0 +1,89 @@
+"""The reference of the command line (commands.md), from the argparse parsers and the table of exit codes."""
+
+import argparse
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+from muster_cli.command_table import CLUSTER, COMMANDS, NODE, PARTS, POLICY, SETUP, whole_parser
+from muster_cli.exit_codes import MEANINGS
+
+HERE = Path(__file__).parent
+NOTE = "<!-- made by `make generate` from the code; edits are overwritten -->"
+INTRODUCTION = """\
+The flag `--help` prints the same for each command. A command that works on nodes takes their names as `NODE…`;
+`--host A,B` is the same. Commands for a cluster use the kubeconfig that kubectl uses.
+
+Tables fit the width of a terminal; written to a file or a pipe, each row is one full line. Colours appear only on a
+terminal, and not if `NO_COLOR` is set. Programs read `-o json` or `-o yaml`; `--json` is the same as
+`-o json`.""".splitlines()
+COMPLETION = """\
+The script completes commands, options, files, the names of checks and their parameters. Generate it again after you
+have installed a plug-in check.
+
+```text
+bash, in ~/.bashrc:                 source <(muster completion bash)
+zsh, in ~/.zshrc, after compinit:   eval "$(muster completion zsh)"
+fish, in config.fish:               muster completion fish | source
+```""".splitlines()
+ERRORS = """\
+All commands and parts use the exit codes of monitoring plug-ins. Of several verdicts the worst counts: FAIL, then WARN,
+then UNKNOWN, then PASS. Every error line on standard error begins with `muster:`.""".splitlines()
+
+
+def commands_page() -> dict[Path, str]:
+    lines = ["# Commands", "", NOTE, "", *INTRODUCTION, "", "## Exit codes", "", *ERRORS, ""]
+    lines += ["| code | meaning |", "|---|---|", *(f"| {code} | {meaning} |" for code, meaning in MEANINGS.items()), ""]
+    lines += ["## Completion", "", *COMPLETION]
+    _, parsers = whole_parser()
+    for group in (NODE, CLUSTER, POLICY, SETUP, PARTS):
+        lines += ["", f"## {group}"]
+        for name, command in COMMANDS.items():
+            if command.group == group:
+                lines += _command(name, parsers[name], command.example)
+    return {HERE / "commands.md": "\n".join(lines) + "\n"}
+
+
+def _command(name: str, parser: argparse.ArgumentParser, example: str) -> Iterator[str]:
+    yield from ("", f"### muster {name}", "", *_paragraphs(parser.description or ""), "```text", example, "```")
+    yield from _arguments(parser)
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            helps = {each.dest: each.help or "" for each in action._choices_actions}
+            for sub, subparser in action.choices.items():
+                text = subparser.description or f"{helps.get(sub, '')}."
+                yield from ("", f"`{name} {sub}`: {text[0].upper()}{text[1:]}")
+                yield from _arguments(subparser)
+
+
+def _paragraphs(text: str) -> Iterator[str]:
+    for paragraph in text.strip().split("\n\n"):
+        if "\n  " in f"\n{paragraph}":  # indented lines are typed or printed
+            yield from ("```text", *textwrap.dedent(paragraph).splitlines(), "```", "")
+        else:
+            yield from (*textwrap.wrap(_cell(" ".join(paragraph.split())), 120), "")
+
+
+def _arguments(parser: argparse.ArgumentParser) -> Iterator[str]:
+    rows = []
+    for action in parser._actions:
+        if isinstance(action, argparse._HelpAction | argparse._SubParsersAction):
+            continue
+        words = ", ".join(f"`{word}`" for word in action.option_strings) or f"`{_value(action)}`"
+        value = f" `{_value(action)}`" if action.option_strings and action.nargs != 0 else ""
+        required = " (required)" if action.option_strings and action.required else ""
+        rows.append(f"| {words}{value}{required} | {_cell(action.help or '')} |")
+    if rows:
+        yield from ("", "| argument | meaning |", "|---|---|", *rows)
+
+
+def _value(action: argparse.Action) -> str:
+    if action.choices is not None:
+        return "\\|".join(map(str, action.choices))
+    if isinstance(action.metavar, str):
+        return action.metavar
+    return action.dest.upper() if action.option_strings else action.dest
+
+
+def _cell(text: str) -> str:
+    return text.replace("%%", "%").replace("|", "\\|").replace("<", "&lt;")
