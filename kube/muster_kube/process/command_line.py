@@ -1,18 +1,18 @@
-"""What the command lines of all parts have in common. Only argparse is loaded until the arguments are known good."""
+"""Common to all command lines. Loads only argparse until the arguments have been checked."""
 
 import argparse
 import sys
 from collections.abc import Callable
 from typing import NoReturn
 
-# of monitoring plug-ins, and sysexits.h's EX_USAGE: argparse's own, 2, means FAIL here
+# exit codes of monitoring plug-ins, and EX_USAGE of sysexits.h: argparse's own code, 2, means FAIL here
 EXIT_FAILED = 1
 EXIT_UNKNOWN = 3
 EXIT_USAGE = 64
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse with the usage error code of all of Muster's programs."""
+    """argparse with Muster's exit code for usage errors."""
 
     def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)
@@ -25,7 +25,7 @@ def run_part(
     add_arguments: Callable[[argparse.ArgumentParser], None],
     main: Callable[[argparse.Namespace], int],
 ) -> NoReturn:
-    """As ``python -m`` of the part's package, without the command `muster` before it."""
+    """Run a component by ``python -m PACKAGE``, without the command `muster`."""
     parser = Parser(prog=prog, description=description)
     add_arguments(parser)
     sys.exit(main(parser.parse_args()))

@@ -1,4 +1,4 @@
-"""A part's log: one line a record on standard error, as text or JSON, whatever is in the message."""
+"""The log of a component: one line for each record on standard error, as text or JSON."""
 
 import json
 import logging
@@ -13,8 +13,8 @@ _OURS = frozenset(("time", "level", "logger", "message"))
 class OneLineFormatter(logging.Formatter):
     """``2026-01-02T03:04:05.678Z WARNING message key=value``, or the same as a JSON object.
 
-    The keys come with the record: ``log.info(…, extra={"fields": {…}})``; those in ``json_fields`` say apart what the
-    message says in words, and stand in the JSON form alone.
+    The record provides the keys: ``log.info(…, extra={"fields": {…}})``. Keys in ``json_fields`` repeat parts of the
+    message and appear only in JSON.
     """
 
     def __init__(self, *, as_json: bool) -> None:
@@ -32,18 +32,18 @@ class OneLineFormatter(logging.Formatter):
             entry = {"time": time, "level": record.levelname, "logger": record.name, "message": message}
             return json.dumps(entry | fields | more, ensure_ascii=False)
         rest = "".join(f" {key}={_word(value)}" for key, value in fields.items())
-        # a line feed in a message would let whoever caused it forge the next line
+        # a line feed in a message could forge the next log line
         return f"{time} {record.levelname} {message}{rest}".replace("\r", "\\r").replace("\n", "\\n")
 
 
 def configure_logging(log_format: str, level: int = logging.INFO) -> None:
-    """All loggers to standard error. ``log_format``: text or json."""
+    """Configure all loggers to write to standard error. ``log_format``: text or json."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(OneLineFormatter(as_json=log_format == "json"))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
-    # a request each: they say nothing that the API server's audit does not
+    # they log every request, which the API server's audit log has too
     logging.getLogger("httpx2").setLevel(logging.WARNING)
 
 
