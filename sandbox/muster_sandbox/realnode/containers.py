@@ -32,10 +32,9 @@ READY = "machine is up"
 PROGRAMS = {"unshare": "util-linux", "nsenter": "util-linux", "mount": "mount", "ip": "iproute2"}
 _numbers = count(1)
 
-# The first process. /run, /var/log and what pods keep on their node are its own, as programs write there whatever they
-# are told; mounts are shared within, as systemd has it, so that pods may ask for what is mounted later. The veth pair
-# leads to Services, and gives the machine a device that is up and is no loopback: MPI does not use that. A shell that
-# waits sees orphans off.
+# The first process. /run, /var/log and the folders of pods are private, because programs write there regardless of
+# their settings. Mounts are shared inside, as with systemd, so that pods see later mounts. The veth pair leads to
+# Services and provides an interface besides loopback, which MPI does not use. The waiting shell reaps orphans.
 _FIRST = f"""
 set -eu
 mount -t tmpfs tmpfs /run
