@@ -1,5 +1,5 @@
 #!/bin/sh
-# Build Muster's image with docker or podman, whichever answers: image.sh NAME TAG
+# Build Muster's image with docker, or with podman if docker does not respond: image.sh NAME TAG
 set -eu
 cd "$(dirname "$0")/.."
 [ $# = 2 ] && [ -n "$1" ] && [ -n "$2" ] || { echo "usage: make image IMAGE=NAME TAG=TAG" >&2; exit 64; }
@@ -13,9 +13,9 @@ for engine in docker podman; do
   silent="$silent $engine"
 done
 if [ -n "$silent" ]; then
-  echo "muster:$silent is installed, but '${silent##* } info' fails: is its service running, and may you use it?" >&2
+  echo "muster:$silent is installed, but '${silent##* } info' fails: start its service, and check that you may use it" >&2
 else
   echo "muster: neither docker nor podman is on PATH" >&2
 fi
-echo "muster: without them 'make package' makes the same image as an archive, on Debian" >&2
+echo "muster: use 'make package' to build the same image as an archive without them, on Debian" >&2
 exit 1

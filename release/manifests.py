@@ -1,7 +1,7 @@
-"""``make manifests ARGS="-f values.yaml"``: the chart as plain YAML, for those without helm.
+"""``make manifests ARGS="-f values.yaml"``: renders the chart as plain YAML, for clusters without helm.
 
-helm's hooks are no part of an installation that nobody uninstalls by helm: the job that takes everything off the Nodes
-is a file of its own, to be applied before the rest is deleted.
+Without helm, its hooks do not run. The job that removes everything Muster has set on Nodes is therefore a separate
+file, to be applied before the rest is deleted.
 """
 
 import sys
@@ -16,7 +16,7 @@ PLACE = Path("build/manifests")  # as docs/install.md calls it
 OUT = Path(__file__).resolve().parents[1] / PLACE
 NOTE = "# made by `make manifests`: edits are overwritten\n"
 HOOK = "helm.sh/hook"
-# what others stand on comes first, as kubectl applies in the order it reads
+# dependencies first, because kubectl applies objects in the order of the file
 _FIRST = (
     "Namespace",
     "ServiceAccount",
@@ -30,7 +30,7 @@ _FIRST = (
 
 
 def split(objects: Sequence[Object]) -> dict[str, list[Object]]:
-    """File name to objects, in the order in which they are to be applied."""
+    """Objects by file name, in the order in which to apply them."""
     hooks = [each for each in objects if _hook(each)]
     rest = sorted((each for each in objects if not _hook(each)), key=lambda each: _rank(each["kind"]))
     return {
@@ -48,7 +48,7 @@ def _rank(kind: str) -> int:
 
 
 def _plain(body: Object) -> Object:
-    """Without what only helm reads."""
+    """The object without helm's annotations and labels."""
     metadata = body["metadata"]
     labels = {key: value for key, value in metadata.get("labels", {}).items() if key != "app.kubernetes.io/managed-by"}
     notes = {key: value for key, value in (metadata.get("annotations") or {}).items() if not key.startswith(HOOK)}
@@ -59,7 +59,7 @@ def _plain(body: Object) -> Object:
 
 
 def write(arguments: Sequence[str], out: Path, home: Path) -> list[Path]:
-    """The files, CRDs first. Raises Refused, with what helm says of the values."""
+    """Write the files, CRDs first. Raises Refused with helm's error message."""
     printed = Helm(home).run("template", "muster", str(CHART), "--namespace", "default", *arguments)
     objects = [each for each in yaml.safe_load_all(printed) if each]
     out.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""``make package``: build/muster-vX.Y.Z, all that an installation needs where nothing is reachable, with checksums."""
+"""``make package``: creates build/muster-vX.Y.Z, everything for an installation without Internet access."""
 
 import hashlib
 import os
@@ -25,7 +25,7 @@ def say(line: str) -> None:
 
 
 def fill(folder: Path, wheel: Path, home: Path) -> None:
-    """``folder`` must not be there. Raises NoPackages, Refused."""
+    """Create ``folder``, which must not exist. Raises NoPackages, Refused."""
     version = product.project_version()
     (folder / "images").mkdir(parents=True)
     (folder / "wheels").mkdir()
@@ -51,7 +51,7 @@ def _copy(source: Path, target: Path, kinds: Sequence[str]) -> None:
 
 
 def _copy_linked(folder: Path) -> None:
-    """What its documents link to, such as examples and dashboards, at the same place as here."""
+    """Copy the files that the documents link to, such as examples and dashboards, to the same relative paths."""
     pages = list(folder.rglob("*.md"))
     while pages:
         page = pages.pop()
@@ -66,7 +66,7 @@ def _copy_linked(folder: Path) -> None:
 
 
 def sums(folder: Path) -> str:
-    """As sha256sum prints them, for every file below ``folder``."""
+    """Checksums of all files below ``folder``, in the format of sha256sum."""
     lines = []
     for each in sorted(folder.rglob("*")):
         if each.is_file():

@@ -1,4 +1,4 @@
 """The thin Kubernetes layer: client, list/watch, work queue, lease, and NodeHealth's types.
 
-Raw JSON decoded into small structs that hold only the fields a part uses. Knows nothing of checks.
+Decodes raw JSON into small structs with only the fields that a component uses. Does not depend on the checks.
 """

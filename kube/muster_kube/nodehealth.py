@@ -1,7 +1,7 @@
-"""NodeHealth (``nodehealths.muster.dev``, v1alpha1): what an agent says of its node, and what is asked of it.
+"""NodeHealth (``nodehealths.muster.dev``, v1alpha1): an agent's report about its node, and requests to the agent.
 
-The agent writes ``status``, and only on change; controllers and people write ``spec``. Times are RFC 3339 UTC with
-milliseconds. Everything is bounded, so an object stays below 100 kB whatever a node does.
+The agent writes ``status``, only when it changes; controllers and people write ``spec``. Times are RFC 3339 UTC with
+milliseconds. All lists and strings are bounded, so an object stays below 100 kB.
 """
 
 import msgspec
@@ -30,8 +30,8 @@ VERSION = "v1alpha1"
 PLURAL = "nodehealths"
 PATH = f"/apis/{GROUP}/{VERSION}/{PLURAL}"
 
-FINDINGS_LIMIT = 64  # a check
-CLEARED_LIMIT = 16  # a check
+FINDINGS_LIMIT = 64  # for each check
+CLEARED_LIMIT = 16  # for each check
 CLEAR_LIMIT = 32  # entries of spec.clear
 REQUESTS_LIMIT = 16
 
@@ -39,7 +39,7 @@ REQUESTS_LIMIT = 16
 class ReportedMeasurement(_Api, frozen=True):
     name: str
     value: float
-    unit: str = ""  # left out when empty: the reason stands at agent/muster_agent/findings/health_status.py
+    unit: str = ""  # omitted when empty: agent/muster_agent/findings/health_status.py says why
     threshold: float | None = None
 
 
@@ -60,10 +60,10 @@ class ReportedFinding(_Api, frozen=True):
 
 
 class ClearedFault(_Api, frozen=True):
-    """A finding that is over, and on whose word.
+    """A finding that is closed, and why.
 
-    how: ``driver`` (the driver's own clearing line), ``quiet`` (nothing for as long as its row says), ``request`` (an
-         entry of spec.clear), ``run`` (a run that passed)
+    how: ``driver`` (the driver logged that the fault is over), ``quiet`` (no occurrence for the catalogue's time),
+         ``request`` (an entry of spec.clear), ``run`` (a run that passed)
     """
 
     component: str
@@ -82,7 +82,7 @@ class ReportedCheck(_Api, frozen=True):
     last_change: str = ""
     findings: tuple[ReportedFinding, ...] = ()
     more_findings: int = 0  # findings beyond FINDINGS_LIMIT
-    last_occurrence: int = 0  # the highest number given so far: an agent that lost its state goes on above it
+    last_occurrence: int = 0  # the highest number used so far: an agent that lost its state continues above it
     cleared: tuple[ClearedFault, ...] = ()
 
 
@@ -92,7 +92,7 @@ class AgentIdentity(_Api, frozen=True):
 
 
 class RequestAnswer(_Api, frozen=True):
-    """What came of a request. finished: empty while it is under way. reason, message: why it is no PASS."""
+    """The result of a request. finished: empty while it is running. reason, message: why it is not PASS."""
 
     id: str
     verdict: str
@@ -104,8 +104,8 @@ class RequestAnswer(_Api, frozen=True):
 
 
 class NodeHealthStatus(_Api, frozen=True):
-    """failing: comma list of the checks that are not PASS, the worst first; message: the worst one's. Both are for
-    the columns of ``kubectl get nodehealths``."""
+    """failing: comma-separated checks that are not PASS, the worst first. message: of the worst one. Both are columns
+    of ``kubectl get nodehealths``."""
 
     verdict: str = ""
     failing: str = ""
@@ -129,10 +129,10 @@ class CheckRequest(_Api, frozen=True):
 
 
 class ClearEntry(_Api, frozen=True):
-    """A person's word that faults are over: findings of (check, component) up to ``occurrence`` are closed.
+    """A person's request to close findings of (check, component) up to ``occurrence``.
 
-    component: one component, or ``*`` for all of the check. occurrence: the highest one closed; numbers rise through
-    the whole check, so an entry never closes what fires after it.
+    component: one component, or ``*`` for all components of the check. occurrence: the highest one to close; the
+    numbers increase throughout the check, so an entry never closes a later finding.
     """
 
     check: str

@@ -1,9 +1,9 @@
-"""Writes requests into NodeHealths, and deletes them again: nobody else's entry changes.
+"""Writes requests into NodeHealths and deletes them, without changing the entries of other requesters.
 
-Asking is a server-side apply with a field manager of its own, as every requester's. Where ours is the last entry the
-list goes as a whole instead: an API server of Kubernetes 1.20 leaves an applied list that has become empty as null,
-and then refuses that. Each write is bound to the version it was decided on, so it can neither bring a deleted object
-back nor undo what another leader has asked.
+A request is a server-side apply; every requester has its own field manager. To delete the last entry, the whole list is
+deleted instead: Kubernetes 1.20 leaves null for an applied list that has become empty, and then rejects that. Each
+write names the resourceVersion on which it is based, so it can neither recreate a deleted object nor undo a request of
+another leader.
 """
 
 from collections.abc import Callable, Collection
@@ -19,9 +19,9 @@ from muster_kube.nodehealth import CheckRequest, ClearEntry, NodeHealth
 
 @dataclass(frozen=True)
 class Requester:
-    """One of those who ask. manager: its field manager; label: of the NodeHealth while a request of its stands, so that
-    a new leader finds it; is_ours: that is its own; annotation: of the NodeHealth, what it remembers there; empty:
-    nothing."""
+    """One requester. manager: its field manager. label: set on a NodeHealth while it has a request of this requester,
+    so that a new leader finds it. is_ours: whether a request belongs to this requester. annotation: in which the
+    requester stores state on the NodeHealth; empty: none."""
 
     manager: str
     label: str
@@ -30,8 +30,8 @@ class Requester:
 
 
 class RequestWriter:
-    """The writes of one asker. observe: takes in what a write returned. All raise ApiError; Conflict where ``health``
-    is no longer what the server has."""
+    """The writes of one requester. observe: receives the object that a write returned. All methods raise ApiError, and
+    Conflict if ``health`` is outdated."""
 
     def __init__(self, client: KubeClient, asker: Requester, observe: Callable[[NodeHealth], None]) -> None:
         self._client = client
@@ -39,7 +39,7 @@ class RequestWriter:
         self._observe = observe
 
     async def ask(self, health: NodeHealth, requests: Collection[CheckRequest], label: str = "true") -> None:
-        """``requests``: all of ours from now on."""
+        """Replace all our requests by ``requests``."""
         past = health.metadata.annotations.get(self._asker.annotation, "")
         self._observe(await self._apply(health, self._apply_body(health, past, requests, label)))
 
@@ -51,8 +51,8 @@ class RequestWriter:
         keep: Collection[CheckRequest] = (),
         clear: Collection[ClearEntry] | None = None,
     ) -> None:
-        """Requests of ours but for ``keep``, remembering ``past`` (empty: nothing) in the same write; clear: None, or
-        what is to stand in spec.clear."""
+        """Delete our requests except ``keep``, and store ``past`` (empty: nothing) in the same write. clear: the new
+        spec.clear; None: unchanged."""
         asker = self._asker
         kept = {request.id for request in keep}
         forgotten = not past and asker.annotation in health.metadata.annotations
@@ -61,7 +61,7 @@ class RequestWriter:
             if not any(asker.is_ours(request) and request.id not in kept for request in answer.spec.requests):
                 self._observe(answer)
                 return
-            # somebody else's manager owns the entry as well: seen where an object was created with an empty spec
+            # another manager owns the entry too: observed for objects that were created with an empty spec
             health = answer
         self._observe(await self._patch(health, self._patch_body(health, past, self._remaining(health, kept), clear)))
 
@@ -79,7 +79,7 @@ class RequestWriter:
     def _apply_body(
         self, health: NodeHealth, past: str, requests: Collection[CheckRequest], label: str = "true"
     ) -> dict[str, Any]:
-        """All that is ours in the object. The uid keeps an apply from making an object that is gone."""
+        """All our fields of the object. The uid prevents an apply from recreating a deleted object."""
         meta = health.metadata
         metadata: dict[str, Any] = {"name": meta.name, "uid": meta.uid, "resourceVersion": meta.resource_version}
         if past:

@@ -1,8 +1,7 @@
-"""Tries a volume claim on one node: a claim and a pod that writes to it, watched, and deleted again.
+"""Tests a volume claim on one node: creates a claim and a pod that writes to it, watches them, and deletes both.
 
-The claim comes first: a pod whose claim is not there yet is put back by the scheduler for seconds. Both carry a label;
-what a process left behind that died in between (the pod ends by its own deadline) is swept by the next trial on that
-node.
+It creates the claim first, because the scheduler delays a pod without its claim for seconds. Both have a label. If the
+process dies in between, the pod's own deadline ends the pod, and the next trial on that node deletes the leftovers.
 """
 
 import asyncio
@@ -23,8 +22,8 @@ from muster_kube.volume_trial_objects import LABEL, TrialPod, VolumeClaim, make_
 
 DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 CLEAN_UP_S = 20.0
-LEFT_BEHIND_S = 1800.0  # older than the longest trial can be
-_SPARE_S = 60  # the pod's own deadline lies so far behind ours
+LEFT_BEHIND_S = 1800.0  # longer than any trial
+_SPARE_S = 60  # added to our deadline for the pod's own
 _NOT_STORAGE = ("ErrImage", "ImagePull", "InvalidImage", "CreateContainer", "RunContainer", "CrashLoop", "StartError")
 _MOUNT_EVENTS = ("FailedMount", "FailedAttachVolume", "FailedMapVolume")
 
@@ -40,10 +39,10 @@ T = TypeVar("T")
 
 
 class VolumeTrial(msgspec.Struct, frozen=True, kw_only=True, rename=_WIRE):
-    """What came of it; also as JSON between tainter and agent.
+    """The result; sent as JSON between tainter and agent.
 
-    stage: how far it came (muster_checks.pvc.judge.TrialStage).
-    Times: seconds since the claim was made. said: the cluster's own words."""
+    stage: the stage that it reached (muster_checks.pvc.judge.TrialStage).
+    Times: seconds since the claim was created. said: the cluster's message."""
 
     stage: Stage
     storage_class: str = ""
@@ -57,8 +56,8 @@ class _LabelledObject(Api, frozen=True):
 
 
 class VolumeTrialRunner:
-    """Claims and pods in ``namespace``, with the client's rights: create, get, list, watch and delete both, list Events
-    and StorageClasses. Several trials may run at once."""
+    """Uses claims and pods in ``namespace``. The client needs permission to create, get, list, watch and delete both,
+    and to list Events and StorageClasses. Several trials may run at the same time."""
 
     def __init__(
         self,
@@ -85,12 +84,11 @@ class VolumeTrialRunner:
         bind_timeout_s: float,
         write_timeout_s: float,
     ) -> VolumeTrial:
-        """One trial, to its end. Never raises ApiError; leaves nothing behind but what the API server keeps us from
-        deleting."""
+        """Run one trial to its end. Never raises ApiError. Deletes its objects, unless the API server prevents it."""
         name = f"muster-pvc-{secrets.token_hex(4)}"
         try:
             if not storage_class and not await self._has_default_class():
-                return VolumeTrial(stage="no-class", said="the cluster has no default StorageClass, and none was named")
+                return VolumeTrial(stage="no-class", said="the cluster has no default StorageClass: name one")
             await self._sweep(node)
             deadline_s = int(bind_timeout_s + write_timeout_s) + _SPARE_S
             claim = await self._create(self._claims, make_claim(name, node, storage_class, size_mib), VolumeClaim)
@@ -102,8 +100,8 @@ class VolumeTrialRunner:
             await asyncio.shield(self._delete(name))
 
     async def _create(self, path: str, body: object, kind: type[T]) -> T:
-        """Made, or known not to be, also when the trial is called off meanwhile: else it might come to be behind its
-        own deletion."""
+        """Create the object and wait for the result even if the trial is cancelled: otherwise the object might be
+        created after its deletion."""
         making = asyncio.create_task(self._client.create(path, body, type=kind))
         try:
             return await asyncio.shield(making)
@@ -143,10 +141,10 @@ class VolumeTrialRunner:
             for task in watching:
                 task.cancel()
             await asyncio.gather(*watching, return_exceptions=True)
-        stage, said = find_stage(pod, bound=bound_after_s is not None)
-        if stage in ("unbound", "unmounted", "unplaced") and (told := await self._events(pod, claim)):
-            failed = [event for event in told if event.reason in _MOUNT_EVENTS]
-            said = (failed or told)[-1].message or said
+        stage, message = find_stage(pod, bound=bound_after_s is not None)
+        if stage in ("unbound", "unmounted", "unplaced") and (events := await self._events(pod, claim)):
+            failed = [event for event in events if event.reason in _MOUNT_EVENTS]
+            message = (failed or events)[-1].message or message
             if stage == "unmounted" and not failed:
                 stage = "not-started"
         return VolumeTrial(
@@ -154,11 +152,11 @@ class VolumeTrialRunner:
             storage_class=claim.spec.storage_class_name,
             bound_after_s=bound_after_s,
             written_after_s=elapsed_s if stage == "written" else None,
-            said=said,
+            said=message,
         )
 
     async def _events(self, pod: TrialPod, claim: VolumeClaim) -> list[Event]:
-        """What the cluster said of both, oldest first; nothing where it may not be read."""
+        """The Events of both objects, oldest first; empty without permission to read them."""
         found: list[Event] = []
         path = f"/api/v1/namespaces/{self._namespace}/events"
         for uid in (claim.metadata.uid, pod.metadata.uid):
@@ -171,11 +169,11 @@ class VolumeTrialRunner:
         try:
             page = await self._client.list_page("/apis/storage.k8s.io/v1/storageclasses", _LabelledObject)
         except ApiError:
-            return True  # whether there is one is not known: the claim will tell
+            return True  # unknown without permission: creating the claim will show it
         return any(item.metadata.annotations.get(DEFAULT_CLASS) == "true" for item in page.items)
 
     async def _sweep(self, node: str) -> None:
-        """Delete what a trial on this node left behind whose process died."""
+        """Delete leftovers of earlier trials on this node."""
         old = self._wall() - LEFT_BEHIND_S
         for path in (self._pods, self._claims):
             page = await self._client.list_page(
@@ -186,13 +184,13 @@ class VolumeTrialRunner:
                     await self._delete(made.metadata.name)
 
     async def _delete(self, name: str) -> None:
-        """Both, as far as they are there; tried until it is done or CLEAN_UP_S have passed."""
+        """Delete both objects; retry for up to CLEAN_UP_S."""
         deadline = self._clock() + CLEAN_UP_S
         left = [f"{self._pods}/{name}", f"{self._claims}/{name}"]
         while left and self._clock() < deadline:
             try:
                 await self._client.delete(left[0], {"gracePeriodSeconds": 0})
-            except (NotFound, Forbidden):  # what may not be deleted could not be made either
+            except (NotFound, Forbidden):  # without permission to delete it, it could not be created either
                 pass
             except ApiError:
                 await asyncio.sleep(1.0)
@@ -201,7 +199,7 @@ class VolumeTrialRunner:
 
 
 def find_stage(pod: TrialPod, *, bound: bool) -> tuple[Stage, str]:
-    """How far it came, and the pod's own words about it."""
+    """The stage that the trial reached, and the pod's message about it."""
     state, status = pod.state, pod.status
     if status.phase == "Succeeded":
         return "written", ""

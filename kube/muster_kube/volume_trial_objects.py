@@ -1,4 +1,4 @@
-"""The claim and the pod of a volume trial: what is made, and what is read of them while they are watched."""
+"""The claim and the pod of a volume trial: the objects to create, and the fields to watch."""
 
 import hashlib
 
@@ -6,7 +6,7 @@ from muster_kube.api.objects import Api, Metadata
 from muster_kube.api.pods import ContainerState, PodPlacement, PodProgress
 
 LABEL = "muster.dev/trial"
-# writes twice 4 MiB, flushed, and compares: a volume that takes writes and loses them is no volume
+# writes 4 MiB twice, flushes, and compares: detects a volume that accepts writes and loses them
 _WRITE = "head -c 4194304 /dev/urandom > /trial/a && sync && cp /trial/a /trial/b && sync && cmp /trial/a /trial/b"
 
 
@@ -36,7 +36,7 @@ class TrialPod(Api, frozen=True):
 
 
 def make_pod(name: str, node: str, image: str, deadline_s: int) -> dict[str, object]:
-    """A pod for exactly this node, whatever its taints, through the scheduler (which volume binding waits for)."""
+    """A pod for this node that tolerates all taints. The scheduler places it, because volume binding needs that."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -80,7 +80,7 @@ def make_pod(name: str, node: str, image: str, deadline_s: int) -> dict[str, obj
 
 
 def make_claim(name: str, node: str, storage_class: str, size_mib: int) -> dict[str, object]:
-    """The claim. Without a class the cluster's default is taken."""
+    """The claim. Without a class, the cluster uses its default class."""
     spec: dict[str, object] = {
         "accessModes": ["ReadWriteOnce"],
         "resources": {"requests": {"storage": f"{size_mib}Mi"}},
@@ -96,5 +96,5 @@ def make_claim(name: str, node: str, storage_class: str, size_mib: int) -> dict[
 
 
 def node_mark(node: str) -> str:
-    """A label value for any node name, which may be longer than a label value."""
+    """A label value for a node. Node names may be too long for label values."""
     return f"pvc-{hashlib.sha256(node.encode()).hexdigest()[:16]}"

@@ -1,4 +1,4 @@
-"""A whole cluster on one machine, as a library: a control plane, simulated and real nodes, Muster's parts as processes.
+"""A cluster on one machine, as a library: control plane, simulated and real nodes, Muster's components as processes.
 
-`muster sandbox` (muster_cli.sandbox) and the tests stand on it. It imports none of the parts: it starts their programs.
+`muster sandbox` (muster_cli.sandbox) and the tests use it. It does not import the components; it starts their programs.
 """

@@ -1,7 +1,7 @@
-"""`python -m muster_sandbox [--node]`: have a control plane ready; installs what its build needs, builds it once.
+"""`python -m muster_sandbox [--node]`: builds the control plane if it is not cached; installs build tools.
 
-With ``--node``, all else that tests take: Prometheus, and a real node where one can be; else it says why not. Before
-the tests and the sandbox, so that minutes of building count against no test's time limit.
+With ``--node``, prepares what the tests need too: Prometheus, and a real node if this machine can run one. The Makefile
+calls it before the tests and the sandbox, so that the minutes of building do not count against a test's time limit.
 """
 
 import os
@@ -25,13 +25,13 @@ def say(line: str) -> None:
 
 def main(arguments: Sequence[str]) -> int:
     if os.environ.get("MUSTER_SKIP_CLUSTER") == "1":
-        return 0  # the tests say what that skips
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))  # tidied up as after Ctrl-C
+        return 0  # the tests report what this skips
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))  # clean up as after Ctrl-C
     if (code := requirements.main()) != 0:
         return code
     tests = node = "--node" in arguments
     if node and (reason := find_node_obstacle()):
-        say(f"muster: NOTHING WILL BE TESTED ON A REAL NODE: {reason}")
+        say(f"muster: TESTS ON A REAL NODE ARE SKIPPED: {reason}")
         node = False
     try:
         find_or_build(say, with_kubelet=node)
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str]) -> int:
         print(f"muster: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("muster: the build was interrupted; nothing is left of it", file=sys.stderr)
+        print("muster: the build was interrupted; its files are removed", file=sys.stderr)
         return 130
     return 0
 

@@ -1,9 +1,9 @@
-"""The components' processes, and the promise that none of them outlives us.
+"""Child processes that never outlive this process.
 
-Each component leads its own process group, so that Ctrl-C at the terminal does not end etcd under a test that is still
-cleaning up. What ends them when we are killed outright is the reaper: a small process that holds the other end of a
-pipe and, when that closes, kills the groups that were announced on it and removes the data directory. PR_SET_PDEATHSIG
-would be shorter, but it fires when the *thread* that forked ends, and a test bed may be started from a worker thread.
+Each child has its own process group, so that Ctrl-C in the terminal does not end etcd while a test still cleans up. If
+this process is killed, the reaper ends the children: a small process at the other end of a pipe. When the pipe closes,
+it kills the process groups that were registered through it, and removes directories and addresses. PR_SET_PDEATHSIG
+would be simpler, but it fires when the *thread* that forked ends, and tests may start children from a worker thread.
 """
 
 import contextlib
@@ -50,11 +50,11 @@ for label in labels:
 
 
 class ProcessDied(RuntimeError):
-    """A component ended by itself; the message holds the tail of its log."""
+    """A process has ended unexpectedly; the message contains the end of its log."""
 
 
 class ProcessReaper:
-    """Kills what was announced to it once this process is gone, however it went."""
+    """Kills and removes what was registered with it once this process has ended, even by SIGKILL."""
 
     def __init__(self) -> None:
         reader, self._writer = os.pipe()
@@ -75,7 +75,7 @@ class ProcessReaper:
 
     @property
     def descriptor(self) -> int:
-        """The pipe's write end; a child that gets it as stdin announces itself before it becomes its program."""
+        """The write end of the pipe. A child that gets it as stdin registers itself before it executes its program."""
         return self._writer
 
     @property
@@ -93,9 +93,9 @@ class ProcessReaper:
         os.write(self._writer, f"-{pid}\n".encode())
 
     def close(self) -> None:
-        """Let it kill and remove what is left, and wait for that."""
+        """Make the reaper kill and remove everything that is left, and wait for it."""
         os.close(self._writer)
-        self._process.wait(timeout=600)  # an unfinished build is 3 GB of small files, on whatever disk there is
+        self._process.wait(timeout=600)  # an unfinished build is 3 GB of small files, maybe on a slow disk
 
 
 def spawn(
@@ -106,10 +106,10 @@ def spawn(
     cwd: Path,
     environ: Mapping[str, str] | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start ``command`` in a process group of its own that the reaper ends if we cannot.
+    """Start ``command`` in its own process group, registered with the reaper.
 
-    The shell writes its process id to the reaper and only then becomes the program: there is no moment in which the
-    program runs and nobody would end it.
+    The shell writes its process ID to the reaper before it executes the program, so the program never runs
+    unregistered.
     """
     return subprocess.Popen(
         ["/bin/sh", "-c", 'echo "+$$" >&0; exec "$@" </dev/null', "sh", *command],
@@ -123,7 +123,7 @@ def spawn(
 
 
 class ManagedProcess:
-    """One running program of the control plane, its output in ``log``."""
+    """A program with its output in ``log``."""
 
     def __init__(self, name: str, command: Sequence[str], log: Path, reaper: ProcessReaper) -> None:
         self.name = name
@@ -138,7 +138,7 @@ class ManagedProcess:
 
     @property
     def killed(self) -> bool:
-        """It ended by a signal: somebody's doing, not its own."""
+        """Whether a signal ended it."""
         return self._process is not None and (self._process.poll() or 0) < 0
 
     def start(self) -> None:
@@ -146,10 +146,10 @@ class ManagedProcess:
             self._process = spawn(self._command, self._reaper, output=log, cwd=self._log.parent)
 
     def require_alive(self) -> None:
-        """Raises ProcessDied, with the tail of the log."""
+        """Raises ProcessDied with the end of the log if the process does not run."""
         if self._process is None or self._process.poll() is not None:
             code = None if self._process is None else self._process.returncode
-            raise ProcessDied(f"{self.name} ended with {code}; the end of {self._log}:\n{self.tail()}")
+            raise ProcessDied(f"{self.name} ended with exit code {code}; the end of {self._log}:\n{self.tail()}")
 
     def tail(self) -> str:
         try:
@@ -163,7 +163,7 @@ class ManagedProcess:
             os.killpg(self._process.pid, number)
 
     def stop(self, *, grace_s: float = 5.0) -> None:
-        """TERM, then KILL after ``grace_s``; a stopped (SIGSTOP) process is continued first so that it can end."""
+        """SIGTERM, then SIGKILL after ``grace_s``. Also sends SIGCONT, so that a stopped process can end."""
         self.signal(signal.SIGTERM)
         self.signal(signal.SIGCONT)
         self._wait(grace_s)
@@ -180,7 +180,7 @@ class ManagedProcess:
         except subprocess.TimeoutExpired:
             self.signal(signal.SIGKILL)
             self._process.wait(timeout=10)
-        # its group may hold a child that has outlived it
+        # a child in its group may have outlived it
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._reaper.forget(self._process.pid)
@@ -188,7 +188,7 @@ class ManagedProcess:
 
 
 def wait_for(ready: Callable[[], bool], *, alive: Sequence[ManagedProcess], timeout_s: float, what: str) -> None:
-    """Ask ``ready`` every 30 ms. Raises ProcessDied or TimeoutError, each with the log of what it waited for."""
+    """Call ``ready`` every 30 ms until it returns True. Raises ProcessDied or TimeoutError, with the logs."""
     deadline = time.monotonic() + timeout_s
     while not ready():
         for component in alive:

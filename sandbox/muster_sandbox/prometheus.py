@@ -1,4 +1,4 @@
-"""A real Prometheus, Debian's: for tests of what Muster's parts tell, and of the dashboards and alerts on it.
+"""A real Prometheus from Debian, for tests of Muster's metrics, dashboards and alerts.
 
     found = programs(say)                       # on PATH, else unpacked into the user's cache (30 MB to load)
     scraped = [scrape("muster-agent", "127.0.0.1:3333", node="gpu-1")]
@@ -9,7 +9,7 @@
         prometheus.alerts()
 
 ``found.promtool`` and ``found.amtool`` check rules and Alertmanager's configurations. What is started listens on
-loopback, and ends with the test however that ends. It scrapes, and looks at its rules, once a second.
+loopback, and ends with the test process, even after SIGKILL. It scrapes and evaluates rules once a second.
 """
 
 import re
@@ -63,11 +63,11 @@ class PrometheusSeries:
 
 
 class QueryRefused(ValueError):
-    """Prometheus does not take an expression; the message is its own."""
+    """Prometheus rejects an expression; the message is Prometheus'."""
 
 
 def find_programs(progress: Callable[[str], None]) -> PrometheusPrograms:
-    """Those on PATH if all are there, else Debian's, unpacked once. Raises NoPackages (programs/packages.py)."""
+    """The programs on PATH if all exist, else Debian's, unpacked once. Raises NoPackages (programs/packages.py)."""
     found = [shutil.which(name) for name in _NAMES]
     if all(found):
         return PrometheusPrograms(*(Path(str(each)) for each in found))
@@ -144,7 +144,7 @@ class Prometheus:
         return (self._folder / "prometheus.log").read_text()
 
     def scrape(self, scraped: Sequence[Scrape]) -> None:
-        """From now on these instead; what was scraped stays. Raises RuntimeError if Prometheus does not take them."""
+        """Replace the configuration; scraped data stays. Raises RuntimeError if Prometheus rejects it."""
         self._write(scraped)
         taken = self.log.count("Completed loading of configuration file")
         refused = self.log.count("Error reloading config")
@@ -203,7 +203,7 @@ class Prometheus:
         return samples
 
     def until_scraped(self, *, limit_s: float = LIMIT_S) -> None:
-        """Every target has answered. Raises TimeoutError, with what the others say."""
+        """Wait until every target has been scraped. Raises TimeoutError, with the errors of the others."""
         deadline = time.monotonic() + limit_s
         while not (found := self.targets()) or any(each["health"] != "up" for each in found):
             self._component.require_alive()

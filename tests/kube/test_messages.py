@@ -52,19 +52,19 @@ async def test_token_file_that_is_empty(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("\n")
     with pytest.raises(ConfigError) as error:
         await FileToken(tmp_path / "token").header()
-    assert str(error.value) == f"token file {tmp_path}/token: is empty, expected a bearer token"
+    assert str(error.value) == f"token file {tmp_path}/token is empty: expected a bearer token"
 
 
 def test_answers_of_the_api_server() -> None:
     assert str(NotFound(404, "NotFound", "gone", PATH)) == f"{PATH}: 404 NotFound: gone"
-    assert str(Unreachable("timeout", PATH)) == f"{PATH}: no answer Unreachable: timeout"
-    assert str(NotLeading(PATH)) == f"{PATH}: no answer NotLeading: left to the leader"
+    assert str(Unreachable("timeout", PATH)) == f"{PATH}: timeout"
+    assert str(NotLeading(PATH)) == f"{PATH}: not written: this replica is no longer the leader"
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"tls.key": make_key_pair(["h"], NOW).key}, "tls.key: is not the key of the certificate in tls.crt"),
+        ({"tls.key": make_key_pair(["h"], NOW).key}, "tls.key: does not match the certificate in tls.crt"),
         (
             {"ca.crt": make_key_pair(["h"], NOW).authority},
             "ca.crt: none of its 1 certificates has signed the one in tls.crt",

@@ -1,9 +1,9 @@
-"""`muster sandbox`: bring it up, and act on the one that runs.
+"""`muster sandbox`: run a whole cluster on this machine, and act on a running one.
 
-muster sandbox                       until Ctrl-C
-muster sandbox inject NODE 'LINE'    a kernel line
-muster sandbox reboot NODE           a simulated node comes up with a new boot id
-muster sandbox pod NAME              a pod; prints the node that the scheduler binds it to
+muster sandbox                       run a sandbox until Ctrl-C
+muster sandbox inject NODE 'LINE'    write a kernel log line of NODE
+muster sandbox reboot NODE           simulate a reboot of NODE
+muster sandbox pod NAME              create a pod and print the node to which the scheduler binds it
 """
 
 import argparse
@@ -14,24 +14,24 @@ from muster_kube.process.command_line import EXIT_UNKNOWN, EXIT_USAGE
 from muster_sandbox.session.folder import NoSandbox, SandboxNode, find_running, sandbox_folder
 from muster_sandbox.session.kernel_line import ActionRefused, inject_line
 
-SIMULATED_LIMIT = 200  # each has an agent process of about 50 MB
+SIMULATED_LIMIT = 200  # each node has an agent process of about 50 MB
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = __doc__
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     actions = parser.add_subparsers(dest="action", metavar="ACTION")
-    line = actions.add_parser("inject", help="write a kernel line where NODE's agent reads its kernel log")
+    line = actions.add_parser("inject", help="write LINE to the kernel log that NODE's agent reads")
     line.add_argument("node", metavar="NODE")
     line.add_argument("line", metavar="LINE")
     reboot = actions.add_parser("reboot", help="give a simulated node a new boot id and an empty kernel log")
     reboot.add_argument("node", metavar="NODE")
-    pod = actions.add_parser("pod", help="make a pod and print the node it is bound to")
+    pod = actions.add_parser("pod", help="create a pod and print the node to which it is bound")
     pod.add_argument("name", metavar="NAME")
-    parser.add_argument("--policy", type=Path, metavar="FILE", help="the tainter's rules instead of its own")
-    parser.add_argument("--plain", action="store_true", help="a line for each change, also on a terminal")
-    parser.add_argument("--for", dest="for_s", type=_seconds, metavar="SECONDS", help="end by itself after so long")
-    parser.add_argument("--simulated", type=_count, default=7, metavar="N", help="simulated nodes (default 7)")
+    parser.add_argument("--policy", type=Path, metavar="FILE", help="the tainter's policy (default: the built-in one)")
+    parser.add_argument("--plain", action="store_true", help="print a line for each change, even on a terminal")
+    parser.add_argument("--for", dest="for_s", type=_seconds, metavar="SECONDS", help="stop after SECONDS")
+    parser.add_argument("--simulated", type=_count, default=7, metavar="N", help="simulated nodes (default: 7)")
 
 
 def _seconds(text: str) -> float:
@@ -72,9 +72,9 @@ def _inject(node: SandboxNode, line: str) -> int:
     try:
         inject_line(node, line)
     except OSError as error:
-        print(f"muster: {node.kmsg}: {error.strerror} (writing to /dev/kmsg takes root)", file=sys.stderr)
+        print(f"muster: cannot write to {node.kmsg}: {error.strerror} (/dev/kmsg needs root)", file=sys.stderr)
         return EXIT_UNKNOWN
-    print(f"written to {node.kmsg} of {node.name}")
+    print(f"wrote the line to {node.kmsg} of {node.name}")
     return 0
 
 

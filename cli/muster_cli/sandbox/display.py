@@ -1,4 +1,4 @@
-"""Show the fleet while the sandbox runs: a live table on a terminal, a line for each change elsewhere."""
+"""Shows the fleet while the sandbox runs: a live table on a terminal, else a line for each change."""
 
 import asyncio
 import sys
@@ -11,11 +11,11 @@ from muster_kube.api.objects import Node
 from muster_kube.controller.reflector import Reflector
 from muster_kube.nodehealth import PATH, NodeHealth
 
-REDRAW_S = 0.2  # a burst of changes is drawn once
+REDRAW_S = 0.2  # changes within this time are drawn together
 
 
 class FleetView:
-    """Watches Nodes and NodeHealths and keeps the rows; says so when one changes."""
+    """Watches Nodes and NodeHealths; sets ``changed`` after each change."""
 
     def __init__(self, client: KubeClient, first: str) -> None:
         self.first = first

@@ -1,4 +1,4 @@
-"""The fleet as people see it: one row a node; as a live table on a terminal, as one line a change elsewhere."""
+"""The rows of the sandbox's live table, one for each node, and the lines that describe changes."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -22,11 +22,11 @@ class SandboxRow(msgspec.Struct, frozen=True):
     message: str
     taints: tuple[str, ...]
     withheld: str = ""
-    """Why a taint that is wanted is not set."""
+    """Why the tainter has not set a taint that the policy requires."""
 
 
 def sandbox_rows(nodes: Mapping[str, Node], healths: Mapping[str, NodeHealth], first: str) -> list[SandboxRow]:
-    """One row a Node, ``first`` (this machine) on top, then by name."""
+    """One row for each Node: ``first`` (this machine), then by name."""
     return [
         sandbox_row(nodes[name], healths.get(name)) for name in sorted(nodes, key=lambda name: (name != first, name))
     ]
@@ -40,7 +40,7 @@ def sandbox_row(node: Node, health: NodeHealth | None) -> SandboxRow:
     )
     withheld = withheld_reason(node)
     if health is None or not health.status.verdict:
-        return SandboxRow(node.metadata.name, "UNKNOWN", "no word from its agent yet", taints, withheld)
+        return SandboxRow(node.metadata.name, "UNKNOWN", "no report from its agent yet", taints, withheld)
     findings = [finding for check in health.status.checks for finding in check.findings]
     message = findings[0].message if findings else health.status.message
     more = f" (+{len(findings) - 1} more)" if len(findings) > 1 else ""
@@ -48,7 +48,7 @@ def sandbox_row(node: Node, health: NodeHealth | None) -> SandboxRow:
 
 
 def describe_changes(before: Mapping[str, SandboxRow], now: list[SandboxRow]) -> list[str]:
-    """One line for each row that is new or differs."""
+    """One line for each new or changed row."""
     lines = []
     for current in now:
         known = before.get(current.node)
@@ -59,7 +59,7 @@ def describe_changes(before: Mapping[str, SandboxRow], now: list[SandboxRow]) ->
             verdict = current.verdict
         tainted = f"  tainted {', '.join(current.taints)}" if current.taints else ""
         kept = f"  not tainted: {current.withheld}" if current.withheld else ""
-        freed = "  taint taken off" if known is not None and known.taints and not current.taints else ""
+        freed = "  taint removed" if known is not None and known.taints and not current.taints else ""
         lines.append(f"{current.node:<16} {verdict:<16} {current.message}{tainted}{kept}{freed}".rstrip())
     return lines
 

@@ -1,4 +1,4 @@
-"""`muster sandbox pod NAME`: make a pod, and say which node the real scheduler bound it to."""
+"""`muster sandbox pod NAME`: create a pod, and print the node to which the real scheduler binds it."""
 
 import asyncio
 import sys
@@ -16,18 +16,21 @@ LOOK_AGAIN_S = 0.1
 
 
 def create_pod(kubeconfig: Path, name: str) -> int:
-    """0 when it was bound; 3 when no node would take it within :data:`WAIT_S`."""
+    """Returns 0 if the pod was bound; 3 if the scheduler found no node within :data:`WAIT_S`."""
     try:
         node = asyncio.run(_bind(kubeconfig, name))
     except (ApiError, ConfigError) as error:
         print(f"muster: {error}", file=sys.stderr)
         return 3
-    print(f"pod {name} is bound to {node}" if node else f"pod {name}: no node takes it after {WAIT_S:.0f} s")
-    return 0 if node else 3
+    if not node:
+        print(f"muster: pod {name}: the scheduler found no node within {WAIT_S:.0f} s", file=sys.stderr)
+        return 3
+    print(f"pod {name} is bound to {node}")
+    return 0
 
 
 async def _bind(kubeconfig: Path, name: str) -> str:
-    # no image is ever pulled: the sandbox's stand-in for the kubelets plays the container
+    # the simulated kubelet pulls no image and runs no container
     spec = {"containers": [{"name": "main", "image": "muster.invalid/none"}], "terminationGracePeriodSeconds": 0}
     async with KubeClient(load_config(kubeconfig), user_agent="muster-cli") as client:
         await client.create(PODS, {"metadata": {"name": name}, "spec": spec})

@@ -1,1 +1,1 @@
-"""The API server: where it is, who we are to it, and the calls."""
+"""Access to the API server: configuration, credentials, requests."""

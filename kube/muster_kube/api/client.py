@@ -1,8 +1,8 @@
-"""The API server over HTTP/1.1 with keep-alive: bytes out, bytes in, decoded into just the fields that are asked for.
+"""A Kubernetes API client over HTTP/1.1 with keep-alive, which decodes only the fields that the caller's type names.
 
-No library served: the official one costs 35 MB and decodes thirty times slower, and this is all Muster calls. A call
-is bounded in time as a whole (``timeout_s``), not per read, as leadership depends on it. Nothing but a GET is sent
-twice, except after 401 and its fresh token: the server has then done nothing.
+No library served: the official one costs 35 MB and decodes thirty times slower, and Muster needs few calls. The time
+limit (``timeout_s``) applies to a whole call, not to each read, because leadership depends on it. The client repeats
+only GETs, and any call after 401 with a fresh token, because the server has then done nothing.
 """
 
 import asyncio
@@ -36,19 +36,19 @@ _PATCH_TYPES = {
 }
 _APPLY_TYPE = "application/apply-patch+yaml"  # JSON is YAML
 _JSON = "application/json"
-_ANSWER_LIMIT = 16 << 20  # bytes of one answer that is no list; etcd takes objects of 1.5 MB
+_ANSWER_LIMIT = 16 << 20  # bytes of a response other than a list; etcd stores objects of up to 1.5 MB
 _LINE_LIMIT = 16 << 20  # bytes of one watch event
 _GET_TRIES = 3
-_KEEPALIVE_S = 60.0  # of a connection that is not used
+_KEEPALIVE_S = 60.0  # for an idle connection
 PAGE_SIZE = 500  # items
 
 
 def _socket_options() -> list[tuple[int, int, int]]:
-    """A peer that vanished without a word (power, NAT) is noticed in about a minute, also under a silent watch."""
+    """Detect a lost peer (power, NAT) within about a minute, even during a silent watch."""
     options = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
     for name, seconds in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 60000)):
         number = getattr(socket, name, None)
-        if number is not None:  # not every system has them
+        if number is not None:  # not available on every system
             options.append((socket.IPPROTO_TCP, number, seconds))
     return options
 
@@ -61,10 +61,10 @@ def _decoder(kind: Hashable) -> msgspec.json.Decoder[Any]:
 class KubeClient:
     """A client for one cluster; an async context manager. Paths are API paths (``/api/v1/nodes/x``).
 
-    timeout_s: for a whole call, reading included; must stay below lease duration minus renew deadline
-    max_connections: at most so many calls at once, watches included; more wait (within their timeout)
-    around: put around the HTTP transport, by tests that break it
-    All calls raise :class:`ApiError` (see :mod:`muster_kube.api.errors`), or ConfigError for an unreadable token.
+    timeout_s: for a whole call, including reading; must be less than lease duration minus renew deadline
+    max_connections: maximum number of concurrent calls and watches; further calls wait within their timeout
+    around: wraps the HTTP transport, for tests that inject failures
+    All calls raise :class:`ApiError` (see :mod:`muster_kube.api.errors`), or ConfigError if a token is unreadable.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class KubeClient:
     async def get(
         self, path: str, *, type: type[T] = _DICT, params: Params | None = None, timeout_s: float | None = None
     ) -> T:
-        """One object, or any other JSON."""
+        """GET one object, or any other JSON."""
         return await self._call("GET", path, None, _JSON, type, params, timeout_s)
 
     async def create(
@@ -141,7 +141,7 @@ class KubeClient:
         params: Params | None = None,
         timeout_s: float | None = None,
     ) -> T:
-        """DELETE; ``body``: DeleteOptions. Returns the object or a Status, as the server chooses."""
+        """DELETE; ``body``: DeleteOptions. Returns the object or a Status, depending on the server."""
         return await self._call("DELETE", path, body, _JSON, type, params, timeout_s)
 
     async def patch(
@@ -154,8 +154,8 @@ class KubeClient:
         params: Params | None = None,
         timeout_s: float | None = None,
     ) -> T:
-        """PATCH. A resourceVersion in ``body``'s metadata makes it conditional (Conflict). Custom resources know no
-        strategic patch."""
+        """PATCH. A resourceVersion in ``body``'s metadata makes it conditional (Conflict). Custom resources do not
+        support strategic merge patches."""
         return await self._call("PATCH", path, body, _PATCH_TYPES[kind], type, params, timeout_s)
 
     async def apply(
@@ -168,7 +168,7 @@ class KubeClient:
         type: type[T] = _DICT,
         timeout_s: float | None = None,
     ) -> T:
-        """Server-side apply; ``body`` carries apiVersion and kind. Conflict when another manager owns a field."""
+        """Server-side apply; ``body`` has apiVersion and kind. Raises Conflict if another manager owns a field."""
         params: Params = {"fieldManager": field_manager, "force": force}
         return await self._call("PATCH", path, body, _APPLY_TYPE, type, params, timeout_s)
 
@@ -181,10 +181,10 @@ class KubeClient:
         transform: Callable[[T], T] | None = None,
         timeout_s: float | None = None,
     ) -> ListPage[T]:
-        """One page (``limit``, ``continue`` in ``params``), decoded item by item as the bytes come in.
+        """One page (``limit``, ``continue`` in ``params``), decoded item by item while it is received.
 
-        Memory holds the projected items (after ``transform``) and one chunk, however large the answer. ``timeout_s``
-        bounds each silence here, not the whole, as a list of a large fleet takes its time.
+        Memory holds the projected items (after ``transform``) and one chunk, regardless of the size of the response.
+        ``timeout_s`` limits each pause, not the whole call, because listing a large fleet takes long.
         """
         silence_s = self.timeout_s if timeout_s is None else timeout_s
         for attempt in range(_GET_TRIES):
@@ -207,26 +207,26 @@ class KubeClient:
         transform: Callable[[T], T] | None = None,
         timeout_s: float | None = None,
     ) -> AsyncIterator[ListPage[T]]:
-        """All pages, each as :meth:`list_page` returns it; what fails in the middle is raised there, ``Gone`` too.
+        """All pages, each as :meth:`list_page` returns it. An error of a later page, such as ``Gone``, is raised there.
 
-        params: labelSelector, fieldSelector; resourceVersion goes with the first page only, as a continue token has its
-        own. At version 0 a server that has a cache ignores the page size and sends all in one page.
+        params: labelSelector, fieldSelector. resourceVersion applies to the first page only; a continue token contains
+        its own. At version 0 a server with a cache ignores the page size and sends everything in one page.
         """
-        asked: dict[str, str | int | bool] = {**(params or {}), "limit": PAGE_SIZE}
+        query: dict[str, str | int | bool] = {**(params or {}), "limit": PAGE_SIZE}
         while True:
-            page = await self.list_page(path, type, params=asked, transform=transform, timeout_s=timeout_s)
+            page = await self.list_page(path, type, params=query, transform=transform, timeout_s=timeout_s)
             yield page
             if not page.continue_:
                 return
-            asked.pop("resourceVersion", None)
-            asked["continue"] = page.continue_
+            query.pop("resourceVersion", None)
+            query["continue"] = page.continue_
 
     @asynccontextmanager
     async def watch(self, path: str, params: Params, *, silence_s: float) -> AsyncIterator[AsyncIterator[list[bytes]]]:
-        """An open watch: batches of whole lines, each one event's JSON. Ends when the server ends it.
+        """Watch: yields batches of complete lines, each the JSON of one event. Ends when the server closes it.
 
-        A line cut off by the end is dropped: the next watch brings it again. Unreachable after ``silence_s`` seconds
-        without a byte.
+        An incomplete last line is dropped: the next watch sends the event again. Raises Unreachable after
+        ``silence_s`` seconds without data.
         """
         async with self._open("GET", path, {**params, "watch": "1"}, self.timeout_s) as response:
             yield self._lines(response, path, silence_s)
@@ -235,16 +235,16 @@ class KubeClient:
     async def stream(
         self, path: str, params: Params | None = None, *, silence_s: float | None
     ) -> AsyncIterator[AsyncIterator[list[bytes]]]:
-        """An answer that is sent as it comes to be (by a proxied Service, say): batches of whole lines.
+        """A streamed response, for example of a proxied Service: yields batches of complete lines.
 
-        A line cut off by the end is dropped. Unreachable after ``silence_s`` seconds without a byte, those until the
-        first one included; None: no limit.
+        An incomplete last line is dropped. Raises Unreachable after ``silence_s`` seconds without data, also before the
+        first byte; None: no limit.
         """
         async with self._open("GET", path, params, silence_s) as response:
             yield self._lines(response, path, silence_s)
 
     async def date(self, path: str, *, timeout_s: float | None = None) -> str:
-        """The server's clock, in whole seconds: the ``Date`` header of an answer to GET; empty without one."""
+        """The server's clock in whole seconds, from the ``Date`` header of a response to GET; empty without one."""
         async with self._open("GET", path, None, self.timeout_s if timeout_s is None else timeout_s) as response:
             return response.headers.get("date", "")
 
@@ -285,17 +285,17 @@ class KubeClient:
         raise AssertionError("unreachable: the last attempt raises")  # pragma: no cover
 
     async def _wait_to_retry(self, error: TooManyRequests | Unreachable, attempt: int, left_s: float) -> None:
-        """Return when a GET may be sent again; raise ``error`` when it may not."""
+        """Wait until the GET may be repeated; raise ``error`` if it must not be."""
         if attempt >= _GET_TRIES - 1:
             raise error
         if isinstance(error, TooManyRequests):
-            # jittered: all those turned away together shall not come back together
+            # jittered, so that clients that were throttled together do not retry together
             wait_s = error.retry_after_s * random.uniform(1.0, 1.25)  # noqa: S311 - spreads load, guards nothing
             if wait_s >= left_s:
                 raise error
             await self._sleep(wait_s)
         elif attempt > 0 or not isinstance(error.__cause__, httpx2.RemoteProtocolError | httpx2.ReadError):
-            raise error  # only a kept-alive connection that the server had just closed is worth another one
+            raise error  # only a kept-alive connection that the server has closed justifies another attempt
 
     async def _exchange(
         self, method: str, path: str, params: Params | None, content: bytes, content_type: str
@@ -318,7 +318,7 @@ class KubeClient:
         content: bytes = b"",
         content_type: str = _JSON,
     ) -> AsyncIterator[httpx2.Response]:
-        """The answer of success, its body unread. ``timeout_s``: until its headers are there, None: no limit here."""
+        """A successful response with its body unread. ``timeout_s``: until the headers arrive; None: no limit."""
         refused = False
         while True:
             header = await self.config.credentials.header()
@@ -357,7 +357,7 @@ class KubeClient:
 
     def _get_transport(self) -> httpx2.AsyncBaseTransport:
         if self._transport is None:
-            raise RuntimeError("KubeClient is used outside of its `async with`")
+            raise RuntimeError("KubeClient is used outside its `async with`")
         return self._transport
 
     async def _chunks(self, response: httpx2.Response, path: str, silence_s: float | None) -> AsyncIterator[bytes]:
@@ -378,12 +378,12 @@ def _decode(raw: bytearray, kind: type[T], path: str) -> T:
         decoded: T = _decoder(cast("Hashable", kind)).decode(raw or b"null")
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         shown = bytes(raw[:120]).decode("utf-8", "replace")
-        raise BadAnswer(200, f"{error}; the answer begins {shown!r}", path) from error
+        raise BadAnswer(200, f"{error}; the response begins with {shown!r}", path) from error
     return decoded
 
 
 async def _first_bytes(response: httpx2.Response, limit: int = 1 << 16) -> bytes:
-    """The body of an error; of a very long one the beginning."""
+    """The body of an error response, truncated if it is very long."""
     body = bytearray()
     stream = response.stream
     assert isinstance(stream, httpx2.AsyncByteStream)  # noqa: S101 - what the async transport returns
@@ -405,7 +405,7 @@ async def _transport_errors(path: str, server: str) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def _limit_time(left_s: float | None, limit_s: float | None, path: str) -> AsyncIterator[None]:
-    """Unreachable after ``left_s`` seconds; ``limit_s`` is the whole limit, for the message."""
+    """Raise Unreachable after ``left_s`` seconds. ``limit_s``: the limit of the whole call, for the message."""
     if left_s is None:
         yield
         return

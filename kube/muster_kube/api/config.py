@@ -1,8 +1,8 @@
-"""Where the API server is, whom to trust, and who we are.
+"""Finds the address of the API server, its CA, and the client's credentials.
 
-Order: the flag, in-cluster, ``$KUBECONFIG``, ``~/.kube/config``; ``ClusterConfig.origin`` says which. Proxies of the
-environment and of kubeconfigs are not used. Tokens and certificates are read here; exec plug-ins and OIDC are left
-to the caller's ``log_in``.
+Order: the flag, in-cluster, ``$KUBECONFIG``, ``~/.kube/config``; ``ClusterConfig.origin`` names the one used. Proxy
+settings of the environment and of kubeconfigs are ignored. This module reads tokens and certificates; the caller's
+``log_in`` handles exec plug-ins and OIDC.
 """
 
 import os
@@ -27,7 +27,7 @@ SERVICE_ACCOUNT_DIR = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 class ClusterConfig:
     """One cluster and one identity.
 
-    origin:    where this came from, for the log
+    origin:    the source of the configuration, for the log
     server:    ``https://host:port[/prefix]`` without a trailing slash
     namespace: of the context, or the pod's own
     user:      the kubeconfig user's name, empty in a pod
@@ -47,7 +47,7 @@ class ClusterConfig:
     credentials: Credentials = field(default_factory=NoToken, repr=False)
 
     def ssl_context(self) -> ssl.SSLContext:
-        """A new context. Raises ConfigError when certificate, key or CA do not parse or do not belong together."""
+        """A new context. Raises ConfigError if certificate, key or CA are invalid or do not match."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         if self.insecure_skip_tls_verify:
@@ -59,19 +59,19 @@ class ClusterConfig:
             try:
                 context.load_verify_locations(cadata=self.ca.decode("ascii"))
             except (ssl.SSLError, UnicodeDecodeError, ValueError) as error:
-                raise ConfigError(f"{self.origin}: certificate-authority: is no PEM certificate: {error}") from error
+                raise ConfigError(f"{self.origin}: certificate-authority: not a PEM certificate: {error}") from error
         if self.client_certificate is not None:
             self._load_client_certificate(context)
         return context
 
     def _load_client_certificate(self, context: ssl.SSLContext) -> None:
-        # ssl reads certificates from files only; these live for one call, readable by us alone
+        # ssl reads certificates only from files; these exist during one call, readable by this user only
         with tempfile.TemporaryDirectory(prefix="muster-") as folder:
             pem = Path(folder, "client.pem")
             pem.touch(mode=0o600)
             pem.write_bytes((self.client_certificate or b"") + b"\n" + (self.client_key or b""))
             try:
-                # an encrypted key must not ask on a terminal: an empty passphrase makes it an error
+                # an encrypted key must not prompt on a terminal: an empty passphrase makes it an error
                 context.load_cert_chain(pem, password=lambda: "")
             except (ssl.SSLError, ValueError) as error:
                 raise ConfigError(f"{self.origin}: client-certificate and client-key: {error}") from error
@@ -85,9 +85,10 @@ def load_config(
     home: Path | None = None,
     service_account_dir: Path = SERVICE_ACCOUNT_DIR,
 ) -> ClusterConfig:
-    """The cluster to talk to. Raises ConfigError that says what was looked for and what was found.
+    """The cluster to connect to. Raises ConfigError, which names the places that were searched.
 
-    ``log_in`` is asked where a kubeconfig's user has an exec plug-in or an auth-provider; without it that is an error.
+    ``log_in`` is called if a kubeconfig's user has an exec plug-in or an auth-provider. Without ``log_in`` this is an
+    error.
     """
     if kubeconfig is not None:
         return _from_kubeconfig(read_kubeconfigs([kubeconfig.expanduser()]), f"--kubeconfig {kubeconfig}", log_in)
@@ -104,9 +105,9 @@ def load_config(
     if default.exists():
         return _from_kubeconfig(read_kubeconfigs([default]), str(default), log_in)
     raise ConfigError(
-        "no cluster configured: give --kubeconfig FILE, run in a pod with a service account token "
-        f"({service_account_dir / 'token'} and $KUBERNETES_SERVICE_HOST: not both there), set $KUBECONFIG, "
-        f"or make {default}"
+        "no cluster configured: pass --kubeconfig FILE, set $KUBECONFIG, "
+        f"create {default}, or run in a pod with a service account token "
+        f"({service_account_dir / 'token'} or $KUBERNETES_SERVICE_HOST is missing)"
     )
 
 
@@ -119,11 +120,11 @@ def _in_cluster(environ: Mapping[str, str], folder: Path) -> ClusterConfig:
     except FileNotFoundError:
         ca = None
     except OSError as error:
-        raise ConfigError(f"{folder / 'ca.crt'}: cannot be read: {error.strerror}") from error
+        raise ConfigError(f"{folder / 'ca.crt'}: cannot read the file: {error.strerror}") from error
     try:
         namespace = (folder / "namespace").read_text(encoding="utf-8").strip()
     except OSError:
-        namespace = ""  # a hand-made token volume may lack it
+        namespace = ""  # a manually created token volume may lack it
     return ClusterConfig(
         origin=f"in-cluster ({folder})",
         server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
@@ -150,17 +151,17 @@ def _from_kubeconfig(selected: KubeconfigContext, origin: str, log_in: LogIn | N
                 )
         certificate, key = user.pem("client-certificate"), user.pem("client-key")
         if certificate is not None and key is None:
-            raise ConfigError(f"{user.where('client-key')}: missing, but client-certificate is given")
+            raise ConfigError(f"{user.where('client-key')}: missing, but client-certificate is set")
         token_file, token = user.path("tokenFile"), user.text("token")
-        if token_file is not None:  # wins over token, as in kubectl
+        if token_file is not None:  # takes precedence over token, as in kubectl
             credentials = FileToken(token_file)
         elif token is not None:
             credentials = StaticToken(token)
         elif login := next((each for each in ("exec", "auth-provider") if user.body.get(each)), None):
             if log_in is None:
                 raise ConfigError(
-                    f"{user.where(login)}: only commands for people log in; Muster's parts take a token, a tokenFile "
-                    "or a client certificate"
+                    f"{user.where(login)}: not supported here: use a token, a tokenFile or a client certificate "
+                    "(only the command line runs exec plug-ins and auth-providers)"
                 )
             answer = log_in(selected)
             credentials = answer.credentials

@@ -1,7 +1,7 @@
-"""Who we are to the API server: the Authorization header, and where a fresh one comes from.
+"""Sources of the Authorization header.
 
-Tokens in files rotate (the kubelet replaces a bound token well before it expires), so files are read again at most once
-a minute, and at once after a 401.
+Tokens in files rotate: the kubelet replaces a bound token well before it expires. Files are therefore read again at
+most once a minute, and immediately after a 401.
 """
 
 import time
@@ -19,11 +19,11 @@ class Credentials(Protocol):
         """The Authorization header to send now, or None for none."""
 
     def refused(self, header: str | None) -> bool:
-        """The server answered 401 to ``header``. True: ask again, it may be another one now."""
+        """The server returned 401 for ``header``. True: retry, the header may have changed."""
 
 
 class NoToken:
-    """A client certificate speaks for us, or nobody does."""
+    """No Authorization header: a client certificate authenticates the client, or the client is anonymous."""
 
     async def header(self) -> str | None:
         return None
@@ -44,9 +44,9 @@ class StaticToken:
 
 
 class FileToken:
-    """A bearer token in a file that somebody else keeps fresh.
+    """A bearer token in a file that another program rotates.
 
-    Raises ConfigError when the file cannot be read or is empty, and no earlier token is known.
+    Raises ConfigError if the file is unreadable or empty and no earlier token is known.
     """
 
     def __init__(self, path: Path, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -65,7 +65,7 @@ class FileToken:
         return self._header
 
     def refused(self, header: str | None) -> bool:
-        """Many calls in flight may be refused with one old token: only a token not yet replaced makes us read again."""
+        """Concurrent calls may all be rejected with one old token: only the first rejection reads the file again."""
         if header == self._header:
             self._stale = True
         return True
@@ -74,11 +74,11 @@ class FileToken:
         try:
             token = self._path.read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
-            if self._header is not None:  # in the middle of a rotation: the old one may still do
+            if self._header is not None:  # during a rotation the old token may still be valid
                 return self._header
-            raise ConfigError(f"token file {self._path}: cannot be read: {error}") from error
+            raise ConfigError(f"cannot read token file {self._path}: {error}") from error
         if not token:
             if self._header is not None:
                 return self._header
-            raise ConfigError(f"token file {self._path}: is empty, expected a bearer token")
+            raise ConfigError(f"token file {self._path} is empty: expected a bearer token")
         return f"Bearer {token}"

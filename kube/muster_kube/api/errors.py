@@ -1,26 +1,28 @@
-"""What can go wrong with a call to the API server, each with its own type: who catches decides by type, not by number.
+"""Errors of calls to the API server, with one type for each reason, so that callers need not compare status codes.
 
-Names are the API's own reasons. ``Unreachable`` is the one without an answer: the write may or may not have happened.
+The types have the names of the API's reasons. ``Unreachable`` means that there was no response: a write may or may not
+have happened.
 """
 
 import msgspec
 
 
 class ConfigError(Exception):
-    """The way to the cluster is not configured as it should be: where, what was found, what is allowed."""
+    """The cluster configuration is invalid; the message names the place, what was found and what is allowed."""
 
 
 class ApiError(Exception):
-    """An answer that is not the one asked for.
+    """A call failed.
 
-    status:  HTTP status, 0 where there was no answer
-    reason:  the API's CamelCase word (``NotFound``), or one of ours
+    status:  HTTP status; 0 without a response
+    reason:  the API's CamelCase reason (``NotFound``), or one of Muster's
     message: for people
-    path:    the API path asked for
+    path:    the requested API path
     """
 
     def __init__(self, status: int, reason: str, message: str, path: str) -> None:
-        super().__init__(f"{path}: {status or 'no answer'} {reason}: {message}")
+        found = f"{status} {reason}: " if status else ""
+        super().__init__(f"{path}: {found}{message}")
         self.status = status
         self.reason = reason
         self.message = message
@@ -28,23 +30,23 @@ class ApiError(Exception):
 
 
 class Unauthorized(ApiError):
-    """401: the token or certificate is not accepted (any more)."""
+    """401: the token or certificate is invalid or has expired."""
 
 
 class Forbidden(ApiError):
-    """403: RBAC or an admission plug-in says no."""
+    """403: RBAC or an admission plug-in rejects the request."""
 
 
 class NotFound(ApiError):
-    """404: no such object, or no such resource (a CRD that is not installed)."""
+    """404: the object does not exist, or the resource does not (its CRD is not installed)."""
 
 
 class Conflict(ApiError):
-    """409: the object is not the one the write was decided on, or a field belongs to another manager."""
+    """409: the object has changed since it was read, or another manager owns a field."""
 
 
 class AlreadyExists(Conflict):
-    """409 to a create."""
+    """409 in response to a create."""
 
 
 class Gone(ApiError):
@@ -52,13 +54,13 @@ class Gone(ApiError):
 
 
 class Invalid(ApiError):
-    """422: the object breaks its schema, or a validation."""
+    """422: the object violates its schema or a validation rule."""
 
 
 class TooManyRequests(ApiError):
-    """429: asked to slow down; or, for an eviction, a disruption budget is used up.
+    """429: the server throttles the client; or, for an eviction, a PodDisruptionBudget does not allow it.
 
-    retry_after_s: seconds the server asks for; 0 where it says nothing
+    retry_after_s: from the Retry-After header; 0 without one
     """
 
     def __init__(self, status: int, reason: str, message: str, path: str, retry_after_s: float = 0.0) -> None:
@@ -67,14 +69,14 @@ class TooManyRequests(ApiError):
 
 
 class Unreachable(ApiError):
-    """No answer: refused, timeout, TLS, connection lost. A write may have happened or not."""
+    """No response: connection refused or lost, timeout, TLS error. A write may or may not have happened."""
 
     def __init__(self, message: str, path: str) -> None:
         super().__init__(0, "Unreachable", message, path)
 
 
 class BadAnswer(ApiError):
-    """An answer of success that does not hold what it should; ``message`` says what and where in it."""
+    """A successful response with unexpected content; ``message`` says what is wrong."""
 
     def __init__(self, status: int, message: str, path: str) -> None:
         super().__init__(status, "BadAnswer", message, path)
@@ -91,7 +93,7 @@ class _Details(msgspec.Struct, rename="camel"):
 
 
 class ApiFailure(msgspec.Struct):
-    """The API's ``Status`` object as it comes in answers and in a watch's ERROR events."""
+    """The API's ``Status`` object, in responses and in ERROR events of a watch."""
 
     code: int | None = None
     reason: str | None = None
@@ -112,11 +114,11 @@ _BY_STATUS: dict[int, type[ApiError]] = {
     410: Gone,
     422: Invalid,
 }
-_TEXT_LIMIT = 512  # bytes of an answer that is no Status (a proxy's HTML page) shown to people
+_TEXT_LIMIT = 512  # bytes to show of a response that is not a Status, such as a proxy's HTML page
 
 
 def read_failure(body: bytes | memoryview) -> ApiFailure | None:
-    """``body`` as a Status object, or None where it is none (proxies answer in HTML)."""
+    """``body`` as a Status object, or None if it is not one (proxies send HTML)."""
     try:
         return _failure.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -124,11 +126,11 @@ def read_failure(body: bytes | memoryview) -> ApiFailure | None:
 
 
 def api_error(status: int, body: bytes | memoryview, path: str, retry_after: str | None = None) -> ApiError:
-    """The typed error for an HTTP answer. ``retry_after``: the header, in seconds (dates are not used by the API)."""
+    """The error for an HTTP response. ``retry_after``: the header, in seconds (the API does not use dates)."""
     failure = read_failure(body)
     if failure is None:
         text = bytes(body[:_TEXT_LIMIT]).decode("utf-8", "replace").strip()
-        failure = ApiFailure(message=text or "empty answer")
+        failure = ApiFailure(message=text or "empty response")
     reason = failure.reason or "Unknown"
     message = failure.message or "no message"
     if status == 429:

@@ -1,7 +1,7 @@
-"""Kubeconfig files: read, merge, and pick one context out of them.
+"""Reads and merges kubeconfig files, and selects the current context.
 
-Files are merged as kubectl does it: for every key and every named entry the first file that has it wins, and relative
-paths are relative to the file they stand in.
+Files are merged as by kubectl: for every key and every named entry, the first file that has it takes precedence.
+Relative paths are relative to their file.
 """
 
 import base64
@@ -20,7 +20,7 @@ Mapping = dict[str, Any]
 
 @dataclass(frozen=True)
 class KubeconfigEntry:
-    """One named cluster, user or context, with the file it stands in."""
+    """One named cluster, user or context, and its file."""
 
     kind: str
     name: str
@@ -35,7 +35,7 @@ class KubeconfigEntry:
         if value is None or value == "":
             return None
         if not isinstance(value, str):
-            raise ConfigError(f"{self.where(key)}: found {_show(value)}, expected a text")
+            raise ConfigError(f"{self.where(key)}: found {_show(value)}, expected a string")
         return value
 
     def flag(self, key: str) -> bool:
@@ -49,20 +49,20 @@ class KubeconfigEntry:
         return None if value is None else self.file.parent / Path(value).expanduser()
 
     def pem(self, key: str) -> bytes | None:
-        """The bytes of ``key``-data (base64) or else of the file named by ``key``; data wins, as in kubectl."""
+        """The bytes of ``key``-data (base64), which takes precedence, or of the file that ``key`` names."""
         data = self.text(f"{key}-data")
         if data is not None:
             try:
                 return base64.b64decode(data, validate=True)
             except (binascii.Error, ValueError) as error:
-                raise ConfigError(f"{self.where(key + '-data')}: is not base64: {error}") from error
+                raise ConfigError(f"{self.where(key + '-data')}: not base64: {error}") from error
         path = self.path(key)
         if path is None:
             return None
         try:
             return path.read_bytes()
         except OSError as error:
-            raise ConfigError(f"{self.where(key)}: {path} cannot be read: {error.strerror}") from error
+            raise ConfigError(f"{self.where(key)}: cannot read {path}: {error.strerror}") from error
 
 
 @dataclass(frozen=True)
@@ -100,11 +100,11 @@ def _read(file: Path) -> Mapping:
     except FileNotFoundError:
         raise ConfigError(f"kubeconfig {file}: no such file") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"kubeconfig {file}: cannot be read: {error}") from error
+        raise ConfigError(f"cannot read kubeconfig {file}: {error}") from error
     try:
         document = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise ConfigError(f"kubeconfig {file}: is not YAML: {' '.join(str(error).split())}") from error
+        raise ConfigError(f"kubeconfig {file}: not YAML: {' '.join(str(error).split())}") from error
     if document is None:
         return {}
     if not isinstance(document, dict):
@@ -132,7 +132,7 @@ def _find(documents: list[tuple[Path, Mapping]], kind: str, name: str, shown: st
 
 
 def _show(value: object) -> str:
-    """A wrong value as people see it; long ones are cut, so that no key or token is printed whole."""
+    """A wrong value for a message. Long values are truncated, so that no key or token is printed in full."""
     if value is None:
         return "nothing"
     text = repr(value)

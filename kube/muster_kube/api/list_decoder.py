@@ -1,10 +1,10 @@
-"""A list answer, decoded item by item while its bytes come in.
+"""Decodes a list response item by item while it is received.
 
-At resourceVersion 0 an API server ignores ``limit`` and sends everything in one body (240 MB for 15,000 Nodes). So
-items are cut out of the stream: a boundary between two items looks like ``},{"metadata":{`` (built-in types) or
-``},{"apiVersion":`` (custom resources). The same may stand inside an item, but what lies before it is then no whole
-JSON value and does not decode; inside a string it cannot stand, as its quotes would be escaped. So a cut that decodes
-is right, and where nothing can be cut the whole body is decoded at the end.
+At resourceVersion 0 an API server ignores ``limit`` and sends everything in one body (240 MB for 15,000 Nodes). The
+decoder therefore splits the stream at boundaries between items: ``},{"metadata":{`` (built-in types) or
+``},{"apiVersion":`` (custom resources). The same bytes may occur inside an item, but then the bytes before them are
+not a complete JSON value and do not decode. They cannot occur inside a string, where the quotes would be escaped. So a
+split whose piece decodes is correct. If no split is possible, the whole body is decoded at the end.
 """
 
 import re
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 _ITEMS = re.compile(rb'"items":\[')
 _BOUNDARY = re.compile(rb'\},(?=\{"(?:metadata":\{|apiVersion":|kind":))')
-WORTH_CUTTING = 1 << 18  # bytes: below it one decode of the whole is cheaper
+WORTH_CUTTING = 1 << 18  # bytes; below this, decoding the whole body at once is cheaper
 
 
 class ListMeta(msgspec.Struct, rename="camel"):
@@ -31,7 +31,7 @@ class ListMeta(msgspec.Struct, rename="camel"):
 
 @dataclass(frozen=True)
 class UndecodableObject:
-    """An item whose fields are not what its type says. key: its name (``namespace/name``), where that can be read."""
+    """An item that does not match its type. key: its name (``namespace/name``), if it is readable."""
 
     key: str | None
     raw: bytes
@@ -55,7 +55,7 @@ _any_json = msgspec.json.Decoder(msgspec.Raw)
 
 
 class _Rest(msgspec.Struct):
-    """The list without what was cut out of it."""
+    """The list without the items that were split off."""
 
     metadata: ListMeta = msgspec.field(default_factory=ListMeta)
     items: list[msgspec.Raw] | None = None
@@ -69,7 +69,7 @@ def object_key(namespace: str, name: str) -> str:
 
 
 def as_undecodable(raw: bytes | memoryview, error: Exception) -> UndecodableObject:
-    """``raw`` with what can still be read of it: its key, for telling people which object is meant."""
+    """``raw`` with its key, if readable, so that messages can name the object."""
     key = None
     try:
         metadata = _lenient.decode(raw).metadata
@@ -82,10 +82,10 @@ def as_undecodable(raw: bytes | memoryview, error: Exception) -> UndecodableObje
 
 
 class PageReader(Generic[T]):
-    """Feed it the chunks of one list answer, then ``finish``.
+    """``feed`` it the chunks of one list response, then call ``finish``.
 
-    transform:     applied to each item as soon as it is decoded, so that what it drops never piles up
-    worth_cutting: items are cut out once so many bytes wait
+    transform:     applied to each item as soon as it is decoded, so that dropped fields use no memory
+    worth_cutting: number of buffered bytes from which items are split off
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class PageReader(Generic[T]):
         self._decoder: msgspec.json.Decoder[T] = msgspec.json.Decoder(kind)
         self._path = path
         self._buffer = bytearray()
-        self._head: bytes | None = None  # everything up to and with `"items":[`
+        self._head: bytes | None = None  # everything up to and including `"items":[`
         self._items: list[T] = []
         self._undecodable: list[UndecodableObject] = []
         self._worth_cutting = worth_cutting
@@ -110,17 +110,17 @@ class PageReader(Generic[T]):
         self._buffer += chunk
         if len(self._buffer) >= self._next_cut:
             self._cut()
-            # an item that cannot be cut makes us wait for twice as much, so that no byte is looked at for ever
+            # without a boundary, wait for twice as many bytes, so that no byte is searched again and again
             self._next_cut = max(self._worth_cutting, 2 * len(self._buffer))
 
     def finish(self) -> ListPage[T]:
-        """The page. Raises BadAnswer when the answer is no list (of JSON objects)."""
+        """The page. Raises BadAnswer if the response is not a list of JSON objects."""
         whole = self._buffer if self._head is None else self._head + self._buffer
         try:
             rest = _rest.decode(whole)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             shown = bytes(whole[:120]).decode("utf-8", "replace")
-            raise BadAnswer(200, f"no list: {error}; the answer begins {shown!r}", self._path) from error
+            raise BadAnswer(200, f"not a list: {error}; the response begins with {shown!r}", self._path) from error
         for raw in rest.items or ():
             self._take(memoryview(raw))
         return ListPage(self._items, rest.metadata.resource_version, rest.metadata.continue_, self._undecodable)
@@ -135,13 +135,13 @@ class PageReader(Generic[T]):
         start = 0
         ends = [found.start() + 1 for found in _BOUNDARY.finditer(self._buffer)]
         for end in ends:
-            # a copy, as a Raw field would keep the buffer from being shortened
+            # a copy: a Raw field would keep the buffer from shrinking
             if self._keep_if_whole(bytes(memoryview(self._buffer)[start:end])):
                 start = end + 1
         del self._buffer[:start]
 
     def _keep_if_whole(self, piece: bytes) -> bool:
-        """Take ``piece`` if it is one whole JSON value."""
+        """Decode ``piece`` if it is a complete JSON value."""
         try:
             self._keep(self._decoder.decode(piece))
         except msgspec.ValidationError as error:

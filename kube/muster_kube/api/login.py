@@ -1,6 +1,6 @@
-"""What a login gives that a kubeconfig's user asks for by ``exec`` or ``auth-provider``.
+"""The result of a login by ``exec`` or ``auth-provider`` of a kubeconfig's user.
 
-Who runs it is for the caller to say (``load_config(…, log_in=…)``): the command line does, no part in a pod.
+The caller provides the login (``load_config(…, log_in=…)``): the command line does, components in pods do not.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
-"""The few fields of Kubernetes objects that Muster reads; everything else is skipped while decoding.
+"""The fields of Kubernetes objects that Muster reads; decoding skips all others.
 
-A projected Node costs a few kB where the whole one costs fifty (the sizes that large fleets live or die by). Fields
-default to empty, as the API omits empty ones. Strings that repeat over the fleet are kept once (:func:`intern_node`).
+A projected Node needs a few kB instead of fifty, which matters for large fleets. Fields default to empty, because the
+API omits empty ones. Strings that many objects share are stored once (:func:`intern_node`).
 """
 
 import sys
@@ -11,8 +11,8 @@ import msgspec
 
 
 class Api(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True, frozen=True, gc=False):
-    """Base of all: camelCase on the wire, empty fields omitted. Frozen trees hold no cycles: nothing for the collector
-    to look at, and 16 bytes less for each."""
+    """Base of all types: camelCase in JSON, empty fields omitted. Frozen trees have no cycles, so the garbage collector
+    does not track them, which also saves 16 bytes per object."""
 
 
 class OwnerReference(Api, frozen=True):
@@ -37,7 +37,7 @@ class Metadata(Api, frozen=True):
 
 
 class Object(Protocol):
-    """Anything with metadata: what the reflector can hold."""
+    """Any object with metadata, which a reflector can store."""
 
     @property
     def metadata(self) -> Metadata: ...
@@ -81,7 +81,7 @@ class Node(Api, frozen=True):
 
 
 class ManagedFields(Api, frozen=True):
-    """Who wrote which fields last; ``fields`` is the raw ``fieldsV1`` tree."""
+    """Which manager owns which fields; ``fields`` is the raw ``fieldsV1`` tree."""
 
     manager: str = ""
     operation: str = ""
@@ -95,7 +95,7 @@ class ManagedMetadata(Metadata, frozen=True):
 
 
 class ManagedNode(Api, frozen=True):
-    """A Node with its managedFields (half of its bytes): for a single get, never for a cache."""
+    """A Node with its managedFields, which are half of its bytes. Use it for a single get, not for a cache."""
 
     metadata: ManagedMetadata
     spec: NodeSpec = NodeSpec()
@@ -149,7 +149,7 @@ class EventSource(Api, frozen=True):
 
 
 class EventMetadata(Api, frozen=True):
-    """For a create: the server makes the name from generateName."""
+    """For a create: the server generates the name from generateName."""
 
     name: str = ""
     generate_name: str = ""
@@ -160,8 +160,8 @@ class EventMetadata(Api, frozen=True):
 
 
 class Event(Api, frozen=True, omit_defaults=False):
-    """core/v1 Event. type: Normal or Warning, which the server does not fill in; times RFC 3339 UTC. Events of Nodes
-    live in namespace ``default``."""
+    """core/v1 Event. type: Normal or Warning; the server sets no default. Times: RFC 3339 UTC. Events of Nodes are in
+    namespace ``default``."""
 
     metadata: EventMetadata
     involved_object: ObjectReference
@@ -181,7 +181,7 @@ def _intern_values(values: dict[str, str]) -> dict[str, str]:
 
 
 def _intern_condition(condition: NodeCondition) -> NodeCondition:
-    """Heartbeats change every few minutes and say nothing a part uses: left out of the cache."""
+    """A condition without heartbeat times, which change every few minutes and which no component uses."""
     return NodeCondition(
         type=sys.intern(condition.type),
         status=sys.intern(condition.status),
@@ -191,13 +191,13 @@ def _intern_condition(condition: NodeCondition) -> NodeCondition:
     )
 
 
-_BULKY_ANNOTATION = 1024  # bytes; larger ones are other programs' memory
+_BULKY_ANNOTATION = 1024  # bytes; larger annotations hold the state of other programs
 
 
 def intern_node(node: Node) -> Node:
-    """``node`` with strings that repeat over a fleet kept once: pass it as a Reflector's ``transform``.
+    """``node`` with strings that many nodes share stored once. Use it as a Reflector's ``transform``.
 
-    Annotations over 1 kB are dropped unless under ``muster.dev/``, heartbeat times always.
+    Drops heartbeat times, and annotations over 1 kB outside ``muster.dev/``.
     """
     meta = node.metadata
     return Node(

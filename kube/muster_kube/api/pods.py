@@ -1,7 +1,7 @@
-"""A pod's containers and what became of them: the types of whoever has to say why a pod does not run.
+"""Types for a pod's containers and their states, to report why a pod does not run.
 
-For a job's own pods, or a single one. A cache of a whole fleet's pods keeps types of its own with fewer fields
-(``muster_tainter.agents.pods``): each field named here costs memory for each pod that is held.
+Use them for the pods of a job or for a single pod. A cache of all pods of a fleet uses types with fewer fields
+(``muster_tainter.agents.pods``), because each field costs memory for each pod.
 """
 
 from muster_kube.api.objects import Api, NodeCondition
@@ -13,7 +13,7 @@ class ContainerWaiting(Api, frozen=True):
 
 
 class ContainerRunning(Api, frozen=True):
-    """That it runs is all that is read."""
+    """A running container; no field of it is read."""
 
 
 class ContainerTerminated(Api, frozen=True):
@@ -24,7 +24,7 @@ class ContainerTerminated(Api, frozen=True):
 
 
 class ContainerState(Api, frozen=True):
-    """At most one of them."""
+    """At most one field is set."""
 
     waiting: ContainerWaiting | None = None
     running: ContainerRunning | None = None
@@ -38,13 +38,13 @@ class ContainerStatus(Api, frozen=True):
 
 
 class PodPlacement(Api, frozen=True):
-    """A pod's spec, as far as it says where it runs; empty: on no node yet."""
+    """The part of a pod's spec that names its node; empty until the pod is scheduled."""
 
     node_name: str = ""
 
 
 class PodProgress(Api, frozen=True):
-    """A pod's status, with its containers."""
+    """A pod's status with its container statuses."""
 
     phase: str = "Pending"
     reason: str = ""

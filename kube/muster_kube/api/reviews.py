@@ -1,7 +1,7 @@
-"""Who stands behind a bearer token, and what they may do: the API server's word (TokenReview, SubjectAccessReview).
+"""Authenticates bearer tokens and checks permissions with the API server (TokenReview, SubjectAccessReview).
 
-Answers are kept for a short time, a no for a shorter one, so that a caller who comes often costs the API server one
-call a minute. Rights needed: those of the ClusterRole ``system:auth-delegator``.
+Results are cached for a short time, negative ones for a shorter time, so that a frequent caller costs the API server
+one call a minute. Needs the permissions of the ClusterRole ``system:auth-delegator``.
 """
 
 import hashlib
@@ -16,8 +16,8 @@ from muster_kube.api.objects import Api
 
 TOKEN_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"  # noqa: S105 - a path
 ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
-YES_S, NO_S = 60.0, 10.0  # how long an answer is kept
-KEPT_LIMIT = 1024  # answers of each kind; agents of a large fleet come once an hour
+YES_S, NO_S = 60.0, 10.0  # how long a positive and a negative result are cached
+KEPT_LIMIT = 1024  # results of each kind; the agents of a large fleet call once an hour
 TOKEN_LIMIT = 16 << 10  # bytes; a service account's has about one thousand
 
 _SERVICE_ACCOUNT = "system:serviceaccount:"
@@ -26,7 +26,7 @@ V = TypeVar("V")
 
 
 class Identity(Api, frozen=True):
-    """extra: what else the authenticator says, by key; see the properties."""
+    """extra: further attributes from the authenticator, by key; see the properties."""
 
     user: str = msgspec.field(default="", name="username")
     uid: str = ""
@@ -35,13 +35,13 @@ class Identity(Api, frozen=True):
 
     @property
     def service_account(self) -> tuple[str, str] | None:
-        """Namespace and name; None for anybody else."""
+        """Namespace and name of a service account; None for any other user."""
         namespace, colon, name = self.user.removeprefix(_SERVICE_ACCOUNT).partition(":")
         return (namespace, name) if self.user.startswith(_SERVICE_ACCOUNT) and colon else None
 
     @property
     def pod(self) -> str:
-        """The pod that the token is bound to; empty where it is bound to none."""
+        """The pod to which the token is bound; empty if it is bound to none."""
         return self._only("pod-name")
 
     @property
@@ -50,7 +50,7 @@ class Identity(Api, frozen=True):
 
     @property
     def node(self) -> str:
-        """That pod's node; empty before Kubernetes 1.30, whose API server is the first to say so."""
+        """That pod's node; empty before Kubernetes 1.30."""
         return self._only("node-name")
 
     def _only(self, claim: str) -> str:
@@ -77,7 +77,7 @@ class _AccessReview(Api, frozen=True):
 
 
 class Reviews:
-    """Asks with the client's rights. Calls raise ApiError and ConfigError as the client does; those are not kept."""
+    """Sends reviews with the client's permissions. Raises its ApiError and ConfigError; errors are not cached."""
 
     def __init__(self, client: KubeClient, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._client = client
@@ -85,16 +85,16 @@ class Reviews:
         self._access: _AnswerCache[bool] = _AnswerCache(clock)
 
     async def who(self, token: str, audience: str = "") -> Identity | None:
-        """Whose token it is; None where it is nobody's, or is not meant for ``audience`` (empty: the API server)."""
+        """The user of the token; None if it is invalid or not meant for ``audience`` (empty: the API server)."""
         if not token or len(token) > TOKEN_LIMIT:
             return None
-        key = hashlib.sha256(f"{audience}\0{token}".encode()).digest()  # no token is kept
+        key = hashlib.sha256(f"{audience}\0{token}".encode()).digest()  # tokens are never stored
         if (kept := self._tokens.get(key)) is not None:
             return kept[0]
         spec = {"token": token} | ({"audiences": [audience]} if audience else {})
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": spec}
         status = (await self._client.create(TOKEN_REVIEWS, body, type=_TokenReview)).status
-        # an authenticator that knows of no audiences names none: such a token is for the API server alone
+        # an authenticator without audience support returns none: such a token is for the API server only
         meant = not audience or audience in status.audiences
         identity = status.user if status.authenticated and status.user.user and meant else None
         self._tokens.keep(key, identity, NO_S if identity is None else YES_S)
@@ -111,7 +111,7 @@ class Reviews:
         namespace: str = "",
         name: str = "",
     ) -> bool:
-        """Whether they may do it. ``group`` is empty for the core one; ``namespace`` empty: in the whole cluster."""
+        """Whether the user may do it. Empty ``group``: the core group. Empty ``namespace``: the whole cluster."""
         attributes = {
             "verb": verb,
             "group": group,
@@ -123,7 +123,7 @@ class Reviews:
         return await self._check_access(identity, {"resourceAttributes": attributes})
 
     async def may_ask(self, identity: Identity, verb: str, path: str) -> bool:
-        """Whether they may ``verb`` (get, post …) a path that is no resource, ``/metrics`` for example."""
+        """Whether the user may ``verb`` (get, post …) a non-resource path, such as ``/metrics``."""
         return await self._check_access(identity, {"nonResourceAttributes": {"verb": verb, "path": path}})
 
     async def _check_access(self, identity: Identity, attributes: dict[str, dict[str, str]]) -> bool:
@@ -144,7 +144,7 @@ class Reviews:
 
 
 class _AnswerCache(Generic[V]):
-    """Answers, each until its time is over. Of too many the oldest goes: it only has to be asked again."""
+    """Results with an expiry time. If there are too many, the oldest is dropped."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock

@@ -1,8 +1,8 @@
-"""Seconds since the epoch to RFC 3339 UTC, and back."""
+"""Converts between seconds since the epoch and RFC 3339 UTC."""
 
 from datetime import UTC, datetime
 
-_LATEST = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp()  # a calendar goes no further
+_LATEST = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp()  # the limit of datetime
 
 
 def rfc3339(seconds: float) -> str:
@@ -11,7 +11,7 @@ def rfc3339(seconds: float) -> str:
 
 
 def rfc3339_whole(seconds: float) -> str:
-    """``1700000000.9`` -> ``2023-11-14T22:13:20Z``: whole seconds, as Kubernetes writes its own times."""
+    """``1700000000.9`` -> ``2023-11-14T22:13:20Z``: whole seconds, as in Kubernetes objects."""
     return _text(int(seconds), "seconds")
 
 
@@ -21,9 +21,9 @@ def rfc3339_micro(seconds: float) -> str:
 
 
 def seconds(text: str) -> float:
-    """The inverse; 0 for an empty or unreadable text (times come back from objects that people can edit).
+    """The inverse; 0 for an empty or invalid string, because people can edit the objects that contain it.
 
-    What comes out can be written again: times before 1970 or after 9999 (an offset can move one there) are cut.
+    The result can be formatted again: times before 1970 or after 9999 are clamped (an offset can move one there).
     """
     try:
         parsed = datetime.fromisoformat(text)

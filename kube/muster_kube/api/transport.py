@@ -1,8 +1,8 @@
-"""The HTTP transport, with connections that are closed when a call is given up in the middle of its TLS handshake.
+"""The HTTP transport. It closes a connection if a call is cancelled during its TLS handshake.
 
-httpcore2 2.16 closes the socket of a handshake that fails, but not of one that is cancelled, and every time-out here
-is a cancellation: under an API server that accepts and stays silent (stopped, out of memory) each try would leave an
-open socket behind for as long as that lasts.
+httpcore2 2.16 closes the socket if a handshake fails, but not if it is cancelled, and every timeout here is a
+cancellation. With an API server that accepts connections but does not respond (stopped, out of memory), each attempt
+would leak an open socket.
 """
 
 import ssl
@@ -16,7 +16,7 @@ SocketOption = tuple[int, int, int]
 
 
 class _Stream(httpcore2.AsyncNetworkStream):
-    """Passes everything on to ``inner``."""
+    """Delegates to ``inner``."""
 
     def __init__(self, inner: httpcore2.AsyncNetworkStream) -> None:
         self._inner = inner
@@ -56,13 +56,13 @@ class _Backend(httpcore2.AnyIOBackend):
 
 
 class Transport(httpx2.AsyncHTTPTransport):
-    """HTTP/1.1 with keep-alive; no proxy of the environment is used."""
+    """HTTP/1.1 with keep-alive; ignores proxy settings of the environment."""
 
     def __init__(
         self, *, tls: ssl.SSLContext | None, limits: httpx2.Limits, socket_options: Iterable[SocketOption]
     ) -> None:
         super().__init__(verify=tls or False, trust_env=False, limits=limits)
-        # the transport takes no backend, its pool does
+        # the transport has no parameter for the backend, but its pool does
         self._pool = httpcore2.AsyncConnectionPool(
             ssl_context=tls,
             max_connections=limits.max_connections,

@@ -1,1 +1,1 @@
-"""What controllers are made of: reflector, work queue, lease, backoff."""
+"""Building blocks of controllers: reflector, work queue, lease, backoff."""

@@ -1,4 +1,4 @@
-"""How long to wait before trying again: exponential, jittered, capped."""
+"""Exponential backoff with jitter and a maximum."""
 
 import random
 from dataclasses import dataclass
@@ -8,13 +8,13 @@ from dataclasses import dataclass
 class Backoff:
     """Seconds to wait after the n-th failure in a row: base * 2^n, at most ``cap_s``, times a jitter of 0.5 to 1.5.
 
-    The jitter keeps a fleet that lost its server together from coming back together.
+    The jitter spreads the retries of a fleet that lost its server at the same moment.
     """
 
     base_s: float = 0.5
     cap_s: float = 30.0
 
     def delay_s(self, failures: int, rng: random.Random) -> float:
-        """``failures``: how many came before this one in a row, from 0."""
-        exponent = min(max(failures, 0), 62)  # beyond it a float would overflow; the cap rules long before
+        """``failures``: the number of consecutive failures before this one, from 0."""
+        exponent = min(max(failures, 0), 62)  # more would overflow a float; the maximum is reached long before
         return float(min(self.cap_s, self.base_s * 2**exponent) * rng.uniform(0.5, 1.5))

@@ -1,4 +1,4 @@
-"""What a controller reads the time from, waits by and jitters with: one object, so that a test can put its own in."""
+"""A controller's sources of time, sleep and randomness in one object, which tests replace."""
 
 import asyncio
 import random
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Clock:
-    """monotonic: seconds, for intervals; wall: seconds since the epoch; rng: spreads load, guards nothing"""
+    """monotonic: seconds, for intervals; wall: seconds since the epoch; rng: for jitter only"""
 
     monotonic: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time

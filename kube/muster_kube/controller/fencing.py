@@ -1,8 +1,8 @@
-"""The API server for whoever leads: asked once more, as the body of a write goes out, whether this process still does.
+"""An API client for the leader. It checks leadership again while it sends the body of a write.
 
-Between the question before a write and its last byte lie turns of the event loop. Who is frozen there (a stopped
-process, a suspended machine) wakes up after its successor has begun, and would write on Nodes that the successor has
-left as they were: no 409 stops that. No server carries out a request whose body has not come.
+Several turns of the event loop lie between the check before a write and its last byte. A process that is frozen in
+between (stopped, or on a suspended machine) continues after its successor has started, and could write Nodes that the
+successor has not changed: no 409 prevents that. A server does not execute a request whose body is incomplete.
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -18,14 +18,14 @@ _READS = ("GET", "HEAD")
 
 
 class NotLeading(ApiError):
-    """This process stopped being the leader between a decision and its write, which was not carried out."""
+    """This process lost leadership between a decision and its write. The write was not executed."""
 
     def __init__(self, path: str) -> None:
-        super().__init__(0, "NotLeading", "left to the leader", path)
+        super().__init__(0, "NotLeading", "not written: this replica is no longer the leader", path)
 
 
 class _FencedBody(httpx2.AsyncByteStream):
-    """``check`` raises at the last moment."""
+    """Calls ``check``, which may raise, immediately before the body is sent."""
 
     def __init__(self, content: bytes, check: Callable[[], None]) -> None:
         self._content = content
@@ -37,7 +37,7 @@ class _FencedBody(httpx2.AsyncByteStream):
 
 
 class LeaderClient(KubeClient):
-    """A client whose writes raise NotLeading once ``may_write`` says no. Whoever reads only need not lead."""
+    """A client whose writes raise NotLeading once ``may_write`` returns False. Reads do not need leadership."""
 
     def __init__(self, config: ClusterConfig, *, may_write: Callable[[], bool], **settings: Any) -> None:
         super().__init__(config, **settings)

@@ -1,7 +1,7 @@
-"""A field of ours that somebody else writes, too: whoever gives way more slowly each time ends the race of two writers.
+"""Backs off when another client keeps overwriting a field that Muster manages.
 
-What is taken away once is put back at once. What is taken away again and again is put back ever later, and the log says
-by whom: only a person can end it.
+The first overwrite is corrected immediately. Repeated ones are corrected after growing delays, and the log names the
+other client, because only a person can resolve the conflict.
 """
 
 import random
@@ -13,31 +13,31 @@ from muster_kube.api.objects import ManagedFields
 from muster_kube.controller.backoff import Backoff
 
 BACKOFF = Backoff(base_s=2.0, cap_s=300.0)
-AT_ONCE = 2  # writes: the first, and one that makes good what somebody did by mistake
-QUIET_S = 1200.0  # what has stood for so long is not contested any more; more than the longest wait
+AT_ONCE = 2  # writes without delay: the first one, and the correction of one mistake
+QUIET_S = 1200.0  # a value that stays this long is no longer contested; more than the longest wait
 
 
 class FieldContest:
-    """Over one value in one place. Times are seconds since the epoch."""
+    """The contest over one value in one place. Times are seconds since the epoch."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
         self._value = ""
         self._writes = 0
-        self._at = 0.0  # of the last one
+        self._at = 0.0  # time of the last write
         self._next = 0.0
-        self._told = False
+        self._warned = False
 
     def wait_s(self, value: str, now: float) -> float:
-        """Until ``value`` may be written (again); 0: now."""
+        """Seconds until ``value`` may be written again; 0: now."""
         if value != self._value or not 0 <= now - self._at < QUIET_S:
-            self._value, self._writes, self._next, self._told = value, 0, 0.0, False
+            self._value, self._writes, self._next, self._warned = value, 0, 0.0, False
         return max(0.0, self._next - now)
 
     def should_warn(self) -> bool:
-        """Whether it is to be told: once each time that it comes to a wait."""
-        was_told, self._told = self._told, True
-        return not was_told
+        """True once for each contest."""
+        warned, self._warned = self._warned, True
+        return not warned
 
     def note_write(self, now: float) -> None:
         self._at = now
@@ -47,7 +47,7 @@ class FieldContest:
 
 
 def find_writers(entries: Iterable[ManagedFields], field: str) -> tuple[str, ...]:
-    """The managers that own ``field`` (``caBundle``) of an object, wherever it stands in there."""
+    """The managers that own ``field`` (such as ``caBundle``) anywhere in an object."""
     return tuple(dict.fromkeys(entry.manager for entry in entries if _owns(entry.fields, f"f:{field}")))
 
 

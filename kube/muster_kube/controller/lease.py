@@ -1,8 +1,9 @@
-"""Leadership by a ``coordination.k8s.io/v1`` Lease: at most one leads, whatever the clocks of the others say.
+"""Leader election with a ``coordination.k8s.io/v1`` Lease. At most one candidate leads, even if clocks differ.
 
-Others' times are never compared with ours: a holder is given up when its record has not changed for the lease's length
-as *we* saw it. The leader stops ``renew_deadline_s`` after the start of its last good renewal, well before anybody else
-may follow. CLOCK_BOOTTIME counts while a machine is suspended, so one that wakes up knows that it has lost.
+Times of other machines are never compared with ours: a lease has expired when *we* have seen no change of its record
+for its duration. The leader stops ``renew_deadline_s`` after the start of its last successful renewal, well before
+another candidate may take over. CLOCK_BOOTTIME counts while a machine is suspended, so a resumed leader notices that
+it has lost the lease.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ from muster_kube.controller.clock import Clock
 
 log = logging.getLogger(__name__)
 
-_LONGEST = 6  # a holder may ask for this many times our lease length; more would lock everybody out
+_LONGEST = 6  # a holder may request this many times our lease duration; more would lock out other candidates
 
 
 class LeaseSpec(Api, frozen=True):
@@ -38,10 +39,10 @@ class Lease(Api, frozen=True):
 
 @dataclass(frozen=True)
 class LeaseTiming:
-    """duration_s: for which a lease holds; renew_deadline_s: after the start of the last good renewal its holder stops;
-    retry_s: between two tries.
+    """duration_s: how long a lease is valid. renew_deadline_s: the leader stops this long after the start of its last
+    successful renewal. retry_s: between two attempts.
 
-    Raises ValueError where these leave no room.
+    Raises ValueError for inconsistent times.
     """
 
     duration_s: float = 10.0
@@ -58,14 +59,14 @@ class LeaseTiming:
 
 @dataclass(frozen=True)
 class _Observed:
-    """A record and when, on our clock, we first saw it like that."""
+    """A record, and when we first saw it in this state, on our clock."""
 
     spec: LeaseSpec
     at: float
 
 
 def boottime() -> float:
-    """Seconds since boot, suspension counted; monotonic time where the system has no such clock."""
+    """Seconds since boot, including suspension; monotonic time if the system lacks that clock."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
@@ -75,7 +76,7 @@ _SINCE_BOOT = Clock(monotonic=boottime)
 class LeaderElector:
     """One candidate for one Lease. ``identity`` must be unique (pod name and a random part).
 
-    Raises ValueError when ``client`` is too patient: a call in flight at the deadline must end before the lease does.
+    Raises ValueError if the timeout of ``client`` is too long: a call must end before the lease expires.
     """
 
     def __init__(
@@ -102,28 +103,27 @@ class LeaderElector:
         self._timing = timing
         self._clock = clock
         self._observed: _Observed | None = None
-        self._renewed_at: float | None = None  # start of the last call that gave us the lease; None: not ours
+        self._renewed_at: float | None = None  # start of the last successful renewal; None: we do not hold the lease
         self._error = ""
         self.led_until: str | None = None
-        """RFC 3339, by its own clock: when whoever led before us last renewed; None: nobody did."""
-        self._led = False  # since ``led_until`` was noted: a lease that was ours before its answer came is no end
+        """RFC 3339, on its own clock: the last renewal of the leader before us; None: there was none."""
+        self._led = False  # since ``led_until`` was set: our own lease does not count as a previous leader's
 
     def leading(self) -> bool:
-        """May we write now? False as soon as the renew deadline has passed, even if nothing of ours runs meanwhile."""
+        """Whether we may write now. False once the renew deadline has passed, even if our tasks did not run since."""
         return (
             self._renewed_at is not None and self._clock.monotonic() < self._renewed_at + self._timing.renew_deadline_s
         )
 
     @property
     def holder(self) -> str:
-        """Whose the lease is, as last seen; empty: nobody's."""
+        """The last observed holder; empty: none."""
         return (self._observed and self._observed.spec.holder_identity) or ""
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
-        """Compete for ever; while leading, ``lead`` runs, and is cancelled and awaited on loss.
+        """Compete for the lease until cancelled. Runs ``lead`` while leading; on loss, cancels it and waits for it.
 
-        Returns (or raises) when ``lead`` does by itself. The lease is released then, and when we are cancelled, after
-        ``lead`` has ended.
+        Returns or raises when ``lead`` does. Then, and when cancelled, releases the lease after ``lead`` has ended.
         """
         while True:
             await self._acquire()
@@ -136,59 +136,59 @@ class LeaderElector:
     async def _acquire(self) -> None:
         while not await self._try_once():
             await self._pause()
-        log.info("%s leads (lease %s)", self._identity, self._name)
+        log.info("%s became the leader (lease %s)", self._identity, self._name)
 
     async def _lead_while_renewing(self, lead: Callable[[], Awaitable[None]]) -> bool:
-        """True: ``lead`` ended by itself. False: the lease was lost."""
+        """True: ``lead`` has ended. False: the lease was lost."""
         work = asyncio.ensure_future(lead())
         renewing = asyncio.ensure_future(self._renew())
         try:
             await asyncio.wait((work, renewing), return_when=asyncio.FIRST_COMPLETED)
             if work.done():
-                await work  # its error is the caller's
+                await work  # raises its error
                 return True
-            renewing.result()  # an error in our own code is not a lost lease
-            log.error("%s no longer leads (lease %s): %s", self._identity, self._name, self._error or "it is lost")
+            renewing.result()  # an error in our code does not mean that the lease is lost
+            log.error("%s lost the leadership (lease %s): %s", self._identity, self._name, self._error or "lease lost")
             return False
         finally:
             await _cancel(renewing)
             await _cancel(work)
 
     async def _renew(self) -> None:
-        """Until the lease is lost."""
+        """Renew until the lease is lost."""
         while self.leading():
             await self._pause()
             if not self.leading():
                 return
-            with suppress(TimeoutError):  # the deadline cuts a call short: `lead` must not outlive it
+            with suppress(TimeoutError):  # the deadline cancels a call: `lead` must end by then
                 async with asyncio.timeout(self._left_s()):
                     if not await self._try_once() and self._renewed_at is None:
-                        return  # somebody else has it
+                        return  # another candidate holds it
 
     async def _pause(self) -> None:
-        # after Kubernetes' own electors: so that standbys do not ask in step
+        # like Kubernetes' own leader election, so that candidates do not retry at the same moments
         pause_s = self._timing.retry_s * self._clock.rng.uniform(1.0, 1.2)
         if self._renewed_at is not None:
-            # not past the deadline, as who leads must stop in time; 10 ms keep tiny rests from spinning
+            # not past the deadline, so that the leader stops in time; at least 10 ms to avoid a busy loop
             pause_s = max(0.01, min(pause_s, self._left_s()))
         await self._clock.sleep(pause_s)
 
     def _left_s(self) -> float:
-        """Seconds until the renew deadline; 0 when it has passed or the lease is not ours."""
+        """Seconds until the renew deadline; 0 if it has passed or we do not hold the lease."""
         if self._renewed_at is None:
             return 0.0
         return max(0.0, self._renewed_at + self._timing.renew_deadline_s - self._clock.monotonic())
 
     async def _try_once(self) -> bool:
-        """One attempt to take or keep the lease. Never raises for what the server says."""
+        """One attempt to acquire or renew the lease. Does not raise ApiError."""
         try:
             return await self._take_or_keep()
         except Conflict:
-            self._error = "somebody else wrote the lease"
-            return False  # look again: it may still be ours
+            self._error = "another candidate changed the lease"
+            return False  # read it again: we may still hold it
         except (ApiError, ConfigError) as error:
             text = str(error)
-            if text != self._error:  # once for each new reason, not for each try
+            if text != self._error:  # log each new reason once, not every attempt
                 log.warning("lease %s: %s", self._name, text)
             self._error = text
             return False
@@ -226,7 +226,7 @@ class LeaderElector:
             "metadata": {"name": self._name, "resourceVersion": lease.metadata.resource_version},
             "spec": record,
         }
-        # a merge patch keeps the labels and owners that others have put on it; the resourceVersion makes it ours or 409
+        # a merge patch keeps labels and owners of other clients; with the resourceVersion it succeeds or fails with 409
         return self._note_renewal(await self._client.patch(self._path, body, type=Lease), started)
 
     def _note_renewal(self, answer: Lease, started: float) -> bool:
@@ -253,12 +253,12 @@ class LeaderElector:
     def _has_expired(self) -> bool:
         if self._observed is None:
             return False
-        asked_s = float(self._observed.spec.lease_duration_seconds or 0)
-        lasts_s = max(self._timing.duration_s, min(asked_s, _LONGEST * self._timing.duration_s))
+        requested_s = float(self._observed.spec.lease_duration_seconds or 0)
+        lasts_s = max(self._timing.duration_s, min(requested_s, _LONGEST * self._timing.duration_s))
         return self._clock.monotonic() >= self._observed.at + lasts_s
 
     async def _release(self) -> None:
-        """Give the lease back, so that a successor need not wait. Best effort: it runs out by itself."""
+        """Release the lease, so that a successor need not wait. Best effort: the lease expires anyway."""
         if not self.leading():
             self._renewed_at = None
             return
@@ -276,7 +276,7 @@ class LeaderElector:
 
 
 async def _cancel(task: "asyncio.Future[None]") -> None:
-    """Cancel ``task`` and wait until it has ended, however long its clean-up takes; its error is nobody's any more."""
+    """Cancel ``task`` and wait until it has ended, however long its cleanup takes; drop its error."""
     if not task.done():
         task.cancel()
     while not task.done():

@@ -1,8 +1,8 @@
-"""A local, always fresh copy of the objects at one API path: list once, then watch.
+"""Keeps a local copy of the objects at one API path current: lists once, then watches.
 
-Rules that make it safe beside a large API server: the first list comes from the server's cache (resourceVersion 0); a
-watch that ends goes on where it was, without a list (bookmarks keep that place fresh); every reconnect waits, longer
-each time, until a watch has lived for a while; a watch that stays silent beyond what the server promised is dropped.
+To limit the load on a large API server: the first list comes from the server's cache (resourceVersion 0). After a watch
+ends, the next one continues at the same resourceVersion without a list; bookmarks keep that version recent. Reconnects
+back off until a watch has lasted for a while. A watch that is silent for longer than the server's limit is closed.
 """
 
 import asyncio
@@ -28,28 +28,28 @@ OnUndecodable = Callable[[str | None, bytes, str], None]
 
 log = logging.getLogger(__name__)
 
-WATCH_S = (300.0, 600.0)  # asked of the server, a random time between
-SILENCE_MARGIN_S = 30.0  # beyond it, a watch that said nothing is dead
-HEALTHY_S = 30.0  # a watch that lived so long starts the back-off anew
-LIST_SILENCE_S = 60.0  # a server encodes the list of a large fleet for seconds before its first byte
-_ANY_VERSION = "0"  # whatever the server's cache holds
+WATCH_S = (300.0, 600.0)  # requested of the server: a random time in this range
+SILENCE_MARGIN_S = 30.0  # a watch that is silent for this much longer is closed
+HEALTHY_S = 30.0  # a watch that lasted this long resets the backoff
+LIST_SILENCE_S = 60.0  # a server may encode the list of a large fleet for many seconds before the first byte
+_ANY_VERSION = "0"  # the state of the server's cache
 
 
 class Reflector(Generic[T]):
-    """Keeps ``store`` equal to the objects at ``path`` and tells of every change.
+    """Keeps ``store`` equal to the objects at ``path`` and reports every change.
 
-    type:            what is kept of each object; must have ``metadata``
-    on_change:       called as (key, old, new) after the store has changed; old None: new to us; new None: gone (both
-                     None: gone, and it could never be read). Called while reading, so it only takes notes (a work
-                     queue's ``add``); what it raises stops ``run``.
-    on_undecodable:  called as (key or None, raw JSON, error) for an object that is there but does not fit ``type``;
-                     the store keeps what it had for that key
+    type:            the projection of each object; must have ``metadata``
+    on_change:       called as (key, old, new) after the store has changed. old None: new object; new None: deleted
+                     (both None: deleted, and it was never decodable). It must return quickly, for example after a work
+                     queue's ``add``; an exception from it ends ``run``.
+    on_undecodable:  called as (key or None, raw JSON, error) for an object that does not match ``type``; the store
+                     keeps the previous value of that key
     params:          labelSelector, fieldSelector
-    transform:       applied to each object before it is stored (leave out or share what costs memory)
+    transform:       applied to each object before it is stored, to save memory
     Keys are ``name``, or ``namespace/name``.
     """
 
-    def __init__(  # what is watched, who is told, and how: client-go's reflector takes the same; most have defaults
+    def __init__(  # the same parameters as client-go's reflector; most have defaults
         self,
         client: KubeClient,
         path: str,
@@ -73,10 +73,10 @@ class Reflector(Generic[T]):
         self._backoff = backoff
         self._clock = clock
         self._objects: dict[str, T] = {}
-        self._version = _ANY_VERSION  # where the watch goes on
+        self._version = _ANY_VERSION  # where the next watch continues
         self._listed = False
         self._list_newest = False
-        self._unreadable: set[str] = set()  # keys that are there and do not fit the type
+        self._unreadable: set[str] = set()  # keys of existing objects that do not match the type
         self._failures = 0
         self._synced = asyncio.Event()
         self._connected = False
@@ -89,7 +89,7 @@ class Reflector(Generic[T]):
 
     @property
     def synced(self) -> bool:
-        """The first list is in the store, and all its changes have been told."""
+        """The first list is in the store, and on_change has been called for all of it."""
         return self._synced.is_set()
 
     async def wait_synced(self) -> None:
@@ -102,11 +102,11 @@ class Reflector(Generic[T]):
 
     @property
     def error(self) -> str:
-        """Why it is not connected, for people; empty when all is well."""
+        """Why it is not connected, for people; empty if it is."""
         return self._error
 
     async def run(self) -> None:
-        """Forever; cancel to stop."""
+        """Run until cancelled."""
         try:
             while True:
                 await self._clock.sleep(await self._list_and_watch())
@@ -114,7 +114,7 @@ class Reflector(Generic[T]):
             self._connected = False
 
     async def _list_and_watch(self) -> float:
-        """List if need be, watch until that ends; returns the seconds to wait before the next try."""
+        """List if necessary, then watch until the watch ends; returns the seconds to wait before the next attempt."""
         opened_at = None
         wait_at_least_s = 0.0
         try:
@@ -123,17 +123,17 @@ class Reflector(Generic[T]):
             opened_at = self._clock.monotonic()
             await self._watch()
             if self._clock.monotonic() - opened_at >= HEALTHY_S:
-                # the server ends every watch after a while: nothing is wrong, and `connected` does not flap
+                # the server ends every watch after a while: this is no error, and `connected` stays true
                 self._failures = 0
                 return self._clock.rng.uniform(0.0, 0.1)
-            self._log_error("the server closed it at once")
+            self._log_error("the server closed it immediately")
         except Gone as error:
-            # our place is too old: only a new list helps, and not one from a cache that may be as old
+            # our resourceVersion is too old: list again, but not from a cache that may be as old
             self._listed, self._list_newest = False, True
             self._log_error(str(error))
         except (ApiError, ConfigError) as error:
             if isinstance(error, ApiError) and error.reason == "ResourceVersionTooLarge":
-                # this server's cache is behind what we have seen, or etcd was restored from the past
+                # this server's cache is behind what we have seen, or etcd was restored from a backup
                 self._listed, self._list_newest = False, True
             if isinstance(error, TooManyRequests):
                 wait_at_least_s = error.retry_after_s
@@ -146,10 +146,10 @@ class Reflector(Generic[T]):
         return max(delay_s, wait_at_least_s)
 
     def observe(self, obj: T) -> None:
-        """Take in what a write returned, so that the next decision does not look at the state before it.
+        """Store the object that a write returned, so that the next decision sees the new state.
 
-        Ignored when the store or the watch is already as new: then it is no news, or it is the past (a write answered
-        after the object was deleted must not bring it back).
+        Ignored if the store or the watch is already as recent: a late response to a write must not restore a deleted
+        object.
         """
         key = self._key(obj)
         version = _number(obj.metadata.resource_version)
@@ -161,11 +161,11 @@ class Reflector(Generic[T]):
         self._put(key, self._transform_object(obj))
 
     async def _list(self) -> None:
-        """Fill the store from a list, telling of what changed, what is new and what is gone."""
+        """Fill the store from a list, and report changed, new and deleted objects."""
         params = dict(self._params)
         if not self._list_newest:
-            # From the cache, which sends all at once and ignores the limit; a server without a cache heeds it. Any
-            # other version beside a limit would mean exactly that version, and 410 after a compaction.
+            # From the cache, which ignores the limit; a server without a cache obeys it. Any other version together
+            # with a limit would mean exactly that version, and 410 after a compaction.
             params["resourceVersion"] = _ANY_VERSION
         newest = self._list_newest
         listed = self._client.list_pages(
@@ -183,7 +183,7 @@ class Reflector(Generic[T]):
     def _store_list(self, pages: list[ListPage[T]], newest: bool) -> None:
         version = pages[-1].resource_version
         at = _number(version)
-        # a quorum read older than what we have seen: etcd was restored from a backup, and what we hold never was
+        # a quorum read older than what we have seen: etcd was restored from a backup, so our objects are invalid
         history_changed = newest and at is not None and at < self._newest_version()
         listed: set[str] = set()
         for page in pages:
@@ -196,14 +196,14 @@ class Reflector(Generic[T]):
                     self._put(key, obj)
             for item in page.undecodable:
                 if item.key is not None:
-                    listed.add(item.key)  # it is there, if unreadable: not gone
+                    listed.add(item.key)  # it exists, even if it is not decodable
                 self._report_undecodable(item)
         for key in sorted(self._unreadable - listed - self._objects.keys()):
             self._drop(key)
         for key in [key for key in self._objects if key not in listed]:
             held = _number(self._objects[key].metadata.resource_version)
             if not history_changed and at is not None and held is not None and held > at:
-                continue  # a write of ours made it after this list
+                continue  # one of our writes created it after this list
             self._drop(key)
         self._version = version
 
@@ -226,8 +226,8 @@ class Reflector(Generic[T]):
         try:
             event = self._events.read(line)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            # what it was about is lost: the next watch goes on from what was read before
-            raise BadAnswer(200, f"no watch event: {error}: {line[:120]!r}", self._path) from error
+            # its object is unknown: the next watch continues from the last event that was read
+            raise BadAnswer(200, f"not a watch event: {error}: {line[:120]!r}", self._path) from error
         match event:
             case ObjectChanged():
                 self._handle_change(event)
@@ -246,7 +246,7 @@ class Reflector(Generic[T]):
         self._version = obj.metadata.resource_version
         known = self._objects.get(key)
         if self._is_older(obj, known):
-            return  # the store holds what a write of ours returned
+            return  # the store already holds the result of one of our writes
         if event.type == "DELETED":
             if known is not None or key in self._unreadable:
                 self._drop(key)
@@ -267,7 +267,7 @@ class Reflector(Generic[T]):
         old = self._objects.get(key)
         self._unreadable.discard(key)
         if old is not None and old.metadata.resource_version == obj.metadata.resource_version and not even_if_same:
-            return  # a list, or the echo of a write: nothing has changed
+            return  # a list, or the event of our own write: nothing has changed
         self._objects[key] = obj
         self._on_change(key, old, obj)
 
@@ -281,11 +281,11 @@ class Reflector(Generic[T]):
         if self._on_undecodable is not None:
             self._on_undecodable(item.key, item.raw, item.error)
         else:
-            log.warning("%s: object %s cannot be read: %s", self._path, item.key or "without a name", item.error)
+            log.warning("%s: cannot decode object %s: %s", self._path, item.key or "(no name)", item.error)
 
     def _log_error(self, text: str) -> None:
-        if text != self._error:  # once for each new reason, not for each try
-            log.warning("watch of %s is down: %s", self._path, text)
+        if text != self._error:  # log each new reason once, not every attempt
+            log.warning("cannot watch %s: %s", self._path, text)
         self._error = text
 
     def _newest_version(self) -> int:
@@ -304,5 +304,5 @@ class Reflector(Generic[T]):
 
 
 def _number(resource_version: str) -> int | None:
-    """resourceVersions are etcd revisions; where they are something else, the watch's order alone is trusted."""
+    """resourceVersions are etcd revisions. If they are not numbers, only the order of the watch counts."""
     return int(resource_version) if resource_version.isascii() and resource_version.isdigit() else None

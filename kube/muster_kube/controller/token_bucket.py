@@ -1,13 +1,13 @@
-"""Token buckets: a few at once, then one in a while; they bound what a controller writes, whatever happens."""
+"""Token buckets, which limit how often a controller writes: a burst, then one write per interval."""
 
 from collections import OrderedDict
 from collections.abc import Callable
 
-KEYS_LIMIT = 8192  # buckets of the keys that were quiet for longest are dropped
+KEYS_LIMIT = 8192  # the buckets that were not used for longest are dropped
 
 
 class TokenBucket:
-    """``burst`` tokens at once, then one every ``refill_s`` seconds. Time is handed in (monotonic seconds)."""
+    """``burst`` tokens, then one every ``refill_s`` seconds. The caller passes the time (monotonic seconds)."""
 
     __slots__ = ("_at", "_burst", "_left", "_refill_s")
 
@@ -18,7 +18,7 @@ class TokenBucket:
         self._at: float | None = None
 
     def take(self, now: float) -> float:
-        """Seconds until there is a token again; 0: there is one, and it is taken."""
+        """Take a token: returns 0, or the seconds until there is one."""
         if self._at is not None:
             self._left = min(self._burst, self._left + max(0.0, now - self._at) / self._refill_s)
         self._at = now
@@ -38,7 +38,7 @@ class TokenBuckets:
         self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
 
     def take(self, key: str) -> float:
-        """Seconds until this key has a token again; 0: it has one, which is taken."""
+        """Take a token of this key: returns 0, or the seconds until there is one."""
         bucket = self._buckets.get(key)
         if bucket is None:
             bucket = self._buckets[key] = TokenBucket(self._burst, self._refill_s)

@@ -1,4 +1,4 @@
-"""One watch event's JSON into a value: what happened, to which object, at which resourceVersion."""
+"""Decodes watch events: the type of event, the object and its resourceVersion."""
 
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -23,14 +23,14 @@ class ObjectChanged(Generic[T]):
 
 @dataclass(frozen=True)
 class ObjectRemoved:
-    """An object that cannot be read was deleted."""
+    """An undecodable object was deleted."""
 
     key: str
 
 
 @dataclass(frozen=True)
 class Bookmark:
-    """Nothing happened; the watch can go on from ``resource_version`` when it breaks."""
+    """No change; after an interruption the watch can continue from ``resource_version``."""
 
     resource_version: str
 
@@ -53,9 +53,9 @@ _bookmark = msgspec.json.Decoder(_BookmarkObject)
 
 
 class EventReader(Generic[T]):
-    """Reads the events of a watch of one type.
+    """Decodes the events of a watch of one type.
 
-    The common case costs one decode; only what does not fit is looked at a second time.
+    The common case needs one decode; only events that do not match are decoded a second time.
     """
 
     def __init__(self, kind: type[T]) -> None:
@@ -64,9 +64,9 @@ class EventReader(Generic[T]):
         self._typed: msgspec.json.Decoder[Any] = msgspec.json.Decoder(typed)
 
     def read(self, line: bytes) -> ObjectChanged[T] | ObjectRemoved | Bookmark | ApiFailure | UndecodableObject:
-        """An ApiFailure is the server's ERROR event, an UndecodableObject a changed object that does not fit.
+        """An ApiFailure is the server's ERROR event; an UndecodableObject is a changed object that does not match.
 
-        Raises msgspec.MsgspecError when ``line`` is no event at all: then nobody knows what was lost.
+        Raises msgspec.MsgspecError if ``line`` is not an event: its object is then unknown.
         """
         try:
             event = self._typed.decode(line)

@@ -1,7 +1,7 @@
-"""Keys waiting for work: each at most once in line, at most once in hand, and none lost.
+"""A work queue of keys: each is queued at most once and processed at most once at a time, and none is lost.
 
-As in client-go: a key added while it is in hand is handed out again when that is done; delays and back-off are for each
-key. No library served: it is a set, a queue and asyncio's timers.
+As in client-go, a key that is added while it is processed is queued again afterwards; each key has its own delays and
+backoff. No library served: it is a set, a queue and asyncio's timers.
 """
 
 import asyncio
@@ -18,24 +18,24 @@ from muster_kube.controller.backoff import Backoff
 K = TypeVar("K", bound=Hashable)
 
 log = logging.getLogger(__name__)
-FAIR = 8  # keys, one of which is not one of those that go first
+FAIR = 8  # of this many keys, at least one comes from the normal line
 
 
 class ShutDown(Exception):
-    """The queue was shut down and holds nothing more to hand out."""
+    """The queue was shut down and is empty."""
 
 
 class WorkQueue(Generic[K]):
-    """A queue of keys for one event loop. ``get`` hands out a key; ``done`` must follow."""
+    """A queue of keys for one event loop. After ``get`` returns a key, call ``done``."""
 
     def __init__(self, *, backoff: Backoff = Backoff(0.05, 60.0), rng: random.Random | None = None) -> None:  # noqa: B008 - frozen
         self._backoff = backoff
         self._rng = rng or random.Random()  # noqa: S311 - spreads load, guards nothing
-        self._ahead: deque[K] = deque()  # in line before those of _line
+        self._ahead: deque[K] = deque()  # processed before those of _line
         self._line: deque[K] = deque()
-        self._in_a_row = 0  # of _ahead, while others waited
-        self._first: set[K] = set()  # of the wanted ones, those that go ahead
-        self._wanted: set[K] = set()  # in line, or in hand and to be handed out again
+        self._in_a_row = 0  # keys of _ahead returned while others waited
+        self._first: set[K] = set()  # the wanted keys that belong into _ahead
+        self._wanted: set[K] = set()  # queued, or to be queued again after the current processing
         self._in_hand: set[K] = set()
         self._timers: dict[K, asyncio.TimerHandle] = {}
         self._failures: dict[K, int] = {}
@@ -43,7 +43,7 @@ class WorkQueue(Generic[K]):
         self._shut = False
 
     def __len__(self) -> int:
-        """Keys in line (not those in hand or delayed)."""
+        """Number of queued keys, without those that are processed or delayed."""
         return len(self._ahead) + len(self._line)
 
     @property
@@ -55,8 +55,8 @@ class WorkQueue(Generic[K]):
         return len(self._timers)
 
     def add(self, key: K, *, first: bool = False) -> None:
-        """``key`` is handed out once more from now on, however often it is added until then. first: before keys that
-        were added without it, of which every ``FAIR``-th still comes from the others, that none of them starves."""
+        """Queue ``key`` once, however often it is added until it is processed. first: before keys that were added
+        without ``first``; every ``FAIR``-th key still comes from the others, so that none starves."""
         if self._shut or (key in self._wanted and (not first or key in self._first)):
             return
         if first:
@@ -68,7 +68,7 @@ class WorkQueue(Generic[K]):
             self._enter(key)
 
     def add_after(self, key: K, delay_s: float) -> None:
-        """Add ``key`` in ``delay_s`` seconds; of several such delays the earliest counts."""
+        """Add ``key`` in ``delay_s`` seconds; of several delays the earliest applies."""
         if self._shut:
             return
         if delay_s <= 0:
@@ -84,7 +84,7 @@ class WorkQueue(Generic[K]):
         self._timers[key] = loop.call_at(due, self._due, key)
 
     def add_rate_limited(self, key: K, *, at_least_s: float = 0.0) -> float:
-        """Add ``key`` after its back-off, which grows until ``forget``; returns the seconds."""
+        """Add ``key`` after its backoff, which grows until ``forget``; returns the seconds."""
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
         delay_s = max(self._backoff.delay_s(failures, self._rng), at_least_s)
@@ -92,11 +92,11 @@ class WorkQueue(Generic[K]):
         return delay_s
 
     def forget(self, key: K) -> None:
-        """``key`` went well: its back-off starts anew."""
+        """Reset the backoff of ``key`` after a success."""
         self._failures.pop(key, None)
 
     async def get(self) -> K:
-        """The next key. Raises ShutDown when there is none and never will be."""
+        """Wait for the next key. Raises ShutDown if the queue is shut down and empty."""
         while not (self._ahead or self._line):
             if self._shut:
                 raise ShutDown
@@ -105,11 +105,11 @@ class WorkQueue(Generic[K]):
             try:
                 await waiting
             except asyncio.CancelledError:
-                # woken and cancelled at once: somebody else has to take what we were woken for
+                # woken and cancelled at the same time: wake another waiter for the key
                 if waiting.done() and not waiting.cancelled():
                     self._wake()
                 else:
-                    with suppress(ValueError):  # already passed over
+                    with suppress(ValueError):  # already removed
                         self._getters.remove(waiting)
                 raise
         key = self._next_line().popleft()
@@ -121,13 +121,13 @@ class WorkQueue(Generic[K]):
         return key
 
     def done(self, key: K) -> None:
-        """``key`` is no longer in hand; if it was added meanwhile it goes back in line."""
+        """End the processing of ``key``; if it was added meanwhile, queue it again."""
         self._in_hand.discard(key)
         if key in self._wanted:
             self._enter(key)
 
     def shut_down(self) -> None:
-        """Take nothing more in and drop what is delayed; what is in line is still handed out, then ``get`` raises."""
+        """Accept no more keys and drop delayed ones. ``get`` returns the queued keys, then raises."""
         self._shut = True
         for timer in self._timers.values():
             timer.cancel()
@@ -159,10 +159,10 @@ class WorkQueue(Generic[K]):
 
 
 async def run_workers(queue: WorkQueue[K], handler: Callable[[K], Awaitable[object]], *, workers: int) -> None:
-    """Hand every key to ``handler``, ``workers`` at a time, until the queue is shut down (or cancelled).
+    """Call ``handler`` for every key, ``workers`` at a time, until the queue is shut down or the task is cancelled.
 
-    A handler that raises gets its key again after the back-off (a 429's Retry-After at the least); one that returns
-    resets it.
+    If the handler raises, the key is retried after its backoff, and not before the Retry-After of a 429. If it returns,
+    the backoff is reset.
     """
     async with asyncio.TaskGroup() as group:
         for _ in range(workers):
@@ -179,13 +179,13 @@ async def _work(queue: WorkQueue[K], handler: Callable[[K], Awaitable[object]]) 
             await handler(key)
         except TooManyRequests as error:
             delay_s = queue.add_rate_limited(key, at_least_s=error.retry_after_s)
-            log.warning("%s: again in %.1f s: %s", key, delay_s, error)
+            log.warning("%s: will retry in %.1f s: %s", key, delay_s, error)
         except ApiError as error:
             delay_s = queue.add_rate_limited(key)
-            log.warning("%s: again in %.1f s: %s", key, delay_s, error)
+            log.warning("%s: will retry in %.1f s: %s", key, delay_s, error)
         except Exception as error:
             delay_s = queue.add_rate_limited(key)
-            log.warning("%s: again in %.1f s: %s: %s", key, delay_s, type(error).__name__, error, exc_info=error)
+            log.warning("%s: will retry in %.1f s: %s: %s", key, delay_s, type(error).__name__, error, exc_info=error)
         else:
             queue.forget(key)
         finally:

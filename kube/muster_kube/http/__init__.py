@@ -1,1 +1,1 @@
-"""What the parts that serve HTTP share: a FastAPI application, its refusals, and its documentation offline."""
+"""Shared by the components that serve HTTP: a FastAPI application, its error responses, and offline documentation."""

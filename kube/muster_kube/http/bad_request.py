@@ -1,6 +1,6 @@
-"""What is said of a request that a route cannot take: where, what was found, what is allowed.
+"""Error messages for invalid requests: where, what was found, what is allowed.
 
-FastAPI answers with 422 and JSON for programs; the readers of these lines are people with curl.
+FastAPI returns 422 with JSON for programs; these messages are for people with curl.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,11 +19,11 @@ FIELDS_LIMIT = 512  # a query may be a megabyte long, and each of its fields is 
 
 
 class BadRequest(Exception):
-    """Answered with 400. The text says what, where, what was found, what is allowed."""
+    """Results in a 400 response. The message says where, what was found and what is allowed."""
 
 
 async def check_query(request: Request) -> None:
-    """A dependency of routes: each query parameter is known, and is given once. Raises BadRequest."""
+    """A dependency of routes: rejects unknown and repeated query parameters. Raises BadRequest."""
     allowed = query_names(request)
     for name in single_values(request):
         if name not in allowed:
@@ -32,7 +32,7 @@ async def check_query(request: Request) -> None:
 
 
 def single_values(request: Request) -> dict[str, str]:
-    """The query by name. Raises BadRequest for a parameter that is given twice."""
+    """The query parameters by name. Raises BadRequest for a repeated one."""
     values: dict[str, str] = {}
     for name, value in request.query_params.multi_items():
         if name in values:
@@ -58,7 +58,7 @@ def _query_names(dependant: Dependant) -> Iterator[str]:
 
 
 def explain_invalid(error: RequestValidationError, request: Request) -> str:
-    """One line."""
+    """All errors in one line."""
     lines = list(_lines(error.errors(), request))
     more = [f"and {len(lines) - ERRORS_SHOWN} more"] if len(lines) > ERRORS_SHOWN else []
     return "; ".join(lines[:ERRORS_SHOWN] + more)
@@ -68,7 +68,7 @@ def _lines(errors: Sequence[Mapping[str, Any]], request: Request) -> Iterator[st
     for each in errors:
         source, *place = each["loc"]
         if each["type"] == "json_invalid":
-            yield f"body: no JSON: {each['ctx']['error']} at character {place[0]}"
+            yield f"body: not JSON: {each['ctx']['error']} at character {place[0]}"
             continue
         where = [str(part) for part in place]
         if source == "body":
@@ -76,12 +76,12 @@ def _lines(errors: Sequence[Mapping[str, Any]], request: Request) -> Iterator[st
         allowed = _allowed(source, place[:-1], request) if each["type"] == "extra_forbidden" else []
         found = each["input"]
         if source == "query" and isinstance(found, list) and len(found) == 1:
-            found = found[0]  # of a parameter that could be given more than once
+            found = found[0]  # a parameter that may be repeated
         yield error_line(".".join(where), each["type"], found, each["msg"], allowed)
 
 
 def _allowed(source: str, place: Sequence[str | int], request: Request) -> list[str]:
-    """The names that there may be in that place."""
+    """The names that are allowed at that place."""
     if source == "query":
         return query_names(request)
     route = request.scope.get("route")

@@ -17,10 +17,10 @@ METRICS: Mapping[int | str, dict[str, Any]] = MappingProxyType(
 
 
 def metrics_response(registry: CollectorRegistry, request: Request) -> Response:
-    """In Prometheus' text format, or in OpenMetrics where that is accepted."""
+    """The metrics in Prometheus' text format, or in OpenMetrics if the client accepts it."""
     try:
         encoder, content_type = choose_encoder(request.headers.get("accept", ""))
-    except (TypeError, ValueError):  # a version in it is no number
+    except (TypeError, ValueError):  # a version in the header is not a number
         encoder, content_type = choose_encoder("")
-    # as a header: of a media type Starlette makes another one
+    # as a header, because Starlette changes a media type
     return Response(encoder(registry), headers={"content-type": content_type})

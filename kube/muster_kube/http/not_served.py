@@ -1,10 +1,10 @@
-"""What is said of a path or a method that a service does not have: what it has."""
+"""Lists the routes of a service, for error messages about an unknown path or method."""
 
 from muster_kube.http.service import Service
 
 
 def list_routes(service: Service) -> str:
-    """``GET /, /partitions; POST /partitions``, for people."""
+    """For example ``GET /, /partitions; POST /partitions``."""
     paths: dict[str, list[str]] = {}
     for path, methods in service.served().items():
         for method in methods:

@@ -1,7 +1,7 @@
-"""``/docs``: Swagger UI over the service's OpenAPI document. Its files come from the package fastapi-offline, as a
-cluster may not reach the Internet; its addresses are relative, so it works behind ``kubectl proxy``.
+"""``/docs``: Swagger UI for the service's OpenAPI document. Its files are in the package fastapi-offline, because a
+cluster may have no Internet access. Its links are relative, so that it works behind ``kubectl proxy``.
 
-FastAPIOffline itself is not used: its addresses are absolute, and it serves ReDoc's files, too.
+FastAPIOffline itself is not used: its links are absolute, and it serves ReDoc's files too.
 """
 
 import base64
@@ -19,7 +19,7 @@ _SCRIPT = re.compile(rb"<script>(.*?)</script>", re.S)
 
 
 def docs_page(title: str) -> Response:
-    """The page. It runs no script but Swagger's and the one that starts it, and asks nobody but this service."""
+    """The page. It runs only Swagger's script and the one that starts it, and connects only to this service."""
     page = get_swagger_ui_html(
         openapi_url="openapi.json",
         title=escape(title),
@@ -33,7 +33,7 @@ def docs_page(title: str) -> Response:
     policy = (
         "default-src 'none'",
         " ".join(["script-src 'self'", *(f"'sha256-{each}'" for each in digests)]),
-        "style-src 'self' 'unsafe-inline'",  # Swagger sets styles on what it draws
+        "style-src 'self' 'unsafe-inline'",  # Swagger sets inline styles
         "img-src 'self' data:",
         "connect-src 'self'",
         "base-uri 'none'",
@@ -49,7 +49,7 @@ def docs_page(title: str) -> Response:
 
 
 def docs_asset(name: str) -> Response | None:
-    """A file of the page; None: it has no such file."""
+    """A file of the page, or None if the page has no such file."""
     if name not in ASSETS:
         return None
     folder = Path(str(resources.files("fastapi_offline"))) / "static"

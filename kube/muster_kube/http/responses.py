@@ -1,4 +1,4 @@
-"""Answers of a service, and how its OpenAPI document describes them."""
+"""Responses of a service, and their descriptions in its OpenAPI document."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -12,7 +12,7 @@ TEXT: Mapping[str, Any] = MappingProxyType({"text/plain": {"schema": {"type": "s
 
 
 class StructResponse(JSONResponse):
-    """msgspec's types as JSON. Not checked by pydantic on the way out: they have been made by us, and may be many."""
+    """msgspec types as JSON. pydantic does not validate them: Muster has created them, and there may be many."""
 
     def render(self, content: Any) -> bytes:
         return msgspec.json.encode(content)
@@ -23,10 +23,10 @@ def refuse_in_text(status: int, message: str, headers: Mapping[str, str]) -> Res
 
 
 def described(description: str, content: Mapping[str, Any] = TEXT) -> dict[str, Any]:
-    """One of a route's ``responses``; plain text, unless ``content`` (by media type) says otherwise."""
+    """An entry of a route's ``responses``; plain text, unless ``content`` (by media type) is set."""
     return {"description": description, "content": dict(content)}
 
 
 def struct(kind: type) -> dict[str, Any]:
-    """For ``content``: a type that the service knows (Service.structs)."""
+    """For ``content``: one of the service's types (Service.structs)."""
     return {"schema": {"$ref": SCHEMAS.format(name=kind.__name__)}}

@@ -1,6 +1,6 @@
-"""The FastAPI application of a part: refusals in the part's own form, ``/openapi.json``, and ``/docs`` offline.
+"""The FastAPI application of a component: its error responses, ``/openapi.json``, and offline ``/docs``.
 
-Import it only where HTTP is served: it loads FastAPI.
+Import this only to serve HTTP: it loads FastAPI.
 """
 
 import asyncio
@@ -26,13 +26,13 @@ _NO_TELEMETRY: Any = {"tracing": False, "metrics": False, "logs": False, "auto_c
 
 
 class Service(FastAPI):
-    """title, version, description: of its OpenAPI document.
+    """title, version, description: of the OpenAPI document.
 
-    refuse:   makes the answer to a request that is wrong, of status, message and headers
-    structs:  types (msgspec's, dataclasses, TypedDicts) that its routes name in their ``responses`` (responses.struct)
-    complete: adds to the OpenAPI document, before it is served, what is known only then
-    body_limit, body_s: of each request, in bytes (else 413) and in seconds from its first line (else 408)
-    responses: of every route, beside its own
+    refuse:   creates the response to an invalid request from status, message and headers
+    structs:  types (msgspec, dataclasses, TypedDicts) that routes name in their ``responses`` (responses.struct)
+    complete: completes the OpenAPI document before it is served
+    body_limit, body_s: limits for each request body, in bytes (else 413) and in seconds after the first line (else 408)
+    responses: of every route, in addition to its own
     """
 
     def __init__(
@@ -78,8 +78,8 @@ class Service(FastAPI):
                 answer = self._refuse(400, f"more than {FIELDS_LIMIT} parameters; expected each once", {})
                 await answer(scope, receive, send)
                 return
-            # HEAD is what GET says, without its body, which the server leaves out. Bodies are JSON whatever they are
-            # called: curl -d calls all of them a form
+            # HEAD is handled as GET; the server omits the body. Bodies are parsed as JSON regardless of their content
+            # type, because curl -d always sends the type of a form
             method = "GET" if scope["method"] == "HEAD" else scope["method"]
             headers = [(name, value) for name, value in scope["headers"] if name != b"content-type"]
             scope = {**scope, "method": method, "headers": headers}
@@ -88,7 +88,7 @@ class Service(FastAPI):
         await super().__call__(scope, receive, send)
 
     def openapi(self) -> dict[str, Any]:
-        """Made anew each time: it is large, and rarely asked for."""
+        """Not cached: it is large and rarely requested."""
         self.openapi_schema = None
         document = super().openapi()
         self.openapi_schema = None
@@ -103,7 +103,7 @@ class Service(FastAPI):
         return document
 
     def served(self) -> Mapping[str, Sequence[str]]:
-        """Its methods, by path. Made when first asked for: once all routes have been added."""
+        """Methods by path. Computed at the first use, when all routes have been added."""
         if not self._served:
             paths = self.openapi()["paths"].items()
             self._served = {path: [method.upper() for method in operations] for path, operations in paths}
@@ -129,10 +129,10 @@ class Service(FastAPI):
         return answer
 
     async def http_error(self, request: Request, error: Exception) -> Response:
-        """What Starlette and FastAPI refuse by themselves."""
+        """The response to requests that Starlette and FastAPI reject."""
         assert isinstance(error, StarletteHTTPException)  # noqa: S101 - registered for it
         headers = dict(error.headers or {})
-        if error.status_code == 405:  # Starlette names the methods of one route alone
+        if error.status_code == 405:  # Starlette lists the methods of one route only
             path = request.url.path
             methods = [self.served()[each] for each in self.served() if compile_path(each)[0].match(path)]
             headers["Allow"] = ", ".join(method for each in methods for method in each) or headers.get("Allow", "")
@@ -147,8 +147,8 @@ class Service(FastAPI):
 
 
 def _bounded(receive: Receive, limit: int, seconds: float | None) -> Receive:
-    """``receive``, for a body of at most ``limit`` bytes that is here in whole after ``seconds`` (None: however late).
-    Raises HTTPException (413, 408). FastAPI's own max_body_size answers in words of its own."""
+    """``receive`` for a body of at most ``limit`` bytes that must be complete after ``seconds`` (None: no limit).
+    Raises HTTPException (413, 408). FastAPI's own max_body_size has a different error message."""
     ends = None if seconds is None else asyncio.get_running_loop().time() + seconds
     left = limit
     whole = False
@@ -161,7 +161,7 @@ def _bounded(receive: Receive, limit: int, seconds: float | None) -> Receive:
             async with asyncio.timeout_at(ends):
                 message = await receive()
         except TimeoutError:
-            raise HTTPException(408, f"body: not here within {seconds:g} s") from None
+            raise HTTPException(408, f"body: not received within {seconds:g} s") from None
         left -= len(message.get("body", b""))
         if left < 0:
             raise HTTPException(413, f"body: more than {limit} bytes")

@@ -1,1 +1,1 @@
-"""What every part does as a process: settings, log, address, lifetime."""
+"""Common to the processes of all components: settings, log, listening address, lifetime."""

@@ -1,4 +1,4 @@
-"""How long a part runs: until it is told to stop, or until something in it ends that should not."""
+"""The lifetime of a component: it runs until a signal stops it, or until one of its tasks ends unexpectedly."""
 
 import asyncio
 import contextlib
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 class QuietServer(Server):
-    """Leaves signals to the application, which has more to stop than a server."""
+    """Does not handle signals: the application does, because it has more to stop than a server."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -34,8 +34,8 @@ def stop_on_signals() -> asyncio.Event:
 
 
 async def wait_until_one_ends(part: str, tasks: Iterable["asyncio.Task[Any]"], stop: asyncio.Event) -> int:
-    """The exit code: 0 once ``stop`` is set, EXIT_FAILED where one of ``tasks`` has ended by itself, which is logged.
-    The tasks are left as they are: in which order they stop is for the part to say."""
+    """The exit code: 0 once ``stop`` is set; EXIT_FAILED, with an error in the log, if one of ``tasks`` ends. Does not
+    stop the tasks, because the component determines their order."""
     stopping = asyncio.create_task(stop.wait())
     try:
         done, _ = await asyncio.wait([*tasks, stopping], return_when=asyncio.FIRST_COMPLETED)
@@ -45,25 +45,25 @@ async def wait_until_one_ends(part: str, tasks: Iterable["asyncio.Task[Any]"], s
         return 0
     for task in done:
         error = None if task.cancelled() else task.exception()
-        log.error("a part of the %s has ended: %s", part, error or task, exc_info=error)
+        log.error("a task of the %s has ended unexpectedly: %s", part, error or task, exc_info=error)
     return EXIT_FAILED
 
 
 async def cancel_tasks(*tasks: "asyncio.Task[Any]") -> None:
-    """Cancelled, and waited for; what they raise is dropped."""
+    """Cancel the tasks and wait for them; drop their exceptions."""
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def print_address(what: str, listener: socket.socket) -> None:
-    """``WHAT on HOST:PORT`` on stdout: whoever started this may have left the port to the system."""
+    """Print ``WHAT on HOST:PORT`` to stdout, because the system may have chosen the port."""
     host, port = listener.getsockname()[:2]
     print(f"{what} on {host}:{port}", flush=True)
 
 
 def package_version() -> str:
-    """Of the installed package; "unknown" from a mere checkout."""
+    """The version of the installed package; "unknown" in a checkout that is not installed."""
     try:
         return metadata.version("passmuster")
     except metadata.PackageNotFoundError:

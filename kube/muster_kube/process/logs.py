@@ -17,8 +17,8 @@ _OURS = frozenset(("time", "level", "logger", "message"))
 class OneLineFormatter(logging.Formatter):
     """``2026-01-02T03:04:05.678Z WARNING message key=value``, or the same as a JSON object.
 
-    The keys come with the record: ``log.info(…, extra={"fields": {…}})``; those in ``json_fields`` say apart what the
-    message says in words, and stand in the JSON form alone.
+    The record provides the keys: ``log.info(…, extra={"fields": {…}})``. Keys in ``json_fields`` repeat parts of the
+    message and appear only in JSON.
     """
 
     def __init__(self, *, as_json: bool) -> None:
@@ -36,7 +36,7 @@ class OneLineFormatter(logging.Formatter):
             entry = {"time": time, "level": record.levelname, "logger": record.name, "message": message}
             return json.dumps(entry | fields | more, ensure_ascii=False)
         rest = "".join(f" {key}={_word(value)}" for key, value in fields.items())
-        # a line feed in a message would let whoever caused it forge the next line
+        # a line feed in a message could forge the next log line
         return f"{time} {record.levelname} {message}{rest}".replace("\r", "\\r").replace("\n", "\\n")
 
 

@@ -1,6 +1,7 @@
-"""A part's settings: one YAML file, environment variables over it, flags over both; all checked before anything starts.
+"""Settings of a component, from a YAML file, environment variables and flags; later sources take precedence.
 
-An error names the place (file and key, variable or flag), what was found and what is allowed.
+All are checked before the component starts. An error names the place (file and key, variable or flag), what was found
+and what is allowed.
 """
 
 import os
@@ -13,14 +14,14 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 FILE_LIMIT = 1 << 20  # bytes
-# what Kubernetes sets in every pod beside a Service whose name begins as a part's prefix does
+# variables that Kubernetes sets in every pod for a Service whose name begins with a component's prefix
 _SERVICE_LINK = re.compile(r"SERVICE_(HOST|PORT(_\w+)?)|PORT_\d+_(TCP|UDP|SCTP)(_\w+)?")
 
 S = TypeVar("S", bound=BaseModel)
 
 
 class SettingsError(Exception):
-    """One line for each thing that is wrong."""
+    """Invalid settings; the message has one line for each problem."""
 
 
 def load_settings(
@@ -32,8 +33,8 @@ def load_settings(
     *,
     nested: Mapping[str, type[BaseModel]] | None = None,
 ) -> S:
-    """``flags``: by settings name, None for those not given. ``nested``: mappings whose values are models of their own,
-    which no variable can set. Raises SettingsError."""
+    """``flags``: by settings name, None for those not given. ``nested``: mappings whose values are models; variables
+    cannot set them. Raises SettingsError."""
     nested = nested or {}
     values: dict[str, object] = {}
     places: dict[str, str] = {}
@@ -59,7 +60,7 @@ def load_settings(
 
 
 def explain(error: ValidationError, place: str, model: type[BaseModel]) -> list[str]:
-    """One line for each error in a ``model`` that stands at ``place``: where, value, what is allowed."""
+    """One line for each error in a ``model`` at ``place``: where, value, what is allowed."""
     lines = []
     for item in error.errors(include_url=False, include_context=False):
         where = ".".join([place, *map(str, item["loc"])]).strip(".")
@@ -68,7 +69,7 @@ def explain(error: ValidationError, place: str, model: type[BaseModel]) -> list[
 
 
 def explain_briefly(error: ValidationError, place: str, model: type[BaseModel], *, limit: int = 5) -> str:
-    """The first ``limit`` of them in one line, and how many more there are."""
+    """The first ``limit`` lines joined into one, with the number of further ones."""
     lines = explain(error, place, model)
     more = [f"and {len(lines) - limit} more"] if len(lines) > limit else []
     return "; ".join(lines[:limit] + more)
@@ -94,17 +95,17 @@ def _explain_all(
 
 
 def error_line(where: str, kind: str, found: object, allowed: str, names: Iterable[str]) -> str:
-    """What pydantic says of one error (its ``type``, ``input`` and ``msg``) in one line. names: those there may be."""
+    """One of pydantic's errors (``type``, ``input`` and ``msg``) as one line. names: the allowed keys."""
     if kind == "extra_forbidden":
         allowed = f"unknown key; allowed: {', '.join(names) or 'none'}"
     allowed = allowed.removeprefix("Value error, ")
-    if not where:  # of no one key: the rest says which
+    if not where:  # an error about several keys, which the text names
         return allowed
     return f"{where}: {allowed}" if kind == "missing" else f"{where}: {quote(found)}: {allowed}"
 
 
 def quote(value: object) -> str:
-    """As it was found, if that is short."""
+    """The value as found, truncated if it is long."""
     text = repr(value)
     return text if len(text) <= 120 else text[:119] + "…"
 
@@ -122,13 +123,13 @@ def _read(file: Path) -> dict[str, object]:
         with file.open("rb") as opened:
             raw = opened.read(FILE_LIMIT + 1)
     except OSError as error:
-        raise SettingsError(f"{file}: cannot be read: {error.strerror}") from error
+        raise SettingsError(f"{file}: cannot read the file: {error.strerror}") from error
     if len(raw) > FILE_LIMIT:
         raise SettingsError(f"{file}: more than {FILE_LIMIT} bytes")
     try:
         document = yaml.safe_load(raw)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{file}: no YAML: {' '.join(str(error).split())}") from error
+        raise SettingsError(f"{file}: not YAML: {' '.join(str(error).split())}") from error
     if document is None:
         return {}
     if not isinstance(document, dict) or not all(isinstance(key, str) for key in document):

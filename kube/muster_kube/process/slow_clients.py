@@ -1,8 +1,8 @@
-"""HTTP connections under a time limit: uvicorn bounds how many there are, but not how long a client may take.
+"""Time limits for HTTP connections: uvicorn limits their number, but not how long a client may take.
 
-Each connection has one timer, armed for what its client has to do next: send a request, take the answer, ask again.
-How long that may take, and what counts as slow, is the server's to say: an agent's answer may take minutes, the V-IPU
-proxy's may not. Import it only where HTTP is served: it loads uvicorn.
+Each connection has one timer, for the client's next step: send a request, receive the response, send the next request.
+The server sets the limits: an agent's response may take minutes, the V-IPU proxy's may not. Import this only to serve
+HTTP: it loads uvicorn.
 """
 
 import asyncio
@@ -15,9 +15,9 @@ from uvicorn.server import ServerState
 
 
 class GuardedProtocol(H11Protocol):
-    """For uvicorn's ``http``: drops a connection whose timer expires. head_limit: bytes of request line and headers"""
+    """For uvicorn's ``http``: drops a connection whose timer expires. head_limit: bytes of request line and headers."""
 
-    head_limit = 64 << 10  # a token has some thousand
+    head_limit = 64 << 10  # a token has a few thousand
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class GuardedProtocol(H11Protocol):
         self._timer: asyncio.TimerHandle | None = None
 
     def arm_timer(self, seconds: float | None) -> None:
-        """Replaces the timer that is armed; None: no timer."""
+        """Replace the current timer; None: no timer."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = None if seconds is None else self.loop.call_later(seconds, self.timer_expired)

@@ -1,4 +1,4 @@
-"""The certificate of a server as files that somebody else keeps fresh, read again from time to time."""
+"""A server certificate in files that another program renews; the files are read again periodically."""
 
 import logging
 import ssl
@@ -11,15 +11,15 @@ from muster_kube.webhook.served_certificate import ServedCertificate
 
 log = logging.getLogger(__name__)
 
-FILES_LOOK_S = 60.0  # the kubelet itself takes as long to bring a mounted Secret up to date
+FILES_LOOK_S = 60.0  # the kubelet takes as long to update a mounted Secret
 _FILE_LIMIT = 1 << 20  # bytes
 
 
 class CertificateFiles:
-    """Files that somebody else keeps fresh (cert-manager's Secret, mounted): tls.crt, tls.key and, if there, ca.crt.
+    """Files from another program, such as cert-manager's mounted Secret: tls.crt, tls.key and, optionally, ca.crt.
 
-    Whoever makes them has them trusted, too. Raises ConfigError where they cannot be served at the start; later the
-    last good ones stay.
+    That program also sets the caBundle. Raises ConfigError if the files are unusable at the start; later, the last
+    valid ones stay in use.
     """
 
     def __init__(
@@ -55,18 +55,18 @@ class CertificateFiles:
             raise ConfigError(f"{self._folder}: {error}") from error
 
     async def run(self) -> None:
-        told = ""
+        warned = ""
         while True:
             await self._clock.sleep(FILES_LOOK_S)
             try:
                 self.refresh()
             except ConfigError as error:
-                # the kubelet swaps all files at once, but others write them one by one
-                if str(error) != told:
-                    log.warning("the certificate that was read last is still served: %s", error)
-                told = str(error)
+                # the kubelet replaces all files atomically, but other programs write them one by one
+                if str(error) != warned:
+                    log.warning("cannot load the new certificate: %s: still serving the previous one", error)
+                warned = str(error)
             else:
-                told = ""
+                warned = ""
 
     def _read(self, name: str) -> bytes:
         path = self._folder / name
@@ -74,4 +74,4 @@ class CertificateFiles:
             with path.open("rb") as opened:
                 return opened.read(_FILE_LIMIT)
         except OSError as error:
-            raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+            raise ConfigError(f"{path}: cannot read the file: {error.strerror}") from error

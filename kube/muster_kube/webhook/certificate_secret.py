@@ -1,8 +1,8 @@
-"""The certificate of a server that the API server calls: made, shared by its replicas, renewed and reloaded.
+"""The certificate of a webhook server: creates it, shares it between replicas, renews and reloads it.
 
-Whichever replica comes first makes the key pair and keeps it in a Secret; the others take it. Writes are optimistic, so
-nobody leads. Objects are looked at when a watch tells of a change or when a renewal is due: while nothing has to change
-nothing is read or written.
+The first replica creates the key pair and stores it in a Secret, from which the others read it. Writes use optimistic
+locking, so no leader is needed. Objects are read when a watch reports a change or a renewal is due; otherwise nothing
+is read or written.
 """
 
 import asyncio
@@ -36,10 +36,10 @@ from muster_kube.webhook.served_certificate import ServedCertificate
 
 log = logging.getLogger(__name__)
 
-SPREAD_S = 1.0  # replicas are told of a change together, and should not all write at once
-CLOCK_LOOK_S = 3600.0  # renewals go by the wall clock, which may be set while a timer runs
-OVERDUE_S = 30.0  # what is due and cannot be done yet: its authority is not trusted
-TRIES = 5  # of replicas that start together; each round one of them gets on
+SPREAD_S = 1.0  # all replicas see a change at the same time, and should not all write at once
+CLOCK_LOOK_S = 3600.0  # renewals use the wall clock, which may be changed while a timer runs
+OVERDUE_S = 30.0  # delay of a renewal that is due while its authority is not trusted yet
+TRIES = 5  # attempts of replicas that start together; in each round one succeeds
 
 
 class _Secret(Api, frozen=True):
@@ -48,7 +48,7 @@ class _Secret(Api, frozen=True):
 
 
 class _WatchedObject(Api, frozen=True):
-    """Of what is watched only whether it has changed."""
+    """A watched object, of which only the version is kept."""
 
     metadata: Metadata
 
@@ -73,14 +73,14 @@ class _Configuration(Api, frozen=True):
 
 
 class CertificateSecret:
-    """Kept in the Secret ``name`` of ``namespace``, for a server that is called by ``hosts`` (DNS names or addresses).
+    """Stored in the Secret ``name`` in ``namespace``, for a server with the names ``hosts`` (DNS names or addresses).
 
-    trusting: API paths of the webhook configurations whose ``caBundle`` (of all their webhooks) is ours to write; one
-        that does not exist is passed over until it does
+    trusting: API paths of the webhook configurations in which to write the ``caBundle`` of all webhooks; a
+        configuration that does not exist is skipped until it does
 
-    Rights: on the Secret create, get, list, watch and patch; on each configuration get, list, watch and patch. RBAC can
-    bind all but create to the names, as lists and watches are of that one name only.
-    Connections: as many watches as there are objects, and one for calls.
+    Permissions: create, get, list, watch and patch on the Secret; get, list, watch and patch on each configuration.
+    RBAC can restrict all except create to the names, because lists and watches select one name.
+    Connections: one watch for each object, and one for calls.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class CertificateSecret:
         self._trusting = tuple(trusting)
         self._clock = clock
         self._served = ServedCertificate()
-        self._due = 0.0  # seconds since the epoch, of the next look if nobody changes anything
+        self._due = 0.0  # seconds since the epoch: when to check again without a change
         self._contests = {path: FieldContest(self._clock.rng) for path in self._trusting}
         self._changed = asyncio.Event()
         self.ready = self._served.ready
@@ -119,7 +119,7 @@ class CertificateSecret:
         return self._served.ends - self._clock.wall()
 
     async def run(self) -> None:
-        """For ever. What the API server refuses is logged once for each new reason, and tried again."""
+        """Run until cancelled. Failed calls are retried; each new reason is logged once."""
         async with asyncio.TaskGroup() as group:
             for path in (self._path, *self._trusting):
                 group.create_task(self._watch(path).run())
@@ -137,25 +137,25 @@ class CertificateSecret:
         )
 
     async def _keep_fresh(self) -> None:
-        backoff, failures, told = Backoff(base_s=0.5, cap_s=30.0), 0, ""
+        backoff, failures, warned = Backoff(base_s=0.5, cap_s=30.0), 0, ""
         while True:
             self._changed.clear()
             try:
                 await self.refresh()
             except (ApiError, ConfigError, UnusableKeyPair) as error:
-                if str(error) != told:
-                    log.warning("the certificate in Secret %s: %s", self._name, error)
-                told = str(error)
+                if str(error) != warned:
+                    log.warning("cannot update the certificate in Secret %s: %s", self._name, error)
+                warned = str(error)
                 await self._wait_for_change(backoff.delay_s(failures, self._clock.rng))
                 failures += 1
             else:
-                failures, told = 0, ""
+                failures, warned = 0, ""
                 while not self._changed.is_set() and (left_s := self._due - self._clock.wall()) > 0:
                     await self._wait_for_change(min(left_s, CLOCK_LOOK_S))
             await self._clock.sleep(self._clock.rng.uniform(0.0, SPREAD_S))
 
     async def _wait_for_change(self, seconds: float) -> None:
-        """Until something has changed, at most so long."""
+        """Wait for a change, at most so long."""
         waits = [asyncio.ensure_future(self._changed.wait()), asyncio.ensure_future(self._clock.sleep(seconds))]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -165,7 +165,7 @@ class CertificateSecret:
             await asyncio.gather(*waits, return_exceptions=True)
 
     async def refresh(self) -> None:
-        """Read what is there, renew what is due, have it trusted, serve it.
+        """Read the current state, renew if due, write the caBundle, and serve the certificate.
 
         Raises ApiError, ConfigError, UnusableKeyPair.
         """
@@ -183,11 +183,11 @@ class CertificateSecret:
             return
 
     async def _agree_on_key_pairs(self) -> tuple[KeyPairSet, ApiError | None, float]:
-        """What all replicas serve from now on, why it could not be made known, and in how many seconds to look again
-        because others write there, too. Raises Conflict: look again.
+        """Returns the key pairs that all replicas serve from now on, the error of writing the caBundle, and in how many
+        seconds to check again because another client overwrites it. Raises Conflict: try again.
 
-        The configurations are read before the Secret. Whoever writes both writes the Secret first, so a configuration
-        that still has the version that was read never gets a bundle older than its own.
+        Reads the configurations before the Secret. Every replica writes the Secret first, so a configuration that is
+        unchanged since it was read never gets an older bundle than it has.
         """
         configurations = [each for path in self._trusting if (each := await self._configuration(path)) is not None]
         secret = await self._secret()
@@ -234,7 +234,7 @@ class CertificateSecret:
             await self._client.patch(self._path, body, type=_Secret)
         following = f", the next one until {rfc3339_whole(kept.next.ends)}" if kept.next else ""
         log.info(
-            "Secret %s: written; its certificate is for %s, valid until %s%s",
+            "wrote Secret %s with a certificate for %s, valid until %s%s",
             self._name,
             ", ".join(sorted(kept.current.hosts)),
             rfc3339_whole(kept.current.ends),
@@ -242,18 +242,18 @@ class CertificateSecret:
         )
 
     async def _write_ca_bundle(self, path: str, configuration: _Configuration, bundle: bytes) -> float:
-        """In how many seconds to look again, as others have written there."""
+        """In how many seconds to check again, because another client has overwritten it."""
         if configuration.trusts(bundle):
             return math.inf
         contest = self._contests[path]
         if (rest_s := contest.wait_s(_encode(bundle), self._clock.wall())) > 0:
             if contest.should_warn():
                 log.warning(
-                    "%s: %s writes another caBundle over ours again and again: ours is written ever later, in the end "
-                    "about every %g s, and without it the webhook cannot be called. Let one of the two write it: take "
-                    "cert-manager's annotation off, or name its certificate here (--cert-dir)",
+                    "%s: %s keeps overwriting our caBundle, without which the API server cannot call the webhook: we "
+                    "restore it at growing intervals, up to about every %g s: let only one of the two write it: remove "
+                    "cert-manager's annotation, or use its certificate (--cert-dir)",
                     path,
-                    ", ".join(find_writers(configuration.metadata.managed_fields, "caBundle")) or "somebody",
+                    ", ".join(find_writers(configuration.metadata.managed_fields, "caBundle")) or "another client",
                     BACKOFF.cap_s,
                 )
             return rest_s
@@ -262,13 +262,13 @@ class CertificateSecret:
         ]
         body = {"metadata": {"resourceVersion": configuration.metadata.resource_version}, "webhooks": webhooks}
         await self._client.patch(path, body, kind="strategic", type=_Configuration)
-        log.info("%s: caBundle written", path)
+        log.info("%s: wrote caBundle", path)
         contest.note_write(self._clock.wall())
         return math.inf
 
 
 def _read_key_pair_set(secret: _Secret, path: str) -> KeyPairSet | None:
-    """Raises UnusableKeyPair: it is left as it is, for it may be somebody else's."""
+    """Raises UnusableKeyPair without changing the Secret, which may belong to another program."""
     data: dict[str, bytes] = {}
     try:
         for name in NAMES:
@@ -276,7 +276,7 @@ def _read_key_pair_set(secret: _Secret, path: str) -> KeyPairSet | None:
         return read_key_pairs(data)
     except (binascii.Error, ValueError, UnusableKeyPair) as error:
         raise UnusableKeyPair(
-            f"{path}: {error}; it is not touched: delete it, and a new one is made, or name another"
+            f"{path}: {error}: delete the Secret to have a new one created, or configure another name"
         ) from error
 
 

@@ -1,8 +1,8 @@
-"""Key pairs of a server that the API server calls, and when the next one takes over. Pure: values in, values out.
+"""Key pairs of a webhook server, and when each one is replaced. Pure functions.
 
-Each pair brings an authority of its own, whose key is thrown away once it has signed: what is stored can serve, and
-never sign. So a new pair has to be trusted before it serves: it lies beside the current one for a day, its authority in
-the bundle already, and what it replaces stays in the bundle until it has expired.
+Each pair has its own certificate authority, whose key is discarded after it has signed: the stored keys can serve but
+not sign. Clients must therefore trust a new pair before it serves: it is stored next to the current one for a day, with
+its authority already in the bundle. The authority of a replaced pair stays in the bundle until the pair has expired.
 """
 
 import ipaddress
@@ -25,19 +25,19 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 DAY_S = 86400.0
 VALID_S = 365 * DAY_S
-BACKDATED_S = DAY_S  # the API server's clock may be behind the one of whoever makes a pair
-RENEW_S = VALID_S / 3  # left to the current pair when the next one is made
-OVERLAP_S = DAY_S  # for which the next one is trusted before it serves
+BACKDATED_S = DAY_S  # the API server's clock may be behind ours
+RENEW_S = VALID_S / 3  # remaining validity at which the next pair is created
+OVERLAP_S = DAY_S  # how long the next pair is trusted before it serves
 HOSTS_LIMIT = 16
 
-# as they are named in Secrets of type kubernetes.io/tls; the last two are ours
+# keys in a Secret of type kubernetes.io/tls; the last two are Muster's
 CERTIFICATE, KEY, AUTHORITIES = "tls.crt", "tls.key", "ca.crt"
 NEXT_CERTIFICATE, NEXT_KEY = "next.crt", "next.key"
 NAMES = (CERTIFICATE, KEY, AUTHORITIES, NEXT_CERTIFICATE, NEXT_KEY)
 
 
 class UnusableKeyPair(Exception):
-    """What is stored is no key pair of a server; says what was found where."""
+    """The stored data is not a usable key pair; the message says what is wrong where."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class KeyPair:
 
 @dataclass(frozen=True)
 class KeyPairSet:
-    """What all replicas share. former: PEM of authorities whose pairs may be served still."""
+    """The data that all replicas share. former: PEM of authorities whose pairs may still be in use."""
 
     current: KeyPair
     next: KeyPair | None = None
@@ -65,12 +65,12 @@ class KeyPairSet:
 
     @property
     def bundle(self) -> bytes:
-        """The authorities to trust, PEM, in a fixed order: the same for everybody who has read the same."""
+        """The authorities to trust, PEM, in a deterministic order."""
         following = () if self.next is None else (self.next.authority,)
         return b"".join((self.current.authority, *following, *self.former))
 
     def data(self) -> dict[str, bytes | None]:
-        """By name; None: not there."""
+        """Values by name; None: absent."""
         return {
             CERTIFICATE: self.current.certificate,
             KEY: self.current.key,
@@ -81,9 +81,9 @@ class KeyPairSet:
 
 
 def renew_key_pairs(kept: KeyPairSet | None, hosts: Collection[str], now: float, *, trusted: bool) -> KeyPairSet:
-    """What is to be stored now: ``kept`` itself where it will do.
+    """The key pairs to store now; ``kept`` itself if no change is due.
 
-    trusted: whether whoever calls the server has the whole bundle of ``kept``.
+    trusted: whether the clients of the server have the whole bundle of ``kept``.
     """
     if kept is None:
         return KeyPairSet(make_key_pair(hosts, now))
@@ -91,7 +91,7 @@ def renew_key_pairs(kept: KeyPairSet | None, hosts: Collection[str], now: float,
     if following is not None and not following.serves(hosts, now):
         following = None
     if not current.serves(hosts, now):
-        # nobody can call it like this: waiting would help nobody
+        # no client can call the server in this state, so there is no reason to wait
         return _take_over(kept, following or make_key_pair(_merge_hosts(current.hosts, hosts), now), now)
     if following is not None and trusted and now >= following.made + OVERLAP_S:
         return _take_over(kept, following, now)
@@ -102,9 +102,7 @@ def renew_key_pairs(kept: KeyPairSet | None, hosts: Collection[str], now: float,
 
 
 def next_renewal(kept: KeyPairSet) -> float:
-    """Until then :func:`renew_key_pairs` has no other answer than ``kept`` for the names it serves; seconds since the
-    epoch.
-    """
+    """Until then :func:`renew_key_pairs` returns ``kept`` for the names it serves; seconds since the epoch."""
     if kept.next is None:
         return kept.current.ends - RENEW_S
     return min(kept.current.ends, kept.next.ends, kept.next.made + OVERLAP_S)
@@ -116,19 +114,19 @@ def _take_over(kept: KeyPairSet, pair: KeyPair, now: float) -> KeyPairSet:
 
 
 def _merge_hosts(known: Collection[str], hosts: Collection[str]) -> Collection[str]:
-    """Replicas of two versions, each with names of its own, would otherwise renew each other's pair for ever."""
+    """Prevents replicas of two versions with different names from renewing each other's pair again and again."""
     union = set(known) | set(hosts)
     return union if len(union) <= HOSTS_LIMIT else hosts
 
 
 def make_key_pair(hosts: Collection[str], now: float) -> KeyPair:
-    """A new pair for a server that is called by ``hosts`` (DNS names or addresses, at least one)."""
+    """A new pair for a server with the names ``hosts`` (DNS names or addresses, at least one)."""
     if not hosts:
-        raise ValueError("a server needs a name that it is called by")
+        raise ValueError("a server certificate needs at least one host name")
     begins, ends = _datetime(now - BACKDATED_S), _datetime(now + VALID_S)
     signer, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     number = x509.random_serial_number()
-    # its name is its own: who verifies must not take one authority of the bundle for another
+    # a unique name, so that clients do not confuse the authorities of the bundle
     issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"muster.dev {number:x}")])
     blank = x509.CertificateBuilder().issuer_name(issuer).not_valid_before(begins).not_valid_after(ends)
     identifier = x509.SubjectKeyIdentifier.from_public_key(signer.public_key())
@@ -164,7 +162,7 @@ def make_key_pair(hosts: Collection[str], now: float) -> KeyPair:
 
 
 def read_key_pairs(data: Mapping[str, bytes]) -> KeyPairSet | None:
-    """What :meth:`KeyPairSet.data` has written; None where nothing is there. Raises UnusableKeyPair."""
+    """Reads the output of :meth:`KeyPairSet.data`; None if it is absent. Raises UnusableKeyPair."""
     if not any(data.get(name) for name in NAMES):
         return None
     authorities = _read_certificates(data, AUTHORITIES)
@@ -183,7 +181,7 @@ def _read_pair(data: Mapping[str, bytes], name: str, key_name: str, authorities:
         raise UnusableKeyPair(f"{key_name}: expected a private key in PEM: {error}") from error
     form = (Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     if key.public_key().public_bytes(*form) != certificate.public_key().public_bytes(*form):
-        raise UnusableKeyPair(f"{key_name}: is not the key of the certificate in {name}")
+        raise UnusableKeyPair(f"{key_name}: does not match the certificate in {name}")
     authority = next((each for each in authorities if _has_signed(each, certificate)), None)
     if authority is None:
         raise UnusableKeyPair(
@@ -223,7 +221,7 @@ def _hosts_of(certificate: x509.Certificate) -> frozenset[str]:
 
 
 def expiry_of(pem: bytes) -> float:
-    """Seconds since the epoch. Of a chain the first one's, which is the server's. Raises ValueError."""
+    """Expiry of the first certificate of a chain, which is the server's; seconds since the epoch. Raises ValueError."""
     return x509.load_pem_x509_certificate(pem).not_valid_after_utc.timestamp()
 
 

@@ -1,7 +1,7 @@
-"""What the API server asks an admission webhook, and what it is answered: AdmissionReview of admission.k8s.io.
+"""Requests to and responses of admission webhooks: AdmissionReview of admission.k8s.io.
 
-v1 is what all servers since 1.16 send who are offered it; v1beta1 differs in nothing but its name. The answer has the
-version of the question.
+All API servers since 1.16 send v1 if the webhook accepts it; v1beta1 differs only in its name. The response has the
+version of the request.
 """
 
 import base64
@@ -16,7 +16,7 @@ from muster_kube.api.reviews import Identity
 
 VERSIONS = ("v1", "v1beta1")
 API_VERSIONS = tuple(f"admission.k8s.io/{version}" for version in VERSIONS)
-# The API server's encoder writes the fields in the order of their declaration, so this is what every review begins with
+# The API server's encoder writes the fields in the order of their declaration, so every review begins like this
 _HEAD = re.compile(
     rb'\s*\{"kind":"AdmissionReview","apiVersion":"(admission\.k8s\.io/v1(?:beta1)?)","request":\{"uid":"([\w-]{1,64})"'
 )
@@ -31,7 +31,7 @@ class Resource(Api, frozen=True):
 
 
 class AdmissionRequest(Api, frozen=True):
-    """One write that waits for an answer. The objects are kept as they came: JSON, null where there is none."""
+    """One write to be reviewed. The objects are raw JSON; null if absent."""
 
     uid: str
     user_info: Identity
@@ -46,7 +46,7 @@ class AdmissionRequest(Api, frozen=True):
 
 @dataclass(frozen=True)
 class ReviewedRequest:
-    """What an answer has to repeat of its question."""
+    """The fields of a request that the response repeats."""
 
     uid: str
     api_version: str
@@ -54,8 +54,8 @@ class ReviewedRequest:
 
 @dataclass(frozen=True)
 class ReviewAnswer:
-    """code, reason, message, details (of the API's Status): what the client that wrote gets to read; only where it is
-    not allowed. warnings: it gets to read them anyway. patch: operations of RFC 6902, of a mutating webhook."""
+    """code, reason, message, details: the Status for the client if the write is rejected. warnings: shown to the client
+    in any case. patch: RFC 6902 operations of a mutating webhook."""
 
     allowed: bool
     code: int = 403
@@ -70,7 +70,7 @@ ALLOWED = ReviewAnswer(True)
 
 
 class BadReview(Exception):
-    """What was sent is no AdmissionReview of this version; says why."""
+    """The request is not an AdmissionReview of this version; the message says why."""
 
 
 class _Review(Api, frozen=True):
@@ -87,7 +87,7 @@ def read_review(raw: bytes | bytearray) -> tuple[ReviewedRequest, AdmissionReque
     try:
         review = _decoder.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise BadReview(f"no AdmissionReview: {error}") from error
+        raise BadReview(f"not an AdmissionReview: {error}") from error
     if review.api_version not in API_VERSIONS or review.kind != "AdmissionReview":
         found = f"{review.kind[:64]!r} of {review.api_version[:64]!r}"
         raise BadReview(f"{found}: expected AdmissionReview of {' or '.join(API_VERSIONS)}")
@@ -95,13 +95,13 @@ def read_review(raw: bytes | bytearray) -> tuple[ReviewedRequest, AdmissionReque
 
 
 def read_request_head(raw: bytes | bytearray) -> ReviewedRequest | None:
-    """Of a review of which only the beginning is there; None where it does not begin like one."""
+    """The head of an incomplete review; None if it does not begin like a review."""
     match = _HEAD.match(raw)
     return ReviewedRequest(match[2].decode(), match[1].decode()) if match else None
 
 
-def write_review(asked: ReviewedRequest, answer: ReviewAnswer) -> bytes:
-    response: dict[str, object] = {"uid": asked.uid, "allowed": answer.allowed}
+def write_review(request: ReviewedRequest, answer: ReviewAnswer) -> bytes:
+    response: dict[str, object] = {"uid": request.uid, "allowed": answer.allowed}
     if answer.warnings:
         response["warnings"] = answer.warnings
     if answer.patch and answer.allowed:
@@ -115,4 +115,4 @@ def write_review(asked: ReviewedRequest, answer: ReviewAnswer) -> bytes:
             "message": answer.message,
         }
         response["status"] = status | ({} if answer.details is None else {"details": answer.details})
-    return msgspec.json.encode({"apiVersion": asked.api_version, "kind": "AdmissionReview", "response": response})
+    return msgspec.json.encode({"apiVersion": request.api_version, "kind": "AdmissionReview", "response": response})

@@ -1,4 +1,4 @@
-"""The certificate that a TLS server shows: loaded from memory, and exchanged while it serves."""
+"""The certificate of a TLS server: loaded from memory, and replaced while the server runs."""
 
 import asyncio
 import logging
@@ -13,11 +13,11 @@ log = logging.getLogger(__name__)
 
 
 class CertificateSource(Protocol):
-    """What a TLS server needs of either kind."""
+    """The interface of both kinds of certificate for a TLS server."""
 
     @property
     def ssl_context(self) -> ssl.SSLContext:
-        """One object for the whole life of the process; new handshakes get what was loaded last."""
+        """The same object for the life of the process; new handshakes use the certificate that was loaded last."""
 
     @property
     def ca_bundle(self) -> bytes:
@@ -25,18 +25,18 @@ class CertificateSource(Protocol):
 
     @property
     def left_s(self) -> float:
-        """Seconds until the one that is served ends, below 0 after that; NaN while there is none."""
+        """Seconds until the served certificate expires; negative after that; NaN without a certificate."""
 
     @property
     def ready(self) -> asyncio.Event:
-        """Set once there is a certificate to serve."""
+        """Set once a certificate is loaded."""
 
     async def run(self) -> None:
-        """Look after it for ever."""
+        """Renew or reload the certificate until cancelled."""
 
 
 class ServedCertificate:
-    """The context of a running server, and what was loaded into it last."""
+    """The TLS context of a running server, and the certificate that was loaded last."""
 
     def __init__(self) -> None:
         self.context = server_context()
@@ -46,19 +46,19 @@ class ServedCertificate:
         self._loaded: tuple[bytes, bytes] | None = None
 
     def load(self, certificate: bytes, key: bytes, bundle: bytes) -> None:
-        """Does nothing where it is loaded already. Raises UnusableKeyPair, with the old one in place."""
+        """Load the pair, unless it is loaded already. Raises UnusableKeyPair and keeps the old one."""
         self.bundle = bundle
         if (certificate, key) == self._loaded:
             return
         try:
-            load_key_pair(server_context(), certificate, key)  # tried apart: half a pair would end every handshake
+            load_key_pair(server_context(), certificate, key)  # tested apart: half a pair breaks handshakes
             load_key_pair(self.context, certificate, key)
             self.ends = expiry_of(certificate)
         except (ssl.SSLError, ValueError) as error:
-            raise UnusableKeyPair(f"no certificate with its key: {error}") from error
+            raise UnusableKeyPair(f"certificate and key do not load: {error}") from error
         self._loaded = certificate, key
         self.ready.set()
-        log.info("a certificate was loaded")
+        log.info("loaded a new certificate")
 
 
 def server_context() -> ssl.SSLContext:
@@ -69,7 +69,7 @@ def server_context() -> ssl.SSLContext:
 
 
 def load_key_pair(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
-    """PEM. ssl reads files only: this one is in memory, so that no key lies on any disk. Raises ssl.SSLError."""
+    """Load PEM. ssl reads only files: this one is in memory, so that no key is written to disk. Raises ssl.SSLError."""
     number = os.memfd_create("certificate")
     try:
         with os.fdopen(os.dup(number), "wb") as file:

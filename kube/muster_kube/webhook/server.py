@@ -1,6 +1,6 @@
-"""The HTTPS server behind admission webhooks: one AdmissionReview in, one answer out, bounded in size and in time.
+"""The HTTPS server of admission webhooks: receives AdmissionReviews, with limits for size and time.
 
-Anybody in the cluster's network can send what the API server sends, so a review decides nothing but its own answer.
+Any client in the cluster network can send a review, so handling a review has no effect other than its response.
 """
 
 import asyncio
@@ -27,24 +27,24 @@ from muster_kube.webhook.served_certificate import CertificateSource
 
 log = logging.getLogger(__name__)
 
-# BadReview of a reviewer, too, is an HTTP 400: what it was sent is nothing that it could judge
+# a BadReview from a reviewer is an HTTP 400 too: the request is not a review that it supports
 Reviewer = Callable[[AdmissionRequest], Awaitable[ReviewAnswer]]
 _Message = dict[str, Any]
 
-# Two objects that etcd takes (1.5 MB each), as JSON, with room for escapes
+# two objects of the largest size for etcd (1.5 MB each), as JSON with escapes
 REVIEW_LIMIT = 8 << 20  # bytes
-HELD_LIMIT = 64 << 20  # bytes of all reviews at once
+HELD_LIMIT = 64 << 20  # bytes of all concurrent reviews
 CONNECTIONS = 256
-# The API server's transport closes idle connections after 90 s: who closes first must be the one who writes
+# The API server closes idle connections after 90 s; it must close first, because it sends the requests
 KEEP_ALIVE_S = 120
 DEFAULT_S = 10.0  # the API's own timeoutSeconds
-SHARE = 0.75  # of the API server's patience: an answer has to get back to it
+SHARE = 0.75  # of the API server's timeout, so that the response arrives in time
 STOP_S = 5
 
 
 class WebhookApp:
-    """The ASGI application. reviewers: by path. What a reviewer raises becomes an HTTP 500, and then the webhook's
-    failurePolicy decides."""
+    """The ASGI application. reviewers: by path. An exception from a reviewer becomes an HTTP 500, so that the webhook's
+    failurePolicy applies."""
 
     def __init__(self, reviewers: Mapping[str, Reviewer]) -> None:
         self._reviewers = dict(reviewers)
@@ -76,21 +76,21 @@ class WebhookApp:
         """HTTP status and body."""
         limit_s = SHARE * review_timeout_s(scope["query_string"])
         held = _ReviewBody()
-        asked: ReviewedRequest | None = None
+        reviewed: ReviewedRequest | None = None
         try:
             async with asyncio.timeout(limit_s):
                 await self._read(receive, held)
-                asked = read_request_head(held.content)
+                reviewed = read_request_head(held.content)
                 if held.left_out:
-                    return _too_large(asked, held)
-                asked, request = read_review(held.content)
+                    return _too_large(reviewed, held)
+                reviewed, request = read_review(held.content)
                 answer = await reviewer(request)
-            return 200, write_review(asked, answer)
+            return 200, write_review(reviewed, answer)
         except TimeoutError:
             message = f"not decided within {limit_s:g} s"
-            if asked is None:
+            if reviewed is None:
                 return 408, f"{message}\n".encode()
-            return 200, write_review(asked, ReviewAnswer(False, 503, "ServiceUnavailable", message))
+            return 200, write_review(reviewed, ReviewAnswer(False, 503, "ServiceUnavailable", message))
         except BadReview as error:
             return 400, f"{error}\n".encode()
         except _TooManyBytes as error:
@@ -99,17 +99,17 @@ class WebhookApp:
             self._held -= len(held.content)
 
     async def _read(self, receive: Callable[[], Awaitable[_Message]], held: "_ReviewBody") -> None:
-        """To the end, also of what is too large: a client that is not heard out does not listen."""
+        """Read to the end even if the body is too large: clients read the response only after they have sent it all."""
         more = True
         while more:
             message = await receive()
             if message["type"] == "http.disconnect":
-                raise BadReview("cut off")
+                raise BadReview("incomplete body")
             chunk: bytes = message.get("body", b"")
             more = message.get("more_body", False)
             taken = chunk[: REVIEW_LIMIT - len(held.content)]
             if self._held + len(taken) > HELD_LIMIT:
-                raise _TooManyBytes(f"reviews of {HELD_LIMIT} bytes are under way, which is the most at once")
+                raise _TooManyBytes(f"concurrent reviews already have {HELD_LIMIT} bytes, which is the limit")
             self._held += len(taken)
             held.content += taken
             held.left_out += len(chunk) - len(taken)
@@ -120,31 +120,31 @@ class _TooManyBytes(Exception):
 
 
 class _ReviewBody:
-    """A request's body as far as it has come."""
+    """The received part of a request's body."""
 
     def __init__(self) -> None:
         self.content = bytearray()
         self.left_out = 0
 
 
-def _too_large(asked: ReviewedRequest | None, held: _ReviewBody) -> tuple[int, bytes]:
-    # Told apart from a failure: else whoever writes enough could have a failurePolicy of Ignore let it through
+def _too_large(reviewed: ReviewedRequest | None, held: _ReviewBody) -> tuple[int, bytes]:
+    # a rejection, not a failure: otherwise a large object would pass a webhook with failurePolicy Ignore
     message = f"a review of {len(held.content) + held.left_out} bytes: expected at most {REVIEW_LIMIT}"
-    if asked is None:
+    if reviewed is None:
         return 413, f"{message}\n".encode()
-    return 200, write_review(asked, ReviewAnswer(False, 413, "RequestEntityTooLarge", message))
+    return 200, write_review(reviewed, ReviewAnswer(False, 413, "RequestEntityTooLarge", message))
 
 
 def review_timeout_s(query: bytes) -> float:
-    """How long the API server waits: it says so in the query, ``timeout=2s``, as of the webhook's timeoutSeconds."""
-    said = parse_qs(query.decode("latin-1")).get("timeout", [""])[0]
-    match = re.fullmatch(r"([1-9]\d?)s", said, re.ASCII)
+    """The API server's timeout, which it sends in the query (``timeout=2s``), from the webhook's timeoutSeconds."""
+    timeout = parse_qs(query.decode("latin-1")).get("timeout", [""])[0]
+    match = re.fullmatch(r"([1-9]\d?)s", timeout, re.ASCII)
     return float(match[1]) if match else DEFAULT_S
 
 
 async def serve_webhooks(webhooks: WebhookApp, certificates: CertificateSource, bound: socket.socket) -> None:
-    """Until cancelled. ``bound``: a socket that does not listen yet: until there is a certificate, who calls is to be
-    refused at once rather than kept waiting."""
+    """Serve until cancelled. ``bound``: a socket that does not listen yet, so that clients are refused immediately
+    until there is a certificate."""
     caring = asyncio.create_task(certificates.run())
     ready = asyncio.create_task(certificates.ready.wait())
     server = QuietServer(
@@ -169,7 +169,7 @@ async def serve_webhooks(webhooks: WebhookApp, certificates: CertificateSource, 
         for task in (caring, serving):
             if task is not None and task.done():
                 task.result()
-        raise RuntimeError("the webhooks' server has ended by itself")
+        raise RuntimeError("the webhook server has ended unexpectedly")
     finally:
         if serving is not None:
             server.should_exit = True

@@ -1,1 +1,1 @@
-"""A Kubernetes control plane on loopback: its processes, certificates, and what is installed on it."""
+"""A Kubernetes control plane on loopback: its processes and certificates, and the installation of Muster on it."""

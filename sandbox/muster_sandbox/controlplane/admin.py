@@ -1,4 +1,4 @@
-"""A plain, synchronous way to the API server for setting a stage: fixtures and the sandbox use it, products do not."""
+"""A simple, synchronous API client for fixtures and the sandbox; Muster's components do not use it."""
 
 import json
 import ssl
@@ -10,11 +10,11 @@ from typing import Any, Self
 
 import httpx2
 
-Object = dict[str, Any]  # an API object as it came: this is the edge, nothing is decided on it
+Object = dict[str, Any]  # a raw API object
 
 
 class RequestRefused(RuntimeError):
-    """The API server said no. ``status`` is its HTTP code."""
+    """The API server rejected the request. ``status`` is its HTTP code."""
 
     def __init__(self, method: str, path: str, status: int, text: str) -> None:
         super().__init__(f"{method} {path}: {status} {text[:500]}")
@@ -22,9 +22,9 @@ class RequestRefused(RuntimeError):
 
 
 class AdminClient:
-    """Calls the API server as the holder of a client certificate or a token.
+    """Calls the API server with a client certificate or a token.
 
-    Raises RequestRefused for an answer that is no success, httpx2.TransportError where there was no answer.
+    Raises RequestRefused for an error response, httpx2.TransportError without a response.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class AdminClient:
         if client:
             context.load_cert_chain(*client)
         headers = {"user-agent": user_agent} | ({"authorization": f"Bearer {token}"} if token else {})
-        # trust_env=False: a proxy meant for the Internet must not see loopback calls
+        # trust_env=False: loopback calls must not use a proxy
         self._http = httpx2.Client(base_url=server, verify=context, headers=headers, timeout=timeout_s, trust_env=False)
 
     def __enter__(self) -> Self:
@@ -69,7 +69,7 @@ class AdminClient:
         return self.found(path) is not None
 
     def found(self, path: str) -> Object | None:
-        """None: it is not there."""
+        """None if it does not exist."""
         try:
             return self.get(path)
         except RequestRefused as error:
@@ -85,13 +85,13 @@ class AdminClient:
             except RequestRefused as error:
                 if exist_ok and error.status == 409:
                     return self.get(f"{path}/{body['metadata']['name']}")
-                # the first pod of a namespace: before 1.24 its account has to have a token
+                # the first pod of a namespace: before 1.24 its account needs a token
                 if "No API token found" not in str(error) or time.monotonic() > deadline:
                     raise
             time.sleep(0.1)
 
     def apply(self, path: str, body: Object) -> Object:
-        """Server-side apply; ours wins."""
+        """Server-side apply with force."""
         return self._call(
             "PATCH",
             path,
@@ -105,7 +105,7 @@ class AdminClient:
         return self._call("PATCH", path, body, kind="application/merge-patch+json")
 
     def delete(self, path: str, *, grace_s: int | None = None) -> None:
-        """Gone already is fine."""
+        """Delete it if it exists."""
         params = {} if grace_s is None else {"gracePeriodSeconds": str(grace_s)}
         try:
             self._call("DELETE", path, params=params)
@@ -131,7 +131,7 @@ class AdminClient:
         params: Mapping[str, str] | None = None,
     ) -> Object:
         content = None if body is None else json.dumps(body).encode()
-        # none, rather than no parameters: with these httpx would take away what the path has behind its "?"
+        # None, not empty: with empty parameters httpx would remove the query from the path
         given = dict(params) if params else None
         answer = self._http.request(method, path, content=content, params=given, headers={"content-type": kind})
         if not answer.is_success:

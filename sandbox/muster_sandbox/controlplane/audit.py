@@ -1,7 +1,7 @@
-"""Reading the API server's audit log: what was asked of it, by whom, between two moments.
+"""Reads the API server's audit log: the requests between two marks, and who sent them.
 
-The server writes one JSON event a line (audit.k8s.io/v1) before it goes on (blocking mode). A watch is counted when it
-starts: its completion comes only when it closes.
+The server writes one JSON event per line (audit.k8s.io/v1) before it continues (blocking mode). A watch counts when it
+starts, because its completion is logged only when it closes.
 """
 
 import time
@@ -51,7 +51,7 @@ class _Event(msgspec.Struct, rename="camel", frozen=True):
 
 @dataclass(frozen=True)
 class AuditedRequest:
-    """resource: plural, with its subresource: ``nodes/status``; empty for paths such as /version."""
+    """resource: plural, with a subresource, such as ``nodes/status``; empty for paths such as /version."""
 
     user: str
     verb: str
@@ -68,17 +68,17 @@ class AuditedRequest:
 
 
 class AuditLog:
-    """The log of one API server. ``ping`` makes a request under a given user agent; marks are found by it."""
+    """The log of one API server. ``ping`` sends a request with a given user agent, which marks a place in the log."""
 
     def __init__(self, path: Path, ping: Callable[[str], None]) -> None:
         self._path = path
         self._ping = ping
 
     def mark(self, *, timeout_s: float = 60.0) -> int:
-        """This moment as an offset into the log: requests answered before this call lie below it.
+        """The current offset in the log: requests that were answered before this call are before it.
 
-        Makes one request of its own and waits for its line, so what was answered earlier has been written.
-        Raises TimeoutError where the log does not move (audit off, disk full).
+        Sends a request and waits for its line, so that all earlier ones have been written. Raises TimeoutError if the
+        line does not appear (audit disabled, disk full).
         """
         sign = f"muster-mark/{uuid.uuid4().hex}"
         start = self._path.stat().st_size
@@ -96,7 +96,7 @@ class AuditLog:
         raise TimeoutError(f"{self._path}: the mark did not appear within {timeout_s:.0f} s")
 
     def requests(self, since: int, until: int | None = None) -> Iterator[AuditedRequest]:
-        """What was answered between two marks (``until`` None: now, which is marked first)."""
+        """The requests that were answered between two marks. ``until`` None: sets a mark now."""
         end = self.mark() if until is None else until
         decoder = msgspec.json.Decoder(_Event)
         with self._path.open("rb") as log:
@@ -125,9 +125,9 @@ class AuditLog:
         *,
         keep: Callable[[AuditedRequest], bool] | None = None,
     ) -> Counter[tuple[str, str, str]]:
-        """How often each (user, verb, resource) was asked between two marks.
+        """The number of requests for each (user, verb, resource) between two marks.
 
-        A watch refused before it started (403, 410) is no ``ResponseStarted`` and is not counted.
+        A watch that was rejected before it started (403, 410) has no ``ResponseStarted`` and does not count.
         """
         return Counter(
             (each.user, each.verb, each.resource) for each in self.requests(since, until) if keep is None or keep(each)

@@ -1,4 +1,4 @@
-"""A throw-away certificate authority for one control plane: made in memory, written where the components read it.
+"""A temporary certificate authority for one control plane: created in memory, written to files for the components.
 
 EC keys, because an RSA key for each component costs most of a second of a five-second start.
 """
@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 VALID = datetime.timedelta(days=30)
-SKEW = datetime.timedelta(hours=1)  # a machine whose clock steps back while tests run still trusts them
+SKEW = datetime.timedelta(hours=1)  # certificates stay valid if the clock steps back while tests run
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def write_private(path: Path, pem: bytes) -> Path:
 
 
 class Authority:
-    """Signs certificates for one control plane. Its key never leaves this object but by :meth:`write`."""
+    """Signs certificates for one control plane. Only :meth:`write` exports its key."""
 
     def __init__(self, name: str) -> None:
         self._key = new_key()
@@ -83,11 +83,11 @@ class Authority:
         return certificate, write_private(directory / f"{name}.key", private_pem(self._key))
 
     def server(self, name: str, hosts: Sequence[str]) -> IssuedCertificate:
-        """A certificate for a server reached under ``hosts`` (DNS names or addresses)."""
+        """A certificate for a server with the names ``hosts`` (DNS names or addresses)."""
         return self._sign(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]), hosts)
 
     def client(self, user: str, groups: Sequence[str] = ()) -> IssuedCertificate:
-        """A certificate that Kubernetes takes for ``user`` in ``groups``."""
+        """A client certificate for ``user`` in ``groups``."""
         names = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups]
         return self._sign(x509.Name([*names, x509.NameAttribute(NameOID.COMMON_NAME, user)]), ())
 

@@ -1,8 +1,8 @@
-"""A real Kubernetes control plane on loopback: etcd, API server, controller-manager, scheduler; nothing else.
+"""A real Kubernetes control plane on loopback: etcd, API server, controller-manager and scheduler.
 
-RBAC is on, service-account tokens are real (TokenRequest), and every request is in the audit log. There is no kubelet:
-nodes are made by :mod:`muster_sandbox.simulation.nodes`. All of it lives in one directory, on tmpfs where there is
-room, because etcd waits for its disk on every write.
+RBAC is enabled, service account tokens are real (TokenRequest), and the audit log has every request. There is no
+kubelet; :mod:`muster_sandbox.simulation.nodes` creates nodes. All files are in one directory, on tmpfs if it has room,
+because etcd waits for the disk on every write.
 """
 
 import contextlib
@@ -35,19 +35,19 @@ from muster_sandbox.controlplane.kubeconfig import bearer_user, certificate_user
 from muster_sandbox.processes import ManagedProcess, ProcessDied, ProcessReaper, wait_for
 from muster_sandbox.programs.binaries import NoControlPlane
 
-SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  # a folder of its own is made in it
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  # a new folder is created in it
 SHARED_MEMORY_LEAST = 2 << 30  # bytes: 10,000 nodes with their history and audit log take about half of it
 OLDEST_MINOR = 20
-NODE_GRACE = "10h"  # without a heartbeat before a node is unreachable: simulated nodes have no heartbeats
-START_TRIES = 3  # a port that the kernel gave us may be taken before the component binds it
+NODE_GRACE = "10h"  # grace period for missing heartbeats: simulated nodes send none
+START_TRIES = 3  # another process may take a free port before the component binds it
 
 
 @dataclass(frozen=True)
 class Placement:
     """Where a control plane's components run.
 
-    enter: put before every component's command line, to run it elsewhere (``nsenter …``); must not fork
-    ports: of etcd and API server on 127.0.0.1 here and where they run, which somebody connects; default: free ones
+    enter: prefix of every component's command line (``nsenter …``); must not fork
+    ports: of etcd and API server on 127.0.0.1, here and where they run, which a relay connects; default: free ports
     """
 
     enter: Sequence[str] = ()
@@ -55,14 +55,14 @@ class Placement:
 
 
 class ControlPlane:
-    """Started and stopped as a context manager, or by :meth:`start` and :meth:`stop`.
+    """A context manager; or use :meth:`start` and :meth:`stop`.
 
-    binaries: the folder that :func:`muster_sandbox.programs.control_plane.find_or_build` names
+    binaries: the folder that :func:`muster_sandbox.programs.control_plane.find_or_build` returns
     audit: write every request into the audit log
     extra_args: more arguments by component (``etcd``, ``kube-apiserver``, ...)
     placement: where the components run; default: here
 
-    Raises ProcessDied or TimeoutError, with the tail of the log that says why.
+    Raises ProcessDied or TimeoutError, with the end of the log.
     """
 
     def __init__(
@@ -113,13 +113,13 @@ class ControlPlane:
         return self
 
     def stop(self) -> None:
-        """End exactly what was started; the temporary directory goes too. Harmless when nothing runs."""
+        """Stop all components and delete the temporary directory. Does nothing if nothing runs."""
         if self._admin is not None:
             self._admin.close()
             self._admin = None
-        # the readers first: a server that loses etcd first fills the log with complaints
+        # the clients first: an API server without etcd fills its log with errors
         for component in reversed(self._components.values()):
-            component.kill()  # nothing in here is kept: etcd need not close its files in order
+            component.kill()  # the data is deleted, so etcd need not shut down cleanly
         self._components = {}
         if self._reaper is not None:
             self._reaper.close()
@@ -128,7 +128,7 @@ class ControlPlane:
             shutil.rmtree(self._data, ignore_errors=True)
         self._data = None
 
-    # -- what tests ask of it
+    # -- for tests
 
     @property
     def data(self) -> Path:
@@ -147,12 +147,12 @@ class ControlPlane:
 
     @property
     def kubeconfig(self) -> Path:
-        """Of an administrator (group system:masters)."""
+        """The kubeconfig of an administrator (group system:masters)."""
         return self.data / "admin.kubeconfig"
 
     @property
     def admin(self) -> AdminClient:
-        """A connected client with an administrator's rights."""
+        """A client with an administrator's permissions."""
         if self._admin is None:
             raise RuntimeError("the control plane is not running")
         return self._admin
@@ -163,11 +163,11 @@ class ControlPlane:
 
     @property
     def process_ids(self) -> dict[str, int]:
-        """Process id (and group) by component, of those that run."""
+        """Process ID, which is also the group ID, of each running component."""
         return {name: each.pid for name, each in self._components.items() if each.pid is not None}
 
     def kubeconfig_for(self, service_account: str, namespace: str, *, valid_s: int = 24 * 3600) -> Path:
-        """A kubeconfig with a bound token (TokenRequest) of a service account, which is made if missing."""
+        """A kubeconfig with a bound token (TokenRequest) of a service account, which is created if missing."""
         self.admin.create("/api/v1/namespaces", {"metadata": {"name": namespace}}, exist_ok=True)
         accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts"
         self.admin.create(accounts, {"metadata": {"name": service_account}}, exist_ok=True)
@@ -184,29 +184,29 @@ class ControlPlane:
         )
 
     def kubeconfig_for_user(self, user: str, groups: Sequence[str] = ()) -> Path:
-        """A kubeconfig of a person, by client certificate: has the rights that RBAC gives this name or these groups."""
+        """A kubeconfig with a client certificate for a user and groups, with the permissions that RBAC gives them."""
         if self._authority is None:
             raise RuntimeError("the control plane is not running")
         safe = re.sub(r"[^A-Za-z0-9_.-]", "-", user)
         return self._write_kubeconfig(f"user-{safe}", _user_of(self._authority.client(user, groups)), "default")
 
     def kubeconfig_for_node(self, name: str) -> Path:
-        """A kubelet's own, by client certificate."""
+        """The kubeconfig of a kubelet, with a client certificate."""
         return self.kubeconfig_for_user(f"system:node:{name}", ["system:nodes"])
 
     def pause(self) -> None:
-        """Freeze the API server (SIGSTOP): connections stay open, nothing is answered."""
+        """Freeze the API server (SIGSTOP): connections stay open without responses."""
         self._components["kube-apiserver"].signal(signal.SIGSTOP)
 
     def resume(self) -> None:
         self._components["kube-apiserver"].signal(signal.SIGCONT)
 
     def kill_apiserver(self) -> None:
-        """End it at once (SIGKILL): connections break, new ones are refused until :meth:`restart_apiserver`."""
+        """Kill it (SIGKILL): connections break, new ones are refused until :meth:`restart_apiserver`."""
         self._components["kube-apiserver"].kill()
 
     def restart_apiserver(self) -> None:
-        """Start it again on the same port, after ending it in order if it still runs; returns when it is ready."""
+        """Stop it if it runs, start it on the same port, and wait until it is ready."""
         component = self._components["kube-apiserver"]
         component.stop()
         deadline = time.monotonic() + self._timeout_s
@@ -216,14 +216,14 @@ class ControlPlane:
                 self._wait_for_apiserver()
             except ProcessDied as error:
                 component.kill()
-                # a stranger's outgoing connection may hold the port for a moment
+                # an outgoing connection of another process may use the port for a moment
                 if "address already in use" not in str(error) or time.monotonic() > deadline:
                     raise
                 time.sleep(0.5)
             else:
                 return
 
-    # -- how it comes up
+    # -- start
 
     def _start_once(self) -> None:
         self._reaper = ProcessReaper()
@@ -242,7 +242,7 @@ class ControlPlane:
         manager = self._run("kube-controller-manager", self._manager_args(pki))
         scheduler = self._run("kube-scheduler", self._scheduler_args())
         self.server_version = str(self._admin.get("/version")["gitVersion"])
-        # the last thing that comes up: from here on pods can be made
+        # created last: from here on pods can be created
         account = "/api/v1/namespaces/default/serviceaccounts/default"
         admin = self._admin
         wait_for(lambda: admin.exists(account), alive=[manager, scheduler], timeout_s=self._timeout_s, what=account)
@@ -271,10 +271,10 @@ class ControlPlane:
             f"--data-dir={self.data / 'etcd'}",
             f"--listen-client-urls=http://127.0.0.1:{port}",
             f"--advertise-client-urls=http://127.0.0.1:{port}",
-            # a single member is never called by a peer: any port will do, and none need be known
+            # a single member has no peers, so any port will do
             "--listen-peer-urls=http://127.0.0.1:0",
         ]
-        # 3.5 and later; nothing here has to survive a power cut
+        # 3.5 and later; the data need not survive a power failure
         if "unsafe-no-fsync" in _output(self._binaries / "etcd", "--help"):
             arguments.append("--unsafe-no-fsync")
         return arguments
@@ -284,7 +284,7 @@ class ControlPlane:
             f"--etcd-servers=http://127.0.0.1:{etcd_port}",
             "--bind-address=127.0.0.1",
             "--advertise-address=127.0.0.1",
-            # else the server publishes 127.0.0.1 as endpoint of its own Service, which is refused, and logs it for ever
+            # otherwise the server keeps trying to publish 127.0.0.1 as endpoint of its Service, which is rejected
             "--endpoint-reconciler-type=none",
             f"--secure-port={self._port}",
             f"--tls-cert-file={pki / 'apiserver.crt'}",
@@ -295,14 +295,14 @@ class ControlPlane:
             f"--cert-dir={pki}",
             "--authorization-mode=Node,RBAC",
             "--enable-admission-plugins=NodeRestriction",
-            # it taints every new Node not-ready until the controller-manager looks: simulated ones are born Ready
+            # it taints every new Node as not ready until the controller-manager acts; simulated nodes are Ready at once
             "--disable-admission-plugins=TaintNodesByCondition",
             "--allow-privileged=true",
             "--service-account-issuer=https://kubernetes.default.svc",
             f"--service-account-signing-key-file={pki / 'sa.key'}",
             f"--service-account-key-file={pki / 'sa.pub'}",
             "--service-cluster-ip-range=10.96.0.0/16",
-            # a fleet of 10,000 is made by one test in seconds
+            # one test creates 10,000 nodes within seconds
             "--max-requests-inflight=2000",
             "--max-mutating-requests-inflight=1000",
         ]
@@ -324,17 +324,17 @@ class ControlPlane:
             f"--cluster-signing-key-file={pki / 'ca.key'}",
             "--use-service-account-credentials=true",
             "--leader-elect=false",
-            # it writes an annotation for kubelets' caches on every node, again and again as a fleet grows
+            # it repeatedly writes an annotation for kubelets' caches on every node while a fleet grows
             "--controllers=*,-ttl",
-            # the defaults (20 a second) would take minutes to make a namespace's service accounts in a busy session
+            # with the default (20 per second), creating service accounts would take minutes in a busy session
             "--kube-api-qps=500",
             "--kube-api-burst=1000",
             f"--node-monitor-grace-period={NODE_GRACE}",
         ]
 
     def _scheduler_args(self) -> list[str]:
-        # The scheduler's QPS can be raised by flags that newer versions dropped: a configuration file would bind us to
-        # an apiVersion, so it keeps its default of 50 bindings a second.
+        # Newer versions have no flags for the scheduler's QPS, and a configuration file depends on an apiVersion. So it
+        # keeps the default of 50 bindings per second.
         return [
             f"--kubeconfig={self.data / 'scheduler.kubeconfig'}",
             *self._no_serving(),
@@ -342,7 +342,7 @@ class ControlPlane:
         ]
 
     def _no_serving(self) -> list[str]:
-        """Neither needs to be asked anything: two ports less. ``--port`` serves too until 1.22, and is gone in 1.24."""
+        """Neither needs to listen. ``--port`` has an effect up to 1.22 and does not exist in 1.24."""
         return ["--secure-port=0", *(["--port=0"] if self._minor < 23 else [])]
 
     def _write_pki(self, authority: Authority) -> Path:
@@ -380,22 +380,22 @@ class ControlPlane:
 
 
 def read_minor_version(apiserver: Path) -> int:
-    """The Y of Kubernetes 1.Y. Raises NoControlPlane for a program that does not say, or is too old."""
+    """The Y of Kubernetes 1.Y. Raises NoControlPlane if the version is unknown or too old."""
     try:
-        said = _output(apiserver, "--version")
+        printed = _output(apiserver, "--version")
     except (OSError, subprocess.TimeoutExpired) as error:
         raise NoControlPlane(f"{apiserver} --version: {error}") from error
-    match = re.search(r"v1\.(\d+)", said)
+    match = re.search(r"v1\.(\d+)", printed)
     if match is None:
-        raise NoControlPlane(f"{apiserver} --version said {said[:200]!r}; expected v1.{OLDEST_MINOR} or later")
+        raise NoControlPlane(f"{apiserver} --version printed {printed[:200]!r}: expected v1.{OLDEST_MINOR} or later")
     minor = int(match[1])
     if minor < OLDEST_MINOR:
-        raise NoControlPlane(f"{apiserver} is {match[0]}; expected v1.{OLDEST_MINOR} or later")
+        raise NoControlPlane(f"{apiserver} is {match[0]}: expected v1.{OLDEST_MINOR} or later")
     return minor
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports on 127.0.0.1 that were free a moment ago, all different."""
+    """Different free ports on 127.0.0.1. Another process may take them before they are used."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:

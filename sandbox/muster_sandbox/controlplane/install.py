@@ -1,4 +1,4 @@
-"""Puts Muster's CRDs, namespace, service accounts and roles on a control plane, as the chart does on a real cluster."""
+"""Installs Muster's CRDs, namespace, service accounts and roles on a control plane, as the chart does on a cluster."""
 
 import sysconfig
 import time
@@ -16,7 +16,7 @@ TAINTER = "muster-tainter"
 OPERATOR = "muster-operator"
 PROXY = "muster-vipu-proxy"
 
-# plural and whether objects of it live in a namespace, for the kinds that our own files hold
+# plural and whether namespaced, for the kinds in our files
 _KINDS = {
     "Namespace": ("namespaces", False),
     "ServiceAccount": ("serviceaccounts", True),
@@ -29,9 +29,9 @@ _KINDS = {
 
 
 def crd_directory() -> Path:
-    """The chart's CRDs: in a checkout ``helm/muster/crds``, installed from a wheel ``<prefix>/share/muster/crds``.
+    """The chart's CRDs: ``helm/muster/crds`` in a checkout, ``<prefix>/share/muster/crds`` from a wheel.
 
-    Raises FileNotFoundError naming both.
+    Raises FileNotFoundError, which names both.
     """
     checkout = Path(__file__).resolve().parents[3] / "helm" / "muster" / "crds"
     installed = Path(sysconfig.get_path("data")) / "share" / "muster" / "crds"
@@ -44,7 +44,7 @@ def crd_directory() -> Path:
 def install(admin: AdminClient, *, crds: Path | None = None, timeout_s: float = 120.0) -> None:
     """Apply CRDs (from ``crds``, by default :func:`crd_directory`) and RBAC; returns once the CRDs are served.
 
-    Doing it again changes nothing. Raises TimeoutError, admin.Refused, FileNotFoundError.
+    Idempotent. Raises TimeoutError, admin.RequestRefused, FileNotFoundError.
     """
     names: list[str] = []
     for file in sorted((crds or crd_directory()).glob("*.yaml")):
@@ -64,7 +64,7 @@ def install(admin: AdminClient, *, crds: Path | None = None, timeout_s: float = 
 
 
 def apply(admin: AdminClient, body: Object) -> Object:
-    """Server-side apply of one object of a kind that our files hold."""
+    """Server-side apply of one object of a kind in our files."""
     plural, namespaced = _KINDS[body["kind"]]
     version = body["apiVersion"]
     metadata: dict[str, Any] = body["metadata"]
@@ -74,7 +74,7 @@ def apply(admin: AdminClient, body: Object) -> Object:
 
 
 def _is_served(admin: AdminClient, definition: Object) -> bool:
-    """Established, and the API server answers: the handler follows the condition by some tens of milliseconds."""
+    """Established, and served: the API server starts serving some tens of milliseconds after it sets the condition."""
     conditions = definition.get("status", {}).get("conditions", [])
     if not any(each["type"] == "Established" and each["status"] == "True" for each in conditions):
         return False

@@ -1,4 +1,4 @@
-"""Kubeconfig files that stand alone: certificates and tokens are inside, so a copy works wherever it is put."""
+"""Self-contained kubeconfig files, with embedded certificates and tokens, so that copies work anywhere."""
 
 import base64
 import json
@@ -16,7 +16,7 @@ def bearer_user(token: str) -> dict[str, str]:
 
 
 def write_kubeconfig(path: Path, *, server: str, ca: bytes, user: Mapping[str, str], namespace: str) -> None:
-    """Written whole or not at all, readable by its owner only. JSON, which is YAML too."""
+    """Written atomically, readable by its owner only. JSON, which is valid YAML."""
     content = {
         "apiVersion": "v1",
         "kind": "Config",

@@ -1,1 +1,1 @@
-"""Muster's image, put together without an engine."""
+"""Builds Muster's image without a container engine."""

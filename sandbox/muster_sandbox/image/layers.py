@@ -1,6 +1,6 @@
-"""Images without an engine: a root file system as a layer, made once; this checkout's code as another, made each time.
+"""Builds images without an engine, from a cached root file system layer and a layer with this checkout's code.
 
-The archives have the form of ``docker save``, which ``ctr images import`` reads.
+The archives have the format of ``docker save``, which ``ctr images import`` reads.
 """
 
 import hashlib
@@ -76,7 +76,7 @@ def _finish(root: Path, result: Path) -> None:
 
 
 def pack(root: Path, file: IO[bytes]) -> None:
-    """Always the same bytes for the same files, whoever owns them here."""
+    """The same bytes for the same files, regardless of their owner."""
     with tarfile.open(fileobj=file, mode="w", format=tarfile.GNU_FORMAT) as layer:
         for folder, directories, files in os.walk(root):
             directories.sort()

@@ -1,8 +1,7 @@
-"""Muster's own image without an engine: what release/Containerfile makes, from Debian's packages and the wheel.
+"""Builds Muster's image without an engine, with the same content as from release/Containerfile.
 
-Three layers: Debian, what Muster stands on from PyPI, Muster. The first two are made once a user, as long as their
-lists do not change; the third each time. ``python -m muster_sandbox.image.product FILE [NAME:TAG…]`` writes the
-archive.
+It has three layers: Debian, Python packages from PyPI, Muster. The first two are cached for the user until their
+package lists change. ``python -m muster_sandbox.image.product FILE [NAME:TAG…]`` writes the archive.
 """
 
 import hashlib
@@ -174,7 +173,7 @@ def _python(progress: Callable[[str], None]) -> oci.PackedLayer:
     constraints = ROOT / "constraints.txt"
 
     def make(work: Path) -> Path:
-        progress("[image-python] fetching the wheels that Muster stands on from PyPI")
+        progress("[image-python] fetching Muster's dependencies from PyPI")
         root, result = work / "root", work / "result"
         result.mkdir()
         _pip_install(root / PACKAGES, work, [*WHEELS, "--constraint", str(constraints), *requirements])

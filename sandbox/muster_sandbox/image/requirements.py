@@ -1,7 +1,7 @@
-"""What Muster's image has from PyPI: the dependencies of pyproject.toml, but for those that no part in a pod loads.
+"""The PyPI packages in Muster's image: the dependencies in pyproject.toml, except those that no pod needs.
 
-``python3 requirements.py pyproject.toml`` prints them, a line each, and release/Containerfile installs these: so this
-module imports only the standard library. What only a package that is left out needs is not fetched either.
+``python3 requirements.py pyproject.toml`` prints them, one per line, for release/Containerfile, so this module imports
+only the standard library. The dependencies of omitted packages are not fetched either.
 """
 
 import re
@@ -17,7 +17,7 @@ _NAME = re.compile(r"[A-Za-z0-9._-]+")
 
 
 def image_requirements(pyproject: str) -> list[str]:
-    """From the text of pyproject.toml. Raises ValueError where a package that is to be left out is no dependency."""
+    """From the text of pyproject.toml. Raises ValueError if a package to omit is not a dependency."""
     listed = {name_of(line): line for line in tomllib.loads(pyproject)["project"]["dependencies"]}
     if unknown := [name for name in LEFT_OUT if name not in listed]:
         raise ValueError(f"pyproject.toml: left out of the image, but no dependency: {', '.join(unknown)}")

@@ -1,1 +1,1 @@
-"""Kubernetes and other programs, built or taken from Debian's packages, once a user."""
+"""Kubernetes and other programs, built or unpacked from Debian packages and cached for the user."""

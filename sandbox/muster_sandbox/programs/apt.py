@@ -1,4 +1,4 @@
-"""apt with a state of its own: what Debian's mirrors have, without root and without touching the machine's apt."""
+"""Runs apt with its own state, to download Debian packages without root and without changing the machine's apt."""
 
 import contextlib
 import fcntl
@@ -17,7 +17,7 @@ HEARTBEAT_S = 20
 
 
 def apt_get(apt: Path, mirror: str) -> list[str]:
-    """The beginning of an apt-get command line; it reads the machine's proxies, and writes nothing outside ``apt``."""
+    """The start of an apt-get command line. It uses the machine's proxy settings and writes only below ``apt``."""
     remove_tree(apt)
     for directory in ("empty", "lists/partial", "cache/archives/partial"):
         (apt / directory).mkdir(parents=True)
@@ -36,22 +36,22 @@ def apt_get(apt: Path, mirror: str) -> list[str]:
         f'Dir::Cache "{apt}/cache";\n'
         'Acquire::Languages "none";\n'
         'Acquire::Retries "3";\n'
-        # lists that could not be fetched are an error, not a warning
+        # report lists that cannot be fetched as an error, not as a warning
         'APT::Update::Error-Mode "any";\n'
         # as root apt would switch to a user who cannot read below /root
         'APT::Sandbox::User "root";\n'
-        # container images hook cleaners of the system's cache in here; ours is not theirs to clean
+        # container images have hooks here that clean apt's cache, which must not delete ours
         "#clear APT::Update::Post-Invoke;\n"
         "#clear APT::Update::Post-Invoke-Success;\n"
         "#clear DPkg::Post-Invoke;\n"
     )
-    # -c and not $APT_CONFIG: the latter is read before the machine's own configuration, which would win
+    # -c and not $APT_CONFIG, because the machine's configuration would override the latter
     return ["apt-get", "-qq", "-c", str(apt / "conf")]
 
 
 def debian_mirrors() -> list[str]:
-    """The mirrors that apt is set up with, most likely ones first; reads its configuration and uses no network."""
-    # apt-get indextargets would say more, but nothing at all where the lists were never fetched
+    """The configured mirrors, most suitable first. Reads apt's configuration without using the network."""
+    # apt-get indextargets prints more, but nothing if the lists were never fetched
     listed = subprocess.run(
         ["apt-get", "--print-uris", "update"], capture_output=True, text=True, timeout=60, check=False
     )
@@ -61,13 +61,13 @@ def debian_mirrors() -> list[str]:
 def choose_mirrors(uris: str) -> list[str]:
     """From the output of ``apt-get --print-uris update``: lines of ``'URI' FILE SIZE HASH``.
 
-    A mirror of another Debian release carries bookworm too, so it comes last but comes. What is not Debian's falls out
-    when it is tried: its lists are not signed with Debian's keys.
+    A mirror of another Debian release has bookworm too, so it is tried last. Mirrors of other distributions fail when
+    they are tried, because Debian's keys have not signed their lists.
     """
     ranked: list[tuple[bool, bool, str]] = []
     for match in re.finditer(r"^'(\S+)/dists/([^/']+)/InRelease'", uris, re.MULTILINE):
         uri, release = match.groups()
-        # bookworm-security and the like hold no whole release
+        # bookworm-security and similar suites are not complete releases
         if "-" not in release:
             ranked.append((release != SUITE, not uri.endswith("/debian"), uri))
     return list(dict.fromkeys(uri for _, _, uri in sorted(ranked)))
@@ -75,23 +75,23 @@ def choose_mirrors(uris: str) -> list[str]:
 
 @contextlib.contextmanager
 def build_lock(path: Path, say: Callable[[str], None]) -> Iterator[None]:
-    """One builder at a time; ends with its holder, however that ends."""
+    """Lets one process build at a time. The lock ends with its process."""
     with path.open("w") as held:
-        told = 0.0
+        last_message = 0.0
         while True:
             try:
                 fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                if time.monotonic() - told > HEARTBEAT_S:
-                    say("waiting: another process is building it")
-                    told = time.monotonic()
+                if time.monotonic() - last_message > HEARTBEAT_S:
+                    say("waiting for another process that is building it")
+                    last_message = time.monotonic()
                 time.sleep(0.5)
         yield
 
 
 def remove_tree(directory: Path) -> None:
-    """Remove a tree with read-only directories in it too; it may be gone already."""
+    """Delete a tree, including read-only directories, if it exists."""
     if not directory.exists():
         return
     for folder, _, _ in os.walk(directory):

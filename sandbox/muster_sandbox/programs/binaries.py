@@ -1,4 +1,4 @@
-"""Where the control plane's programs come from: named by the user, cached, or built once from Debian's own packages."""
+"""Finds the control plane's programs: from the user's setting, or from the cache."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -7,16 +7,16 @@ from pathlib import Path
 PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 BUILD_NAME = "debian12-kubernetes-1.20.2"
 KUBELET = ("kubelet",)
-KUBELET_BUILD_NAME = "debian12-kubelet-1.20.2"  # a folder of its own: who has the control plane keeps that
+KUBELET_BUILD_NAME = "debian12-kubelet-1.20.2"  # separate, so that an existing control plane is not rebuilt
 
 
 class NoControlPlane(RuntimeError):
-    """There is no control plane to start, and why; the message says what to do."""
+    """No control plane can be started; the message says why and what to do."""
 
 
 def cache_directory(environ: Mapping[str, str] = os.environ) -> Path:
     """``$XDG_CACHE_HOME/muster/control-plane``, by default below ``~/.cache``."""
-    # The base directory specification: a relative value is to be ignored
+    # the base directory specification says to ignore a relative value
     configured = environ.get("XDG_CACHE_HOME", "")
     base = Path(configured) if configured.startswith("/") else Path.home() / ".cache"
     return base / "muster" / "control-plane"
@@ -27,10 +27,10 @@ def is_complete(directory: Path, programs: Sequence[str] = PROGRAMS) -> bool:
 
 
 def find_binaries(environ: Mapping[str, str] = os.environ) -> Path | None:
-    """The folder with the four programs: ``$KUBEBUILDER_ASSETS``, else the cache; None where they are to be built.
+    """The folder with the four programs: ``$KUBEBUILDER_ASSETS``, else the cache; None if they must be built.
 
-    Raises NoControlPlane where ``$KUBEBUILDER_ASSETS`` is set and lacks one: a silent fall-back would test another
-    version than the one that was asked for.
+    Raises NoControlPlane if ``$KUBEBUILDER_ASSETS`` is set and lacks one: a silent fallback would test a different
+    version than the requested one.
     """
     named = environ.get("KUBEBUILDER_ASSETS", "")
     if named:
@@ -48,14 +48,14 @@ def find_binaries(environ: Mapping[str, str] = os.environ) -> Path | None:
 
 
 def find_kubelet(environ: Mapping[str, str] = os.environ) -> Path | None:
-    """The kubelet of the same version: in ``$KUBEBUILDER_ASSETS``, else in the cache; None where it is to be built.
+    """The kubelet of the same version: in ``$KUBEBUILDER_ASSETS``, else in the cache; None if it must be built.
 
-    Raises NoControlPlane where ``$KUBEBUILDER_ASSETS`` is set and has none.
+    Raises NoControlPlane if ``$KUBEBUILDER_ASSETS`` is set and has none.
     """
     named = environ.get("KUBEBUILDER_ASSETS", "")
     if named:
         if not is_complete(Path(named), KUBELET):
-            raise NoControlPlane(f"KUBEBUILDER_ASSETS={named}: no kubelet in it; a real node needs one of that version")
+            raise NoControlPlane(f"KUBEBUILDER_ASSETS={named}: no kubelet in it: a real node needs one of that version")
         return Path(named).resolve() / "kubelet"
     cached = cache_directory(environ) / KUBELET_BUILD_NAME
     return cached / "kubelet" if is_complete(cached, KUBELET) else None

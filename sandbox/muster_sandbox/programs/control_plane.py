@@ -1,4 +1,4 @@
-"""The control plane's programs, built where they are not there yet."""
+"""Finds the control plane's programs, and builds missing ones."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -19,9 +19,9 @@ from muster_sandbox.programs.debian import build
 def find_or_build(
     progress: Callable[[str], None], environ: Mapping[str, str] = os.environ, *, with_kubelet: bool = False
 ) -> Path:
-    """As :func:`find`, and builds what is not there (about five minutes, once a user).
+    """As :func:`find`, but builds missing programs (about five minutes, once for each user).
 
-    ``progress`` gets one line of text for each step. ``with_kubelet``: have :func:`find_kubelet` find one, too.
+    ``progress`` receives one line of text for each step. ``with_kubelet``: build a kubelet too.
     Raises NoControlPlane.
     """
     wanted: dict[str, Sequence[str]] = {}

@@ -1,11 +1,11 @@
-"""Builds Kubernetes 1.20.2 and takes etcd 3.4 from Debian bookworm's own packages: no root, about five minutes, once.
+"""Builds Kubernetes 1.20.2 and unpacks etcd 3.4 from packages of Debian bookworm: once, in about five minutes.
 
-Debian 12 carries Kubernetes as source (its client is built from it) and etcd as a package, so a machine that reaches
-its Debian mirror needs nothing else. The binaries are for tests on loopback only: 1.20 gets no security fixes.
+Debian 12 has the source of Kubernetes (for its client) and a package of etcd, so the build needs only a Debian mirror
+and no root. The binaries are for tests on loopback only: 1.20 gets no security fixes.
 
-Everything happens in one temporary directory beside the result, which appears whole by a rename. About 2.9 GB of disk
-and 1.6 GB of memory are used on the way; the result takes 270 MB, the kubelet 90 MB more. What is asked for together
-is compiled together, which saves half of what a second build would take.
+The build uses one temporary directory next to the result, and renames the result at the end. It needs about 2.9 GB of
+disk and 1.6 GB of memory; the result has 270 MB, the kubelet 90 MB more. Programs that are requested together are
+compiled together, which saves half the time of a second build.
 """
 
 import contextlib
@@ -41,10 +41,10 @@ def build(
     *,
     again_after_s: Sequence[float] = AGAIN_AFTER_S,
 ) -> None:
-    """Build what ``wanted`` names, programs by folder below ``cache``, unless another process has done so meanwhile.
+    """Build ``wanted``, programs by folder below ``cache``, unless another process has done so meanwhile.
 
-    ``again_after_s``: pauses, after each of which fetching is tried again. Raises NoControlPlane with what was wrong
-    and what to do; on any end but success nothing is left but an empty lock.
+    ``again_after_s``: pauses between attempts to fetch. Raises NoControlPlane, which says what to do. After a failure
+    only an empty lock file remains.
     """
     missing = missing_packages()
     if missing:
@@ -58,7 +58,7 @@ def build(
         lacking = {name: programs for name, programs in wanted.items() if not is_complete(cache / name, programs)}
         if not lacking:
             return
-        for stale in cache.glob("build-*"):  # of a builder that was killed: we hold the lock, nobody works there
+        for stale in cache.glob("build-*"):  # left by a killed builder: we hold the lock, so it is not in use
             remove_tree(stale)
         _require_space(cache)
         work = Path(tempfile.mkdtemp(prefix="build-", dir=cache))
@@ -97,12 +97,12 @@ class _Build:
         self._say = say
         self._again_after_s = again_after_s
         self._log = work / "log"
-        self._root = work / "root"  # Debian's packages unpacked
+        self._root = work / "root"  # the unpacked Debian packages
         self._gopath = work / "gopath"
         self._source = self._gopath / "src" / "k8s.io" / "kubernetes"
 
     def run(self, programs: Sequence[str]) -> None:
-        """Leaves ``programs`` in ``bin``."""
+        """Build ``programs`` into ``bin``."""
         for directory in ("bin", "tmp"):
             (self._work / directory).mkdir()
         self._fetch()
@@ -116,14 +116,14 @@ class _Build:
             self._step([str(result / program), "--version"], f"trying {program}")
 
     def _fetch(self) -> None:
-        """From the first mirror that has all of it; after a pause all are asked again: one may be away for a moment."""
+        """Fetch from the first mirror that has everything. Tries all mirrors again after each pause."""
         mirrors = debian_mirrors()
         if not mirrors:
             raise NoControlPlane(f"apt has no Debian source (see sources.list(5)); {ALTERNATIVE}")
         problems: list[str] = []
         for pause_s in (0.0, *self._again_after_s):
             if problems:
-                self._say(f"again in {pause_s:.0f} s: {problems[0].splitlines()[0]}")
+                self._say(f"will retry in {pause_s:.0f} s: {problems[0].splitlines()[0]}")
                 time.sleep(pause_s)
                 problems = []
             for mirror in mirrors:
@@ -137,7 +137,7 @@ class _Build:
 
     def _fetch_from(self, mirror: str) -> None:
         debs = self._work / "debs"
-        remove_tree(debs)  # of an earlier try
+        remove_tree(debs)  # from an earlier attempt
         debs.mkdir()
         apt = apt_get(self._work / "apt", mirror)
         self._step([*apt, "update"], f"fetching the package lists of {mirror}")
@@ -154,14 +154,14 @@ class _Build:
         self._step(["tar", "-xzf", str(archives[0]), "-C", str(self._work)], "unpacking Kubernetes")
         self._source.parent.mkdir(parents=True)
         next(self._work.glob("kubernetes-*")).rename(self._source)
-        # The vendored reflect2 1.0.1 reads Go's internals, and panics under Go 1.18 and later on the first merge
-        # patch; Debian's 1.0.2 has that mended.
+        # The vendored reflect2 1.0.1 depends on Go internals and panics with Go 1.18 and later at the first merge
+        # patch. Debian's version 1.0.2 fixes that.
         vendored = self._source / "vendor" / "github.com" / "modern-go" / "reflect2"
         remove_tree(vendored)
         shutil.copytree(self._root / "usr/share/gocode/src/github.com/modern-go/reflect2", vendored)
 
     def _generate_openapi(self) -> None:
-        """The one generated file that Debian leaves out of the source package."""
+        """Generate the one file that Debian's source package omits."""
         generator = self._work / "openapi-gen"
         self._go(
             ["build", "-o", str(generator), "./vendor/k8s.io/kube-openapi/cmd/openapi-gen"], "compiling openapi-gen"
@@ -178,7 +178,7 @@ class _Build:
         self._step(command, "generating the OpenAPI definitions", cwd=self._source, environ=self._go_environ())
 
     def _compile(self, programs: Sequence[str]) -> None:
-        # what `kube-apiserver --version` and /version say; the release script would take it from git
+        # the output of `kube-apiserver --version` and /version, which the release script takes from git
         flags = ["-s", "-w"]
         for package in ("component-base/version", "client-go/pkg/version"):
             place = f"k8s.io/kubernetes/vendor/k8s.io/{package}"
@@ -191,7 +191,7 @@ class _Build:
             ):
                 flags += ["-X", f"{place}.{key}={value}"]
         commands = [f"./cmd/{program}" for program in programs]
-        output = f"{self._work / 'bin'}/"  # with the slash: a folder to put them in
+        output = f"{self._work / 'bin'}/"  # the slash marks a folder
         self._go(
             ["build", "-trimpath", "-ldflags", " ".join(flags), "-o", output, *commands],
             f"compiling {', '.join(programs)} (the long one: three to five minutes on two cores)",
@@ -208,7 +208,7 @@ class _Build:
             "PATH": f"{goroot / 'bin'}:{os.environ.get('PATH', os.defpath)}",
             "GOROOT": str(goroot),
             "GOPATH": str(self._gopath),
-            # GOPATH mode: its go.mod is older than what this Go's module mode accepts
+            # GOPATH mode: this version of Go does not accept its old go.mod in module mode
             "GO111MODULE": "off",
             "GOENV": "off",
             "GOFLAGS": "",
@@ -226,7 +226,7 @@ class _Build:
         cwd: Path | None = None,
         environ: Mapping[str, str] | None = None,
     ) -> None:
-        """Run one command to its end. Raises NoControlPlane with the end of its output."""
+        """Run one command. Raises NoControlPlane with the end of its output."""
         self._say(what)
         with self._log.open("wb") as log:
             process = spawn(command, self._reaper, output=log, cwd=cwd or self._work, environ=environ)
@@ -238,10 +238,10 @@ class _Build:
                     break
                 except subprocess.TimeoutExpired:
                     if time.monotonic() > deadline:
-                        raise NoControlPlane(f"{what}: not done after {STEP_LIMIT_S} s") from None
+                        raise NoControlPlane(f"{what}: not finished within {STEP_LIMIT_S} s") from None
                     self._say(f"still {what.partition(' (')[0]}")
         finally:
-            # a Ctrl-C comes here with the compiler still running
+            # after Ctrl-C the compiler is still running here
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
@@ -255,7 +255,7 @@ def openapi_packages(source: Path) -> list[str]:
     """Packages below ``source`` that ask for OpenAPI definitions, as its own generator script finds them."""
     places = [source / name for name in ("cmd", "pkg", "plugin")]
     skipped = {"code-generator", "sample-apiserver"}
-    # symbolic links into staging/, to be followed; named by the link
+    # follow symbolic links into staging/, but use the names of the links
     places += [place for place in sorted((source / "vendor/k8s.io").iterdir()) if place.name not in skipped]
     found = []
     for place in places:
@@ -271,6 +271,6 @@ def _require_space(directory: Path) -> None:
     free = shutil.disk_usage(directory).free
     if free < DISK_BYTES:
         raise NoControlPlane(
-            f"{directory}: {free / 1e9:.1f} GB free, building the control plane takes {DISK_BYTES / 1e9:.1f} GB on the "
-            f"way; free some, point XDG_CACHE_HOME elsewhere, or {ALTERNATIVE}"
+            f"{directory} has {free / 1e9:.1f} GB free; building the control plane needs {DISK_BYTES / 1e9:.1f} GB: "
+            f"free some space, set XDG_CACHE_HOME to another disk, or {ALTERNATIVE}"
         )

@@ -1,7 +1,7 @@
-"""Trees of files out of Debian's packages, made once a user: what a real node runs on, and a root file system.
+"""Unpacks trees of files from Debian packages into the user's cache: programs for a real node, and a root file system.
 
-Nothing is installed: packages are unpacked, and what their installation scripts would have done is done here where
-something needs it. Needs no root; takes a minute, and 250 MB of the user's cache.
+Nothing is installed: the packages are unpacked, and this module does what their installation scripts would do, where it
+is needed. It needs no root, a minute, and 250 MB in the user's cache.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ from muster_sandbox.programs.apt import apt_get, build_lock, debian_mirrors, rem
 from muster_sandbox.programs.binaries import cache_directory
 from muster_sandbox.programs.requirements import AGAIN_AFTER_S, install_command, missing_packages
 
-RECIPE_VERSION = 2  # rises with every change of what is done to the unpacked files, so that an older cache is not used
+RECIPE_VERSION = 2  # increase it when the handling of unpacked files changes, so that older caches are not used
 STEP_LIMIT_S = 900
 _PYTHON_PATH = "usr/lib/python3/dist-packages"
 # of what Debian 12's own Python runs, wherever we run ourselves
@@ -31,7 +31,7 @@ WHEELS = (
 
 
 class NoPackages(RuntimeError):
-    """A tree could not be made, and why."""
+    """A tree could not be created; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -86,9 +86,9 @@ def unpack_tree(
     environ: Mapping[str, str] = os.environ,
     again_after_s: Sequence[float] = AGAIN_AFTER_S,
 ) -> Path:
-    """The folder of ``tree``: from the cache, else fetched and unpacked.
+    """The folder of ``tree``, from the cache, or fetched and unpacked.
 
-    ``finish(root, result)`` makes of the unpacked files what is kept; by default they are. Raises NoPackages.
+    ``finish(root, result)`` creates the result from the unpacked files; by default it is the files. Raises NoPackages.
     """
 
     def make(work: Path) -> Path:
@@ -116,9 +116,9 @@ def make_once(
     progress: Callable[[str], None],
     environ: Mapping[str, str] = os.environ,
 ) -> Path:
-    """The folder ``NAME-DIGEST`` of the cache. Where it is not there, ``make`` makes it below the folder it is given.
+    """The folder ``NAME-DIGEST`` in the cache. If it does not exist, ``make`` creates it.
 
-    Those of the same name and another digest go. Raises NoPackages, and what ``make`` does.
+    Deletes folders of the same name with another digest. Raises NoPackages, and exceptions of ``make``.
     """
     cache = cache_directory(environ).parent / "node"
     target = cache / f"{name}-{digest}"
@@ -128,7 +128,7 @@ def make_once(
     with build_lock(cache / "lock", progress):
         if target.is_dir():
             return target
-        for stale in cache.glob("build-*"):  # of one that was killed: we hold the lock
+        for stale in cache.glob("build-*"):  # left by a killed process: we hold the lock
             remove_tree(stale)
         work = Path(tempfile.mkdtemp(prefix="build-", dir=cache))
         try:
@@ -144,7 +144,7 @@ def make_once(
 def fetch_packages(
     tree: PackageTree, work: Path, progress: Callable[[str], None], again_after_s: Sequence[float] = AGAIN_AFTER_S
 ) -> list[Path]:
-    """The packages of ``tree``, below ``work``. Raises NoPackages."""
+    """Fetch the packages of ``tree`` into ``work``. Raises NoPackages."""
     if missing := missing_packages():
         raise NoPackages(f"unpacking Debian's packages needs {', '.join(missing)}: {install_command(missing)}")
     mirrors = debian_mirrors()
@@ -153,7 +153,7 @@ def fetch_packages(
     problem = ""
     for pause_s in (0.0, *again_after_s):
         if problem:
-            progress(f"[{tree.name}] again in {pause_s:.0f} s: {problem.splitlines()[0]}")
+            progress(f"[{tree.name}] will retry in {pause_s:.0f} s: {problem.splitlines()[0]}")
             time.sleep(pause_s)
         for mirror in mirrors:
             try:
@@ -184,7 +184,7 @@ def _fetched_from(mirror: str, tree: PackageTree, work: Path, progress: Callable
 
 
 def unpack(debs: Sequence[Path], root: Path, *, whole: bool) -> None:
-    """Into ``root``, which must not be there. Raises NoPackages."""
+    """Unpack into ``root``, which must not exist. Raises NoPackages."""
     root.mkdir()
     if whole:
         # Debian 12 is one /usr, which base-files' installation would see to
@@ -198,7 +198,7 @@ def unpack(debs: Sequence[Path], root: Path, *, whole: bool) -> None:
             tar = ["tar", "--extract", "--keep-directory-symlink", "--no-same-owner", "--directory", str(root)]
             done = subprocess.run(tar, stdin=opened.stdout, capture_output=True, check=False, timeout=STEP_LIMIT_S)
         if done.returncode or opened.returncode:
-            raise NoPackages(f"{deb.name} cannot be unpacked: {done.stderr.decode(errors='replace')[-500:]}")
+            raise NoPackages(f"cannot unpack {deb.name}: {done.stderr.decode(errors='replace')[-500:]}")
     if whole:
         _record(debs, root / "var/lib/dpkg/status")
 

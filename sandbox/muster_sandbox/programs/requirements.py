@@ -1,6 +1,7 @@
-"""What building the control plane needs of the machine; ``python -m muster_sandbox.programs.requirements`` sees to it.
+"""The Debian packages that building the control plane needs.
 
-As root it installs what is missing through apt; otherwise it prints the command and exits 1.
+``python -m muster_sandbox.programs.requirements`` installs missing ones with apt, as root; otherwise it prints the
+command and exits with 1.
 """
 
 import os
@@ -15,7 +16,7 @@ from muster_sandbox.programs import binaries
 
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 
-AGAIN_AFTER_S = (5.0, 20.0, 60.0)  # a mirror may be away for a moment
+AGAIN_AFTER_S = (5.0, 20.0, 60.0)  # a mirror may be unavailable for a moment
 
 # program or file -> Debian package
 _NEEDS: dict[str, str] = {
@@ -45,33 +46,34 @@ def main() -> int:
     try:
         found = binaries.find_binaries()
     except binaries.NoControlPlane as error:
-        print(error, file=sys.stderr)
+        print(f"muster: {error}", file=sys.stderr)
         return 1
     missing = missing_packages()
     if found is not None or not missing:
         return 0
     if shutil.which("apt-get") is None:
         print(
-            "the control plane is built from Debian's packages, and this machine has no apt-get: set "
+            "muster: cannot build the control plane: it needs Debian packages, and this machine has no apt-get: set "
             f"KUBEBUILDER_ASSETS to a folder with {', '.join(binaries.PROGRAMS)}",
             file=sys.stderr,
         )
         return 1
     if os.geteuid() != 0:
-        print(f"to build the control plane, run as root: {install_command(missing)}", file=sys.stderr)
+        command = install_command(missing)
+        print(f"muster: cannot build the control plane: run as root: {command}", file=sys.stderr)
         return 1
     return 0 if install(missing) else 1
 
 
 def install(packages: list[str], *, again_after_s: Sequence[float] = AGAIN_AFTER_S) -> bool:
-    """Through apt, as root; tried again after each of the pauses. Prints errors only."""
+    """Install with apt, as root; retry after each of the pauses. Prints errors only."""
     environ = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     install = ["apt-get", "-qq", "-o", "DPkg::Lock::Timeout=300", "install", "--no-install-recommends", "--yes"]
     for pause_s in (0.0, *again_after_s):
         time.sleep(pause_s)
-        # lists that are half fetched are no error to apt; what is then missing is
+        # apt does not report partly fetched lists as an error; the install then fails
         subprocess.run(["apt-get", "-qq", "update"], check=False, env=environ)
-        # -qq leaves dpkg's own lines, several for each package
+        # even with -qq, dpkg prints several lines for each package
         done = subprocess.run([*install, *packages], check=False, env=environ, stdout=subprocess.DEVNULL)
         if done.returncode == 0:
             return True

@@ -1,1 +1,1 @@
-"""A real kubelet and containerd, in namespaces of their own."""
+"""A real kubelet and containerd, in separate namespaces."""

@@ -1,4 +1,4 @@
-"""Names of Services as a cluster's DNS answers them, from what the API server holds at that moment.
+"""Resolves names of Services like the cluster DNS, with current data from the API server.
 
 ``SERVICE.NAMESPACE.svc.cluster.local`` as in Kubernetes' DNS specification (github.com/kubernetes/dns,
 docs/specification.md 1.1.0): A records of the cluster IP, or for a headless Service of every endpoint that is ready.
@@ -51,7 +51,7 @@ def parse_query(query: bytes) -> DnsQuestion | None:
 
 
 def build_reply(query: bytes, question: DnsQuestion, addresses: list[str] | None) -> bytes:
-    """``addresses``: of the Service that was asked for; None: there is no such name."""
+    """``addresses``: of the requested Service; None: the name does not exist."""
     code = NO_SUCH_NAME if addresses is None else NO_ERROR
     found = [bytes(map(int, address.split("."))) for address in addresses or ()] if question.type == A else []
     flags = _ANSWER | _AUTHORITATIVE | question.flags & _ASKED_TO_RECURSE | code
@@ -68,7 +68,7 @@ class ServiceNames:
         self._discovery = discovery
 
     async def addresses(self, name: str) -> list[str] | None:
-        """IPv4 addresses behind the name of a Service; None: there is no such Service. Raises ApiError."""
+        """IPv4 addresses for the name of a Service; None if there is no such Service. Raises ApiError."""
         service, _, rest = name.partition(".")
         namespace, _, zone = rest.partition(".")
         if zone != ZONE or not (_LABEL.fullmatch(service) and _LABEL.fullmatch(namespace)):

@@ -1,7 +1,7 @@
-"""A machine within this one: namespaces of its own for network, mounts and processes, and containerd in them.
+"""A machine within this one: separate namespaces for network, mounts and processes, with containerd in them.
 
-Everything that runs in it is a descendant of its first process, every mount and network device belongs to it: when that
-process ends, so does all of it, whoever ended it and however. Only control groups are outside, in one group of ours.
+All its processes descend from its first process, and all its mounts and network devices belong to these namespaces, so
+they end with that process, even after SIGKILL. Only the control groups are outside, in one group of ours.
 """
 
 import contextlib
@@ -32,10 +32,9 @@ READY = "machine is up"
 PROGRAMS = {"unshare": "util-linux", "nsenter": "util-linux", "mount": "mount", "ip": "iproute2"}
 _numbers = count(1)
 
-# The first process. /run, /var/log and what pods keep on their node are its own, as programs write there whatever they
-# are told; mounts are shared within, as systemd has it, so that pods may ask for what is mounted later. The veth pair
-# leads to Services, and gives the machine a device that is up and is no loopback: MPI does not use that. A shell that
-# waits sees orphans off.
+# The first process. /run, /var/log and the folders of pods are private, because programs write there regardless of
+# their settings. Mounts are shared inside, as with systemd, so that pods see later mounts. The veth pair leads to
+# Services and provides an interface besides loopback, which MPI does not use. The waiting shell reaps orphans.
 _FIRST = f"""
 set -eu
 mount -t tmpfs tmpfs /run
@@ -65,12 +64,12 @@ while :; do sleep 3600; done
 
 
 def find_obstacle() -> str:
-    """What keeps this process from making such a machine; empty when nothing does."""
+    """Why this process cannot create such a machine; empty if it can."""
     if os.uname().machine != "x86_64":
         return f"images are made for x86_64, this is {os.uname().machine}"
     missing = sorted({package for program, package in PROGRAMS.items() if shutil.which(program) is None})
     if os.geteuid() != 0:
-        return "it takes root"
+        return "it needs root"
     if missing:
         return f"apt-get install --no-install-recommends {' '.join(missing)}"
     try:
@@ -221,7 +220,7 @@ class NestedMachine:
         return [self._first, *([self._containerd] if self._containerd else [])]
 
     def stop(self) -> None:
-        """End all that runs in it, and leave nothing. Harmless when nothing does."""
+        """End all its processes and remove everything. Does nothing if nothing runs."""
         for component in reversed(self.components()):
             component.kill()
         self.group.remove()
@@ -251,12 +250,12 @@ class NestedMachine:
 
 def _ended(importing: "subprocess.Popen[bytes]", limit_s: float) -> None:
     try:
-        _, said = importing.communicate(timeout=limit_s)
+        _, errors = importing.communicate(timeout=limit_s)
     except subprocess.TimeoutExpired:
         importing.kill()
         raise
     if importing.returncode:
-        raise RuntimeError(f"ctr images import: {said.decode(errors='replace')}")
+        raise RuntimeError(f"ctr images import: {errors.decode(errors='replace')}")
 
 
 _NETWORK = """{{"cniVersion": "0.4.0", "name": "pods", "plugins": [{{"type": "ptp", "ipMasq": false, "ipam": {{

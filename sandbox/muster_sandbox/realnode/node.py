@@ -1,8 +1,8 @@
-"""A real node: kubelet and containerd in a machine of their own (:mod:`muster_sandbox.realnode.containers`), with their
-own control plane on its network. About 20 s to Ready.
+"""A real node: kubelet and containerd in a separate machine (:mod:`muster_sandbox.realnode.containers`), with a
+control plane on its network. It is Ready after about 20 s.
 
-Its API server is not the one that other tests use: a node that runs pods would take theirs. Kubeconfigs of
-:attr:`RealNode.plane` work on both sides, here and in the machine.
+It does not use the API server of other tests, because it would run their pods. Kubeconfigs of :attr:`RealNode.plane`
+work both here and in the machine.
 """
 
 import os
@@ -30,11 +30,11 @@ SHARED_MEMORY_LEAST = 4 << 30  # bytes: images twice, and what containers write
 
 
 def find_node_obstacle() -> str:
-    """What keeps a real node from being started here; empty when nothing does."""
+    """Why a real node cannot be started here; empty if it can."""
     if reason := find_obstacle():
         return reason
     try:
-        find_kubelet()  # of the version that was asked for
+        find_kubelet()  # of the requested version
     except NoControlPlane as error:
         return str(error)
     return ""
@@ -103,7 +103,7 @@ class RealNode:
         return self._data
 
     def kubectl(self, *words: str, timeout_s: float = 120.0) -> "subprocess.CompletedProcess[str]":
-        """As an administrator."""
+        """Run kubectl as an administrator."""
         command = ["kubectl", f"--kubeconfig={self.plane.kubeconfig}", *words]
         return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
 
@@ -112,7 +112,7 @@ class RealNode:
         self._open_passage(f"way-out-{port}", [*self.machine.on_its_network, *_PASSAGE, str(os.getpid()), str(port)])
 
     def log(self) -> str:
-        """The end of the kubelet's, for a test that failed."""
+        """The end of the kubelet's log, for a failed test."""
         return "".join(each.tail() for each in self._components if each.name == "kubelet")
 
     def _start(self) -> None:
@@ -228,7 +228,7 @@ class RealNode:
         return component
 
     def stop(self) -> None:
-        """End exactly what was started. Harmless when nothing runs."""
+        """Stop everything that was started. Does nothing if nothing runs."""
         for component in reversed(self._components):
             component.kill()
         self._components = []

@@ -1,11 +1,9 @@
-"""``python -m muster_sandbox.realnode.services KUBECONFIG DNS-ADDRESS NAMESPACE``: a cluster's Services, where it is
-started.
+"""``python -m muster_sandbox.realnode.services KUBECONFIG DNS-ADDRESS NAMESPACE``: serves a cluster's Services.
 
-What kube-proxy and the cluster's DNS do, as far as programs see it: whoever connects to a cluster IP comes out at a pod
-that is ready, and names of Services are answered by :mod:`muster_sandbox.realnode.cluster_dns`. Cluster IPs are local
-addresses of the network namespace in the file NAMESPACE; all else happens in this process' own. TCP and IPv4 only; the
-Service
-``kubernetes`` is somebody else's.
+Replaces kube-proxy and the cluster DNS: a connection to a cluster IP reaches a ready pod, and
+:mod:`muster_sandbox.realnode.cluster_dns` resolves names of Services. Cluster IPs are local addresses of the network
+namespace in the file NAMESPACE; everything else runs in this process' own. TCP and IPv4 only; does not serve the
+Service ``kubernetes``.
 """
 
 import asyncio

@@ -1,1 +1,1 @@
-"""A running sandbox: its folder, the real programs in it, and what a person does to its nodes."""
+"""A running sandbox: its folder, its processes, and the actions on its nodes."""

@@ -1,6 +1,7 @@
-"""Where a running sandbox says what it is, so that `muster sandbox inject` in another terminal finds it.
+"""The folder of a sandbox, in which `muster sandbox inject` in another terminal finds the running sandbox.
 
-One sandbox a user at a time: its folder is named for the user, and `sandbox.json` in it holds the pid that owns it.
+Each user can run one sandbox at a time: the name of the folder contains the user ID. `sandbox.json` contains the
+process ID of the sandbox.
 """
 
 import fcntl
@@ -13,15 +14,16 @@ from typing import IO
 import msgspec
 import psutil
 
-MARKER = ".muster-sandbox"  # in every folder that a sandbox made: no other one is ever cleared away
+OTHER_FOLDER = "set $MUSTER_SANDBOX to another folder"
+MARKER = ".muster-sandbox"  # in every folder of a sandbox: folders without it are never deleted
 
 
 class NoSandbox(Exception):
-    """No sandbox runs, or another one does; the text says what to do."""
+    """No sandbox runs, or another one already does; the message says what to do."""
 
 
 class SandboxNode(msgspec.Struct, frozen=True):
-    """kmsg: the log that its agent reads (/dev/kmsg for this machine). root: its fake file system, or ``/``."""
+    """kmsg: the kernel log that its agent reads (/dev/kmsg for this machine). root: its file system, or ``/``."""
 
     name: str
     kmsg: str
@@ -38,34 +40,34 @@ class SandboxRecord(msgspec.Struct, frozen=True):
         for node in self.nodes:
             if node.name == name:
                 return node
-        raise NoSandbox(f"no node {name!r} in the sandbox; there are: {', '.join(n.name for n in self.nodes)}")
+        raise NoSandbox(f"unknown node {name!r}: the sandbox has {', '.join(n.name for n in self.nodes)}")
 
 
 def sandbox_folder() -> Path:
-    """``$MUSTER_SANDBOX``, else a folder of this user's in the temporary directory."""
+    """``$MUSTER_SANDBOX``, else this user's folder in the temporary directory."""
     return Path(os.environ.get("MUSTER_SANDBOX") or Path(tempfile.gettempdir()) / f"muster-sandbox-{os.getuid()}")
 
 
 class SandboxFolder:
-    """The folder, held by a lock for as long as the sandbox runs; removed with everything in it at the end."""
+    """The folder, locked while the sandbox runs, and deleted at the end."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock: IO[str] | None = None
 
     def __enter__(self) -> "SandboxFolder":
-        """Raises NoSandbox where one runs already, or where the folder cannot be a sandbox's."""
+        """Raises NoSandbox if a sandbox already runs, or if the folder is unusable."""
         lock_path = self.path.with_name(self.path.name + ".lock")
         try:
             lock_path.parent.mkdir(parents=True, exist_ok=True)
             self._lock = lock_path.open("a")
         except OSError as error:
-            raise NoSandbox(f"{lock_path}: {error.strerror}; name another folder by $MUSTER_SANDBOX") from error
+            raise NoSandbox(f"cannot create {lock_path}: {error.strerror}: {OTHER_FOLDER}") from error
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             self._lock.close()
-            raise NoSandbox(f"a sandbox runs already ({self.path}); end it with Ctrl-C in its terminal") from None
+            raise NoSandbox(f"a sandbox runs already in {self.path}: stop it with Ctrl-C in its terminal") from None
         try:
             self._make()
         except BaseException:
@@ -74,21 +76,21 @@ class SandboxFolder:
         return self
 
     def _make(self) -> None:
-        """The folder, empty but for the mark; what a killed sandbox left in it goes, what anybody else has stays."""
+        """Create the folder with only the marker in it. Deletes the files of a killed sandbox, but no other files."""
         try:
             if self.path.is_symlink() or (self.path.exists() and not self.path.is_dir()):
-                raise NoSandbox(f"{self.path} is no folder; name another one by $MUSTER_SANDBOX")
+                raise NoSandbox(f"{self.path} is not a folder: set $MUSTER_SANDBOX to another path")
             if self.path.exists() and any(self.path.iterdir()):
                 if not (self.path / MARKER).exists():
                     raise NoSandbox(
-                        f"{self.path} holds files that no sandbox made: it is left as it is; remove it, or name "
-                        "another folder by $MUSTER_SANDBOX"
+                        f"{self.path} contains files that do not belong to a sandbox: remove it, or set "
+                        "$MUSTER_SANDBOX to another folder"
                     )
                 shutil.rmtree(self.path)
             self.path.mkdir(mode=0o700, exist_ok=True)
             (self.path / MARKER).touch()
         except OSError as error:
-            raise NoSandbox(f"{self.path}: {error.strerror}; name another folder by $MUSTER_SANDBOX") from error
+            raise NoSandbox(f"cannot create {self.path}: {error.strerror}: {OTHER_FOLDER}") from error
 
     def publish(self, sandbox: SandboxRecord) -> None:
         draft = self.path / "sandbox.json.new"
@@ -106,7 +108,7 @@ class SandboxFolder:
 
 
 def find_running(path: Path) -> SandboxRecord:
-    """The sandbox that runs now. Raises NoSandbox where none does."""
+    """The running sandbox. Raises NoSandbox if there is none."""
     sandbox: SandboxRecord | None
     try:
         sandbox = msgspec.json.decode((path / "sandbox.json").read_bytes(), type=SandboxRecord)

@@ -1,4 +1,4 @@
-"""The nodes of a sandbox: this machine, and simulated ones with a file system and a kernel log each."""
+"""The nodes of a sandbox: this machine, and simulated nodes, each with its own file system and kernel log."""
 
 import re
 import socket
@@ -18,7 +18,7 @@ SIMULATED_SHAPE = NodeShape(labels={IPU_LABEL: IPU_LABEL_VALUE})
 
 
 async def create_nodes(client: KubeClient, simulated: int, folder: Path) -> list[SandboxNode]:
-    """This machine first, then the simulated ones, whose files lie below ``folder``."""
+    """This machine first, then the simulated nodes, whose files are below ``folder``."""
     name = machine_name()
     await client.create(NODES, machine_node(name))
     nodes = [SandboxNode(name=name, kmsg=str(DEVICE), root="/", simulated=False)]
@@ -30,7 +30,7 @@ async def create_nodes(client: KubeClient, simulated: int, folder: Path) -> list
 
 
 def machine_node(name: str) -> dict[str, Any]:
-    """This machine as a Node, with the processors and memory it has."""
+    """This machine as a Node, with its CPUs and memory."""
     memory_kib = psutil.virtual_memory().total // 1024
     node = node_object(name, shape=NodeShape(cpu=str(psutil.cpu_count() or 1), memory=f"{memory_kib}Ki", gpus=0))
     del node["metadata"]["labels"][SIMULATED]
@@ -38,6 +38,6 @@ def machine_node(name: str) -> dict[str, Any]:
 
 
 def machine_name() -> str:
-    """The host name as a Node may be called."""
+    """The host name, converted to a valid Node name."""
     name = re.sub(r"[^a-z0-9.-]", "-", socket.gethostname().lower()).strip("-.")
     return name or "this-machine"

@@ -1,4 +1,4 @@
-"""The real programs of a sandbox, kept running as a kubelet would: an agent a node, tainter, operator and proxy."""
+"""The processes of a sandbox: one agent for each node, tainter, operator and proxy. Restarts ended ones."""
 
 import asyncio
 import sys
@@ -11,15 +11,15 @@ from muster_sandbox.processes import ManagedProcess, ProcessDied, ProcessReaper
 from muster_sandbox.session.folder import SandboxNode
 from muster_sandbox.session.reboot import PID_FILE
 
-LOOK_S = 0.3  # how soon a program that ended is seen
+LOOK_S = 0.3  # interval of the checks for ended processes
 START_AGAIN_S = 1.0
 IPUS = 32
-IPU_LABEL, IPU_LABEL_VALUE = "ipunode", "sandbox"  # of the nodes that reach the simulated IPUs
+IPU_LABEL, IPU_LABEL_VALUE = "ipunode", "sandbox"  # label of the nodes that reach the simulated IPUs
 
 
 @dataclass(frozen=True)
 class PartCommand:
-    """name: of its log file. pid_file: where its process id stands for `muster sandbox reboot`."""
+    """name: of its log file. pid_file: in which `muster sandbox reboot` finds its process ID."""
 
     name: str
     command: Sequence[str]
@@ -28,8 +28,8 @@ class PartCommand:
 
 def agent_command(node: SandboxNode, *, kubeconfig: Path, port: int, pod_uid: str, folder: Path) -> PartCommand:
     config = folder / f"agent-{node.name}.yaml"
-    # what ails this machine, or simulated nodes lack, is for `muster check`: only the kernel log speaks by itself.
-    # An earlier sandbox's or test's lines may still be in this machine's log: only what comes from now on counts here
+    # Checks run on request only (repeat: 0); just the kernel log is followed. This machine's log may still contain
+    # lines of an earlier sandbox or test, so the agent starts at its end.
     start = "" if node.simulated else "checks: {dmesg: {parameters: {start: now}}}\n"
     config.write_text(f"repeat: 0\nnamespace: {NAMESPACE}\n{start}")
     state = Path(node.root) / "state" if node.simulated else folder / "state"
@@ -75,7 +75,7 @@ def operator_command(*, kubeconfig: Path, port: int, metrics_port: int, webhook_
 
 
 class PartSupervisor:
-    """Parts that run; none outlives this process, however it ends (see muster_sandbox.processes)."""
+    """Running components. None outlives this process, even after SIGKILL (see muster_sandbox.processes)."""
 
     def __init__(self, reaper: ProcessReaper, folder: Path, say: Callable[[str], None]) -> None:
         self._reaper = reaper
@@ -93,10 +93,10 @@ class PartSupervisor:
         if part.pid_file is not None:
             draft = part.pid_file.with_suffix(".new")
             draft.write_text(f"{component.pid}\n")
-            draft.replace(part.pid_file)  # whole at every moment: a reboot may be reading it
+            draft.replace(part.pid_file)  # atomically: a reboot may be reading it
 
     async def supervise(self) -> None:
-        """Start again what ended, forever. Raises ProcessDied for what ends by itself twice within a short time."""
+        """Restart ended components until cancelled. Raises ProcessDied if one exits twice within a short time."""
         ended_at: dict[str, float] = {}
         while True:
             await asyncio.sleep(LOOK_S)
@@ -105,14 +105,14 @@ class PartSupervisor:
                 try:
                     component.require_alive()
                 except ProcessDied:
-                    if not component.killed:  # a reboot kills, and may come as often as it likes
+                    if not component.killed:  # reboots kill agents, any number of times
                         if now - ended_at.get(part.name, -60.0) < START_AGAIN_S + 2:
                             raise
                         ended_at[part.name] = now
-                    self._say(f"{part.name} ended; starting it again")
+                    self._say(f"{part.name} has ended: restarting it")
                     component.kill()
                     self._start(part, component)
 
     async def stop(self) -> None:
-        """Agents and tainter end in order, all at once."""
+        """Stop all components at the same time, each with SIGTERM first."""
         await asyncio.gather(*(asyncio.to_thread(component.stop) for _, component in self._parts))

@@ -1,6 +1,6 @@
-"""`muster sandbox reboot NODE`: what a reboot is to an agent: it dies, and comes up under a new boot id.
+"""`muster sandbox reboot NODE`: simulates a reboot: kills the agent, which starts again with a new boot ID.
 
-The agent's process is ended outright, as a reboot does; the sandbox starts it again.
+The sandbox restarts the killed agent.
 """
 
 import contextlib
@@ -17,23 +17,23 @@ PID_FILE = "agent.pid"
 
 
 def reboot(node: SandboxNode) -> int:
-    """Raises ActionRefused for this machine itself."""
+    """Raises ActionRefused for this machine."""
     if not node.simulated:
         raise ActionRefused(
-            f"{node.name} is this machine: the sandbox does not reboot it; `muster clear` closes its faults"
+            f"{node.name} is this machine, which the sandbox does not reboot: use `muster clear` to close its faults"
         )
     root = Path(node.root)
     new_boot(root)
-    # after it: an agent that comes up meanwhile either is the one ended here, or has seen the new boot id
+    # after new_boot(): an agent that starts in between is either killed here or has read the new boot ID
     pid = int((root / PID_FILE).read_text())
-    with contextlib.suppress(ProcessLookupError):  # an earlier reboot's: the next one starts with this boot id
+    with contextlib.suppress(ProcessLookupError):  # killed by an earlier reboot: the next agent reads this boot ID
         os.kill(pid, signal.SIGKILL)
     print(f"{node.name} rebooted")
     return 0
 
 
 def new_boot(root: Path) -> None:
-    """A new boot id and an empty kernel log under ``root``."""
+    """Create a new boot ID and an empty kernel log under ``root``."""
     (root / BOOT_ID).parent.mkdir(parents=True, exist_ok=True)
     (root / BOOT_ID).write_text(f"{uuid.uuid4()}\n")
     log = root / "dev/kmsg"

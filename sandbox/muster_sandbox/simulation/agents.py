@@ -1,7 +1,7 @@
-"""Agent pods as their DaemonSet would make them: one on each node, bound from birth, run by the simulated kubelets.
+"""Agent pods, one on each node, created already bound as the DaemonSet does; the simulated kubelets run them.
 
-There is no container behind them. Where a real agent process plays the part, its ``/readyz`` is given as the pod's
-readiness, and the pod's uid is the agent's ``--pod-uid``.
+They have no containers. If a real agent process stands in for one, its ``/readyz`` determines the pod's readiness, and
+the pod's uid is the agent's ``--pod-uid``.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,7 +22,7 @@ LABELS = MappingProxyType({"app": "muster-agent"})
 def agent_pod(
     node: str, *, ready_url: str = "", annotations: Mapping[str, str] = MappingProxyType({})
 ) -> dict[str, Any]:
-    """``ready_url``: what a real agent's readiness is read from; empty: ready from the start."""
+    """``ready_url``: URL of a real agent's readiness; empty: ready from the start."""
     notes = {**annotations, **({READY_URL: ready_url} if ready_url else {})}
     return {
         "apiVersion": "v1",
@@ -45,7 +45,7 @@ def pod_name(node: str) -> str:
 async def create_agent_pods(
     client: KubeClient, nodes: Iterable[str], *, ready_urls: Mapping[str, str] = MappingProxyType({})
 ) -> dict[str, str]:
-    """One agent pod on each node; returns their uids by node. ``ready_urls``: by node, where a real agent runs."""
+    """Create an agent pod on each node; returns uids by node. ``ready_urls``: by node, for nodes with a real agent."""
     uids: dict[str, str] = {}
 
     async def create(node: str) -> None:
@@ -57,7 +57,7 @@ async def create_agent_pods(
 
 
 async def delete_agent_pods(client: KubeClient, nodes: Iterable[str]) -> None:
-    """At once, with or without kubelets; gone already is fine."""
+    """Delete the pods immediately, with or without kubelets, if they exist."""
 
     async def delete(node: str) -> None:
         try:

@@ -1,7 +1,7 @@
-"""One stand-in for the kubelets of all simulated nodes: takes pods that are bound to them through their lives.
+"""Simulates the kubelets of all simulated nodes: updates the status of pods that are bound to them.
 
-It runs no containers. It watches pods, writes a status only when that changes, and asks nothing of the API server while
-nothing happens, so a test of an idle cluster may run beside it.
+It runs no containers. It watches pods and writes a status only when it changes. In an idle cluster it sends no requests
+to the API server, so that tests can measure idle clusters.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ from muster_sandbox.simulation.pods import (
 
 PROBE_PERIOD_S = 1.0
 WORKERS = 16
-STOP_S = 10.0  # for the writes under way at the end
+STOP_S = 10.0  # time for running writes at the end
 
 Probe = Callable[[SimulatedPod], bool | Awaitable[bool | None] | None]
 log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class _PodLife:
-    """What is remembered of one pod (by uid) beyond its API object."""
+    """State of one pod (by uid) in addition to its API object."""
 
     uid: str
     seen_at: float
@@ -53,12 +53,12 @@ class _PodLife:
 
 
 class Kubelets:
-    """An async context manager; while inside, pods bound to nodes live.
+    """An async context manager; inside it, bound pods run.
 
     script: what a pod does; by default its annotation ``testbed.muster.dev/script`` (see pods.Script)
-    probe:  asked once a second for each running pod: True or False is its readiness, None leaves it to the script. By
-            default the URL in its annotation ``testbed.muster.dev/readyz``, where it has one
-    node:   whose pods these kubelets run; by default every node's
+    probe:  called once a second for each running pod; returns its readiness, or None to use the script. By default it
+            requests the URL in the annotation ``testbed.muster.dev/readyz``, if there is one
+    node:   the node whose pods these kubelets run; by default all nodes
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Kubelets:
             "/api/v1/pods",
             SimulatedPod,
             on_change=self._on_change,
-            # only bound pods: the rest is the scheduler's
+            # only bound pods; the scheduler handles the others
             params={"fieldSelector": "spec.nodeName!="},
         )
 
@@ -108,34 +108,35 @@ class Kubelets:
             return
         watching.cancel()
         await asyncio.wait({watching})
-        # writes under way come to their end: a call cancelled while its connection opens would leave that open
+        # let running writes finish: a call that is cancelled while it opens a connection would leak it
         self._queue.shut_down()
         _, late = await asyncio.wait({writing}, timeout=STOP_S)
         if late:
             writing.cancel()
             await asyncio.wait(late)
         if not watching.cancelled() and (fault := watching.exception()) is not None and error is None:
-            raise fault  # a probe of the caller's that raised must not pass for a quiet cluster
+            raise fault  # an exception from the caller's probe must not look like an idle cluster
 
     @property
     def pods(self) -> Mapping[str, SimulatedPod]:
-        """Bound pods by ``namespace/name``, as the watch last told."""
+        """Bound pods by ``namespace/name``, from the watch."""
         return MappingProxyType(dict(self._reflector.store))
 
     def finish(self, key: str, exit_code: int = 0) -> None:
-        """End the containers of pod ``namespace/name``. Raises KeyError where no such pod is bound."""
+        """End the containers of pod ``namespace/name``. Raises KeyError if no such pod is bound."""
         self._life(key).exit_code = exit_code
         self._queue.add(key)
 
     def set_ready(self, key: str, ready: bool | None) -> None:
-        """Make its readiness what the caller says, or (None) the script's again. Raises KeyError."""
+        """Set its readiness; None: use the script again. Raises KeyError."""
         self._life(key).ready = ready
         self._queue.add(key)
 
     async def wait_for(
         self, key: str, condition: Callable[[SimulatedPod | None], bool], *, timeout_s: float = 120.0
     ) -> None:
-        """Until the pod (None: not there) is so. Raises TimeoutError with how it is, or what ended the kubelets."""
+        """Wait until the condition holds for the pod (None: it does not exist). Raises TimeoutError, or the error that
+        ended the kubelets."""
         deadline = self._clock() + timeout_s
         while not condition(self._reflector.store.get(key)):
             if self._watching is not None and self._watching.done():
@@ -170,7 +171,7 @@ class Kubelets:
         try:
             script = self._script(pod)
         except BadScript as error:
-            log.warning("%s: the pod stays as it is", error)
+            log.warning("%s: the pod is not changed", error)
             return
         want = self._desired_state(pod, life, script)
         try:
@@ -186,7 +187,7 @@ class Kubelets:
                     await self._client.patch(f"{pod.path}/status", body, kind="strategic", type=SimulatedPod)
                 )
         except (NotFound, Conflict):
-            return  # gone, or another pod of that name: the watch tells
+            return  # deleted, or another pod of that name: the watch reports it
         if want.again_s is not None:
             self._queue.add_after(key, want.again_s)
 
@@ -234,14 +235,14 @@ class Kubelets:
     def _life(self, key: str) -> _PodLife:
         life = self._lives.get(key)
         if life is None:
-            raise KeyError(f"{key} is bound to none of these nodes; there are: {', '.join(sorted(self._lives)[:10])}")
+            raise KeyError(f"{key} is not bound to a simulated node; bound pods: {', '.join(sorted(self._lives)[:10])}")
         return life
 
     def _address_for(self, pod: SimulatedPod) -> str:
         given = pod.metadata.annotations.get(ADDRESS) or pod.status.pod_ip
         if given:
             return given
-        # 127.64.0.1 and up: the whole of 127.0.0.0/8 answers on this machine, and nobody else's programs sit there
+        # from 127.64.0.1 on: all of 127.0.0.0/8 is local, and other programs do not use this range
         self._addresses += 1
         number = self._addresses
         return f"127.{64 + (number >> 16) % 64}.{number >> 8 & 255}.{number & 255}"

@@ -1,6 +1,6 @@
-"""Simulated nodes: Node objects POSTed complete with their status, as fast as the API server takes them.
+"""Simulated nodes: Node objects, created together with their status.
 
-They have no heartbeats; the control plane's long grace keeps them Ready. Pods on them need a kubelet: see
+They send no heartbeats; the control plane's long grace period keeps them Ready. Pods on them need a kubelet: see
 :mod:`muster_sandbox.simulation.kubelets`.
 """
 
@@ -20,7 +20,7 @@ NODE_HEALTHS = "/apis/muster.dev/v1alpha1/nodehealths"
 SIMULATED = "testbed.muster.dev/simulated"  # label of every node made here
 NODES_A_RACK = 16
 RACKS_A_ZONE = 8
-CONCURRENCY = 24  # calls at once: more only queue in the API server
+CONCURRENCY = 24  # concurrent calls; more would only queue in the API server
 
 Object = dict[str, Any]
 T = TypeVar("T")
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class NodeShape:
-    """What a simulated node offers. Quantities as Kubernetes writes them; ``gpus`` 0: no accelerator."""
+    """The capacity of a simulated node, as Kubernetes quantities. ``gpus`` 0: no accelerator."""
 
     cpu: str = "64"
     memory: str = "512Gi"
@@ -39,7 +39,7 @@ class NodeShape:
 
 
 def node_object(name: str, index: int = 0, shape: NodeShape = NodeShape()) -> Object:
-    """A Ready Node. ``index`` places it: 16 nodes a rack, 8 racks a zone; and gives it an address in 10.128.0.0/9."""
+    """A Ready Node. ``index`` determines its address in 10.128.0.0/9, its rack (16 nodes) and zone (8 racks)."""
     rack = index // NODES_A_RACK
     capacity = {"cpu": shape.cpu, "memory": shape.memory, "pods": str(shape.pods)}
     if shape.gpus:
@@ -54,7 +54,7 @@ def node_object(name: str, index: int = 0, shape: NodeShape = NodeShape()) -> Ob
                 "kubernetes.io/hostname": name,
                 "kubernetes.io/os": "linux",
                 "kubernetes.io/arch": "amd64",
-                # the controller-manager would add these two to every node, with two calls each
+                # otherwise the controller-manager adds these two to every node, with two calls each
                 "beta.kubernetes.io/os": "linux",
                 "beta.kubernetes.io/arch": "amd64",
                 "topology.kubernetes.io/region": "testbed",
@@ -95,7 +95,7 @@ def node_object(name: str, index: int = 0, shape: NodeShape = NodeShape()) -> Ob
 
 
 class SimulatedNodes:
-    """Simulated nodes of one test (or sandbox), removed together. The client's connections bound how fast it goes."""
+    """Simulated nodes of one test or sandbox, deleted together."""
 
     def __init__(self, client: KubeClient) -> None:
         self._client = client
@@ -109,20 +109,20 @@ class SimulatedNodes:
         shape: NodeShape = NodeShape(),
         first: int = 0,
     ) -> list[str]:
-        """Make ``count`` nodes ``PREFIX-N``, N from ``first`` on; returns their names. A node of that name is an error
-        (muster_kube.api.errors.AlreadyExists): another test's must not be taken for one's own."""
+        """Create ``count`` nodes ``PREFIX-N``, N from ``first`` on; returns their names. Raises AlreadyExists, because
+        an existing node belongs to another test."""
         names = [f"{prefix}-{number}" for number in range(first, first + count)]
         bodies = [node_object(name, first + index, shape) for index, name in enumerate(names)]
 
         async def create(body: Object) -> None:
             await self._client.create(NODES, body, type=Node)
-            self.names.append(body["metadata"]["name"])  # only ours: delete() takes these
+            self.names.append(body["metadata"]["name"])  # only our own: delete() deletes these
 
         await for_each(bodies, create)
         return names
 
     async def delete(self, names: Iterable[str] | None = None) -> None:
-        """Remove these (by default all) nodes with their NodeHealths; what is gone already is fine."""
+        """Delete these (by default all) nodes and their NodeHealths, if they exist."""
         leaving = list(self.names if names is None else names)
 
         async def delete(name: str) -> None:
@@ -138,13 +138,13 @@ class SimulatedNodes:
 
 
 async def for_each(items: Iterable[T], act: Callable[[T], Awaitable[None]], *, concurrency: int = CONCURRENCY) -> None:
-    """``act`` on every item, ``concurrency`` at once. After an error no more are begun; it is raised as it is."""
+    """Call ``act`` for every item, ``concurrency`` at a time. After an error it starts no more and raises it."""
     waiting = iter(items)
     failed = False
 
     async def worker() -> None:
         nonlocal failed
-        for item in waiting:  # one iterator for all: each takes the next
+        for item in waiting:  # all workers share the iterator
             if failed:
                 return
             try:
@@ -153,7 +153,7 @@ async def for_each(items: Iterable[T], act: Callable[[T], Awaitable[None]], *, c
                 failed = True
                 raise
 
-    # calls under way are not cancelled: one that is just opening its connection would leave that open
+    # running calls are not cancelled: one that is opening a connection would leak it
     ends = await asyncio.gather(*(worker() for _ in range(concurrency)), return_exceptions=True)
     for end in ends:
         if end is not None:

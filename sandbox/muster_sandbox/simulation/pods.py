@@ -1,4 +1,4 @@
-"""Pods as the stand-in for the kubelets sees them, and what it makes of them: pure functions over small values."""
+"""Decides how simulated kubelets run a pod: pure functions from a projected pod to its status."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,7 +8,7 @@ import msgspec
 from muster_kube.api.objects import Api, Container, Metadata, PodStatus
 
 SCRIPT = "testbed.muster.dev/script"  # annotation: a Script as JSON
-READY_URL = "testbed.muster.dev/readyz"  # annotation: readiness is what this URL answers
+READY_URL = "testbed.muster.dev/readyz"  # annotation: URL that returns the readiness
 ADDRESS = "testbed.muster.dev/address"  # annotation: the pod's IP, else one of 127.64.0.0/10
 
 LAST_PHASES = ("Succeeded", "Failed")
@@ -19,11 +19,11 @@ Object = dict[str, Any]
 class PodScript(msgspec.Struct, frozen=True):
     """What a pod does on its simulated node.
 
-    start_after_s: in Pending after it was bound
-    ready_after_s: running until it is ready; None: never by itself
-    run_s:         running until its containers end; None: for ever
+    start_after_s: time in Pending after it was bound
+    ready_after_s: running time until it is ready; None: never, unless a probe reports it
+    run_s:         running time until its containers end; None: unlimited
     exit_code:     of every container; 0 makes the pod Succeeded, else Failed
-    stop_after_s:  from its deletion until it is gone
+    stop_after_s:  time from its deletion request until it is deleted
     """
 
     start_after_s: float = 0.0
@@ -63,11 +63,11 @@ class SimulatedPod(Api, frozen=True):
 
 
 class BadScript(ValueError):
-    """A pod's script annotation cannot be read."""
+    """The script annotation of a pod is invalid."""
 
 
 def read_script(pod: SimulatedPod) -> PodScript:
-    """From the annotation; without one the pod starts at once, is ready, and runs for ever. Raises BadScript."""
+    """The script in the annotation; by default the pod starts at once, is ready, and never ends. Raises BadScript."""
     text = pod.metadata.annotations.get(SCRIPT)
     if text is None:
         return PodScript()
@@ -96,12 +96,12 @@ def desired_state(
     exit_code: int | None = None,
     phase: str = "",
 ) -> DesiredPodState:
-    """What the pod's status should say ``age_s`` seconds after its kubelet first saw it.
+    """The desired status of the pod ``age_s`` seconds after its kubelet first saw it.
 
-    deleted_since_s: since its deletion was asked for, None: it was not
-    ready: somebody's word (a probe, a test), over the script's
-    exit_code: a test ended its containers with this
-    phase: what its status says now; a last one stays
+    deleted_since_s: seconds since its deletion was requested; None: it was not
+    ready: readiness from a probe or a test, which takes precedence over the script
+    exit_code: exit code with which a test ended its containers
+    phase: the current phase; a final one does not change
     """
     if deleted_since_s is not None:
         left_s = script.stop_after_s - deleted_since_s
@@ -128,7 +128,7 @@ def _last_phase(exit_code: int) -> str:
 
 
 def status_patch(pod: SimulatedPod, want: DesiredPodState, *, exit_code: int, address: str, now: str) -> Object | None:
-    """A strategic merge patch of pods/status, or None where the pod says so already. ``now``: RFC 3339."""
+    """A strategic merge patch of pods/status, or None if the status is already correct. ``now``: RFC 3339."""
     if want.phase not in ("Running", *LAST_PHASES):
         return None  # the API server made it Pending
     if pod.status.phase == want.phase and pod.status.ready == want.ready:

@@ -444,7 +444,7 @@ def test_a_second_tainter_stands_by_and_serves(desk: SandboxTerminal) -> None:
     assert MISTAKE in desk.type("muster tainter --policy FILE", code=64, FILE="policy.yaml")
     with desk.up("muster tainter --webhook-port N", settings=settings) as part:
         url = f"https://{part.address('webhook listening')}{OWN_NODE}"
-        desk.box.until(lambda: "a certificate was loaded" in part.terminal.text, "it has a certificate")
+        desk.box.until(lambda: "loaded a new certificate" in part.terminal.text, "it has a certificate")
         assert json.loads(http_request(url, review(desk, "sim-1")))["response"]["allowed"]
         refused = json.loads(http_request(url, review(desk, "sim-2")))["response"]
         assert not refused["allowed"]

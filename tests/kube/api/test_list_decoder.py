@@ -80,7 +80,7 @@ def test_an_item_that_does_not_fit_is_set_aside_with_its_key():
 
 @pytest.mark.parametrize("raw", [b"", b"{", b"[]", b'{"items":[{"metadata":{"name":"a"}},{"metadata":{', b"<html>"])
 def test_what_is_no_whole_list_is_refused(raw):
-    with pytest.raises(BadAnswer, match="no list"):
+    with pytest.raises(BadAnswer, match="not a list"):
         read(Node, raw, [5, 40])
 
 

@@ -188,7 +188,7 @@ def test_without_the_right_to_watch_it_is_served_and_renewed_all_the_same(
 
     with caplog.at_level(logging.WARNING):
         wire.run_virtually(live())
-    told = [record.getMessage() for record in caplog.records if "is down" in record.getMessage()]
+    told = [record.getMessage() for record in caplog.records if record.getMessage().startswith("cannot watch ")]
     assert len(told) == 4, "each replica's two watches, once"
 
 
