@@ -2,11 +2,9 @@
 
 import json
 import os
-import subprocess
 from pathlib import Path
 
 from tests.checks.graphcore.sample import sample
-from tests.cluster.agent.recorded_gpu_agent import LISTENING
 from tests.cluster.agent.test_agent_publishing import AgentProcess
 
 from muster_checks.registry import load_registry
@@ -56,24 +54,12 @@ class IpuHost(AgentProcess):
         config = folder / "agent.yaml"
         config.write_text(json.dumps({"checks": enabled}))
         super().__init__(folder, node, kubeconfig, "--config", str(config), "--root", str(folder / "root"))
-
-    def start(self, *, wait: bool = True) -> "IpuHost":
-        environment = {
+        self.environment |= {
             "PATH": f"{self.tools}:{os.environ['PATH']}",
-            "HOME": "/nonexistent",
             "IPUOF_CONFIG_PATH": "/etc/ipuof.conf",
             # the code under test, wherever it lies
             "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
         }
-        self.process = subprocess.Popen(
-            self._command, stdout=subprocess.PIPE, stderr=self._log, env=environment, start_new_session=True
-        )
-        assert self.process.stdout is not None
-        first = self.process.stdout.readline().decode()
-        match = LISTENING.match(first)
-        assert match, f"no address printed: {first!r}\n{self.log}"
-        self.port = int(match[2])
-        return self
 
     def says(self, file: str, text: str) -> None:
         new = self.tools / f"{file}.new"

@@ -2,8 +2,6 @@
 
 import json
 import os
-import re
-import subprocess
 import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,7 +21,6 @@ ADDRESSES = [f"0000:{bus}:00.0" for bus in ("18", "2a", "3a", "5d", "9a", "ab", 
 FIRST = ["12.3", "12.3", "12.3", "12.3", "5.3", "12.3", "12.3", "12.3"]
 SECOND = ["12.1", "12.0", "12.3", "12.3", "11.9", "11.5", "12.1", "12.1"]
 CHECKS = MappingProxyType({"pciebw": {"parameters": {"min_bandwidth_gb_per_s": 8}}, "dcgm": {}, "dmesg": {}})
-LISTENING = re.compile(r"listening on (\S+):(\d+)")
 
 
 def gpus(root: Path) -> None:
@@ -86,21 +83,9 @@ class FleetAgent(AgentProcess):
         config = folder / "agent.yaml"
         config.write_text(json.dumps({**settings, "checks": enabled}))
         flags = ("--config", str(config), "--root", str(folder / "root"), "--host", host, "--port", str(port))
-        super().__init__(folder, node, kubeconfig, *flags)
-        self._command = [*inside, *self._command]
+        super().__init__(folder, node, kubeconfig, *flags, inside=inside)
+        self.environment["PATH"] = f"{self.tools}:{os.environ['PATH']}"
         self.host = host
-
-    def start(self, *, wait: bool = True) -> "FleetAgent":
-        environment = {"PATH": f"{self.tools}:{os.environ['PATH']}", "HOME": "/nonexistent"}
-        self.process = subprocess.Popen(
-            self._command, stdout=subprocess.PIPE, stderr=self._log, env=environment, start_new_session=True
-        )
-        assert self.process.stdout is not None
-        first = self.process.stdout.readline().decode()
-        match = LISTENING.match(first)
-        assert match, f"no address printed: {first!r}\n{self.log}"
-        self.port = int(match[2])
-        return self
 
     def ask(self, query: str, **headers: str) -> str:
         """As curl would; the answer has to be one."""

@@ -6,56 +6,57 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 from tests.agent.kernel_log_only import kernel_log_only
+from tests.part_processes import PartProcess, start_program
 
 from muster_sandbox.controlplane.cluster import ControlPlane
 
 HEALTHS = "/apis/muster.dev/v1alpha1/nodehealths"
 XID = "[%.6f] NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, name=python, GPU has fallen off the bus.\n"
 GUARD_S = 120.0  # far more than anything takes: what hangs fails, what is slow does not
-LINE = re.compile(r"listening on 127\.0\.0\.1:(\d+)")
+LISTENING = re.compile(r"listening on (\S+):(\d+)")
 _numbers = iter(range(1, 1_000_000))
 
 
 class AgentProcess:
     """One agent; its one check reads a kernel log that is a plain file."""
 
-    def __init__(self, folder: Path, node: str, kubeconfig: Path, *flags: str) -> None:
-        self.node, self.folder = node, folder
+    def __init__(self, folder: Path, node: str, kubeconfig: Path, *flags: str, inside: Sequence[str] = ()) -> None:
+        """inside: the beginning of a command line that ends with the agent's."""
+        self.node, self.folder, self._inside = node, folder, inside
         self.kmsg = folder / "kernel.log"
         self.kmsg.touch()
         self.state = folder / "state" / "agent.json"
-        self._log = (folder / "agent.log").open("ab")
-        self._command = [
-            *(sys.executable, "-m", "muster_agent", "--node", node, "--kubeconfig", str(kubeconfig)),
-            *("--kmsg", str(self.kmsg), "--host", "127.0.0.1", "--port", "0", "--state-dir", str(self.state.parent)),
+        self._words = [
+            *("--node", node, "--kubeconfig", str(kubeconfig), "--kmsg", str(self.kmsg)),
+            *("--host", "127.0.0.1", "--port", "0", "--state-dir", str(self.state.parent)),
             *flags,
         ]
-        self.process: subprocess.Popen[bytes] | None = None
+        # no coverage or proxy of the environment: what runs in a pod has neither
+        self.environment = {"PATH": os.environ["PATH"], "HOME": "/nonexistent"}
+        self.process: PartProcess | subprocess.Popen[bytes] | None = None
         self.port = 0
 
-    def start(self, *, wait: bool = True) -> "AgentProcess":
-        # no coverage or proxy of the environment: what runs in a pod has neither
-        environment = {"PATH": os.environ["PATH"], "HOME": "/nonexistent"}
-        self.process = subprocess.Popen(
-            self._command, stdout=subprocess.PIPE, stderr=self._log, env=environment, start_new_session=True
-        )
+    def start(self, *, wait: bool = True, loads_itself: bool = False) -> "AgentProcess":
+        """loads_itself: where its memory is measured."""
+        start = partial(start_program, inside=self._inside) if loads_itself or self._inside else PartProcess
+        self.process = start("muster_agent", self._words, self.environment, self.folder / "agent.log")
         if wait:
             assert self.process.stdout is not None
             first = self.process.stdout.readline().decode()
-            match = LINE.match(first)
+            match = LISTENING.match(first)
             assert match, f"no address printed: {first!r}\n{self.log}"
-            self.port = int(match[1])
+            self.port = int(match[2])
         return self
 
     @property
@@ -86,7 +87,6 @@ class AgentProcess:
     def close(self) -> None:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._end(signal.SIGKILL)
-        self._log.close()
 
     def write(self, text: str) -> None:
         with self.kmsg.open("a") as log:
@@ -378,7 +378,7 @@ def test_an_agent_without_a_nodehealth_waits_for_it(bench: Bench):
 
 def test_the_idle_agent_stays_within_its_memory_and_cpu(bench: Bench):
     node = bench.node()
-    agent = bench.agent(node).start()
+    agent = bench.agent(node).start(loads_itself=True)
     until(lambda: bench.status(node).get("verdict") == "PASS")
     for path in ("/status", "/metrics", "/report", "/readyz"):
         assert agent.get(path)[0] == 200

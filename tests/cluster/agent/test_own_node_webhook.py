@@ -3,7 +3,6 @@
 The API server is older than 1.30, so its tokens do not name the node: the tainter looks the pod up.
 """
 
-import asyncio
 import base64
 import itertools
 import signal
@@ -82,11 +81,7 @@ class Guard:
     async def start(self) -> tuple[Replica, str]:
         """A tainter and the address of its webhook."""
         replica = await self.tainters.start("--webhook-port", "0", wait=False)
-        assert replica.process.stdout is not None
-        line = (await asyncio.wait_for(replica.process.stdout.readline(), 120)).decode()
-        address = line.split()[-1]
-        assert address.startswith("127.0.0.1:"), line + replica.lines()
-        return replica, f"https://{address}"
+        return replica, f"https://{await replica.next_address()}"
 
     async def change(self, **fields: Any) -> None:
         """Of the one webhook."""

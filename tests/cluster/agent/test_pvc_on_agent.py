@@ -64,7 +64,7 @@ class Bench:
         kubeconfig = self.plane.kubeconfig_for(AGENT, NAMESPACE)
         agent = AgentProcess(place, node, kubeconfig, "--config", str(place / "agent.yaml"))
         self.agents.append(agent)  # to be ended also when it does not start
-        return agent.start()
+        return agent.start(loads_itself=True)  # its memory is measured
 
     async def ask(self, agent: AgentProcess, storage_class: str) -> dict[str, Any]:
         path = f"/status?check=pvc&host={agent.node}&storage_class={storage_class}&format=json"

@@ -5,8 +5,6 @@ Whatever a test does, at its end no process runs, no IPUJob is left, and no webh
 """
 
 import asyncio
-import contextlib
-import itertools
 import os
 import re
 import signal
@@ -14,7 +12,6 @@ import subprocess
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +19,8 @@ import httpx2
 import msgspec
 import pytest
 import yaml
-from tests.cluster.ipujob.part_processes import start_process
 from tests.machine import require
+from tests.part_processes import PartProcess
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import ApiError, Conflict, NotFound
@@ -43,8 +40,6 @@ SELECTOR = ("ipunode", "rack1")  # label of the nodes that reach the simulator's
 SAMPLES = Path(__file__).parents[2] / "operator" / "samples"
 _REGISTRATION = "/apis/admissionregistration.k8s.io/v1"
 _OURS = ("MUSTER_", "PROXY_")
-
-_outputs = itertools.count()
 
 MODULES = {
     "vipu-sim": "muster_operator.vipu.simulator",
@@ -74,7 +69,7 @@ async def until(ask: Callable[[], Awaitable[Any]], what: str, timeout_s: float =
 class Program:
     """A process that has printed where it listens. told: what stands before ``HOST:PORT`` -> ``HOST:PORT``."""
 
-    process: ForkServerProcess
+    process: PartProcess
     log: Path
     told: dict[str, str]
 
@@ -97,32 +92,30 @@ class Program:
         return (await self.get("/readyz")).status_code == 200
 
     async def stop(self, number: int = signal.SIGTERM) -> int:
-        if self.process.exitcode is None:
-            assert self.process.pid is not None
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.process.pid, number)
-                os.kill(self.process.pid, signal.SIGCONT)  # a test may have failed while it was stopped
-        await asyncio.to_thread(self.process.join, WAIT_S)
-        assert self.process.exitcode is not None, f"still runs {WAIT_S} s after signal {number}:\n{self.lines()}"
-        return self.process.exitcode
+        self.process.send_signal(number)
+        self.process.send_signal(signal.SIGCONT)  # a test may have failed while it was stopped
+        ended = await asyncio.to_thread(self.process.wait, WAIT_S)
+        self.process.stdout.close()
+        return ended
 
 
 async def started(
     folder: Path, name: str, words: tuple[str, ...], expected: tuple[str, ...], environ: Mapping[str, str]
 ) -> Program:
     """A part of Muster's, WORDS[0], once it has said where it listens for each of ``expected``."""
-    log, output = folder / f"{name}.log", folder / f"{name}.{next(_outputs)}.out"
+    log = folder / f"{name}.log"
     kept = {key: value for key, value in os.environ.items() if not key.startswith(_OURS)}
-    program = Program(start_process(MODULES[words[0]], words[1:], kept | dict(environ), output, log), log, {})
-    deadline = time.monotonic() + WAIT_S
-    while set(expected) - program.told.keys():
-        ended = program.process.exitcode is not None
-        if output.exists():
-            program.told.update(re.findall(r"^(\w+) on (\S+)\n", output.read_text(), re.MULTILINE))
-        if ended and set(expected) - program.told.keys():
-            raise AssertionError(f"muster {' '.join(words)} has ended:\n{log.read_text()}")
-        assert time.monotonic() < deadline, f"muster {' '.join(words)} says nothing:\n{log.read_text()}"
-        await asyncio.sleep(0.01)
+    program = Program(PartProcess(MODULES[words[0]], words[1:], kept | dict(environ), log), log, {})
+    command = f"muster {' '.join(words)}"
+    try:
+        async with asyncio.timeout(WAIT_S):
+            while set(expected) - program.told.keys():
+                line = (await asyncio.to_thread(program.process.stdout.readline)).decode()
+                assert line, f"{command} has ended:\n{log.read_text()}"
+                program.told.update(re.findall(r"^(\w+) on (\S+)\n", line))
+    except TimeoutError:
+        program.process.kill()
+        raise AssertionError(f"{command} printed no address within {WAIT_S} s:\n{log.read_text()}") from None
     return program
 
 

@@ -6,7 +6,6 @@ import itertools
 import json
 import os
 import signal
-import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ import httpx2
 import pytest
 import yaml
 from tests.machine import needs
+from tests.part_processes import PartProcess
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import ApiError, NotFound
@@ -51,7 +51,7 @@ async def until(ask: Callable[[], Awaitable[Any]], what: str, timeout_s: float =
 class Replica:
     """One running tainter. ``url``: of its HTTP side."""
 
-    process: asyncio.subprocess.Process
+    process: PartProcess
     url: str
     log: Path
 
@@ -73,12 +73,21 @@ class Replica:
         return sum(all(fact in line for fact in facts) for line in self.lines().splitlines())
 
     async def stop(self, number: int = signal.SIGTERM) -> int:
-        if self.process.returncode is None:
-            self.process.send_signal(number)
-            self.process.send_signal(signal.SIGCONT)  # a test may have failed while it was stopped
-        assert self.process.stdout is not None
-        await asyncio.wait_for(self.process.stdout.read(), WAIT_S)  # to its end, so that nothing of it stays open
-        return await self.process.wait()
+        self.process.send_signal(number)
+        self.process.send_signal(signal.SIGCONT)  # a test may have failed while it was stopped
+        ended = await asyncio.to_thread(self.process.wait, WAIT_S)
+        self.process.stdout.close()
+        return ended
+
+    async def next_address(self) -> str:
+        """``HOST:PORT`` of the next line that it prints."""
+        try:
+            line = await asyncio.wait_for(asyncio.to_thread(self.process.stdout.readline), WAIT_S)
+        except TimeoutError:
+            self.process.kill()
+            raise
+        assert b" on " in line, f"{line!r}\n{self.lines()}"
+        return line.decode().split()[-1]
 
 
 def without_budgets(folder: Path) -> Path:
@@ -99,18 +108,11 @@ class Tainters:
         log = self.folder / f"tainter-{len(self.replicas)}.log"
         if "--policy" not in flags:
             flags = (*flags, "--policy", str(without_budgets(self.folder)))
-        with log.open("wb") as errors:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "muster_tainter", "--kubeconfig", str(self.kubeconfig), "--namespace", "muster",
-                "--host", "127.0.0.1", "--port", "0", *flags, stdout=asyncio.subprocess.PIPE, stderr=errors,
-                env={k: v for k, v in os.environ.items() if not k.startswith("MUSTER_TAINTER_")},
-            )  # fmt: skip
-        assert process.stdout is not None
-        replica = Replica(process, "", log)
+        words = ["--kubeconfig", str(self.kubeconfig), "--namespace", "muster", "--host", "127.0.0.1", "--port", "0"]
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("MUSTER_TAINTER_")}
+        replica = Replica(PartProcess("muster_tainter", [*words, *flags], environment, log), "", log)
         self.replicas.append(replica)
-        line = (await asyncio.wait_for(process.stdout.readline(), WAIT_S)).decode()
-        assert line.startswith("listening on "), log.read_text()
-        replica.url = "http://" + line.split()[-1]
+        replica.url = f"http://{await replica.next_address()}"
         await until(replica.ready, "the replica is ready")
         if wait and "--dry-run" not in flags:
             await until(replica.leads, "the replica leads")

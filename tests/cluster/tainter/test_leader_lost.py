@@ -79,7 +79,7 @@ class Standbys:
     async def kill(self, replica: Replica) -> None:
         replica.process.send_signal(signal.SIGKILL)
         self._running.remove(replica)
-        await replica.process.wait()
+        await asyncio.to_thread(replica.process.wait)
 
     def freeze(self, replica: Replica) -> None:
         replica.process.send_signal(signal.SIGSTOP)

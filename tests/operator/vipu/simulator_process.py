@@ -2,11 +2,13 @@
 
 import http.client
 import json
+import os
 import selectors
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+
+from tests.part_processes import PartProcess
 
 START_S = 120.0  # far beyond what a loaded machine takes
 
@@ -18,22 +20,16 @@ class SimulatorProcess:
         self.folder = folder
         self._flags = flags
         self.port = 0
-        self._process: subprocess.Popen[str] | None = None
+        self._process: PartProcess | None = None
 
     def start(self) -> None:
-        command = [sys.executable, "-P", "-m", "muster_operator.vipu.simulator", "--port", "0"]
-        process = subprocess.Popen(
-            [*command, "--state", str(self.folder / "state"), *self._flags],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
+        words = ["--port", "0", "--state", str(self.folder / "state"), *self._flags]
+        process = PartProcess("muster_operator.vipu.simulator", words, os.environ, Path(os.devnull))
         self._process = process
-        assert process.stdout is not None
         with selectors.DefaultSelector() as waiting:
             waiting.register(process.stdout, selectors.EVENT_READ)
             assert waiting.select(START_S), "the simulator does not say where it listens"
-        line = process.stdout.readline()
+        line = process.stdout.readline().decode()
         assert line.startswith("listening on 127.0.0.1:"), line
         self.port = int(line.rpartition(":")[2])
 
@@ -52,7 +48,6 @@ class SimulatorProcess:
     def _end(self) -> int:
         process, self._process = self._process, None
         assert process is not None
-        assert process.stdout is not None
         code = process.wait(START_S)
         process.stdout.close()
         return code
