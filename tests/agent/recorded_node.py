@@ -24,7 +24,8 @@ from tests.checks.pcielink.machines import H100 as MODEL
 from tests.checks.pcielink.machines import NVME, ROOT_PORT, Machine
 from tests.cluster.agent.ipu_host import IPU, LINE
 from tests.cluster.agent.ipu_host import SCRIPTS as GRAPHCORE
-from tests.cluster.agent.recorded_gpu_agent import DIAGNOSIS, LISTENING, NVBANDWIDTH
+from tests.cluster.agent.recorded_gpu_agent import DIAGNOSIS, NVBANDWIDTH
+from tests.cluster.agent.test_agent_publishing import LISTENING
 
 from muster_checks.nvidia.smi_xml import parse
 from muster_checks.testing.recorded import lay_out

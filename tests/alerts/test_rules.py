@@ -39,9 +39,23 @@ def run(*words: str | Path) -> str:
     return ended.stdout
 
 
-def test_promtool_takes_the_rules_and_each_fires_and_resolves(tools: PrometheusPrograms) -> None:
+def test_promtool_takes_the_rules_and_each_fires_and_resolves(tools: PrometheusPrograms, tmp_path: Path) -> None:
     assert f"{len(rules())} rules found" in run(tools.promtool, "check", "rules", RULES)
-    run(tools.promtool, "test", "rules", *PROMTOOL_TESTS)
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump(with_values_only(yaml.safe_load(RULES.read_text()))))
+    tests = []
+    for path in PROMTOOL_TESTS:
+        tests.append(tmp_path / path.name)
+        tests[-1].write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | {"rule_files": ["rules.yaml"]}))
+    run(tools.promtool, "test", "rules", *tests)
+
+
+def with_values_only(groups: dict[str, Any]) -> dict[str, Any]:
+    """The rules with one annotation: the values that their texts contain, in order. promtool compares whole texts."""
+    for group in groups["groups"]:
+        for rule in group["rules"]:
+            values = re.findall(r"{{.*?}}", "".join(rule["annotations"][each] for each in ("summary", "description")))
+            rule["annotations"] = {"values": " ".join(values)} if values else {}
+    return groups
 
 
 def test_each_alert_has_a_test_in_which_it_is_silent_fires_and_is_silent_again() -> None:

@@ -349,7 +349,7 @@ async def test_a_selector_that_the_tainter_calls_wrong_is_the_askers_mistake(cli
         (Reply(200, b"<h1>"), "<h1>"),
         (Reply(200, {"nodes": []}), "BadAnswer"),
         (Reply(200, [{"name": "node-1"}]), "node"),
-        (Drop(), "Unreachable"),
+        (Drop(), "disconnected"),
     ],
 )
 async def test_whatever_else_the_tainter_does_it_is_named(

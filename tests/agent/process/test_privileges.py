@@ -269,7 +269,7 @@ def test_what_was_given_up_does_not_come_back(place: Path):
 def test_run_as_without_root_ends_the_start(place: Path):
     code, line = Place(place, run_as="1234").refused(*AS_NOBODY)
     assert code == 64
-    assert line.startswith("run_as: '1234': ")
+    assert line.startswith("muster: run_as: '1234': ")
     assert str(NOBODY) in line
 
 
@@ -286,13 +286,13 @@ def test_five_capabilities_are_enough_to_begin_with_again_and_again(place: Path)
 @pytest.mark.parametrize("run_as", ["0", "65534:0"])
 def test_run_as_root_is_no_drop_of_rights(place: Path, run_as: str):
     code, line = Place(place, run_as=run_as).refused()
-    assert (code, line.startswith(f"run_as: {run_as!r}: ")) == (64, True), line
+    assert (code, line.startswith(f"muster: run_as: {run_as!r}: ")) == (64, True), line
 
 
 def test_a_root_that_may_not_drop_everything_reads_what_it_lacks(place: Path):
     code, line = Place(place, run_as="65534").refused("setpriv", "--bounding-set=-setpcap")
     assert code == 64
-    assert line.startswith("run_as: '65534': ")
+    assert line.startswith("muster: run_as: '65534': ")
     assert "SETPCAP" in line
 
 
@@ -302,7 +302,7 @@ def test_a_folder_of_others_is_not_taken_for_the_states(place: Path):
     (here.state / "payroll.db").touch()
     code, line = here.refused()
     assert code == 64
-    assert line.startswith(f"state_dir: {here.state}: ")
+    assert line.startswith(f"muster: state_dir: {here.state}: ")
     assert "65534" in line
     assert "'payroll.db'" in line
     assert here.state.stat().st_uid == 0

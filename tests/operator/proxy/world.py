@@ -261,6 +261,9 @@ class World:
     def held(self) -> dict[str, dict[str, str]]:
         return {vipu.address: {name: held.state for name, held in vipu.held.items()} for vipu in self.vipus}
 
+    def held_anywhere(self, name: str) -> bool:
+        return any(name in vipu.held for vipu in self.vipus)
+
     def assert_they_agree(self) -> None:
         """Tracker and V-IPU say the same: no twin, none without an entry, none missing."""
         entries = self.proxy.store.entries
