@@ -250,10 +250,11 @@ async def _whatever(ops: list[tuple[str, int, int]]) -> None:
                     vipu.inner.clocked_fleet.forget(name)
         elif op == "map-gone" and not world.gate.is_shut.is_set():
             await _edit_tracker(world, None)
-        elif op == "key-gone" and name in world.api.data and not world.gate.is_shut.is_set():
-            await _edit_tracker(world, {key: entry for key, entry in world.api.data.items() if key != name})
-        elif op == "garbage" and world.held_anywhere(name) and name in world.api.data and not world.gate.is_shut.is_set():
-            await _edit_tracker(world, world.api.data | {name: "{garbage"})
+        elif op in ("key-gone", "garbage") and name in world.api.data and not world.gate.is_shut.is_set():
+            if op == "key-gone":
+                await _edit_tracker(world, {key: entry for key, entry in world.api.data.items() if key != name})
+            elif world.held_anywhere(name):
+                await _edit_tracker(world, world.api.data | {name: "{garbage"})
         if world.gate.is_shut.is_set():
             await _revive(world, bad)
     await _wait_idle_or_dead(world)
