@@ -4,7 +4,6 @@ import os
 import sys
 from collections.abc import Sequence
 
-from muster_checks.base.unknown_names import explain_unknown
 from muster_cli.command_table import COMMANDS, command_parser, overview
 from muster_cli.exit_codes import EXIT_INTERRUPTED, EXIT_NO_READER
 from muster_kube.process.command_line import EXIT_USAGE
@@ -24,6 +23,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"muster {version('passmuster')}")
         return 0
     if words[0] not in COMMANDS:
+        from muster_checks.base.unknown_names import explain_unknown
+
         error = explain_unknown("command", words[0], COMMANDS, 'run "muster --help" to list all commands')
         print(f"muster: {error}", file=sys.stderr)
         return EXIT_USAGE

@@ -469,7 +469,7 @@ def test_a_second_operator_stands_by(desk: SandboxTerminal) -> None:
     settings = {"NAMESPACE": NAMESPACE, "METRICS_PORT": "0", "WEBHOOK_PORT": "0"}
     proxy = "http://127.0.0.1:1"
     leader = desk.box.admin.get(f"{LEASES}/muster-operator")["spec"]["holderIdentity"]
-    assert "vipu_proxy: Field required" in desk.type("muster operator", code=64)
+    assert "--vipu-proxy is required" in desk.type("muster operator", code=64)
     with desk.up("muster operator", settings=settings | {"VIPU_PROXY": proxy}) as part:
         desk.box.until(lambda: ready(part), "it is ready")
     with desk.up("muster operator --vipu-proxy URL", settings=settings, URL=proxy) as part:
