@@ -19,8 +19,9 @@ from tests.docs.document_commands import ROOT, Command, commands, documents
 NAMED = frozenset(
     (
         "helm rollback", "helm template", "helm uninstall", "helm upgrade", "kubectl create token",
-        "kubectl delete pod", "kubectl describe", "kubectl describe pod", "kubectl exec", "kubectl get lease", "kubectl logs",
-        "kubectl port-forward", "kubectl scale", "muster policy check", "muster sandbox",
+        "kubectl delete pod", "kubectl describe", "kubectl describe pod", "kubectl exec",
+        "kubectl get lease", "kubectl logs", "kubectl port-forward", "kubectl scale", "muster policy check",
+        "muster sandbox",
     )
 )  # fmt: skip
 _MARKER = re.compile(r"^[ \t]*<!-- (page )?typed by: (.+?) -->[ \t]*$", re.MULTILINE)
