@@ -77,9 +77,10 @@ def main(arguments: argparse.Namespace) -> int:
                 notes.append(str(error).splitlines()[0])
         if policy is None:
             policy = load_policy(None)
+            notes += [maps.no_policy] if maps.no_policy else []
             notes.append(
-                "The rules shown are those of the built-in policy, because the active policy could not be read "
-                "(--policy FILE selects another one)"
+                "The rules shown are those of the built-in policy. If the tainter reads a file of its own, "
+                "name it with --policy FILE."
             )
         explanations = []
         for state in states:
@@ -97,10 +98,11 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 class _TainterMaps(msgspec.Struct):
-    """paused: who paused the tainter and why. policy: text of the active policy. Empty: not there, or not readable."""
+    """paused: who paused the tainter and why. policy: text of the active policy. no_policy: why there is none."""
 
     paused: str = ""
     policy: str = ""
+    no_policy: str = ""
 
 
 async def _read_maps(client: KubeClient, config: ClusterConfig, namespace: str | None) -> _TainterMaps:
@@ -112,10 +114,14 @@ async def _read_maps(client: KubeClient, config: ClusterConfig, namespace: str |
         namespace = await find_namespace(client, config, namespace)
         pause = await read_pause(client, namespace)
         paused = describe_pause(pause) if pause is not None else ""
-    except (NamespaceUnknown, ApiError):
-        return _TainterMaps()
+    except (NamespaceUnknown, ApiError) as error:
+        return _TainterMaps(no_policy=str(error))
     try:
         found = await client.get(f"{config_maps(namespace)}/{POLICY_MAP}", type=PauseMap)
-    except (NotFound, ApiError):
-        return _TainterMaps(paused)
-    return _TainterMaps(paused, found.data.get(POLICY_KEY, ""))
+    except NotFound:
+        return _TainterMaps(paused, no_policy=f"there is no ConfigMap {namespace}/{POLICY_MAP}")
+    except ApiError as error:
+        return _TainterMaps(paused, no_policy=str(error))
+    return _TainterMaps(
+        paused, found.data.get(POLICY_KEY, ""), f"ConfigMap {namespace}/{POLICY_MAP} has no {POLICY_KEY}"
+    )
