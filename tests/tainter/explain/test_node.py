@@ -83,6 +83,7 @@ class TestExplain:
         text = self.text(node, health, paused=why)
         assert text.startswith("PAUSED by ada: switches")
         assert "n1 WITHHELD  " in text
+        assert ".;" not in explained.why
 
     def test_a_fault_that_waits_or_is_held_says_until_when(self, make: Any, policy_of: Any) -> None:
         policy = policy_of("rules: [{name: hw, match: {}, action: taint, for: 30s}]")
