@@ -48,7 +48,9 @@ class NodeRow(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
             self.state,
             ", ".join((*(taint.replace("=true:", ":") for taint in self.taints), *["withheld"] * bool(self.withheld))),
             age(now - seconds(self.since)) if self.since else "",
-            "; not tainted: ".join(part for part in (self.message, self.withheld) if part),
+            "; not tainted: ".join(part for part in (self.message.rstrip("."), self.withheld) if part)
+            if self.withheld
+            else self.message,
         )
 
 

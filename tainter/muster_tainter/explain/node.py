@@ -139,10 +139,10 @@ def _headline(chains: list[FaultChain], taints: list[str], one: "_Node") -> tupl
         lead = ", ".join(part for part in (f"for {since}" if since else "", asks) if part)
         text = f"{lead}: {text}" if lead else text
         if worst.state == "withheld":
-            text = f"{text}; not tainted: {one.withheld or _NOT_PROCESSED}"
+            text = f"{text.rstrip('.')}; not tainted: {one.withheld or _NOT_PROCESSED}"
         return "TAINTED" if worst.state in ("tainted", "held") and taints else _HEADS.get(worst.state, "FAULTY"), text
     if any(taint.startswith(STARTUP_KEY) for taint in taints):
-        return "TAINTED", "new node: its first full pass is not complete"
+        return "TAINTED", "new node: waits for its first full pass of checks and for its pool's preFlight checks"
     if taints:
         return "TAINTED", "no open fault requires the taint: the tainter removes it"
     return "FREE", one.verdict

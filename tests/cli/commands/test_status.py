@@ -145,6 +145,12 @@ def test_withheld_taint_is_shown_with_its_reason():
     assert select_rows([row, *sound], every=False)[0] == [row], "not hidden among those that are well"
 
 
+def test_no_full_stop_precedes_the_reason_of_a_withheld_taint():
+    made = node_without_its_taint("a", "budget: full")
+    row = msgspec.structs.replace(one(made, health("a", "FAIL")), message="GPU has fallen off the bus.")
+    assert row.cells(NOW)[-1] == "GPU has fallen off the bus; not tainted: budget: full"
+
+
 def test_cordoned_is_shown_and_taints_of_kubernetes_are_not():
     cordon = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
     assert one(node("a", cordon, unschedulable=True), health("a")).taints == ("cordoned",)

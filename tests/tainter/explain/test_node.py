@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from muster_kube.api.objects import Node
+from muster_kube.api.objects import Node, Taint
 from muster_kube.nodehealth import (
     CheckRequest,
     ClearEntry,
@@ -18,6 +18,7 @@ from muster_tainter.faults.decision_context import DecisionContext
 from muster_tainter.faults.desired_state import decide
 from muster_tainter.policy.file import load_policy
 from muster_tainter.policy.recovery import MANAGER, ProofRequest
+from muster_tainter.policy.rules import STARTUP_KEY
 
 NOW = 1_800_000_000.0
 POLICY = load_policy(None)
@@ -83,6 +84,12 @@ class TestExplain:
         text = self.text(node, health, paused=why)
         assert text.startswith("PAUSED by ada: switches")
         assert "n1 WITHHELD  " in text
+        assert ".;" not in explained.why
+
+    def test_a_new_node_names_both_things_it_waits_for(self, make: Any) -> None:
+        explained = explain_node(make.node(Taint(key=STARTUP_KEY, effect="NoSchedule")), None, POLICY, NOW)
+        assert explained.state == "TAINTED"
+        assert not [word for word in ("full pass", "preFlight") if word not in explained.why]
 
     def test_a_fault_that_waits_or_is_held_says_until_when(self, make: Any, policy_of: Any) -> None:
         policy = policy_of("rules: [{name: hw, match: {}, action: taint, for: 30s}]")
