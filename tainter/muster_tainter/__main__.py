@@ -18,8 +18,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--dry-run",
         action="store_true",
         default=None,
-        help="only log what it would taint: no changes or Events of Nodes, no requests for checks, no evictions, repairs "
-        "or quarantine, no Lease",
+        help="only log what it would taint: no changes or Events of Nodes, no check requests, no evictions, repairs or "
+        "quarantine, no Lease",
     )
     add("--host", metavar="ADDR", help="address to listen on (default 0.0.0.0)")
     add("--port", type=int, metavar="N", help="port to listen on (default 3334); 0 picks a free port and prints it")
