@@ -11,7 +11,7 @@ from muster_cli.exit_codes import MEANINGS
 HERE = Path(__file__).parent
 NOTE = "<!-- made by `make generate` from the code; edits are overwritten -->"
 INTRODUCTION = """\
-The flag `--help` prints the same for each command. A command that works on nodes takes their names as `NODE…`;
+The flag `--help` of a command prints the same. A command that works on nodes takes their names as `NODE…`;
 `--host A,B` is the same. Commands for a cluster use the kubeconfig that kubectl uses.
 
 Tables fit the width of a terminal; written to a file or a pipe, each row is one full line. Colours appear only on a
@@ -47,6 +47,8 @@ def commands_page() -> dict[Path, str]:
 def _command(name: str, parser: argparse.ArgumentParser, example: str) -> Iterator[str]:
     yield from ("", f"### muster {name}", "", *_paragraphs(parser.description or ""), "```text", example, "```")
     yield from _arguments(parser)
+    if COMMANDS[name].exits:
+        yield from ("", *textwrap.wrap(f"Exit code: {_cell(COMMANDS[name].exits)}", 120))
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             helps = {each.dest: each.help or "" for each in action._choices_actions}
@@ -71,8 +73,7 @@ def _arguments(parser: argparse.ArgumentParser) -> Iterator[str]:
             continue
         words = ", ".join(f"`{word}`" for word in action.option_strings) or f"`{_value(action)}`"
         value = f" `{_value(action)}`" if action.option_strings and action.nargs != 0 else ""
-        required = " (required)" if action.option_strings and action.required else ""
-        rows.append(f"| {words}{value}{required} | {_cell(action.help or '')} |")
+        rows.append(f"| {words}{value} | {_cell(action.help or '')} |")
     if rows:
         yield from ("", "| argument | meaning |", "|---|---|", *rows)
 
@@ -81,7 +82,7 @@ def _value(action: argparse.Action) -> str:
     if action.choices is not None:
         return "\\|".join(map(str, action.choices))
     if isinstance(action.metavar, str):
-        return action.metavar
+        return action.metavar.replace("|", "\\|")
     return action.dest.upper() if action.option_strings else action.dest
 
 

@@ -19,12 +19,25 @@ NODE, CLUSTER, POLICY, SETUP, PARTS = (
 
 @dataclass(frozen=True)
 class Command:
-    """A subcommand: its module has ``add_arguments(parser)`` and ``main(arguments) -> int``."""
+    """A subcommand: its module has ``add_arguments(parser)`` and ``main(arguments) -> int``.
+
+    exits: its exit codes, for the help; empty: only 0 and 64 (docs/commands.md has all).
+    """
 
     module: str
     group: str
     summary: str
     example: str
+    exits: str = ""
+
+
+_BY_VERDICT = "2 if a verdict is FAIL, else 1 if one is WARN, else 3 if one is UNKNOWN, else 0"
+_NOT_REACHED = "3 if the cluster or a node cannot be reached or does not exist; 64 on a usage error."
+_NO_CLUSTER = "3 if the cluster cannot be reached; 64 on a usage error."
+_OF_A_PART = (
+    "0 after SIGTERM or Ctrl-C; 1 if a task has ended unexpectedly (see the log); 3 if it cannot listen on its port; "
+    "64 if a flag or setting is not valid."
+)
 
 
 COMMANDS = {
@@ -33,6 +46,7 @@ COMMANDS = {
         NODE,
         "run checks on this machine, or judge a recorded log or tool output",
         "muster check gpucount gpuecc --details",
+        f"{_BY_VERDICT}; 64 on a usage error.",
     ),
     "checks": Command("muster_cli.commands.checks", NODE, "list all checks and their parameters", "muster checks"),
     "status": Command(
@@ -40,55 +54,73 @@ COMMANDS = {
         CLUSTER,
         "show the health of the fleet or of single nodes; starts no check",
         "muster status --watch",
+        f"{_BY_VERDICT} (of all nodes, or of those named). Also {_NOT_REACHED}",
     ),
     "run": Command(
         "muster_cli.commands.run",
         CLUSTER,
         "run checks now, on all nodes or on the nodes you name",
         "muster run node-1 node-2 --check pciebw,dcgm",
+        f"{_BY_VERDICT}. A node that does not answer is UNKNOWN. 3 also if no agent answers; 64 on a usage error.",
     ),
     "explain": Command(
         "muster_cli.commands.explain",
         CLUSTER,
         "explain why a node is tainted or not, or what happened to an IPUJob",
         "muster explain node-1",
+        f"{_BY_VERDICT} (of the nodes). For an IPUJob: 2 if it has failed, else 1 if its hardware is degraded or it "
+        f"restarts, else 0. Also {_NOT_REACHED}",
     ),
     "clear": Command(
         "muster_cli.commands.clear",
         CLUSTER,
         "close the faults of a node that you have repaired",
         "muster clear node-1 --check dmesg",
+        f"0 if the faults are closed, or there were none; 3 if one could not be closed. Also {_NOT_REACHED}",
     ),
     "pause": Command(
         "muster_cli.commands.pause",
         CLUSTER,
         "stop new taints, drains and repairs; recovery continues",
         'muster pause --reason "switch replacement in row 4"',
+        f"0 if Muster is paused now; {_NO_CLUSTER}",
     ),
-    "resume": Command("muster_cli.commands.resume", CLUSTER, "end a pause", "muster resume"),
+    "resume": Command(
+        "muster_cli.commands.resume",
+        CLUSTER,
+        "end a pause",
+        "muster resume",
+        f"0 if Muster is no longer paused; {_NO_CLUSTER}",
+    ),
     "release": Command(
         "muster_cli.commands.release",
         CLUSTER,
-        "close all faults and remove all of Muster's taints, labels and annotations",
+        "close all faults of nodes and remove Muster's taints",
         "muster release node-1 node-2",
+        f"0 if all are released, or none carried anything; 1 if you answered no; 3 if a node is not released. Also "
+        f"{_NOT_REACHED}",
     ),
     "policy": Command(
         "muster_cli.commands.policy",
         POLICY,
         "validate a policy and show what it does for each known fault",
         "muster policy check policy.yaml",
+        "0 if the policy is valid; 1 if it is, but parts of it have no effect; 64 if the tainter would reject it.",
     ),
     "replay": Command(
         "muster_cli.commands.replay",
         POLICY,
         "show what a policy would have tainted, from recorded logs; needs no cluster",
         "muster replay policy.yaml --log node-1.log node-2.log",
+        "0; 64 if the policy, a log or a flag is not valid or cannot be read.",
     ),
     "doctor": Command(
         "muster_cli.doctor.command",
         SETUP,
         "find problems of the installation and show how to fix each",
         "muster doctor",
+        "2 if something does not work (FAIL), else 1 if something needs attention (WARN), else 3 if something could "
+        f"not be read (UNKNOWN), else 0. Also {_NO_CLUSTER}",
     ),
     "sandbox": Command(
         "muster_cli.sandbox.command",
@@ -103,37 +135,46 @@ COMMANDS = {
         "source <(muster completion bash)",
     ),
     "agent": Command(
-        "muster_agent.__main__", PARTS, "start the agent of a node", "muster agent --config /etc/muster/agent.yaml"
+        "muster_agent.__main__",
+        PARTS,
+        "start the agent of a node",
+        "muster agent --config /etc/muster/agent.yaml",
+        _OF_A_PART,
     ),
     "tainter": Command(
         "muster_tainter.__main__",
         PARTS,
         "start the tainter of a cluster",
         "muster tainter --policy policy.yaml --kubeconfig ~/.kube/config",
+        _OF_A_PART,
     ),
     "operator": Command(
         "muster_operator.__main__",
         PARTS,
         "start the operator of IPUJobs",
         "muster operator --vipu-proxy http://127.0.0.1:8080",
+        _OF_A_PART,
     ),
     "wait-workers": Command(
         "muster_operator.wait_workers",
         PARTS,
-        "wait for the workers of a launcher and install kubectl (init container)",
-        "muster wait-workers --namespace team --job train --uid UID --workers 4 --kubectl-to /opt/kubectl",
+        "copy kubectl and wait for the workers (init container of an IPUJob's launcher)",
+        "muster wait-workers --namespace team --job train --uid UID --workers 4 --kubectl-to /opt/kube",
+        "0 if all workers are ready; 1 if one cannot become ready, or kubectl cannot be copied; 143 after SIGTERM.",
     ),
     "vipu-proxy": Command(
         "muster_operator.proxy.__main__",
         PARTS,
         "start the V-IPU proxy, which manages partitions for IPUJobs",
         "muster vipu-proxy --controllers vipu-1.example:8090:rack=1",
+        _OF_A_PART,
     ),
     "vipu-sim": Command(
         "muster_operator.vipu.simulator.__main__",
         PARTS,
         "start a simulated V-IPU controller",
         "muster vipu-sim --state /tmp/vipu --ipus 16",
+        _OF_A_PART,
     ),
 }
 
@@ -167,7 +208,7 @@ def overview() -> str:
     for group in (NODE, CLUSTER, POLICY, SETUP, PARTS):
         lines += ["", f"{group}:"]
         lines += [f"  {name:<{width}}  {each.summary}" for name, each in COMMANDS.items() if each.group == group]
-    return "\n".join([*lines, "", 'Run "muster COMMAND --help" for the options of a command.'])
+    return "\n".join([*lines, "", 'Run "muster COMMAND --help" for the options and exit codes of a command.'])
 
 
 def command_parser(name: str) -> tuple[Parser, Any]:
@@ -177,14 +218,16 @@ def command_parser(name: str) -> tuple[Parser, Any]:
 
 
 def describe(parser: argparse.ArgumentParser, name: str) -> Any:
-    """Add the summary, the example and the arguments of the command ``name`` to ``parser``. Returns its module.
+    """Add the summary, the example, the exit codes and the arguments of the command ``name`` to ``parser``. Returns its
+    module.
 
     The description that a module sets follows the summary.
     """
     command = COMMANDS[name]
     module = importlib.import_module(command.module)
     parser.description = summary = f"{command.summary[0].upper()}{command.summary[1:]}."
-    parser.epilog = f"Example:\n  {command.example}"
+    exits = f"Exit code: {command.exits}\n\n" if command.exits else ""
+    parser.epilog = f"{exits}Example:\n  {command.example}"
     parser.formatter_class = HelpFormatter
     module.add_arguments(parser)
     if parser.description != summary:

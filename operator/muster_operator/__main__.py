@@ -16,11 +16,12 @@ _FLAGS = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = f"{parser.prog} --vipu-proxy URL [options]"
     add = parser.add_argument
     add("--config", type=Path, metavar="FILE", help="YAML settings file; MUSTER_OPERATOR_* and flags override it")
     add("--kubeconfig", metavar="FILE", help="default: in-cluster config, $KUBECONFIG, ~/.kube/config")
-    add("--vipu-proxy", metavar="URL", help="URL of the V-IPU proxy, http://HOST:PORT (required)")
-    add("--namespace", metavar="NAME", help="namespace of the lease (default: that of the pod or context)")
+    add("--vipu-proxy", metavar="URL", help="http://HOST:PORT of the V-IPU proxy (required, or the setting vipu_proxy)")
+    add("--namespace", metavar="NAME", help="namespace of the Lease (default: that of the pod or context)")
     add("--host", metavar="ADDR", help="address to listen on (default 0.0.0.0)")
     add("--port", type=int, metavar="N", help="health port (default 8081); 0 picks a free port and prints it")
     add("--metrics-port", type=int, metavar="N", help="HTTPS metrics port (default 8443); 0 picks a free port")
@@ -30,14 +31,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--host-network",
         action=argparse.BooleanOptionalAction,
         default=None,
-        help="run job pods on the host network (default)",
+        help="run the pods of jobs on the host network, or not (default: --host-network)",
     )
     add(
         "--launcher-image",
         metavar="IMAGE",
-        help="image of the container that waits for workers and provides kubectl",
+        help="image of the launchers' init container: muster and kubectl (default launcher:latest)",
     )
-    add("--launcher-image-pull-policy", metavar="POLICY", help="Always, IfNotPresent or Never (default)")
+    add("--launcher-image-pull-policy", metavar="POLICY", help="Always, IfNotPresent or Never (default: Never)")
     add(
         "--kubectl-version",
         metavar="VERSION",

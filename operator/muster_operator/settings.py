@@ -47,9 +47,9 @@ class OperatorSettings(BaseModel):
     - ``proxy_namespace``: namespace of the tracker ConfigMap; None: the operator's
     - ``quarantine_namespace``: namespace of the tainter's ConfigMap of quarantined IPUs; None: that of the tracker
     - ``namespace``: of the lease; None: that of the pod or context
-    - ``scope``: namespaces whose jobs count; empty: all
+    - ``scope``: the operator handles only jobs of these namespaces, and validates only those; empty: all
     - ``port``: health; ``metrics_port``, ``webhook_port``: HTTPS
-    - ``cert_dir``: tls.crt and tls.key that another component renews
+    - ``cert_dir``: tls.crt and tls.key of metrics and webhooks, which another component renews; None: generated
     - ``webhook_name``: of both webhook configurations, their Service and their Secret
     - ``dns_policy``: of the jobs' pods; empty: ClusterFirstWithHostNet with ``host_network``, otherwise ClusterFirst
     - ``btl_tcp_if_include``: networks of jobs with several workers (Open MPI); empty: derived from the node's address

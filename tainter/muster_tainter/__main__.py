@@ -11,23 +11,30 @@ from muster_kube.process.command_line import EXIT_UNKNOWN, EXIT_USAGE, add_log_a
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--config", type=Path, metavar="FILE", help="settings as YAML; MUSTER_TAINTER_* and flags override it")
-    add("--kubeconfig", metavar="FILE", help="default: in-cluster, then $KUBECONFIG, then ~/.kube/config")
+    add("--config", type=Path, metavar="FILE", help="YAML settings file; MUSTER_TAINTER_* and flags override it")
+    add("--kubeconfig", metavar="FILE", help="default: in-cluster config, $KUBECONFIG, ~/.kube/config")
     add("--policy", metavar="FILE", help="policy file; changes apply without a restart (default: built-in policy)")
-    add("--dry-run", action="store_true", default=None, help="decide and log, but write nothing to Nodes")
+    add(
+        "--dry-run",
+        action="store_true",
+        default=None,
+        help="only log what it would taint: no changes or Events of Nodes, no check requests, no evictions, repairs or "
+        "quarantine, no Lease",
+    )
     add("--host", metavar="ADDR", help="address to listen on (default 0.0.0.0)")
-    add("--port", type=int, metavar="N", help="port to listen on (default 3334); 0: any free port, which is printed")
-    add("--namespace", metavar="NAME", help="namespace of the Lease (default: the pod's or the context's)")
+    add("--port", type=int, metavar="N", help="port to listen on (default 3334); 0 picks a free port and prints it")
+    add("--namespace", metavar="NAME", help="namespace of the Lease (default: that of the pod or context)")
     add(
         "--webhook-port",
         type=int,
         metavar="N",
-        help="own-node webhook, before Kubernetes 1.30; 0: any free port",
+        help="HTTPS port of the webhook that lets each agent write only the NodeHealth of its own node, for Kubernetes "
+        "before 1.30 (default: no webhook); 0 picks a free port",
     )
     add(
         "--cert-dir",
         metavar="DIR",
-        help="the webhook's tls.crt and tls.key (default: a generated Secret)",
+        help="tls.crt and tls.key of the webhook (default: generated, in a Secret)",
     )
     add_log_arguments(parser)
 

@@ -26,6 +26,28 @@ def test_help_has_an_example_that_parses(name: str, capsys: pytest.CaptureFixtur
     parser.parse_args(shlex.split(inner.group())[2:])
 
 
+@pytest.mark.parametrize("name", [name for name, command in COMMANDS.items() if command.exits])
+def test_help_and_reference_page_have_the_exit_codes(name: str) -> None:
+    for shown in (
+        command_parser(name)[0].format_help(),
+        PAGE.partition(f"### muster {name}\n")[2].partition("\n### ")[0],
+    ):
+        assert COMMANDS[name].exits in " ".join(shown.split())
+
+
+def test_help_of_policy_has_the_arguments_of_its_action() -> None:
+    shown = command_parser("policy")[0].format_help()
+    assert all(word in shown for word in ("check", "FILE", "--catalogue", "--plugins", "--json"))
+
+
+def test_help_of_the_sandbox_has_its_actions_and_needs_none() -> None:
+    parser, _ = command_parser("sandbox")
+    assert parser.parse_args([]).action is None
+    shown = parser.format_help()
+    assert "[ACTION]" in shown
+    assert all(f"muster sandbox {action} " in shown for action in ("inject", "reboot", "pod"))
+
+
 def test_the_reference_page_has_every_command_and_exit_code() -> None:
     assert re.findall(r"^### muster (\S+)$", PAGE, re.MULTILINE) == list(COMMANDS)
     assert [int(code) for code in re.findall(r"^\| (\d+) \|", PAGE, re.MULTILINE)] == sorted(MEANINGS)

@@ -64,6 +64,7 @@ def test_a_missing_required_flag_is_named_and_marked_in_the_help(part: str, flag
     assert "Field" not in done.stderr
     helped = run("--help", part=part).stdout
     assert "(required" in helped[helped.index(f"  {flag} ") :].partition("\n  --")[0]
+    assert f"[{flag}" not in helped.partition("\n\n")[0]
 
 
 @pytest.mark.parametrize(

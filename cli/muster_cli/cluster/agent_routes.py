@@ -14,6 +14,7 @@ from muster_kube.api.credentials import Credentials, FileToken, NoToken
 PORT = 3333
 NAMESPACE = "autopilot"
 SERVICE = "autopilot-healthchecks"
+PORT_FORWARD = f"kubectl -n {NAMESPACE} port-forward svc/{SERVICE} {PORT}"
 PROXY_TRIES = 3  # the proxy picks an agent at random each time
 
 
@@ -31,14 +32,16 @@ class AgentRoute:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--url", metavar="URL", help="URL of an agent, such as http://127.0.0.1:3333 of a port-forward")
-    parser.add_argument("--namespace", default=NAMESPACE, help=f"namespace of the agents; default: {NAMESPACE}")
-    parser.add_argument("--service", default=SERVICE, help=f"Service of the agents; default: {SERVICE}")
+    parser.add_argument(
+        "--namespace", default=NAMESPACE, help=f"namespace of the agents; default: the chart's, {NAMESPACE}"
+    )
+    parser.add_argument("--service", default=SERVICE, help=f"Service of the agents; default: the chart's, {SERVICE}")
     parser.add_argument(
         "--token-file",
         type=Path,
         metavar="FILE",
-        help="file with a bearer token for the agent, with the audience muster or that of the API "
-        "server; does not work through the proxy of the API server",
+        help="file with a bearer token for the agent, with the audience muster or that of the API server; only with "
+        "--url or in a pod: the proxy of the API server drops the token",
     )
 
 

@@ -25,7 +25,7 @@ _SOURCES = frozenset(("agent", "condition", "loki", "podlog"))  # of faults that
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "muster clear [options] NODE… [CHECK]"
-    add_nodes(parser, "close the faults of these nodes; a last word that is the name of a check is --check")
+    add_nodes(parser, "close the faults of these nodes; if the last word is the name of a check, it means --check")
     parser.add_argument("--check", metavar="CHECK", help="only the faults of this check")
     parser.add_argument("--component", help="only the faults of this component, such as gpu/0000:3b:00.0")
     add_kubeconfig(parser)

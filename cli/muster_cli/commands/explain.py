@@ -19,6 +19,7 @@ from muster_kube.api.config import ClusterConfig
 from muster_kube.api.errors import ApiError, NotFound
 from muster_kube.process.command_line import EXIT_USAGE
 
+POLICY_HELP = "policy file; default: the active policy, or, if it cannot be read, the built-in one (the output says so)"
 POLICY_MAP, POLICY_KEY = "muster-policy", "policy.yaml"  # the ConfigMap of the tainter, in its namespace
 
 
@@ -33,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "an IPUJob",
     )
     add_host(parser)
-    parser.add_argument("--policy", type=Path, metavar="FILE", help="policy file; default: the active policy")
+    parser.add_argument("--policy", type=Path, metavar="FILE", help=POLICY_HELP)
     add_output(parser)
     add_namespace(parser)
     add_kubeconfig(parser)

@@ -27,7 +27,7 @@ def reason(text: str) -> str:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        'The pause lasts until you run "muster resume". Existing taints stay; recovered nodes become free as usual.'
+        'The pause lasts until you run "muster resume". Existing taints stay, and recovered nodes lose theirs as usual.'
     )
     parser.add_argument(
         "--reason", metavar="TEXT", default="", type=reason, help="why, for others who look at the pause"

@@ -24,19 +24,12 @@ _LOUDEST = ("drain", "taint", "quarantine", "event", "ignore", "nothing")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    commands = parser.add_subparsers(metavar="check", required=True)
-    check = commands.add_parser(
-        "check",
-        help="validate a policy and show what it does for each known fault",
-        description="Exit codes: 0 valid; 1 valid, with warnings about parts that have no effect; 64 not valid, the "
-        "tainter would reject it.",
-        epilog="Example:\n  muster policy check policy.yaml",
-        formatter_class=parser.formatter_class,
-    )
-    check.add_argument("file", metavar="FILE", type=Path, help="policy file, or - for the built-in policy")
-    check.add_argument("--catalogue", metavar="FILE", type=Path, help="your own rows of the kernel-log catalogue")
-    check.add_argument("--plugins", type=Path, metavar="DIR", help="directory of plug-in checks, see docs/plugins.md")
-    check.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.usage = "muster policy check [options] FILE"
+    parser.add_argument("action", choices=("check",), metavar="check", help="the action: there is no other")
+    parser.add_argument("file", metavar="FILE", type=Path, help="policy file, or - for the built-in policy")
+    parser.add_argument("--catalogue", metavar="FILE", type=Path, help="your own rows of the kernel-log catalogue")
+    parser.add_argument("--plugins", type=Path, metavar="DIR", help="directory of plug-in checks, see docs/plugins.md")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 
 def main(arguments: argparse.Namespace) -> int:

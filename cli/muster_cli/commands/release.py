@@ -25,6 +25,8 @@ PRINTED_EVERY_S = 2.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
+        "The running tainter removes the taints, and keeps its labels, annotations and conditions up to date. If no "
+        "tainter runs, the command itself removes all of these.\n\n"
         'A fault that occurs afterwards taints a node again. To prevent that, run "muster pause" first.'
     )
     parser.add_argument("nodes", metavar="NODE", nargs="*", type=node_name, help="release these nodes")

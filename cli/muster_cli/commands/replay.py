@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         action="extend",
         default=[],
-        help="log files; without NODE= the name of the file is the name of the node",
+        help="log files; without NODE= the name of the file, without .log and the like, is that of the node",
     )
     parser.add_argument(
         "--nodes",

@@ -14,8 +14,8 @@ from muster_kube.process.command_line import EXIT_UNKNOWN
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Muster taints faulty nodes again, within the budgets, including faults that were found during the pause. To "
-        'close those faults first, run "muster release".'
+        "Muster then also taints nodes for faults that were found during the pause, within the budgets. To prevent "
+        'that, close these faults first: "muster clear NODE", or "muster release --all" for all nodes.'
     )
     add_namespace(parser)
     add_kubeconfig(parser)

@@ -17,7 +17,7 @@ from muster_cli.cluster.node_arguments import add_nodes, named_nodes
 from muster_cli.exit_codes import exit_code
 from muster_cli.interrupt import run_interruptibly
 from muster_cli.report.columns import print_table
-from muster_cli.report.fleet_answer import HEAD, FleetAnswers
+from muster_cli.report.fleet_answer import ALL_ROWS, HEAD, FleetAnswers
 from muster_cli.report.progress import FleetProgress
 from muster_cli.report.quantities import plural
 from muster_cli.usage import UsageError
@@ -31,26 +31,36 @@ _OWN = ("check", "host", "batch", "job", "nodelabel", "force", "format", "server
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "One agent receives the request and asks the agents of the other nodes. The command reaches it through the API "
+        "server with your kubeconfig; in a pod, through the Service of the agents; or at --url.\n\n"
+        'Heavy checks ("muster checks" lists them) run only on idle nodes. --force also runs them on nodes that are in '
+        "use, which can slow down or break the jobs there. From your machine --force needs a port-forward:\n\n"
+        f"  {agent_routes.PORT_FORWARD}\n"
+        f"  muster run node-1 --check pciebw --force --url http://127.0.0.1:{agent_routes.PORT}"
+    )
     add_nodes(parser, "run on these nodes; default: all nodes")
     parser.add_argument(
         "--check",
         action="append",
         default=[],
         metavar="A,B",
-        help="checks to run, or all; default: all light checks, and the last results of pciebw and dcgm",
+        help="checks to run, or all; default: run all light checks, and show the last results of pciebw and dcgm",
     )
     parser.add_argument(
         "--batch",
         type=_positive,
         metavar="N",
-        help="nodes that run at the same time; default: all, within the limit of the agent",
+        help="ask this many nodes at the same time; default and upper bound: the agent's setting fleet_at_once (64)",
     )
     parser.add_argument("--job", metavar="NAMESPACE:KEY=VALUE", help="only nodes that run a pod with this label")
     parser.add_argument(
-        "--nodelabel", metavar="KEY=VALUE", help="only nodes with this label; of a comma-separated list, all"
+        "--nodelabel",
+        metavar="KEY=VALUE",
+        help="only nodes with this label; with a comma-separated list, only nodes with all of the labels",
     )
     parser.add_argument(
-        "--force", action="store_true", help="run heavy checks also on nodes that are in use by a workload"
+        "--force", action="store_true", help="also run heavy checks on nodes that are in use: disturbs their jobs"
     )
     parser.add_argument(
         "--set",
@@ -59,12 +69,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="[CHECK.]PARAMETER=VALUE",
         help='set a parameter of one check, or of all checks that have it; run "muster checks" for a list',
     )
-    parser.add_argument("--r", metavar="N", help="dcgm: run level of dcgmi diag, 1 to 4")
-    parser.add_argument("--plane", help="iperf: data (secondary interfaces) or mgmt (eth0)")
-    parser.add_argument("--serverspernode", metavar="N", help="iperf: servers on each node")
-    parser.add_argument("--clientsperiface", metavar="N", help="iperf: clients for each server")
+    parser.add_argument("--r", metavar="N", help="dcgm: run level of dcgmi diag, 1 to 4; default: 1")
+    parser.add_argument(
+        "--plane", metavar="data|mgmt", help="iperf: data (secondary interfaces) or mgmt (eth0); default: data"
+    )
+    parser.add_argument(
+        "--serverspernode", metavar="N", help="iperf: servers on each node; default: one for each secondary interface"
+    )
+    parser.add_argument("--clientsperiface", metavar="N", help="iperf: clients for each server; default: 8")
     parser.add_argument("--json", action="store_true", help="print one JSON document, as /status?format=json does")
-    parser.add_argument("--all", action="store_true", help="show a row for each healthy node, however many there are")
+    parser.add_argument("--all", action="store_true", help=ALL_ROWS)
     parser.add_argument(
         "--timeout", type=_seconds, metavar="SECONDS", help="stop waiting after this time; default: wait for every node"
     )

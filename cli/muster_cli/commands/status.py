@@ -15,6 +15,7 @@ from muster_cli.cluster.node_snapshot import NodeState, NotInCluster, read_node_
 from muster_cli.exit_codes import exit_code
 from muster_cli.interrupt import run_interruptibly
 from muster_cli.report.columns import print_table
+from muster_cli.report.fleet_answer import ALL_ROWS
 from muster_cli.report.fleet_rows import (
     HEAD,
     NodeRow,
@@ -40,8 +41,8 @@ T = TypeVar("T", bound=Object)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_nodes(parser, "show these nodes in full; default: all nodes, one row each")
-    parser.add_argument("--all", action="store_true", help="show a row for each healthy node, however many there are")
+    add_nodes(parser, "show these nodes in full; default: a table of all nodes")
+    parser.add_argument("--all", action="store_true", help=ALL_ROWS)
     parser.add_argument("--watch", action="store_true", help="repeat every 2 s until Ctrl-C")
     add_output(parser)
     add_kubeconfig(parser)

@@ -16,10 +16,7 @@ HEAD = ("AREA", "VERDICT", "FINDING, AND HOW TO FIX IT")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.description = (
-        "Changes nothing. The exit code is that of the "
-        "worst finding: 2 FAIL (something does not work), 1 WARN, 3 UNKNOWN (something could not be read), 0 otherwise."
-    )
+    parser.description = "Changes nothing."
     parser.add_argument(
         "--namespace", metavar="NAME", help="look for parts of Muster in this namespace only; default: in all"
     )

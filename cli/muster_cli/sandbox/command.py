@@ -1,10 +1,4 @@
-"""`muster sandbox`: run a whole cluster on this machine, and act on a running one.
-
-muster sandbox                       run a sandbox until Ctrl-C
-muster sandbox inject NODE 'LINE'    write a kernel log line of NODE
-muster sandbox reboot NODE           simulate a reboot of NODE
-muster sandbox pod NAME              create a pod and print the node to which the scheduler binds it
-"""
+"""`muster sandbox`: run a whole cluster on this machine, and act on a running one."""
 
 import argparse
 import sys
@@ -15,23 +9,35 @@ from muster_sandbox.session.folder import NoSandbox, SandboxNode, find_running, 
 from muster_sandbox.session.kernel_line import ActionRefused, inject_line
 
 SIMULATED_LIMIT = 200  # each node has an agent process of about 50 MB
+INJECT = "write LINE to the kernel log that NODE's agent reads"
+REBOOT = "give a simulated node a new boot ID and an empty kernel log"
+POD = "create a pod and print the node to which it is bound"
+DESCRIPTION = f"""\
+Without an action it runs until Ctrl-C. The actions act on the running sandbox, from another terminal:
+
+  muster sandbox inject NODE 'LINE'    {INJECT}
+  muster sandbox reboot NODE           {REBOOT}
+  muster sandbox pod NAME              {POD}"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.description = __doc__
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    actions = parser.add_subparsers(dest="action", metavar="ACTION")
-    line = actions.add_parser("inject", help="write LINE to the kernel log that NODE's agent reads")
-    line.add_argument("node", metavar="NODE")
-    line.add_argument("line", metavar="LINE")
-    reboot = actions.add_parser("reboot", help="give a simulated node a new boot id and an empty kernel log")
-    reboot.add_argument("node", metavar="NODE")
-    pod = actions.add_parser("pod", help="create a pod and print the node to which it is bound")
-    pod.add_argument("name", metavar="NAME")
+    parser.description = DESCRIPTION
+    actions = parser.add_subparsers(dest="action", metavar="[ACTION]", prog=parser.prog)
+    line = actions.add_parser("inject", help=INJECT, description=_sentence(INJECT))
+    line.add_argument("node", metavar="NODE", help="name of the node, as in the table of the sandbox")
+    line.add_argument("line", metavar="LINE", help="text of the kernel message, in quotes")
+    reboot = actions.add_parser("reboot", help=REBOOT, description=_sentence(REBOOT))
+    reboot.add_argument("node", metavar="NODE", help="name of a simulated node")
+    pod = actions.add_parser("pod", help=POD, description=_sentence(POD))
+    pod.add_argument("name", metavar="NAME", help="name of the new pod")
     parser.add_argument("--policy", type=Path, metavar="FILE", help="the tainter's policy (default: the built-in one)")
     parser.add_argument("--plain", action="store_true", help="print a line for each change, even on a terminal")
     parser.add_argument("--for", dest="for_s", type=_seconds, metavar="SECONDS", help="stop after SECONDS")
     parser.add_argument("--simulated", type=_count, default=7, metavar="N", help="simulated nodes (default: 7)")
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
 
 
 def _seconds(text: str) -> float:

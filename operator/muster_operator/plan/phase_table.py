@@ -85,13 +85,13 @@ PHASES: tuple[JobPhase, ...] = (
              "`workers.template` has changed since the pods were created.",
              "Records a new attempt: of all pods, or of one instance after the other (RollingUpdate)."),
     JobPhase("held", gang_hold.give_back_or_retry, "Pending",
-             "Partitions were held for `hold_timeout_s` without a start, or the back-off after that is over.",
-             "Records that they are released and until when, or that they are requested again."),
+             "Partitions were held for `hold_timeout_s` without a start, or the wait after their release is over.",
+             "Records the release and the time of the next try; or, after the wait, that it requests them again."),
     JobPhase("restarting", workload.wait_for_attempt, "Restarting",
              "Pods of an earlier attempt are left, or `status.nextAttemptTime` has not been reached.",
              "Deletes those pods, releases partitions that are no longer wanted, and waits."),
     JobPhase("preflight", preflight.check_nodes, "Pending",
-             "All workers wait for pre-flight checks that have not begun, have results, or have timed out.",
+             "All workers run and wait, and the pre-flight checks have not begun, are complete, or have timed out.",
              "Records that the checks begin, or their results."),
     JobPhase("running", workload.start_and_keep_running, "Pending, Running",
              "In every other case.",
@@ -99,11 +99,11 @@ PHASES: tuple[JobPhase, ...] = (
 )
 AFTER_EVERY_PHASE: tuple[PlanAddition, ...] = (
     PlanAddition("hardware", move.report_hardware,
-                 "Records the condition HealthDegraded and its Events; asks whether there is room to move to."),
+                 "Records the condition HealthDegraded and its Events; asks V-IPU whether there is room to move to."),
     PlanAddition("template", template_change.adopt_template,
                  "Records the template that applies to pods without the label `muster.dev/template`."),
     PlanAddition("requests", update_requests,
-                 "Asks agents for checks after a FULL_RESET; withdraws requests that nothing waits for."),
+                 "Asks agents for checks after a FULL_RESET; withdraws requests whose results are no longer needed."),
 )
 # fmt: on
 

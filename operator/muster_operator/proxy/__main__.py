@@ -8,6 +8,7 @@ from muster_kube.process.command_line import EXIT_UNKNOWN, EXIT_USAGE, print_err
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of the proxy; each flag is a setting of the same name."""
+    parser.usage = f"{parser.prog} (--controllers LIST | --controllers-file FILE) [options]"
     add = parser.add_argument
     add("--config", type=Path, metavar="FILE", help="YAML settings file; MUSTER_VIPU_PROXY_* and flags override it")
     add("--kubeconfig", type=Path, metavar="FILE", help="default: in-cluster config, $KUBECONFIG, ~/.kube/config")
@@ -15,8 +16,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--controllers",
         metavar="LIST",
-        help="V-IPU controllers, host:port:key=value,… in order of preference "
-        "(required, unless --controllers-file or the setting controllers_map is set)",
+        help="V-IPU controllers in the order in which they are tried, separated by commas, each HOST:PORT:KEY=VALUE; "
+        "KEY=VALUE is the label of the nodes that reach its IPUs (required, unless --controllers-file or the setting "
+        "controllers_map is set)",
     )
     add("--controllers-file", type=Path, metavar="FILE", help="file with that list; reread every 5 seconds")
     add("--tracker", metavar="NAME", help="ConfigMap of the partitions (default ipu-partitions-tracker)")
@@ -27,11 +29,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--log-level",
         metavar="LEVEL",
-        help="error, warning, info (default), debug; or 1 warnings, 2 actions, 3 reasons, 4 V-IPU calls, 5 requests, "
-        "6 everything",
+        help="error, warning, info or debug (default info); or a number, which includes the lower ones: 1 warnings, 2 "
+        "actions, 3 reasons, 4 V-IPU calls, 5 requests, 6 everything",
     )
-    add("--log-format", choices=["text", "json"], help="default text")
-    add("--port", type=int, metavar="N", help="default 8080; 0 picks a free port and prints it")
+    add("--log-format", choices=["text", "json"], help="format of log lines (default text)")
+    add("--port", type=int, metavar="N", help="port to listen on (default 8080); 0 picks a free port and prints it")
     add("--host", metavar="ADDR", help="address to listen on (default 0.0.0.0)")
 
 

@@ -10,6 +10,7 @@ from muster_kube.process.logs import configure_logging
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = f"{parser.prog} --state DIR [options]"
     add = parser.add_argument
     add("--config", type=Path, metavar="FILE", help="YAML settings file; MUSTER_VIPU_SIM_* and flags override it")
     add(
@@ -18,11 +19,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="number of IPUs, a multiple of 4 (default: as in the saved state, or 64)",
     )
-    add("--state", type=Path, metavar="DIR", help="directory for the saved state (required)")
+    add("--state", type=Path, metavar="DIR", help="directory for the saved state (required, or the setting state)")
     add("--delay", type=float, metavar="SECONDS", help="time to create, reset or remove a partition (default 1)")
     add("--first-rack", type=int, metavar="N", help="third octet of the IPU-Machine addresses (default 1)")
     add("--host", metavar="ADDR", help="address to listen on (default 127.0.0.1)")
-    add("--port", type=int, metavar="N", help="default 8090, as V-IPU; 0 picks a free port and prints it")
+    add(
+        "--port",
+        type=int,
+        metavar="N",
+        help="port to listen on (default 8090); 0 picks a free port and prints it",
+    )
     add_log_arguments(parser)
 
 
