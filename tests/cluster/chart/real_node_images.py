@@ -11,7 +11,7 @@ MPI = "localhost/muster-mpi:1"  # OpenMPI, Python and kubectl
 MUSTER = "localhost/muster:1"  # the same with Muster
 CURL = "localhost/curl:1"  # with what curl does of it
 _CURL = "usr/local/bin/curl"
-_PACKAGES = ("operator/muster_operator", "kube/muster_kube", "cli/muster_cli")
+_PACKAGES = ("operator/muster_operator", "kube/muster_kube", "checks/muster_checks", "cli/muster_cli")
 
 
 def images(progress: Callable[[str], None]) -> list[Image]:
