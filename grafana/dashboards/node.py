@@ -71,7 +71,7 @@ def dashboard() -> Object:
             stat(
                 "Agent",
                 Query(f"max by (version) (muster_agent_info{{{N}}})", "{{version}}"),
-                "The agent's version.",
+                "The version of the node's agent.",
                 name=True,
                 width=4,
             ),
