@@ -15,7 +15,7 @@ def files() -> dict[Path, str]:
 
 
 def _lines() -> Iterator[str]:
-    yield from ("", "| phase | condition | when | what Muster does |", "|---|---|---|---|")
+    yield from ("", "| phase | conditions it uses or sets | when | what Muster does |", "|---|---|---|---|")
     for phase in PHASES:
         yield f"| {phase.name} | {phase.condition} | {phase.when} | {phase.action} |"
     yield from ("", "After every phase, in this order:", "", "| addition | what Muster does |", "|---|---|")

@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--pod-uid",
         metavar="UID",
-        help="UID of the agent's pod, which identifies the agent that publishes for the node",
+        help="UID of the agent's pod; if two agents run on a node, only one of them publishes (the chart sets this)",
     )
     add_log_arguments(parser)
 

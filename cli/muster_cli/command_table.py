@@ -13,7 +13,7 @@ NODE, CLUSTER, POLICY, SETUP, PARTS = (
     "Nodes and jobs of a cluster",
     "Policies",
     "Installation and shell",
-    "Parts of Muster (the Helm chart starts them)",
+    "Parts of Muster (the chart or the operator starts them), and a V-IPU simulator",
 )
 
 
@@ -97,8 +97,8 @@ COMMANDS = {
         CLUSTER,
         "close all faults of nodes and remove Muster's taints",
         "muster release node-1 node-2",
-        f"0 if all are released, or none carried anything; 1 if you answered no; 3 if a node is not released. Also "
-        f"{_NOT_REACHED}",
+        f"0 if all are released, or there was nothing to release; 1 if you answered no; 3 if a node is not released. "
+        f"Also {_NOT_REACHED}",
     ),
     "policy": Command(
         "muster_cli.commands.policy",

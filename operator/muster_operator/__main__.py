@@ -26,7 +26,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--port", type=int, metavar="N", help="health port (default 8081); 0 picks a free port and prints it")
     add("--metrics-port", type=int, metavar="N", help="HTTPS metrics port (default 8443); 0 picks a free port")
     add("--webhook-port", type=int, metavar="N", help="HTTPS webhook port (default 9443); 0 picks a free port")
-    add("--cert-dir", metavar="DIR", help="tls.crt and tls.key of the webhooks (default: generated, in a Secret)")
+    add(
+        "--cert-dir",
+        metavar="DIR",
+        help="tls.crt and tls.key for webhooks and metrics (default: generated; for webhooks in a Secret, for metrics "
+        "in memory)",
+    )
     add(
         "--host-network",
         action=argparse.BooleanOptionalAction,

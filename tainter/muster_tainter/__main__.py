@@ -18,8 +18,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--dry-run",
         action="store_true",
         default=None,
-        help="only log what it would taint: no changes or Events of Nodes, no check requests, no evictions, repairs or "
-        "quarantine, no Lease",
+        help="only log what it would taint: does not change Nodes or create Events of them, request checks, evict "
+        "pods, repair, quarantine IPUs, or take the Lease",
     )
     add("--host", metavar="ADDR", help="address to listen on (default 0.0.0.0)")
     add("--port", type=int, metavar="N", help="port to listen on (default 3334); 0 picks a free port and prints it")

@@ -40,8 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--token-file",
         type=Path,
         metavar="FILE",
-        help="file with a bearer token for the agent, with the audience muster or that of the API server; only with "
-        "--url or in a pod: the proxy of the API server drops the token",
+        help="file with a bearer token for the agent; its audience is muster, or that of the API server. Only with "
+        "--url or in a pod, because the API server's proxy drops the token",
     )
 
 

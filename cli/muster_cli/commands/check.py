@@ -28,7 +28,12 @@ from muster_kube.process.settings import explain
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("names", metavar="NAME", nargs="*", help="checks to run, or all; default: all light checks")
+    parser.add_argument(
+        "names",
+        metavar="NAME",
+        nargs="*",
+        help="checks to run; all: the light and the heavy ones; default: the light ones",
+    )
     parser.add_argument("--json", action="store_true", help="print the results as a JSON list")
     parser.add_argument(
         "--sample",

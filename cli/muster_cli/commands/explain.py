@@ -19,7 +19,10 @@ from muster_kube.api.config import ClusterConfig
 from muster_kube.api.errors import ApiError, NotFound
 from muster_kube.process.command_line import EXIT_USAGE
 
-POLICY_HELP = "policy file; default: the active policy, or, if it cannot be read, the built-in one (the output says so)"
+POLICY_HELP = (
+    "policy file; default: the ConfigMap muster-policy as it is now; if it is missing, unreadable or invalid, the "
+    "built-in policy, with a note in the output (the tainter itself continues with its last valid policy)"
+)
 POLICY_MAP, POLICY_KEY = "muster-policy", "policy.yaml"  # the ConfigMap of the tainter, in its namespace
 
 

@@ -27,7 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "muster policy check [options] FILE"
     parser.add_argument("action", choices=("check",), metavar="check", help="the action: there is no other")
     parser.add_argument("file", metavar="FILE", type=Path, help="policy file, or - for the built-in policy")
-    parser.add_argument("--catalogue", metavar="FILE", type=Path, help="your own rows of the kernel-log catalogue")
+    parser.add_argument(
+        "--catalogue", metavar="FILE", type=Path, help="YAML file of your own kernel messages, see docs/kernel-log.md"
+    )
     parser.add_argument("--plugins", type=Path, metavar="DIR", help="directory of plug-in checks, see docs/plugins.md")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 

@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         action="extend",
         default=[],
-        help="log files; without NODE= the name of the file, without .log and the like, is that of the node",
+        help="log files; without NODE=, the node is the file name without its extensions (.log, .txt, .json, …)",
     )
     parser.add_argument(
         "--nodes",
@@ -60,7 +60,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="output of kubectl get nodes -o json: pools and budgets need the labels and the number of nodes",
     )
-    parser.add_argument("--catalogue", metavar="FILE", type=Path, help="your own rows of the kernel-log catalogue")
+    parser.add_argument(
+        "--catalogue", metavar="FILE", type=Path, help="YAML file of your own kernel messages, see docs/kernel-log.md"
+    )
     parser.add_argument(
         "--year", metavar="YEAR", type=year, default=1970, help="year of lines without one (old syslog format)"
     )

@@ -45,7 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="A,B",
-        help="checks to run, or all; default: run all light checks, and show the last results of pciebw and dcgm",
+        help="checks to run; all: the light and the heavy ones; default, as in Autopilot: run the light checks, and "
+        "show the last results of pciebw and dcgm",
     )
     parser.add_argument(
         "--batch",
@@ -80,7 +81,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON document, as /status?format=json does")
     parser.add_argument("--all", action="store_true", help=ALL_ROWS)
     parser.add_argument(
-        "--timeout", type=_seconds, metavar="SECONDS", help="stop waiting after this time; default: wait for every node"
+        "--timeout",
+        type=_seconds,
+        metavar="SECONDS",
+        help="stop waiting after this time; default: until each node has answered, or has exceeded the time limits of "
+        "its checks",
     )
     agent_routes.add_arguments(parser)
     add_kubeconfig(parser)

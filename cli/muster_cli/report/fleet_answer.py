@@ -13,7 +13,9 @@ GOOD = (Verdict.PASS, Verdict.SKIP)
 FINDINGS_SHOWN = 3  # of one check on one node
 CHECKS_SHOWN = 3  # of a healthy node by name; more are counted
 SHOWN_GOOD = 20  # healthy nodes with a row each; more are counted in one line
-ALL_ROWS = f"also show a row for each healthy node if there are more than {SHOWN_GOOD}; default: only count them"
+ALL_ROWS = (
+    f"show a row for every healthy node; default: if more than {SHOWN_GOOD} nodes are healthy, show only their number"
+)
 HEAD = ("NODE", "VERDICT", "CHECK", "MESSAGE")
 
 _node = msgspec.json.Decoder(NodeAnswer)

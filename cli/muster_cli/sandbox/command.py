@@ -13,6 +13,8 @@ INJECT = "write LINE to the kernel log that NODE's agent reads"
 REBOOT = "give a simulated node a new boot ID and an empty kernel log"
 POD = "create a pod and print the node to which it is bound"
 DESCRIPTION = f"""\
+Needs the control plane that "make sandbox" builds in a checkout of the sources; that command also starts the sandbox.
+
 Without an action it runs until Ctrl-C. The actions act on the running sandbox, from another terminal:
 
   muster sandbox inject NODE 'LINE'    {INJECT}

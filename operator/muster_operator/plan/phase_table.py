@@ -86,7 +86,7 @@ PHASES: tuple[JobPhase, ...] = (
              "Records a new attempt: of all pods, or of one instance after the other (RollingUpdate)."),
     JobPhase("held", gang_hold.give_back_or_retry, "Pending",
              "Partitions were held for `hold_timeout_s` without a start, or the wait after their release is over.",
-             "Records the release and the time of the next try; or, after the wait, that it requests them again."),
+             "Records the release and when the job tries again; after that wait, that the try begins."),
     JobPhase("restarting", workload.wait_for_attempt, "Restarting",
              "Pods of an earlier attempt are left, or `status.nextAttemptTime` has not been reached.",
              "Deletes those pods, releases partitions that are no longer wanted, and waits."),
