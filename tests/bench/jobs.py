@@ -130,8 +130,7 @@ def measure(binaries: Path, jobs: int) -> Outcome:
         reaper.remove_at_end(Path(place))
         install(plane.admin)
         for space in (SPACE, FLOOR_SPACE):
-            plane.admin.create("/api/v1/namespaces", {"metadata": {"name": space}})
-            plane.admin.wait_until_exists(f"/api/v1/namespaces/{space}/serviceaccounts/default")
+            plane.admin.create_namespace(space)
         return asyncio.run(_measure(plane, reaper, Path(place), jobs))
 
 

@@ -41,8 +41,7 @@ async def main() -> int:
     found = find_programs(say)
     with ControlPlane(find_or_build(say)) as plane, tempfile.TemporaryDirectory() as place:
         install(plane.admin)
-        plane.admin.create("/api/v1/namespaces", {"metadata": {"name": "training"}})
-        plane.admin.wait_until_exists("/api/v1/namespaces/training/serviceaccounts/default")
+        plane.admin.create_namespace("training")
         config = load_config(plane.kubeconfig)
         async with KubeClient(config, user_agent="muster-pictures") as api, Kubelets(api) as kubelets:
             bed = Bed(api, plane, kubelets, SimulatedNodes(api), Path(place), "training")

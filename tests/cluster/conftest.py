@@ -95,8 +95,7 @@ def real_namespace(real_node: RealNode) -> Iterator[str]:
     """A namespace of the real node's cluster; its pods are told to end when the test has."""
     name = f"real-{next(_namespaces)}"
     admin = real_node.plane.admin
-    admin.create("/api/v1/namespaces", {"metadata": {"name": name}})
-    admin.wait_until_exists(f"/api/v1/namespaces/{name}/serviceaccounts/default")
+    admin.create_namespace(name)
     yield name
     real_node.kubectl("-n", name, "delete", "pods", "--all", "--grace-period=1", "--wait=false")
     admin.delete(f"/api/v1/namespaces/{name}")
@@ -112,8 +111,7 @@ def kubeconfig(control_plane: ControlPlane) -> Path:
 def namespace(control_plane: ControlPlane) -> Iterator[str]:
     """A namespace for one test, in which pods can be made at once."""
     name = f"test-{next(_namespaces)}"
-    control_plane.admin.create("/api/v1/namespaces", {"metadata": {"name": name}})
-    control_plane.admin.wait_until_exists(f"/api/v1/namespaces/{name}/serviceaccounts/default")
+    control_plane.admin.create_namespace(name)
     yield name
     # nothing runs its pods any more: they would stay Terminating for the rest of the session
     control_plane.admin.delete(f"/api/v1/namespaces/{name}/pods", grace_s=0)

@@ -64,8 +64,7 @@ def main() -> int:
     say(f"{arguments.jobs} jobs, {arguments.minutes:g} minutes of faults, --seed {arguments.seed}")
     with ControlPlane(find_or_build(say)) as plane:
         install(plane.admin)
-        plane.admin.create("/api/v1/namespaces", {"metadata": {"name": SPACE}})
-        plane.admin.wait_until_exists(f"/api/v1/namespaces/{SPACE}/serviceaccounts/default")
+        plane.admin.create_namespace(SPACE)
         config = load_config(plane.kubeconfig)
         tally = asyncio.run(
             soak(config, jobs=arguments.jobs, faults_s=60 * arguments.minutes, seed=arguments.seed, say=say)

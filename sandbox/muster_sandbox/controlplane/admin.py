@@ -77,18 +77,27 @@ class AdminClient:
                 return None
             raise
 
-    def create(self, path: str, body: Object, *, exist_ok: bool = False) -> Object:
+    def create(
+        self, path: str, body: Object, *, exist_ok: bool = False, params: Mapping[str, str] | None = None
+    ) -> Object:
+        """Before Kubernetes 1.24 a pod is refused until its account has a token: retried for 60 s."""
         deadline = time.monotonic() + 60.0
         while True:
             try:
-                return self._call("POST", path, body)
+                return self._call("POST", path, body, params=params)
             except RequestRefused as error:
                 if exist_ok and error.status == 409:
                     return self.get(f"{path}/{body['metadata']['name']}")
-                # the first pod of a namespace: before 1.24 its account needs a token
                 if "No API token found" not in str(error) or time.monotonic() > deadline:
                     raise
             time.sleep(0.1)
+
+    def create_namespace(self, name: str) -> None:
+        """Create it and wait until any client can create pods in it. Raises TimeoutError."""
+        self.create("/api/v1/namespaces", {"metadata": {"name": name}})
+        self.wait_until_exists(f"/api/v1/namespaces/{name}/serviceaccounts/default")
+        pod = {"metadata": {"name": "probe"}, "spec": {"containers": [{"name": "main", "image": "none"}]}}
+        self.create(f"/api/v1/namespaces/{name}/pods", pod, params={"dryRun": "All"})
 
     def apply(self, path: str, body: Object) -> Object:
         """Server-side apply with force."""

@@ -2,7 +2,6 @@
 Role and nothing more. The test plays the operator: it creates what that decides on, in its order."""
 
 import json
-import time
 from typing import Any
 
 import msgspec
@@ -10,7 +9,6 @@ import pytest
 from tests.cluster.chart.real_node_images import MUSTER
 from tests.cluster.chart.real_node_jobs import (
     CONTAINER,
-    LIMIT_S,
     ended,
     logs,
     printed_by,
@@ -25,7 +23,6 @@ from muster_operator.job import types as ipujob
 from muster_operator.job.partition_api import PartitionEntry
 from muster_operator.job.snapshot import JobSetup
 from muster_operator.resources import access, config, pods
-from muster_sandbox.controlplane.admin import RequestRefused
 from muster_sandbox.realnode.node import RealNode
 
 UID = "0f5c52a2-1f3c-4f06-8f9c-6c5b6c7f6a01"
@@ -45,16 +42,7 @@ def create(node: RealNode, body: dict[str, Any]) -> None:
     del body["metadata"]["ownerReferences"]
     group = "/api/v1" if body["apiVersion"] == "v1" else f"/apis/{body['apiVersion']}"
     path = f"{group}/namespaces/{body['metadata']['namespace']}/{body['kind'].lower()}s"
-    ends = time.monotonic() + LIMIT_S
-    while True:
-        try:
-            node.plane.admin.create(path, body)
-            break
-        except RequestRefused as error:
-            # up to 1.23: no pod before the token of its account is there
-            if "No API token found" not in str(error) or time.monotonic() > ends:
-                raise
-            time.sleep(0.05)
+    node.plane.admin.create(path, body)
 
 
 def entry(job: ipujob.IPUJob) -> PartitionEntry:

@@ -21,8 +21,7 @@ RBAC = "/apis/rbac.authorization.k8s.io/v1"
 @pytest.fixture
 def second_namespace(control_plane: ControlPlane, namespace: str) -> Iterator[str]:
     name = f"{namespace}-b"
-    control_plane.admin.create("/api/v1/namespaces", {"metadata": {"name": name}})
-    control_plane.admin.wait_until_exists(f"/api/v1/namespaces/{name}/serviceaccounts/default")
+    control_plane.admin.create_namespace(name)
     yield name
     control_plane.admin.delete(f"/api/v1/namespaces/{name}/pods", grace_s=0)
     control_plane.admin.delete(f"/api/v1/namespaces/{name}")

@@ -169,9 +169,7 @@ async def job_bed_fixture(control_plane: ControlPlane, fleet: SimulatedNodes) ->
         job_bed = JobTestBed(config, api, kubelets, watcher)
         names = [f"lives{number}x{place}" for place in range(SIDE_BY_SIDE)]
         for name in names:
-            control_plane.admin.create("/api/v1/namespaces", {"metadata": {"name": name}})
-        for name in names:
-            control_plane.admin.wait_until_exists(f"/api/v1/namespaces/{name}/serviceaccounts/default")
+            control_plane.admin.create_namespace(name)
             job_bed.namespaces.put_nowait(name)
         yield job_bed
         for name in names:

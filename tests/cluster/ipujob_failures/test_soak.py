@@ -22,8 +22,7 @@ async def test_58_59_jobs_under_random_faults_all_end_with_a_true_reason_and_lea
     monkeypatch.setattr(
         "muster_kube.controller.reflector.LIST_SILENCE_S", CALL_S
     )  # a minute otherwise, which `make soak` has
-    control_plane.admin.create("/api/v1/namespaces", {"metadata": {"name": SPACE}})
-    control_plane.admin.wait_until_exists(f"/api/v1/namespaces/{SPACE}/serviceaccounts/default")
+    control_plane.admin.create_namespace(SPACE)
     try:
         config = load_config(control_plane.kubeconfig)
         tally = await soak(config, jobs=JOBS, faults_s=FAULTS_S, seed=SEED, say=print)
