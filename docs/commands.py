@@ -16,7 +16,8 @@ except `release` also accept `--host A,B`. Commands for a cluster use the servic
 kubeconfig that kubectl uses.
 
 Tables fit the width of a terminal; written to a file or a pipe, each row is one full line. Colours appear only on a
-terminal, and not if `NO_COLOR` is set. For programs, many commands have `--json`, and some also `-o yaml`.""".splitlines()
+terminal, and not if `NO_COLOR` is set. For programs, many commands have `--json`, and some also
+`-o yaml`.""".splitlines()
 COMPLETION = """\
 The script completes commands, options, files, the names of checks and their parameters. Generate it again after you
 have installed a plug-in check.
