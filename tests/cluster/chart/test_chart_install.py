@@ -486,9 +486,10 @@ def images(cluster: Cluster) -> set[str]:
 
 def test_the_pages_controllers_are_those_that_the_proxy_is_given(clean: Cluster, typist: CommandRunner) -> None:
     typist.type(
-        r"helm install gc helm/muster --set vipuControllers=pod001:8090:ipunode=node1\,pod002:8091:ipunode=node2"
+        "helm upgrade muster helm/muster --install --set image.repository=REGISTRY/muster"
+        r" --set vipuControllers=pod001:8090:ipunode=node1\,pod002:8091:ipunode=node2"
     )
-    given = clean.admin.get(CONTROLLERS)["data"]["controllers.yaml"]
+    given = clean.admin.get(CONTROLLERS.replace("gc-", "muster-"))["data"]["controllers.yaml"]
     assert given == "pod001:8090:ipunode=node1,pod002:8091:ipunode=node2"
 
 
