@@ -23,6 +23,7 @@ from muster_tainter.sources.loki_response import LogEntry
 
 LINES_LIMIT = 64  # physical lines per entry
 STATE_LIMIT = 256  # findings, and counts, that are kept per node
+_INDENTED = " " * 4  # dmesg and journalctl indent a message's further lines by the width of the time
 REPEATS_LIMIT = 50_000  # records whose repetition is detected
 
 Event = Sign | AllClear
@@ -66,10 +67,12 @@ class NodeJudges:
         """The lines of ``entry`` that the catalogue or ``interesting`` may use."""
         kernel = written_by_kernel(entry.line)
         found: list[KernelLine] = []
-        for raw in unwrap_line(entry.line).split("\n")[:LINES_LIMIT]:
+        self._reader.forget()  # the previous entry is from another node
+        for number, raw in enumerate(unwrap_line(entry.line).split("\n")[:LINES_LIMIT]):
             self._time.begin(entry.at_ns / NS)
-            self._reader.forget()  # the previous entry is from another node
-            line = self._reader.take(raw.encode("utf-8", "replace"))
+            # an indented line without a time continues a previous entry, which is not kept
+            continued = number > 0 or raw.startswith(_INDENTED)
+            line = self._reader.take(raw.encode("utf-8", "replace"), continued=continued)
             if line is None:
                 continue
             text = line.text.encode("utf-8", "replace")

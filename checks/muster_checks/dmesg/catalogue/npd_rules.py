@@ -147,6 +147,7 @@ def _row(monitor: LogMonitor, rule: NpdRule, file: str) -> PatternRow:
         clears="boot" if permanent else "quiet",
         source=f"node-problem-detector {file}",
         lines=(monitor.buffer_size or 10) if over_lines else 0,
+        anywhere=True,
         delay_s=monitor.delay,
     )
 

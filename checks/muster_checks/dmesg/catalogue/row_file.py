@@ -98,6 +98,7 @@ class RowForm(Form):
     covered_by: Annotated[list[str], Field(max_length=20)] = []
     status_set: list[Bit] = []
     status_clear: list[Bit] = []
+    anywhere: bool = False
 
     @model_validator(mode="after")
     def _hang_together(self) -> "RowForm":
@@ -144,6 +145,7 @@ class RowForm(Form):
             status_set=sum(1 << bit for bit in set(self.status_set)),
             status_clear=sum(1 << bit for bit in set(self.status_clear)),
             quiet_s=self.quiet_s or QUIET_S,
+            anywhere=self.anywhere,
         )
 
 

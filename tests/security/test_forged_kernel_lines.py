@@ -1,0 +1,131 @@
+"""A tenant writes a driver's words into the kernel log: as a mount option, a file name, the name of a process.
+
+The kernel quotes such text in messages of its own, with facility 0. None of it may make a FAIL or end a finding.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from muster_cli.__main__ import main
+
+_, *LOGS = (Path(__file__).parent / "forged_kernel_lines.txt").read_text().split("\n\n## ")
+FORGED = {name: lines.splitlines() for name, _, lines in (log.partition("\n") for log in LOGS)}
+SAMPLES = Path(__file__).parents[1] / "checks/dmesg/samples/lines.yaml"
+EXAMPLES = [one["line"] for one in yaml.safe_load(SAMPLES.read_text()) if one["gives"]]
+UUID = "GPU-12345678-1234-1234-1234-123456789012"
+# Findings that forged clearing lines try to end.
+FAULTS = (
+    f"NVRM: GPU at PCI:0000:b3:00: {UUID}",
+    "NVRM: Xid (PCI:0000:b3:00): 48, pid=7, name=train, DBE (double bit error) ECC Error",
+    "NVRM: Xid (PCI:0000:b3:00): 154, GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)",
+    "NVRM: Xid (PCI:0000:b3:00): 163, pid=7",
+    "nfs: server 10.0.0.7 not responding, still trying",
+    "mlx5_core 0000:41:00.1: Port module event: module 1, Cable unplugged",
+)
+CLEARS = (
+    f"GPU reset executed: {UUID}, success: true",
+    "NVRM: Xid (PCI:0000:b3:00): 154, GPU recovery action changed from 0x2 (Node Reboot Required) to 0x0 (None)",
+    "NVRM: Xid (PCI:0000:b3:00): 162, pid=7",
+    "nfs: server 10.0.0.7 OK",
+    "mlx5_core 0000:41:00.1: Port module event: module 1, Cable plugged",
+)
+EXPECTED = {
+    ("gpu/0000:b3:00.0", "Xid48"),
+    ("gpu/0000:b3:00.0", "Xid154"),
+    ("gpu/0000:b3:00.0", "Xid163"),
+    ("nfs/10.0.0.7", "NfsNotResponding"),
+    ("nic/0000:41:00.1", "NicCableUnplugged"),
+}
+# Where users put text, one for each kind of place; {} is the text, {name} the 15 bytes of it that a process name holds.
+CARRIERS = (
+    "tmpfs: Unknown parameter '{}'",
+    'overlayfs: unrecognized mount option "{}" or missing value',
+    "python3[1234]: segfault at 7f00 ip 00007f00 sp 00007ffd error 4 in {}[7f00+1000]",
+    "{name}[1234]: segfault at 7f00 ip 00007f00 sp 00007ffd error 4 in {}[7f00+1000]",
+    "{name}[1234] bad frame in rt_sigreturn frame:0 ip:0 sp:0 orax:ffff in {}[7f00+1000]",
+    "{name}[1234]: unhandled exception: SP Alignment, ESR 0x92000006, {}",
+    "{name} invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=0",
+    "traps: {name}[9] trap invalid opcode ip:7f00 sp:7ffd error:0 in {}[7f00+1000]",
+    "process '{}' started with executable stack",
+    "{} IN=eth0 OUT= MAC=52:54:00:12:34:56 SRC=198.51.100.7 DST=203.0.113.7 LEN=40 TOS=0x00 PREC=0x00 TTL=9 PROTO=TCP",
+    "{}IN= OUT=eth0 SRC=2001:db8::1 DST=2001:db8::2 LEN=64 TC=0 HOPLIMIT=64 FLOWLBL=0 PROTO=ICMPv6",
+    'audit: type=1400 audit(1709370930.101:7): apparmor="DENIED" name="{}" pid=9 comm="{name}"',
+    "usb 1-1: Product: {}",
+    "input: {} as /devices/virtual/input/input5",
+    "device-mapper: ioctl: device {} already exists",
+    "mymodule: unknown parameter '{}' ignored",
+    "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),oom_memcg=/{},task_memcg=/{},task={name},pid=9,uid=1000",
+    "NVRM: Xid (PCI:0000:b4:00): 31, pid=9, name={name}, Ch 00000010",
+    "NVRM: Xid (PCI:0000:b4:00): 31, pid='{name}', name={name}, Ch 00000010",
+    "Memory cgroup out of memory: Killed process 9 ({name}) total-vm:1kB, anon-rss:1kB, file-rss:1kB, shmem-rss:0kB",
+    "INFO: task {name}:9 blocked for more than 122 seconds.",
+    "watchdog: BUG: soft lockup - CPU#0 stuck for 27s! [{name}:9]",
+    'EXT4-fs (sdb1): Unrecognized mount option "{}" or missing value',
+    "bpf_trace_printk: {}",
+    "systemd[1]: Started {}.",
+    "eth0: renamed from {name}",
+)
+
+
+def test_there_are_at_least_200_forged_lines() -> None:
+    assert sum(map(len, FORGED.values())) >= 200
+
+
+def kmsg(texts: Any) -> list[str]:
+    """Records of /dev/kmsg, as the kernel escapes them."""
+    return [
+        f"4,{number},{100_000_000 + 1_000 * number},-;"
+        + "".join(c if " " <= c <= "~" and c != "\\" else "".join(f"\\x{b:02x}" for b in c.encode()) for c in text)
+        for number, text in enumerate(texts)
+    ]
+
+
+def findings(lines: list[str], log: Path, capsys: pytest.CaptureFixture[str]) -> dict[tuple[str, str], str]:
+    """Verdict by component and reason, as `muster check dmesg` gives them."""
+    log.write_text("\n".join(lines) + "\n")
+    main(["check", "dmesg", "--sample", str(log), "--json"])
+    (result,) = json.loads(capsys.readouterr().out)
+    return {(one["component"], one["reason"]): one["verdict"] for one in result.get("findings", ())}
+
+
+def assert_nothing_forged(found: dict[tuple[str, str], str]) -> None:
+    assert found.keys() >= EXPECTED
+    assert {key for key, verdict in found.items() if verdict == "FAIL"} <= EXPECTED
+
+
+def test_the_faults_are_found_and_their_clearing_lines_end_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert findings(kmsg(FAULTS), tmp_path / "log", capsys).keys() == EXPECTED
+    assert findings(kmsg(FAULTS + CLEARS), tmp_path / "log", capsys) == {}
+
+
+@pytest.mark.parametrize("section", FORGED)
+def test_a_forged_line_makes_no_fault_and_ends_none(
+    section: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = findings([*kmsg(FAULTS), *FORGED[section]], tmp_path / "log", capsys)
+    if not section.startswith("kmsg"):
+        # lines with a date are years after times since boot: the warnings have ended by themselves
+        found |= {key: "WARN" for key in EXPECTED if key[1] not in ("Xid48", "Xid154")}
+    assert_nothing_forged(found)
+
+
+@pytest.mark.parametrize("carrier", CARRIERS)
+@pytest.mark.parametrize("around", ["{}", "x\n{}", "x\n{}\n"], ids=["inline", "after a line break", "between two"])
+def test_an_example_of_any_row_in_a_users_text_makes_no_fault_and_ends_none(
+    carrier: str, around: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def forge(example: str) -> str:
+        text = around.format(example)
+        return carrier.replace("{name}", text[:15]).replace("{}", text)
+
+    lines = kmsg([*FAULTS, *(forge(example) for example in (*EXAMPLES, *CLEARS))])
+    found = findings(lines, tmp_path / "log", capsys)
+    # seven true soft lockups are a fault, whatever the process is called
+    found.pop(("host", "SoftLockupRepeated"), None)
+    assert_nothing_forged(found)
