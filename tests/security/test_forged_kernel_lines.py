@@ -10,6 +10,12 @@ from typing import Any
 import pytest
 import yaml
 
+from muster_checks.base.declaration import NodeView, Sign
+from muster_checks.base.vocabulary import Origin
+from muster_checks.dmesg import DMESG, DmesgParameters
+from muster_checks.dmesg.catalogue.loader import load_catalogue
+from muster_checks.dmesg.judge import KernelLogJudge
+from muster_checks.dmesg.sources.records import KernelLine
 from muster_cli.__main__ import main
 
 _, *LOGS = (Path(__file__).parent / "forged_kernel_lines.txt").read_text().split("\n\n## ")
@@ -129,3 +135,69 @@ def test_an_example_of_any_row_in_a_users_text_makes_no_fault_and_ends_none(
     # seven true soft lockups are a fault, whatever the process is called
     found.pop(("host", "SoftLockupRepeated"), None)
     assert_nothing_forged(found)
+
+
+SAME_TIME = (
+    "Nov 20 03:42:11 node kernel: [  300.000001] tmpfs: Unknown parameter 'x",
+    "Nov 20 03:42:11 node kernel: [  300.000001] NVRM: Xid (PCI:0000:b4:00): 79",
+    "Nov 20 03:42:11 node kernel: [  300.000001] '",
+)
+
+
+def test_a_line_break_that_syslog_turned_into_a_message_makes_no_fault(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert findings([*SAME_TIME], tmp_path / "log", capsys) == {}
+    later = SAME_TIME[1].replace("300.000001", "300.000002")
+    assert findings([SAME_TIME[0], later], tmp_path / "log", capsys) == {("gpu/0000:b4:00.0", "Xid79"): "FAIL"}
+    same_driver = SAME_TIME[1].replace("b4", "b5")
+    assert len(findings([SAME_TIME[1], same_driver], tmp_path / "log", capsys)) == 2
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "reasons"),
+    [
+        ("0::/system.slice/kubelet.service", {"TaskHung", "KernelDeadlock"}),
+        ("0::/kubepods.slice/kubepods-pod1.slice/cri-containerd-1.scope", {"TaskHung"}),
+        (None, {"TaskHung", "KernelDeadlock"}),
+    ],
+)
+async def test_a_process_of_a_pod_with_the_name_of_the_kubelet_does_not_fail_the_node(
+    cgroup: str | None, reasons: set[str], tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    log.write_text("INFO: task kubelet:77 blocked for more than 122 seconds.\n")
+    process = tmp_path / "proc/77"
+    process.mkdir(parents=True)
+    if cgroup is not None:
+        (process / "comm").write_text("kubelet\n")
+        (process / "cgroup").write_text(f"{cgroup}\n")
+    stream = DMESG.stream(NodeView(root=tmp_path), DmesgParameters(path=log), None)  # type: ignore[misc]  # it has one
+    async for events in stream.events():
+        assert {event.reason for event in events if isinstance(event, Sign)} == reasons
+        break
+
+
+ROW = "{{name: Widget, pattern: '{}', component: host, verdict: FAIL, class: reboot, message: it died, anywhere: {}}}"
+DIED = "widget w7 died"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "anywhere", "within", "warns"),
+    [("widget", "false", False, False), ("widget", "true", True, True), (".*widget", "false", True, True)],
+)
+def test_a_users_row_matches_at_the_beginning_unless_it_asks_for_more(
+    pattern: str, anywhere: str, within: bool, warns: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "rows.yaml"
+    path.write_text(f"rows: [{ROW.format(pattern, anywhere)}]")
+    catalogue = load_catalogue(path)
+    assert ("Widget" in caplog.text) == warns
+
+    def fails(text: str) -> bool:
+        line = KernelLine(text, 1000.0, 100.0, 4, 0, Origin.KERNEL, 1, "")
+        return bool(KernelLogJudge(catalogue, clock=lambda: 1000.0).take(line))
+
+    assert fails(DIED)
+    assert fails(f"bus 3: {DIED}") == within
+    assert not fails(f"tmpfs: Unknown parameter '{DIED}'")

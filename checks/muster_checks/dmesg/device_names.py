@@ -1,6 +1,7 @@
-"""Maps device names in the kernel log (0000:3b:00.0, eth2) to the names that other checks use (mlx5_0).
+"""Finds what a kernel line names on this node: devices (0000:3b:00.0, eth2) and processes.
 
-The names come from /sys and are cached, because a device that has just failed may have disappeared from there.
+Devices get the names that other checks use (mlx5_0). The names come from /sys and are cached, because a device that has
+just failed may have disappeared from there.
 """
 
 from collections.abc import Callable
@@ -18,6 +19,18 @@ def _only_child(folder: Path, prefix: str = "") -> str | None:
         return min((child.name for child in folder.iterdir() if child.name.startswith(prefix)), default=None)
     except (OSError, ValueError):  # ValueError: not a valid file name
         return None
+
+
+def is_pod_process(node: NodeView, pid: int, name: str) -> bool:
+    """Whether the process is one of a pod, by its cgroup. False if /proc has no process with this id and name: it has
+    ended, or the agent does not see the node's processes."""
+    process = node.path(f"/proc/{pid}")
+    try:
+        if (process / "comm").read_text("utf-8", "replace").strip() != name:
+            return False
+        return "kubepods" in (process / "cgroup").read_text("utf-8", "replace")
+    except OSError:
+        return False
 
 
 def sysfs_names(node: NodeView) -> Callable[[str], str]:

@@ -52,7 +52,8 @@ _USER_TEXT = Pattern(
     # the name of a process, before anything else: "NVRM: Xid[12]: segfault at ...". No driver's prefix looks like it.
     r".{1,16}?\[\d{1,10}\](?::| (?:bad frame|vsyscall|trap)) "
     # netfilter's LOG: the rule's prefix, then the packet; longer than the name of a process in a driver's line
-    r"|.*IN=\S* OUT=\S* .*(?:SRC=\S+ DST=\S+ LEN=\d|MACSRC=\S+ MACDST=\S+ MACPROTO=|ARP HTYPE=\d+ PTYPE=)"
+    r"|.*IN=\S* OUT=\S* .*(?:SRC=\S+ DST=\S+ LEN=\d|MACSRC=\S+ MACDST=\S+ MACPROTO=|ARP HTYPE=\d+ PTYPE=|TRUNCATED"
+    r"|MAC source = \S+ MAC dest = )"
     # messages of the kernel that quote a user's text
     r"|traps: |audit: |audit\(|process '|warning: (?:process )?`|oom-kill:|.{1,16} invoked oom-killer"
     r"|usb \S+: |input: |hid-generic |device-mapper: |Unknown kernel command line parameters"

@@ -34,7 +34,7 @@ from typing import TypeVar
 
 import msgspec
 
-from muster_checks.dmesg.message_text import has_further_lines, message_start
+from muster_checks.dmesg.message_text import has_further_lines, holds_user_text, message_start
 from muster_checks.dmesg.sources.kmsg import parse_record, split_record, unescape
 from muster_checks.dmesg.sources.records import DEFAULT_LEVEL, KERNEL_FACILITY, KernelLine, origin_of
 from muster_checks.dmesg.sources.source import Interesting
@@ -52,6 +52,7 @@ _SYSLOG = re.compile(rb"([A-Z][a-z]{2}) ([ \d]\d) (\d\d):(\d\d):(\d\d)(?:\.\d{1,
 _HOST = re.compile(rb"[\w.-]{1,255} (?=\S)")
 _WRITER = re.compile(rb"\S+ (?:kern\.\w{1,8} )?kernel(?:\[\d{1,10}\])?(?:: | - - - )")
 _CONTAINER = re.compile(rb"(" + _ISO.pattern + rb")(?:stdout|stderr) ([FP])(?::\S{0,64})? ")
+_MICROSECONDS = re.compile(r"\[ *[1-9]\d*\.\d{6}\]$")
 _JSON_TEXTS = ("MESSAGE", "msg", "message", "log")
 _JSON_LINE = re.compile(rb'\s*"(?:msg|MESSAGE|message|log)" ?: ?("(?:[^"\\]|\\.)*"),?\s*$')
 _json_object = msgspec.json.Decoder(dict[str, object])
@@ -161,9 +162,12 @@ class TextReader:
         self._by_user = self._after_host = False
         raw, is_record = self._unwrap(raw)
         partial, self._partial = self._partial, self._partial_next
+        before = self._stamp
         start = self._stamped(raw)
         prefix = max(start or 0, message_start(raw))
         text = raw[prefix:]
+        if start is not None and self._is_same_record(before):
+            return None
         if start is not None or raw[:prefix].strip() or is_record:
             self._first, self._prefixed = text, True
             if start is None:
@@ -191,6 +195,15 @@ class TextReader:
             origin=origin_of(self._facility),
             seq=0,
             stamp=self._stamp,
+        )
+
+    def _is_same_record(self, stamp: str) -> bool:
+        """/proc/kmsg gives each line of a record the time of the record, so syslog files show them as messages. Within
+        the same microsecond as a message that holds a user's text, another line is taken for a part of that text."""
+        return (
+            self._stamp == stamp
+            and _MICROSECONDS.search(stamp) is not None
+            and holds_user_text(self._first.decode("utf-8", "replace"))
         )
 
     def _unwrap(self, raw: bytes) -> tuple[bytes, bool]:
