@@ -3,7 +3,10 @@
 The kernel quotes such text in messages of its own, with facility 0. None of it may make a FAIL or end a finding.
 """
 
+import asyncio
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,7 @@ import yaml
 
 from muster_checks.base.declaration import NodeView, Sign
 from muster_checks.base.vocabulary import Origin
-from muster_checks.dmesg import DMESG, DmesgParameters
+from muster_checks.dmesg import DMESG, DmesgParameters, StartPosition
 from muster_checks.dmesg.catalogue.loader import load_catalogue
 from muster_checks.dmesg.judge import KernelLogJudge
 from muster_checks.dmesg.sources.records import KernelLine
@@ -54,6 +57,11 @@ CARRIERS = (
     "{name}[1234]: segfault at 7f00 ip 00007f00 sp 00007ffd error 4 in {}[7f00+1000]",
     "{name}[1234] bad frame in rt_sigreturn frame:0 ip:0 sp:0 orax:ffff in {}[7f00+1000]",
     "{name}[1234]: unhandled exception: SP Alignment, ESR 0x92000006, {}",
+    "{name}[1234] general protection ip:7f00 sp:7ffd error:0 in {}[7f00+1000]",
+    "{name}: page allocation failure: order:4, mode:0x40dc0(GFP_KERNEL), nodemask=(null),cpuset={},mems_allowed=0",
+    "{name} (9): /proc/9/oom_adj is deprecated, please use /proc/9/oom_score_adj instead.",
+    "NVRM: API mismatch: the client has the version {}, but",
+    "request_module: modprobe fs-{} cannot be processed, kmod busy with 50 threads for more than 5 seconds now",
     "{name} invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=0",
     "traps: {name}[9] trap invalid opcode ip:7f00 sp:7ffd error:0 in {}[7f00+1000]",
     "process '{}' started with executable stack",
@@ -159,23 +167,72 @@ def test_a_line_break_that_syslog_turned_into_a_message_makes_no_fault(
     [
         ("0::/system.slice/kubelet.service", {"TaskHung", "KernelDeadlock"}),
         ("0::/kubepods.slice/kubepods-pod1.slice/cri-containerd-1.scope", {"TaskHung"}),
-        (None, {"TaskHung", "KernelDeadlock"}),
+        ("0::/../../pod0b2c3d4e-0000-1111-2222-333344445555/1", {"TaskHung"}),
+        ("0::/user.slice/user-1000.slice/session-3.scope", {"TaskHung"}),
+        (None, {"TaskHung"}),
     ],
 )
-async def test_a_process_of_a_pod_with_the_name_of_the_kubelet_does_not_fail_the_node(
+async def test_only_a_process_of_the_node_itself_fails_the_node_by_its_name(
     cgroup: str | None, reasons: set[str], tmp_path: Path
 ) -> None:
-    log = tmp_path / "log"
-    log.write_text("INFO: task kubelet:77 blocked for more than 122 seconds.\n")
     process = tmp_path / "proc/77"
     process.mkdir(parents=True)
     if cgroup is not None:
         (process / "comm").write_text("kubelet\n")
         (process / "cgroup").write_text(f"{cgroup}\n")
-    stream = DMESG.stream(NodeView(root=tmp_path), DmesgParameters(path=log), None)  # type: ignore[misc]  # it has one
+    assert await reasons_of(tmp_path, "INFO: task kubelet:77 blocked for more than 122 seconds.") == reasons
+
+
+async def test_a_line_that_root_wrote_from_user_space_may_name_any_process(tmp_path: Path) -> None:
+    written = "<12>INFO: task kubelet:77 blocked for more than 122 seconds."
+    assert await reasons_of(tmp_path, written) == {"TaskHung", "KernelDeadlock"}
+
+
+async def reasons_of(root: Path, line: str) -> set[str]:
+    """The reasons of the signs that the agent's stream makes of a log with this line."""
+    log = root / "log"
+    log.write_text(f"{line}\n")
+    stream = DMESG.stream(NodeView(root=root), DmesgParameters(path=log), None)  # type: ignore[misc]  # it has one
     async for events in stream.events():
-        assert {event.reason for event in events if isinstance(event, Sign)} == reasons
-        break
+        return {event.reason for event in events if isinstance(event, Sign)}
+    return set()
+
+
+@pytest.mark.parametrize("start", list(StartPosition))
+async def test_a_line_break_at_the_place_where_the_agent_starts_makes_no_fault(
+    start: StartPosition, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    log.write_text("[  300.000001] tmpfs: Unknown parameter 'x\n")
+
+    def stream(saved: bytes | None) -> Any:
+        return DMESG.stream(NodeView(root=tmp_path), DmesgParameters(path=log, start=start), saved)  # type: ignore[misc]  # it has one
+
+    before = stream(None)
+    async with collected(before) as events:
+        saved = before.position()
+        with log.open("a") as file:
+            file.write("NVRM: Xid (PCI:0000:b4:00): 79\n[  300.000001] NVRM: Xid (PCI:0000:b4:00): 48\n")
+        await before.drain()
+    assert events == []
+    async with collected(stream(saved)) as events:
+        pass
+    assert events == []
+
+
+@asynccontextmanager
+async def collected(stream: Any) -> AsyncIterator[list[Any]]:
+    """The events of the stream, which has read its log to the end once."""
+    events: list[Any] = []
+
+    async def collect() -> None:
+        async for some in stream.events():
+            events.extend(some)
+
+    reading = asyncio.ensure_future(collect())
+    await stream.drain()
+    yield events
+    reading.cancel()
 
 
 ROW = "{{name: Widget, pattern: '{}', component: host, verdict: FAIL, class: reboot, message: it died, anywhere: {}}}"

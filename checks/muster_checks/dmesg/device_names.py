@@ -4,12 +4,15 @@ Devices get the names that other checks use (mlx5_0). The names come from /sys a
 just failed may have disappeared from there.
 """
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 from muster_checks.base.declaration import NodeView
 
 KEPT_LIMIT = 1024
+# A pod's cgroup; without "kubepods" as an agent in a cgroup namespace of its own sees it: 0::/../../pod1b2c3d4e-.../id
+_OF_TENANT = re.compile(r"kubepods|/pod[0-9a-f]{8}|/user\.slice/")
 _UNSAFE = frozenset("/\\*?[] ")
 
 
@@ -21,14 +24,17 @@ def _only_child(folder: Path, prefix: str = "") -> str | None:
         return None
 
 
-def is_pod_process(node: NodeView, pid: int, name: str) -> bool:
-    """Whether the process is one of a pod, by its cgroup. False if /proc has no process with this id and name: it has
-    ended, or the agent does not see the node's processes."""
+def is_node_process(node: NodeView, pid: int, name: str) -> bool:
+    """Whether the process belongs to the node itself, not to a pod or a login, by its cgroup.
+
+    False if /proc has no process with this id and name: it has ended, so it is no longer blocked, or the agent does not
+    see the node's processes.
+    """
     process = node.path(f"/proc/{pid}")
     try:
         if (process / "comm").read_text("utf-8", "replace").strip() != name:
             return False
-        return "kubepods" in (process / "cgroup").read_text("utf-8", "replace")
+        return _OF_TENANT.search((process / "cgroup").read_text("utf-8", "replace")) is None
     except OSError:
         return False
 

@@ -26,7 +26,7 @@ from muster_checks.dmesg.catalogue.types import (
     XidRow,
 )
 from muster_checks.dmesg.line_context import LineContext
-from muster_checks.dmesg.message_text import holds_user_text, message_start, split_record
+from muster_checks.dmesg.message_text import holds_user_text, message_start, split_record, strip_prefix
 from muster_checks.dmesg.multi_line import RecentLines
 from muster_checks.dmesg.open_findings import Event, OpenFinding, OpenFindings
 from muster_checks.dmesg.sources.records import KernelLine
@@ -76,8 +76,8 @@ def identity(component: str) -> str:
 
 class KernelLogJudge:
     """``refuse_user``: leave out lines written from user space. ``names``: maps a component to its canonical name
-    (device_names.py). ``in_pod``: whether the process with this id and name belongs to a pod. ``clock``: seconds since
-    the epoch, on the same timeline as the lines."""
+    (device_names.py). ``of_node``: whether the process with this id and name is known to be one of the node itself, not
+    of a pod. ``clock``: seconds since the epoch, on the same timeline as the lines."""
 
     def __init__(
         self,
@@ -85,14 +85,14 @@ class KernelLogJudge:
         *,
         refuse_user: bool = False,
         names: Callable[[str], str] = identity,
-        in_pod: Callable[[int, str], bool] = lambda _pid, _name: False,
+        of_node: Callable[[int, str], bool] = lambda _pid, _name: True,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.counters = JudgeCounts()
         self._catalogue = catalogue
         self._refuse_user = refuse_user
         self._names = names
-        self._in_pod = in_pod
+        self._of_node = of_node
         self._clock = clock
         self._recent = RecentLines([row for row in catalogue.rows if row.lines])
         # a catalogue without codes is for a log other than the kernel's
@@ -156,6 +156,9 @@ class KernelLogJudge:
         texts = split_record(line.text) if self._of_kernel else [line.text]
         one = LineContext(line, min(line.at, self._clock()))
         hits = [hit for text in texts for hit in self._hits(text)]
+        if "\n" in line.text and self._holds_user_text(strip_prefix(line.text)):
+            # a firewall rule's prefix may end with a line break, so only the whole record shows whose words these are
+            hits = [hit for hit in hits if hit[0] in self._harmless]
         for index, one.text in sorted(hits, key=itemgetter(0)):
             handler, arguments = self._handlers[index]
             handler(one, *arguments)
@@ -346,9 +349,8 @@ class KernelLogJudge:
         groups = self._matcher.groups(index, one.text)
         if not bits_fit(row, groups) or one.line.uptime_s < row.delay_s:
             return
-        pid = groups.get("pid", "")
-        if row.verdict is Verdict.FAIL and 0 < len(pid) < 10 and self._in_pod(int(pid), groups.get("task", "")):
-            return  # a tenant chose the name of the process
+        if row.verdict is Verdict.FAIL and "task" in groups and not self._names_process_of_node(one, groups):
+            return
         one.rows[row.name] = row.verdict
         if row.name in self._awaited:
             self._last_seen[row.name] = one.at
@@ -372,6 +374,12 @@ class KernelLogJudge:
         message = fill_template(row.message, {"line": one.line.text, **groups, "count": str(row.count)})
         where = "" if component == "host" else f" on {component}"
         self._raise(one, component, row.name, row.verdict, row.fault_class, message + where, row.quiet_s, lines)
+
+    def _names_process_of_node(self, one: LineContext, groups: dict[str, str]) -> bool:
+        """Whether the process that the row selected by its name has this name rightly. Any tenant may give the name to
+        its own process; but only root writes a line from user space."""
+        pid = groups.get("pid", "")
+        return one.line.origin is Origin.USER or (0 < len(pid) < 10 and self._of_node(int(pid), groups["task"]))
 
     def _take_lines(self, one: LineContext, row: PatternRow, lines: str) -> None:
         """The last lines end in a match of ``row``; ``lines``: those that the match spans."""

@@ -50,12 +50,17 @@ _DAEMON = re.compile(
 _USER_TEXT = Pattern(
     r"(?s)\A(?:"
     # the name of a process, before anything else: "NVRM: Xid[12]: segfault at ...". No driver's prefix looks like it.
-    r".{1,16}?\[\d{1,10}\](?::| (?:bad frame|vsyscall|trap)) "
+    r".{1,16}?\[\d{1,10}\]:? |.{1,16}? ?\(\d{1,10}\): |.{1,16}?/\d{1,10}: "
+    r"|.{1,16}?: page allocation (?:failure|stalls)"
     # netfilter's LOG: the rule's prefix, then the packet; longer than the name of a process in a driver's line
     r"|.*IN=\S* OUT=\S* .*(?:SRC=\S+ DST=\S+ LEN=\d|MACSRC=\S+ MACDST=\S+ MACPROTO=|ARP HTYPE=\d+ PTYPE=|TRUNCATED"
     r"|MAC source = \S+ MAC dest = )"
     # messages of the kernel that quote a user's text
     r"|traps: |audit: |audit\(|process '|warning: (?:process )?`|oom-kill:|.{1,16} invoked oom-killer"
+    r"|NVRM: API mismatch: |request_module: |ptrace |netlink: |x_tables: |xt_\w+: |\S+ filesystem being "
+    r"|(?:CIFS|cifs|9pnet\w*|libceph|ceph|SELinux|Lockdown|UDF-fs|debugfs|sysfs|kobject\w*): |BTRFS: device label "
+    r"|Memory cgroup stats for |Task in |proc_dir_entry |Loading kernel module |memfd_create"
+    r"|(?:EXT4-fs|XFS|BTRFS \w+) \([^)]{1,64}\): (?:[Uu]nrecognized|[Uu]nknown|[Ii]nvalid) "
     r"|usb \S+: |input: |hid-generic |device-mapper: |Unknown kernel command line parameters"
     r"|[\w.-]+: (?:Unknown |unknown |unrecognized |Bad value for |Duplicate |Invalid |invalid )"
     r"|(?:tmpfs|ramfs|fuse|overlay|overlayfs|proc|sysfs|devpts|cgroup2?|bpf|mqueue|binder): "

@@ -52,7 +52,9 @@ _SYSLOG = re.compile(rb"([A-Z][a-z]{2}) ([ \d]\d) (\d\d):(\d\d):(\d\d)(?:\.\d{1,
 _HOST = re.compile(rb"[\w.-]{1,255} (?=\S)")
 _WRITER = re.compile(rb"\S+ (?:kern\.\w{1,8} )?kernel(?:\[\d{1,10}\])?(?:: | - - - )")
 _CONTAINER = re.compile(rb"(" + _ISO.pattern + rb")(?:stdout|stderr) ([FP])(?::\S{0,64})? ")
-_MICROSECONDS = re.compile(r"\[ *[1-9]\d*\.\d{6}\]$")
+# The kernel's own time in microseconds, behind a syslog line's time of arrival; "<...>": dmesg -d.
+_EXACT_TIME = re.compile(r"\[ *([1-9]\d*\.\d{6})(?: <[^>]*>)?\]$|^(\S+T\S+,\d{6})\S*$")
+_DRIVER = re.compile(rb"[^\s:(\[]*")
 _JSON_TEXTS = ("MESSAGE", "msg", "message", "log")
 _JSON_LINE = re.compile(rb'\s*"(?:msg|MESSAGE|message|log)" ?: ?("(?:[^"\\]|\\.)*"),?\s*$')
 _json_object = msgspec.json.Decoder(dict[str, object])
@@ -124,6 +126,27 @@ def _decode_json(decoder: msgspec.json.Decoder[_Value], raw: bytes, default: _Va
         return default
 
 
+def _exact_time(stamp: str) -> str:
+    """The kernel's time in microseconds within ``stamp``; empty if it has none."""
+    found = _EXACT_TIME.search(stamp)
+    return (found[1] or found[2]) if found else ""
+
+
+def _driver(text: bytes) -> bytes:
+    """The first word of a message."""
+    return _DRIVER.match(text)[0]  # type: ignore[index]  # it matches every text
+
+
+class MessageBefore(msgspec.Struct, frozen=True):
+    """``stamp``: its time as printed; ``first``: its first line."""
+
+    stamp: str = ""
+    first: bytes = b""
+
+
+NO_MESSAGE = MessageBefore()
+
+
 class TextReader:
     """Turns physical lines into :class:`KernelLine`, and keeps the values that a line inherits from the one before it.
 
@@ -136,17 +159,22 @@ class TextReader:
         self._interesting = interesting
         self.forget()
 
-    def forget(self) -> None:
-        """Another file begins: drop all state."""
+    def forget(self, before: MessageBefore = NO_MESSAGE) -> None:
+        """Another file begins: drop all state, except for the message ``before`` the next line."""
         self._at: float | None = None
-        self._stamp = ""
+        self._stamp = before.stamp
         self._level = DEFAULT_LEVEL
         self._facility = KERNEL_FACILITY
         self._in_record = False
         self._by_user = self._after_host = False  # a program wrote the line, and the host's name comes before it
-        self._first = b""  # the first line of the message
+        self._first = before.first  # the first line of the message
         self._prefixed = False  # the log has times or other prefixes, so that a line without one continues a message
         self._partial = self._partial_next = False  # the line before is continued in this one, this one in the next
+
+    @property
+    def before(self) -> MessageBefore:
+        """The last message, for :meth:`forget`."""
+        return MessageBefore(self._stamp, self._first)
 
     def take(self, raw: bytes, *, continued: bool = False) -> KernelLine | None:
         """The message of one physical line without its newline; None if the judge does not need it.
@@ -166,7 +194,7 @@ class TextReader:
         start = self._stamped(raw)
         prefix = max(start or 0, message_start(raw))
         text = raw[prefix:]
-        if start is not None and self._is_same_record(before):
+        if start is not None and self._is_same_record(before, text):
             return None
         if start is not None or raw[:prefix].strip() or is_record:
             self._first, self._prefixed = text, True
@@ -197,14 +225,17 @@ class TextReader:
             stamp=self._stamp,
         )
 
-    def _is_same_record(self, stamp: str) -> bool:
-        """/proc/kmsg gives each line of a record the time of the record, so syslog files show them as messages. Within
-        the same microsecond as a message that holds a user's text, another line is taken for a part of that text."""
-        return (
-            self._stamp == stamp
-            and _MICROSECONDS.search(stamp) is not None
-            and holds_user_text(self._first.decode("utf-8", "replace"))
-        )
+    def _is_same_record(self, stamp_before: str, text: bytes) -> bool:
+        """Whether ``text`` is taken for a further line of the message before it.
+
+        /proc/kmsg and consoles give each line of a record the time of the record. A line of the same microsecond may
+        therefore come from a line break in a user's text, unless the same driver printed both lines and its message
+        quotes no user.
+        """
+        exact = _exact_time(self._stamp)
+        if not exact or exact != _exact_time(stamp_before):
+            return False
+        return _driver(text) != _driver(self._first) or holds_user_text(self._first.decode("utf-8", "replace"))
 
     def _unwrap(self, raw: bytes) -> tuple[bytes, bool]:
         """The line without what a container's log or JSON puts around it, and whether it is a whole message."""
