@@ -188,6 +188,14 @@ async def test_a_line_that_root_wrote_from_user_space_may_name_any_process(tmp_p
     assert await reasons_of(tmp_path, written) == {"TaskHung", "KernelDeadlock"}
 
 
+def test_a_users_row_may_name_a_process_that_has_ended(tmp_path: Path) -> None:
+    path = tmp_path / "rows.yaml"
+    path.write_text("rows: [{name: OOMKilling, verdict: FAIL}]")
+    line = KernelLine("Out of memory: Killed process 9 (python)", 1000.0, 100.0, 4, 0, Origin.KERNEL, 1, "")
+    judge = KernelLogJudge(load_catalogue(path), clock=lambda: 1000.0, of_node=lambda _pid, _name: False)
+    assert [sign.reason for sign in judge.take(line) if isinstance(sign, Sign)] == ["OOMKilling"]
+
+
 async def reasons_of(root: Path, line: str) -> set[str]:
     """The reasons of the signs that the agent's stream makes of a log with this line."""
     log = root / "log"

@@ -35,11 +35,7 @@ async def test_a_mount_option_in_a_user_namespace_makes_no_fault_and_ends_none()
 
     reading = asyncio.ensure_future(collect())
     await stream.drain()
-    before = stream.counts()["lines"]
     await asyncio.to_thread(mount_all)
     await stream.drain()
-    lines = stream.counts()["lines"] - before
     reading.cancel()
-    if not lines:
-        pytest.skip("this kernel does not log mount options of a user namespace")
     assert [event for event in events if isinstance(event, AllClear) or event.verdict is Verdict.FAIL] == []

@@ -349,7 +349,7 @@ class KernelLogJudge:
         groups = self._matcher.groups(index, one.text)
         if not bits_fit(row, groups) or one.line.uptime_s < row.delay_s:
             return
-        if row.verdict is Verdict.FAIL and "task" in groups and not self._names_process_of_node(one, groups):
+        if row.node_process and not self._names_process_of_node(one, groups):
             return
         one.rows[row.name] = row.verdict
         if row.name in self._awaited:
@@ -379,7 +379,7 @@ class KernelLogJudge:
         """Whether the process that the row selected by its name has this name rightly. Any tenant may give the name to
         its own process; but only root writes a line from user space."""
         pid = groups.get("pid", "")
-        return one.line.origin is Origin.USER or (0 < len(pid) < 10 and self._of_node(int(pid), groups["task"]))
+        return one.line.origin is Origin.USER or (0 < len(pid) < 10 and self._of_node(int(pid), groups.get("task", "")))
 
     def _take_lines(self, one: LineContext, row: PatternRow, lines: str) -> None:
         """The last lines end in a match of ``row``; ``lines``: those that the match spans."""

@@ -33,12 +33,13 @@ _PREFIX = re.compile(
 )
 
 
-def message_start(text: bytes) -> int:
+def message_start(text: bytes, start: int = 0) -> int:
     """The offset of the message behind the prefixes of a printed log: times, levels, host and writer.
 
-    At most three blanks are skipped: more of them indent a further line of a message.
+    start: offset behind prefixes that are known already. At most three blanks are skipped: more of them indent a
+    further line of a message.
     """
-    return _PREFIX.match(text).end()  # type: ignore[union-attr]  # it matches every text
+    return _PREFIX.match(text, start).end()  # type: ignore[union-attr]  # it matches every text
 
 
 # Programs in user space whose own lines have rows.

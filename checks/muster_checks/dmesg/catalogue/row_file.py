@@ -107,6 +107,7 @@ class RowForm(Form):
     status_set: list[Bit] = []
     status_clear: list[Bit] = []
     anywhere: bool = False
+    node_process: bool = False
 
     @model_validator(mode="after")
     def _hang_together(self) -> "RowForm":
@@ -125,6 +126,8 @@ class RowForm(Form):
             raise ValueError("count: a count above 1 requires window_s, and window_s requires a count above 1")
         if (self.status_set or self.status_clear) and "status" not in groups:
             raise ValueError("status_set: the pattern has no group named status")
+        if self.node_process and not groups >= {"task", "pid"}:
+            raise ValueError("node_process: the pattern needs groups named task and pid; expected both, or false")
         return self
 
     def _patterns(self) -> list[str]:
@@ -154,6 +157,7 @@ class RowForm(Form):
             status_clear=sum(1 << bit for bit in set(self.status_clear)),
             quiet_s=self.quiet_s or QUIET_S,
             anywhere=self.anywhere,
+            node_process=self.node_process,
         )
 
 

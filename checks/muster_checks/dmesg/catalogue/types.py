@@ -125,6 +125,8 @@ class PatternRow(RowMeaning, frozen=True, kw_only=True):
               end
     anywhere: a match may begin anywhere in the message, where a user's text may stand. Such a FAIL does not fire for a
               message that is known to hold a user's text
+    node_process: the row selects a process by its name (groups ``task`` and ``pid``), so it fires only if the process
+              is known to belong to the node itself, and not to a pod
     delay_s:  lines of the first seconds of a boot, up to this time, do not count
 
     Several rows may have the same name: for one record, a later row fires only if its verdict is worse.
@@ -146,6 +148,7 @@ class PatternRow(RowMeaning, frozen=True, kw_only=True):
     status_clear: int = 0
     lines: int = 0
     anywhere: bool = False
+    node_process: bool = False
     delay_s: float = 0.0
 
 

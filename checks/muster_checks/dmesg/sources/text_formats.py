@@ -162,6 +162,7 @@ class TextReader:
     def forget(self, before: MessageBefore = NO_MESSAGE) -> None:
         """Another file begins: drop all state, except for the message ``before`` the next line."""
         self._at: float | None = None
+        self._container_at: float | None = None
         self._stamp = before.stamp
         self._level = DEFAULT_LEVEL
         self._facility = KERNEL_FACILITY
@@ -192,7 +193,7 @@ class TextReader:
         partial, self._partial = self._partial, self._partial_next
         before = self._stamp
         start = self._stamped(raw)
-        prefix = max(start or 0, message_start(raw))
+        prefix = message_start(raw, start or 0)
         text = raw[prefix:]
         if start is not None and self._is_same_record(before, text):
             return None
@@ -232,6 +233,8 @@ class TextReader:
         therefore come from a line break in a user's text, unless the same driver printed both lines and its message
         quotes no user.
         """
+        if self._stamp[-8:] != stamp_before[-8:] and not self._stamp.endswith(">]"):
+            return False  # nearly always, and cheaper than to parse both
         exact = _exact_time(self._stamp)
         if not exact or exact != _exact_time(stamp_before):
             return False
@@ -240,13 +243,15 @@ class TextReader:
     def _unwrap(self, raw: bytes) -> tuple[bytes, bool]:
         """The line without what a container's log or JSON puts around it, and whether it is a whole message."""
         self._partial_next = False
+        self._container_at = None
         if (found := _CONTAINER.match(raw)) is not None:
             self._by_user = True
             self._partial_next = found[2] == b"P"
             timed = self._time(found[1], 0)
             self._after_host = False
             if timed is not None:
-                self._at, self._stamp = timed[1], found[1].decode("ascii").strip()
+                self._at = self._container_at = timed[1]
+                self._stamp = found[1].decode("ascii").strip()
             return raw[found.end() :], False
         if (quoted := _JSON_LINE.match(raw)) is not None:
             return _decode_json(_json_text, quoted[1], "").encode("utf-8", "replace"), True
@@ -285,7 +290,9 @@ class TextReader:
         if timed is None and prio is None:
             return None
         if timed is not None:
-            end, self._at = timed
+            end, at = timed
+            # the time of a container's log is of a known clock, a time since boot may be of another boot
+            self._at = at if self._container_at is None else self._container_at
             self._stamp = raw[start:end].decode("ascii", "replace").strip()
             start = end
         self._level = DEFAULT_LEVEL if prio is None else prio & 7
