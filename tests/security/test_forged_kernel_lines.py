@@ -162,6 +162,9 @@ def test_a_line_break_that_syslog_turned_into_a_message_makes_no_fault(
     assert len(findings([SAME_TIME[1], same_driver], tmp_path / "log", capsys)) == 2
 
 
+BLOCKED = "INFO: task kubelet:77 blocked for more than 122 seconds."
+
+
 @pytest.mark.parametrize(
     ("cgroup", "reasons"),
     [
@@ -180,12 +183,11 @@ async def test_only_a_process_of_the_node_itself_fails_the_node_by_its_name(
     if cgroup is not None:
         (process / "comm").write_text("kubelet\n")
         (process / "cgroup").write_text(f"{cgroup}\n")
-    assert await reasons_of(tmp_path, "INFO: task kubelet:77 blocked for more than 122 seconds.") == reasons
+    assert await reasons_of(tmp_path, BLOCKED) == reasons
 
 
 async def test_a_line_that_root_wrote_from_user_space_may_name_any_process(tmp_path: Path) -> None:
-    written = "<12>INFO: task kubelet:77 blocked for more than 122 seconds."
-    assert await reasons_of(tmp_path, written) == {"TaskHung", "KernelDeadlock"}
+    assert await reasons_of(tmp_path, f"<12>{BLOCKED}") == {"TaskHung", "KernelDeadlock"}
 
 
 def test_a_users_row_may_name_a_process_that_has_ended(tmp_path: Path) -> None:
