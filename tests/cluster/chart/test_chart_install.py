@@ -80,13 +80,18 @@ class Cluster:
                 found[path.rpartition("/")[2], metadata.get("namespace", ""), metadata["name"]] = each
         return found
 
-    def token(self, namespace: str, account: str) -> str:
+    def token(self, namespace: str, account: str, pod: Object | None = None) -> str:
+        """Bound to ``pod``, as the kubelet has it made, or to none."""
+        spec: Object = {}
+        if pod is not None:
+            reference = {"name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
+            spec["boundObjectRef"] = {"kind": "Pod", "apiVersion": "v1", **reference}
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
-        answer = self.admin.create(path, {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}})
-        return str(answer["status"]["token"])
+        return str(self.admin.create(path, body)["status"]["token"])
 
-    def as_account(self, namespace: str, account: str) -> AdminClient:
-        return AdminClient(self.plane.server, self.plane.ca_file, token=self.token(namespace, account))
+    def as_account(self, namespace: str, account: str, pod: Object | None = None) -> AdminClient:
+        return AdminClient(self.plane.server, self.plane.ca_file, token=self.token(namespace, account, pod))
 
     def carry_out(self, job: Object) -> list[str]:
         """What a kubelet would do with the pod of one of the chart's jobs: its containers in order, with its account's
