@@ -49,6 +49,8 @@ NAMES = {
     "RELEASE": "gc",
     "NAME": "gc-ipu-operator-webhook",  # of a Secret
     "muster-ipu-operator-vipu-controllers": "gc-ipu-operator-vipu-controllers",
+    "RELEASE-ipu-operator-controller-manager": "gc-ipu-operator-controller-manager",
+    "RELEASE-ipu-operator-vipu-proxy": "gc-ipu-operator-vipu-proxy",
     "NAME-launcher": "told-launcher",
     "NAME-worker-0": "told-worker-0",
     "NAMESPACE": "default",
@@ -422,7 +424,7 @@ def test_a_job_is_looked_into_as_the_pages_say(release: Release) -> None:
     assert environ["IPUOF_VIPU_API_GCD_ID"] == "0"
     assert (environ["IPUOF_VIPU_API_HOST"], environ["IPUOF_VIPU_API_PORT"]) == ("pod001", "8090")
     for part in IPU_PARTS:
-        assert "told" in release.type(f"kubectl logs -n NAMESPACE deploy/gc-ipu-operator-{part}"), part
+        assert "told" in release.type(f"kubectl logs -n NAMESPACE deploy/RELEASE-ipu-operator-{part}"), part
     admin.delete(told)
     until(lambda: not admin.exists(told), release.state)
 
