@@ -19,7 +19,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         default=None,
         help="only log which taints the rules require: write nothing to Nodes, create no Events about them, request no "
-        "checks, evict no pods, repair nothing, quarantine no IPUs, and do not take the Lease",
+        "checks, evict no pods, repair nothing, and quarantine no IPUs. No replica takes the Lease: each replica logs "
+        "all decisions, and explain, pause and resume need --namespace unless a tainter has led before",
     )
     add("--host", metavar="ADDR", help="address to listen on (default 0.0.0.0)")
     add("--port", type=int, metavar="N", help="port to listen on (default 3334); 0 picks a free port and prints it")

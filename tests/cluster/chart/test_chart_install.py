@@ -467,7 +467,13 @@ def test_everything_of_the_chart_is_taken_by_kubectl_too(clean: Cluster) -> None
 def test_whichever_of_the_pages_lines_is_typed_the_release_goes_on_from_it(
     clean: Cluster, typist: CommandRunner
 ) -> None:
+    typist.type(
+        "helm upgrade muster helm/muster --install --set image.repository=REGISTRY/muster --set tainter.dryRun=true"
+    )
+    settings = "/api/v1/namespaces/autopilot/configmaps/muster-tainter"
+    assert "dry_run: true" in clean.admin.get(settings)["data"]["tainter.yaml"]
     typist.type("helm upgrade muster helm/muster --install --set image.repository=REGISTRY/muster")
+    assert "dry_run: false" in clean.admin.get(settings)["data"]["tainter.yaml"]
     assert images(clean) == {f"registry.invalid/muster:{product.project_version()}"}
     installed = clean.objects()
     typist.type("helm upgrade muster helm/muster --install --set image.repository=REGISTRY/muster")
@@ -486,7 +492,7 @@ def test_whichever_of_the_pages_lines_is_typed_the_release_goes_on_from_it(
     typist.type("helm upgrade muster muster-0.1.0.tgz --install")
     assert images(clean) == {f"localhost:5000/muster:{product.project_version()}"}
     (listed,) = clean.helm.run("ls", "--namespace", "default").splitlines()[1:]
-    assert listed.split()[:3] == ["muster", "default", "4"]
+    assert listed.split()[:3] == ["muster", "default", "5"]
     clean.admin.delete("/api/v1/namespaces/monitoring")
 
 
@@ -495,6 +501,9 @@ def test_a_policy_comes_with_an_upgrade_and_the_other_values_stay(clean: Cluster
     policy = {"rules": [{"name": "watch", "match": {"verdict": ["WARN", "FAIL"]}, "action": "event"}]}
     (clean.folder / "typed/policy.yaml").write_text(yaml.safe_dump(policy))
     typist.type("helm upgrade RELEASE helm/muster --reset-then-reuse-values --set-file tainter.policy=policy.yaml")
+    stored = clean.admin.get("/api/v1/namespaces/autopilot/configmaps/muster-policy")["data"]["policy.yaml"]
+    assert yaml.safe_load(stored) == policy
+    typist.type("helm upgrade RELEASE helm/muster --reset-then-reuse-values")
     stored = clean.admin.get("/api/v1/namespaces/autopilot/configmaps/muster-policy")["data"]["policy.yaml"]
     assert yaml.safe_load(stored) == policy
     (tainter,) = (
