@@ -4,6 +4,7 @@ uvicorn answers 503 beyond ``limit_concurrency``, to the kubelet's probes too. N
 connections that are accepted or in a TLS handshake: idle ones use up the open files of the process, and asyncio then
 logs thousands of lines a second. So the server accepts connections itself. A new one is always accepted; if there are
 too many, the one that has been idle longest is closed, of the new one's address or of the address that has the most.
+Until its first bytes arrive, a connection is only a socket: in TLS it would take 256 KiB and the time of a request.
 Connections with a request in progress are not closed. There is always an idle one, because request_limit admits fewer
 requests than there may be connections.
 """
@@ -22,9 +23,10 @@ from muster_kube.http.slow_clients import GuardedProtocol
 log = logging.getLogger(__name__)
 
 BACKLOG = 4096  # somaxconn of Linux since 5.4; a full queue makes the kernel drop a probe's SYN, sent again after 1 s
-ACCEPTED_AT_ONCE = 16  # then the event loop continues with everything else
+ACCEPTED_AT_ONCE = 64  # some 2 ms; then the event loop continues with everything else
 KEPT_FILES = 256  # for Muster's own connections and files: its pools have fewer than 128 connections
 SERVERS = 3  # the operator's: health, metrics, webhooks
+FIRST_BYTES_S = 10.0  # as for a complete request (client_timeouts)
 REPORT_S = 60.0  # minimum interval of log lines about closed connections
 RETRY_S = 1.0  # until connections are accepted again after the system has refused one
 _NO_ROOM = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
@@ -50,8 +52,8 @@ class ConnectionLimits:
 
     def within(self, open_files: int) -> "ConnectionLimits":
         """Limits that fit into that number of open files, for each of the process's servers."""
-        connections = min(self.connections, max(4, (open_files - KEPT_FILES) // SERVERS))
-        return replace(self, connections=connections, per_address=min(self.per_address, max(2, connections // 2)))
+        connections = min(self.connections, max(8, (open_files - KEPT_FILES) // SERVERS))
+        return replace(self, connections=connections, per_address=self.per_address * connections // self.connections)
 
 
 # asyncio allocates 256 KiB for each TLS connection: 64 MiB
@@ -63,8 +65,9 @@ class _Connection:
         self._guard = guard
         self.sock = sock
         self.address = address
-        self.protocol: GuardedProtocol | None = None
+        self.expiry: asyncio.TimerHandle | None = None  # while nothing has arrived
         self.opening: asyncio.Task[None] | None = None
+        self.protocol: GuardedProtocol | None = None
 
     @property
     def is_idle(self) -> bool:
@@ -77,7 +80,10 @@ class _Connection:
         self._guard.forget(self)
 
     def drop(self) -> None:
-        if self.opening is not None and not self.opening.done():
+        if self.expiry is not None:
+            self._guard.stop_waiting(self)
+            self.sock.close()
+        elif self.opening is not None and not self.opening.done():
             self.opening.cancel()
         elif self.protocol is not None and self.protocol.transport is not None:
             self.protocol.transport.abort()
@@ -118,7 +124,10 @@ class ConnectionGuard:
         self._loop.remove_reader(self._listener)
         for connections in list(self._open.values()):
             for each in list(connections):
-                if each.opening is not None:
+                if each.expiry is not None:
+                    self.forget(each)
+                    each.drop()
+                elif each.opening is not None:
                     each.opening.cancel()
 
     async def wait_closed(self) -> None:
@@ -153,6 +162,7 @@ class ConnectionGuard:
                 self._loop.remove_reader(self._listener)
                 self._retry = self._loop.call_later(RETRY_S, self._loop.add_reader, self._listener, self._accept)
                 return
+            sock.setblocking(False)
             self._admit(_Connection(self, sock, str(address[0])))
 
     def _admit(self, connection: _Connection) -> None:
@@ -169,6 +179,22 @@ class ConnectionGuard:
             victim.drop()
             self._closed += 1
             self._report("too many connections, of which the idle ones are closed")
+        connection.expiry = self._loop.call_later(FIRST_BYTES_S, self._expire, connection)
+        self._loop.add_reader(connection.sock, self._open_connection, connection)
+
+    def stop_waiting(self, connection: _Connection) -> None:
+        """For its first bytes."""
+        if connection.expiry is not None:
+            connection.expiry.cancel()
+            connection.expiry = None
+        self._loop.remove_reader(connection.sock)
+
+    def _expire(self, connection: _Connection) -> None:
+        self.forget(connection)
+        connection.drop()
+
+    def _open_connection(self, connection: _Connection) -> None:
+        self.stop_waiting(connection)
         connection.opening = self._loop.create_task(self._connect(connection))
         connection.opening.add_done_callback(partial(self._opened, connection))
 
