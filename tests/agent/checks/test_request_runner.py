@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from tests.agent.conftest import LoopTime
+from tests.loop_time import LoopTime
 from tests.agent.scripted_node import NOON, Limits, ScriptedNode, request, settle, until
 
 from muster_agent.checks.check_outcome import CheckOutcome

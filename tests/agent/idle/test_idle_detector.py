@@ -10,7 +10,7 @@ from pathlib import Path
 
 import grpc
 import pytest
-from tests.agent.conftest import LoopTime
+from tests.loop_time import LoopTime
 from tests.agent.idle.test_device_users import OWN, Node
 from tests.agent.idle.test_vendor_tools import Tools, reading
 from tests.agent.kubelet_socket import Kubelet, devices, pod

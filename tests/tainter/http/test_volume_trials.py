@@ -10,7 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 import uvicorn
-from tests.agent.conftest import LoopTime
+from tests.loop_time import LoopTime
 from tests.kube.conftest import FakeApi, Reply, Wire
 from tests.tainter.http.service import ASKED, WRITTEN
 
