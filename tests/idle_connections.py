@@ -1,7 +1,7 @@
 """Connections that ask nothing, held by a process of their own: as many as a pod of a stranger may open.
 
-``python idle_connections.py HOST PORT COUNT`` prints ``open`` once all are, or none can be opened any more, and holds them
-until its input ends.
+``python idle_connections.py HOST PORT COUNT`` prints ``open`` once all are, or no more can be opened, and
+holds them until its input ends.
 """
 
 import resource

@@ -127,6 +127,8 @@ COMMANDS = {
         SETUP,
         "start a complete cluster on loopback to try Muster",
         "muster sandbox --simulated 7",
+        "0 after Ctrl-C or --for, or if the action has succeeded; 3 if the sandbox cannot start or has failed, if "
+        "none is running, or if the action has failed; 64 on a usage error.",
     ),
     "completion": Command(
         "muster_cli.commands.completion",

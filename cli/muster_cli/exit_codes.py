@@ -22,8 +22,9 @@ MEANINGS = {
     "not be written, or the worst verdict is UNKNOWN.",
     EXIT_USAGE: "Usage error: an unknown command, flag, check or parameter, or a file or setting that is not valid. "
     "Nothing was run or changed.",
-    EXIT_INTERRUPTED: "Interrupted by Ctrl-C; 128 + N for a command that another signal N ends. `status --watch` ends "
-    "with the code of the state that it showed last.",
+    EXIT_INTERRUPTED: "Interrupted by Ctrl-C; 128 + N for a command that another signal N ends. Exceptions: "
+    "after Ctrl-C, `status --watch` ends with the code of the state that it showed last, and `sandbox` and "
+    "all parts but `wait-workers` end with 0.",
     EXIT_NO_READER: "The program that read the output has closed the pipe.",
 }
 

@@ -39,7 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--sample",
         type=Path,
         metavar="FILE",
-        help="judge this file: recorded output of a tool, a kernel log or a .tar.xz of /sys",
+        help="judge this file: recorded output of a tool, a kernel log or a tar file of /sys; the content shows the "
+        "format and so the checks; NAME restricts them. For a file of an unknown format, the command lists all formats",
     )
     parser.add_argument(
         "--root", type=Path, default=Path("/"), help="read /proc, /sys and /dev below this directory; default: /"

@@ -9,6 +9,7 @@ import httpx2
 import msgspec
 import pytest
 from tests.operator.proxy.world import FAR_S, World, build_request, partition_name
+from tests.plain_http import plain_http
 
 from muster_kube.api.errors import Unreachable
 from muster_kube.api.reviews import Identity
@@ -53,7 +54,7 @@ async def serving(limits: Limits, connections: ConnectionLimits | None = None) -
     running = asyncio.create_task(server.serve(sockets=[listener]))
     url = f"http://{address[0]}:{address[1]}"
     try:
-        async with httpx2.AsyncClient(base_url=url, trust_env=False, timeout=FAR_S) as http:
+        async with plain_http(FAR_S, url) as http:
             yield Served(world, http, accounts, address)
     finally:
         server.should_exit = True
