@@ -193,7 +193,7 @@ async def time_one_call(folder: Path, *, count: int = 200, dead: int = 5, silent
     """/status?check=dmesg over a whole fleet through one agent, over real sockets on both sides; for the bench."""
     import uvicorn
 
-    from muster_agent.http.client_timeouts import Impatient
+    from muster_kube.http.client_timeouts import Impatient
 
     async with many_agents(folder, count=count, dead=dead, silent=silent) as fleet:
         server = uvicorn.Server(

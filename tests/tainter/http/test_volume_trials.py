@@ -10,8 +10,8 @@ from typing import Any
 import httpx2
 import pytest
 import uvicorn
-from tests.agent.conftest import LoopTime
 from tests.kube.conftest import FakeApi, Reply, Wire
+from tests.loop_time import LoopTime
 from tests.plain_http import plain_http
 from tests.tainter.http.service import ASKED, WRITTEN
 
