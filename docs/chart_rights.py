@@ -34,7 +34,11 @@ VALUES = (
     "ownNode.mode=policy",
     "admissionWebhooks.patch.enabled=false",
 )
-MOST = ("--set", "ownNode.mode=webhook")  # the tainter has all its rights
+MOST = (  # the tainter has all its rights
+    *("--set", "ownNode.mode=webhook"),
+    *("--set", "tainter.allow.drain=true,tainter.allow.repairJobs=true,tainter.allow.trials=true"),
+)
+PLACES = {"muster-repairs": "repairs", "muster-trials": "trials"}
 BESIDE = {"admissionWebhooks.patch.enabled=false": "admissionWebhooks.certificateSecret=s"}
 # what Kubernetes' own role holds
 DELEGATOR = (("authentication.k8s.io", "tokenreviews"), ("authorization.k8s.io", "subjectaccessreviews"))
@@ -58,7 +62,9 @@ def rows(rendered: Rendered) -> set[Row]:
             part = PARTS.get(subject["name"])
             if part is None:
                 continue
-            where = "cluster" if namespace is None else "own" if namespace == subject["namespace"] else "nodes"
+            where = "cluster" if namespace is None else PLACES.get(namespace, "nodes")
+            if namespace == subject["namespace"]:
+                where = "own"
             if rules is None:
                 if name != "system:auth-delegator":
                     raise SystemExit(f"helm/muster: {part} is bound to {name}, of which nobody here knows the rules")
