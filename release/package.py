@@ -36,8 +36,9 @@ def fill(folder: Path, wheel: Path, home: Path) -> None:
     _copy_linked(folder)
     Helm(home).run("package", str(CHART), "--destination", str(folder))
     shutil.copyfile(wheel, folder / "wheels" / wheel.name)
-    shutil.copyfile(ROOT / "constraints.txt", folder / "wheels" / "constraints.txt")
-    with (folder / "images" / f"muster-{version}.tar").open("wb") as file:
+    shutil.copyfile(ROOT / "requirements" / "command-line.txt", folder / "wheels" / "requirements.txt")
+    image = folder / "images" / f"muster-{version}.tar"
+    with image.open("wb") as file:
         oci.write_archive(product.build_image(say, wheel), file)
     (folder / SUMS).write_text(sums(folder))
 

@@ -25,11 +25,15 @@ def test_a_package_has_everything_and_its_checksums_hold(tmp_path: Path) -> None
     said = there.type("sha256sum --check SHA256SUMS").splitlines()
     assert len(said) == len((folder / SUMS).read_text().splitlines())
 
-    installed = re.compile(rf"^Would install .*\bpassmuster-{project_version()}", re.MULTILINE)
-    installs = "pip install -c wheels/constraints.txt wheels/passmuster-0.1.0-py3-none-any.whl"
-    assert installed.search(there.type(installs, *TRIED))
+    locked, installed = (
+        re.compile(rf"^Would install .*\b{name}", re.MULTILINE)
+        for name in ("pydantic_core-", f"passmuster-{project_version()}")
+    )
+    assert locked.search(there.type("pip install --require-hashes -r wheels/requirements.txt", *TRIED))
+    assert installed.search(there.type("pip install --no-deps wheels/passmuster-0.1.0-py3-none-any.whl", *TRIED))
     here = CommandRunner(commands_of_test(__file__), {}, environ, place)
-    assert installed.search(here.type("pip install -c constraints.txt .", *TRIED))
+    assert locked.search(here.type("pip install --require-hashes -r requirements/command-line.txt", *TRIED))
+    assert installed.search(here.type("pip install --no-deps --no-build-isolation .", *TRIED))
 
     listed = {line.split("  ", 1)[1] for line in (folder / SUMS).read_text().splitlines()}
     assert listed == {str(each.relative_to(folder)) for each in folder.rglob("*") if each.is_file()} - {SUMS}
@@ -39,7 +43,7 @@ def test_a_package_has_everything_and_its_checksums_hold(tmp_path: Path) -> None
         f"muster-{project_version()}.tgz",
         f"images/muster-{project_version()}.tar",
         f"wheels/passmuster-{project_version()}-py3-none-any.whl",
-        "wheels/constraints.txt",
+        "wheels/requirements.txt",
         "LICENSE",
     ):
         assert name in listed
