@@ -1,11 +1,15 @@
 """`make package`: one folder with all that an installation needs, and checksums that hold."""
 
+import json
 import os
 import re
 import sys
 import tarfile
 from pathlib import Path
 
+from cyclonedx.validation.json import JsonStrictValidator
+from release import sbom
+from release.lock import FOLDER
 from release.package import SUMS
 from tests.docs.checkout import checkout
 from tests.docs.command_list import commands_of_test
@@ -42,6 +46,7 @@ def test_a_package_has_everything_and_its_checksums_hold(tmp_path: Path) -> None
         "docs/install.md",
         f"muster-{project_version()}.tgz",
         f"images/muster-{project_version()}.tar",
+        f"images/muster-{project_version()}.cdx.json",
         f"wheels/passmuster-{project_version()}-py3-none-any.whl",
         "wheels/requirements.txt",
         "LICENSE",
@@ -58,7 +63,21 @@ def test_a_package_has_everything_and_its_checksums_hold(tmp_path: Path) -> None
         assert {"muster/Chart.yaml", "muster/values.schema.json"} <= set(chart.getnames())
     with tarfile.open(folder / f"images/muster-{project_version()}.tar") as image:
         assert {"oci-layout", "index.json"} <= set(image.getnames())
+    assert_lists_the_image((folder / f"images/muster-{project_version()}.cdx.json").read_text())
 
     (folder / "docs/install.md").write_text("edited")
     spoilt = there.type("sha256sum --check SHA256SUMS", judge=lambda done: done.returncode == 1)
     assert [line for line in spoilt.splitlines() if not line.endswith(": OK")] == ["docs/install.md: FAILED"]
+
+
+def assert_lists_the_image(text: str) -> None:
+    assert JsonStrictValidator(sbom.VERSION).validate_str(text) is None
+    components = json.loads(text)["components"]
+    assert [each["purl"] for each in components if "hashes" not in each] == []
+    found = {each["purl"].partition("?")[0].rpartition("@")[0] for each in components}
+    locked = re.findall(r"^([a-z0-9-]+)==", (FOLDER / "image.txt").read_text(), re.MULTILINE)
+    here = {f"pkg:pypi/{name}" for name in (*locked, sbom.MUSTER)}
+    assert {each for each in found if each.startswith("pkg:pypi/")} <= here
+    assert found >= {"pkg:pypi/pydantic", "pkg:pypi/passmuster", "pkg:deb/debian/python3", "pkg:deb/debian/iperf3"}
+    by_url = {each["purl"].partition("@")[0]: each for each in components}
+    assert by_url["pkg:pypi/passmuster"]["licenses"] == [{"license": {"id": "Apache-2.0"}}]
