@@ -12,7 +12,7 @@ import msgspec
 import yaml
 
 from muster_checks.base.vocabulary import Verdict
-from muster_cli.doctor import agents, clocks, crds, ipus, leaders, parts, rights, settings, webhooks
+from muster_cli.doctor import agents, clocks, crds, ipus, leaders, parts, reports, rights, settings, webhooks
 from muster_cli.doctor.bounded_reads import BoundedReader
 from muster_cli.doctor.facts import (
     AccountFacts,
@@ -242,7 +242,7 @@ def _setting(found: DataMap | ReadFailure | None, key: str, name: str) -> str:
 
 
 async def _nodes(installation: Installation, server: float | None, here: float) -> list[DoctorFinding]:
-    """The areas agents and clocks, which read the same objects."""
+    """The areas agents, reports and clocks, which read the same objects."""
     nodes, healths, leases = await asyncio.gather(
         installation.reader.list("/api/v1/nodes", Node),
         installation.reader.list(HEALTHS, HealthFacts),
@@ -250,7 +250,7 @@ async def _nodes(installation: Installation, server: float | None, here: float) 
     )
     known = _by_name(healths)
     there = [] if isinstance(nodes, ReadFailure) else nodes
-    found = clocks.judge(server, here, there, _by_name(leases), known)
+    found = [*reports.judge(known), *clocks.judge(server, here, there, _by_name(leases), known)]
     part = installation.part(AGENT)
     if part is None:
         return found

@@ -23,6 +23,7 @@ from muster_tainter.faults.messages import (
     TaintChange,
     describe_fault,
     fault_notices,
+    jump_notices,
     node_condition,
     taint_notices,
     withheld_reason,
@@ -191,7 +192,7 @@ def decide(
         waiting = [wants[taint][0] for taint in new]
         wants = {taint: faults for taint, faults in wants.items() if taint not in new}
         wants |= dict.fromkeys(_stand_ins(node, before, wants, waiting, changes, policy), waiting)
-    taints = _taints(node, before, wants, passed=report.known and _may_begin(node, health, policy))
+    taints = _taints(node, before, wants, passed=report.known and not report.error and _may_begin(node, health, policy))
     held = tuple(
         as_our_taint(taint) for taint in taints if as_our_taint(taint) in wants and _may_hold(taint, node, before)
     )
@@ -208,6 +209,7 @@ def decide(
     labels = {FAULTY_LABEL: "true" if held else None, HEALTH_LABEL: _health(report, silence), TESTING_LABEL: None}
     if isinstance(health, NodeHealth):
         labels[TESTING_LABEL] = check_under_test(health)
+    notices += jump_notices(changes, before, report.clears)
     if report.error and node.metadata.labels.get(HEALTH_LABEL) != "unknown":
         notices.append(Notice("HealthUnreadable", f"invalid NodeHealth: {report.error}", "health"))
     if memory != before or annotations:
@@ -298,7 +300,7 @@ def _silence(memory: NodeRecord, context: DecisionContext) -> str:
 
 
 def _health(report: NodeReport, silence: str) -> str:
-    if silence:
+    if silence or report.error:
         return "unknown"
     return _HEALTH.get(Verdict(report.verdict), "unknown") if report.known else "unknown"
 
