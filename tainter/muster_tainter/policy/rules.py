@@ -12,7 +12,7 @@ from fnmatch import translate
 from functools import cached_property
 from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from muster_checks.base.vocabulary import FaultClass
 from muster_kube.api.objects import Taint
@@ -21,7 +21,7 @@ from muster_tainter.policy.budgets import Incidents
 from muster_tainter.policy.heavy_checks import CHECK_NAME, AnyDuration, Duration, HeavyTesting
 from muster_tainter.policy.pools import Pool
 from muster_tainter.policy.recovery import FOREIGN_CHECKS, KERNEL_LOG_CHECKS, HoldDown, Proof, ProofCheck
-from muster_tainter.policy.repair import Quarantine
+from muster_tainter.policy.repair import Quarantine, check_node_keys
 from muster_tainter.policy.sources import Sources
 from muster_tainter.policy.strict_model import StrictModel
 
@@ -261,7 +261,15 @@ class DeadMan(StrictModel):
 ALWAYS_LISTED = ("kube-controller-manager", "kubelet")
 
 
+def _checked_key(key: str) -> str:
+    if not labels.is_key(key):
+        raise ValueError(labels.KEY_WORDS)
+    return key
+
+
 class Policy(StrictModel):
+    """template_keys: labels and annotations of Nodes that repairs may insert although a kubelet can write them"""
+
     rules: tuple[Rule, ...]
     pools: Annotated[tuple[Pool, ...], Field(max_length=64)] = ()
     incidents: Incidents = Incidents()
@@ -271,6 +279,7 @@ class Policy(StrictModel):
     testing: HeavyTesting = HeavyTesting()
     sources: Sources = Sources()
     quarantine: Quarantine = Quarantine()
+    template_keys: Annotated[tuple[Annotated[str, AfterValidator(_checked_key)], ...], Field(max_length=64)] = ()
 
     @model_validator(mode="after")
     def _pools_differ(self) -> Self:
@@ -307,6 +316,13 @@ class Policy(StrictModel):
                 raise ValueError(
                     f'deadMan.taint.key: "{silent.key}": expected another key or effect: rules[{i}] has both'
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _templates_use_keys_that_no_kubelet_sets(self) -> Self:
+        for i, pool in enumerate(self.pools):
+            if pool.repair is not None:
+                check_node_keys(pool.repair, self.template_keys, f"pools[{i}].repair")
         return self
 
     @cached_property
