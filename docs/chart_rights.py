@@ -31,10 +31,10 @@ VALUES = (
     "tainter.allow.drain=false",
     "tainter.allow.trials=false",
     "tainter.allow.repairJobs=false",
-    "ownNode.mode=policy",
+    "ownNode.mode=policy,nodeKeys.mode=policy",
     "admissionWebhooks.patch.enabled=false",
 )
-MOST = ("--set", "ownNode.mode=webhook")  # the tainter has all its rights
+MOST = ("--set", "ownNode.mode=webhook,nodeKeys.mode=webhook")  # the tainter has all its rights
 BESIDE = {"admissionWebhooks.patch.enabled=false": "admissionWebhooks.certificateSecret=s"}
 # what Kubernetes' own role holds
 DELEGATOR = (("authentication.k8s.io", "tokenreviews"), ("authorization.k8s.io", "subjectaccessreviews"))
