@@ -31,11 +31,11 @@ VALUES = (
     "tainter.allow.drain=false",
     "tainter.allow.trials=false",
     "tainter.allow.repairJobs=false",
-    "ownNode.mode=policy",
+    "ownNode.mode=policy,nodeKeys.mode=policy",
     "admissionWebhooks.patch.enabled=false",
 )
 MOST = (  # the tainter has all its rights
-    *("--set", "ownNode.mode=webhook"),
+    *("--set", "ownNode.mode=webhook,nodeKeys.mode=webhook"),
     *("--set", "tainter.allow.drain=true,tainter.allow.repairJobs=true,tainter.allow.trials=true"),
 )
 PLACES = {"muster-repairs": "repairs", "muster-trials": "trials"}

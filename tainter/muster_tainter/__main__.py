@@ -30,8 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--webhook-port",
         type=int,
         metavar="N",
-        help="HTTPS port of the webhook that lets each agent write only the NodeHealth of its own node, for Kubernetes "
-        "before 1.30 (default: no webhook); 0 picks a free port",
+        help="HTTPS port of the webhook that lets each agent write only the NodeHealth of its own node, and no kubelet "
+        "Muster's labels of its Node, for Kubernetes before 1.30 (default: no webhook); 0 picks a free port",
     )
     add(
         "--cert-dir",

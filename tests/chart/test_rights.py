@@ -71,13 +71,14 @@ def test_they_are_those_of_the_test_bed(helm: Helm, bed: tuple[Object, ...]) -> 
     [
         ({}, {"pods/eviction", "persistentvolumeclaims", "storageclasses"}),
         (
-            {"ownNode": {"mode": "none"}, "controller": {"enabled": False}},
+            {"ownNode": {"mode": "none"}, "nodeKeys": {"mode": "none"}, "controller": {"enabled": False}},
             {"secrets", "validatingwebhookconfigurations"},
         ),
         (
             {
                 "admissionWebhooks": {"patch": {"enabled": False}, "certificateSecret": "s"},
                 "ownNode": {"mode": "none"},
+                "nodeKeys": {"mode": "none"},
             },
             {"secrets", "mutatingwebhookconfigurations", "validatingwebhookconfigurations"},
         ),

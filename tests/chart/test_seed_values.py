@@ -134,6 +134,7 @@ def test_a_value_has_the_effect_of_its_row(
         ({"pullSecrets": {"imagePullSecretData": "<encoded-key>"}}, "- pullSecrets.imagePullSecretData "),
         ({}, "set vipuControllers"),
         ({"ownNode": {"mode": "none"}}, "- ownNode: "),
+        ({"nodeKeys": {"mode": "none"}}, "- nodeKeys: "),
         ({"namespace": {"create": False, "name": "ours"}}, "kubectl label --overwrite namespace ours pod-security"),
         ({"namespace": {"name": "default"}}, "kubectl label --overwrite namespace default"),
         ({"ownNode": {"mode": "webhook"}, "tainter": {"enabled": False}}, "- ownNode: "),
@@ -193,9 +194,10 @@ def test_a_release_whose_name_cannot_begin_a_services_is_told_what_to_add(helm: 
     assert helm.template("--set", "fullNameOverride=ipu-operator", release="1gc").has("Service", "ipu-operator-webhook")
 
 
-def test_a_rule_that_the_cluster_does_not_know_is_refused_with_what_does_the_same(helm: Helm) -> None:
-    with pytest.raises(Refused, match=r"ownNode\.mode.*1\.30.*v1\.24\.0"):
-        helm.template("--set", "ownNode.mode=policy", version="1.24.0")
+@pytest.mark.parametrize("rule", ["ownNode", "nodeKeys"])
+def test_a_rule_that_the_cluster_does_not_know_is_refused_with_what_does_the_same(helm: Helm, rule: str) -> None:
+    with pytest.raises(Refused, match=rf"{rule}\.mode.*1\.30.*v1\.24\.0"):
+        helm.template("--set", f"{rule}.mode=policy", version="1.24.0")
 
 
 def test_one_account_for_both_ipu_parts_is_made_once(helm: Helm) -> None:
