@@ -86,6 +86,26 @@ def test_the_operator_takes_its_settings(helm: Helm, tmp_path: Path) -> None:
     assert {port["name"]: port["containerPort"] for port in container["ports"]}["webhook"] == 9999
 
 
+def test_the_pods_of_jobs_are_ordinary_pods_by_default(helm: Helm, defaults: Rendered, tmp_path: Path) -> None:
+    name = "gc-ipu-operator-controller-manager"
+    found = operator.load(stored(defaults, name, "operator.yaml", tmp_path), {}, {})
+    assert (found.host_network, found.privileged, found.limits().allow) == (False, False, frozenset())
+
+    line = "--set ipuJobs.hostNetwork=true,ipuJobs.privileged=true"
+    assert line in helm.notes()
+    rdma = helm.template(*line.split())
+    found = operator.load(stored(rdma, name, "operator.yaml", tmp_path), {}, {})
+    assert (found.host_network, found.privileged) == (True, True)
+    assert line not in helm.notes(values={"ipuJobs": {"hostNetwork": True, "privileged": True}})
+
+
+def test_exceptions_for_templates_reach_the_operator(helm: Helm, tmp_path: Path) -> None:
+    allow = ["hostIPC", "capability:IPC_LOCK", "serviceAccount:trainer"]
+    rendered = helm.template(values={"ipuJobs": {"allow": allow}})
+    found = operator.load(stored(rendered, "gc-ipu-operator-controller-manager", "operator.yaml", tmp_path), {}, {})
+    assert found.limits().allow == frozenset(allow)
+
+
 @pytest.mark.parametrize(
     ("given", "image", "policy"),
     [
