@@ -92,7 +92,6 @@ def template(spec: Object) -> Object:
 
 
 async def test_the_right_to_create_ipujobs_is_not_the_right_to_run_pods(bed: Bed, config: tuple[str, str]) -> None:
-    """4 calls that the API server would not let this account make for a pod of its own, and one that it would."""
     await bed.start(*config)
     path = jobs_path(bed.namespace)
     async with tenant(bed, "weak", JOBS_ONLY) as weak, tenant(bed, "strong", MAKES_PODS) as strong:
@@ -136,6 +135,8 @@ async def test_a_job_that_no_webhook_has_seen_gets_no_pods_beyond_the_rules(bed:
         return True
 
     await until(unseen, "the webhooks are called no more")
+    accounts = f"/api/v1/namespaces/{bed.namespace}/serviceaccounts"
+    await bed.api.create(accounts, {"metadata": {"name": GREEDY["serviceAccountName"]}})
     job = await bed.submit("greedy", inference(template=template(GREEDY)))
     status = await job.until("is refused", lambda status: invalid(status).get("status") == "True")
     assert invalid(status)["reason"] == "ValidationError"
