@@ -11,12 +11,13 @@ from muster_cli.exit_codes import MEANINGS
 HERE = Path(__file__).parent
 NOTE = "<!-- made by `make generate` from the code; edits are overwritten -->"
 INTRODUCTION = """\
-The flag `--help` of a command prints the same. A command that works on nodes takes their names as `NODE…`;
-`--host A,B` is the same. Commands for a cluster use the kubeconfig that kubectl uses.
+The flag `--help` of a command prints the same. A command that works on nodes takes their names as `NODE…`; all of them
+except `release` also accept `--host A,B`. Commands for a cluster use the service account in a pod, otherwise the
+kubeconfig that kubectl uses.
 
 Tables fit the width of a terminal; written to a file or a pipe, each row is one full line. Colours appear only on a
-terminal, and not if `NO_COLOR` is set. Programs read `-o json` or `-o yaml`; `--json` is the same as
-`-o json`.""".splitlines()
+terminal, and not if `NO_COLOR` is set. For programs, many commands have `--json`, and some also
+`-o yaml`.""".splitlines()
 COMPLETION = """\
 The script completes commands, options, files, the names of checks and their parameters. Generate it again after you
 have installed a plug-in check.

@@ -50,8 +50,13 @@ How to read the tables:
 - **source**: R: the tests or rules of the public project named contain this form of the line. K: the form comes from a
   print statement in the kernel or driver file named, and we have not seen it on real hardware.
 
-To change a row or to add your own, write a YAML file and name it in the check's parameter `catalogue`. Its format is
-that of `checks/muster_checks/dmesg/catalogue/rows/kernel.yaml`.""".splitlines()
+A pattern must match at the beginning of a message, behind the times, levels and host names that tools print before it.
+Text that a user chose, such as a mount option or the name of a process, comes later and cannot select a row
+([security](security.md#what-a-tenant-can-write-into-the-kernel-log)).
+
+To change a row or to add your own, write a YAML file and name it in the check's parameter `catalogue`. Your patterns
+match at the beginning too, unless the row has `anywhere: true`. The format is that of
+`checks/muster_checks/dmesg/catalogue/rows/kernel.yaml`.""".splitlines()
 
 
 def cell(text: object) -> str:

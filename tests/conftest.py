@@ -3,6 +3,7 @@
 `make test` runs three files at a time, as most tests on a cluster wait more than they compute (scheduling.py).
 """
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from tests import check_coverage, machine, scheduling, state_machines
 
 from muster_sandbox.image import oci, product
 
-pytest_plugins = ["tests.shared_data"]
+pytest_plugins = ["tests.shared_data", "tests.loop_time"]
 
 # The same examples in every run, and no deadline, but for state machines (state_machines.py).
 # `pytest --hypothesis-profile=search` looks for new ones.
@@ -62,6 +63,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             raise pytest.UsageError(f"{file} is marked kmsg: name it in GROUPS of tests/scheduling.py")
         if state_machines.is_state_machine(item):
             state_machines.randomize(item, config.getoption("examples"))
+
+
+def pytest_collection_finish() -> None:
+    """The tests and all modules stay until the end: the garbage collector need not look at them again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -23,6 +23,7 @@ GROUPS = {
         "tests/agent/process/test_privileges.py",
         "tests/checks/dmesg/sources/test_printed_logs.py",
         "tests/checks/dmesg/sources/test_real_kmsg.py",
+        "tests/security/test_forged_mount_option.py",
         "tests/cluster/agent/test_real_kernel_log.py",
         "tests/cluster/chart/test_real_node.py",
         "tests/cluster/chart/test_real_node_mpi.py",

@@ -27,7 +27,6 @@ from muster_agent.fleet.ping_peers import PingPeers
 from muster_agent.fleet.tainter_access import TainterAccess
 from muster_agent.http.access import AccessControl
 from muster_agent.http.routes import make_app
-from muster_agent.http.server import listen, make_server
 from muster_agent.idle.idle_detector import IdleDetector
 from muster_agent.idle.pod_resources import PodResources
 from muster_agent.metrics.agent_metrics import AgentMetrics
@@ -46,6 +45,7 @@ from muster_kube.api.config import SERVICE_ACCOUNT_DIR, ClusterConfig, load_conf
 from muster_kube.api.errors import ConfigError
 from muster_kube.api.reviews import Reviews
 from muster_kube.controller.reflector import Reflector
+from muster_kube.http.server import listen, make_server
 from muster_kube.nodehealth import PATH, AgentIdentity, NodeHealth
 from muster_kube.process.lifetime import package_version, print_address, stop_on_signals, wait_until_one_ends
 from muster_kube.process.settings import SettingsError

@@ -68,8 +68,8 @@ COMMANDS = {
         CLUSTER,
         "explain why a node is tainted or not, or what happened to an IPUJob",
         "muster explain node-1",
-        f"{_BY_VERDICT} (of the nodes). For an IPUJob: 2 if it has failed, else 1 if its hardware is degraded or it "
-        f"restarts, else 0. Also {_NOT_REACHED}",
+        f"{_BY_VERDICT} (of the nodes). For an IPUJob: 2 if it has failed, else 1 if it is restarting or runs on "
+        f"faulty hardware, else 0. Also {_NOT_REACHED}",
     ),
     "clear": Command(
         "muster_cli.commands.clear",
@@ -105,7 +105,8 @@ COMMANDS = {
         POLICY,
         "validate a policy and show what it does for each known fault",
         "muster policy check policy.yaml",
-        "0 if the policy is valid; 1 if it is, but parts of it have no effect; 64 if the tainter would reject it.",
+        "0 if the policy is valid; 1 if it is valid, but the output has warnings (probable mistakes; lines that begin "
+        'with "warning:"); 64 if the tainter would reject it.',
     ),
     "replay": Command(
         "muster_cli.commands.replay",
@@ -127,6 +128,8 @@ COMMANDS = {
         SETUP,
         "start a complete cluster on loopback to try Muster",
         "muster sandbox --simulated 7",
+        "0 after Ctrl-C or --for, or if the action has succeeded; 3 if the sandbox cannot start or has failed, if "
+        "none is running, or if the action has failed; 64 on a usage error.",
     ),
     "completion": Command(
         "muster_cli.commands.completion",

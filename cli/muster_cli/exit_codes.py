@@ -8,6 +8,7 @@ from muster_kube.process.command_line import EXIT_UNKNOWN, EXIT_USAGE
 EXIT_OK, EXIT_WARN, EXIT_FAIL = 0, 1, 2
 EXIT_INTERRUPTED = 128 + 2  # SIGINT, as shells report it
 EXIT_NO_READER = 128 + 13  # SIGPIPE
+EXIT_TERMINATED = 128 + 15  # SIGTERM
 
 _CODES = {"PASS": EXIT_OK, "SKIP": EXIT_OK, "WARN": EXIT_WARN, "FAIL": EXIT_FAIL}
 
@@ -22,9 +23,11 @@ MEANINGS = {
     "not be written, or the worst verdict is UNKNOWN.",
     EXIT_USAGE: "Usage error: an unknown command, flag, check or parameter, or a file or setting that is not valid. "
     "Nothing was run or changed.",
-    EXIT_INTERRUPTED: "Interrupted by Ctrl-C; 128 + N for a command that another signal N ends. `status --watch` ends "
-    "with the code of the state that it showed last.",
+    EXIT_INTERRUPTED: "A command or `wait-workers` was interrupted by Ctrl-C. After Ctrl-C, `status --watch` ends with "
+    "the code of the state that it showed last, and `sandbox` and all other parts end with 0.",
     EXIT_NO_READER: "The program that read the output has closed the pipe.",
+    EXIT_TERMINATED: "A command or `wait-workers` was ended by SIGTERM; another signal N gives 128 + N. After SIGTERM, "
+    "`sandbox` and all other parts end with 0.",
 }
 
 

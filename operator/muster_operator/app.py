@@ -9,7 +9,6 @@ import uuid
 from collections.abc import AsyncIterator, Coroutine
 from typing import Any
 
-import uvicorn
 from fastapi.responses import PlainTextResponse, Response
 
 from muster_kube.api.client import KubeClient
@@ -19,10 +18,10 @@ from muster_kube.api.reviews import Reviews
 from muster_kube.controller.fencing import LeaderClient
 from muster_kube.controller.lease import LeaderElector
 from muster_kube.http.responses import described
+from muster_kube.http.server import make_server
 from muster_kube.http.service import Service
 from muster_kube.process.address import bind_socket
 from muster_kube.process.lifetime import (
-    QuietServer,
     cancel_tasks,
     package_version,
     print_address,
@@ -75,8 +74,8 @@ async def run(settings: OperatorSettings) -> int:
         measured = await stack.enter_async_context(_listen(settings.host, settings.metrics_port))
         certificate = _find_certificate(settings)
         servers = [
-            (_make_server(health_app(operator)), health),
-            (_make_server(metrics_app(metrics.registry, Reviews(reviewing)), certificate), measured),
+            (make_server(health_app(operator)), health),
+            (make_server(metrics_app(metrics.registry, Reviews(reviewing)), tls=certificate.ssl_context), measured),
         ]
         place = WebhookEndpoint(
             namespace,
@@ -142,13 +141,6 @@ def health_app(operator: Operator) -> Service:
         return PlainTextResponse("".join(f"{reason}\n" for reason in reasons) or "ok\n", 503 if reasons else 200)
 
     return service
-
-
-def _make_server(app: Service, certificate: OwnCertificate | CertificateFiles | None = None) -> QuietServer:
-    tls: dict[str, Any] = {}
-    if certificate is not None:
-        tls["ssl_context_factory"] = lambda *_: certificate.ssl_context
-    return QuietServer(uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", ws="none", **tls))
 
 
 @contextlib.asynccontextmanager

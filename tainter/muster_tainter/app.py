@@ -11,17 +11,15 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import Any
 
-import uvicorn
-
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import load_config
 from muster_kube.api.reviews import Reviews
 from muster_kube.api.times import seconds
 from muster_kube.controller.fencing import LeaderClient
 from muster_kube.controller.lease import LeaderElector
+from muster_kube.http.server import make_server
 from muster_kube.process.address import bind_socket
 from muster_kube.process.lifetime import (
-    QuietServer,
     cancel_tasks,
     package_version,
     print_address,
@@ -111,15 +109,7 @@ async def run(settings: TainterSettings) -> int:
         add_page(service, tainter.fleet, feed, ClearHandler(reviewing, Reviews(reviewing)))
         listener = listen(settings.host, settings.port)
         stack.callback(listener.close)
-        server = QuietServer(
-            uvicorn.Config(
-                service,
-                log_config=None,
-                access_log=False,
-                lifespan="off",
-                ws="none",
-            )
-        )
+        server = make_server(service)
         webhook = []
         if settings.webhook_port is not None:
             # imported only if needed: its certificates load the cryptography library

@@ -18,6 +18,7 @@ from urllib.parse import parse_qs, urlsplit
 import httpx2
 import msgspec
 from tests.kube.conftest import FakeApi, Reply
+from tests.plain_http import plain_http
 
 from muster_agent.checks.local_node import LocalNode
 from muster_agent.checks.stream_check import StreamCheck
@@ -192,7 +193,7 @@ async def time_one_call(folder: Path, *, count: int = 200, dead: int = 5, silent
     """/status?check=dmesg over a whole fleet through one agent, over real sockets on both sides; for the bench."""
     import uvicorn
 
-    from muster_agent.http.client_timeouts import Impatient
+    from muster_kube.http.client_timeouts import Impatient
 
     async with many_agents(folder, count=count, dead=dead, silent=silent) as fleet:
         server = uvicorn.Server(
@@ -201,7 +202,7 @@ async def time_one_call(folder: Path, *, count: int = 200, dead: int = 5, silent
         listener = socket.create_server(("127.0.0.1", 0))
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         try:
-            async with httpx2.AsyncClient(timeout=None, trust_env=False) as client:
+            async with plain_http(None) as client:
                 started = time.monotonic()
                 url = f"http://127.0.0.1:{listener.getsockname()[1]}/status"
                 async with client.stream("GET", url, params={"check": "dmesg", "format": "json"}) as answer:

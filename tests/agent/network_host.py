@@ -12,11 +12,11 @@ import uvicorn
 
 from muster_agent.checks.local_node import LocalNode
 from muster_agent.http.access import AccessControl, Caller
-from muster_agent.http.client_timeouts import Impatient
 from muster_agent.http.routes import make_app
 from muster_agent.metrics.agent_metrics import AgentMetrics
 from muster_agent.node_agent import Agent
 from muster_checks.base.declaration import NodeView
+from muster_kube.http.client_timeouts import Impatient
 from muster_kube.nodehealth import AgentIdentity
 
 

@@ -14,11 +14,11 @@ from muster_agent.checks.node_check import NodeCheck
 from muster_agent.checks.snapshot_check import SnapshotCheck
 from muster_agent.checks.stream_check import StreamCheck
 from muster_agent.http.routes import AgentService, make_app
-from muster_agent.http.server import listen, make_server
 from muster_agent.metrics.agent_metrics import AgentMetrics
 from muster_agent.node_agent import Agent
 from muster_checks.base.declaration import NodeView
 from muster_checks.registry import load_registry
+from muster_kube.http.server import listen, make_server
 from muster_kube.nodehealth import AgentIdentity
 
 

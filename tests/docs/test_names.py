@@ -102,7 +102,8 @@ def _spec(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def wrong(command: Command, rendered: Rendered) -> str:
-    """Why the command finds nothing in release `gc`; empty if it finds something or selects other objects."""
+    """Why the command finds nothing in release `gc` (or `muster`, for names that contain it); empty if it finds
+    something or selects other objects."""
     query = KubectlQuery(command)
     ours = {key: value for key, value in query.selector.items() if key.startswith("app") or key == "component"}
     if ours and not any(ours.items() <= each.items() for each in labels(rendered, query.kind)):
@@ -111,7 +112,7 @@ def wrong(command: Command, rendered: Rendered) -> str:
         (each["kind"].lower(), each["metadata"]["name"], each["metadata"].get("namespace", ""))
         for each in rendered.objects
     } | MADE
-    for name in query.names:
+    for name in (re.sub("^muster-ipu-operator-", "gc-ipu-operator-", each) for each in query.names):
         there = [place for kind, named, place in places if (kind, named) == (query.kind, name)]
         if query.verb == "create" or not re.match(r"(muster|gc|autopilot|ipu)-", name):
             continue

@@ -20,14 +20,16 @@ def test_a_package_has_everything_and_its_checksums_hold(tmp_path: Path) -> None
     place = checkout(tmp_path / "muster")
     folder = place / CommandRunner(commands_of_test(__file__), {}, {}, place).type("make package").strip()
     assert folder == place / f"build/muster-v{project_version()}"
-    there = CommandRunner(
-        commands_of_test(__file__), {}, {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}, folder
-    )
+    environ = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    there = CommandRunner(commands_of_test(__file__), {}, environ, folder)
     said = there.type("sha256sum --check SHA256SUMS").splitlines()
     assert len(said) == len((folder / SUMS).read_text().splitlines())
 
+    installed = re.compile(rf"^Would install .*\bpassmuster-{project_version()}", re.MULTILINE)
     installs = "pip install -c wheels/constraints.txt wheels/passmuster-0.1.0-py3-none-any.whl"
-    assert re.search(rf"^Would install .*\bpassmuster-{project_version()}", there.type(installs, *TRIED), re.MULTILINE)
+    assert installed.search(there.type(installs, *TRIED))
+    here = CommandRunner(commands_of_test(__file__), {}, environ, place)
+    assert installed.search(here.type("pip install -c constraints.txt .", *TRIED))
 
     listed = {line.split("  ", 1)[1] for line in (folder / SUMS).read_text().splitlines()}
     assert listed == {str(each.relative_to(folder)) for each in folder.rglob("*") if each.is_file()} - {SUMS}

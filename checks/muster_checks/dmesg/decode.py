@@ -16,10 +16,14 @@ MATCHES_PER_RECORD = 16  # more Xid in one record than any driver prints
 _ADDRESS = r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-9a-fA-F])?"
 # "GPU-I:05" after the address names a MIG instance (NVIDIA driver; not seen on real hardware by us)
 _REST = r"(?:,[ \t]*(?P<rest>.*)|[ \t]*$)"
-XID = rf"NVRM: Xid \((?:PCI:)?(?P<address>{_ADDRESS})(?: [\w:. -]{{1,60}})?\): (?P<code>\d{{1,5}}){_REST}"
-SXID = rf"SXid \((?:PCI:)?(?P<address>{_ADDRESS})\): (?P<code>\d{{1,6}}){_REST}"
-GPU_UUID = rf"NVRM: GPU at (?:PCI:)?(?P<address>{_ADDRESS}): (?P<uuid>GPU-[0-9A-Za-z-]{{1,64}})"
-RESET_DONE = r"GPU reset executed: (?P<uuid>\S{1,80}), success: true"
+XID = rf"^NVRM: Xid \((?:PCI:)?(?P<address>{_ADDRESS})(?: [\w:. -]{{1,60}})?\): (?P<code>\d{{1,5}}){_REST}"
+SXID = rf"^(?:nvidia-nvswitch\d*: |NVRM: )?SXid \((?:PCI:)?(?P<address>{_ADDRESS})\): (?P<code>\d{{1,6}}){_REST}"
+GPU_UUID = rf"^NVRM: GPU at (?:PCI:)?(?P<address>{_ADDRESS}): (?P<uuid>GPU-[0-9A-Za-z-]{{1,64}})"
+# written into the system log by a job that resets GPUs
+RESET_DONE = (
+    r"^(?:(?:[\w.-]+ )?(?:nvsentinel-gpu-reset|root)(?:\[\d+\])?: )?"
+    r"GPU reset executed: (?P<uuid>\S{1,80}), success: true"
+)
 
 _SXID_REST = r"^(?:(?P<word>(?i:non-?fatal|fatal))\b,?\s*)?(?:Link (?P<link>-?\d+)\s*)?(?P<text>.*)"
 _SXID_FOLLOWS = r"^(?:(?i:non-?fatal|fatal), )?(?:Link -?\d+ )?(?:Severity \d+ Engine instance|Data \{)|\bdata\[\d+\]"
@@ -35,6 +39,13 @@ _LINK_REGISTERS = (
     + r"\s*\)"
 )
 _RECOVERY = r"to 0x[0-9a-fA-F]+ \((?P<action>[^)]{1,60})\)"
+# The process that an Xid names. Its name is a user's choice of at most 15 characters and may contain ", ", so the field
+# ends at the last comma within that length.
+_PROCESS = (
+    r"^pid=.{0,80}name=.{0,15}(?:, |$)",
+    r"^pid=(?:'.{0,64}'|[^,']{0,20}), name=[^,]*(?:, |$)",
+    r"^pid=(?:'.{0,64}'|[^,']{0,20})(?:, |$)",
+)
 _PLAIN_ADDRESS = rf"^{_ADDRESS}$"
 
 
@@ -50,7 +61,7 @@ def decode_pci_address(text: str) -> str | None:
 
 
 class XidLine(msgspec.Struct, frozen=True):
-    """``address``: as from :func:`decode_pci_address`; ``rest``: the text after the code and its comma."""
+    """``address``: as from :func:`decode_pci_address`; ``rest``: the text after the code and the process."""
 
     address: str
     code: int
@@ -60,7 +71,18 @@ class XidLine(msgspec.Struct, frozen=True):
 def decode_xids(text: bytes) -> list[XidLine]:
     """The Xid in one record, in order."""
     found = compile_fixed(XID).find_all(text, MATCHES_PER_RECORD)
-    return [XidLine(decode_pci_address(one["address"]) or "", int(one["code"]), one.get("rest", "")) for one in found]
+    return [
+        XidLine(decode_pci_address(one["address"]) or "", int(one["code"]), _without_process(one.get("rest", "")))
+        for one in found
+    ]
+
+
+def _without_process(rest: str) -> str:
+    for pattern in _PROCESS:
+        found = compile_fixed(f"(?P<process>{pattern})").search(rest.encode())
+        if found is not None:
+            return rest[len(found["process"]) :]
+    return rest
 
 
 class SxidLine(msgspec.Struct, frozen=True):

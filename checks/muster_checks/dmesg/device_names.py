@@ -1,14 +1,18 @@
-"""Maps device names in the kernel log (0000:3b:00.0, eth2) to the names that other checks use (mlx5_0).
+"""Finds what a kernel line names on this node: devices (0000:3b:00.0, eth2) and processes.
 
-The names come from /sys and are cached, because a device that has just failed may have disappeared from there.
+Devices get the names that other checks use (mlx5_0). The names come from /sys and are cached, because a device that has
+just failed may have disappeared from there.
 """
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 from muster_checks.base.declaration import NodeView
 
 KEPT_LIMIT = 1024
+# A pod's cgroup; without "kubepods" as an agent in a cgroup namespace of its own sees it: 0::/../../pod1b2c3d4e-.../id
+_OF_TENANT = re.compile(r"kubepods|/pod[0-9a-f]{8}|/user\.slice/")
 _UNSAFE = frozenset("/\\*?[] ")
 
 
@@ -18,6 +22,21 @@ def _only_child(folder: Path, prefix: str = "") -> str | None:
         return min((child.name for child in folder.iterdir() if child.name.startswith(prefix)), default=None)
     except (OSError, ValueError):  # ValueError: not a valid file name
         return None
+
+
+def is_node_process(node: NodeView, pid: int, name: str) -> bool:
+    """Whether the process belongs to the node itself, not to a pod or a login, by its cgroup.
+
+    False if /proc has no process with this id and name: it has ended, so it is no longer blocked, or the agent does not
+    see the node's processes.
+    """
+    process = node.path(f"/proc/{pid}")
+    try:
+        if (process / "comm").read_text("utf-8", "replace").strip() != name:
+            return False
+        return _OF_TENANT.search((process / "cgroup").read_text("utf-8", "replace")) is None
+    except OSError:
+        return False
 
 
 def sysfs_names(node: NodeView) -> Callable[[str], str]:

@@ -6,6 +6,7 @@ counting window changes nothing. A line brings its own time; no clock is read fo
 
 import time
 from collections.abc import Callable
+from operator import itemgetter
 from typing import Any, cast
 
 import msgspec
@@ -25,6 +26,7 @@ from muster_checks.dmesg.catalogue.types import (
     XidRow,
 )
 from muster_checks.dmesg.line_context import LineContext
+from muster_checks.dmesg.message_text import holds_user_text, message_start, split_record, strip_prefix
 from muster_checks.dmesg.multi_line import RecentLines
 from muster_checks.dmesg.open_findings import Event, OpenFinding, OpenFindings
 from muster_checks.dmesg.sources.records import KernelLine
@@ -74,7 +76,8 @@ def identity(component: str) -> str:
 
 class KernelLogJudge:
     """``refuse_user``: leave out lines written from user space. ``names``: maps a component to its canonical name
-    (device_names.py). ``clock``: seconds since the epoch, on the same timeline as the lines."""
+    (device_names.py). ``of_node``: whether the process with this id and name is known to be one of the node itself, not
+    of a pod. ``clock``: seconds since the epoch, on the same timeline as the lines."""
 
     def __init__(
         self,
@@ -82,24 +85,29 @@ class KernelLogJudge:
         *,
         refuse_user: bool = False,
         names: Callable[[str], str] = identity,
+        of_node: Callable[[int, str], bool] = lambda _pid, _name: True,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.counters = JudgeCounts()
         self._catalogue = catalogue
         self._refuse_user = refuse_user
         self._names = names
+        self._of_node = of_node
         self._clock = clock
         self._recent = RecentLines([row for row in catalogue.rows if row.lines])
+        # a catalogue without codes is for a log other than the kernel's
+        self._of_kernel = bool(catalogue.xids)
         self._reset_state()
         patterns: list[str] = []
         self._handlers: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
+        self._harmless: set[int] = set()  # patterns that neither make a FAIL nor end a finding
 
-        def on(pattern: str, handler: Callable[..., None], *arguments: object) -> None:
+        def on(pattern: str, handler: Callable[..., None], *arguments: object, anywhere: bool = False) -> None:
             self._handlers.append((handler, (*arguments, len(patterns))))
-            patterns.append(pattern)
+            patterns.append(pattern if anywhere else f"^(?:{pattern})")
 
-        # in the order in which the matches of one record are handled: patterns that name a device come before those
-        # that need the name; a catalogue without codes is for a log other than the kernel's
+        # in the order in which the matches of one line are handled: patterns that name a device come before those that
+        # need the name
         if catalogue.xids:
             on(decode.GPU_UUID, self._take_uuid)
             on(decode.XID, self._take_xids)
@@ -110,13 +118,15 @@ class KernelLogJudge:
         rows = [row for row in rows if not row.lines]
         for row in rows:
             if row.context:
-                on(row.context, self._take_context, row)
+                on(row.context, self._take_context, row, anywhere=row.anywhere)
         for row in sorted(rows, key=lambda row: bool(row.after)):
             for pattern in row.patterns:
-                on(pattern, self._take_row, row)
+                if row.verdict is not Verdict.FAIL:
+                    self._harmless.add(len(patterns))
+                on(pattern, self._take_row, row, anywhere=row.anywhere)
         for row in rows:
             if row.clear_pattern:
-                on(row.clear_pattern, self._take_clear, row)
+                on(row.clear_pattern, self._take_clear, row, anywhere=row.anywhere)
         if catalogue.xids:
             on(decode.RESET_DONE, self._take_reset)
         self._matcher = Matcher(patterns)
@@ -143,19 +153,34 @@ class KernelLogJudge:
         if self._refuse_user and line.origin is Origin.USER:
             self.counters.refused_user += 1
             return []
-        text = line.text.encode("utf-8", "replace")
-        hits = self._matcher.which(text)
-        spans = self._recent.push(line.text) if self._recent.wanted else ()
-        if not hits and not spans:
-            return []
-        one = LineContext(line, text, min(line.at, self._clock()))
-        for index in hits:
+        texts = split_record(line.text) if self._of_kernel else [line.text]
+        one = LineContext(line, min(line.at, self._clock()))
+        hits = [hit for text in texts for hit in self._hits(text)]
+        if "\n" in line.text and self._holds_user_text(strip_prefix(line.text)):
+            # a firewall rule's prefix may end with a line break, so only the whole record shows whose words these are
+            hits = [hit for hit in hits if hit[0] in self._harmless]
+        for index, one.text in sorted(hits, key=itemgetter(0)):
             handler, arguments = self._handlers[index]
             handler(one, *arguments)
-        for row, lines in spans:
-            self._take_lines(one, row, lines)
+        if self._recent.wanted:
+            for row, lines in self._recent.push(texts):
+                if row.verdict is not Verdict.FAIL or not self._holds_user_text(texts[0]):
+                    self._take_lines(one, row, lines)
         self.counters.forgotten = self._open.evicted
         return one.events
+
+    def _hits(self, text: str) -> list[tuple[int, bytes]]:
+        """The patterns that may fire for a message, or for one line of a message of several lines."""
+        raw = text.encode("utf-8", "replace")
+        if self._of_kernel and (start := message_start(raw)):
+            raw = raw[start:]
+        hits = self._matcher.which(raw)
+        if not self._harmless.issuperset(hits) and self._holds_user_text(raw.decode()):
+            hits = [index for index in hits if index in self._harmless]
+        return [(index, raw) for index in hits]
+
+    def _holds_user_text(self, text: str) -> bool:
+        return self._of_kernel and holds_user_text(text)
 
     def tick(self, now: float) -> list[Event]:
         """The events due at ``now`` (epoch seconds): signs held back in a flood, and the end of quiet warnings."""
@@ -324,6 +349,8 @@ class KernelLogJudge:
         groups = self._matcher.groups(index, one.text)
         if not bits_fit(row, groups) or one.line.uptime_s < row.delay_s:
             return
+        if row.node_process and not self._names_process_of_node(one, groups):
+            return
         one.rows[row.name] = row.verdict
         if row.name in self._awaited:
             self._last_seen[row.name] = one.at
@@ -347,6 +374,12 @@ class KernelLogJudge:
         message = fill_template(row.message, {"line": one.line.text, **groups, "count": str(row.count)})
         where = "" if component == "host" else f" on {component}"
         self._raise(one, component, row.name, row.verdict, row.fault_class, message + where, row.quiet_s, lines)
+
+    def _names_process_of_node(self, one: LineContext, groups: dict[str, str]) -> bool:
+        """Whether the process that the row selected by its name has this name rightly. Any tenant may give the name to
+        its own process; but only root writes a line from user space."""
+        pid = groups.get("pid", "")
+        return one.line.origin is Origin.USER or (0 < len(pid) < 10 and self._of_node(int(pid), groups.get("task", "")))
 
     def _take_lines(self, one: LineContext, row: PatternRow, lines: str) -> None:
         """The last lines end in a match of ``row``; ``lines``: those that the match spans."""

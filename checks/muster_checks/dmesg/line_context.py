@@ -9,13 +9,14 @@ LINE_CHARACTERS = 8192
 
 
 class LineContext:
-    """One line: its bytes, its time, the events so far, and by row name the verdicts of the rows that matched."""
+    """One record: its time, the text being judged, the events so far, and by row name the verdicts of the rows that
+    matched."""
 
     __slots__ = ("_whole", "at", "events", "line", "rows", "text")
 
-    def __init__(self, line: KernelLine, text: bytes, at: float) -> None:
+    def __init__(self, line: KernelLine, at: float) -> None:
         self.line = line
-        self.text = text
+        self.text = b""
         self.at = at
         self.events: list[Event] = []
         self.rows: dict[str, Verdict] = {}

@@ -28,11 +28,11 @@ class RecentLines:
         self._last: deque[str] = deque(maxlen=max((row.lines for row in rows), default=0))
         self.load([])
 
-    def push(self, text: str) -> list[tuple[PatternRow, str]]:
-        """Take in one record, line by line. Returns the rows that fire, each with the complete lines that its match
+    def push(self, texts: Sequence[str]) -> list[tuple[PatternRow, str]]:
+        """Take in the lines of one record. Returns the rows that fire, each with the complete lines that its match
         spans."""
         fired: list[tuple[PatternRow, str]] = []
-        for line in text.split("\n"):
+        for line in (line for text in texts for line in text.split("\n")):
             self._last.append(line.strip()[-LINE_CHARACTERS:])  # a match must include the end of the line
             for lines, matcher, rows in self._kinds:
                 joined = "\n".join(list(self._last)[-lines:]).encode("utf-8", "replace")

@@ -4,6 +4,7 @@ import logging
 import shutil
 import stat
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,7 +15,7 @@ from muster_checks.dmesg import DmesgParameters, SourceKind, StartPosition, User
 from muster_checks.dmesg.catalogue.loader import load_catalogue
 from muster_checks.dmesg.catalogue.row_file import check_size
 from muster_checks.dmesg.catalogue.types import PatternRow
-from muster_checks.dmesg.device_names import sysfs_names
+from muster_checks.dmesg.device_names import is_node_process, sysfs_names
 from muster_checks.dmesg.judge import KernelLogJudge
 from muster_checks.dmesg.sources.kmsg import KmsgDevice, KmsgPlace, KmsgReader, KmsgSource
 from muster_checks.dmesg.sources.position import Position, load_position, read_boot_id
@@ -56,6 +57,8 @@ def open_stream(
         catalogue,
         refuse_user=parameters.user_lines is UserLines.REFUSE,
         names=sysfs_names(node),
+        # the processes of a saved log are not those of this node
+        of_node=(lambda _pid, _name: True) if parameters.complete else partial(is_node_process, node),
         clock=timeline.now,
     )
     if same_boot is not None:

@@ -39,7 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--sample",
         type=Path,
         metavar="FILE",
-        help="judge this file: recorded output of a tool, a kernel log or a .tar.xz of /sys",
+        help="judge this file: recorded output of a tool, a kernel log or a tar file of /sys. The command recognises "
+        "the format by the content and runs all checks that can judge it, or those of them that NAME selects. For a "
+        "file of an unknown format, it lists all formats",
     )
     parser.add_argument(
         "--root", type=Path, default=Path("/"), help="read /proc, /sys and /dev below this directory; default: /"

@@ -20,8 +20,9 @@ from muster_kube.api.errors import ApiError, NotFound
 from muster_kube.process.command_line import EXIT_USAGE
 
 POLICY_HELP = (
-    "policy file; default: the ConfigMap muster-policy as it is now; if it is missing, unreadable or invalid, the "
-    "built-in policy, with a note in the output (the tainter itself continues with its last valid policy)"
+    "policy file; default: the ConfigMap muster-policy as it is now. If the ConfigMap is missing, unreadable or "
+    "invalid, the output shows the rules of the built-in policy and says so (the tainter itself keeps its last valid "
+    "policy)"
 )
 POLICY_MAP, POLICY_KEY = "muster-policy", "policy.yaml"  # the ConfigMap of the tainter, in its namespace
 
@@ -34,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="*",
         type=_node_or_job,
         help="explain the faults, taints and verification of these nodes; or: ipujob [NAMESPACE/]NAME, the history of "
-        "an IPUJob",
+        "an IPUJob. Without NAMESPACE/, the namespace is that of the kubeconfig's context (--namespace does not apply)",
     )
     add_host(parser)
     parser.add_argument("--policy", type=Path, metavar="FILE", help=POLICY_HELP)

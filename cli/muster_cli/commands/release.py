@@ -27,7 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "The running tainter removes the taints, and keeps its labels, annotations and conditions up to date. If no "
         "tainter runs, the command itself removes all of these.\n\n"
-        'A fault that occurs afterwards taints a node again. To prevent that, run "muster pause" first.'
+        "A fault that occurs again afterwards taints its node again; a check that still fails reports it with its "
+        'next run. "muster pause" delays these taints until "muster resume".'
     )
     parser.add_argument("nodes", metavar="NODE", nargs="*", type=node_name, help="release these nodes")
     parser.add_argument("--all", action="store_true", help="release every node of the cluster")

@@ -14,8 +14,10 @@ from muster_kube.process.command_line import EXIT_UNKNOWN
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Muster then also taints nodes for faults that were found during the pause, within the budgets. To prevent "
-        'that, close these faults first: "muster clear NODE", or "muster release --all" for all nodes.'
+        "Muster then also taints nodes for faults that were found during the pause and are still open, within the "
+        'budgets. To prevent that, close these faults first: "muster clear NODE", or "muster release --all" for all '
+        "nodes. A check that still fails opens its fault again with its next run; to prevent that, change its rule in "
+        "the policy first."
     )
     add_namespace(parser)
     add_kubeconfig(parser)

@@ -35,7 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "One agent receives the request and asks the agents of the other nodes. The command reaches it through the API "
         "server with your kubeconfig; in a pod, through the Service of the agents; or at --url.\n\n"
         'Heavy checks ("muster checks" lists them) run only on idle nodes. --force also runs them on nodes that are in '
-        "use, which can slow down or break the jobs there. From your machine --force needs a port-forward:\n\n"
+        "use, which can slow down or break the jobs there. From your machine --force needs a port-forward, because "
+        "the API server's proxy drops tokens. The agent trusts requests that arrive through a port-forward:\n\n"
         f"  {agent_routes.PORT_FORWARD}\n"
         f"  muster run node-1 --check pciebw --force --url http://127.0.0.1:{agent_routes.PORT}"
     )

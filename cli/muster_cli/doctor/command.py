@@ -16,7 +16,7 @@ HEAD = ("AREA", "VERDICT", "FINDING, AND HOW TO FIX IT")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Changes nothing."
+    parser.description = "It changes nothing in the cluster."
     parser.add_argument(
         "--namespace", metavar="NAME", help="look for parts of Muster in this namespace only; default: in all"
     )

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 import sys
 from typing import Any, Literal
 
@@ -11,6 +12,7 @@ from muster_kube.api.times import rfc3339
 LogFormat = Literal["text", "json"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _OURS = frozenset(("time", "level", "logger", "message"))
 
 
@@ -34,10 +36,10 @@ class OneLineFormatter(logging.Formatter):
             message = f"{message}: {self.formatException(record.exc_info)}"
         if self._as_json:
             entry = {"time": time, "level": record.levelname, "logger": record.name, "message": message}
-            return json.dumps(entry | fields | more, ensure_ascii=False)
+            return _printable(json.dumps(entry | fields | more, ensure_ascii=False), as_json=True)
         rest = "".join(f" {key}={_word(value)}" for key, value in fields.items())
-        # a line feed in a message could forge the next log line
-        return f"{time} {record.levelname} {message}{rest}".replace("\r", "\\r").replace("\n", "\\n")
+        # a line feed in a message could forge the next log line, and an escape sequence what a terminal shows of others
+        return _printable(f"{time} {record.levelname} {message}{rest}", as_json=False)
 
 
 def configure_logging(log_format: str, level: int | str = logging.INFO) -> None:
@@ -53,6 +55,18 @@ def configure_logging(log_format: str, level: int | str = logging.INFO) -> None:
     root.setLevel(level.upper() if isinstance(level, str) else level)
     # one line for each request, which the API server's audit log has as well
     logging.getLogger("httpx2").setLevel(logging.WARNING)
+
+
+def _printable(text: str, *, as_json: bool) -> str:
+    """The text with escapes for control characters (C0, DEL, C1), line separators and changes of direction."""
+    return _UNPRINTABLE.sub(lambda found: _escaped(found[0], as_json=as_json), text)
+
+
+def _escaped(char: str, *, as_json: bool) -> str:
+    if as_json:  # JSON knows no \x
+        return f"\\u{ord(char):04x}"
+    short = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+    return short.get(char) or (f"\\x{ord(char):02x}" if ord(char) < 256 else f"\\u{ord(char):04x}")
 
 
 def _word(value: object) -> str:

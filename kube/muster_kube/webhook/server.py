@@ -7,13 +7,11 @@ import asyncio
 import logging
 import re
 import socket
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 from urllib.parse import parse_qs
 
-import uvicorn
-
-from muster_kube.process.lifetime import QuietServer
+from muster_kube.http.server import make_server
 from muster_kube.webhook.review import (
     AdmissionRequest,
     BadReview,
@@ -29,12 +27,11 @@ log = logging.getLogger(__name__)
 
 # a BadReview from a reviewer is an HTTP 400 too: the request is not a review that it supports
 Reviewer = Callable[[AdmissionRequest], Awaitable[ReviewAnswer]]
-_Message = dict[str, Any]
+_Message = MutableMapping[str, Any]
 
 # two objects of the largest size for etcd (1.5 MB each), as JSON with escapes
 REVIEW_LIMIT = 8 << 20  # bytes
 HELD_LIMIT = 64 << 20  # bytes of all concurrent reviews
-CONNECTIONS = 256
 # The API server closes idle connections after 90 s; it must close first, because it sends the requests
 KEEP_ALIVE_S = 120
 DEFAULT_S = 10.0  # the API's own timeoutSeconds
@@ -147,19 +144,7 @@ async def serve_webhooks(webhooks: WebhookApp, certificates: CertificateSource, 
     until there is a certificate."""
     caring = asyncio.create_task(certificates.run())
     ready = asyncio.create_task(certificates.ready.wait())
-    server = QuietServer(
-        uvicorn.Config(
-            webhooks,
-            ssl_context_factory=lambda *_: certificates.ssl_context,
-            log_config=None,
-            access_log=False,
-            lifespan="off",
-            ws="none",
-            limit_concurrency=CONNECTIONS,
-            timeout_keep_alive=KEEP_ALIVE_S,
-            timeout_graceful_shutdown=STOP_S,
-        )
-    )
+    server = make_server(webhooks, tls=certificates.ssl_context, keep_alive_s=KEEP_ALIVE_S, stop_s=STOP_S)
     serving: asyncio.Task[None] | None = None
     try:
         await asyncio.wait([caring, ready], return_when=asyncio.FIRST_COMPLETED)

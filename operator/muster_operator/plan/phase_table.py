@@ -84,9 +84,9 @@ PHASES: tuple[JobPhase, ...] = (
     JobPhase("changed", template_change.begin_replacement, "Restarting",
              "`workers.template` has changed since the pods were created.",
              "Records a new attempt: of all pods, or of one instance after the other (RollingUpdate)."),
-    JobPhase("held", gang_hold.give_back_or_retry, "Pending",
-             "Partitions were held for `hold_timeout_s` without a start, or the wait after their release is over.",
-             "Records the release and when the job tries again; after that wait, that the try begins."),
+    JobPhase("givenBack", gang_hold.give_back_or_retry, "Pending",
+             "The job has held partitions for `hold_timeout_s` without starting, or the time of its next try has come.",
+             "Records that the job releases its partitions, and when it tries again; later, that it tries again now."),
     JobPhase("restarting", workload.wait_for_attempt, "Restarting",
              "Pods of an earlier attempt are left, or `status.nextAttemptTime` has not been reached.",
              "Deletes those pods, releases partitions that are no longer wanted, and waits."),
@@ -95,7 +95,8 @@ PHASES: tuple[JobPhase, ...] = (
              "Records that the checks begin, or their results."),
     JobPhase("running", workload.start_and_keep_running, "Pending, Running",
              "In every other case.",
-             "Deletes superfluous pods, requests partitions, creates the small objects, workers and launcher."),
+             "Deletes superfluous pods and requests partitions. Then creates the ConfigMap, ServiceAccount, Role and "
+             "RoleBinding, the workers, and last the launcher."),
 )
 AFTER_EVERY_PHASE: tuple[PlanAddition, ...] = (
     PlanAddition("hardware", move.report_hardware,

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 import msgspec
-import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from muster_kube.api.client import KubeClient
@@ -16,6 +15,8 @@ from muster_kube.api.config import load_config
 from muster_kube.api.objects import Api, Metadata
 from muster_kube.api.reviews import Reviews
 from muster_kube.controller.reflector import Reflector
+from muster_kube.http.connection_guard import ConnectionLimits
+from muster_kube.http.server import make_server
 from muster_kube.process.address import bind_socket
 from muster_kube.process.lifetime import (
     QuietServer,
@@ -39,7 +40,8 @@ from muster_operator.vipu.backends import create_controller
 log = logging.getLogger(__name__)
 
 OPERATOR = "muster-operator"
-CONNECTIONS_LIMIT = 1024
+# one client, the operator, has a connection for each partition that it waits for
+CONNECTIONS = ConnectionLimits(connections=1024, per_address=768)
 BACKLOG = 256
 STOP_S = 3.0
 
@@ -132,18 +134,11 @@ class _RequestLog:
 
 
 def _create_server(settings: ProxySettings, app: ASGIApp) -> QuietServer:
-    limits = Limits(settings.read_timeout, settings.write_timeout, settings.idle_timeout, CONNECTIONS_LIMIT)
-    return QuietServer(
-        uvicorn.Config(
-            _RequestLog(app),
-            http=timed(limits),
-            log_config=None,
-            access_log=False,
-            lifespan="off",
-            ws="none",
-            limit_concurrency=CONNECTIONS_LIMIT + 1,  # requests in progress at once; uvicorn counts connections too
-            timeout_keep_alive=max(1, int(settings.idle_timeout)),
-            timeout_graceful_shutdown=2,
-            server_header=False,
-        )
+    times = Limits(settings.read_timeout, settings.write_timeout, settings.idle_timeout)
+    return make_server(
+        _RequestLog(app),
+        limits=CONNECTIONS,
+        protocol=timed(times),
+        keep_alive_s=max(1, int(settings.idle_timeout)),
+        stop_s=2,
     )

@@ -76,7 +76,7 @@ def _answered(request: Request, file: _File) -> Response:
 
 
 class EventStream(Response):
-    """Ends when the client disconnects or the events end."""
+    """Ends when the client disconnects or the events end. Raises HttpRefusal if there are too many streams."""
 
     def __init__(self, feed: FleetFeed, events: AsyncIterator[bytes]) -> None:
         super().__init__(media_type="text/event-stream", headers={**_SAFE, **_NEVER, "X-Accel-Buffering": "no"})
@@ -85,6 +85,14 @@ class EventStream(Response):
         self._events = events
 
     async def __call__(self, _: Scope, receive: Receive, send: Send) -> None:
+        # counted in the same step as it is compared, because many may begin in one turn of the event loop
+        if self._feed.listeners >= LISTENERS:
+            reason = f"{LISTENERS} pages are open, which is the limit: this page polls every few seconds instead"
+            raise HttpRefusal(503, "ServiceUnavailable", reason, {"Retry-After": "10"})
+        with self._feed.listening():
+            await self._stream(receive, send)
+
+    async def _stream(self, receive: Receive, send: Send) -> None:
         writing = asyncio.create_task(self._write(send))
         gone = asyncio.create_task(_hung_up(receive))
         try:
@@ -97,11 +105,10 @@ class EventStream(Response):
             await asyncio.gather(writing, gone, return_exceptions=True)
 
     async def _write(self, send: Send) -> None:
-        with self._feed.listening():
-            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            async for event in self._events:
-                await send({"type": "http.response.body", "body": event, "more_body": True})
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        async for event in self._events:
+            await send({"type": "http.response.body", "body": event, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 async def _hung_up(receive: Receive) -> None:
@@ -163,9 +170,6 @@ def add_page(
         last_event_id: Annotated[str, Header(description="the same, sent by a browser that reconnects")] = "",
     ) -> Response:
         """Server-sent events: changes after ?after=MARK, where MARK is the `mark` of /api/fleet."""
-        if feed.listeners >= LISTENERS:
-            reason = f"{LISTENERS} pages are open, which is the limit: this page polls every few seconds instead"
-            raise HttpRefusal(503, "ServiceUnavailable", reason, {"Retry-After": "10"})
         return EventStream(feed, feed.events(last_event_id or after))
 
     @service.get(

@@ -15,14 +15,15 @@ from muster_checks.dmesg.catalogue.loader import load_catalogue
 from muster_checks.dmesg.catalogue.types import Catalogue
 from muster_checks.dmesg.judge import STATE_VERSION, JudgeState, KernelLogJudge
 from muster_checks.dmesg.sources.records import KernelLine
-from muster_checks.dmesg.sources.text_formats import USER_FACILITY, TextReader
+from muster_checks.dmesg.sources.text_formats import NO_MESSAGE, USER_FACILITY, MessageBefore, TextReader
 from muster_checks.dmesg.sources.timeline import KernelClocks, Timeline
 from muster_tainter.sources.log_formats import unwrap_line, written_by_kernel
 from muster_tainter.sources.loki_client import NS
 from muster_tainter.sources.loki_response import LogEntry
 
-LINES_LIMIT = 64  # physical lines per entry
 STATE_LIMIT = 256  # findings, and counts, that are kept per node
+_INDENTED = " " * 4  # dmesg and journalctl indent a message's further lines by the width of the time
+NODES_LIMIT = 20_000  # nodes whose last message is kept
 REPEATS_LIMIT = 50_000  # records whose repetition is detected
 
 Event = Sign | AllClear
@@ -57,27 +58,42 @@ class NodeJudges:
         self._judge = KernelLogJudge(catalogue or load_catalogue(None), clock=now)
         self._time = _LokisTime()
         self._reader = TextReader(self._time, lambda _text: True)
+        self._before: OrderedDict[str, MessageBefore] = OrderedDict()  # by node
         self._states: dict[str, JudgeState] = {}
         self._due: dict[str, float] = {}
         self._at = ""  # the node whose state the judge holds
         self._recent: OrderedDict[tuple[str, str, str], None] = OrderedDict()
 
-    def lines(self, entry: LogEntry, interesting: Callable[[bytes], bool] = lambda _text: False) -> list[KernelLine]:
-        """The lines of ``entry`` that the catalogue or ``interesting`` may use."""
-        kernel = written_by_kernel(entry.line)
-        found: list[KernelLine] = []
-        for raw in unwrap_line(entry.line).split("\n")[:LINES_LIMIT]:
-            self._time.begin(entry.at_ns / NS)
-            self._reader.forget()  # the previous entry is from another node
-            line = self._reader.take(raw.encode("utf-8", "replace"))
-            if line is None:
-                continue
-            text = line.text.encode("utf-8", "replace")
-            if self._judge.interesting(text) or interesting(text):
-                if kernel is False:
-                    line = msgspec.structs.replace(line, origin=Origin.USER, facility=USER_FACILITY)
-                found.append(line)
-        return found
+    def matters(self, node: str, entry: LogEntry, interesting: Callable[[bytes], bool] = lambda _text: False) -> bool:
+        """Whether the catalogue or ``interesting`` may use ``entry``. Call it once for each entry, in their order: a
+        line of a syslog file may come from a line break in the message before it."""
+        line = self._line(entry, interesting, self._before.pop(node, NO_MESSAGE))
+        self._before[node] = self._reader.before
+        if len(self._before) > NODES_LIMIT:
+            self._before.popitem(last=False)
+        return line is not None
+
+    def line(self, entry: LogEntry, interesting: Callable[[bytes], bool] = lambda _text: False) -> KernelLine | None:
+        """The message of ``entry``; None if neither the catalogue nor ``interesting`` may use it.
+
+        Further lines of an entry belong to its message: the judge decides whether they are a driver's.
+        """
+        return self._line(entry, interesting, NO_MESSAGE)
+
+    def _line(self, entry: LogEntry, interesting: Callable[[bytes], bool], before: MessageBefore) -> KernelLine | None:
+        raw = unwrap_line(entry.line)
+        self._reader.forget(before)
+        self._time.begin(entry.at_ns / NS)
+        # an indented line without a time continues the entry before it
+        line = self._reader.take(raw.encode("utf-8", "replace"), continued=raw.startswith(_INDENTED))
+        if line is None:
+            return None
+        text = line.text.encode("utf-8", "replace")
+        if not (self._judge.interesting(text) or interesting(text)):
+            return None
+        if written_by_kernel(entry.line) is False:
+            line = msgspec.structs.replace(line, origin=Origin.USER, facility=USER_FACILITY)
+        return line
 
     def repeats(self, node: str, line: KernelLine) -> bool:
         """Whether the same kernel record was read before: a restarted shipper sends its log again."""

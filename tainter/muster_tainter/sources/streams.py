@@ -51,7 +51,7 @@ class KernelStream:
         if not self._known(node):
             self._log_homeless(entry, node)
             return False
-        return bool(self._judges.lines(entry, self._patterns.interesting))
+        return self._judges.matters(node, entry, self._patterns.interesting)
 
     def _log_homeless(self, entry: LogEntry, node: str) -> None:
         self.homeless += 1
@@ -69,9 +69,9 @@ class KernelStream:
         by_node: dict[str, list[KernelLine]] = {}
         for entry in entries:
             node = entry.labels.get(self._rule.node_label, "")
-            for line in self._judges.lines(entry, self._patterns.interesting):
-                if not self._judges.repeats(node, line):
-                    by_node.setdefault(node, []).append(line)
+            line = self._judges.line(entry, self._patterns.interesting)
+            if line is not None and not self._judges.repeats(node, line):
+                by_node.setdefault(node, []).append(line)
         for node, lines in by_node.items():
             for line in lines:
                 try:

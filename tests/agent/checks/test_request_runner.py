@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from tests.agent.conftest import LoopTime
 from tests.agent.scripted_node import NOON, Limits, ScriptedNode, request, settle, until
+from tests.loop_time import LoopTime
 
 from muster_agent.checks.check_outcome import CheckOutcome
 from muster_agent.checks.node_check import NodeCheck

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 import uvicorn
 from tests.machine import needs
+from tests.plain_http import plain_http
 from tests.processes import processes_with
 
 from muster_agent.checks.local_node import LocalNode
@@ -93,14 +94,14 @@ class Node:
         await until(lambda: not self.left())
 
     async def post(self, path: str, body: object) -> httpx2.Response:
-        async with httpx2.AsyncClient(base_url=self.base, timeout=FAR_S) as client:
+        async with plain_http(FAR_S, self.base) as client:
             return await client.post(path, content=body if isinstance(body, bytes) else json.dumps(body).encode())
 
     @asynccontextmanager
     async def servers(self, *places: object, seconds: float = 300.0, **more: object) -> AsyncIterator["Lines"]:
         body = json.dumps({"servers": places or (HERE,), "seconds": seconds, **more}).encode()
         async with (
-            httpx2.AsyncClient(base_url=self.base, timeout=FAR_S) as client,
+            plain_http(FAR_S, self.base) as client,
             client.stream("POST", "/iperf/servers", content=body) as response,
         ):
             assert response.status_code == 200

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import grpc
 import pytest
-from tests.agent.conftest import LoopTime
 from tests.agent.idle.test_device_users import OWN, Node
 from tests.agent.idle.test_vendor_tools import Tools, reading
 from tests.agent.kubelet_socket import Kubelet, devices, pod
+from tests.loop_time import LoopTime
 
 from muster_agent.clock import AgentClock
 from muster_agent.idle.idle_detector import (

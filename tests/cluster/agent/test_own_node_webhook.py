@@ -1,6 +1,6 @@
 """The own-node rule on a real API server: tokens bound to agents' pods, the tainter's webhook, and its absence.
 
-The API server is older than 1.30, so its tokens do not name the node: the tainter looks the pod up.
+Before Kubernetes 1.30 tokens do not name the node: the tainter looks the pod up.
 """
 
 import base64

@@ -16,6 +16,7 @@ import pytest
 from tests.cluster.agent.test_agent_publishing import AgentProcess
 from tests.cluster.agent.test_pvc import volume  # noqa: F401 - a fixture
 from tests.cluster.tainter.test_end_to_end import Replica, Tainters, tainters, until  # noqa: F401 - one is a fixture
+from tests.plain_http import plain_http
 
 from muster_kube.api.client import KubeClient
 from muster_kube.volume_trial_objects import LABEL
@@ -76,7 +77,7 @@ class Bench:
     async def post(self, token: str, **changed: Any) -> httpx2.Response:
         body = {"node": self.one, "storageClass": "none", "bindTimeoutSeconds": 1, "writeTimeoutSeconds": 1} | changed
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        async with httpx2.AsyncClient(trust_env=False, timeout=120) as http:
+        async with plain_http(120) as http:
             return await http.post(f"{self.replica.url}/api/trials/pvc", json=body, headers=headers)
 
     async def left(self) -> list[str]:

@@ -65,9 +65,10 @@ class Cluster:
     def objects(self) -> dict[tuple[str, str, str], Object]:
         """All that helm manages, by kind, namespace and name."""
         found: dict[tuple[str, str, str], Object] = {}
+        policy = self.admin.get("/apis/policy")["preferredVersion"]["groupVersion"]  # policy/v1beta1 before 1.21
         for path in (
             "/api/v1/configmaps", "/api/v1/services", "/api/v1/serviceaccounts", "/api/v1/namespaces",
-            "/apis/apps/v1/deployments", "/apis/apps/v1/daemonsets", "/apis/policy/v1beta1/poddisruptionbudgets",
+            "/apis/apps/v1/deployments", "/apis/apps/v1/daemonsets", f"/apis/{policy}/poddisruptionbudgets",
             "/apis/networking.k8s.io/v1/networkpolicies", "/apis/rbac.authorization.k8s.io/v1/clusterroles",
             "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", "/apis/rbac.authorization.k8s.io/v1/roles",
             "/apis/rbac.authorization.k8s.io/v1/rolebindings",
@@ -80,13 +81,18 @@ class Cluster:
                 found[path.rpartition("/")[2], metadata.get("namespace", ""), metadata["name"]] = each
         return found
 
-    def token(self, namespace: str, account: str) -> str:
+    def token(self, namespace: str, account: str, pod: Object | None = None) -> str:
+        """Bound to ``pod``, as the kubelet has it made, or to none."""
+        spec: Object = {}
+        if pod is not None:
+            reference = {"name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
+            spec["boundObjectRef"] = {"kind": "Pod", "apiVersion": "v1", **reference}
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
-        answer = self.admin.create(path, {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}})
-        return str(answer["status"]["token"])
+        return str(self.admin.create(path, body)["status"]["token"])
 
-    def as_account(self, namespace: str, account: str) -> AdminClient:
-        return AdminClient(self.plane.server, self.plane.ca_file, token=self.token(namespace, account))
+    def as_account(self, namespace: str, account: str, pod: Object | None = None) -> AdminClient:
+        return AdminClient(self.plane.server, self.plane.ca_file, token=self.token(namespace, account, pod))
 
     def carry_out(self, job: Object) -> list[str]:
         """What a kubelet would do with the pod of one of the chart's jobs: its containers in order, with its account's
@@ -107,10 +113,28 @@ class Cluster:
             )
             assert ended.returncode == 0, f"{words}: {ended.stdout}{ended.stderr}"
             printed.append(ended.stdout)
-        done = {"type": "Complete", "status": "True"}
-        path = f"{JOBS.format(namespace)}/{job['metadata']['name']}/status"
-        self.admin.patch(path, {"status": {"succeeded": 1, "conditions": [done]}})
+        self._complete(job)
         return printed
+
+    def _complete(self, job: Object) -> None:
+        """Lets the job's pod succeed; helm may delete the job once the Job controller calls it complete."""
+        namespace, name, uid = (job["metadata"][key] for key in ("namespace", "name", "uid"))
+        pods, path = f"/api/v1/namespaces/{namespace}/pods", f"{JOBS.format(namespace)}/{name}"
+
+        def made() -> list[Object]:
+            items: list[Object] = self.admin.get(pods, {"labelSelector": f"controller-uid={uid}"})["items"]
+            return items
+
+        until(lambda: bool(made()), f"the pod of job {name}")
+        for each in made():
+            self.admin.patch(f"{pods}/{each['metadata']['name']}/status", {"status": {"phase": "Succeeded"}})
+
+        def is_over() -> bool:
+            found = self.admin.found(path)
+            conditions = found["status"].get("conditions", []) if found else [{"type": "Complete"}]
+            return any(each["type"] == "Complete" for each in conditions)
+
+        until(is_over, f"job {name} is complete")
 
     def _mounted(self, namespace: str, pod: Object) -> Callable[[str], str]:
         """Where the ConfigMaps that are mounted lie here."""
@@ -443,7 +467,13 @@ def test_everything_of_the_chart_is_taken_by_kubectl_too(clean: Cluster) -> None
 def test_whichever_of_the_pages_lines_is_typed_the_release_goes_on_from_it(
     clean: Cluster, typist: CommandRunner
 ) -> None:
+    typist.type(
+        "helm upgrade muster helm/muster --install --set image.repository=REGISTRY/muster --set tainter.dryRun=true"
+    )
+    settings = "/api/v1/namespaces/autopilot/configmaps/muster-tainter"
+    assert "dry_run: true" in clean.admin.get(settings)["data"]["tainter.yaml"]
     typist.type("helm upgrade muster helm/muster --install --set image.repository=REGISTRY/muster")
+    assert "dry_run: false" in clean.admin.get(settings)["data"]["tainter.yaml"]
     assert images(clean) == {f"registry.invalid/muster:{product.project_version()}"}
     installed = clean.objects()
     typist.type("helm upgrade muster helm/muster --install --set image.repository=REGISTRY/muster")
@@ -462,7 +492,7 @@ def test_whichever_of_the_pages_lines_is_typed_the_release_goes_on_from_it(
     typist.type("helm upgrade muster muster-0.1.0.tgz --install")
     assert images(clean) == {f"localhost:5000/muster:{product.project_version()}"}
     (listed,) = clean.helm.run("ls", "--namespace", "default").splitlines()[1:]
-    assert listed.split()[:3] == ["muster", "default", "4"]
+    assert listed.split()[:3] == ["muster", "default", "5"]
     clean.admin.delete("/api/v1/namespaces/monitoring")
 
 
@@ -471,6 +501,9 @@ def test_a_policy_comes_with_an_upgrade_and_the_other_values_stay(clean: Cluster
     policy = {"rules": [{"name": "watch", "match": {"verdict": ["WARN", "FAIL"]}, "action": "event"}]}
     (clean.folder / "typed/policy.yaml").write_text(yaml.safe_dump(policy))
     typist.type("helm upgrade RELEASE helm/muster --reset-then-reuse-values --set-file tainter.policy=policy.yaml")
+    stored = clean.admin.get("/api/v1/namespaces/autopilot/configmaps/muster-policy")["data"]["policy.yaml"]
+    assert yaml.safe_load(stored) == policy
+    typist.type("helm upgrade RELEASE helm/muster --reset-then-reuse-values")
     stored = clean.admin.get("/api/v1/namespaces/autopilot/configmaps/muster-policy")["data"]["policy.yaml"]
     assert yaml.safe_load(stored) == policy
     (tainter,) = (
@@ -486,9 +519,10 @@ def images(cluster: Cluster) -> set[str]:
 
 def test_the_pages_controllers_are_those_that_the_proxy_is_given(clean: Cluster, typist: CommandRunner) -> None:
     typist.type(
-        r"helm install gc helm/muster --set vipuControllers=pod001:8090:ipunode=node1\,pod002:8091:ipunode=node2"
+        "helm upgrade muster helm/muster --install --set image.repository=REGISTRY/muster"
+        r" --set vipuControllers=pod001:8090:ipunode=node1\,pod002:8091:ipunode=node2"
     )
-    given = clean.admin.get(CONTROLLERS)["data"]["controllers.yaml"]
+    given = clean.admin.get(CONTROLLERS.replace("gc-", "muster-"))["data"]["controllers.yaml"]
     assert given == "pod001:8090:ipunode=node1,pod002:8091:ipunode=node2"
 
 

@@ -2,6 +2,7 @@
 
 import subprocess
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -16,16 +17,42 @@ from muster_sandbox.controlplane.admin import RequestRefused as Denied
 cluster = chart.cluster  # a fixture
 
 
+@dataclass(frozen=True)
+class Parts:
+    """A release of the chart. agent_pod: on node ``n``; agents' tokens are bound to it."""
+
+    cluster: Cluster
+    agent_pod: Object
+
+    @property
+    def admin(self) -> AdminClient:
+        return self.cluster.admin
+
+    @property
+    def has_policy(self) -> bool:
+        """Whether the API server itself can hold agents to their own node: from Kubernetes 1.30 on."""
+        return int(self.cluster.plane.server_version.split(".")[1]) >= 30
+
+    def connect(self, account: tuple[str, str]) -> AdminClient:
+        return self.cluster.as_account(*account, self.agent_pod if account == AGENT else None)
+
+
 @pytest.fixture(scope="module")
-def parts(cluster: Cluster) -> Iterator[Cluster]:
+def parts(cluster: Cluster) -> Iterator[Parts]:
     cluster.upgrade("gc", "--set", "admissionWebhooks.failurePolicy=Ignore")
-    cluster.admin.create(
-        HEALTHS, {"apiVersion": "muster.dev/v1alpha1", "kind": "NodeHealth", "metadata": {"name": "n"}}
-    )
     cluster.admin.create("/api/v1/nodes", {"metadata": {"name": "n"}})
-    yield cluster
+    for node in ("n", "other"):
+        cluster.admin.create(
+            HEALTHS, {"apiVersion": "muster.dev/v1alpha1", "kind": "NodeHealth", "metadata": {"name": node}}
+        )
+    # mounts no token, so it waits for none on Kubernetes before 1.24
+    bound = {"nodeName": "n", "serviceAccountName": AGENT[1], "automountServiceAccountToken": False}
+    pod = cluster.admin.create(f"{AUTO}/pods", {"metadata": {"name": "agent-of-n"}, "spec": POD["spec"] | bound})
+    yield Parts(cluster, pod)
+    cluster.admin.delete(f"{AUTO}/pods/agent-of-n", grace_s=0)
     cluster.admin.delete("/api/v1/nodes/n")
-    cluster.admin.delete(f"{HEALTHS}/n")
+    for node in ("n", "other"):
+        cluster.admin.delete(f"{HEALTHS}/{node}")
     cluster.uninstall("gc", "--no-hooks")
 
 
@@ -53,6 +80,13 @@ ANYTHING: Object = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 WEBHOOKS = "/apis/admissionregistration.k8s.io/v1"
 
+# of the tainter, for the webhook of the own-node rule: from Kubernetes 1.30 on the rule is a policy of the API server
+OWN_NODE: list[Call] = [
+    ("create", f"{AUTO}/secrets{DRY}", NAMED),
+    ("get", f"{WEBHOOKS}/validatingwebhookconfigurations/muster-own-node", None),
+    ("get", f"{WEBHOOKS}/validatingwebhookconfigurations?{ONLY}muster-own-node", None),
+    ("get", f"{AUTO}/secrets?{ONLY}muster-own-node", None),
+]
 MAY: dict[tuple[str, str], list[Call]] = {
     AGENT: [
         ("get", HEALTHS, None),
@@ -70,10 +104,6 @@ MAY: dict[tuple[str, str], list[Call]] = {
         ("create", f"{MINE}/events{DRY}", EVENT),
         ("create", LEASES.format("autopilot") + DRY, LEASE),
         ("create", f"{AUTO}/configmaps{DRY}", NAMED),
-        ("create", f"{AUTO}/secrets{DRY}", NAMED),
-        ("get", f"{WEBHOOKS}/validatingwebhookconfigurations/muster-own-node", None),
-        ("get", f"{WEBHOOKS}/validatingwebhookconfigurations?{ONLY}muster-own-node", None),
-        ("get", f"{AUTO}/secrets?{ONLY}muster-own-node", None),
         ("create", TOKENS, REVIEW),
     ],
     OPERATOR: [
@@ -169,19 +199,34 @@ def allowed(client: AdminClient, call: Call) -> bool:
 
 
 @pytest.mark.parametrize("account", MAY, ids=lambda account: account[1])
-def test_a_part_may_do_what_it_does(parts: Cluster, account: tuple[str, str]) -> None:
-    with parts.as_account(*account) as client:
-        assert [call[:2] for call in MAY[account] if not allowed(client, call)] == []
+def test_a_part_may_do_what_it_does(parts: Parts, account: tuple[str, str]) -> None:
+    calls = MAY[account] + (OWN_NODE if account == TAINTER and not parts.has_policy else [])
+    with parts.connect(account) as client:
+        assert [call[:2] for call in calls if not allowed(client, call)] == []
 
 
 @pytest.mark.parametrize("account", MAY_NOT, ids=lambda account: account[1])
-def test_a_part_may_do_nothing_else(parts: Cluster, account: tuple[str, str]) -> None:
-    with parts.as_account(*account) as client:
-        assert [call[:2] for call in MAY_NOT[account] if allowed(client, call)] == []
+def test_a_part_may_do_nothing_else(parts: Parts, account: tuple[str, str]) -> None:
+    calls = MAY_NOT[account] + (OWN_NODE if account == TAINTER and parts.has_policy else [])
+    with parts.connect(account) as client:
+        assert [call[:2] for call in calls if allowed(client, call)] == []
 
 
-def test_the_tracker_is_the_proxys(parts: Cluster) -> None:
-    with parts.as_account(*PROXY) as client:
+def test_the_api_server_holds_agents_to_their_own_node_where_it_can(parts: Parts) -> None:
+    """Before Kubernetes 1.30 a webhook of the tainter does, which does not run here (test_own_node_webhook.py)."""
+    webhook = f"{WEBHOOKS}/validatingwebhookconfigurations/muster-own-node"
+    assert parts.admin.exists(webhook) is not parts.has_policy
+    own: Call = ("patch", f"{HEALTHS}/n/status{DRY}", {"status": {"verdict": "PASS"}})
+    others: Call = ("patch", f"{HEALTHS}/other/status{DRY}", {"status": {"verdict": "PASS"}})
+    with parts.connect(AGENT) as agent, parts.cluster.as_account(*AGENT) as unbound, parts.connect(TAINTER) as tainter:
+        until(lambda: allowed(agent, others) is not parts.has_policy, "the policy is in force")
+        assert allowed(agent, own)
+        assert allowed(unbound, own) is not parts.has_policy
+        assert not allowed(tainter, own), "by its role"
+
+
+def test_the_tracker_is_the_proxys(parts: Parts) -> None:
+    with parts.connect(PROXY) as client:
         client.create(f"{MINE}/configmaps", {"metadata": {"name": "ipu-partitions-tracker"}})
         try:
             client.patch(TRACKER, {"data": {"p": "{}"}})
@@ -191,7 +236,7 @@ def test_the_tracker_is_the_proxys(parts: Cluster) -> None:
             parts.admin.delete(TRACKER)
 
 
-def test_metrics_may_be_read_once_the_guides_line_is_typed(parts: Cluster) -> None:
+def test_metrics_may_be_read_once_the_guides_line_is_typed(parts: Parts) -> None:
     parts.admin.create(f"{MINE}/serviceaccounts", {"metadata": {"name": "prometheus"}})
 
     def may_read() -> bool:
@@ -203,7 +248,7 @@ def test_metrics_may_be_read_once_the_guides_line_is_typed(parts: Cluster) -> No
 
     assert not may_read()
     require("kubectl")
-    kubectl = ["kubectl", "--kubeconfig", str(parts.plane.kubeconfig)]
+    kubectl = ["kubectl", "--kubeconfig", str(parts.cluster.plane.kubeconfig)]
     found = subprocess.run(
         [*kubectl, "get", "clusterrole", "-l", "component=metrics-reader"], capture_output=True, text=True, check=True
     )

@@ -117,8 +117,9 @@ def test_reboots_in_a_row_do_not_end_the_sandbox(box: RunningSandbox) -> None:
 
 
 def test_agents_are_published_at_a_documentation_address(box: RunningSandbox) -> None:
-    """Kubernetes 1.21.1 and later take no loopback address; this API server takes both."""
-    slices = box.admin.get("/apis/discovery.k8s.io/v1beta1/namespaces/muster/endpointslices")["items"]
+    """Kubernetes 1.21.1 and later take no loopback address; earlier API servers take both."""
+    version = box.admin.get("/apis/discovery.k8s.io")["preferredVersion"]["groupVersion"]
+    slices = box.admin.get(f"/apis/{version}/namespaces/muster/endpointslices")["items"]
     addresses = {address for each in slices for found in each["endpoints"] for address in found["addresses"]}
     assert addresses == (set(published_addresses(box.folder)) if os.geteuid() == 0 else {"127.0.0.1"})
     assert len(addresses) == 1

@@ -21,6 +21,7 @@ import pytest
 import yaml
 from tests.machine import require
 from tests.part_processes import PartProcess
+from tests.plain_http import plain_http
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import ApiError, Conflict, NotFound
@@ -81,11 +82,11 @@ class Program:
         return self.log.read_text()
 
     async def get(self, path: str) -> httpx2.Response:
-        async with httpx2.AsyncClient(trust_env=False, timeout=WAIT_S) as http:
+        async with plain_http(WAIT_S) as http:
             return await http.get(self.url + path)
 
     async def post(self, path: str, body: object) -> httpx2.Response:
-        async with httpx2.AsyncClient(trust_env=False, timeout=WAIT_S) as http:
+        async with plain_http(WAIT_S) as http:
             return await http.post(self.url + path, json=body)
 
     async def ready(self) -> bool:
@@ -390,12 +391,12 @@ class Bed:
 
     async def unstick(self, name: str) -> None:
         assert self.simulator is not None
-        async with httpx2.AsyncClient(trust_env=False, timeout=WAIT_S) as http:
+        async with plain_http(WAIT_S) as http:
             assert (await http.delete(self.simulator.url + "/faults", params={"stuck": name})).status_code == 200
 
     async def end_faults(self) -> None:
         assert self.simulator is not None
-        async with httpx2.AsyncClient(trust_env=False, timeout=WAIT_S) as http:
+        async with plain_http(WAIT_S) as http:
             assert (await http.delete(self.simulator.url + "/faults")).status_code == 200
 
     async def metrics(self) -> str:

@@ -14,6 +14,7 @@ import httpx2
 import msgspec
 import pytest
 from tests.cluster.ipujob.operator_bed import Program, started, until
+from tests.plain_http import plain_http
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import load_config
@@ -61,7 +62,7 @@ class Bed:
         self, proxy: Program, method: str, name: str, body: object = None, token: str = ""
     ) -> httpx2.Response:
         headers = {"authorization": f"Bearer {token or self.token}"}
-        async with httpx2.AsyncClient(trust_env=False, timeout=WAIT_S) as http:
+        async with plain_http(WAIT_S) as http:
             url = f"{proxy.url}/partitions/{name}"
             return await http.request(method, url, headers=headers, content=msgspec.json.encode(body))
 

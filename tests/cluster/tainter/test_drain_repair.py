@@ -90,6 +90,11 @@ async def run_daemon(api: KubeClient, namespace: str, node: str) -> str:
     return f"{pods}/{await until(placed, 'the DaemonSet has its pod there')}"
 
 
+async def budgets_of(api: KubeClient, namespace: str) -> str:
+    version = (await api.get("/apis/policy"))["preferredVersion"]["groupVersion"]  # policy/v1beta1 before 1.21
+    return f"/apis/{version}/namespaces/{namespace}/poddisruptionbudgets"
+
+
 async def gone(api: KubeClient, pod: str) -> bool:
     try:
         await api.get(pod)
@@ -125,7 +130,7 @@ async def test_a_drain_evicts_all_but_daemons_and_waits_for_the_budget_of_others
     guarded = await run_pod(api, namespace, "guarded", bad, labels={"app": "guarded"})
     spare = await run_pod(api, namespace, "spare", good, labels={"app": "guarded"})
     tolerant = await run_pod(api, namespace, "tolerant", bad, tolerations=[{"operator": "Exists"}])
-    budgets = f"/apis/policy/v1beta1/namespaces/{namespace}/poddisruptionbudgets"
+    budgets = await budgets_of(api, namespace)
     spec = {"minAvailable": 2, "selector": {"matchLabels": {"app": "guarded"}}}
     await api.create(budgets, {"metadata": {"name": "guarded"}, "spec": spec})
 
@@ -194,15 +199,16 @@ async def test_completion_waits_for_the_job_and_then_repairs_once(
 
 
 async def test_a_failed_job_is_followed_by_another_and_then_the_node_is_given_up(
-    tainters: Tainters, fleet: Any, cluster: Cluster, api: KubeClient, no_jobs: None, tmp_path: Path
+    tainters: Tainters, fleet: Any, cluster: Cluster, api: KubeClient, kubelets: Any, no_jobs: None, tmp_path: Path
 ) -> None:
-    async def fail(jobs: list[dict[str, Any]], but_for: int = 0) -> None:
-        """Again and again, as the Job controller may write over it from what it knew before."""
+    def fail(jobs: list[dict[str, Any]], but_for: int = 0) -> None:
+        """End their pods with an error, upon which the Job controller calls the jobs failed."""
         if len(jobs) == but_for:
             return
         for job in jobs:
-            failed = {"type": "Failed", "status": "True", "reason": "ByHand"}
-            await api.patch(f"{JOBS}/{job['metadata']['name']}/status", {"status": {"conditions": [failed]}})
+            for pod in kubelets.pods:
+                if pod.startswith(f"muster/{job['metadata']['name']}-"):
+                    kubelets.finish(pod, exit_code=1)
 
     await tainters.start("--policy", policy(tmp_path, REPAIR))
     [bad] = await fleet.create(1, prefix="giveup")
@@ -210,13 +216,13 @@ async def test_a_failed_job_is_followed_by_another_and_then_the_node_is_given_up
     for number in (1, 2):
 
         async def made(number: int = number) -> bool:
-            await fail(await jobs_of(api, bad), but_for=number)
+            fail(await jobs_of(api, bad), but_for=number)
             return len(await jobs_of(api, bad)) == number
 
         await until(made, f"attempt {number}")
 
     async def given_up() -> bool:
-        await fail(await jobs_of(api, bad))
+        fail(await jobs_of(api, bad))
         labels = (await cluster.node(bad))["metadata"]["labels"]
         return labels.get("muster.dev/repair") == "gave-up" and "RepairGaveUp" in await cluster.events(bad)
 
@@ -279,7 +285,7 @@ async def test_nothing_is_drained_or_repaired_while_it_is_paused(
     replica = await tainters.start("--policy", policy(tmp_path, "    drain: {when: after, after: 1s}\n"))
     [bad] = await fleet.create(1, prefix="paused")
     guard = await run_pod(api, namespace, "guarded", bad, labels={"app": "guarded"})
-    budgets = f"/apis/policy/v1beta1/namespaces/{namespace}/poddisruptionbudgets"
+    budgets = await budgets_of(api, namespace)
     spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "guarded"}}}
     await api.create(budgets, {"metadata": {"name": "guarded"}, "spec": spec})
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from tests.plain_http import plain_http
 
 from muster_kube.process.address import bind_socket
 from muster_kube.webhook.certificate_files import CertificateFiles
@@ -231,7 +232,7 @@ async def test_other_paths_and_methods_are_none(served: Served) -> None:
 
 
 async def test_plain_http_gets_no_answer(served: Served) -> None:
-    async with httpx2.AsyncClient(trust_env=False, timeout=60) as http:
+    async with plain_http(60) as http:
         with pytest.raises(httpx2.TransportError):
             await http.post(f"http://127.0.0.1:{served.port}{PATH}", content=review())
 

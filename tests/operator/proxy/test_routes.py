@@ -3,16 +3,18 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import httpx2
 import msgspec
 import pytest
-import uvicorn
 from tests.operator.proxy.world import FAR_S, World, build_request, partition_name
+from tests.plain_http import plain_http
 
 from muster_kube.api.errors import Unreachable
 from muster_kube.api.reviews import Identity
+from muster_kube.http.connection_guard import ConnectionLimits
+from muster_kube.http.server import make_server
 from muster_kube.process.address import bind_socket
 from muster_operator.proxy.client_timeouts import Limits, timed
 from muster_operator.proxy.routes import BODY_LIMIT, make_app
@@ -34,19 +36,13 @@ class Accounts:
         return Identity(user=known[token]) if token in known else None
 
 
-class _Server(uvicorn.Server):
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
 class Served:
     def __init__(self, world: World, http: httpx2.AsyncClient, accounts: Accounts, address: tuple[str, int]) -> None:
         self.world, self.http, self.accounts, self.address = world, http, accounts, address
 
 
 @contextlib.asynccontextmanager
-async def serving(limits: Limits) -> AsyncIterator[Served]:
+async def serving(limits: Limits, connections: ConnectionLimits | None = None) -> AsyncIterator[Served]:
     world = World(32)
     proxy = await world.start()
     accounts = Accounts()
@@ -54,11 +50,11 @@ async def serving(limits: Limits) -> AsyncIterator[Served]:
     listener = bind_socket("127.0.0.1", 0)
     listener.listen(64)
     address = listener.getsockname()[:2]
-    server = _Server(uvicorn.Config(app, http=timed(limits), log_config=None, lifespan="off", ws="none"))
+    server = make_server(app, protocol=timed(limits), limits=connections, keep_alive_s=int(FAR_S))
     running = asyncio.create_task(server.serve(sockets=[listener]))
     url = f"http://{address[0]}:{address[1]}"
     try:
-        async with httpx2.AsyncClient(base_url=url, trust_env=False, timeout=FAR_S) as http:
+        async with plain_http(FAR_S, url) as http:
             yield Served(world, http, accounts, address)
     finally:
         server.should_exit = True
@@ -235,7 +231,8 @@ async def test_an_idle_connection_is_closed() -> None:
 
 
 async def test_connections_that_ask_nothing_make_room_for_those_that_do() -> None:
-    async with serving(Limits(read_s=FAR_S, write_s=FAR_S, idle_s=FAR_S, connections=3)) as served:
+    few = ConnectionLimits(connections=4, per_address=4)
+    async with serving(Limits(read_s=FAR_S, write_s=FAR_S, idle_s=FAR_S), few) as served:
         silent = [await asyncio.open_connection(*served.address) for _ in range(6)]
         assert (await served.http.get("/health")).status_code == 200
         assert (await put(served)).status_code == 200

@@ -10,8 +10,9 @@ from typing import Any
 import httpx2
 import pytest
 import uvicorn
-from tests.agent.conftest import LoopTime
 from tests.kube.conftest import FakeApi, Reply, Wire
+from tests.loop_time import LoopTime
+from tests.plain_http import plain_http
 from tests.tainter.http.service import ASKED, WRITTEN
 
 from muster_kube.api.client import KubeClient
@@ -122,7 +123,7 @@ class Bench:
     async def ask(self, bearer: str = "t-agent", body: bytes | None = None, **changed: Any) -> httpx2.Response:
         headers = {"authorization": f"Bearer {bearer}"} if bearer else {}
         content = json.dumps(ASKED | changed).encode() if body is None else body
-        async with httpx2.AsyncClient(trust_env=False, timeout=GUARD_S) as http:
+        async with plain_http(GUARD_S) as http:
             return await http.post(f"http://127.0.0.1:{self.port}/api/trials/pvc", content=content, headers=headers)
 
     async def hang_up(self) -> None:
@@ -240,7 +241,7 @@ async def test_an_agents_account_is_no_agent_with_a_token_for_the_api_server(ben
 
 @pytest.mark.parametrize("header", ["", "Basic YTpi", "Bearer"])
 async def test_without_a_token_nobody_is_asked(bench: Bench, header: str):
-    async with httpx2.AsyncClient(trust_env=False, timeout=GUARD_S) as http:
+    async with plain_http(GUARD_S) as http:
         headers = {"authorization": header} if header else {}
         answer = await http.post(f"http://127.0.0.1:{bench.port}/api/trials/pvc", content=b"{}", headers=headers)
     assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
@@ -283,7 +284,7 @@ async def test_a_body_that_does_not_come_is_not_waited_for(bench: Bench):
 
 
 async def test_only_post_is_taken(bench: Bench):
-    async with httpx2.AsyncClient(trust_env=False, timeout=GUARD_S) as http:
+    async with plain_http(GUARD_S) as http:
         answer = await http.get(f"http://127.0.0.1:{bench.port}/api/trials/pvc")
     assert answer.status_code == 405
 

@@ -10,6 +10,7 @@ import pytest
 from tests.browser.fleet_server import FleetServer
 from tests.browser.sample_fleet import LINK_DOWN, XID31, make_fleet, xid79
 from tests.kube.conftest import Reply
+from tests.plain_http import plain_http
 
 from muster_kube.nodehealth import PATH
 
@@ -55,7 +56,7 @@ async def stand(api: Api) -> AsyncIterator[FleetServer]:
 async def ask(stand: FleetServer, bearer: str = "t-ada", body: bytes | None = None, **asked: Any) -> httpx2.Response:
     headers = {"authorization": f"Bearer {bearer}"} if bearer else {}
     content = json.dumps({"node": NODE} | asked).encode() if body is None else body
-    async with httpx2.AsyncClient(base_url=stand.url, trust_env=False, timeout=60) as http:
+    async with plain_http(60, stand.url) as http:
         return await http.post("/api/clear", content=content, headers=headers)
 
 
@@ -136,7 +137,7 @@ async def test_a_body_that_has_no_end_is_refused(stand: FleetServer) -> None:
 
 
 async def test_a_get_clears_nothing(stand: FleetServer) -> None:
-    async with httpx2.AsyncClient(base_url=stand.url, trust_env=False, timeout=60) as http:
+    async with plain_http(60, stand.url) as http:
         assert (await http.get("/api/clear")).status_code == 405
 
 

@@ -12,6 +12,7 @@ import httpx2
 import pytest
 from tests.browser.fleet_server import FleetServer
 from tests.browser.sample_fleet import LINK_DOWN, SampleFleet, make_fleet, xid79
+from tests.plain_http import plain_http
 
 from muster_tainter.app import listen
 from muster_tainter.budgets.incidents import Incident
@@ -32,7 +33,7 @@ async def stand() -> AsyncIterator[FleetServer]:
 
 @pytest.fixture
 async def http(stand: FleetServer) -> AsyncIterator[httpx2.AsyncClient]:
-    async with httpx2.AsyncClient(base_url=stand.url, trust_env=False, timeout=GUARD_S) as client:
+    async with plain_http(GUARD_S, stand.url) as client:
         yield client
 
 
@@ -135,7 +136,7 @@ async def test_nodes_without_a_pool_are_listed_too(http: httpx2.AsyncClient, sta
 async def test_it_is_gzipped_for_who_takes_that_and_not_for_others(stand: FleetServer) -> None:
     for accepted, packed in (("gzip, br", True), ("identity", False)):
         async with (
-            httpx2.AsyncClient(base_url=stand.url, trust_env=False, timeout=GUARD_S) as http,
+            plain_http(GUARD_S, stand.url) as http,
             http.stream("GET", "/api/fleet", headers={"accept-encoding": accepted}) as answer,
         ):
             raw = b"".join([part async for part in answer.aiter_raw()])
@@ -310,11 +311,26 @@ async def test_there_are_so_many_readers_and_no_more(
         assert fourth.status == 200
 
 
+async def test_readers_that_come_at_once_are_counted_before_the_first_is_answered(
+    stand: FleetServer, http: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("muster_tainter.page.routes.LISTENERS", 4)
+    mark = (await fleet_of(http))["mark"]
+    opened = [await asyncio.open_connection("127.0.0.1", stand.port) for _ in range(12)]
+    for _, writer in opened:
+        writer.write(f"GET /api/stream?after={mark} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    statuses = [(await reader.readline()).split()[1] for reader, _ in opened]
+    assert statuses.count(b"200") == 4
+    assert statuses.count(b"503") == 8
+    for _, writer in opened:
+        writer.close()
+
+
 async def test_a_reader_that_takes_nothing_is_dropped_and_others_are_served(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("muster_tainter.app.TAKES_NOTHING_MS", 300)
     fleet = make_fleet(400, NOW)
     async with FleetServer(fleet, listener=listen("127.0.0.1", 0)).running() as stand:
-        async with httpx2.AsyncClient(base_url=stand.url, trust_env=False, timeout=GUARD_S) as http:
+        async with plain_http(GUARD_S, stand.url) as http:
             mark = (await fleet_of(http))["mark"]
         with socket.socket() as stuck:
             stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

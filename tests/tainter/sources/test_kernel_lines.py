@@ -24,9 +24,10 @@ class Nodes:
     def say(self, node: str, line: str, at: float | None = None) -> list[Event]:
         self.now = max(self.now, at or 0.0)
         events: list[Event] = []
-        for one in self.judges.lines(LogEntry(int((at or self.now) * NS), {}, line)):
-            if not self.judges.repeats(node, one):
-                events += self.judges.take(node, one) or []
+        entry = LogEntry(int((at or self.now) * NS), {}, line)
+        one = self.judges.line(entry) if self.judges.matters(node, entry) else None
+        if one is not None and not self.judges.repeats(node, one):
+            events += self.judges.take(node, one) or []
         return events
 
 
@@ -143,6 +144,25 @@ def test_what_is_remembered_of_a_node_is_bounded(nodes: Nodes) -> None:
     nodes.judges.drop("n1")
     nodes.judges.drop("n2")
     assert nodes.judges.nodes == set()
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [json.dumps({"MESSAGE": f"tmpfs: Unknown parameter 'x\n[1.5] {XID}\n'", "_TRANSPORT": "kernel"})],
+        [f"[    5.000001] tmpfs: Unknown parameter 'x\n[    5.000001] {XID}\n'"],
+        ["[    5.000001] tmpfs: Unknown parameter 'x", f"[    5.000001] {XID}"],
+        [
+            "2025-11-20T03:42:11.100001+00:00 n1 kernel: [    5.000001] tmpfs: Unknown parameter 'x",
+            f"2025-11-20T03:42:11.100044+00:00 n1 kernel: [    5.000001] {XID}",
+        ],
+    ],
+)
+def test_a_line_break_in_a_users_text_makes_no_fault(nodes: Nodes, lines: list[str]) -> None:
+    for line in lines:
+        assert nodes.say("n1", line) == []
+    assert nodes.say("n2", f"[    5.000001] {XID}")
+    assert nodes.say("n1", f"[    5.000002] {XID}")
 
 
 def test_a_node_without_trouble_is_not_remembered(nodes: Nodes) -> None:

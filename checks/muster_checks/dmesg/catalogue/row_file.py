@@ -7,8 +7,13 @@ A user's file::
       - {name: MyRow, pattern: 'my driver .* died', component: host, verdict: FAIL, class: reboot, message: it died}
     xid: {79: {verdict: WARN, class: contact}}     # one verdict for the code, whatever the rest of the line
     sxid: {20034: {verdict: FAIL, class: reset}}
+
+A pattern matches at the beginning of a message. ``anywhere: true`` lets it match anywhere, also in text that a tenant
+chose; so does a pattern that begins with ``.*``. Loading such a row logs a warning.
 """
 
+import logging
+import re
 from collections.abc import Iterable, Mapping
 from importlib.resources import files
 from pathlib import Path
@@ -35,9 +40,12 @@ from muster_checks.dmesg.catalogue.types import (
     XidRow,
 )
 
+_log = logging.getLogger(__name__)
+
 FILE_BYTES = 1 << 20
 ROWS_LIMIT = 500
 _NAME = r"^[A-Za-z][A-Za-z0-9_:,]{0,62}$"  # the characters of a Kubernetes condition's reason
+_SKIPS = re.compile(r"\^?(?:\(\?[a-zA-Z]*[:)]|\()*(?:\.|\\S|\[\^[^\]]*\])[*+]")  # begins with .* or the like
 _DERIVED = {"driver": "kind", "uuid": "bdf"}
 
 
@@ -98,6 +106,8 @@ class RowForm(Form):
     covered_by: Annotated[list[str], Field(max_length=20)] = []
     status_set: list[Bit] = []
     status_clear: list[Bit] = []
+    anywhere: bool = False
+    node_process: bool = False
 
     @model_validator(mode="after")
     def _hang_together(self) -> "RowForm":
@@ -116,6 +126,8 @@ class RowForm(Form):
             raise ValueError("count: a count above 1 requires window_s, and window_s requires a count above 1")
         if (self.status_set or self.status_clear) and "status" not in groups:
             raise ValueError("status_set: the pattern has no group named status")
+        if self.node_process and not groups >= {"task", "pid"}:
+            raise ValueError("node_process: the pattern needs groups named task and pid; expected both, or false")
         return self
 
     def _patterns(self) -> list[str]:
@@ -144,6 +156,8 @@ class RowForm(Form):
             status_set=sum(1 << bit for bit in set(self.status_set)),
             status_clear=sum(1 << bit for bit in set(self.status_clear)),
             quiet_s=self.quiet_s or QUIET_S,
+            anywhere=self.anywhere,
+            node_process=self.node_process,
         )
 
 
@@ -231,6 +245,14 @@ def apply_user_file(catalogue: Catalogue, path: Path) -> Catalogue:
         if row.name in named:
             raise CatalogueError(f"{path.name}: rows[{index}] ({row.name}).name: given twice; expected each name once")
         named.add(row.name)
+        if row.verdict is not Verdict.PASS and (row.anywhere or any(map(_SKIPS.match, row.patterns))):
+            _log.warning(
+                "%s: rows[%d] (%s): matches anywhere in a kernel message, also in text that a tenant chose: "
+                "begin the pattern with the driver's own prefix",
+                path.name,
+                index,
+                row.name,
+            )
         rows[row.name] = row
     for index, form in enumerate(user.rows):
         row = rows[form["name"]]

@@ -109,8 +109,9 @@ class Nvlink5Row(msgspec.Struct, frozen=True, kw_only=True):
 class PatternRow(RowMeaning, frozen=True, kw_only=True):
     """A pattern row of kernel.yaml. ``name`` is the finding's reason.
 
-    patterns:      a line must match one of them; named groups fill the templates; ``bdf`` is normalised, ``driver``
-                   gives ``kind`` (gpu, nic, disk, nvswitch, pci), ``uuid`` gives the GPU's ``bdf`` if it is known
+    patterns:      a message must begin with a match of one of them; named groups fill the templates; ``bdf`` is
+                   normalised, ``driver`` gives ``kind`` (gpu, nic, disk, nvswitch, pci), ``uuid`` gives the GPU's
+                   ``bdf`` if it is known
     component:     template; ``host`` if a group in it is missing
     message:       template, for people; may also contain ``{count}``
     count, window_s:  number of lines for one component within that many seconds that make a finding; a line with a
@@ -122,6 +123,10 @@ class PatternRow(RowMeaning, frozen=True, kw_only=True):
     status_set, status_clear:  bits that must be set or clear in the hexadecimal group ``status``
     lines:    0: the patterns match anywhere in one record; otherwise a match must end where the last ``lines`` lines
               end
+    anywhere: a match may begin anywhere in the message, where a user's text may stand. Such a FAIL does not fire for a
+              message that is known to hold a user's text
+    node_process: the row selects a process by its name (groups ``task`` and ``pid``), so it fires only if the process
+              is known to belong to the node itself, and not to a pod
     delay_s:  lines of the first seconds of a boot, up to this time, do not count
 
     Several rows may have the same name: for one record, a later row fires only if its verdict is worse.
@@ -142,6 +147,8 @@ class PatternRow(RowMeaning, frozen=True, kw_only=True):
     status_set: int = 0
     status_clear: int = 0
     lines: int = 0
+    anywhere: bool = False
+    node_process: bool = False
     delay_s: float = 0.0
 
 

@@ -28,6 +28,7 @@ _log = logging.getLogger(__name__)
 CHUNK_BYTES = 64 * 1024
 LINE_BYTES = 64 * 1024  # the rest of a longer line is dropped
 FINGERPRINT_BYTES = 64
+CONTEXT_BYTES = 16 * 1024  # a record of the kernel has at most 8 KiB
 _FILE_EVENTS = flags.MODIFY | flags.ATTRIB | flags.MOVE_SELF | flags.DELETE_SELF
 _FOLDER_EVENTS = flags.CREATE | flags.MOVED_TO | flags.DELETE | flags.MOVED_FROM | flags.DELETE_SELF | flags.MOVE_SELF
 
@@ -109,6 +110,7 @@ class FileSource:
         """The content at the start has been skipped. If it ends within a line, the rest of that line is dropped too."""
         self._advance(self._partial, dropping=bool(self._partial) or self._place.dropping)
         self._partial = b""
+        self._show_context()
         self._place = msgspec.structs.replace(self._place, skipping=False)
 
     def _read_chunk(self, batch: Batch) -> bool:
@@ -187,8 +189,19 @@ class FileSource:
         self._trouble = ""
         if self._place.inode != found.st_ino or not self._is_the_same():
             self._begin(FilePlace(inode=found.st_ino, skipping=self._place.skipping))
+        elif self._place.offset:
+            self._show_context()
         self._watch_file(path)
         return True
+
+    def _show_context(self) -> None:
+        """Show the reader the lines just before the place: the next line may continue one of them."""
+        start = max(0, self._place.offset - CONTEXT_BYTES)
+        lines = os.pread(self._fd, self._place.offset - start, start).split(b"\n")
+        malformed = self._reader.malformed
+        for raw in lines[1 if start else 0 : -1]:
+            self._reader.take(raw)
+        self._reader.malformed = malformed
 
     def _renamed(self) -> Path | None:
         """The file in which an earlier run stopped, if it has been renamed within its folder."""

@@ -9,20 +9,32 @@ Known forms, each with or without ``<prio>`` in front (``dmesg -r``):
 ``2025-11-20T03:42:11,123456+00:00 text``          dmesg --time-format iso
 ``2025-11-20T03:42:11.1+00:00 host kernel: text``  syslog, current form
 ``Nov 20 03:42:11 host kernel: [ 12.3] text``      syslog, traditional form: the latest such day in the past
+``kern  :err   : [ 1843.308145] text``             dmesg -x
+``[ 1843.308145][ T1234] text``                    a kernel that prints the caller's id
+``2025-11-20T03:42:11.1Z stdout F text``           a container's log (CRI)
+``{"MESSAGE": "text"}``, ``{"log": "text"}``       the journal or a container's log as JSON; also ``msg``, ``message``
+``"msg": "text"``                                  a line of dmesg -J
 ``text``                                           bare
 =================================================  ==========================================
 
-A line without a time belongs to the line before it (dmesg indents the further lines of one message): it gets that
-line's time, level and facility and is passed on as a separate line, in order. So each line of a message is judged when
-it is read, and no line is held back for a next one. A line without a predecessor gets the current time. The device
-dictionary (`` KEY=value`` after a record) is left out. Without other information the facility is kernel and the level
-info, but a syslog line whose writer is not ``kernel:`` comes from user space.
+message_text.py lists more prefixes, whose times are not read.
+
+A line without a time or other prefix belongs to the line before it (dmesg indents the further lines of one message). It
+may come from a line break in a user's text, so it is passed on only if the first line is one of a driver that prints
+several lines (message_text.py). It then gets that line's time, level and facility. No line is held back for a next one.
+In a log without times each line is a message. The device dictionary (`` KEY=value`` after a record) is left out.
+Without other information the facility is kernel and the level info, but a syslog line whose writer is not ``kernel:``
+comes from user space.
 """
 
 import re
 import time
 from datetime import UTC, datetime
+from typing import TypeVar
 
+import msgspec
+
+from muster_checks.dmesg.message_text import has_further_lines, holds_user_text, message_start
 from muster_checks.dmesg.sources.kmsg import parse_record, split_record, unescape
 from muster_checks.dmesg.sources.records import DEFAULT_LEVEL, KERNEL_FACILITY, KernelLine, origin_of
 from muster_checks.dmesg.sources.source import Interesting
@@ -31,11 +43,23 @@ from muster_checks.dmesg.sources.timeline import Timeline
 _RECORD = re.compile(rb"\d+,\d+,\d+,[-c+]")
 _DICTIONARY = re.compile(rb" [A-Z][A-Z0-9_]*=")
 _PRIO = re.compile(rb"<(\d{1,3})>")
-_UPTIME = re.compile(rb"\[ *(\d{1,12})(?:\.(\d{1,9}))?\] ?")  # at most 30,000 years
-_CTIME = re.compile(rb"\[([A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4})\] ?")
+_LEVELS = (b"emerg", b"alert", b"crit", b"err", b"warn", b"notice", b"info", b"debug")
+_DECODED_PRIO = re.compile(rb"([a-z]{3,8}\d?) *:(" + b"|".join(_LEVELS) + rb") *: ?")
+_UPTIME = re.compile(rb"\[ *(\d{1,12})(?:\.(\d{1,9}))?(?: <[ +\d.]*>)?\] ?")  # at most 30,000 years
+_CTIME = re.compile(rb"\[([A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4})(?: <[ +\d.]*>)?\] ?")
 _ISO = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)? ")
-_SYSLOG = re.compile(rb"([A-Z][a-z]{2}) ([ \d]\d) (\d\d):(\d\d):(\d\d) ")
-_WRITER = re.compile(rb"\S+ kernel: ")
+_SYSLOG = re.compile(rb"([A-Z][a-z]{2}) ([ \d]\d) (\d\d):(\d\d):(\d\d)(?:\.\d{1,9})? ")
+_HOST = re.compile(rb"[\w.-]{1,255} (?=\S)")
+_WRITER = re.compile(rb"\S+ (?:kern\.\w{1,8} )?kernel(?:\[\d{1,10}\])?(?:: | - - - )")
+_CONTAINER = re.compile(rb"(" + _ISO.pattern + rb")(?:stdout|stderr) ([FP])(?::\S{0,64})? ")
+# The kernel's own time in microseconds, behind a syslog line's time of arrival; "<...>": dmesg -d.
+_EXACT_TIME = re.compile(r"\[ *([1-9]\d*\.\d{6})(?: <[^>]*>)?\]$|^(\S+T\S+,\d{6})\S*$")
+_DRIVER = re.compile(rb"[^\s:(\[]*")
+_JSON_TEXTS = ("MESSAGE", "msg", "message", "log")
+_JSON_LINE = re.compile(rb'\s*"(?:msg|MESSAGE|message|log)" ?: ?("(?:[^"\\]|\\.)*"),?\s*$')
+_json_object = msgspec.json.Decoder(dict[str, object])
+_json_text = msgspec.json.Decoder(str)
+_Value = TypeVar("_Value")
 _MONTHS = (b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec")
 _DAY_S = 86_400.0
 USER_FACILITY = 1
@@ -95,6 +119,34 @@ def may_be_bare_messages(text: bytes) -> bool:
     return 2 * len(_LABELLED_LINE.findall(beginning)) >= lines
 
 
+def _decode_json(decoder: msgspec.json.Decoder[_Value], raw: bytes, default: _Value) -> _Value:
+    try:
+        return decoder.decode(raw)
+    except (msgspec.MsgspecError, RecursionError):
+        return default
+
+
+def _exact_time(stamp: str) -> str:
+    """The kernel's time in microseconds within ``stamp``; empty if it has none."""
+    found = _EXACT_TIME.search(stamp)
+    return (found[1] or found[2]) if found else ""
+
+
+def _driver(text: bytes) -> bytes:
+    """The first word of a message."""
+    return _DRIVER.match(text)[0]  # type: ignore[index]  # it matches every text
+
+
+class MessageBefore(msgspec.Struct, frozen=True):
+    """``stamp``: its time as printed; ``first``: its first line."""
+
+    stamp: str = ""
+    first: bytes = b""
+
+
+NO_MESSAGE = MessageBefore()
+
+
 class TextReader:
     """Turns physical lines into :class:`KernelLine`, and keeps the values that a line inherits from the one before it.
 
@@ -107,27 +159,61 @@ class TextReader:
         self._interesting = interesting
         self.forget()
 
-    def forget(self) -> None:
-        """Another file begins: drop all state."""
+    def forget(self, before: MessageBefore = NO_MESSAGE) -> None:
+        """Another file begins: drop all state, except for the message ``before`` the next line."""
         self._at: float | None = None
-        self._stamp = ""
+        self._container_at: float | None = None
+        self._stamp = before.stamp
         self._level = DEFAULT_LEVEL
         self._facility = KERNEL_FACILITY
         self._in_record = False
-        self._by_user = False
+        self._by_user = self._after_host = False  # a program wrote the line, and the host's name comes before it
+        self._first = before.first  # the first line of the message
+        self._prefixed = False  # the log has times or other prefixes, so that a line without one continues a message
+        self._partial = self._partial_next = False  # the line before is continued in this one, this one in the next
 
-    def take(self, raw: bytes) -> KernelLine | None:
-        """The message of one physical line without its newline; None if the judge does not need it."""
+    @property
+    def before(self) -> MessageBefore:
+        """The last message, for :meth:`forget`."""
+        return MessageBefore(self._stamp, self._first)
+
+    def take(self, raw: bytes, *, continued: bool = False) -> KernelLine | None:
+        """The message of one physical line without its newline; None if the judge does not need it.
+
+        ``continued``: the line belongs to the entry of the line before it, also in a log without times.
+        """
         raw = raw.rstrip(b"\r")  # serial consoles end their lines with \r
         if self._in_record and _DICTIONARY.match(raw):
             return None
         if _RECORD.match(raw):
             return self._record(raw)
         self._in_record = False
+        self._by_user = self._after_host = False
+        raw, is_record = self._unwrap(raw)
+        partial, self._partial = self._partial, self._partial_next
+        before = self._stamp
         start = self._stamped(raw)
-        text = raw[start:] if start is not None else raw if self._at is None else raw.lstrip()
-        if not text or not self._interesting(text):
+        prefix = message_start(raw, start or 0)
+        text = raw[prefix:]
+        if start is not None and self._is_same_record(before, text):
             return None
+        if start is not None or raw[:prefix].strip() or is_record:
+            self._first, self._prefixed = text, True
+            if start is None:
+                self._level, self._facility = DEFAULT_LEVEL, USER_FACILITY if self._by_user else KERNEL_FACILITY
+        elif not self._prefixed and not continued:
+            self._first = text = raw.lstrip(b" \t>")
+        elif has_further_lines(self._first.decode("utf-8", "replace")):
+            text = raw.lstrip()
+        else:
+            return None
+        if partial or not text:
+            return None
+        if not self._interesting(text):
+            # "host NVRM: Xid": the journal takes the first word that a program wrote into the kernel log for its name
+            host = _HOST.match(text) if self._after_host else None
+            if host is None or not self._interesting(text := text[host.end() :]):
+                return None
         at = self._timeline.now() if self._at is None else self._at
         return KernelLine(
             text=text.decode("utf-8", "replace"),
@@ -140,6 +226,47 @@ class TextReader:
             stamp=self._stamp,
         )
 
+    def _is_same_record(self, stamp_before: str, text: bytes) -> bool:
+        """Whether ``text`` is taken for a further line of the message before it.
+
+        /proc/kmsg and consoles give each line of a record the time of the record. A line of the same microsecond may
+        therefore come from a line break in a user's text, unless the same driver printed both lines and its message
+        quotes no user.
+        """
+        if self._stamp[-8:] != stamp_before[-8:] and not self._stamp.endswith(">]"):
+            return False  # nearly always, and cheaper than to parse both
+        exact = _exact_time(self._stamp)
+        if not exact or exact != _exact_time(stamp_before):
+            return False
+        return _driver(text) != _driver(self._first) or holds_user_text(self._first.decode("utf-8", "replace"))
+
+    def _unwrap(self, raw: bytes) -> tuple[bytes, bool]:
+        """The line without what a container's log or JSON puts around it, and whether it is a whole message."""
+        self._partial_next = False
+        self._container_at = None
+        if (found := _CONTAINER.match(raw)) is not None:
+            self._by_user = True
+            self._partial_next = found[2] == b"P"
+            timed = self._time(found[1], 0)
+            self._after_host = False
+            if timed is not None:
+                self._at = self._container_at = timed[1]
+                self._stamp = found[1].decode("ascii").strip()
+            return raw[found.end() :], False
+        if (quoted := _JSON_LINE.match(raw)) is not None:
+            return _decode_json(_json_text, quoted[1], "").encode("utf-8", "replace"), True
+        if not raw.lstrip().startswith(b"{"):
+            return raw, False
+        fields = _decode_json(_json_object, raw, {})
+        key = next((key for key in _JSON_TEXTS if key in fields), "")
+        message = fields.get(key)
+        if isinstance(message, list):  # the journal's form for bytes that are not UTF-8
+            message = "".join(chr(one) for one in message if isinstance(one, int) and 0 < one < 127)
+        if not isinstance(message, str):
+            return raw, False
+        self._by_user = fields.get("_TRANSPORT", "kernel") != "kernel"
+        return message.rstrip("\r\n").encode("utf-8", "replace"), key != "log"
+
     def _record(self, raw: bytes) -> KernelLine | None:
         record = split_record(raw)
         line = parse_record(record[0], unescape(record[1]), self._timeline) if record else None
@@ -148,19 +275,24 @@ class TextReader:
             return None
         self._in_record = True
         self._at, self._stamp, self._level, self._facility = line.at, line.stamp, line.level, line.facility
+        self._first, self._prefixed = record[1], True
         return line if self._interesting(unescape(record[1])) else None
 
     def _stamped(self, raw: bytes) -> int | None:
         """The offset of the text after the time, which is stored; None if the line has no time."""
         start, prio = 0, None
-        self._by_user = False
         if found := _PRIO.match(raw):
             start, prio = found.end(), int(found[1])
+        elif found := _DECODED_PRIO.match(raw):
+            facility = KERNEL_FACILITY if found[1] == b"kern" else USER_FACILITY
+            start, prio = found.end(), facility << 3 | _LEVELS.index(found[2])
         timed = self._time(raw, start)
         if timed is None and prio is None:
             return None
         if timed is not None:
-            end, self._at = timed
+            end, at = timed
+            # the time of a container's log is of a known clock, a time since boot may be of another boot
+            self._at = at if self._container_at is None else self._container_at
             self._stamp = raw[start:end].decode("ascii", "replace").strip()
             start = end
         self._level = DEFAULT_LEVEL if prio is None else prio & 7
@@ -190,7 +322,9 @@ class TextReader:
         """The offset after ``host kernel: [ 12.3] ``; a syslog line of another writer comes from user space."""
         found = _WRITER.match(raw, start)
         if found is None:
-            self._by_user = True
+            decoded = _DECODED_PRIO.match(raw[start:].lstrip())
+            self._by_user = decoded is None or decoded[1] != b"kern"
+            self._after_host = self._by_user and not raw[:start].endswith(b"Z ")  # a container's log has no host
             return start
         uptime = _UPTIME.match(raw, found.end())
         return uptime.end() if uptime else found.end()

@@ -7,10 +7,10 @@ import socket
 import time
 
 import msgspec
-import uvicorn
 
+from muster_kube.http.server import make_server
 from muster_kube.process.address import bind_socket
-from muster_kube.process.lifetime import QuietServer, print_address, stop_on_signals, wait_until_one_ends
+from muster_kube.process.lifetime import print_address, stop_on_signals, wait_until_one_ends
 from muster_operator.vipu.simulator.clocked_fleet import ClockedFleet
 from muster_operator.vipu.simulator.disk import StateError, StateFolder
 from muster_operator.vipu.simulator.fleet import SimulatedFleet, restart
@@ -20,7 +20,6 @@ from muster_operator.vipu.simulator.settings import SimulatorSettings
 log = logging.getLogger(__name__)
 
 IPUS = 64  # an IPU-POD64
-STOP_S = 3
 
 
 async def run(settings: SimulatorSettings) -> int:
@@ -50,17 +49,7 @@ def resume_fleet(settings: SimulatorSettings, kept: SimulatedFleet | None, now: 
 
 
 async def _serve(clocked_fleet: ClockedFleet, listener: socket.socket, stop: asyncio.Event) -> int:
-    server = QuietServer(
-        uvicorn.Config(
-            make_app(clocked_fleet),
-            log_config=None,
-            access_log=False,
-            lifespan="off",
-            ws="none",
-            server_header=False,
-            timeout_graceful_shutdown=STOP_S,
-        )
-    )
+    server = make_server(make_app(clocked_fleet))
     http = asyncio.create_task(server.serve(sockets=[listener]))
     print_address("listening", listener)
     try:

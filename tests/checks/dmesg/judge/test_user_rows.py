@@ -100,6 +100,7 @@ BAD = [
     (_row(window_s=".nan", count=2), WHERE + "window_s: "),
     (_row(status_set="[61]"), WHERE + "status_set: "),
     (_row(status_set="[64]"), WHERE + "status_set[0]: 64"),
+    (_row(node_process="true", pattern="'task (?P<task>x)'"), WHERE + "node_process: "),
     (_row(context="{pattern: '[', within_s: 5}"), WHERE + "context.pattern: "),
     (_row(context="{patern: x, within_s: 5}"), WHERE + "context.patern: "),
     (_row(after="{row: Nope, within_s: 5}"), WHERE + 'after.row: "Nope": '),

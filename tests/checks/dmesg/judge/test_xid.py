@@ -25,7 +25,7 @@ def xid(code, rest=""):
         "NVRM: Xid (PCI:0000:B3:00): 79, pid=1",
         "NVRM: Xid (PCI:0000:b3:00 GPU-I:05): 79, pid=1",
         "[ 1843.308145] NVRM: Xid (PCI:0000:b3:00): 79, pid=1",
-        "first line\nNVRM: Xid (PCI:0000:b3:00): 79\nlast line",
+        "NVRM: The NVIDIA GPU 0000:b3:00.0\nNVRM: Xid (PCI:0000:b3:00): 79\nlast line",
     ],
 )
 def test_every_printed_form_of_an_xid_is_read(text, bench, summarize):

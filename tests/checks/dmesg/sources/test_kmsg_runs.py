@@ -233,8 +233,8 @@ def test_records_in_a_row_say_what_they_say_one_by_one(
         ("anchored texts", b"widget w7 died", "Own0"),
         ("anchored texts", b"both ends", "Own1"),
         ("begun", b"widget w7", "Own0"),
-        ("ended", b"a widget", "Own0"),
-        ("shipped", b"x\\x0a" + XID, "Xid79"),
+        ("ended", b"widget", "Own0"),
+        ("shipped", b"NVRM: The NVIDIA GPU 0000:b3:00.0\\x0a" + XID, "Xid79"),
     ],
 )
 @pytest.mark.parametrize("at", [0, 1, LINES_PER_LOOK - 1, LINES_PER_LOOK, 2 * LINES_PER_LOOK, 99])

@@ -33,6 +33,11 @@ def read(*lines: bytes) -> list[KernelLine]:
     return [line for raw in lines if (line := text.take(raw)) is not None]
 
 
+def test_a_line_of_a_container_has_the_container_s_time() -> None:
+    (line,) = read(b"2023-11-14T22:13:20Z stdout F [ 1843.308145] NVRM: Xid (PCI:0000:b3:00): 46")
+    assert (line.at, line.stamp) == (1_700_000_000.0, "[ 1843.308145]")
+
+
 XID = b"NVRM: Xid (PCI:0000:b3:00): 79, pid=1234, GPU has fallen off the bus."
 
 

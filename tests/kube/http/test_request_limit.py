@@ -10,9 +10,11 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from muster_agent.http.concurrency_limit import AT_ONCE
-from muster_agent.http.server import listen, make_server
-from muster_agent.http.size_limit import HEADERS_LIMIT, LONG_AT_ONCE
+from muster_kube.http.connection_guard import ConnectionLimits
+from muster_kube.http.server import listen, make_server
+from muster_kube.http.size_limit import HEADERS_LIMIT, LONG_AT_ONCE
+
+AT_ONCE = ConnectionLimits().requests_per_address
 
 
 class Service:

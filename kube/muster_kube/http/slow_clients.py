@@ -1,17 +1,27 @@
-"""Time limits for HTTP connections: uvicorn limits their number, but not how long a client may take.
+"""An HTTP connection with one timer, for the client's next step: send a request, receive the response, send the next
+request. uvicorn limits only the time between two requests.
 
-Each connection has one timer, for the client's next step: send a request, receive the response, send the next request.
 The server sets the limits: an agent's response may take minutes, the V-IPU proxy's may not. Import this only to serve
 HTTP: it loads uvicorn.
 """
 
 import asyncio
-from typing import Any
+from typing import Any, Protocol
 
 import h11
 from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
+
+
+class ConnectionRecord(Protocol):
+    """What the server keeps of a connection (connection_guard)."""
+
+    def renew(self) -> None:
+        """A response is complete: the connection has been idle since now."""
+
+    def forget(self) -> None:
+        """The connection is lost."""
 
 
 class GuardedProtocol(H11Protocol):
@@ -28,7 +38,13 @@ class GuardedProtocol(H11Protocol):
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self.conn = h11.Connection(h11.SERVER, self.head_limit)
+        self.record: ConnectionRecord | None = None
         self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        """No request is complete and unanswered, so closing it costs the client nothing but a new connection."""
+        return self.cycle is None or self.cycle.response_complete
 
     def arm_timer(self, seconds: float | None) -> None:
         """Replace the current timer; None: no timer."""
@@ -39,6 +55,13 @@ class GuardedProtocol(H11Protocol):
     def timer_expired(self) -> None:
         self.transport.abort()
 
+    def on_response_complete(self) -> None:
+        if self.record is not None:
+            self.record.renew()
+        super().on_response_complete()
+
     def connection_lost(self, exc: Exception | None) -> None:
         self.arm_timer(None)
+        if self.record is not None:
+            self.record.forget()
         super().connection_lost(exc)

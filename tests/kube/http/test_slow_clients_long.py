@@ -6,7 +6,7 @@ import socket
 
 import uvicorn
 
-from muster_agent.http.client_timeouts import Impatient
+from muster_kube.http.client_timeouts import Impatient
 
 
 class Patient(Impatient):

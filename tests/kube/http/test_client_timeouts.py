@@ -7,8 +7,8 @@ import socket
 import pytest
 import uvicorn
 
-from muster_agent.http.client_timeouts import Impatient
-from muster_agent.http.size_limit import HEADERS_LIMIT, LINE_LIMIT, LONG_AT_ONCE, _long
+from muster_kube.http.client_timeouts import Impatient
+from muster_kube.http.size_limit import HEADERS_LIMIT, LINE_LIMIT, LONG_AT_ONCE, _long
 
 LIMIT = 16
 NODE = b"x" * 10_000

@@ -10,8 +10,8 @@ from typing import Any
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from muster_agent.http.size_limit import HEAD_LIMIT, RequestSize
-from muster_kube.process.slow_clients import GuardedProtocol
+from muster_kube.http.size_limit import HEAD_LIMIT, RequestSize
+from muster_kube.http.slow_clients import GuardedProtocol
 
 REQUEST_S = 10.0  # limit for a complete request, from the connection or from the end of the keep-alive time
 ANSWER_S = 60.0  # interval at which the client's progress in reading is checked
