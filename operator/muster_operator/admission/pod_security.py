@@ -62,6 +62,10 @@ SELINUX_TYPES = frozenset(("container_t", "container_init_t", "container_kvm_t",
 _APPARMOR = "container.apparmor.security.beta.kubernetes.io/"
 _SECCOMP = ("seccomp.security.alpha.kubernetes.io/pod", "container.seccomp.security.alpha.kubernetes.io/")
 DEFAULT_ACCOUNT = "default"
+# a kubelet connects to this host on behalf of the pod; part of the level Baseline from Kubernetes 1.34 on
+PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
+HOOKS = ("postStart", "preStop")
+HANDLERS = ("httpGet", "tcpSocket")
 CONTAINERS = ("initContainers", "containers", "ephemeralContainers")
 _SPEC = "spec.workers.template.spec"
 _ANNOTATIONS = "spec.workers.template.metadata.annotations"
@@ -97,6 +101,8 @@ def _container_errors(container: Mapping[str, Any], at: str, allow: Collection[s
         for index, port in enumerate(_list(container.get("ports"))):
             if _is_set(mapping(port).get("hostPort")):
                 yield _not_allowed(f"{at}.ports[{index}].hostPort", mapping(port)["hostPort"], HOST_NETWORK)
+        yield from _handler_errors(container, at, PROBES)
+        yield from _handler_errors(mapping(container.get("lifecycle")), f"{at}.lifecycle", HOOKS)
     if PRIVILEGED in allow:
         return
     context, path = mapping(container.get("securityContext")), f"{at}.securityContext"
@@ -109,6 +115,15 @@ def _container_errors(container: Mapping[str, Any], at: str, allow: Collection[s
         if not known and f"{CAPABILITY}{name}" not in allow:
             yield _not_allowed(f"{path}.capabilities.add", name, f"{CAPABILITY}{name}")
     yield from _confinement_errors(context, path)
+
+
+def _handler_errors(found: Mapping[str, Any], at: str, keys: Collection[str]) -> Iterator[SpecError]:
+    """``found``: holds probes or hooks under ``keys``."""
+    for key in keys:
+        for handler in HANDLERS:
+            host = mapping(mapping(found.get(key)).get(handler)).get("host")
+            if _is_set(host):
+                yield _not_allowed(f"{at}.{key}.{handler}.host", host, HOST_NETWORK)
 
 
 def _confinement_errors(context: Mapping[str, Any], path: str) -> Iterator[SpecError]:

@@ -58,6 +58,10 @@ ATTACKS: list[tuple[Spec, str, str]] = [
     (job({"ephemeralContainers": [INIT]}), f"{SPEC}.ephemeralContainers[0].securityContext.privileged", "privileged"),
     (job(container={"ports": [{"containerPort": 1, "hostPort": 1}]}), f"{SPEC}.containers[0].ports[0].hostPort",
      "hostNetwork"),
+    (job(container={"readinessProbe": {"httpGet": {"host": "10.0.0.1", "port": 80}}}),
+     f"{SPEC}.containers[0].readinessProbe.httpGet.host", "hostNetwork"),
+    (job(container={"lifecycle": {"preStop": {"tcpSocket": {"host": "10.0.0.1", "port": 80}}}}),
+     f"{SPEC}.containers[0].lifecycle.preStop.tcpSocket.host", "hostNetwork"),
     (context(privileged=True), f"{MAIN}.privileged", "privileged"),
     (context(privileged="true"), f"{MAIN}.privileged", "privileged"),
     (context(procMount="Unmasked"), f"{MAIN}.procMount", "privileged"),
@@ -101,6 +105,7 @@ def test_an_exception_for_one_name_is_none_for_another() -> None:
             runAsUser=0, seccompProfile={"type": "RuntimeDefault"}, sysctls=[{"name": "net.ipv4.tcp_syncookies"}]
         ),
         job(annotations={APPARMOR: "runtime/default"}),
+        job(container={"livenessProbe": {"httpGet": {"port": 80, "path": "/"}}, "lifecycle": None}),
         context(seLinuxOptions={"type": "container_t"}),
     ],
 )
