@@ -55,7 +55,6 @@ ROWS: list[tuple[dict[str, Any], str, str, str, Any]] = [
     ),
     ({"image": {"tag": "t"}}, RUN, MANAGER, "spec/template/spec/containers/0/image", "localhost:5000/muster:t"),
     ({}, RUN, MANAGER, "spec/template/spec/containers/0/imagePullPolicy", "Always"),
-    ({}, RUN, MANAGER, "spec/template/spec/hostNetwork", False),
     ({}, RUN, MANAGER, "spec/template/spec/dnsPolicy", "ClusterFirst"),
     *(
         ({"controller": {"hostNetwork": True}}, RUN, MANAGER, f"spec/template/spec/{place}", expected)
