@@ -59,8 +59,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: order[scheduling.file_of(item)])
     for item in items:
         file = scheduling.file_of(item)
-        if item.get_closest_marker("kmsg") and scheduling.group_of(file) != "the kernel log":
-            raise pytest.UsageError(f"{file} is marked kmsg: name it in GROUPS of tests/scheduling.py")
+        if item.get_closest_marker("kmsg"):
+            if scheduling.group_of(file) != "the kernel log":
+                raise pytest.UsageError(f"{file} is marked kmsg: name it in GROUPS of tests/scheduling.py")
+            item.add_marker(machine.needs("/dev/kmsg"))
         if state_machines.is_state_machine(item):
             state_machines.randomize(item, config.getoption("examples"))
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from tests.cluster.commands import sandbox_terminal, test_sandbox_commands, test_tour, tour
 from tests.docs.command_list import NAMED, Page, command_list, read_markers
 from tests.docs.document_commands import ROOT, commands, documents
 
@@ -19,6 +20,15 @@ def test_a_named_test_requests_its_commands_and_a_named_script_contains_them() -
         text = (ROOT / name).read_text()
         asks = "commands_of_test(__file__)" in text if name.endswith(".py") else lines <= set(text.splitlines())
         assert asks, name
+
+
+def test_the_tests_on_a_sandbox_type_all_of_their_lines() -> None:
+    typed = {line for lines in sandbox_terminal.TYPED_BY.values() for line in lines}
+    assert typed == test_sandbox_commands.LINES
+
+
+def test_the_tour_has_the_lines_that_its_test_types() -> None:
+    assert {" ".join(each.words) for each in commands(tour.PAGE)} >= test_tour.LINES
 
 
 def test_a_command_without_arguments_is_in_a_document_and_is_a_subcommand() -> None:

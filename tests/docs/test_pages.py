@@ -8,6 +8,7 @@ from tests.docs.checkout import checkout
 from tests.docs.command_list import commands_of_test
 from tests.docs.command_runner import CommandRunner
 from tests.docs.document_commands import ROOT, documents
+from tests.docs.image_sizes import image_sizes
 
 _LINK = re.compile(r"(?<!!)\[[^\]]+\]\(([^)\s#]+)(#[^)\s]+)?\)")
 
@@ -50,3 +51,8 @@ def test_the_first_screen_of_the_readme_says_what_muster_is_and_how_to_run_it() 
     assert all(command in screen for command in commands)
     assert "muster.dev/faulty=true:NoSchedule" in screen, "what the reader sees"
     assert "docs/hardware.md" in screen, "what it has not run on"
+
+
+def test_the_contents_of_the_image_add_up_to_its_size() -> None:
+    sizes = image_sizes()
+    assert sum(sizes.table) == sizes.archive

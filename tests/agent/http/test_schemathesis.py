@@ -6,6 +6,7 @@ from typing import Any
 
 import schemathesis
 from hypothesis import HealthCheck, settings
+from tests.machine import needs
 
 from muster_agent.checks.local_node import LocalNode
 from muster_agent.checks.node_check import NodeCheck
@@ -85,6 +86,7 @@ def test_answers_are_as_the_document_says(case):
     case.call_and_validate()
 
 
+@needs("ip")
 @measuring.parametrize()
 @limits
 def test_bodies_are_taken_and_refused_as_the_document_says(case):

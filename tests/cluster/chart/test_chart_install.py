@@ -20,7 +20,7 @@ from release import manifests
 from tests.chart.helm_render import CHART, PROGRAM, SHA256, Helm, Object, Refused, checked
 from tests.docs.command_list import commands_of_test
 from tests.docs.command_runner import CommandRunner
-from tests.machine import needs
+from tests.machine import require
 
 from muster_sandbox.controlplane.admin import AdminClient
 from muster_sandbox.controlplane.cluster import ControlPlane
@@ -204,6 +204,7 @@ def until(true: Callable[[], bool], what: str) -> None:
 @pytest.fixture(scope="module")
 def cluster(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A control plane with nothing of Muster's: the session's has the roles already, under the same names."""
+    require("kubectl")  # the chart's hooks run it
     assert checked() == SHA256
     folder = tmp_path_factory.mktemp("chart")
     with ControlPlane(binaries) as plane:
@@ -449,7 +450,6 @@ def test_values_of_an_older_chart_are_refused_with_what_to_type_instead(clean: C
     assert clean.admin.get(CONTROLLERS)["data"] == {"controllers.yaml": "pod1:8090:ipunode=pod1"}
 
 
-@needs("kubectl")
 def test_everything_of_the_chart_is_taken_by_kubectl_too(clean: Cluster) -> None:
     """With its own look at each field, by the schemas of this very server."""
     printed = clean.helm.run("template", "gc", str(CHART), "--no-hooks", "--kube-version", clean.plane.server_version)

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from tests.cluster.agent.ipu_host import BAD, IpuHost, component
 from tests.cluster.commands.running_sandbox import FAULTY, GPU, REPOSITORY, XID_79, processes_of
-from tests.cluster.commands.sandbox_terminal import TYPED_BY, SandboxTerminal, StartedPart, covers, http_request
+from tests.cluster.commands.sandbox_terminal import SandboxTerminal, StartedPart, covers, http_request
 from tests.cluster.commands.test_curl_commands import curl
 from tests.docs.command_list import commands_of_test
 
@@ -31,6 +31,8 @@ from muster_sandbox.simulation.nodes import NODES
 from muster_tainter.agents.webhook import PATH as OWN_NODE
 
 pytestmark = pytest.mark.usefixtures(curl.__name__)
+
+LINES = commands_of_test(__file__)
 
 PLAIN, KONDUKTOR = "make sandbox", "make sandbox ARGS=--policy examples/konduktor.yaml"
 REQUEST = (
@@ -83,10 +85,6 @@ def beside_plain(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> It
 def desk(beside_plain: SandboxTerminal, request: pytest.FixtureRequest) -> Iterator[SandboxTerminal]:
     with beside_plain.at(request.node.originalname) as ready:
         yield ready
-
-
-def test_the_tests_of_this_file_type_all_of_its_lines() -> None:
-    assert {line for lines in TYPED_BY.values() for line in lines} == commands_of_test(__file__)
 
 
 @covers(PLAIN)

@@ -21,6 +21,7 @@ from tests.cluster.agent.node_under_test import TRAINING, NodeUnderTest
 from tests.cluster.agent.recorded_gpu_agent import FIRST, SECOND, FleetAgent
 from tests.cluster.ipujob.operator_bed import Bed, inference, training, until
 from tests.cluster.tainter.test_end_to_end import HEALTHS, Replica, Tainters
+from tests.machine import require
 from tests.tainter.sources.loki_stub import LokiServer, serving
 
 from muster_kube.api.client import KubeClient
@@ -302,6 +303,7 @@ def _scraped(bed: Bed, tainter: Replica, agents: dict[str, int], folder: Path) -
 @contextlib.contextmanager
 def _iperf_server() -> Iterator[int]:
     """The port where the real one serves."""
+    require("iperf3")
     [port] = free_ports(1)
     command = ["iperf3", "-s", "-B", "127.0.0.1", "-p", str(port)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
