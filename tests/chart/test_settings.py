@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from tests.chart.helm_render import Helm, Rendered
+from tests.docs.document_commands import ROOT
 
 from muster_agent import settings as agent
 from muster_checks.registry import load_registry
@@ -93,6 +94,8 @@ def test_the_pods_of_jobs_are_ordinary_pods_by_default(helm: Helm, defaults: Ren
 
     line = "--set ipuJobs.hostNetwork=true,ipuJobs.privileged=true"
     assert line in helm.notes()
+    for page in ("install.md", "ipujob.md"):
+        assert line in (ROOT / "docs" / page).read_text()
     rdma = helm.template(*line.split())
     found = operator.load(stored(rdma, name, "operator.yaml", tmp_path), {}, {})
     assert (found.host_network, found.privileged) == (True, True)
