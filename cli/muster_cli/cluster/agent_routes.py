@@ -40,8 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--token-file",
         type=Path,
         metavar="FILE",
-        help="file with a bearer token for the agent; its audience is muster, or that of the API server. Only with "
-        "--url or in a pod, because the API server's proxy drops the token",
+        help="file with a bearer token of an account that may patch nodehealths.muster.dev (kubectl create token "
+        "ACCOUNT); agents with the setting require_token need it. Only with --url or in a pod, because the API "
+        "server's proxy drops the token",
     )
 
 
