@@ -42,6 +42,8 @@ PLACES = {"muster-repairs": "repairs", "muster-trials": "trials"}
 BESIDE = {"admissionWebhooks.patch.enabled=false": "admissionWebhooks.certificateSecret=s"}
 # what Kubernetes' own role holds
 DELEGATOR = (("authentication.k8s.io", "tokenreviews"), ("authorization.k8s.io", "subjectaccessreviews"))
+# the operator's ClusterRole that admissionWebhooks.scope binds in single namespaces
+JOBS = f"{PREFIX}-controller-manager-jobs"
 Row = tuple[str, str, str, str, str, str]  # part, where, group, resource, name, verb
 
 
@@ -65,6 +67,7 @@ def rows(rendered: Rendered) -> set[Row]:
             where = "cluster" if namespace is None else PLACES.get(namespace, "nodes")
             if namespace == subject["namespace"]:
                 where = "own"
+            where = "jobs" if name == JOBS else where
             if rules is None:
                 if name != "system:auth-delegator":
                     raise SystemExit(f"helm/muster: {part} is bound to {name}, of which nobody here knows the rules")

@@ -43,7 +43,7 @@ CASES: dict[str, dict[str, Any]] = {
         },
         "controller": {
             "replicas": 2,
-            "hostNetwork": False,
+            "hostNetwork": True,
             "affinity": {"nodeAffinity": {}},
             "nodeSelector": {"a": "b"},
             "podAnnotations": {"a": "b"},

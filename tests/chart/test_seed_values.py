@@ -55,10 +55,12 @@ ROWS: list[tuple[dict[str, Any], str, str, str, Any]] = [
     ),
     ({"image": {"tag": "t"}}, RUN, MANAGER, "spec/template/spec/containers/0/image", "localhost:5000/muster:t"),
     ({}, RUN, MANAGER, "spec/template/spec/containers/0/imagePullPolicy", "Always"),
-    ({}, RUN, MANAGER, "spec/template/spec/hostNetwork", True),
-    ({}, RUN, MANAGER, "spec/template/spec/dnsPolicy", "ClusterFirstWithHostNet"),
+    ({}, RUN, MANAGER, "spec/template/spec/dnsPolicy", "ClusterFirst"),
+    *(
+        ({"controller": {"hostNetwork": True}}, RUN, MANAGER, f"spec/template/spec/{place}", expected)
+        for place, expected in (("hostNetwork", True), ("dnsPolicy", "ClusterFirstWithHostNet"))
+    ),
     ({}, RUN, MANAGER, "spec/template/spec/securityContext", {"runAsUser": 65532}),
-    ({"controller": {"hostNetwork": False}}, RUN, MANAGER, "spec/template/spec/dnsPolicy", "ClusterFirst"),
     ({"controller": {"dnsPolicy": "Default"}}, RUN, MANAGER, "spec/template/spec/dnsPolicy", "Default"),
     ({"controller": {"service": {"port": 9}}}, "Service", f"{MANAGER}-metrics", "spec/ports/0/port", 9),
     # 8443 is the webhooks' port in alpha-5, and the metrics' since

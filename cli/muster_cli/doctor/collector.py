@@ -185,9 +185,15 @@ async def _rights(installation: Installation) -> list[DoctorFinding]:
     tracker = rights.DEFAULT_TRACKER
     if proxy is not None and proxy.workload is not None:
         path = f"/api/v1/namespaces/{proxy.namespace}/configmaps/{proxy.name}"
-        tracker = _setting(await installation.reader.read(path, DataMap), "proxy.yaml", "tracker") or tracker
+        found = _setting(await installation.reader.read(path, DataMap), "proxy.yaml", "tracker")
+        tracker = found if isinstance(found, str) and found else tracker
+    operator, scope = installation.part(OPERATOR), list[str]()
+    if operator is not None and operator.workload is not None:
+        path = f"/api/v1/namespaces/{operator.namespace}/configmaps/{operator.name}"
+        found = _setting(await installation.reader.read(path, DataMap), "operator.yaml", "scope")
+        scope = [each for each in found if isinstance(each, str)] if isinstance(found, list) else scope
     places, needed, more = await _policy_rights(installation)
-    wanted = rights.list_rights(installation.parts, tracker, places) + more
+    wanted = rights.list_rights(installation.parts, tracker, scope, places) + more
     turn = asyncio.Semaphore(REVIEWS_AT_ONCE)
 
     async def ask(right: rights.Right) -> bool | ReadFailure:
@@ -217,7 +223,8 @@ async def _policy_rights(
     place = f"/api/v1/namespaces/{tainter.namespace}/configmaps"
     own = await installation.reader.read(f"{place}/{settings.TAINTER_MAP}", DataMap)
     names = {"repairs": "repair_namespace", "trials": "trials_namespace"}
-    places = {where: found for where, name in names.items() if (found := _setting(own, settings.TAINTER_KEY, name))}
+    given = {where: _setting(own, settings.TAINTER_KEY, name) for where, name in names.items()}
+    places = {where: found for where, found in given.items() if isinstance(found, str) and found}
     repairs_in = places.get("repairs", tainter.namespace)
     needed = settings.list_needed_rights(await installation.reader.read(f"{place}/{settings.MAP}", DataMap), repairs_in)
     kinds: dict[tuple[str, str], ApiResource] = {}
@@ -230,15 +237,15 @@ async def _policy_rights(
     return places, needed, rights.policy_rights(tainter, needed, repairs_in, kinds)
 
 
-def _setting(found: DataMap | ReadFailure | None, key: str, name: str) -> str:
+def _setting(found: DataMap | ReadFailure | None, key: str, name: str) -> object:
+    """The value of the setting ``name``; None if it is unknown."""
     if not isinstance(found, DataMap):
-        return ""
+        return None
     try:
         given = yaml.safe_load(found.data.get(key, ""))
     except yaml.YAMLError:
-        return ""
-    value = given.get(name) if isinstance(given, dict) else None
-    return value if isinstance(value, str) else ""
+        return None
+    return given.get(name) if isinstance(given, dict) else None
 
 
 async def _nodes(installation: Installation, server: float | None, here: float) -> list[DoctorFinding]:

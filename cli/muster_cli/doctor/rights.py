@@ -23,12 +23,13 @@ DEFAULT_TRACKER = "ipu-partitions-tracker"
 
 
 class RightsRule(msgspec.Struct, frozen=True, rename="camel"):
-    """where: the whole cluster, the namespace of the part, of agent and tainter, or of the tainter's repairs or trials.
+    """where: the whole cluster, the namespace of the part, the namespace of agent and tainter, those of the tainter's
+    repairs or trials, or the namespaces of the jobs that the operator handles (by default the whole cluster).
 
     unless: the chart value that removes this right; empty if it is always needed.
     """
 
-    where: Literal["cluster", "own", "nodes", "repairs", "trials"]
+    where: Literal["cluster", "own", "nodes", "jobs", "repairs", "trials"]
     group: str
     resource: str
     verbs: tuple[str, ...]
@@ -71,12 +72,17 @@ def load_rules() -> dict[str, tuple[RightsRule, ...]]:
 
 
 def list_rights(
-    parts: Sequence[InstalledPart], tracker: str = DEFAULT_TRACKER, places: Mapping[str, str] = MappingProxyType({})
+    parts: Sequence[InstalledPart],
+    tracker: str = DEFAULT_TRACKER,
+    scope: Sequence[str] = (),
+    places: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Right]:
-    """places: namespaces of the tainter's ``repairs`` and ``trials``, if they are not its own."""
+    """scope: the operator's setting; empty: all namespaces. places: namespaces of the tainter's ``repairs`` and
+    ``trials``, if they are not its own."""
     nodes = next((part.namespace for part in parts if part.kind in (TAINTER, AGENT)), "")
     webhook = next((part.webhook for part in parts if part.kind == OPERATOR), "")
     renamed = {WEBHOOK: webhook, TRACKER: tracker}
+    shared = {"cluster": [""], "nodes": [nodes], "jobs": scope or [""]}
     return [
         Right(
             part=part.kind,
@@ -84,13 +90,14 @@ def list_rights(
             verb=verb,
             group=rule.group,
             resource=rule.resource,
-            namespace={"cluster": "", "nodes": nodes}.get(rule.where, places.get(rule.where, part.namespace)),
+            namespace=namespace,
             name=renamed.get(name, name),
             unless=rule.unless,
         )
         for part in parts
         for rule in load_rules()[part.kind]
         if rule.where != "nodes" or nodes
+        for namespace in shared.get(rule.where, [places.get(rule.where, part.namespace)])
         for name in rule.names or ("",)
         for verb in rule.verbs
     ]

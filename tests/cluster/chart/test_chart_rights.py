@@ -174,6 +174,10 @@ MAY_NOT: dict[tuple[str, str], list[Call]] = {
     OPERATOR: [
         ("get", f"{MINE}/secrets", None),
         ("create", f"{AUTO}/secrets{DRY}", NAMED),
+        ("get", LEASES.format("default"), None),
+        ("patch", f"{LEASES.format('default')}/x{DRY}", {"spec": {}}),
+        ("delete", f"{MINE}/serviceaccounts/x", None),
+        ("delete", f"{MINE}/configmaps/x", None),
         ("patch", f"{CORE}/nodes/n{DRY}", {"metadata": {"labels": {"a": "b"}}}),
         ("create", f"{RBAC}/clusterrolebindings{DRY}", NAMED),
         # no right is given on that it does not have

@@ -12,6 +12,8 @@ from tests.cluster.agent import test_agent_publishing as publishing
 from tests.cluster.agent.test_agent_publishing import XID, Bench
 from tests.cluster.tainter import test_end_to_end as end_to_end
 from tests.cluster.tainter.test_end_to_end import HEALTHS, Cluster, Tainters, finding, until
+from tests.docs.command_list import commands_of_test
+from tests.docs.command_runner import CommandRunner
 
 from muster_cli.__main__ import main
 from muster_kube.api.errors import ApiError
@@ -64,7 +66,8 @@ async def test_a_forged_number_and_a_clear_do_not_blind_the_node(
     agent.kill()
     agent.state.unlink()
     before = await is_there(cluster, name)
-    await cluster.api.delete(f"{HEALTHS}/{name}")
+    runner = CommandRunner(commands_of_test(__file__), {"NODE": name}, {"KUBECONFIG": str(kubeconfig)})
+    await asyncio.to_thread(runner.type, "kubectl delete nodehealth NODE")
     await until(lambda: is_there(cluster, name, before), "the tainter makes it anew")
     agent.start()
     agent.write(XID % time.clock_gettime(time.CLOCK_MONOTONIC))  # after the clear, by the kernel's time
