@@ -11,6 +11,7 @@ import logging
 import os
 import uuid
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,6 +50,7 @@ from muster_kube.http.server import listen, make_server
 from muster_kube.nodehealth import PATH, AgentIdentity, NodeHealth
 from muster_kube.process.lifetime import package_version, print_address, stop_on_signals, wait_until_one_ends
 from muster_kube.process.settings import SettingsError
+from muster_kube.run_permit import is_permitted
 
 if TYPE_CHECKING:
     import uvicorn
@@ -212,8 +214,13 @@ class AgentProcess:
         )
 
     def _make_access(self, client: KubeClient | None) -> AccessControl:
-        reviews = Reviews(client) if client is not None else None
-        return AccessControl(reviews, require_token=self._settings.require_token)
+        settings = self._settings
+        return AccessControl(
+            Reviews(client) if client is not None else None,
+            permits=partial(is_permitted, client) if client is not None else None,
+            require_token=settings.require_token,
+            open_heavy_checks=settings.open_heavy_checks,
+        )
 
     async def _publish(self, agent: Agent, client: KubeClient, stop: asyncio.Event) -> None:
         """Watch and write the node's NodeHealth until ``stop``, then release the node."""

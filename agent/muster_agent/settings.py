@@ -97,6 +97,9 @@ class AgentSettings(BaseModel):
     """Number of nodes that one query of /status queries at the same time; upper bound of its ``batch``."""
     heavy_at_once: int = Field(default=16, ge=1, le=1024)
     """Number of nodes on which all queries to this agent together run heavy checks at the same time."""
+    open_heavy_checks: bool = False
+    """Let everybody who reaches the port run heavy checks on idle nodes, as Autopilot does; otherwise only callers over
+    loopback or with the right to patch NodeHealths."""
     require_token: bool = False
     """Require for every /status, also over loopback, a Kubernetes token of a user who may patch NodeHealths."""
     plugins: Path | None = None

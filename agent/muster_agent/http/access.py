@@ -1,10 +1,11 @@
-"""Authorizes callers of requests that may disturb work: over loopback, or with a Kubernetes token.
+"""Authorizes callers of requests that disturb work or cost much: over loopback, with a Kubernetes token, or with a
+permit (muster_kube.run_permit).
 
 Requests that everybody may make need no review, so a query of the whole fleet costs the API server no reviews.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from ipaddress import IPv6Address, ip_address
 
 import msgspec
@@ -12,6 +13,7 @@ import msgspec
 from muster_kube.api.errors import ApiError, ConfigError
 from muster_kube.api.reviews import Identity, Reviews
 from muster_kube.nodehealth import GROUP, PLURAL
+from muster_kube.run_permit import HEADER
 
 AUDIENCE = "muster"
 REVIEW_S = 10.0  # limit for all reviews of a token, including the wait for those of other callers
@@ -38,11 +40,23 @@ class Caller(msgspec.Struct, frozen=True):
 
 class AccessControl:
     """reviews:       None without a cluster, so that no token can be reviewed
+    permits:       whether a permit is valid; None without a cluster
     require_token: every request needs a token, also over loopback
+    open_heavy_checks: heavy checks on idle nodes need none
     """
 
-    def __init__(self, reviews: Reviews | None, *, require_token: bool = False, review_s: float = REVIEW_S) -> None:
+    def __init__(
+        self,
+        reviews: Reviews | None,
+        *,
+        permits: Callable[[str], Awaitable[bool]] | None = None,
+        require_token: bool = False,
+        open_heavy_checks: bool = False,
+        review_s: float = REVIEW_S,
+    ) -> None:
+        self.open_heavy_checks = open_heavy_checks and not require_token
         self._reviews = reviews
+        self._permits = permits
         self._require_token = require_token
         self._review_s = review_s
         # one at a time: callers with invalid tokens must not occupy the connections to the API server
@@ -63,17 +77,22 @@ class AccessControl:
             if not needs:
                 return Caller()
         needs = needs or "this agent (require_token)"
-        token = self._token(headers, needs)
-        if self._reviews is None:
-            raise AccessDenied(503, f"{needs}: cannot review the token: this agent runs without a cluster")
+        permit = headers.get(HEADER, "")
+        token = "" if permit else self._token(headers, needs)
         try:
             async with asyncio.timeout(self._review_s), self._turn:
-                return await _reviewed(self._reviews, token, needs)
+                if token and self._reviews is not None:
+                    return await _reviewed(self._reviews, token, needs)
+                if token or self._permits is None:
+                    raise AccessDenied(503, f"{needs}: cannot review the token: this agent runs without a cluster")
+                if await self._permits(permit):
+                    return Caller(trusted=True)
         except (ApiError, ConfigError) as error:
             raise AccessDenied(503, f"{needs}: cannot review the token: {error}") from error
         except TimeoutError as error:
             limit = f"the API server did not answer within {self._review_s:g} s"
             raise AccessDenied(503, f"{needs}: cannot review the token: {limit}") from error
+        raise AccessDenied(401, f"{needs}: no NodeHealth has this permit, or it has expired: request a new one")
 
     def _token(self, headers: Mapping[str, str], needs: str) -> str:
         given = headers.get("authorization", "")
@@ -85,8 +104,8 @@ class AccessControl:
         found = f"found {scheme!r}" if given else "found no token"
         raise AccessDenied(
             401,
-            f"{needs}: permission required: {loopback}send a header Authorization: Bearer TOKEN of a user who may "
-            f"{RIGHT}; {found}",
+            f"{needs}: permission required: use muster run, {loopback}send a header Authorization: Bearer TOKEN of a "
+            f"user who may {RIGHT}; {found}. To let everybody run heavy checks, set open_heavy_checks",
         )
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from tests.kube.conftest import FakeApi, Stream, Wire, api, client, config, fake
 from muster_agent.http.access import RIGHT, AccessControl, AccessDenied, Caller
 from muster_kube.api.client import KubeClient
 from muster_kube.api.reviews import ACCESS_REVIEWS, TOKEN_REVIEWS, Reviews
+from muster_kube.run_permit import HEADER, PREFIX, VALID_S, delete_permit, is_permitted, write_permit
 
 POD = "10.1.2.3"
 LOCAL = {"host": "127.0.0.1:3333", "user-agent": "curl/8.5"}
@@ -139,6 +141,57 @@ async def test_any_other_authorization_is_none(reviews: Reviews, given: str):
     error = await denied(AccessControl(reviews), {"authorization": given})
     assert error.status == 401
     assert "YW5uOnB3" not in error.message
+
+
+@pytest.fixture
+def health(api: FakeApi) -> dict[str, Any]:  # noqa: F811 - the fixture
+    """The NodeHealth node-1 of an API server that takes annotations."""
+    kept: dict[str, Any] = {"metadata": {"name": "node-1", "annotations": {}}}
+
+    def patch(asked: Any) -> Any:
+        for key, value in json.loads(asked.body)["metadata"]["annotations"].items():
+            kept["metadata"]["annotations"].pop(key, None)
+            if value is not None:
+                kept["metadata"]["annotations"][key] = value
+        return Wire.Reply(200, kept)
+
+    path = "/apis/muster.dev/v1alpha1/nodehealths/node-1"
+    api.on("PATCH", path, patch)
+    api.on("GET", path, lambda _: Wire.Reply(200, kept))
+    return kept
+
+
+async def test_a_permit_proves_the_right_until_it_is_deleted_or_expires(
+    client: KubeClient,  # noqa: F811 - the fixture
+    health: dict[str, Any],
+):
+    now = [1_700_000_000.0]
+    access = AccessControl(None, permits=partial(is_permitted, client, wall=lambda: now[0]))
+    permit = await write_permit(client, "node-1", wall=lambda: now[0])
+    headers = {"host": "10.1.2.9:3333", HEADER: permit.header}
+    assert await access.caller(headers, POD, needs="force") == Caller(trusted=True)
+    assert permit.secret not in str(health)
+
+    now[0] += VALID_S + 1
+    assert (await denied(access, headers)).status == 401
+    fresh = await write_permit(client, "node-1", wall=lambda: now[0])
+    assert list(health["metadata"]["annotations"]) == [fresh.annotation], "expired ones are deleted"
+    await delete_permit(client, fresh)
+    assert (await denied(access, {HEADER: fresh.header})).status == 401
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["node-1", "node-1 short", f"node-2 {'x' * 43}", f"../nodes/a {'x' * 43}", f"node-1 {'x' * 44}", f"A {'x' * 43}"],
+)
+async def test_a_permit_that_nobody_wrote_proves_nothing(
+    client: KubeClient,  # noqa: F811 - the fixture
+    health: dict[str, Any],
+    header: str,
+):
+    health["metadata"]["annotations"][PREFIX] = health["metadata"]["annotations"][PREFIX + "x"] = "2999-01-01T00:00:00Z"
+    access = AccessControl(None, permits=partial(is_permitted, client))
+    assert (await denied(access, {HEADER: header})).status == 401
 
 
 async def test_the_scheme_is_read_in_any_case(cluster: Cluster, reviews: Reviews):
