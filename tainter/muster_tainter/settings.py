@@ -48,7 +48,7 @@ Prefixes = Annotated[
 
 class TainterSettings(BaseModel):
     """policy: None is the built-in one; namespace: of the Lease, trials_namespace: for the objects of volume trials;
-    None is the pod's or context's own.
+    None is the pod's or context's own. trials_image: the image of their pods, which no caller can choose.
 
     accelerators: prefixes of accelerator resources: pods that hold one get an Event about their node's fault.
     agent_namespace: of the agents' pods; None: the Lease's. agent_selector: their label selector, as for kubectl.
@@ -66,6 +66,7 @@ class TainterSettings(BaseModel):
     port: int = Field(default=3334, ge=0, le=65535)
     namespace: str | None = Field(default=None, pattern=_NAMESPACE)
     trials_namespace: str | None = Field(default=None, pattern=_NAMESPACE)
+    trials_image: str = Field(default="busybox", min_length=1, max_length=512)
     accelerators: Prefixes = ACCELERATORS
     agent_namespace: str | None = Field(default=None, pattern=_NAMESPACE)
     agent_selector: str = Field(default="app=muster-agent", min_length=1, max_length=512)

@@ -37,6 +37,8 @@ def complete_parameters(operation: dict[str, Any], checks: Sequence[NodeCheck]) 
             form = _in_a_query(_resolved(form, schema.get("$defs", {})))
             text = f"{running.name}: {form.pop('description', name)}"
             exact: dict[str, Any] | None = _EXACT.get((running.name, name), _as_text(form))
+            if name in running.check.parameters.configured:
+                continue
             if running.check.stream is not None:
                 exact, text = (
                     _fixed(getattr(running.parameters, name)),
