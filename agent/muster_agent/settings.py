@@ -71,6 +71,8 @@ class AgentSettings(BaseModel):
     kubeconfig: Path | None = None
     host: str = "0.0.0.0"  # noqa: S104 - clients are all over the cluster
     port: int = Field(default=3333, ge=0, le=65535)
+    tls_port: int | None = Field(default=None, ge=0, le=65535)
+    """Port for other agents, over TLS; None: two above ``port``, or any free one if that is 0."""
     state_dir: Path | None = None
     pod_uid: str = Field(default="", max_length=64)
     log_format: LogFormat = "text"
@@ -123,6 +125,11 @@ class AgentSettings(BaseModel):
         if not whole or not value.isprintable() or set("@?# ") & set(value):
             raise ValueError("expected http://HOST[:PORT] or https://HOST[:PORT]")
         return value.rstrip("/")
+
+    @property
+    def port_for_agents(self) -> int:
+        """``tls_port``, or two above ``port``; 0: any free one."""
+        return self.tls_port if self.tls_port is not None else self.port and self.port + 2
 
     @property
     def state_directory(self) -> Path:

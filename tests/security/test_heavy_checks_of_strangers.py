@@ -26,9 +26,11 @@ LIMITS_OF_FINDINGS = re.compile(r"(min|max|expected|warn|omit)_.*")
 class BurningNode:
     """An agent with a check that takes its device, and the number of its runs."""
 
-    def __init__(self, *, open_heavy_checks: bool = False) -> None:
+    def __init__(
+        self, *, node: str = "node-1", open_heavy_checks: bool = False, access: AccessControl | None = None
+    ) -> None:
         self.runs = 0
-        local = LocalNode(name="node-1", view=NodeView(), boot_id="boot")
+        local = LocalNode(name=node, view=NodeView(), boot_id="boot")
         check = Check(
             name="burn",
             description="takes a device",
@@ -39,8 +41,8 @@ class BurningNode:
             probe=self._probe,
         )
         agent = Agent(local, [SnapshotCheck(check, Parameters(), local, None)], AgentIdentity(pod_uid="pod-1"))
-        access = AccessControl(None, open_heavy_checks=open_heavy_checks)
-        self.app = make_app(agent, AgentMetrics("node-1", "1"), access=access)
+        access = access or AccessControl(None, open_heavy_checks=open_heavy_checks)
+        self.app = make_app(agent, AgentMetrics(node, "1"), access=access)
 
     async def _probe(self, _node: NodeView, _parameters: Parameters) -> list[object]:
         self.runs += 1

@@ -13,6 +13,7 @@ from muster_agent.fleet.iperf_routes import IPERF_STRUCTS, iperf_router
 from muster_agent.fleet.members import BadNodeSelection, FleetUnknown
 from muster_agent.http.access import AccessControl, AccessDenied
 from muster_agent.http.report import AgentReport, Declarations, list_declarations, make_report
+from muster_agent.identity.tls_protocol import sender_fingerprint
 from muster_agent.metrics.agent_metrics import AgentMetrics
 from muster_agent.node_agent import Agent
 from muster_agent.query.node_answer import PEER_AGENT, Ending, NodeAnswer, StatusDocument
@@ -206,7 +207,7 @@ async def _answer_from_fleet(
 async def _check_access(request: Request, needs: str, access: AccessControl) -> None:
     """needs: the parts of the request that need a permission; empty: none. Raises AccessDenied."""
     client = request.client.host if request.client is not None else None
-    caller = await access.caller(request.headers, client, needs=needs)
+    caller = await access.caller(request.headers, client, needs=needs, fingerprint=sender_fingerprint(request))
     if needs and not caller.trusted:
         raise AccessDenied(403, f"{needs}: permission denied: this caller may not use it")
 
