@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from muster_agent.settings import AgentSettings
 from muster_checks.base.declaration import Check
 from muster_checks.registry import load_registry
+from muster_operator.admission.pod_security import ALLOWED_FORMS
 from muster_operator.proxy.settings import ProxySettings
 from muster_operator.settings import OperatorSettings
 from muster_tainter.settings import TainterSettings as TainterSettings
@@ -43,8 +44,8 @@ TAINTER_GIVEN = {
 OPERATOR_GIVEN = {
     "kubeconfig", "vipu_proxy", "proxy_token", "proxy_namespace", "tracker", "namespace", "scope", "host", "port",
     "metrics_port", "webhook_port", "webhook_name", "cert_dir", "launcher_image", "launcher_image_pull_policy",
-    "kubectl_version", "host_network", "privileged", "dns_policy", "btl_tcp_if_include", "max_ipus", "devel_logs",
-    "log_format",
+    "kubectl_version", "host_network", "privileged", "allow_in_templates", "dns_policy", "btl_tcp_if_include",
+    "max_ipus", "devel_logs", "log_format",
 }  # fmt: skip
 PROXY_GIVEN = {
     "kubeconfig", "backend", "controllers", "controllers_file", "controllers_map", "tracker", "namespace", "allowed",
@@ -68,6 +69,7 @@ MISSING = (
 
 DEFINITIONS: Schema = {
     "strings": {"type": "object", "additionalProperties": {"type": "string"}},
+    "templateRights": {"type": "array", "items": {"type": "string", "pattern": f"^({ALLOWED_FORMS.pattern})$"}},
     "object": {"type": "object"},
     "objects": {"type": "array", "items": {"type": "object"}},
     "pullPolicy": {"enum": ["Always", "IfNotPresent", "Never"]},

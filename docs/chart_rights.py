@@ -31,13 +31,15 @@ VALUES = (
     "tainter.allow.drain=false",
     "tainter.allow.trials=false",
     "tainter.allow.repairJobs=false",
-    "ownNode.mode=policy",
+    "ownNode.mode=policy,nodeKeys.mode=policy",
     "admissionWebhooks.patch.enabled=false",
 )
-MOST = ("--set", "ownNode.mode=webhook")  # the tainter has all its rights
+MOST = ("--set", "ownNode.mode=webhook,nodeKeys.mode=webhook")  # the tainter has all its rights
 BESIDE = {"admissionWebhooks.patch.enabled=false": "admissionWebhooks.certificateSecret=s"}
 # what Kubernetes' own role holds
 DELEGATOR = (("authentication.k8s.io", "tokenreviews"), ("authorization.k8s.io", "subjectaccessreviews"))
+# the operator's ClusterRole that admissionWebhooks.scope binds in single namespaces
+JOBS = f"{PREFIX}-controller-manager-jobs"
 Row = tuple[str, str, str, str, str, str]  # part, where, group, resource, name, verb
 
 
@@ -59,6 +61,7 @@ def rows(rendered: Rendered) -> set[Row]:
             if part is None:
                 continue
             where = "cluster" if namespace is None else "own" if namespace == subject["namespace"] else "nodes"
+            where = "jobs" if name == JOBS else where
             if rules is None:
                 if name != "system:auth-delegator":
                     raise SystemExit(f"helm/muster: {part} is bound to {name}, of which nobody here knows the rules")

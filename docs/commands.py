@@ -28,8 +28,9 @@ zsh, in ~/.zshrc, after compinit:   eval "$(muster completion zsh)"
 fish, in config.fish:               muster completion fish | source
 ```""".splitlines()
 ERRORS = """\
-All commands and parts use the exit codes of monitoring plug-ins. Of several verdicts the worst counts: FAIL, then WARN,
-then UNKNOWN, then PASS. Every error line on standard error begins with `muster:`.""".splitlines()
+All commands use the exit codes of Nagios plug-ins, and so do the parts of Muster that run until they are stopped:
+`agent`, `tainter`, `operator`, `vipu-proxy` and `vipu-sim`. Of several verdicts the worst counts: FAIL, then WARN, then
+UNKNOWN, then PASS. Every error line on standard error begins with `muster:`.""".splitlines()
 
 
 def commands_page() -> dict[Path, str]:

@@ -118,7 +118,7 @@ class Agent:
         self._reported_boot_id = health.status.boot_id
         for running in self.checks.values():
             running.reconcile(health)
-            running.apply_clears(health.spec.clear)
+            running.apply_clears(health)
         self.requests.apply_requests(health.spec.requests, health.status.answers)
 
     def stored(self) -> StoredState:

@@ -4,6 +4,8 @@ The agent writes ``status``, only when it changes; controllers and people write 
 milliseconds. All lists and strings are bounded, so an object stays below 100 kB.
 """
 
+from collections.abc import Iterable
+
 import msgspec
 
 from muster_kube.api.objects import Api as _Api
@@ -34,6 +36,29 @@ FINDINGS_LIMIT = 64  # for each check
 CLEARED_LIMIT = 16  # for each check
 CLEAR_LIMIT = 32  # entries of spec.clear
 REQUESTS_LIMIT = 16
+# A number further above the last one does not belong to the same count: somebody has forged or edited it. Agents
+# publish at most once a second, so this is eleven days of constant firing.
+OCCURRENCE_GAP = 1_000_000
+# A number closes only numbers this close below it. Half as much, so that a number which an agent refuses closes nothing
+# that this agent counts from there on.
+CLOSING_GAP = OCCURRENCE_GAP // 2
+
+
+def is_later(occurrence: int, other: int, gap: int = CLOSING_GAP) -> bool:
+    """Whether ``occurrence`` is a later firing than ``other``: higher, or so far below that it was counted anew.
+
+    As with serial numbers (RFC 1982), both of two distant numbers are later than the other. So a number closes only
+    what is at most ``gap`` below it, and no number can close everything that will ever follow.
+    """
+    return occurrence > other or other - occurrence > gap
+
+
+def highest_counted(numbers: Iterable[int], start: int = 0) -> int:
+    """The highest of ``numbers`` that a count from ``start`` may have reached; numbers far above it are left out."""
+    for number in sorted(numbers):
+        if 0 < number - start <= OCCURRENCE_GAP:
+            start = number
+    return start
 
 
 class ReportedMeasurement(_Api, frozen=True):

@@ -32,7 +32,6 @@ from muster_kube.webhook.certificate_files import CertificateFiles
 from muster_operator.act.proxy_client import ProxyClient
 from muster_operator.admission.server import WebhookEndpoint, prepare_webhooks
 from muster_operator.admission.unadmitted import UnadmittedReview
-from muster_operator.admission.validation import SpecLimits
 from muster_operator.controller import WORKERS, JobPlanner, Operator, WriteAccess
 from muster_operator.metrics import OperatorMetrics
 from muster_operator.metrics_server import OwnCertificate, metrics_app
@@ -64,7 +63,7 @@ async def run(settings: OperatorSettings) -> int:
         )
         reviewing = await stack.enter_async_context(KubeClient(config, user_agent=agent, max_connections=4))
         proxy = await stack.enter_async_context(_make_proxy(settings, config, elector, metrics))
-        limits = SpecLimits(max_ipus=settings.max_ipus)
+        limits = settings.limits()
         operator = Operator(
             WriteAccess(client, proxy, elector.leading),
             JobPlanner(plan, settings.setup(), UnadmittedReview(limits)),

@@ -39,7 +39,15 @@ from muster_operator.job.snapshot import (
     Snapshot,
     TakePartitions,
 )
-from muster_operator.job.status import compose_message, is_finished, is_written_first
+from muster_operator.job.status import (
+    INVALID,
+    compose_acceptance,
+    compose_refusal,
+    has_condition,
+    is_accepted,
+    is_finished,
+    is_written_first,
+)
 from muster_operator.job.types import IPUJob, IPUJobStatus
 from muster_operator.metrics import OperatorMetrics
 from muster_operator.observe.cluster import ChangeListener, ClusterCache, WatchScope
@@ -250,6 +258,9 @@ class Operator:
         if wrong := self._find_errors(job, snapshot):
             await self._refuse(job, wrong)
             return False
+        if not job.metadata.deletion_timestamp and (accepted := compose_acceptance(job, self._now())) is not None:
+            await self._status.write(job, accepted)
+            return True
         plan = self._planner.decide(job, snapshot, self._planner.setup)
         log.debug("IPUJob %s: %s", key, plan)
         if plan.waits_for_room:
@@ -286,7 +297,7 @@ class Operator:
             news |= did in (ActionResult.DONE, ActionResult.REFUSED)
             if isinstance(action, AddFinalizer) and did is ActionResult.DONE:
                 self._leader_check.note(job.metadata.uid)
-                if not job.status.conditions:  # otherwise a user removed the finalizer of an accepted job
+                if not is_accepted(job.status):  # otherwise a user removed the finalizer of an accepted job
                     self._metrics.created.inc()
                 break  # the job object has changed
             # pods do not depend on the proxy
@@ -311,7 +322,8 @@ class Operator:
         if job.metadata.deletion_timestamp or is_finished(job.status):
             return ()
         judged = job.status.observed_generation == job.metadata.generation
-        refused = job.status.last_message.startswith((REFUSED_LINE, OLD_REFUSED_LINE))
+        refused = has_condition(job.status, INVALID)
+        refused = refused or job.status.last_message.startswith((REFUSED_LINE, OLD_REFUSED_LINE))  # an older operator
         if judged and not refused and (snapshot.pods or snapshot.entries):
             return ()
         return self._planner.reviewer.wrong(job)
@@ -319,7 +331,7 @@ class Operator:
     async def _refuse(self, job: IPUJob, wrong: Sequence[str]) -> None:
         """Report the errors. Existing pods continue; nothing is created from an invalid spec."""
         assert self._events is not None  # noqa: S101 - a turn is only had while leading
-        status = compose_message(job, REFUSED_LINE + "; ".join(wrong), self._now())
+        status = compose_refusal(job, REFUSED_LINE + "; ".join(wrong), self._now())
         if status is not None:
             await self._status.write(job, status)
         self._events.record(job, RecordEvent("Warning", "ValidationError", shorten("; ".join(wrong))))

@@ -9,10 +9,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
 from muster_kube.process.logs import LogLevel
 from muster_kube.process.settings import load_settings
+from muster_operator.admission.pod_security import ALLOWED_FORMS, ALLOWED_WORDS, HOST_NETWORK, PRIVILEGED
+from muster_operator.admission.validation import SpecLimits
 from muster_operator.job import names
 from muster_operator.job.snapshot import JobSetup
 
@@ -39,6 +41,17 @@ TaintKeys = Annotated[
 ]
 
 
+def _template_right(value: str) -> str:
+    if not ALLOWED_FORMS.fullmatch(value):
+        raise ValueError(f"expected one of {ALLOWED_WORDS}")
+    return value
+
+
+TemplateRights = Annotated[
+    tuple[Annotated[str, AfterValidator(_template_right)], ...], BeforeValidator(_listed), Field(max_length=256)
+]
+
+
 class OperatorSettings(BaseModel):
     """Settings of the operator.
 
@@ -51,6 +64,9 @@ class OperatorSettings(BaseModel):
     - ``port``: health; ``metrics_port``, ``webhook_port``: HTTPS
     - ``cert_dir``: tls.crt and tls.key of metrics and webhooks, which another component renews; None: generated
     - ``webhook_name``: of both webhook configurations, their Service and their Secret
+    - ``host_network``, ``privileged``: what the operator adds to the jobs' pods, for RDMA
+    - ``allow_in_templates``: what the pod templates of jobs may ask for: privileged, hostNetwork, hostPID, hostIPC,
+      hostPath, nodeName, capability:NAME, serviceAccount:NAME; ``host_network`` and ``privileged`` allow it too
     - ``dns_policy``: of the jobs' pods; empty: ClusterFirstWithHostNet with ``host_network``, otherwise ClusterFirst
     - ``btl_tcp_if_include``: networks of jobs with several workers (Open MPI); empty: derived from the node's address
     - ``our_taints``: keys that no job tolerates unless it sets tolerateFaulty
@@ -84,6 +100,7 @@ class OperatorSettings(BaseModel):
     kubectl_version: str = Field(default="", pattern=_VERSION)
     host_network: bool = True
     privileged: bool = True
+    allow_in_templates: TemplateRights = ()
     dns_policy: Literal["", "ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"] = ""
     btl_tcp_if_include: str = Field(default="", pattern=_INTERFACES, max_length=256)
     our_taints: TaintKeys = ("muster.dev/faulty",)
@@ -105,6 +122,11 @@ class OperatorSettings(BaseModel):
         if value & (value - 1):
             raise ValueError("expected a power of two, because partitions have no other size")
         return value
+
+    def limits(self) -> SpecLimits:
+        added = {HOST_NETWORK: self.host_network, PRIVILEGED: self.privileged}
+        allow = {*self.allow_in_templates, *(name for name, is_added in added.items() if is_added)}
+        return SpecLimits(max_ipus=self.max_ipus, allow=frozenset(allow))
 
     def setup(self) -> JobSetup:
         return JobSetup(

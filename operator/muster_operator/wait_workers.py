@@ -1,7 +1,7 @@
 """``muster wait-workers``: the launcher's init container. It copies kubectl, then waits until every worker is ready.
 
 The log shows which workers it waits for and why, with one line per change. It reads the job's pods with the launcher's
-Role and tolerates failures of the API server.
+Role, which names them, so each worker has a watch of its own. Failures of the API server are tolerated.
 """
 
 import argparse
@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 EXIT_FAILED = 1
 EXIT_TERMINATED = 143  # the convention of shells: 128 + SIGTERM
 TIMEOUT_S = 30.0
+WATCHED = 64  # workers that are watched at the same time, each over its own connection
 MESSAGE_LIMIT = 300  # characters of a message of the kubelet or the scheduler
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 
@@ -128,41 +129,71 @@ async def wait(
     workers: int,
     backoff: Backoff = Backoff(),  # noqa: B008 - frozen
 ) -> int:
-    """Returns 0 once all workers are ready, 1 if one of them never will be. Logs each change of what it waits for."""
+    """Returns 0 once all workers are ready, 1 if one of them never will be. Logs each change of what it waits for.
+
+    More than WATCHED workers are awaited in groups. One that fails after its group was ready does not end this command:
+    the operator then ends the whole attempt.
+    """
     wanted = [names.worker_pod(job, index) for index in range(workers)]
-    changed = asyncio.Event()
-    selector = f"{names.JOB}={job},{names.ROLE}={names.WORKER},{names.JOB_UID}={uid}"
-    reflector = Reflector(
-        client,
-        f"/api/v1/namespaces/{namespace}/pods",
-        JobPod,
-        on_change=lambda *_: changed.set(),
-        params={"labelSelector": selector},
-        backoff=backoff,
-    )
-    watching = asyncio.create_task(reflector.run())
-    try:
-        if not await _wait_for(reflector.wait_synced(), unless=watching):
+    for first in range(0, workers, WATCHED):
+        if not await _wait_for_group(client, namespace, uid, wanted[first : first + WATCHED], backoff):
             return EXIT_FAILED
+    log.info("all %d workers are ready", workers)
+    return 0
+
+
+async def _wait_for_group(
+    client: KubeClient, namespace: str, uid: str, wanted: Sequence[str], backoff: Backoff
+) -> bool:
+    """Whether all of them are ready; False once one of them never will be."""
+    changed = asyncio.Event()
+    reflectors = [
+        Reflector(
+            client,
+            f"/api/v1/namespaces/{namespace}/pods",
+            JobPod,
+            on_change=lambda *_: changed.set(),
+            params={"fieldSelector": f"metadata.name={name}"},
+            backoff=backoff,
+        )
+        for name in wanted
+    ]
+    watching = asyncio.create_task(_watch(reflectors))
+    try:
+        if not await _wait_for(_all_synced(reflectors), unless=watching):
+            return False
         logged: Mapping[str, str] = {}
         while True:
             changed.clear()
-            outlook = judge_workers({pod.metadata.name: pod for pod in reflector.store.values()}, wanted)
+            pods = [pod for each in reflectors for pod in each.store.values()]
+            # a pod of an earlier job may have the name
+            own = {pod.metadata.name: pod for pod in pods if pod.metadata.labels.get(names.JOB_UID) == uid}
+            outlook = judge_workers(own, wanted)
             if outlook.failed:
                 for name, why in outlook.failed.items():
                     log.error("worker %s cannot become ready: %s", name, why)
-                return EXIT_FAILED
+                return False
             _log_progress(logged, outlook.waits)
             if not outlook.waits:
-                log.info("all %d workers are ready", workers)
-                return 0
+                return True
             logged = outlook.waits
             if not await _wait_for(changed.wait(), unless=watching):
-                return EXIT_FAILED
+                return False
     finally:
         watching.cancel()
         with suppress(asyncio.CancelledError):
             await watching
+
+
+async def _watch(reflectors: Sequence[Reflector[JobPod]]) -> None:
+    async with asyncio.TaskGroup() as group:
+        for each in reflectors:
+            group.create_task(each.run())
+
+
+async def _all_synced(reflectors: Sequence[Reflector[JobPod]]) -> None:
+    for each in reflectors:
+        await each.wait_synced()
 
 
 async def _wait_for(awaited: Coroutine[object, object, object], *, unless: "asyncio.Task[None]") -> bool:
@@ -251,7 +282,9 @@ def main(arguments: argparse.Namespace) -> int:
 
 async def _run(arguments: argparse.Namespace) -> int:
     config = load_config(arguments.kubeconfig)
-    async with KubeClient(config, user_agent="muster-wait-workers", timeout_s=TIMEOUT_S) as client:
+    async with KubeClient(
+        config, user_agent="muster-wait-workers", timeout_s=TIMEOUT_S, max_connections=WATCHED
+    ) as client:
         waiting = asyncio.create_task(
             wait(
                 client,

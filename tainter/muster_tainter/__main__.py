@@ -20,7 +20,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=None,
         help="only log which taints the rules require: write nothing to Nodes, create no Events about them, request no "
         "checks, evict no pods, repair nothing, and quarantine no IPUs. No replica takes the Lease: each replica logs "
-        "all decisions, and explain, pause and resume need --namespace unless a tainter has led before",
+        "all decisions, and the commands explain, pause, resume and release need --namespace unless a tainter has led "
+        "before",
     )
     add("--host", metavar="ADDR", help="address to listen on (default 0.0.0.0)")
     add("--port", type=int, metavar="N", help="port to listen on (default 3334); 0 picks a free port and prints it")
@@ -29,8 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--webhook-port",
         type=int,
         metavar="N",
-        help="HTTPS port of the webhook that lets each agent write only the NodeHealth of its own node, for Kubernetes "
-        "before 1.30 (default: no webhook); 0 picks a free port",
+        help="HTTPS port of the webhook that lets each agent write only the NodeHealth of its own node, and no kubelet "
+        "Muster's labels of its Node, for Kubernetes before 1.30 (default: no webhook); 0 picks a free port",
     )
     add(
         "--cert-dir",

@@ -37,7 +37,7 @@ class NodeDecider:
         self._metrics = metrics
         self._budgets = budgets
         self._incidents = incidents
-        self._taints = TaintHistory(replica.clock)
+        self._taints = TaintHistory(replica.clock, fleet.policy)
         self.decided_under = ""
         """Why new taints were withheld at the last decision."""
 

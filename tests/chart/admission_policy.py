@@ -1,9 +1,10 @@
 """A ValidatingAdmissionPolicy, judged as the API server judges it: its CEL on Google's own evaluator (cel-cpp).
 
-It lacks Kubernetes' own libraries (authorizer, quantities, URLs, IP addresses), which no policy of ours uses, the
-types of a request's fields at compile time, and the limits of cost.
+It lacks Kubernetes' own libraries (quantities, URLs, IP addresses), which no policy of ours uses, the types of a
+request's fields at compile time, and the limits of cost. A question to the authorizer becomes a look into ``rights``.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,8 @@ from typing import Any
 from cel_expr_python import cel
 
 Object = dict[str, Any]
-GIVEN = ("object", "oldObject", "request", "namespaceObject")
+GIVEN = ("object", "oldObject", "request", "namespaceObject", "rights")
+_QUESTION = re.compile(r"authorizer\.group\('([^']*)'\)\.resource\('([^']*)'\)\.check\('([^']*)'\)\.allowed\(\)")
 ERROR = cel.Type.ERROR
 
 
@@ -32,7 +34,7 @@ class Policy:
         spec = body["spec"]
         self._fails = spec["failurePolicy"] == "Fail"
         types = dict.fromkeys(GIVEN, cel.Type.DYN)
-        self._conditions = [_compiled(each["expression"], types, "BOOL") for each in spec["matchConditions"]]
+        self._conditions = [_compiled(each["expression"], types, "BOOL") for each in spec.get("matchConditions", [])]
         self._variables: dict[str, cel.Expression] = {}
         for each in spec["variables"]:  # in their order: one may use those before it
             name = f"variables.{each['name']}"
@@ -50,7 +52,8 @@ class Policy:
         ]
 
     def refusals(self, given: Mapping[str, Any]) -> list[Refusal]:
-        """Empty: it is let through. given: what GIVEN names."""
+        """Empty: it is let through. given: what GIVEN names; rights: of the user, such as ``patch nodes``, or
+        ``patch nodehealths.muster.dev``."""
         values: Object = {name: given.get(name) for name in GIVEN}
         try:
             if not all(_value(condition, values) for condition in self._conditions):
@@ -67,6 +70,7 @@ class Policy:
 
 
 def _compiled(text: str, types: Mapping[str, cel.Type], wanted: str = "") -> cel.Expression:
+    text = _QUESTION.sub(lambda ask: f"('{ask[3]} {ask[2]}{ask[1] and '.'}{ask[1]}' in rights)", text)
     try:
         found = cel.NewEnv(variables=types).compile(text)
     except RuntimeError as error:

@@ -43,7 +43,7 @@ CASES: dict[str, dict[str, Any]] = {
         },
         "controller": {
             "replicas": 2,
-            "hostNetwork": False,
+            "hostNetwork": True,
             "affinity": {"nodeAffinity": {}},
             "nodeSelector": {"a": "b"},
             "podAnnotations": {"a": "b"},
@@ -157,14 +157,34 @@ def test_disruption_budgets_are_of_the_version_that_the_cluster_has(helm: Helm, 
 @pytest.mark.parametrize(
     ("version", "policy"), [("1.20.0", False), ("1.29.9", False), ("1.30.0", True), ("v1.36.2-eks-1", True)]
 )
-def test_the_own_node_rule_is_the_api_servers_from_1_30(helm: Helm, version: str, policy: bool) -> None:
+def test_the_rules_for_nodes_are_the_api_servers_from_1_30(helm: Helm, version: str, policy: bool) -> None:
     rendered = helm.template(version=version)
 
     assert rendered.has("ValidatingAdmissionPolicy", "muster-own-node") is policy
     assert rendered.has("ValidatingAdmissionPolicyBinding", "muster-own-node") is policy
     assert rendered.has("ValidatingWebhookConfiguration", "muster-own-node") is not policy
     assert rendered.has("Service", "muster-own-node") is not policy
+    assert rendered.has("ValidatingAdmissionPolicy", "muster-node-keys") is policy
+    assert rendered.has("ValidatingAdmissionPolicyBinding", "muster-node-keys") is policy
     assert ("webhook_port" in rendered.settings("muster-tainter", "tainter.yaml")) is not policy
+
+
+@pytest.mark.parametrize("own_node", ["webhook", "policy", "none"])
+@pytest.mark.parametrize("node_keys", ["webhook", "policy", "none"])
+def test_each_rule_for_nodes_is_where_its_value_says(helm: Helm, own_node: str, node_keys: str) -> None:
+    values = {"ownNode": {"mode": own_node, "failurePolicy": "Fail"}, "nodeKeys": {"mode": node_keys}}
+    rendered = helm.template(values=values, version="1.30.0")
+    served = {"own-node.muster.dev": own_node == "webhook", "node-keys.muster.dev": node_keys == "webhook"}
+
+    assert rendered.has("ValidatingAdmissionPolicy", "muster-own-node") is (own_node == "policy")
+    assert rendered.has("ValidatingAdmissionPolicy", "muster-node-keys") is (node_keys == "policy")
+    assert rendered.has("ValidatingWebhookConfiguration", "muster-own-node") is any(served.values())
+    assert ("webhook_port" in rendered.settings("muster-tainter", "tainter.yaml")) is any(served.values())
+    if any(served.values()):
+        webhooks = rendered.one("ValidatingWebhookConfiguration", "muster-own-node")["webhooks"]
+        assert [each["name"] for each in webhooks] == [name for name, wanted in served.items() if wanted]
+        # a kubelet that cannot write its Node is worse than one that can write too much
+        assert all(each["failurePolicy"] == "Ignore" for each in webhooks if each["name"].startswith("node-keys"))
 
 
 @pytest.mark.parametrize("missing", [0, 1])

@@ -10,11 +10,14 @@ from tests.chart.helm_render import Helm, Object
 Right = tuple[str, ...]
 # names of the test bed and of the chart, which has the IPU parts carry their release's
 BED = {"muster-operator": "operator", "muster-vipu-proxy": "vipu-proxy", "muster-ipujob": "webhook"}
-QUARANTINE = ("autopilot", "gc-ipu-operator-vipu-proxy-quarantine")  # the tainter's word, in its namespace
+# the tainter's word, in its namespace
+QUARANTINE = [("autopilot", f"gc-ipu-operator-{part}-quarantine") for part in ("vipu-proxy", "controller-manager")]
+JOBS = "gc-ipu-operator-controller-manager-jobs"
 CHART = {
     "gc-ipu-operator-controller-manager": "operator",
     "gc-ipu-operator-vipu-proxy": "vipu-proxy",
     "gc-ipu-operator-webhook": "webhook",
+    "muster-operator": "operator",  # the Lease
 }
 
 
@@ -32,7 +35,7 @@ def rights(objects: tuple[Object, ...], renamed: dict[str, str]) -> set[Right]:
         rules = roles.get((kind, namespace if kind == "Role" else None, name))
         for subject in binding["subjects"]:
             account = renamed.get(subject["name"], subject["name"])
-            assert namespace in (None, subject["namespace"]) or (namespace, name) == QUARANTINE
+            assert namespace in (None, subject["namespace"]) or (namespace, name) in QUARANTINE or name == JOBS
             where = "cluster" if namespace is None else "namespace"
             if rules is None:  # one of Kubernetes' own
                 found.add((account, where, "ClusterRole", name))
@@ -67,13 +70,14 @@ def test_they_are_those_of_the_test_bed(helm: Helm, bed: tuple[Object, ...]) -> 
         ({"tainter": {"allow": {"drain": False}}}, {"pods/eviction"}),
         ({"tainter": {"allow": {"trials": False}}}, {"persistentvolumeclaims", "storageclasses"}),
         (
-            {"ownNode": {"mode": "none"}, "controller": {"enabled": False}},
+            {"ownNode": {"mode": "none"}, "nodeKeys": {"mode": "none"}, "controller": {"enabled": False}},
             {"secrets", "validatingwebhookconfigurations"},
         ),
         (
             {
                 "admissionWebhooks": {"patch": {"enabled": False}, "certificateSecret": "s"},
                 "ownNode": {"mode": "none"},
+                "nodeKeys": {"mode": "none"},
             },
             {"secrets", "mutatingwebhookconfigurations", "validatingwebhookconfigurations"},
         ),
@@ -101,3 +105,31 @@ def test_no_token_is_mounted_that_is_not_bound_to_its_pod(helm: Helm) -> None:
             assert each["spec"]["template"]["spec"]["automountServiceAccountToken"] is False
         if each["kind"] == "ServiceAccount":
             assert each["automountServiceAccountToken"] is False
+
+
+OPERATOR_OF_ALL = {"muster.dev": {"nodehealths"}, "": {"nodes"}}
+
+
+def test_with_a_scope_the_operator_touches_no_other_namespace(helm: Helm) -> None:
+    """Its roles, service accounts and pods/exec, with which it could take over any namespace."""
+    rendered = helm.template(values={"admissionWebhooks": {"scope": "team-a, team-b"}}, version="1.20.0")
+    operator = [right for right in rights(rendered.objects, CHART) if right[0] == "operator"]
+    everywhere: dict[str, set[str]] = {}
+    for _, _, group, resource, name, _ in (right for right in operator if right[1] == "cluster" and len(right) == 6):
+        if not name:
+            everywhere.setdefault(group, set()).add(resource)
+    assert everywhere == OPERATOR_OF_ALL
+    bound = [
+        each["metadata"]["namespace"]
+        for each in rendered.objects
+        if each["kind"] in ("RoleBinding", "ClusterRoleBinding") and each["roleRef"]["name"] == JOBS
+    ]
+    assert sorted(bound) == ["team-a", "team-b"]
+
+
+def test_the_operator_reads_and_changes_its_own_lease_secrets_and_config_maps_only(helm: Helm) -> None:
+    """Beside the ConfigMaps of jobs, whose names nobody knows before."""
+    for right in rights(helm.template(version="1.20.0").objects, CHART):
+        account, where, _, resource, name, verb = (*right, "", "")[:6]
+        if account == "operator" and where == "namespace" and resource in ("leases", "secrets", "configmaps"):
+            assert name or verb == "create", right

@@ -55,10 +55,12 @@ ROWS: list[tuple[dict[str, Any], str, str, str, Any]] = [
     ),
     ({"image": {"tag": "t"}}, RUN, MANAGER, "spec/template/spec/containers/0/image", "localhost:5000/muster:t"),
     ({}, RUN, MANAGER, "spec/template/spec/containers/0/imagePullPolicy", "Always"),
-    ({}, RUN, MANAGER, "spec/template/spec/hostNetwork", True),
-    ({}, RUN, MANAGER, "spec/template/spec/dnsPolicy", "ClusterFirstWithHostNet"),
+    ({}, RUN, MANAGER, "spec/template/spec/dnsPolicy", "ClusterFirst"),
+    *(
+        ({"controller": {"hostNetwork": True}}, RUN, MANAGER, f"spec/template/spec/{place}", expected)
+        for place, expected in (("hostNetwork", True), ("dnsPolicy", "ClusterFirstWithHostNet"))
+    ),
     ({}, RUN, MANAGER, "spec/template/spec/securityContext", {"runAsUser": 65532}),
-    ({"controller": {"hostNetwork": False}}, RUN, MANAGER, "spec/template/spec/dnsPolicy", "ClusterFirst"),
     ({"controller": {"dnsPolicy": "Default"}}, RUN, MANAGER, "spec/template/spec/dnsPolicy", "Default"),
     ({"controller": {"service": {"port": 9}}}, "Service", f"{MANAGER}-metrics", "spec/ports/0/port", 9),
     # 8443 is the webhooks' port in alpha-5, and the metrics' since
@@ -134,6 +136,7 @@ def test_a_value_has_the_effect_of_its_row(
         ({"pullSecrets": {"imagePullSecretData": "<encoded-key>"}}, "- pullSecrets.imagePullSecretData "),
         ({}, "set vipuControllers"),
         ({"ownNode": {"mode": "none"}}, "- ownNode: "),
+        ({"nodeKeys": {"mode": "none"}}, "- nodeKeys: "),
         ({"namespace": {"create": False, "name": "ours"}}, "kubectl label --overwrite namespace ours pod-security"),
         ({"namespace": {"name": "default"}}, "kubectl label --overwrite namespace default"),
         ({"ownNode": {"mode": "webhook"}, "tainter": {"enabled": False}}, "- ownNode: "),
@@ -193,9 +196,10 @@ def test_a_release_whose_name_cannot_begin_a_services_is_told_what_to_add(helm: 
     assert helm.template("--set", "fullNameOverride=ipu-operator", release="1gc").has("Service", "ipu-operator-webhook")
 
 
-def test_a_rule_that_the_cluster_does_not_know_is_refused_with_what_does_the_same(helm: Helm) -> None:
-    with pytest.raises(Refused, match=r"ownNode\.mode.*1\.30.*v1\.24\.0"):
-        helm.template("--set", "ownNode.mode=policy", version="1.24.0")
+@pytest.mark.parametrize("rule", ["ownNode", "nodeKeys"])
+def test_a_rule_that_the_cluster_does_not_know_is_refused_with_what_does_the_same(helm: Helm, rule: str) -> None:
+    with pytest.raises(Refused, match=rf"{rule}\.mode.*1\.30.*v1\.24\.0"):
+        helm.template("--set", f"{rule}.mode=policy", version="1.24.0")
 
 
 def test_one_account_for_both_ipu_parts_is_made_once(helm: Helm) -> None:

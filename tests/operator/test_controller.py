@@ -224,6 +224,8 @@ async def test_a_spec_that_breaks_the_rules_is_refused_and_nothing_is_decided() 
         await until(lambda: it.sent(STATUS) and it.sent(EVENTS))
         assert it.sent(STATUS)[0]["status"]["lastMessage"] == f"{REFUSED_LINE}spec.x: no; spec.y: no"
         assert it.sent(EVENTS)[0]["reason"] == "ValidationError"
+        [invalid] = it.sent(STATUS)[0]["status"]["conditions"]
+        assert (invalid["type"], invalid["status"], invalid["reason"]) == ("Invalid", "True", "ValidationError")
         # and it is not looked at with other eyes once that is written
         before = len(it.bench.written())
         for _ in range(3):
@@ -231,6 +233,15 @@ async def test_a_spec_that_breaks_the_rules_is_refused_and_nothing_is_decided() 
             await until(lambda: it.operator._queue is not None and not len(it.operator._queue))
         assert len(it.bench.written()) == before
         assert it.turns == 0
+
+
+async def test_a_spec_that_keeps_the_rules_again_is_no_longer_invalid() -> None:
+    before = job_object(observedGeneration=1, conditions=[{"type": "Invalid", "status": "True"}])
+    async with lead_operator(lambda *_: JobPlan(status=status(last_message="waits")), before) as it:
+        await until(lambda: len(it.sent(STATUS)) == 2)
+        accepted, decided = (sent["status"] for sent in it.sent(STATUS))
+        assert [(each["type"], each["status"]) for each in accepted["conditions"]] == [("Invalid", "False")]
+        assert decided["lastMessage"] == "waits"
 
 
 async def test_a_conflict_is_decided_again() -> None:

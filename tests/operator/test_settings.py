@@ -28,6 +28,7 @@ def test_the_defaults_are_the_seeds() -> None:
     setup = settings.setup()
     assert (setup.launcher_image, setup.launcher_image_pull_policy) == ("launcher:latest", "Never")
     assert setup.host_network is setup.privileged is True
+    assert settings.limits().allow == {"hostNetwork", "privileged"}
     assert setup.max_ipus == 64
     assert setup.our_taints == ("muster.dev/faulty",)
 
@@ -46,6 +47,8 @@ def test_the_defaults_are_the_seeds() -> None:
         (URL | {"dns_policy": "x"}, "--dns-policy: 'x'"),
         (URL | {"log_level": "loud"}, "--log-level: 'loud'"),
         (URL | {"btl_tcp_if_include": "eth0; rm"}, "--btl-tcp-if-include"),
+        (URL | {"allow_in_templates": ["everything"]}, "capability:NAME"),
+        (URL | {"allow_in_templates": ["capability:"]}, "--allow-in-templates.0: 'capability:'"),
     ],
 )
 def test_wrong_argument_is_named_with_the_allowed_ones(flags: dict[str, object], expected: str) -> None:

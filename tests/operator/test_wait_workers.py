@@ -17,7 +17,7 @@ from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
 from muster_kube.controller.backoff import Backoff
 from muster_operator.job.snapshot import JobPod
-from muster_operator.wait_workers import MESSAGE_LIMIT, bring_kubectl, judge_workers, wait
+from muster_operator.wait_workers import MESSAGE_LIMIT, WATCHED, bring_kubectl, judge_workers, wait
 
 PODS = "/api/v1/namespaces/team/pods"
 SCHEDULED = {"type": "PodScheduled", "status": "True"}
@@ -27,6 +27,7 @@ Object = dict[str, Any]
 
 def pod(name: str, phase: str = "Pending", version: int = 1, deleted: bool = False, **status: Any) -> Object:
     meta: Object = {"name": name, "namespace": "team", "uid": f"uid-{name}", "resourceVersion": str(version)}
+    meta["labels"] = {"muster.dev/ipujob-uid": "u-1"}
     if deleted:
         meta["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     return {"metadata": meta, "spec": {"nodeName": "node-1"}, "status": {"phase": phase, **status}}
@@ -148,7 +149,7 @@ def logged(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     return caplog
 
 
-async def waited(fake: FakeApi, workers: int = 2) -> int:
+async def waited(fake: FakeApi, workers: int) -> int:
     config = ClusterConfig(origin="test", server=f"http://127.0.0.1:{fake.port}")
     async with KubeClient(config, timeout_s=20.0) as client:
         return await wait(
@@ -171,26 +172,42 @@ def said(logged: pytest.LogCaptureFixture) -> list[str]:
 async def test_it_tells_each_change_of_what_it_waits_for_once(fake: FakeApi, logged: pytest.LogCaptureFixture) -> None:
     pulling = pod("job-worker-0", version=11, containerStatuses=[waiting("main", "ContainerCreating")])
     again = pod("job-worker-0", version=12, containerStatuses=[waiting("main", "ContainerCreating")])
-    fake.on("GET", PODS, listing(ready("job-worker-1")))
+    fake.on("GET", PODS, listing())
     # a watch for each: what comes together is looked at once
     bodies = (pulling, again, ready("job-worker-0", 13))
     fake.on("WATCH", PODS, *(Stream((changed(body),), then="end") for body in bodies), Stream())
-    assert await waited(fake) == 0
+    assert await waited(fake, 1) == 0
     missing, creating, ready_now, all_ready = said(logged)
     assert "job-worker-0" in missing
     assert "ContainerCreating" not in missing
     assert [word for word in ("job-worker-0", "Pending", "main", "ContainerCreating") if word not in creating] == []
     assert "job-worker-0" in ready_now
     assert "Pending" not in ready_now
-    assert "2" in all_ready
+    assert "1" in all_ready
 
 
-async def test_it_asks_for_workers_of_this_very_job_only(fake: FakeApi) -> None:
-    fake.on("GET", PODS, listing(ready("job-worker-0")))
+async def test_it_asks_for_each_worker_by_name(fake: FakeApi) -> None:
+    """As the Role of a launcher allows."""
+    workers = [ready(f"job-worker-{index}") for index in range(WATCHED + 2)]
+    fake.on("GET", PODS, listing(*workers))
     fake.on("WATCH", PODS, Stream())
+    assert await waited(fake, len(workers)) == 0
+    assert {asked.query.get("labelSelector") for asked in fake.asked} == {None}
+    lists = [
+        asked.query["fieldSelector"] for asked in fake.asked if asked.method == "GET" and "watch" not in asked.query
+    ]
+    assert sorted(lists) == sorted(f"metadata.name={each['metadata']['name']}" for each in workers)
+
+
+async def test_a_pod_of_an_earlier_job_of_that_name_is_no_worker(
+    fake: FakeApi, logged: pytest.LogCaptureFixture
+) -> None:
+    earlier = ready("job-worker-0")
+    earlier["metadata"]["labels"] = {"muster.dev/ipujob-uid": "u-0"}
+    fake.on("GET", PODS, listing(earlier))
+    fake.on("WATCH", PODS, Stream((changed(ready("job-worker-0", 11)),)))
     assert await waited(fake, 1) == 0
-    selectors = {asked.query["labelSelector"] for asked in fake.asked}
-    assert selectors == {"muster.dev/ipujob=job,muster.dev/role=worker,muster.dev/ipujob-uid=u-1"}
+    assert "job-worker-0: not created yet" in said(logged)[0]
 
 
 async def test_a_worker_that_fails_while_it_waits_ends_it(fake: FakeApi, logged: pytest.LogCaptureFixture) -> None:

@@ -10,8 +10,8 @@ from muster_agent.checks.reporter import NO_REPORTER, Reporter
 from muster_agent.checks.state_file import StoredCheck
 from muster_agent.findings import finding_log
 from muster_agent.findings.health_status import CheckView
-from muster_agent.findings.ledger import Ledger, Transition
-from muster_agent.findings.ledger_seed import highest_reported, reported_check, reports_more_than, seed_ledger
+from muster_agent.findings.ledger import Ledger, Transition, TransitionKind
+from muster_agent.findings.ledger_seed import reported_check, reported_numbers, reports_more_than, seed_ledger
 from muster_agent.findings.verdict_history import VerdictHistory
 from muster_agent.metrics.agent_metrics import CheckReading
 from muster_checks.base.declaration import Check, Parameters
@@ -49,6 +49,7 @@ class NodeCheck:
         """Why the state is unknown: reason and message; None if it is known."""
         self._provisional = stored is None
         self._reconciled = False
+        self._refused: set[int] = set()  # numbers of spec.clear that were logged as refused
         self._verdict = Verdict(stored.verdict) if stored and stored.verdict in list(Verdict) else None
         self._last_change = stored.last_change if stored else 0.0
         same_boot = stored is not None and stored.ledger.boot_id == local.boot_id
@@ -109,10 +110,10 @@ class NodeCheck:
         if not (reported.findings or reported.cleared or reported.last_occurrence):
             return
         if self._provisional or reports_more_than(health, self.name, self.ledger):
-            log.info(
-                "check %s continues from its NodeHealth (occurrence %d)", self.name, highest_reported(health, self.name)
-            )
             self.start_over(seed_ledger(self.name, self.local.boot_id, health))
+            log.info("check %s continues from its NodeHealth (occurrence %d)", self.name, self.ledger.counter)
+            if max(reported_numbers(reported)) > self.ledger.counter:
+                log.warning("check %s: the NodeHealth has occurrences far above the last one: refused", self.name)
 
     def _adopt_reported_verdict(self, reported: ReportedCheck) -> None:
         """Add a verdict to the history that was published but not saved."""
@@ -131,14 +132,31 @@ class NodeCheck:
     def restore_trouble(self, why: tuple[str, str] | None) -> None:
         """Restore the trouble that an earlier agent published but did not save."""
 
-    def apply_clears(self, clears: Sequence[ClearEntry]) -> None:
+    def apply_clears(self, health: NodeHealth) -> None:
+        """Apply the entries of spec.clear in ``health``."""
+        clears = [clear for clear in health.spec.clear if clear.check == self.name]
+        if not clears:
+            return
         before = self.ledger.revision
-        closed = self.ledger.apply_clears(clears, self.local.clock.wall())
+        reported = reported_check(health, self.name)
+        findings = reported.findings if reported is not None else ()
+        seen = {(f.component, f.reason, f.occurrence): seconds(f.last_seen) for f in findings}
+        closed = self.ledger.apply_clears(clears, self.local.clock.wall(), seen)
         for transition in closed:
-            self.forget(transition.finding)
+            if transition.step is TransitionKind.CLEARED:
+                self.forget(transition.finding)
+        self._log_refused(clears)
         self.publish_transitions(closed)
         if self.ledger.revision != before:
             self.reporter.report_progress()
+
+    def _log_refused(self, clears: Sequence[ClearEntry]) -> None:
+        """Log each entry that is refused once."""
+        last = self.ledger.counter
+        refused = {clear.occurrence for clear in clears if clear.occurrence > last}  # others have raised the counter
+        for number in sorted(refused - self._refused):
+            log.warning("check %s: clear up to occurrence %d refused: the last one is %d", self.name, number, last)
+        self._refused = refused
 
     def forget(self, finding: Finding) -> None:
         """A user has cleared ``finding``, so its next occurrence is new."""

@@ -6,7 +6,7 @@ never refers to two of them, also after clears, restarts and loss of state.
 
 import bisect
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 
 import msgspec
@@ -24,10 +24,12 @@ from muster_checks.base.vocabulary import (
     shorten,
     worst,
 )
-from muster_kube.nodehealth import CLEARED_LIMIT, ClearEntry
+from muster_kube.api.times import seconds
+from muster_kube.nodehealth import CLEARED_LIMIT, OCCURRENCE_GAP, ClearEntry, is_later
 
 OPEN_LIMIT = 4 * FINDINGS_LIMIT  # more than are published, so that the published ones are the worst
-OCCURRENCE_LIMIT = 2**53  # limit of numbers from users: above it, JSON readers lose precision
+COUNTER_LIMIT = 2**32  # no check fires as often; versions before 2026-11-23 took over any number from the NodeHealth
+TIMES_DIFFER_S = 0.001  # published times have milliseconds
 
 COMPONENT_LIMIT = REASON_LIMIT = 128  # characters, as NodeHealth's schema has it
 
@@ -71,11 +73,12 @@ class Transition(msgspec.Struct, frozen=True):
 
 
 class StoredLedger(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A ledger in the state file."""
+    """A ledger in the state file. latest: the last signs of the open findings, one for each verdict."""
 
     boot_id: str
     counter: int = 0
     findings: tuple[Finding, ...] = ()
+    latest: tuple[Sign, ...] = ()
     over: tuple[ClearedFinding, ...] = ()
     replayed: tuple[KnownSigns, ...] = ()
     replay_floor: float = 0.0
@@ -97,6 +100,7 @@ class Ledger:
         self.check = check
         self.boot_id = boot_id
         self._open: dict[tuple[str, str], Finding] = {}
+        self._latest: dict[tuple[str, str], dict[Verdict, Sign]] = {}
         self._over: deque[ClearedFinding] = deque(maxlen=CLEARED_LIMIT)
         self._replay = ReplayedSigns()
         self._counter = 0
@@ -104,10 +108,14 @@ class Ledger:
         """Increases with every change, also of counts."""
         if memory is None:
             return
+        if memory.counter > COUNTER_LIMIT:
+            memory = _renumbered(memory)
         self._counter = memory.counter
         self._over.extend(memory.over)
         if memory.boot_id == boot_id:
             self._open = {finding.key: finding for finding in memory.findings}
+            for sign in memory.latest:
+                self._latest.setdefault((sign.component, sign.reason), {})[sign.verdict] = sign
             self._replay = ReplayedSigns(memory.replayed, memory.replay_floor)
 
     @property
@@ -126,6 +134,7 @@ class Ledger:
             boot_id=self.boot_id,
             counter=self._counter,
             findings=tuple(self._open.values()),
+            latest=tuple(sign for signs in self._latest.values() for sign in signs.values()),
             over=tuple(self._over),
             replayed=replayed,
             replay_floor=floor,
@@ -147,12 +156,16 @@ class Ledger:
     def verdict(self) -> Verdict:
         return worst([finding.verdict for finding in self._open.values()])
 
-    def raise_floor(self, occurrence: int) -> None:
-        """Make all future numbers higher than ``occurrence``."""
-        occurrence = min(occurrence, OCCURRENCE_LIMIT)
-        if occurrence > self._counter:
-            self._counter = occurrence
-            self.revision += 1
+    def raise_floor(self, occurrence: int) -> bool:
+        """Make all future numbers higher than ``occurrence``. False if that is far above the last number: it is
+        refused, and closes no future number anyway (see :func:`muster_kube.nodehealth.is_later`)."""
+        if occurrence <= self._counter:
+            return True
+        if occurrence - self._counter > OCCURRENCE_GAP:
+            return False
+        self._counter = occurrence
+        self.revision += 1
+        return True
 
     def take(self, batch: Iterable[Sign | AllClear]) -> list[Transition]:
         """Apply one batch of a stream, in its order."""
@@ -202,19 +215,64 @@ class Ledger:
             )
         return transitions
 
-    def apply_clears(self, clears: Sequence[ClearEntry], at: float) -> list[Transition]:
-        """Clear the findings that users request to clear. Later numbers are higher than the requested ones, so applying
-        the same entries again does not clear new occurrences."""
+    def apply_clears(
+        self, clears: Sequence[ClearEntry], at: float, published: Mapping[tuple[str, str, int], float] | None = None
+    ) -> list[Transition]:
+        """Clear the findings that users request to clear, as they were when the entry was written.
+
+        at: now; published: when each finding (component, reason, occurrence) was last seen, according to the object
+            that has the entries. Every status write names the version that it replaces, so this status was there
+            when a new entry was written.
+
+        Signs that came after the request belong to a new occurrence, even if this agent had not received it yet. Later
+        numbers are higher than the requested ones, so applying the same entries again does not clear new occurrences.
+        """
         transitions: list[Transition] = []
         for clear in clears:
             if clear.check != self.check:
                 continue
             self.raise_floor(clear.occurrence)
             for finding in list(self._open.values()):
-                if clear.component in ("*", finding.component) and finding.occurrence <= clear.occurrence:
-                    self._replay.close(finding.key, at)
-                    transitions.append(self._close(finding, ClearedBy.REQUEST, at, ""))
+                if clear.component in ("*", finding.component) and not is_later(finding.occurrence, clear.occurrence):
+                    seen = (published or {}).get((*finding.key, finding.occurrence), 0.0)
+                    transitions += self._clear(finding, max(min(seconds(clear.at), at), seen), at)
         return transitions
+
+    def _clear(self, finding: Finding, given: float, at: float) -> list[Transition]:
+        """Apply a request of the time ``given`` to an open finding."""
+        later = self._signs_after(finding, given)
+        if later and finding.first_seen > given + TIMES_DIFFER_S:
+            # all of it is new: only its number must not be one that the request names
+            self._counter += 1
+            self.revision += 1
+            self._open[finding.key] = msgspec.structs.replace(finding, occurrence=self._counter)
+            return []
+        closed_at = min(given, at)  # what was seen may have a time of the future, from a clock that was wrong
+        self._replay.close(finding.key, closed_at)
+        transitions = [self._close(finding, ClearedBy.REQUEST, closed_at, "")]
+        for sign in later:
+            transitions += self._add_sign(sign)
+        return transitions
+
+    def _signs_after(self, finding: Finding, given: float) -> list[Sign]:
+        """What is known of the signs of an open finding after ``given``: the last one of each verdict, oldest first."""
+        if finding.last_seen <= given + TIMES_DIFFER_S:
+            return []
+        known = [sign for sign in self._latest.get(finding.key, {}).values() if sign.at > given + TIMES_DIFFER_S]
+        if not known:  # of a state file without signs
+            known = [
+                Sign(
+                    component=finding.component,
+                    reason=finding.reason,
+                    verdict=finding.verdict,
+                    message=finding.message,
+                    at=finding.last_seen,
+                    fault_class=finding.fault_class,
+                    measurements=finding.measurements,
+                    origin=finding.origin,
+                )
+            ]
+        return sorted(known, key=lambda sign: sign.at)
 
     def end_replay(self) -> None:
         """The log of before the start has been read completely, so all further signs are new."""
@@ -227,10 +285,15 @@ class Ledger:
         key = (sign.component, sign.reason)
         if self._replay and self._replay.knows_sign(key, sign.at):
             return []
+        return self._add_sign(sign)
+
+    def _add_sign(self, sign: Sign) -> list[Transition]:
+        key = (sign.component, sign.reason)
         self.revision += 1
         known = self._open.get(key)
         if known is None:
             return self._fire(sign)
+        self._keep(sign)
         worse = severity(sign.verdict) > severity(known.verdict)
         at_least_as_bad = severity(sign.verdict) >= severity(known.verdict)
         finding = msgspec.structs.replace(
@@ -267,9 +330,10 @@ class Ledger:
             least = max(self._open.values(), key=publishing_rank)
             if publishing_rank(least) <= publishing_rank(finding):
                 return []
-            del self._open[least.key]
+            self._remove(least)
         self._counter += 1
         self._open[finding.key] = finding
+        self._keep(sign)
         return [Transition(TransitionKind.OPENED, finding, sign.line)]
 
     def _take_all_clear(self, clear: AllClear) -> list[Transition]:
@@ -290,7 +354,7 @@ class Ledger:
 
     def _close(self, finding: Finding, how: str, at: float, line: str) -> Transition:
         self.revision += 1
-        del self._open[finding.key]
+        self._remove(finding)
         over = ClearedFinding(
             component=finding.component,
             reason=finding.reason,
@@ -304,6 +368,24 @@ class Ledger:
         bisect.insort(entries, over, key=lambda entry: entry.at)
         self._over = deque(entries[-CLEARED_LIMIT:], maxlen=CLEARED_LIMIT)
         return Transition(TransitionKind.CLEARED, finding, line, how)
+
+    def _keep(self, sign: Sign) -> None:
+        """Remember ``sign`` if it is the last one of its verdict: a request may turn out to be older than it."""
+        signs = self._latest.setdefault((sign.component, sign.reason), {})
+        last = signs.get(sign.verdict)
+        if last is None or last.at <= sign.at:
+            signs[sign.verdict] = msgspec.structs.replace(sign, message=shorten(sign.message), line="")
+
+    def _remove(self, finding: Finding) -> None:
+        del self._open[finding.key]
+        self._latest.pop(finding.key, None)
+
+
+def _renumbered(memory: StoredLedger) -> StoredLedger:
+    """Counts anew from 1. What is cleared is dropped: it has old numbers."""
+    findings = sorted(memory.findings, key=lambda finding: finding.occurrence)
+    numbered = tuple(msgspec.structs.replace(each, occurrence=n) for n, each in enumerate(findings, 1))
+    return msgspec.structs.replace(memory, counter=len(numbered), findings=numbered, over=())
 
 
 def _bounded(sign: Sign) -> Sign:

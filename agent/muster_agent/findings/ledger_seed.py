@@ -4,13 +4,13 @@ Numbers continue above the highest published one. Published open findings stay o
 same lines again does not reopen findings that were published as cleared.
 """
 
-import contextlib
-
-from muster_agent.findings.ledger import OCCURRENCE_LIMIT, ClearedFinding, Ledger, StoredLedger
+from muster_agent.findings.ledger import ClearedFinding, Ledger, StoredLedger
 from muster_agent.findings.replayed_signs import KnownSigns
 from muster_checks.base.vocabulary import FaultClass, Finding, Measurement, Origin, Verdict, severity
 from muster_kube import nodehealth
 from muster_kube.api.times import seconds
+
+COUNT_LIMIT = 2**53  # what JSON carries exactly
 
 
 def reported_check(health: nodehealth.NodeHealth, check: str) -> nodehealth.ReportedCheck | None:
@@ -18,13 +18,10 @@ def reported_check(health: nodehealth.NodeHealth, check: str) -> nodehealth.Repo
     return next((status for status in health.status.checks if status.name == check), None)
 
 
-def highest_reported(health: nodehealth.NodeHealth, check: str) -> int:
-    """The highest occurrence number of ``check`` in ``health``; 0 if there is none."""
-    reported = reported_check(health, check)
-    if reported is None:
-        return 0
+def reported_numbers(reported: nodehealth.ReportedCheck) -> list[int]:
+    """All occurrence numbers in the status of a check."""
     listed = [*(f.occurrence for f in reported.findings), *(over.occurrence for over in reported.cleared)]
-    return _number(max([reported.last_occurrence, *listed]))
+    return [reported.last_occurrence, *listed]
 
 
 def reports_more_than(health: nodehealth.NodeHealth, check: str, ledger: Ledger) -> bool:
@@ -41,29 +38,39 @@ def reports_more_than(health: nodehealth.NodeHealth, check: str, ledger: Ledger)
         and severity(Verdict(each.verdict)) > severity(known.verdict)
         for each in reported.findings
     )
-    return over or worse or highest_reported(health, check) > ledger.counter
+    return over or worse or nodehealth.highest_counted(reported_numbers(reported), ledger.counter) > ledger.counter
 
 
 def seed_ledger(check: str, boot_id: str, health: nodehealth.NodeHealth) -> Ledger:
-    """A ledger that continues from ``health``. It drops findings of another boot, but continues their numbers."""
+    """A ledger that continues from ``health``. It drops findings of another boot, but continues their numbers.
+
+    Numbers far above the others are refused. An open finding with such a number gets a new one; a cleared one is
+    dropped, because publishing it again would keep it alive.
+    """
     reported = reported_check(health, check) or nodehealth.ReportedCheck(name=check, verdict="")
     same_boot = health.status.boot_id == boot_id
+    clears = (clear.occurrence for clear in health.spec.clear if clear.check == check)
+    floor = nodehealth.highest_counted([*reported_numbers(reported), *clears])
     findings: list[Finding] = []
     if same_boot:
         for entry in reported.findings:
-            # an entry made invalid by an edit is dropped; its line in the log opens the finding again
-            with contextlib.suppress(ValueError):
-                findings.append(_finding(entry))
+            counted = 0 < entry.occurrence <= floor
+            try:
+                findings.append(_finding(entry, entry.occurrence if counted else floor + 1))
+            except ValueError:
+                continue  # made invalid by an edit; its line in the log opens the finding again
+            floor += not counted
     over = tuple(
         ClearedFinding(
             component=entry.component,
             reason=entry.reason,
-            occurrence=_number(entry.occurrence),
+            occurrence=entry.occurrence,
             how=entry.how,
             at=seconds(entry.at),
             message=entry.message,
         )
         for entry in reported.cleared
+        if 0 < entry.occurrence <= floor
     )
     replayed = {(entry.component, entry.reason): _closed(entry) for entry in over} if same_boot else {}
     for finding in findings:
@@ -71,32 +78,25 @@ def seed_ledger(check: str, boot_id: str, health: nodehealth.NodeHealth) -> Ledg
             component=finding.component, reason=finding.reason, until=finding.last_seen, open=True
         )
     full = len(over) >= nodehealth.CLEARED_LIMIT
-    ledger = Ledger(
+    return Ledger(
         check,
         boot_id,
         StoredLedger(
             boot_id=boot_id,
+            counter=floor,
             findings=tuple(findings),
             over=over,
             replayed=tuple(replayed.values()),
             replay_floor=min(entry.at for entry in over) if full and same_boot else 0.0,
         ),
     )
-    clears = (clear.occurrence for clear in health.spec.clear if clear.check == check)
-    ledger.raise_floor(max((highest_reported(health, check), *clears)))
-    return ledger
-
-
-def _number(typed: int) -> int:
-    """A number that may come from an edit, limited so that counting can go on."""
-    return min(typed, OCCURRENCE_LIMIT)
 
 
 def _closed(entry: ClearedFinding) -> KnownSigns:
     return KnownSigns(component=entry.component, reason=entry.reason, until=entry.at)
 
 
-def _finding(entry: nodehealth.ReportedFinding) -> Finding:
+def _finding(entry: nodehealth.ReportedFinding, occurrence: int) -> Finding:
     """Raises ValueError for a verdict, class or origin that does not exist."""
     last_seen = seconds(entry.last_seen)
     return Finding(
@@ -110,7 +110,7 @@ def _finding(entry: nodehealth.ReportedFinding) -> Finding:
         ),
         first_seen=seconds(entry.first_seen) or last_seen,
         last_seen=last_seen,
-        count=_number(entry.count),
-        occurrence=_number(entry.occurrence),
+        count=min(entry.count, COUNT_LIMIT),
+        occurrence=occurrence,
         origin=Origin(entry.origin) if entry.origin else None,
     )

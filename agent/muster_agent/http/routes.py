@@ -26,7 +26,7 @@ from muster_agent.query.status_query import (
     read_query,
 )
 from muster_checks.base.declaration import Cost
-from muster_kube.http.bad_request import single_values
+from muster_kube.http.bad_request import check_repeated
 from muster_kube.http.metrics_page import METRICS, metrics_response
 from muster_kube.http.responses import TEXT, StructResponse, described, struct
 from muster_kube.http.service import Service
@@ -133,7 +133,7 @@ def make_app(
         """Lists the routes."""
         return _index(app, agent)
 
-    @app.get("/status", dependencies=[Depends(single_values)], response_class=Response, responses=_STATUS)
+    @app.get("/status", dependencies=[Depends(check_repeated)], response_class=Response, responses=_STATUS)
     async def status(request: Request, given: Annotated[StatusParameters, Query()]) -> Response:
         """Runs checks on one, several or all nodes and returns the results."""
         from muster_agent.query.answer_stream import MEDIA_TYPES, AnswerStream, render_answer

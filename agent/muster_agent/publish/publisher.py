@@ -19,7 +19,7 @@ from muster_agent.publish.node_claim import GRACE_S, ClaimAction, NodeClaim
 from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import ApiError, ConfigError, Conflict, NotFound, TooManyRequests
 from muster_kube.api.times import rfc3339
-from muster_kube.controller.backoff import Backoff
+from muster_kube.controller.backoff import Backoff, Outage
 from muster_kube.controller.token_bucket import TokenBucket
 from muster_kube.nodehealth import PATH, Metadata, NodeHealth, NodeHealthStatus
 
@@ -89,6 +89,7 @@ class Publisher:
         self._last_write = float("-inf")
         self._rate_limit = TokenBucket(BURST, REFILL_S)
         self._retry = Backoff(base_s=0.1, cap_s=10.0)
+        self._outage = Outage(clock.monotonic)
         self._failures = 0
         self._error = ""
         self._heal = Backoff(base_s=1.0, cap_s=60.0)
@@ -280,7 +281,7 @@ class Publisher:
         if str(error) != self._error:
             log.warning("NodeHealth %s: cannot write its status, will retry: %s", self._node, error)
         self._error = str(error)
-        delay_s = self._retry.delay_s(failures, self._rng)
+        delay_s = self._outage.pause_s(self._retry.delay_s(failures, self._rng), error, self._rng)
         return max(delay_s, error.retry_after_s) if isinstance(error, TooManyRequests) else delay_s
 
     def _record_baseline(self, server: NodeHealthStatus, sent: NodeHealthStatus) -> None:

@@ -74,7 +74,7 @@ class UnknownName(BadQuery):
 
 
 def _split(given: Any) -> Any:
-    """Split a comma list. FastAPI passes a list with the value of each ``name=``; single_values admits only one."""
+    """Split a comma list. FastAPI passes a list with the value of each ``name=``; check_repeated admits only one."""
     text = given if isinstance(given, str) else ",".join(given)
     if text.count(",") >= HOSTS_LIMIT:
         raise ValueError(f"{text.count(',') + 1} names; expected at most {HOSTS_LIMIT}")

@@ -26,7 +26,7 @@ from muster_checks.dmesg.catalogue.types import (
     XidRow,
 )
 from muster_checks.dmesg.line_context import LineContext
-from muster_checks.dmesg.message_text import holds_user_text, message_start, split_record, strip_prefix
+from muster_checks.dmesg.message_text import MAY_HAVE_PREFIX, holds_user_text, message_start, split_record, strip_prefix
 from muster_checks.dmesg.multi_line import RecentLines
 from muster_checks.dmesg.open_findings import Event, OpenFinding, OpenFindings
 from muster_checks.dmesg.sources.records import KernelLine
@@ -129,7 +129,7 @@ class KernelLogJudge:
                 on(row.clear_pattern, self._take_clear, row, anywhere=row.anywhere)
         if catalogue.xids:
             on(decode.RESET_DONE, self._take_reset)
-        self._matcher = Matcher(patterns)
+        self._matcher = Matcher(patterns, [MAY_HAVE_PREFIX] if self._of_kernel else [])
 
     def _reset_state(self) -> None:
         self._open = OpenFindings()

@@ -13,12 +13,12 @@ _DATE_TIME = (
     r"(?:[A-Za-z\x80-\xff]{2,9}\.?,? {1,2}|\d[\d/.-]{0,9}(?:T| {1,2})){0,5}"  # Thu 20 Nov 2025, 2025-11-20T
     r"\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?: ?(?:Z|[+-]\d\d:?\d\d)| [A-Z]{3,5}(?= ))?(?: \d{4}(?=[\] ]))?"
 )
+_FACILITIES = "(?:kern|user|mail|daemon|auth|authpriv|syslog|lpr|news|uucp|cron|ftp|local[0-7]) *:"
 _PREFIX = re.compile(
     rb"[\s>]{0,3}(?:(?:"
     + (
         r"<\d{1,3}>(?:1 (?=\d{4}-))?"  # a priority; RFC 5424 puts its version after it
-        r"|(?:kern|user|mail|daemon|auth|authpriv|syslog|lpr|news|uucp|cron|ftp|local[0-7]) *"
-        r":(?:emerg|alert|crit|err|warn|notice|info|debug) *:"  # dmesg -x
+        r"|" + _FACILITIES + r"(?:emerg|alert|crit|err|warn|notice|info|debug) *:"  # dmesg -x
         r"|\[ *\d{1,12}(?:\.\d{1,9})?(?: <[ +\d.]*>)?\]"  # seconds since boot, dmesg -d
         r"|\[ *[TC]\d{1,10}\]"  # the caller's id (CONFIG_PRINTK_CALLER)
         r"|\[ *\+ *\d{1,9}\.\d{1,9}\]|\[[A-Z][a-z]{2} ?\d{1,2} \d\d:\d\d\]"  # dmesg -e and -H
@@ -30,6 +30,10 @@ _PREFIX = re.compile(
     + rb")[ \t]{0,3})*"
     rb"(?:(?:(?<=[ \]])\S{1,255} )?(?:kern\.\w{1,8} )?kernel(?:\[\d{1,10}\])?(?:: ?| - - - )"
     rb"(?:\[ *\d{1,12}\.\d{1,9}\] ?)?(?:\[ *[TC]\d{1,10}\] ?)?)?[ \t]{0,3}"
+)
+# A pattern for all lines that may begin with such a prefix, and for more: a cheap test before the exact one.
+MAY_HAVE_PREFIX = (
+    r"^(?:[\s>\[<]|MESSAGE=|kern(?:el)?[\[ .:-]|" + _FACILITIES + r"|\d{9,11}\.|(?:[\w., T/-]*[ T])?\d\d:\d\d:\d\d)"
 )
 
 

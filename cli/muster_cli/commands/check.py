@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "names",
         metavar="NAME",
         nargs="*",
-        help="checks to run; all: the light and the heavy ones; default: the light ones",
+        help='names of the checks to run, or "all" for all light and heavy checks; default: the light checks',
     )
     parser.add_argument("--json", action="store_true", help="print the results as a JSON list")
     parser.add_argument(

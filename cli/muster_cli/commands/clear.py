@@ -4,6 +4,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 
 import msgspec
 
@@ -15,6 +16,7 @@ from muster_cli.cluster.node_snapshot import LIST_NODES, NodeState, NotInCluster
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
 from muster_kube.api.errors import Conflict
+from muster_kube.api.times import rfc3339
 from muster_kube.nodehealth import CLEAR_LIMIT, PATH, ClearEntry, NodeHealth
 from muster_kube.process.command_line import EXIT_UNKNOWN, EXIT_USAGE
 from muster_tainter.faults.manual_clear import clear_entries, merge_clears
@@ -88,7 +90,7 @@ async def _clear(
         if state.health is None:
             print(f"muster: node {name} has no NodeHealth: no tainter watches this node", file=sys.stderr)
             return EXIT_UNKNOWN
-        at = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        at = await _server_time(client, name)
         new = clear_entries(state.health, state.memory, check, component, config.user, at)
         new, late = new[:CLEAR_LIMIT], len(new[CLEAR_LIMIT:])
         if not new:
@@ -105,6 +107,16 @@ async def _clear(
         return EXIT_UNKNOWN if late else 0
     print(f"muster: {name}: not cleared: {TRIES} writes conflicted with other clients: try again", file=sys.stderr)
     return EXIT_UNKNOWN
+
+
+async def _server_time(client: KubeClient, node: str) -> str:
+    """The time at the API server, RFC 3339: agents compare it with the times of their findings, and the clock of this
+    machine may be wrong. It is at most the time of the write that follows."""
+    try:
+        at = parsedate_to_datetime(await client.date(f"{PATH}/{node}"))
+    except (ValueError, TypeError):  # without the header
+        at = datetime.now(UTC)
+    return rfc3339(at.timestamp())
 
 
 def _print_nothing_to_clear(state: NodeState, config: ClusterConfig, check: str | None, component: str | None) -> None:

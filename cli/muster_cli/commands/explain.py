@@ -16,7 +16,7 @@ from muster_cli.report.output_format import TABLE, add_output, print_document
 from muster_cli.report.paragraphs import fold_lines
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
-from muster_kube.api.errors import ApiError, NotFound
+from muster_kube.api.errors import ApiError
 from muster_kube.process.command_line import EXIT_USAGE
 
 POLICY_HELP = (
@@ -24,7 +24,6 @@ POLICY_HELP = (
     "invalid, the output shows the rules of the built-in policy and says so (the tainter itself keeps its last valid "
     "policy)"
 )
-POLICY_MAP, POLICY_KEY = "muster-policy", "policy.yaml"  # the ConfigMap of the tainter, in its namespace
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,11 +48,12 @@ def _node_or_job(text: str) -> str:
 
 
 def main(arguments: argparse.Namespace) -> int:
+    from muster_cli.cluster.active_policy import read_active_policy
     from muster_cli.cluster.node_snapshot import read_node_state
     from muster_cli.exit_codes import worst_exit_code
     from muster_cli.report.fleet_rows import parse_verdict
     from muster_tainter.explain.node import explain_node, format_explanation
-    from muster_tainter.policy.file import PolicyError, load_policy, parse_policy
+    from muster_tainter.policy.file import PolicyError, load_policy
 
     job = arguments.nodes[1] if len(arguments.nodes) == 2 and arguments.nodes[0] == KIND else None
     names = [] if job else named_nodes(arguments)
@@ -73,23 +73,19 @@ def main(arguments: argparse.Namespace) -> int:
         if job is not None:
             return await explain_job(client, config, job, arguments.output)
         states = [await read_node_state(client, name) for name in names]
-        maps = await _read_maps(client, config, arguments.namespace)
+        paused = await _read_pause(client, config, arguments.namespace)
         policy, notes = given_policy, list[str]()
-        if policy is None and maps.policy:
-            try:
-                policy = parse_policy(maps.policy, f"ConfigMap {POLICY_MAP}: {POLICY_KEY}")
-            except PolicyError as error:
-                notes.append(str(error).splitlines()[0])
         if policy is None:
-            policy = load_policy(None)
-            notes += [maps.no_policy] if maps.no_policy else []
-            notes.append(
-                "The rules shown are those of the built-in policy. If the tainter reads a file of its own, "
-                "name it with --policy FILE."
-            )
+            policy, missing = await read_active_policy(client, config, arguments.namespace)
+            if missing:
+                notes.append(missing)
+                notes.append(
+                    "The rules shown are those of the built-in policy. If the tainter reads a file of its own, "
+                    "name it with --policy FILE."
+                )
         explanations = []
         for state in states:
-            found = explain_node(state.node, state.health, policy, time.time(), paused=maps.paused)
+            found = explain_node(state.node, state.health, policy, time.time(), paused=paused)
             jobs = await read_jobs_of_node(client, state.node.metadata.name)
             explanations.append(msgspec.structs.replace(found, notes=(*found.notes, *notes, *jobs)))
         if arguments.output != TABLE:
@@ -102,31 +98,13 @@ def main(arguments: argparse.Namespace) -> int:
     return run_with_client(arguments, work)
 
 
-class _TainterMaps(msgspec.Struct):
-    """paused: who paused the tainter and why. policy: text of the active policy. no_policy: why there is none."""
-
-    paused: str = ""
-    policy: str = ""
-    no_policy: str = ""
-
-
-async def _read_maps(client: KubeClient, config: ClusterConfig, namespace: str | None) -> _TainterMaps:
-    """Users without the right to read ConfigMaps still get the rest of the explanation."""
+async def _read_pause(client: KubeClient, config: ClusterConfig, namespace: str | None) -> str:
+    """Who paused the tainter and why. Users who may not read ConfigMaps still get the rest of the explanation."""
     from muster_cli.commands.pause import read_pause
-    from muster_tainter.pause import PauseMap, config_maps, describe_pause
+    from muster_tainter.pause import describe_pause
 
     try:
-        namespace = await find_namespace(client, config, namespace)
-        pause = await read_pause(client, namespace)
-        paused = describe_pause(pause) if pause is not None else ""
-    except (NamespaceUnknown, ApiError) as error:
-        return _TainterMaps(no_policy=str(error))
-    try:
-        found = await client.get(f"{config_maps(namespace)}/{POLICY_MAP}", type=PauseMap)
-    except NotFound:
-        return _TainterMaps(paused, no_policy=f"there is no ConfigMap {namespace}/{POLICY_MAP}")
-    except ApiError as error:
-        return _TainterMaps(paused, no_policy=str(error))
-    return _TainterMaps(
-        paused, found.data.get(POLICY_KEY, ""), f"ConfigMap {namespace}/{POLICY_MAP} has no {POLICY_KEY}"
-    )
+        pause = await read_pause(client, await find_namespace(client, config, namespace))
+    except (NamespaceUnknown, ApiError):
+        return ""
+    return describe_pause(pause) if pause is not None else ""

@@ -5,7 +5,9 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
+from muster_cli.cluster.active_policy import read_active_policy
 from muster_cli.cluster.client import add_kubeconfig, run_with_client
 from muster_cli.cluster.node_arguments import node_name
 from muster_cli.cluster.tainter import NamespaceUnknown, add_namespace, find_leader, find_namespace
@@ -18,6 +20,7 @@ from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
 from muster_kube.process.command_line import EXIT_UNKNOWN, EXIT_USAGE
 from muster_tainter.pause import describe_pause
+from muster_tainter.policy.file import PolicyError, load_policy
 
 HEAD = ("NODE", "CARRIED", "FAULTS", "RESULT")
 PRINTED_EVERY_S = 2.0
@@ -34,6 +37,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", help="release every node of the cluster")
     parser.add_argument("--yes", action="store_true", help="do not ask for confirmation")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.add_argument(
+        "--policy",
+        type=Path,
+        metavar="FILE",
+        help="policy whose taints are removed, beside those with Muster's prefix; default: the ConfigMap "
+        "muster-policy, or the built-in policy without it",
+    )
     add_namespace(parser)
     add_kubeconfig(parser)
 
@@ -46,9 +56,18 @@ def main(arguments: argparse.Namespace) -> int:
         print("muster: release: cannot ask for confirmation, as stdin is not a terminal: add --yes", file=sys.stderr)
         return EXIT_USAGE
 
+    given_policy = None
+    if arguments.policy is not None:
+        try:
+            given_policy = load_policy(arguments.policy)
+        except PolicyError as error:
+            print("\n".join(f"muster: {line}" for line in str(error).splitlines()), file=sys.stderr)
+            return EXIT_USAGE
+
     async def work(client: KubeClient, config: ClusterConfig) -> int:
         leader, paused = await _state(client, config, arguments.namespace)
-        targets = await find_targets(client, None if arguments.all else arguments.nodes)
+        policy = given_policy or (await read_active_policy(client, config, arguments.namespace))[0]
+        targets = await find_targets(client, None if arguments.all else arguments.nodes, policy)
         if leader:
             targets = [
                 target for target in targets if target.heavy
@@ -59,7 +78,8 @@ def main(arguments: argparse.Namespace) -> int:
         if not arguments.yes and not _confirm(_question(targets, leader, paused)):
             print("nothing was released", file=sys.stderr)
             return EXIT_WARN
-        release = NodeRelease(client, current_user(config), progress=ReleaseProgress(sys.stderr.isatty()))
+        progress = ReleaseProgress(sys.stderr.isatty())
+        release = NodeRelease(client, current_user(config), policy, progress=progress)
         results = await (release.by_tainter(targets) if leader else release.by_hand(targets))
         _show(results, as_document=arguments.json)
         return 0 if all(target.done for target in results) else EXIT_UNKNOWN
@@ -126,6 +146,7 @@ def _show(results: list[ReleaseTarget], *, as_document: bool) -> None:
                 "carried": target.taints,
                 "faults": target.faults,
                 "released": target.done,
+                **({"left": target.left} if target.left else {}),
                 **({"why": target.why} if target.why else {}),
             }
             for target in results
@@ -143,5 +164,11 @@ def _show(results: list[ReleaseTarget], *, as_document: bool) -> None:
     light = sum(target.done and not target.heavy for target in results)
     if light:
         print(f"{plural(light, 'node')} had only labels or annotations, which are removed")
+    for target in results:
+        if target.left:
+            print(
+                f"{target.name}: left {', '.join(target.left)}: no rule of the policy sets it; if an earlier one did, "
+                "list it in formerTaints"
+            )
     failed = len(results) - released
     print(f"released {plural(released, 'node')}{f'; {failed} not released' if failed else ''}")

@@ -34,6 +34,7 @@ from muster_tainter.faults.manual_clear import clear_entries
 from muster_tainter.faults.messages import CONDITION, describe_fault, format_taint
 from muster_tainter.faults.node_record import LOST_CHECK, NodeRecord, as_our_taint, read_record
 from muster_tainter.faults.node_report import read_report
+from muster_tainter.faults.record_trust import trusted_record, untrusted_taints
 from muster_tainter.policy.rules import OUR_PREFIX, STARTUP_KEY, Policy
 
 NODES = "/api/v1/nodes"
@@ -51,12 +52,14 @@ T = TypeVar("T", bound=Object)
 class ReleaseTarget:
     """A node with something to remove. taints: of Muster, as kubectl writes them. faults: open faults or FAIL findings.
 
+    left: taints of others that the node's record calls Muster's, though no rule of the policy sets them
     done: everything is removed; why: the reason if not. node: as it was when it was listed
     """
 
     name: str
     taints: tuple[str, ...] = ()
     faults: int = 0
+    left: tuple[str, ...] = ()
     closed: int = 0
     done: bool = False
     why: str = ""
@@ -68,9 +71,10 @@ class ReleaseTarget:
         return bool(self.taints or self.faults)
 
 
-def make_target(node: Node, failing: int) -> ReleaseTarget | None:
+def make_target(node: Node, failing: int, policy: Policy) -> ReleaseTarget | None:
     """None if Muster has set nothing on the node. failing: FAIL findings in its NodeHealth."""
-    memory = read_record(node)
+    stored = read_record(node)
+    memory = trusted_record(stored, node, policy)
     taints = tuple(format_taint(taint) for taint in node.spec.taints if is_ours(taint, memory))
     notes = any(key in node.metadata.labels for key in OUR_LABELS if key != MANAGED_LABEL) or any(
         key in node.metadata.annotations for key in OUR_ANNOTATIONS
@@ -78,16 +82,17 @@ def make_target(node: Node, failing: int) -> ReleaseTarget | None:
     faults = max(sum(fault.rest or 1 for fault in memory.open), failing)
     if not taints and not faults and not notes and not any(c.type == CONDITION for c in node.status.conditions):
         return None
-    return ReleaseTarget(node.metadata.name, taints, faults, node=node)
+    left = untrusted_taints(node, stored, memory)
+    return ReleaseTarget(node.metadata.name, taints, faults, left, node=node)
 
 
-async def find_targets(client: KubeClient, names: Iterable[str] | None) -> list[ReleaseTarget]:
+async def find_targets(client: KubeClient, names: Iterable[str] | None, policy: Policy) -> list[ReleaseTarget]:
     """The nodes of ``names``, or all, on which Muster has set something. Raises NotFound for an unknown name."""
     found: list[ReleaseTarget] = []
     if names is not None:
         for name in dict.fromkeys(names):
             node = await client.get(f"{NODES}/{name}", type=Node)
-            target = make_target(node, _fails(await _health(client, name)))
+            target = make_target(node, _fails(await _health(client, name)), policy)
             found += [] if target is None else [target]
         return found
     failing: dict[str, int] = {}
@@ -98,7 +103,7 @@ async def find_targets(client: KubeClient, names: Iterable[str] | None) -> list[
     except NotFound:
         pass  # without the CRD the nodes may still have taints and labels
     async for node in _pages(client, NODES, Node):
-        target = make_target(node, failing.get(node.metadata.name, 0))
+        target = make_target(node, failing.get(node.metadata.name, 0), policy)
         found += [] if target is None else [target]
     return sorted(found, key=lambda target: target.name)
 
@@ -126,12 +131,14 @@ async def _health(client: KubeClient, name: str) -> NodeHealth | None:
 
 
 class NodeRelease:
-    """by: the user, for the clear entries. progress(done, of): called for released nodes. now: Unix time"""
+    """by: the user, for the clear entries. policy: whose taints to remove, beside those with Muster's prefix.
+    progress(done, of): called for released nodes. now: Unix time"""
 
     def __init__(
         self,
         client: KubeClient,
         by: str,
+        policy: Policy,
         *,
         progress: Callable[[int, int], None] = lambda _done, _of: None,
         now: Callable[[], float] = time.time,
@@ -140,6 +147,7 @@ class NodeRelease:
     ) -> None:
         self._client = client
         self._by = by
+        self._policy = policy
         self._progress = progress
         self._now = now
         self._clock = clock
@@ -232,7 +240,7 @@ class NodeRelease:
             node = await self._client.get(f"{NODES}/{target.name}", type=Node)
         except NotFound:
             return replace(target, done=True)
-        memory = read_record(node)
+        memory = trusted_record(read_record(node), node, self._policy)
         report = read_report(await _health(self._client, target.name))
         if any(report.clear_for(fault.key, fault.occurrence) for fault in memory.open):
             return target  # the tainter has not processed the clear entry yet
@@ -247,7 +255,7 @@ class NodeRelease:
                 node = await self._node(target, again=attempt > 0)
                 if target.heavy:
                     closed = max(closed, await self._clear(node, await _health(self._client, target.name)))
-                decision = decide_hands_off(node, self._now())
+                decision = decide_hands_off(node, self._policy, self._now())
                 if decision.writes:
                     node = await self._patch(node, decision.patch(node.metadata.resource_version))
                 if any(condition.type == CONDITION for condition in node.status.conditions):
@@ -312,11 +320,8 @@ def _has_lost(node: Node, memory: NodeRecord) -> bool:
     )
 
 
-_NO_RULES = Policy.model_validate({"rules": ()})
-
-
-def decide_hands_off(node: Node, now: float) -> Decision:
+def decide_hands_off(node: Node, policy: Policy, now: float) -> Decision:
     """The tainter's own decision for an unmanaged node: remove everything."""
     labels = {**node.metadata.labels, MANAGED_LABEL: "false"}
     metadata = msgspec.structs.replace(node.metadata, labels=labels)
-    return decide(msgspec.structs.replace(node, metadata=metadata), None, _NO_RULES, now)
+    return decide(msgspec.structs.replace(node, metadata=metadata), None, policy, now)

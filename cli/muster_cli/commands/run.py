@@ -49,8 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="A,B",
-        help="checks to run; all: the light and the heavy ones; default, as in Autopilot: run the light checks, and "
-        "show the last results of pciebw and dcgm",
+        help='names of the checks to run, or "all" for all light and heavy checks; default, as in Autopilot: run the '
+        "light checks, and show the last results of pciebw and dcgm",
     )
     parser.add_argument(
         "--batch",

@@ -12,7 +12,7 @@ import msgspec
 import yaml
 
 from muster_checks.base.vocabulary import Verdict
-from muster_cli.doctor import agents, clocks, crds, ipus, leaders, parts, rights, settings, webhooks
+from muster_cli.doctor import agents, clocks, crds, ipus, leaders, parts, reports, rights, settings, webhooks
 from muster_cli.doctor.bounded_reads import BoundedReader
 from muster_cli.doctor.facts import (
     AccountFacts,
@@ -182,8 +182,14 @@ async def _rights(installation: Installation) -> list[DoctorFinding]:
     tracker = rights.DEFAULT_TRACKER
     if proxy is not None and proxy.workload is not None:
         path = f"/api/v1/namespaces/{proxy.namespace}/configmaps/{proxy.name}"
-        tracker = _setting(await installation.reader.read(path, DataMap), "proxy.yaml", "tracker") or tracker
-    wanted = rights.list_rights(installation.parts, tracker)
+        found = _setting(await installation.reader.read(path, DataMap), "proxy.yaml", "tracker")
+        tracker = found if isinstance(found, str) and found else tracker
+    operator, scope = installation.part(OPERATOR), list[str]()
+    if operator is not None and operator.workload is not None:
+        path = f"/api/v1/namespaces/{operator.namespace}/configmaps/{operator.name}"
+        found = _setting(await installation.reader.read(path, DataMap), "operator.yaml", "scope")
+        scope = [each for each in found if isinstance(each, str)] if isinstance(found, list) else scope
+    wanted = rights.list_rights(installation.parts, tracker, scope)
     turn = asyncio.Semaphore(REVIEWS_AT_ONCE)
 
     async def ask(right: rights.Right) -> bool | ReadFailure:
@@ -202,19 +208,19 @@ async def _rights(installation: Installation) -> list[DoctorFinding]:
     return rights.judge(wanted, [right for right, may in zip(wanted, answers, strict=True) if not may], blind)
 
 
-def _setting(found: DataMap | ReadFailure | None, key: str, name: str) -> str:
+def _setting(found: DataMap | ReadFailure | None, key: str, name: str) -> object:
+    """The value of the setting ``name``; None if it is unknown."""
     if not isinstance(found, DataMap):
-        return ""
+        return None
     try:
         given = yaml.safe_load(found.data.get(key, ""))
     except yaml.YAMLError:
-        return ""
-    value = given.get(name) if isinstance(given, dict) else None
-    return value if isinstance(value, str) else ""
+        return None
+    return given.get(name) if isinstance(given, dict) else None
 
 
 async def _nodes(installation: Installation, server: float | None, here: float) -> list[DoctorFinding]:
-    """The areas agents and clocks, which read the same objects."""
+    """The areas agents, reports and clocks, which read the same objects."""
     nodes, healths, leases = await asyncio.gather(
         installation.reader.list("/api/v1/nodes", Node),
         installation.reader.list(HEALTHS, HealthFacts),
@@ -222,7 +228,7 @@ async def _nodes(installation: Installation, server: float | None, here: float) 
     )
     known = _by_name(healths)
     there = [] if isinstance(nodes, ReadFailure) else nodes
-    found = clocks.judge(server, here, there, _by_name(leases), known)
+    found = [*reports.judge(known), *clocks.judge(server, here, there, _by_name(leases), known)]
     part = installation.part(AGENT)
     if part is None:
         return found

@@ -5,7 +5,7 @@ import msgspec
 from muster_kube.api.objects import Api, Metadata, NodeCondition
 from muster_kube.api.pods import ContainerState, ContainerStatus, PodPlacement, PodProgress
 from muster_kube.api.times import seconds
-from muster_kube.nodehealth import NodeHealthStatus
+from muster_kube.nodehealth import NodeHealthSpec, NodeHealthStatus
 
 
 class WorkloadToleration(Api, frozen=True):
@@ -128,6 +128,7 @@ class HealthFacts(Api, frozen=True):
     """The part of a NodeHealth that the doctor reads."""
 
     metadata: Metadata
+    spec: NodeHealthSpec = NodeHealthSpec()
     status: NodeHealthStatus = NodeHealthStatus()
 
 

@@ -20,12 +20,13 @@ DEFAULT_TRACKER = "ipu-partitions-tracker"
 
 
 class RightsRule(msgspec.Struct, frozen=True, rename="camel"):
-    """where: the whole cluster, the namespace of the part, or the namespace of agent and tainter.
+    """where: the whole cluster, the namespace of the part, the namespace of agent and tainter, or the namespaces of
+    the jobs that the operator handles (by default the whole cluster).
 
     unless: the chart value that removes this right; empty if it is always needed.
     """
 
-    where: Literal["cluster", "own", "nodes"]
+    where: Literal["cluster", "own", "nodes", "jobs"]
     group: str
     resource: str
     verbs: tuple[str, ...]
@@ -65,7 +66,10 @@ def load_rules() -> dict[str, tuple[RightsRule, ...]]:
     return msgspec.yaml.decode(text, type=dict[str, tuple[RightsRule, ...]])
 
 
-def list_rights(parts: Sequence[InstalledPart], tracker: str = DEFAULT_TRACKER) -> list[Right]:
+def list_rights(
+    parts: Sequence[InstalledPart], tracker: str = DEFAULT_TRACKER, scope: Sequence[str] = ()
+) -> list[Right]:
+    """scope: the operator's setting; empty: all namespaces."""
     nodes = next((part.namespace for part in parts if part.kind in (TAINTER, AGENT)), "")
     webhook = next((part.webhook for part in parts if part.kind == OPERATOR), "")
     renamed = {WEBHOOK: webhook, TRACKER: tracker}
@@ -76,13 +80,14 @@ def list_rights(parts: Sequence[InstalledPart], tracker: str = DEFAULT_TRACKER) 
             verb=verb,
             group=rule.group,
             resource=rule.resource,
-            namespace={"cluster": "", "own": part.namespace, "nodes": nodes}[rule.where],
+            namespace=namespace,
             name=renamed.get(name, name),
             unless=rule.unless,
         )
         for part in parts
         for rule in load_rules()[part.kind]
         if rule.where != "nodes" or nodes
+        for namespace in {"cluster": [""], "own": [part.namespace], "nodes": [nodes], "jobs": scope or [""]}[rule.where]
         for name in rule.names or ("",)
         for verb in rule.verbs
     ]

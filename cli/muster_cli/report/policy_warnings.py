@@ -7,8 +7,9 @@ from itertools import combinations
 from muster_checks.base.unknown_names import explain_unknown
 from muster_checks.base.vocabulary import FaultClass
 from muster_tainter.policy.heavy_checks import AtOnce
+from muster_tainter.policy.match import Match
 from muster_tainter.policy.pools import Pool
-from muster_tainter.policy.rules import CloseOn, Match, Policy, Rule
+from muster_tainter.policy.rules import CloseOn, Policy, Rule
 
 _SOURCES = ("agent", "condition", "loki", "podlog")  # check names of faults that no check of an agent reports
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from muster_cli.commands.explain import POLICY_KEY, POLICY_MAP
+from muster_cli.cluster.active_policy import POLICY_KEY, POLICY_MAP
 from muster_cli.sandbox.display import FleetView, show_fleet
 from muster_cli.sandbox.interruption import Interruption
 from muster_kube.process.command_line import EXIT_UNKNOWN

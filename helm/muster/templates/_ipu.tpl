@@ -69,6 +69,7 @@ imagePullPolicy: {{ .Values.global.launcherImagePullPolicy | default (ternary $o
   "kubectl_version" (include "muster.kubectlVersion" .)
   "host_network" $jobs.hostNetwork
   "privileged" $jobs.privileged
+  "allow_in_templates" ($jobs.allow | default list)
   "dns_policy" $jobs.dnsPolicy
   "btl_tcp_if_include" $jobs.btlTcpIfInclude
   "max_ipus" (int $jobs.maxIPUs)

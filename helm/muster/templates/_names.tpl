@@ -129,6 +129,19 @@ podAntiAffinity:
 {{- if semverCompare (printf ">=1.%d.0-0" (int .minor)) .root.Capabilities.KubeVersion.Version }}true{{ end -}}
 {{- end -}}
 {{/* policy, webhook or none */}}
+{{- define "muster.nodeKeys" -}}
+{{- $mode := .Values.nodeKeys.mode -}}
+{{- if not .Values.tainter.enabled }}none
+{{- else if eq $mode "auto" }}{{ ternary "policy" "webhook" (eq (include "muster.since" (dict "root" . "minor" 30)) "true") }}
+{{- else if and (eq $mode "policy") (not (include "muster.since" (dict "root" . "minor" 30))) -}}
+{{- fail (printf "\n\nnodeKeys.mode: policy needs Kubernetes 1.30 or later, and this is %s: use webhook or auto\n" .Capabilities.KubeVersion.Version) -}}
+{{- else }}{{ $mode }}{{ end -}}
+{{- end -}}
+{{/* Whether the tainter serves a webhook. */}}
+{{- define "muster.tainterWebhook" -}}
+{{- if and .Values.tainter.enabled (has "webhook" (list (include "muster.ownNode" .) (include "muster.nodeKeys" .))) }}true{{ end -}}
+{{- end -}}
+{{/* policy, webhook or none */}}
 {{- define "muster.ownNode" -}}
 {{- $mode := .Values.ownNode.mode -}}
 {{- if not .Values.agent.enabled }}none

@@ -17,6 +17,7 @@ from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import ApiError, ConfigError, Conflict, NotFound
 from muster_kube.api.objects import Api, Metadata
 from muster_kube.api.times import rfc3339_micro
+from muster_kube.controller.backoff import Outage
 from muster_kube.controller.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -105,6 +106,8 @@ class LeaderElector:
         self._observed: _Observed | None = None
         self._renewed_at: float | None = None  # start of the last successful renewal; None: we do not hold the lease
         self._error = ""
+        self._outage = Outage(clock.monotonic)
+        self._failure: Exception | None = None  # of the last attempt
         self.led_until: str | None = None
         """RFC 3339, on its own clock: the last renewal of the leader before us; None: there was none."""
         self._led = False  # since ``led_until`` was set: our own lease does not count as a previous leader's
@@ -168,6 +171,7 @@ class LeaderElector:
     async def _pause(self) -> None:
         # like Kubernetes' own leader election, so that candidates do not retry at the same moments
         pause_s = self._timing.retry_s * self._clock.rng.uniform(1.0, 1.2)
+        pause_s = self._outage.pause_s(pause_s, self._failure, self._clock.rng)
         if self._renewed_at is not None:
             # not past the deadline, so that the leader stops in time; at least 10 ms to avoid a busy loop
             pause_s = max(0.01, min(pause_s, self._left_s()))
@@ -181,12 +185,14 @@ class LeaderElector:
 
     async def _try_once(self) -> bool:
         """One attempt to acquire or renew the lease. Does not raise ApiError."""
+        self._failure = None
         try:
             return await self._take_or_keep()
         except Conflict:
             self._error = "another candidate changed the lease"
             return False  # read it again: we may still hold it
         except (ApiError, ConfigError) as error:
+            self._failure = error
             text = str(error)
             if text != self._error:  # log each new reason once, not every attempt
                 log.warning("lease %s: %s", self._name, text)

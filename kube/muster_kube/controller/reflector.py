@@ -1,8 +1,9 @@
 """Keeps a local copy of the objects at one API path current: lists once, then watches.
 
 To limit the load on a large API server: the first list comes from the server's cache (resourceVersion 0). After a watch
-ends, the next one continues at the same resourceVersion without a list; bookmarks keep that version recent. Reconnects
-back off until a watch has lasted for a while. A watch that is silent for longer than the server's limit is closed.
+ends, the next one continues at the same resourceVersion without a list; bookmarks keep that version recent. If the
+server no longer knows it, a list follows at once. Attempts that fail back off, less so while the server is away
+(:class:`Outage`); so do watches that end early. A watch that is silent for longer than the server's limit is closed.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ from muster_kube.api.client import KubeClient, Params
 from muster_kube.api.errors import ApiError, ApiFailure, BadAnswer, ConfigError, Gone, TooManyRequests
 from muster_kube.api.list_decoder import ListPage, UndecodableObject, object_key
 from muster_kube.api.objects import Object
-from muster_kube.controller.backoff import Backoff
+from muster_kube.controller.backoff import Backoff, Outage
 from muster_kube.controller.clock import SYSTEM_CLOCK, Clock
 from muster_kube.controller.watch_events import Bookmark, EventReader, ObjectChanged, ObjectRemoved
 
@@ -30,7 +31,7 @@ log = logging.getLogger(__name__)
 
 WATCH_S = (300.0, 600.0)  # requested of the server: a random time in this range
 SILENCE_MARGIN_S = 30.0  # a watch that is silent for this much longer is closed
-HEALTHY_S = 30.0  # a watch that lasted this long resets the backoff
+HEALTHY_S = 30.0  # a watch that lasted this long did not end early
 LIST_SILENCE_S = 60.0  # a server may encode the list of a large fleet for many seconds before the first byte
 _ANY_VERSION = "0"  # the state of the server's cache
 
@@ -77,9 +78,13 @@ class Reflector(Generic[T]):
         self._listed = False
         self._list_newest = False
         self._unreadable: set[str] = set()  # keys of existing objects that do not match the type
-        self._failures = 0
+        self._failures = 0  # attempts in a row without a watch
+        self._early_ends = 0  # watches in a row that ended early
+        self._gone = False  # the last attempt ended because our resourceVersion was too old
+        self._outage = Outage(clock.monotonic)
         self._synced = asyncio.Event()
         self._connected = False
+        self._opened = False  # by the current attempt
         self._error = ""
 
     @property
@@ -115,35 +120,50 @@ class Reflector(Generic[T]):
 
     async def _list_and_watch(self) -> float:
         """List if necessary, then watch until the watch ends; returns the seconds to wait before the next attempt."""
-        opened_at = None
-        wait_at_least_s = 0.0
+        began = self._clock.monotonic()
+        self._opened = False
+        gone = False
+        failure: ApiError | ConfigError | None = None
         try:
             if not self._listed:
                 await self._list()
-            opened_at = self._clock.monotonic()
+            began = self._clock.monotonic()
             await self._watch()
-            if self._clock.monotonic() - opened_at >= HEALTHY_S:
+            if self._lasted(began):
                 # the server ends every watch after a while: this is no error, and `connected` stays true
-                self._failures = 0
+                self._early_ends, self._gone = 0, False
                 return self._clock.rng.uniform(0.0, 0.1)
             self._log_error("the server closed it immediately")
         except Gone as error:
             # our resourceVersion is too old: list again, but not from a cache that may be as old
-            self._listed, self._list_newest = False, True
+            self._listed, self._list_newest, gone = False, True, True
             self._log_error(str(error))
         except (ApiError, ConfigError) as error:
             if isinstance(error, ApiError) and error.reason == "ResourceVersionTooLarge":
                 # this server's cache is behind what we have seen, or etcd was restored from a backup
                 self._listed, self._list_newest = False, True
-            if isinstance(error, TooManyRequests):
-                wait_at_least_s = error.retry_after_s
+            failure = error
             self._log_error(str(error))
         self._connected = False
-        if opened_at is not None and self._clock.monotonic() - opened_at >= HEALTHY_S:
-            self._failures = 0
-        delay_s = self._backoff.delay_s(self._failures, self._clock.rng)
-        self._failures += 1
-        return max(delay_s, wait_at_least_s)
+        again, self._gone = self._gone, gone
+        if gone and not again:
+            return 0.0  # a list answers it; only a server that does not know its own version is met with pauses
+        return self._pause_s(failure, lasted=self._lasted(began))
+
+    def _lasted(self, began: float) -> bool:
+        return self._opened and self._clock.monotonic() - began >= HEALTHY_S
+
+    def _pause_s(self, failure: Exception | None, *, lasted: bool) -> float:
+        """Seconds to wait after an attempt that failed, or a watch that ended early."""
+        rng = self._clock.rng
+        if self._opened:
+            self._early_ends = 0 if lasted else self._early_ends
+            delay_s = self._backoff.delay_s(self._early_ends, rng)
+            self._early_ends += 1
+        else:
+            delay_s = self._outage.pause_s(self._backoff.delay_s(self._failures, rng), failure, rng)
+            self._failures += 1
+        return max(delay_s, failure.retry_after_s) if isinstance(failure, TooManyRequests) else delay_s
 
     def observe(self, obj: T) -> None:
         """Store the object that a write returned, so that the next decision sees the new state.
@@ -216,7 +236,8 @@ class Reflector(Generic[T]):
             "timeoutSeconds": timeout_s,
         }
         async with self._client.watch(self._path, params, silence_s=timeout_s + SILENCE_MARGIN_S) as batches:
-            self._connected = True
+            self._connected = self._opened = True
+            self._failures = 0
             self._error = ""
             async for lines in batches:
                 for line in lines:

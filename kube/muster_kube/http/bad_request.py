@@ -31,6 +31,14 @@ async def check_query(request: Request) -> None:
             raise BadRequest(f"{quote(name)}: unknown parameter; {expected}")
 
 
+async def check_repeated(request: Request) -> None:
+    """A dependency of routes: rejects repeated query parameters. Raises BadRequest.
+
+    FastAPI calls a dependency that is not async in a thread.
+    """
+    single_values(request)
+
+
 def single_values(request: Request) -> dict[str, str]:
     """The query parameters by name. Raises BadRequest for a repeated one."""
     values: dict[str, str] = {}

@@ -80,7 +80,13 @@ class WebhookApp:
                 reviewed = read_request_head(held.content)
                 if held.left_out:
                     return _too_large(reviewed, held)
-                reviewed, request = read_review(held.content)
+                try:
+                    reviewed, request = read_review(held.content)
+                except BadReview as error:
+                    if reviewed is None:
+                        raise
+                    # a rejection, as below: a client could make its object unreadable, for example by nesting it deeply
+                    return 200, write_review(reviewed, ReviewAnswer(False, 400, "BadRequest", str(error)))
                 answer = await reviewer(request)
             return 200, write_review(reviewed, answer)
         except TimeoutError:

@@ -1,4 +1,4 @@
-"""Answers AdmissionReviews of IPUJobs from their content alone."""
+"""Answers AdmissionReviews of IPUJobs, from their content and from what the submitting user may do."""
 
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
@@ -11,6 +11,7 @@ from muster_operator.admission.errors import SpecError
 from muster_operator.admission.json_patch import make_patch
 from muster_operator.admission.kueue import suspend_queued
 from muster_operator.admission.numbers import mapping
+from muster_operator.admission.submitter import MayCreatePods, refuse_submitter, what_runs
 from muster_operator.admission.validation import SpecLimits, needs_review, review_spec
 from muster_operator.job.types import GROUP, KIND, PLURAL
 
@@ -26,12 +27,16 @@ JOB_LIMIT = 3 << 20
 
 class Reviewers:
     """scope: only jobs of these namespaces are reviewed; empty: all. count: called with the webhook (mutate, validate)
-    and its answer (allowed, refused). Raises BadReview if the object is not an IPUJob."""
+    and its answer (allowed, refused). may_create_pods: called with a user and a namespace. Raises BadReview if the
+    object is not an IPUJob."""
 
-    def __init__(self, limits: SpecLimits, scope: Collection[str], count: CountReview) -> None:
+    def __init__(
+        self, limits: SpecLimits, scope: Collection[str], count: CountReview, may_create_pods: MayCreatePods
+    ) -> None:
         self._limits = limits
         self._scope = frozenset(scope)
         self._counter = count
+        self._may_create_pods = may_create_pods
 
     async def mutate(self, request: AdmissionRequest) -> ReviewAnswer:
         if _is_large(request) and request.operation == "CREATE":
@@ -59,6 +64,11 @@ class Reviewers:
         found = review_spec(job, former, self._limits)
         if found.errors:
             return self._count("validate", refuse_job(job, found.errors))
+        before = None if former is None else what_runs(mapping(former.get("spec")))
+        if what_runs(mapping(job.get("spec"))) != before and (
+            refusal := await refuse_submitter(request, self._may_create_pods)
+        ):
+            return self._count("validate", refusal)
         return self._count("validate", ReviewAnswer(True, warnings=found.warnings))
 
     def _judges(self, request: AdmissionRequest) -> bool:

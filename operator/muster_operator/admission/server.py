@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
+from muster_kube.api.reviews import Identity, Reviews
 from muster_kube.process.address import bind_socket
 from muster_kube.webhook.certificate_files import CertificateFiles
 from muster_kube.webhook.certificate_secret import CertificateSecret, mutating_webhook_path, validating_webhook_path
@@ -29,7 +30,7 @@ from muster_operator.admission.validation import SpecLimits
 log = logging.getLogger(__name__)
 
 NAME = "muster-ipujob"
-CONNECTIONS = 5  # only for the certificate: three watches and the writes that follow
+CONNECTIONS = 9  # three watches of the certificate, the writes that follow, and reviews of users' rights
 
 
 @dataclass(frozen=True)
@@ -63,8 +64,8 @@ async def prepare_webhooks(
     """Yields a coroutine that serves both webhooks until cancelled. Prints ``webhooks on HOST:PORT``. Raises
     ConfigError, OSError.
 
-    Without a cert_dir it needs the rights that :class:`CertificateSecret` lists, on the Secret and on both webhook
-    configurations.
+    It needs the right to create SubjectAccessReviews and, without a cert_dir, those that :class:`CertificateSecret`
+    lists, on the Secret and on both webhook configurations.
     """
     # separate connections: submitting a job must not wait for the operator's other work
     async with KubeClient(config, user_agent=user_agent, max_connections=CONNECTIONS) as client:
@@ -78,16 +79,26 @@ async def prepare_webhooks(
             )
         bound = bind_socket(endpoint.host, endpoint.port)
         with closing(bound):
-            yield _serve(endpoint, certificates, bound, registry)
+            yield _serve(endpoint, certificates, bound, registry, Reviews(client))
 
 
 async def _serve(
-    endpoint: WebhookEndpoint, certificates: CertificateSource, bound: socket.socket, registry: CollectorRegistry
+    endpoint: WebhookEndpoint,
+    certificates: CertificateSource,
+    bound: socket.socket,
+    registry: CollectorRegistry,
+    rights: Reviews,
 ) -> None:
+    async def may_create_pods(user: Identity, namespace: str) -> bool:
+        return await rights.may(user, "create", "", "pods", namespace=namespace)
+
     reviews = count_reviews(registry)
     export_certificate_left(registry, certificates)
     reviewers = Reviewers(
-        endpoint.limits, endpoint.scope, lambda webhook, answer: reviews.labels(webhook, answer).inc()
+        endpoint.limits,
+        endpoint.scope,
+        lambda webhook, answer: reviews.labels(webhook, answer).inc(),
+        may_create_pods,
     )
     host, port = bound.getsockname()[:2]
     print(f"webhooks on {host}:{port}", flush=True)

@@ -15,6 +15,7 @@ from muster_operator.admission.defaults import FACTORS, NUMBER, alpha5_errors, a
 from muster_operator.admission.errors import SpecError, limit_errors, show_value, unexpected_value
 from muster_operator.admission.health_policy import health_errors, health_warnings
 from muster_operator.admission.numbers import RawSpec, count, is_given, mapping, positive
+from muster_operator.admission.pod_security import security_errors
 from muster_operator.admission.pod_template import environment_errors, launcher_errors, template_errors, words_errors
 from muster_operator.job import names
 from muster_operator.job.types import EXIT_CODES, INSTANCES_LIMIT, IPUJob
@@ -27,16 +28,18 @@ _GENERATED = 5  # characters that the API server adds to a generateName
 _SHARE = re.compile(r"[0-9]{1,3}%", re.ASCII)
 _CODES = re.compile(EXIT_CODES, re.ASCII)
 _CODES_LIMIT = 1024  # characters
-# each worker takes 63 characters in the hostfile of a ConfigMap and in a Role, both limited to 1 MiB
+# each worker takes 63 characters in the hostfile of a ConfigMap and twice in a Role, both limited to 1 MiB
 PODS_LIMIT = 5000
 
 
 @dataclass(frozen=True)
 class SpecLimits:
-    """max_ipus: of one partition, a power of two. max_pods: workers of one job."""
+    """max_ipus: of one partition, a power of two. max_pods: workers of one job. allow: what a pod template may ask for
+    beyond an ordinary pod, see :mod:`muster_operator.admission.pod_security`."""
 
     max_ipus: int = 64
     max_pods: int = PODS_LIMIT
+    allow: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,7 @@ def needs_review(job: RawSpec, former: RawSpec | None) -> bool:
 
 def review_spec(job: RawSpec, former: RawSpec | None, limits: SpecLimits) -> SpecReview:
     """Review a whole job as received, and the stored one on an update. Errors that the stored job has already do not
-    block a change of something else."""
+    block a change of something else; a changed template is reviewed anew for what it may not ask for."""
     if not needs_review(job, former):
         return SpecReview()
     spec, metadata = mapping(job.get("spec")), mapping(job.get("metadata"))
@@ -63,6 +66,9 @@ def review_spec(job: RawSpec, former: RawSpec | None, limits: SpecLimits) -> Spe
         return SpecReview(limit_errors([*_find_errors(metadata, spec, limits)]), tuple(_find_warnings(spec)))
     before = mapping(former.get("spec"))
     known = set(_find_errors(metadata, before, limits))
+    template = mapping(spec.get("workers")).get("template")
+    if template != mapping(before.get("workers")).get("template"):
+        known -= set(security_errors(template, limits.allow))
     found = [error for error in _find_errors(metadata, spec, limits) if error not in known]
     return SpecReview(limit_errors([*_check_changes(before, spec), *found]), tuple(_find_warnings(spec)))
 
@@ -82,6 +88,7 @@ def _find_errors(metadata: RawSpec, spec: RawSpec, limits: SpecLimits) -> Iterat
     workers = mapping(spec.get("workers"))
     yield from _check_strategy(workers.get("strategy"))
     yield from template_errors(workers.get("template"))
+    yield from security_errors(workers.get("template"), limits.allow)
     if is_given(spec, "launcher") or is_given(spec, "interactive"):
         yield from launcher_errors(workers.get("template"))
 

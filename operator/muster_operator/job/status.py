@@ -24,6 +24,7 @@ from muster_operator.job.types import IPUJob, IPUJobCondition, IPUJobStatus, Lau
 
 PENDING, RUNNING, RESTARTING = "Pending", "Running", "Restarting"
 SUSPENDED, COMPLETE, FAILED = "Suspended", "Complete", "Failed"
+INVALID = "Invalid"  # beside the others: the operator creates nothing from this spec
 _ORDER = (PENDING, RUNNING, RESTARTING, SUSPENDED, COMPLETE, FAILED)
 
 # texts as observed at users' sites
@@ -66,7 +67,12 @@ def is_written_first(before: IPUJobStatus, after: IPUJobStatus) -> bool:
     moved = any(has_condition(before, kind) != has_condition(after, kind) for kind in (SUSPENDED, COMPLETE, FAILED))
     given_back = after.given_back is not None and before.given_back != after.given_back
     checked = after.pre_flight is not None and before.pre_flight != after.pre_flight
-    return attempts or moved or given_back or checked or (not before.conditions and bool(after.conditions))
+    return attempts or moved or given_back or checked or (not is_accepted(before) and is_accepted(after))
+
+
+def is_accepted(status: IPUJobStatus) -> bool:
+    """Whether the job has had a valid spec and a status that follows from it."""
+    return any(each.type != INVALID for each in status.conditions)
 
 
 def launcher_status(conditions: Iterable[IPUJobCondition]) -> LauncherStatus:
@@ -123,6 +129,31 @@ def compose_message(job: IPUJob, line: str, now: float) -> IPUJobStatus | None:
         observed_generation=job.metadata.generation,
         last_reconcile_time=rfc3339_whole(now),
     )
+
+
+def compose_refusal(job: IPUJob, line: str, now: float) -> IPUJobStatus | None:
+    """As :func:`compose_status`, for a spec with errors: changes only lastMessage and the condition Invalid."""
+    text = pod_outcome.shorten(line)
+    judged = msgspec.structs.replace(job.status, last_message=text, observed_generation=job.metadata.generation)
+    return _with_invalid(job, judged, "True", "ValidationError", text, now)
+
+
+def compose_acceptance(job: IPUJob, now: float) -> IPUJobStatus | None:
+    """As :func:`compose_status`, for a spec without errors: ends the condition Invalid."""
+    if not has_condition(job.status, INVALID):
+        return None
+    return _with_invalid(job, job.status, "False", "Valid", "the spec has no errors", now)
+
+
+def _with_invalid(
+    job: IPUJob, status: IPUJobStatus, invalid: str, reason: str, text: str, now: float
+) -> IPUJobStatus | None:
+    at = rfc3339_whole(now)
+    old = next((each for each in job.status.conditions if each.type == INVALID), None)
+    new = _update_condition(old, INVALID, invalid, reason, text, job, at)
+    others = (each for each in status.conditions if each.type != INVALID)
+    after = msgspec.structs.replace(status, conditions=(*others, new))
+    return None if after == job.status else msgspec.structs.replace(after, last_reconcile_time=at)
 
 
 def _compose_conditions(job: IPUJob, stand: StatusUpdate, at: str) -> tuple[IPUJobCondition, ...]:

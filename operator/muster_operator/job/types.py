@@ -266,7 +266,7 @@ class IPUJobCondition(Api, frozen=True):
     """One condition of the job."""
 
     type: Annotated[
-        str, Meta(description="Pending, Running, Restarting, Suspended, Complete, Failed or HealthDegraded.")
+        str, Meta(description="Pending, Running, Restarting, Suspended, Complete, Failed, HealthDegraded or Invalid.")
     ]
     status: Annotated[str, Meta(description="True, False or Unknown.")]
     reason: Annotated[str, Meta(description="Why, as one word for programs.")] = ""

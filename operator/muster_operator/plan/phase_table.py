@@ -102,7 +102,7 @@ AFTER_EVERY_PHASE: tuple[PlanAddition, ...] = (
     PlanAddition("hardware", move.report_hardware,
                  "Records the condition HealthDegraded and its Events; asks V-IPU whether there is room to move to."),
     PlanAddition("template", template_change.adopt_template,
-                 "Records the template that applies to pods without the label `muster.dev/template`."),
+                 "Records the template of pods that an earlier version of Muster created (see A changed template)."),
     PlanAddition("requests", update_requests,
                  "Asks agents for checks after a FULL_RESET; withdraws requests whose results are no longer needed."),
 )

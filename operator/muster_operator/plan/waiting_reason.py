@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from muster_operator.job import names
+from muster_operator.job import names, pod_outcome
 from muster_operator.job.partition_api import PartitionEntry
 from muster_operator.job.snapshot import JobPod, Snapshot
 from muster_operator.job.status import NOT_READY, RECONCILED
@@ -12,6 +12,7 @@ from muster_operator.resources import placement
 
 _REPEATED = 8  # the original repeats its text once per instance; beyond this number the instances are counted instead
 _SHOWN = 3
+_FAILURE_LIMIT = 300  # characters of each failed pod
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,8 @@ def describe_wait(state: JobState, obstacle: Obstacle | None) -> str:
         return _describe_unready(state)
     if not state.is_running and (text := describe_pending_pods(state)):
         return text
+    if text := _describe_failed_workers(state):
+        return text
     return RECONCILED
 
 
@@ -101,6 +104,15 @@ def _describe_no_node(state: JobState) -> str:
     tainted = f"{places.nodes - places.avoided} tainted by {', '.join(state.setup.our_taints)}"
     failed = f", {places.avoided} failed the pre-flight checks" if places.avoided else ""
     return f"waiting for a healthy node: {match}, {tainted}{failed}"
+
+
+def _describe_failed_workers(state: JobState) -> str:
+    """Without a launcher, a job continues while at least one of its instances does."""
+    failed = pod_outcome.failed_pods(state.workers)
+    if not failed:
+        return ""
+    texts = [pod_outcome.shorten(pod_outcome.describe_failure(pod), _FAILURE_LIMIT) for pod in failed]
+    return f"{_join(texts)}; other instances continue"
 
 
 def describe_pending_pods(state: JobState) -> str:

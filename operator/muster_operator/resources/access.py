@@ -1,4 +1,8 @@
-"""The launcher's rights: list and watch pods, and exec into this job's workers, nothing else (behaviour 19)."""
+"""The launcher's rights: see this job's workers and exec into them, nothing else (behaviour 19).
+
+RBAC knows no label selectors, so both rules name the workers. A list or watch is then allowed only with the field
+selector ``metadata.name=WORKER``.
+"""
 
 from muster_operator.job import names
 from muster_operator.job.types import IPUJob
@@ -13,11 +17,13 @@ def service_account(job: IPUJob) -> Body:
 
 
 def role(job: IPUJob) -> Body:
-    rules: list[Body] = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}]
-    allowed = worker_names(job)
-    # an empty list of names would mean every pod
-    if allowed:
-        rules.append({"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["create"], "resourceNames": allowed})
+    workers = worker_names(job)
+    rules: list[Body] = [
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"], "resourceNames": workers},
+        {"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["create"], "resourceNames": workers},
+    ]
+    if not workers:
+        rules = []  # an empty list of names would mean every pod
     return build_owned(job, f"{_RBAC}/v1", "Role", names.launcher_account(job.metadata.name), {"rules": rules})
 
 

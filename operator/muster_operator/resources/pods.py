@@ -1,7 +1,8 @@
 """Builds the pods of a job from the workers' template. Settings of the template are kept; missing ones are filled in.
 
 Behaviours 20 to 25. As in the original, pods run privileged, on the host network and with its resolver (RDMA needs the
-interfaces of the host). Each of the three can be switched off, and explicit settings of the template win.
+interfaces of the host). Each of the three can be switched off, as the chart does by default, and explicit settings of
+the template win.
 """
 
 import copy
@@ -199,6 +200,8 @@ def _init_container(job: IPUJob, name: str, volume: str, setup: JobSetup) -> Bod
             *("--kubectl-to", KUBECTL_AT),
         ],
         "resources": _SMALL,
+        # as the Pod Security level restricted demands
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
         "volumeMounts": [{"name": volume, "mountPath": KUBECTL_AT}],
         "terminationMessagePolicy": TERMINATION_MESSAGE,
     }

@@ -4,7 +4,6 @@ From Kubernetes 1.30 on, the token itself names the node. Before, the pod is rea
 pod's UID, as a pod never moves. Only the agents' service account is checked: RBAC limits all others.
 """
 
-import logging
 import re
 from collections import OrderedDict
 from collections.abc import Callable
@@ -16,12 +15,10 @@ from muster_kube.api.errors import ApiError, ConfigError, NotFound
 from muster_kube.api.objects import Pod
 from muster_kube.nodehealth import GROUP, PLURAL
 from muster_kube.webhook.review import ALLOWED, AdmissionRequest, ReviewAnswer
-
-log = logging.getLogger(__name__)
+from muster_tainter.agents.refusals import RefusalLog
 
 LOOKUP_S = 1.0  # for the pod; below the webhook's timeoutSeconds: 2
 PODS_LIMIT = 20_000  # cached: more than the nodes of the largest cluster (15,000), so each agent is looked up once
-LOG_EVERY_S = 1.0
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", re.ASCII)
 
 
@@ -113,21 +110,14 @@ class TokenPodNodes:
 
 
 class OwnNodeRule:
-    """The webhook's reviewer.
-
-    tell: called with ``allowed``, ``refused`` or ``undecided`` for each reviewed write
-    clock: seconds, monotonic
-    """
+    """The webhook's reviewer. tell, clock: as of :class:`RefusalLog`."""
 
     def __init__(
         self, account: AgentAccount, nodes: TokenPodNodes, *, tell: Callable[[str], None], clock: Callable[[], float]
     ) -> None:
         self._account = account
         self._nodes = nodes
-        self._tell = tell
-        self._clock = clock
-        self._logged_at = float("-inf")
-        self._unlogged = 0
+        self._refusals = RefusalLog(tell, clock)
 
     async def review(self, request: AdmissionRequest) -> ReviewAnswer:
         found = find_speaker(request, self._account)
@@ -138,9 +128,7 @@ class OwnNodeRule:
             found = await self._looked_up(request, found)
         elif found.allowed:
             return found
-        self._tell("allowed" if found.allowed else "undecided" if found.code == 503 else "refused")
-        if not found.allowed:
-            self._log(request, found)
+        self._refusals.note(f"NodeHealth {_shown(request.name)}", found)
         return found
 
     async def _looked_up(self, request: AdmissionRequest, pod: BoundPod) -> ReviewAnswer:
@@ -150,16 +138,6 @@ class OwnNodeRule:
             message = f"cannot look up the node of pod {pod.name}: {error}; try again"
             return ReviewAnswer(False, 503, "ServiceUnavailable", message)
         return judge(request, node, f"pod {pod.name}")
-
-    def _log(self, request: AdmissionRequest, answer: ReviewAnswer) -> None:
-        """At most one line a second: a rejected client may retry at any rate."""
-        now = self._clock()
-        if now - self._logged_at < LOG_EVERY_S:
-            self._unlogged += 1
-            return
-        more = f" (and {self._unlogged} more since the last such message)" if self._unlogged else ""
-        log.warning("rejected a write of NodeHealth %s%s: %s", _shown(request.name), more, answer.message)
-        self._logged_at, self._unlogged = now, 0
 
 
 def _refused(message: str) -> ReviewAnswer:

@@ -1,4 +1,4 @@
-"""The own-node rule as a validating webhook for ``nodehealths/status``, for API servers before 1.30.
+"""The own-node rule and the rule about Muster's keys of Nodes as validating webhooks, for API servers before 1.30.
 
 One name is shared by the ValidatingWebhookConfiguration and, in the tainter's namespace, the Service and the Secret.
 Every replica answers, leader or not.
@@ -16,18 +16,21 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
+from muster_kube.api.reviews import Reviews
 from muster_kube.process.address import bind_socket
 from muster_kube.webhook.certificate_files import CertificateFiles
 from muster_kube.webhook.certificate_secret import CertificateSecret, validating_webhook_path
 from muster_kube.webhook.served_certificate import CertificateSource
 from muster_kube.webhook.server import WebhookApp, serve_webhooks
+from muster_tainter.agents.node_keys import NodeKeysRule
 from muster_tainter.agents.own_node import AgentAccount, OwnNodeRule, TokenPodNodes
 from muster_tainter.settings import TainterSettings
 
 log = logging.getLogger(__name__)
 
 PATH = "/validate-muster-dev-v1alpha1-nodehealth-status"
-# for pod lookups, a millisecond or two each, and for the certificate: two watches and their requests
+NODES_PATH = "/validate-v1-node"
+# for lookups of pods and rights, a millisecond or two each, and for the certificate: two watches and their requests
 CONNECTIONS = 10
 
 
@@ -51,7 +54,7 @@ def server_names(name: str, namespace: str, host: str) -> Collection[str]:
 async def prepare(
     settings: TainterSettings, config: ClusterConfig, namespace: str, user_agent: str, registry: CollectorRegistry
 ) -> AsyncIterator[Coroutine[Any, Any, None]]:
-    """Serves the rule until cancelled; requires settings.webhook_port. Raises ConfigError, OSError."""
+    """Serves the rules until cancelled; requires settings.webhook_port. Raises ConfigError, OSError."""
     assert settings.webhook_port is not None  # noqa: S101 - checked by the caller
     account, name = read_account(settings.agent_account, namespace), settings.webhook_name
     # separate connections: agents' reports and the tainter's other requests must not delay each other
@@ -67,16 +70,25 @@ async def prepare(
             yield _serve(client, account, certificates, bound, registry)
 
 
-def count_reviews(registry: CollectorRegistry) -> Counter:
-    reviews = Counter(
+def count_reviews(registry: CollectorRegistry) -> tuple[Counter, Counter]:
+    """Of the writes of agents, and of Muster's keys of Nodes."""
+    of_agents = Counter(
         "muster_tainter_own_node_reviews",
         "Writes by agents that the webhook reviewed; undecided ones were rejected too",
         ["answer"],
         registry=registry,
     )
+    of_keys = Counter(
+        "muster_tainter_node_key_reviews",
+        "Writes of Nodes that change keys under muster.dev/, as the webhook reviewed them; undecided ones were "
+        "rejected too",
+        ["answer"],
+        registry=registry,
+    )
     for answer in ("allowed", "refused", "undecided"):
-        reviews.labels(answer)
-    return reviews
+        of_agents.labels(answer)
+        of_keys.labels(answer)
+    return of_agents, of_keys
 
 
 def expose_certificate(registry: CollectorRegistry, certificates: CertificateSource) -> None:
@@ -93,11 +105,13 @@ async def _serve(
     bound: socket.socket,
     registry: CollectorRegistry,
 ) -> None:
-    reviews = count_reviews(registry)
+    of_agents, of_keys = count_reviews(registry)
     expose_certificate(registry, certificates)
     nodes = TokenPodNodes(client, account.namespace)
-    rule = OwnNodeRule(account, nodes, tell=lambda answer: reviews.labels(answer).inc(), clock=time.monotonic)
+    own_node = OwnNodeRule(account, nodes, tell=lambda answer: of_agents.labels(answer).inc(), clock=time.monotonic)
+    node_keys = NodeKeysRule(Reviews(client), tell=lambda answer: of_keys.labels(answer).inc(), clock=time.monotonic)
     host, port = bound.getsockname()[:2]
     print(f"webhook listening on {host}:{port}", flush=True)
     log.info("%s may write only the status of its own node's NodeHealth", account)
-    await serve_webhooks(WebhookApp({PATH: rule.review}), certificates, bound)
+    reviewers = {PATH: own_node.review, NODES_PATH: node_keys.review}
+    await serve_webhooks(WebhookApp(reviewers), certificates, bound)

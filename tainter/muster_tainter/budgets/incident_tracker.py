@@ -103,7 +103,7 @@ def _opened(memory: NodeRecord, health: NodeHealth | UnusableHealth | None) -> l
                     finding.verdict == Verdict.FAIL
                     and since
                     and key not in faults
-                    and finding.occurrence > memory.closed_up_to(key)
+                    and not memory.has_closed(key, finding.occurrence)
                 ):
                     opened.append(FaultOpening(check.name, finding.reason, finding.component, since))
     return opened

@@ -176,6 +176,8 @@ class _Node:
         if self._report.known and self._health is not None:
             at = self._health.status.observed_at
             yield f"last report {self.ago(at) if at else ''}: {self._report.verdict}, boot {self._report.boot}"
+            if self._report.error:
+                yield f"invalid part of the NodeHealth, ignored: {self._report.error}"
         for asks, attempt in sorted(self.memory.attempts.items()):
             progress = "".join(f", {part}" for part in (attempt.stage, attempt.ref) if part)
             yield f"repair (class {asks}): attempt {attempt.n}, {self.ago(attempt.at)}{progress}"
@@ -314,7 +316,7 @@ class _Node:
                 continue
             entry = closed.get(key)
             clear = self._report.clear_for(key, finding.occurrence)
-            if entry is not None and entry.occurrence >= finding.occurrence:
+            if entry is not None and self.memory.has_closed(key, finding.occurrence):
                 why = f"closed {self.ago(entry.closed_at)} by {_by(entry.how, entry.by)}; only a new occurrence counts"
             elif clear is not None:
                 why = f"cleared by {clear.by or 'an unnamed user'}; only a new occurrence counts"

@@ -23,6 +23,7 @@ from muster_tainter.faults.messages import (
     TaintChange,
     describe_fault,
     fault_notices,
+    jump_notices,
     node_condition,
     taint_notices,
     withheld_reason,
@@ -38,6 +39,7 @@ from muster_tainter.faults.node_record import (
 )
 from muster_tainter.faults.node_report import NodeReport, UnusableHealth, read_report
 from muster_tainter.faults.policy_match import confirmed_at, held_until, match_policy
+from muster_tainter.faults.record_trust import trusted_record, untrusted_notices
 from muster_tainter.policy.repair import LABEL as REPAIR_LABEL
 from muster_tainter.policy.rules import OUR_PREFIX, SILENT, STARTUP_KEY, Policy
 
@@ -165,14 +167,15 @@ def decide(
 ) -> Decision:
     """The decision for ``node``. ``now``: seconds since the epoch; ``released``: taints that a person removed."""
     if not is_managed(node):
-        return _hands_off(node)
+        return _hands_off(node, policy)
     report = read_report(health)
     notices: list[Notice] = []
     annotations: dict[str, str | None] = {}
     try:
-        memory = before = recall_record(node)
+        stored = recall_record(node)
+        memory = before = trusted_record(stored, node, policy)
     except UnreadableRecord as error:
-        memory = before = NodeRecord()
+        stored = memory = before = NodeRecord()
         aside = node.metadata.annotations[ANNOTATION][:_ASIDE_LIMIT]
         annotations = {ANNOTATION: None, UNREADABLE_ANNOTATION: aside}
         text = f"annotation {ANNOTATION} cannot be read ({error}); kept in {UNREADABLE_ANNOTATION} and rebuilt"
@@ -181,6 +184,7 @@ def decide(
         memory = _with_lost(memory, node, report, policy, now)
     else:
         memory, changes = advance_faults(memory, report, policy, now, released or {}, context)
+        notices += untrusted_notices(node, stored, before)
     notices += [notice for change in changes for notice in fault_notices(change, policy)]
     memory = remembered.fit_record(memory)
     wants = _wants(memory, policy, now)
@@ -191,7 +195,7 @@ def decide(
         waiting = [wants[taint][0] for taint in new]
         wants = {taint: faults for taint, faults in wants.items() if taint not in new}
         wants |= dict.fromkeys(_stand_ins(node, before, wants, waiting, changes, policy), waiting)
-    taints = _taints(node, before, wants, passed=report.known and _may_begin(node, health, policy))
+    taints = _taints(node, before, wants, passed=report.known and not report.error and _may_begin(node, health, policy))
     held = tuple(
         as_our_taint(taint) for taint in taints if as_our_taint(taint) in wants and _may_hold(taint, node, before)
     )
@@ -208,9 +212,10 @@ def decide(
     labels = {FAULTY_LABEL: "true" if held else None, HEALTH_LABEL: _health(report, silence), TESTING_LABEL: None}
     if isinstance(health, NodeHealth):
         labels[TESTING_LABEL] = check_under_test(health)
+    notices += jump_notices(changes, before, report.clears)
     if report.error and node.metadata.labels.get(HEALTH_LABEL) != "unknown":
         notices.append(Notice("HealthUnreadable", f"invalid NodeHealth: {report.error}", "health"))
-    if memory != before or annotations:
+    if memory != stored or annotations:
         annotations[ANNOTATION] = remembered.encode_record(memory)
     return Decision(
         taints=None if taints == node.spec.taints else taints,
@@ -264,11 +269,12 @@ def _stand_ins(
     return [t for t in before.ours if t in there and t not in over and (t.key, t.effect) not in slots]
 
 
-def _hands_off(node: Node) -> Decision:
+def _hands_off(node: Node, policy: Policy) -> Decision:
     try:
-        memory = recall_record(node)
+        stored = recall_record(node)
     except UnreadableRecord:
-        memory = NodeRecord()
+        stored = NodeRecord()
+    memory = trusted_record(stored, node, policy)
     kept = tuple(taint for taint in node.spec.taints if not is_ours(taint, memory))
     gone = tuple(
         TaintChange(taint, False, "", f"label {MANAGED_LABEL}=false") for taint in node.spec.taints if taint not in kept
@@ -279,7 +285,7 @@ def _hands_off(node: Node) -> Decision:
             node.metadata.labels, dict.fromkeys((FAULTY_LABEL, HEALTH_LABEL, TESTING_LABEL, REPAIR_LABEL))
         ),
         annotations=_differing(node.metadata.annotations, dict.fromkeys(OUR_ANNOTATIONS)),
-        notices=tuple(taint_notices(gone, memory, None)),
+        notices=(*untrusted_notices(node, stored, memory), *taint_notices(gone, memory, None)),
         taint_changes=gone,
     )
 
@@ -298,7 +304,7 @@ def _silence(memory: NodeRecord, context: DecisionContext) -> str:
 
 
 def _health(report: NodeReport, silence: str) -> str:
-    if silence:
+    if silence or report.error:
         return "unknown"
     return _HEALTH.get(Verdict(report.verdict), "unknown") if report.known else "unknown"
 

@@ -38,7 +38,7 @@ class EventOnlyHistory:
         for key, (occurrence, notice) in found.items():
             finding = report.finding(key)
             fresh = finding is not None and now - seconds(finding.first_seen) < OLD_NEWS_S
-            if before.get(key, 0) < occurrence and (fresh or node in self._numbers):
+            if before.get(key, 0) != occurrence and (fresh or node in self._numbers):
                 notices.append(notice)
         numbers = {key: occurrence for key, (occurrence, _) in found.items()}
         if numbers or node in self._numbers:

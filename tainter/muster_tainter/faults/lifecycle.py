@@ -28,6 +28,7 @@ from muster_tainter.faults.node_record import (
     prune_closed,
 )
 from muster_tainter.faults.node_report import FaultKey, NodeReport
+from muster_tainter.faults.occurrence import closes, is_later_firing
 from muster_tainter.faults.policy_match import FaultPolicy, confirmed_at, current_penalty, held_until, match_policy
 from muster_tainter.policy.recovery import FOREIGN_CHECKS, ProofCheck
 from muster_tainter.policy.rules import CloseOn, Policy, Rule
@@ -90,7 +91,7 @@ def advance_faults(
         want = match_policy(fault, policy)
         refreshed = _refreshed(fault, report, policy, context)
         over = _closing(fault, want, report, policy, released, now, context)
-        if over is None and refreshed.occurrence > fault.occurrence:
+        if over is None and refreshed.occurrence != fault.occurrence:
             if fault.over:  # it occurred again while it was held
                 penalty = _heavier(penalty, memory, fault.check, policy, now)
                 refreshed = msgspec.structs.replace(refreshed, over="", how="", by="")
@@ -99,7 +100,7 @@ def advance_faults(
             still_open.append(refreshed)
             continue
         how, by = over or (fault.how, fault.by)
-        fires_anew = refreshed.occurrence > fault.occurrence  # the evidence is about the old one
+        fires_anew = refreshed.occurrence != fault.occurrence  # the evidence is about the old one
         if over is not None and how not in (PERSON, PASSING) and not fault.over:
             refreshed = msgspec.structs.replace(refreshed, over=rfc3339_whole(now), how=how, by=by)
             held_s = held_until(refreshed, want, memory, policy) - seconds(refreshed.over)
@@ -198,15 +199,16 @@ def _is_over(
     key: FaultKey, finding: ReportedFinding, memory: NodeRecord, report: NodeReport, context: DecisionContext
 ) -> bool:
     """This occurrence was closed before: by the tainter, by its agent, or by a person."""
-    if finding.occurrence <= memory.closed_up_to(key):
+    if memory.has_closed(key, finding.occurrence):
         return True
     # a fault that counted several was closed with one number: all that it counted stay closed
     if any(
-        c.reason == REST and c.check in (key[0], REST) and finding.occurrence <= c.occurrence for c in memory.closed
+        c.reason == REST and c.check in (key[0], REST) and closes(c.check, c.occurrence, finding.occurrence)
+        for c in memory.closed
     ):
         return True
     over = (*(report.cleared or {}).get(key, ()), *context.over.get(key, ()))
-    if any(each.occurrence >= finding.occurrence for each in over):
+    if any(closes(key[0], each.occurrence, finding.occurrence) for each in over):
         return True
     return report.clear_for(key, finding.occurrence) is not None
 
@@ -227,12 +229,14 @@ def _closing(
     if clear is not None:
         return PERSON, clear.by or "spec.clear"
     for over in context.over.get(fault.key, ()):
-        if over.occurrence >= fault.occurrence and (CloseOn.SOURCE in want.close_on or over.how in want.close_on):
+        if not closes(fault.check, over.occurrence, fault.occurrence):
+            continue
+        if CloseOn.SOURCE in want.close_on or over.how in want.close_on:
             return _unless_passing(fault, want, now, "source", over.message or over.how)
     if not report.known:
         return None
     for over in (report.cleared or {}).get(fault.key, ()):
-        if over.occurrence < fault.occurrence:
+        if not closes(fault.check, over.occurrence, fault.occurrence):
             continue
         if over.how == _REQUEST:
             return PERSON, "spec.clear"
@@ -302,7 +306,9 @@ def _refreshed(fault: Fault, report: NodeReport, policy: Policy, context: Decisi
     if fault.rest and _any_left(fault, report, policy):
         return fault if fault.boot == boot else msgspec.structs.replace(fault, boot=boot)
     finding = report.finding(fault.key)
-    if finding is None or finding.occurrence < fault.occurrence or finding.verdict == Verdict.UNKNOWN:
+    later = finding is not None and is_later_firing(fault.check, finding.occurrence, fault.occurrence)
+    outdated = finding is not None and not later and finding.occurrence != fault.occurrence
+    if finding is None or outdated or finding.verdict == Verdict.UNKNOWN:
         if not fault.boot and boot:  # the first pass since it was opened
             return msgspec.structs.replace(fault, boot=boot)
         return fault
@@ -310,7 +316,7 @@ def _refreshed(fault: Fault, report: NodeReport, policy: Policy, context: Decisi
     if rule is None or not rule.opens:
         # a milder finding proves nothing: update only the boot in which it was seen
         return fault if fault.boot == boot else msgspec.structs.replace(fault, boot=boot)
-    if finding.occurrence > fault.occurrence:
+    if later:
         fresh = _opened(fault.check, finding, rule, boot, 0.0)
         return msgspec.structs.replace(
             fresh,

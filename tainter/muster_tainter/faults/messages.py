@@ -5,9 +5,11 @@ from dataclasses import dataclass
 
 from muster_checks.base.vocabulary import Verdict, shorten
 from muster_kube.api.objects import Node, NodeCondition, Taint
+from muster_kube.nodehealth import ClearEntry
 from muster_tainter.faults.lifecycle import FaultChange, FaultStep
 from muster_tainter.faults.node_record import Fault, NodeRecord, OurTaint, as_our_taint
 from muster_tainter.faults.node_report import NodeReport
+from muster_tainter.faults.occurrence import is_jump
 from muster_tainter.faults.policy_match import match_policy
 from muster_tainter.policy.rules import SILENT, Policy
 
@@ -70,6 +72,26 @@ def fault_notices(change: FaultChange, policy: Policy) -> list[Notice]:
     return [
         Notice("NodeFaultOpened", shorten(describe_fault(fault), MESSAGE_LIMIT - len(asks) - 8) + again + asks, about)
     ]
+
+
+def jump_notices(changes: Iterable[FaultChange], before: NodeRecord, clears: Iterable[ClearEntry]) -> list[Notice]:
+    """The Events for occurrences far above the last one, as only a forged or edited report has them."""
+    known = [(each.check, each.occurrence) for each in before.open]
+    known += [(each.check, each.occurrence) for each in before.closed]
+    known += [(each.check, each.occurrence) for each in clears]
+    notices = []
+    for change in changes:
+        fault = change.fault
+        if change.step not in (FaultStep.OPENED, FaultStep.RAISED):
+            continue
+        last = max((number for check, number in known if check == fault.check), default=0)
+        if is_jump(fault.check, fault.occurrence, last):
+            text = (
+                f"occurrence {fault.occurrence} is far above the last one, {last}: somebody may have forged the report;"
+                f" it closes and hides no other occurrence: {describe_fault(fault)}"
+            )
+            notices.append(Notice("OccurrenceRefused", shorten(text, MESSAGE_LIMIT), "/".join(fault.key)))
+    return notices
 
 
 def taint_notices(changes: tuple[TaintChange, ...], before: NodeRecord, policy: Policy | None) -> list[Notice]:

@@ -14,7 +14,10 @@ import msgspec
 from muster_checks.base.vocabulary import shorten
 from muster_kube.api.objects import Node, Taint
 from muster_kube.api.times import seconds
-from muster_kube.nodehealth import ClearEntry
+from muster_kube.nodehealth import ClearEntry, highest_counted
+from muster_tainter.faults.occurrence import LOST_CHECK as LOST_CHECK
+from muster_tainter.faults.occurrence import REST as REST
+from muster_tainter.faults.occurrence import closes, is_counted
 from muster_tainter.policy.recovery import FOREIGN_CHECKS
 from muster_tainter.policy.rules import OUR_PREFIX, SILENT, STARTUP_KEY, TaintSpec
 
@@ -25,11 +28,9 @@ SIZE_LIMIT = 8 << 10  # bytes of UTF-8
 OPEN_LIMIT = 40  # faults with their own identity
 CLOSED_LIMIT = 8
 CLOSED_FOR_S = 24 * 3600.0
-REST = "*"  # component and reason of the fault that counts the rest
-LOST_CHECK = "muster"  # a fault of the tainter itself: the unknown reason of a taint whose record is lost
 LOST_REASON = "MemoryLost"
 _NAMED = (LOST_CHECK, SILENT[0])
-OCCURRENCE_LIMIT = 2**53  # what JSON carries exactly
+OCCURRENCE_LIMIT = 2**63 - 1  # what the API server stores
 PENALTY_LIMIT = 1000.0
 PENALTIES_LIMIT = 16  # checks
 ATTEMPTS_LIMIT = 8  # classes
@@ -149,9 +150,9 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
     def empty(self) -> bool:
         return not (self.open or self.closed or self.ours or self.penalty or self.attempts or self.others)
 
-    def closed_up_to(self, key: tuple[str, str, str]) -> int:
-        """The highest occurrence of ``key`` that was closed; 0 for none."""
-        return max((closed.occurrence for closed in self.closed if closed.key == key), default=0)
+    def has_closed(self, key: tuple[str, str, str], occurrence: int) -> bool:
+        """Whether this occurrence of ``key`` was closed."""
+        return any(closed.key == key and closes(key[0], closed.occurrence, occurrence) for closed in self.closed)
 
 
 class UnreadableRecord(Exception):
@@ -244,16 +245,20 @@ def highest_closed(memory: NodeRecord) -> tuple[ClearEntry, ...]:
     """For each check, the closed fault with the highest number, as entries of a new NodeHealth's spec.clear.
 
     An agent that lost its state together with the NodeHealth numbers its findings above these, so that a new occurrence
-    is not taken for a closed one.
+    is not taken for a closed one. Numbers that no count has reached are left out.
     """
-    highest: dict[str, ClosedFault] = {}
+    by_check: dict[str, dict[int, ClosedFault]] = {}
     for closed in memory.closed:
-        known = highest.get(closed.check)
-        if closed.reason != REST and (known is None or closed.occurrence > known.occurrence):
-            highest[closed.check] = closed
+        if closed.reason != REST:
+            by_check.setdefault(closed.check, {}).setdefault(closed.occurrence, closed)
+    found = [
+        numbers.get(highest_counted(numbers) if is_counted(check) else max(numbers))
+        for check, numbers in by_check.items()
+    ]
     return tuple(
         ClearEntry(check=c.check, component=c.component, occurrence=c.occurrence, by=c.by or c.how, at=c.closed_at)
-        for c in highest.values()
+        for c in found
+        if c is not None
     )
 
 
@@ -285,12 +290,13 @@ def prune_closed(
 ) -> tuple[ClosedFault, ...]:
     """The newest 8 of the last 24 h, and all whose finding (in ``guarded``) is still reported and must stay closed.
 
-    Only the highest occurrence of each fault is kept. Newest first.
+    Only the latest occurrence of each fault is kept. ``closed`` and the result: newest first.
     """
     highest: dict[tuple[str, str, str], ClosedFault] = {}
     for entry in closed:
         known = highest.get(entry.key)
-        if known is None or entry.occurrence > known.occurrence:
+        # of two numbers that do not belong to one count, the one that was closed last is the later one
+        if known is None or closes(entry.check, entry.occurrence, known.occurrence):
             highest[entry.key] = entry
     ordered = sorted(highest.values(), key=lambda c: (seconds(c.closed_at), c.occurrence), reverse=True)
     recent = [c for c in ordered if now - seconds(c.closed_at) <= CLOSED_FOR_S][:CLOSED_LIMIT]

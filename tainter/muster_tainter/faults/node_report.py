@@ -1,13 +1,15 @@
-"""Validates a NodeHealth: either all of it is used, or only the clear requests in its spec.
+"""Validates a NodeHealth. A status with an invalid part opens faults with its valid parts, but closes none.
 
-A status with one invalid part is not trusted at all: it opens and closes nothing until it is valid again.
+So no part hides a failure in the rest, and nothing is released on the word of a report that is partly nonsense. The
+clear requests in the spec count in any case.
 """
 
 from dataclasses import dataclass
 
-from muster_checks.base.vocabulary import FaultClass, Verdict
+from muster_checks.base.vocabulary import FaultClass, Verdict, worst
 from muster_kube.nodehealth import ClearedFault, ClearEntry, NodeHealth, ReportedCheck, ReportedFinding
 from muster_tainter.faults.node_record import LOST_CHECK, OCCURRENCE_LIMIT, REST
+from muster_tainter.faults.occurrence import closes
 from muster_tainter.policy.recovery import ProofRequest, read_proof_request
 
 _VERDICTS = frozenset(Verdict)
@@ -29,8 +31,8 @@ class UnusableHealth:
 class NodeReport:
     """A NodeHealth as input of rules.
 
-    known:    False: nothing is reported (yet), or it is invalid; then only ``clears`` counts
-    error:    why it is invalid; empty if nothing is reported
+    known:    False: nothing valid is reported (yet); then only ``clears`` counts
+    error:    which part is invalid, and why; empty if none is. Then the other parts only open faults
     findings: by fault key, the highest occurrence
     looked:   checks that measured: their verdict is PASS, WARN or FAIL and no finding is left out
     proved:   requests for proof that the agent answered PASS
@@ -55,7 +57,8 @@ class NodeReport:
         """The entry of spec.clear that covers the fault."""
         check, component, _ = key
         for clear in self.clears:
-            if clear.check == check and clear.component in ("*", component) and clear.occurrence >= occurrence:
+            matches = clear.check == check and clear.component in ("*", component)
+            if matches and closes(check, clear.occurrence, occurrence):
                 return clear
         return None
 
@@ -71,7 +74,7 @@ def read_report(health: NodeHealth | UnusableHealth | None) -> NodeReport:
         return NodeReport(known=False, clears=clears)
     error = find_invalid_part(health)
     if error:
-        return NodeReport(known=False, error=error, clears=clears)
+        return _opening_part(health, error)
     findings: dict[FaultKey, ReportedFinding] = {}
     cleared: dict[FaultKey, tuple[ClearedFault, ...]] = {}
     looked = set()
@@ -97,6 +100,33 @@ def read_report(health: NodeHealth | UnusableHealth | None) -> NodeReport:
         looked=frozenset(looked),
         proved=_passed_requests(health) if health.spec.requests else (),
         asked=_latest_request_at(health) if health.spec.requests else 0.0,
+        clears=clears,
+    )
+
+
+def _opening_part(health: NodeHealth, error: str) -> NodeReport:
+    """The findings in valid parts of an invalid status."""
+    status, clears = health.status, health.spec.clear
+    findings: dict[FaultKey, ReportedFinding] = {}
+    for check in status.checks:
+        if not check.name or check.name in _RESERVED:
+            continue
+        for finding in check.findings:
+            key = (check.name, finding.component, finding.reason)
+            known = findings.get(key)
+            if not _invalid_finding(finding) and (known is None or known.occurrence < finding.occurrence):
+                findings[key] = finding
+    if not findings:
+        return NodeReport(known=False, error=error, clears=clears)
+    verdict = worst([Verdict(finding.verdict) for finding in findings.values()], Verdict.UNKNOWN)
+    return NodeReport(
+        known=True,
+        error=error,
+        verdict=verdict.value,
+        boot=status.boot_id,
+        findings=findings,
+        cleared={},
+        asked=_latest_request_at(health),
         clears=clears,
     )
 

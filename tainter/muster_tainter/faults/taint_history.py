@@ -8,7 +8,9 @@ from collections.abc import Callable
 from muster_kube.api.objects import Node, Taint
 from muster_tainter.faults.desired_state import is_ours
 from muster_tainter.faults.node_record import read_record
+from muster_tainter.faults.record_trust import trusted_record
 from muster_tainter.faults.taint_drift import TaintRemoval
+from muster_tainter.policy.rules import Policy
 
 _FOREIGN_FOR_S = 600.0
 
@@ -16,8 +18,9 @@ _FOREIGN_FOR_S = 600.0
 class TaintHistory:
     """``note`` every change of a Node; ``removal`` describes how a taint of ours was removed. ``clock``: monotonic."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float], policy: Callable[[], Policy]) -> None:
         self._clock = clock
+        self._policy = policy
         self._foreign: dict[str, float] = {}  # when a taint of others last changed
         self._removals: dict[str, TaintRemoval] = {}
 
@@ -29,7 +32,7 @@ class TaintHistory:
         if old is None or old.spec.taints == new.spec.taints:
             return
         now = self._clock()
-        memory = read_record(new)
+        memory = trusted_record(read_record(new), new, self._policy())
         changed = set(old.spec.taints) ^ set(new.spec.taints)
         last = self._foreign.get(name)
         settled_s = float("inf") if last is None else now - last

@@ -19,10 +19,11 @@ from muster_checks.base.user_yaml import field_path
 from muster_tainter.policy.budgets import Budget, Incidents, TaintRate
 from muster_tainter.policy.heavy_checks import HeavyTesting, PoolTesting
 from muster_tainter.policy.manifest_files import BadFile, insert_files
+from muster_tainter.policy.match import Match
 from muster_tainter.policy.pools import Pool, Selector
 from muster_tainter.policy.recovery import HoldDown, Proof
 from muster_tainter.policy.repair import REPAIRED, Create, Drain, Job, Quarantine, Remedy, Repair
-from muster_tainter.policy.rules import DeadMan, Match, Policy, Rule, SilentTaint, TaintSpec
+from muster_tainter.policy.rules import DeadMan, Policy, Rule, SilentTaint, TaintSpec
 from muster_tainter.policy.sources import SOURCE_MODELS as SOURCES
 from muster_tainter.policy.sources import Sources
 
@@ -159,6 +160,7 @@ _MODELS: dict[tuple[type[BaseModel], str], type[BaseModel]] = {
     (DeadMan, "taint"): SilentTaint,
     (Policy, "sources"): Sources,
     (Policy, "quarantine"): Quarantine,
+    (Policy, "formerTaints"): TaintSpec,
     (Pool, "drain"): Drain,
     (Pool, "repair"): Repair,
     **{(Repair, str(name)): Remedy for name in REPAIRED},
@@ -213,7 +215,7 @@ class LivePolicy:
     def reload(self) -> bool:
         """Read the file again; True if the active policy changed."""
         try:
-            policy = load_policy(self.path)
+            policy = load_policy(self.path).replacing(self.current)
         except PolicyError as error:
             if str(error) != self.error:
                 self.error = str(error)

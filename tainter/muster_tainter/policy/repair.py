@@ -7,7 +7,7 @@ the text that contains it, add an option, or have a meaning in a shell.
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, JsonValue, field_validator, model_validator
@@ -29,6 +29,9 @@ JOB_KEPT_LEAST_S = 600
 _VARIABLE = re.compile(r"\$\{([^{}]*)\}")
 _OF_NODE = re.compile(r"(label|annotation):(.+)")
 _EXPECTED = ", ".join(f"${{{name}}}" for name in VARIABLES) + ", ${label:KEY} or ${annotation:KEY} of the Node"
+# labels with this prefix, or a subdomain of it, are those that the admission plug-in NodeRestriction lets no kubelet
+# change (Kubernetes documentation, "Using Admission Controllers"); it restricts no annotation
+RESTRICTED = "node-restriction.kubernetes.io"
 _WORDS = {
     "apiVersion": (re.compile(r"(?:[a-z0-9][a-z0-9.-]{0,252}/)?v[a-z0-9]{1,30}"), "example.com/v1"),
     "kind": (re.compile(r"[A-Z][A-Za-z0-9]{0,62}"), "Remediation"),
@@ -216,6 +219,24 @@ class Repair(StrictModel):
 
     def of(self, fault_class: str) -> Remedy | None:
         return getattr(self, fault_class) if fault_class in REPAIRED else None
+
+
+def check_node_keys(repair: Repair, listed: Collection[str], where: str) -> None:
+    """Raises ValueError if a template contains a label or annotation that a kubelet can write and that is not listed:
+    whoever has taken a node would choose what the repair does, for example which machine it powers off."""
+    for name in REPAIRED:
+        remedy = repair.of(name)
+        for variable in sorted(variables(remedy.template)) if remedy is not None else ():
+            of_node = _OF_NODE.fullmatch(variable)
+            if of_node is None or of_node[2] in listed:
+                continue
+            prefix = of_node[2].rpartition("/")[0]
+            if of_node[1] == "label" and (prefix == RESTRICTED or prefix.endswith(f".{RESTRICTED}")):
+                continue
+            raise ValueError(
+                f"{where}.{name}: ${{{variable[:80]}}}: the kubelet of a node can write this {of_node[1]}: expected a "
+                f"label {RESTRICTED}/NAME, or the key in templateKeys if you trust what it holds"
+            )
 
 
 class Quarantine(StrictModel):

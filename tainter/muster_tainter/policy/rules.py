@@ -4,24 +4,23 @@ Models only; :mod:`muster_tainter.policy.file` reads and watches the file.
 """
 
 import json
-import re
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
-from fnmatch import translate
 from functools import cached_property
 from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, PrivateAttr, field_validator, model_validator
 
 from muster_checks.base.vocabulary import FaultClass
 from muster_kube.api.objects import Taint
 from muster_tainter.policy import label_syntax as labels
 from muster_tainter.policy.budgets import Incidents
 from muster_tainter.policy.heavy_checks import CHECK_NAME, AnyDuration, Duration, HeavyTesting
+from muster_tainter.policy.match import Match
 from muster_tainter.policy.pools import Pool
 from muster_tainter.policy.recovery import FOREIGN_CHECKS, KERNEL_LOG_CHECKS, HoldDown, Proof, ProofCheck
-from muster_tainter.policy.repair import Quarantine
+from muster_tainter.policy.repair import Quarantine, check_node_keys
 from muster_tainter.policy.sources import Sources
 from muster_tainter.policy.strict_model import StrictModel
 
@@ -30,7 +29,6 @@ Effect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
 OUR_PREFIX = "muster.dev/"
 DEFAULT_KEY = OUR_PREFIX + "faulty"
 STARTUP_KEY = OUR_PREFIX + "startup"
-PATTERN_LIMIT = 253
 DEAD_MAN = "dead-man"  # name of the rule for silent agents
 SILENT = ("agent", "host", "AgentSilent")  # check, component and reason of such a fault
 
@@ -61,68 +59,6 @@ _CLOSE_ON_BY_CLASS: dict[str, tuple[CloseOn, ...]] = {
     FaultClass.QUARANTINE: (CloseOn.PROOF, CloseOn.SOURCE),
 }
 _CLOSE_ON_ELSE = (CloseOn.BOOT, CloseOn.DRIVER, CloseOn.QUIET, CloseOn.PROOF, CloseOn.SOURCE)
-
-
-def _listed(value: object) -> object:
-    return (value,) if isinstance(value, str) else value
-
-
-def _checked_patterns(patterns: tuple[str, ...]) -> tuple[str, ...]:
-    for pattern in patterns:
-        if not pattern or len(pattern) > PATTERN_LIMIT:
-            raise ValueError(f"{pattern[:40]!r}: expected a pattern of 1 to {PATTERN_LIMIT} characters")
-    return patterns
-
-
-Globs = Annotated[tuple[str, ...], BeforeValidator(_listed), Field(min_length=1)]
-
-
-class Match(StrictModel):
-    """Which findings a rule matches; a missing field matches all. Patterns: ``*``, ``?`` and ``[...]``.
-
-    correlated: only if at least this many other nodes have the same finding at the same time (``incidents.within``)
-    solo:       only if it is not an incident (fewer nodes than ``incidents.nodes``); such a fault waits for
-                ``incidents.within``, as others may follow
-    """
-
-    check: Globs = ("*",)
-    component: Globs = ("*",)
-    reason: Globs = ("*",)
-    verdict: Annotated[tuple[Literal["WARN", "FAIL"], ...], BeforeValidator(_listed), Field(min_length=1)] = ("FAIL",)
-    fault_class: Annotated[tuple[FaultClass, ...] | None, BeforeValidator(_listed)] = Field(default=None, alias="class")
-
-    correlated: Annotated[int, Field(ge=1, le=100_000)] | None = None
-    solo: Literal[True] | None = None
-
-    _patterns = field_validator("check", "component", "reason")(_checked_patterns)
-
-    @model_validator(mode="after")
-    def _not_both(self) -> Self:
-        if self.solo and self.correlated:
-            raise ValueError("correlated and solo exclude each other: expected one of them")
-        return self
-
-    @cached_property
-    def _compiled(self) -> tuple[re.Pattern[str] | None, ...]:
-        # fnmatch translates to atomic groups: linear time for any pattern
-        return tuple(
-            None if "*" in globs else re.compile("|".join(translate(glob) for glob in globs))
-            for globs in (self.check, self.component, self.reason)
-        )
-
-    def covers(
-        self, check: str, component: str, reason: str, verdict: str, fault_class: str, others: int, *, incident: bool
-    ) -> bool:
-        if self.correlated is not None and others < self.correlated:
-            return False
-        if self.solo and incident:
-            return False
-        if verdict not in self.verdict or (self.fault_class is not None and fault_class not in self.fault_class):
-            return False
-        for pattern, value in zip(self._compiled, (check, component, reason), strict=True):
-            if pattern is not None and pattern.match(value) is None:
-                return False
-        return True
 
 
 class TaintSpec(StrictModel):
@@ -261,7 +197,18 @@ class DeadMan(StrictModel):
 ALWAYS_LISTED = ("kube-controller-manager", "kubelet")
 
 
+def _checked_key(key: str) -> str:
+    if not labels.is_key(key):
+        raise ValueError(labels.KEY_WORDS)
+    return key
+
+
 class Policy(StrictModel):
+    """former_taints: of rules that are gone; the tainter removes them wherever they are, whoever has set them.
+
+    template_keys: labels and annotations of Nodes that repairs may insert although a kubelet can write them
+    """
+
     rules: tuple[Rule, ...]
     pools: Annotated[tuple[Pool, ...], Field(max_length=64)] = ()
     incidents: Incidents = Incidents()
@@ -271,6 +218,9 @@ class Policy(StrictModel):
     testing: HeavyTesting = HeavyTesting()
     sources: Sources = Sources()
     quarantine: Quarantine = Quarantine()
+    former_taints: Annotated[tuple[TaintSpec, ...], Field(max_length=16)] = ()
+    template_keys: Annotated[tuple[Annotated[str, AfterValidator(_checked_key)], ...], Field(max_length=64)] = ()
+    _replaced: frozenset[Taint] = PrivateAttr(default=frozenset())
 
     @model_validator(mode="after")
     def _pools_differ(self) -> Self:
@@ -307,7 +257,36 @@ class Policy(StrictModel):
                 raise ValueError(
                     f'deadMan.taint.key: "{silent.key}": expected another key or effect: rules[{i}] has both'
                 )
+        for i, former in enumerate(self.former_taints):
+            if former.taint in self._taints:
+                raise ValueError(f'formerTaints[{i}].key: "{former.key}": expected a taint that no rule sets now')
         return self
+
+    @model_validator(mode="after")
+    def _templates_use_keys_that_no_kubelet_sets(self) -> Self:
+        for i, pool in enumerate(self.pools):
+            if pool.repair is not None:
+                check_node_keys(pool.repair, self.template_keys, f"pools[{i}].repair")
+        return self
+
+    @cached_property
+    def _taints(self) -> frozenset[Taint]:
+        rules = (*self.rules, self.dead_man.rule)
+        return frozenset(rule.node_taint for rule in rules if rule.node_taint is not None)
+
+    def replacing(self, former: "Policy") -> Self:
+        """This policy, in place of ``former`` while the tainter runs: taints of former rules can still be removed."""
+        policy = self.model_copy()
+        policy._replaced = (former._replaced | former._taints) - self._taints
+        return policy
+
+    def can_have_set(self, taint: Taint) -> bool:
+        """Whether it is the taint of a rule, of this policy or of one that it has replaced."""
+        return taint in self._taints or taint in self._replaced
+
+    def is_former(self, taint: Taint) -> bool:
+        """Whether it is one of ``formerTaints``."""
+        return any(taint == former.taint for former in self.former_taints)
 
     @cached_property
     def _hash(self) -> int:

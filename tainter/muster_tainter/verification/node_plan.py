@@ -20,6 +20,7 @@ from muster_tainter.faults.lifecycle import PERSON, proof_for
 from muster_tainter.faults.manual_clear import merge_clears
 from muster_tainter.faults.node_record import ClosedFault, Fault, NodeRecord, read_record
 from muster_tainter.faults.node_report import NodeReport, UnusableHealth, read_report
+from muster_tainter.faults.occurrence import closes
 from muster_tainter.faults.policy_match import FaultPolicy, confirmed_at, match_policy
 from muster_tainter.faults.verification_attempts import VerificationAttempts, limit_attempts, read_attempts
 from muster_tainter.policy.heavy_checks import DAY_S
@@ -156,7 +157,7 @@ def plan_node(
     report = read_report(health)
     requests = [request for request in health.spec.requests if is_ours(request)]
     stored = read_attempts(health)
-    if report.error:  # an invalid report opens and closes nothing
+    if report.error:  # a report with an invalid part closes nothing
         return NodePlan(name, keep=tuple(requests), tried=stored, heavy=_any_heavy(requests, costs))
     memory = read_record(node) if node is not None and is_managed(node) else NodeRecord()
     groups, waiting = _groups(memory, report, policy, now)
@@ -345,7 +346,7 @@ def _clear_owed(
     owed: dict[tuple[str, str], ClearEntry] = {}
     for closed in memory.closed:
         finding = report.finding(closed.key)
-        if not _is_to_go(closed) or finding is None or finding.occurrence > closed.occurrence:
+        if not _is_to_go(closed) or finding is None or not closes(closed.check, closed.occurrence, finding.occurrence):
             continue
         if report.clear_for(closed.key, finding.occurrence) is not None:
             continue

@@ -17,7 +17,16 @@ from muster_agent.clock import AgentClock
 from muster_agent.node_agent import FIRST_PASS_S, Agent
 from muster_checks.base.declaration import AllClear, Check, CheckStream, Cost, NodeView, Parameters, Sign
 from muster_checks.base.vocabulary import Verdict
-from muster_kube.nodehealth import AgentIdentity, ClearEntry, Metadata, NodeHealth, NodeHealthStatus, ReportedCheck
+from muster_kube.api.times import rfc3339
+from muster_kube.nodehealth import (
+    AgentIdentity,
+    ClearEntry,
+    Metadata,
+    NodeHealth,
+    NodeHealthSpec,
+    NodeHealthStatus,
+    ReportedCheck,
+)
 
 
 class Log:
@@ -117,6 +126,10 @@ def sign(reason: str = "Xid79", at: float = 10.0) -> Sign:
     return Sign(component="gpu/0", reason=reason, verdict=Verdict.FAIL, message="bad", at=at, line=f"[{at}] {reason}")
 
 
+def asked(*clears: ClearEntry) -> NodeHealth:
+    return NodeHealth(metadata=Metadata(name="n1"), spec=NodeHealthSpec(clear=clears))
+
+
 async def test_a_sign_becomes_a_finding_and_a_log_line_with_the_whole_kernel_line(caplog):
     async with started() as bench:
         await bench.until(lambda: bench.running.caught_up)
@@ -133,10 +146,10 @@ async def test_what_a_person_cleared_is_forgotten_by_the_stream_too():
     async with started() as bench:
         bench.log.entries.append(sign())
         await bench.until(bench.findings)
-        clear = ClearEntry(check="dmesg", component="gpu/0", occurrence=1)
-        bench.running.apply_clears([clear])
+        clear = ClearEntry(check="dmesg", component="gpu/0", occurrence=1, at=rfc3339(11.0))
+        bench.running.apply_clears(asked(clear))
         assert bench.log.forgotten == [("gpu/0", ("Xid79",))]
-        bench.running.apply_clears([clear])  # the same entry stands there for a while
+        bench.running.apply_clears(asked(clear))  # the same entry stands there for a while
         assert len(bench.log.forgotten) == 1
 
 
@@ -146,7 +159,7 @@ async def test_what_was_cleared_before_the_stream_is_open_is_forgotten_when_it_o
         await first.until(first.findings)
         stored = first.running.stored()
     bench = Bench(stored, first.log)
-    bench.running.apply_clears([ClearEntry(check="dmesg", component="*", occurrence=1)])
+    bench.running.apply_clears(asked(ClearEntry(check="dmesg", component="*", occurrence=1, at=rfc3339(11.0))))
     assert bench.log.forgotten == []
     task = asyncio.create_task(bench.running.run())
     await bench.until(lambda: bench.running.caught_up)

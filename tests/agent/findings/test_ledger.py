@@ -11,6 +11,7 @@ from muster_agent.findings.ledger_seed import seed_ledger
 from muster_checks.base.declaration import AllClear, Sign
 from muster_checks.base.vocabulary import FINDINGS_LIMIT, FaultClass, Finding, Origin, Result, Verdict
 from muster_kube import nodehealth
+from muster_kube.api.times import rfc3339
 from muster_kube.nodehealth import CLEARED_LIMIT, AgentIdentity, ClearEntry, Metadata, NodeHealth, NodeHealthSpec
 
 BOOT = "11111111-2222-3333-4444-555555555555"
@@ -107,7 +108,7 @@ def test_silence_closes_a_warning_but_never_a_failure():
 def test_a_request_closes_up_to_its_number_and_nothing_that_fires_later():
     ledger = Ledger("dmesg", BOOT)
     ledger.take([sign(reason="Xid48"), sign(reason="Xid79")])
-    clears = [ClearEntry(check="dmesg", component="*", occurrence=1, by="ann")]
+    clears = [ClearEntry(check="dmesg", component="*", occurrence=1, by="ann", at=rfc3339(START + 10))]
     (step,) = ledger.apply_clears(clears, START + 10)
     assert (step.step, step.finding.reason, step.how) == (TransitionKind.CLEARED, "Xid48", "request")
     ledger.take([sign(reason="Xid48", at=START + 20)])
@@ -115,14 +116,73 @@ def test_a_request_closes_up_to_its_number_and_nothing_that_fires_later():
     assert {f.reason: f.occurrence for f in ledger.open_findings()} == {"Xid79": 2, "Xid48": 3}
 
 
-def test_a_request_with_a_number_from_the_future_closes_nothing_that_fires_later():
+@pytest.mark.parametrize("number", [nodehealth.OCCURRENCE_GAP + 2, 2**31, 2**53, 2**63 - 1])
+def test_a_request_with_a_number_far_above_the_last_is_refused(number):
     ledger = Ledger("dmesg", BOOT)
-    clears = [ClearEntry(check="dmesg", component="*", occurrence=10**30)]
+    ledger.take([sign()])
+    clears = [ClearEntry(check="dmesg", component="*", occurrence=number, at=rfc3339(START + 5))]
+    assert ledger.apply_clears(clears, START + 5) == []
+    ledger.take([sign("gpu/1", at=START + 6)])
+    assert sorted(f.occurrence for f in ledger.open_findings()) == [1, 2]
+
+
+def test_a_request_with_a_number_that_was_never_given_closes_nothing_that_fires_later():
+    ledger = Ledger("dmesg", BOOT)
+    clears = [ClearEntry(check="dmesg", component="*", occurrence=500, at=rfc3339(START))]
     ledger.apply_clears(clears, START)
     ledger.take([sign(at=START + 1)])
-    assert ledger.open_findings()[0].occurrence == 2**53 + 1
-    clamped = [ClearEntry(check="dmesg", component="*", occurrence=500)]
-    assert ledger.apply_clears(clamped, START + 2) == []
+    assert ledger.open_findings()[0].occurrence == 501
+
+
+def test_a_request_closes_only_what_had_fired_when_it_was_written():
+    """The API server was away for this agent: the request arrives after the same line, and after another one."""
+    ledger = Ledger("dmesg", BOOT)
+    ledger.take([sign(at=START)])
+    ledger.take([sign(at=START + 20), sign("gpu/1", at=START + 25)])
+    clears = [ClearEntry(check="dmesg", component="*", occurrence=7, at=rfc3339(START + 10))]
+    steps = ledger.apply_clears(clears, START + 60)
+    assert [t.step for t in steps] == [TransitionKind.CLEARED, TransitionKind.OPENED]
+    found = {f.component: (f.verdict, f.first_seen) for f in ledger.open_findings()}
+    assert found == {"gpu/0": (Verdict.FAIL, START + 20), "gpu/1": (Verdict.FAIL, START + 25)}
+    assert all(f.occurrence > 7 for f in ledger.open_findings()), "a number that the request names counts for nothing"
+    assert ledger.apply_clears(clears, START + 90) == []
+
+
+def test_a_request_without_a_time_closes_what_its_writer_could_see():
+    ledger = Ledger("dmesg", BOOT)
+    ledger.take([sign(at=START)])
+    clears = [ClearEntry(check="dmesg", component="*", occurrence=1)]
+    published = {("gpu/0", "Xid79", 1): START}
+    ledger.take([sign(at=START + 20)])
+    ledger.apply_clears(clears, START + 60, published)
+    assert [(f.occurrence, f.first_seen) for f in ledger.open_findings()] == [(2, START + 20)]
+    ledger.apply_clears(
+        [msgspec.structs.replace(clears[0], occurrence=2)], START + 61, {("gpu/0", "Xid79", 2): START + 20}
+    )
+    assert ledger.open_findings() == []
+
+
+def test_of_the_signs_after_a_request_the_worst_counts_and_survives_a_restart():
+    ledger = Ledger("dmesg", BOOT)
+    ledger.take([sign(at=START, verdict=Verdict.FAIL)])
+    ledger.take([sign(at=START + 20, verdict=Verdict.FAIL), sign(at=START + 30, verdict=Verdict.WARN)])
+    stored = msgspec.json.decode(msgspec.json.encode(ledger.memory()), type=StoredLedger)
+    for again, cleared_at, verdict in (
+        (Ledger("dmesg", BOOT, stored), START + 10, Verdict.FAIL),
+        (Ledger("dmesg", BOOT, stored), START + 25, Verdict.WARN),
+    ):
+        again.apply_clears([ClearEntry(check="dmesg", component="*", occurrence=1, at=rfc3339(cleared_at))], START + 60)
+        assert [(f.verdict, f.occurrence) for f in again.open_findings()] == [(verdict, 2)]
+
+
+def test_a_lost_state_file_does_not_hide_a_line_after_a_request():
+    old = Ledger("dmesg", BOOT)
+    old.take([sign(at=START)])
+    clear = ClearEntry(check="dmesg", component="*", occurrence=1, at=rfc3339(START + 10))
+    ledger = seed_ledger("dmesg", BOOT, reported(old, (clear,)))
+    ledger.apply_clears([clear], START + 60, {("gpu/0", "Xid79", 1): START})
+    ledger.take([sign(at=START), sign(at=START + 20)])
+    assert [(f.occurrence, f.first_seen) for f in ledger.open_findings()] == [(2, START + 20)]
 
 
 def test_a_request_for_another_check_or_component_closes_nothing():
@@ -270,7 +330,7 @@ lives = st.lists(events, max_size=40)
 
 def feed(ledger: Ledger, event, at: float):
     if isinstance(event, ClearEntry):
-        return ledger.apply_clears([event], at)
+        return ledger.apply_clears([msgspec.structs.replace(event, at=rfc3339(at))], at)
     return ledger.take([msgspec.structs.replace(event, at=at)])
 
 
@@ -281,7 +341,7 @@ def test_numbers_rise_strictly_and_a_clear_never_closes_what_fires_later(life):
     highest = 0
     for n, event in enumerate(life):
         if isinstance(event, ClearEntry):
-            clears.append(event)
+            clears.append(msgspec.structs.replace(event, at=rfc3339(START + n)))
         for step in feed(ledger, event, START + n):
             if step.step is TransitionKind.OPENED:
                 assert step.finding.occurrence > highest
@@ -315,7 +375,7 @@ def test_a_lost_state_file_neither_reopens_the_closed_nor_loses_the_open(life, l
     for n, event in enumerate(life):
         feed(steady, event, START + n * gap)
         if isinstance(event, ClearEntry):
-            clears = (*clears, event)
+            clears = (*clears, msgspec.structs.replace(event, at=rfc3339(START + n * gap)))
         if n < lost_at:
             health = reported(steady, clears)
     told_open = {(f.component, f.reason): f.occurrence for c in health.status.checks for f in c.findings}
@@ -324,7 +384,10 @@ def test_a_lost_state_file_neither_reopens_the_closed_nor_loses_the_open(life, l
     again = seed_ledger("dmesg", BOOT, health)
     told_clears = health.spec.clear
     for n, event in enumerate(life):
-        if isinstance(event, ClearEntry) and event in told_clears:
+        told = (
+            isinstance(event, ClearEntry) and msgspec.structs.replace(event, at=rfc3339(START + n * gap)) in told_clears
+        )
+        if told:
             continue
         for step in feed(again, event, START + n * gap):
             if step.step is TransitionKind.OPENED:
@@ -383,8 +446,9 @@ def test_absurd_times_and_numbers_edited_in_by_people_do_not_stop_the_agent():
     view = CheckView(name="dmesg", verdict=ledger.verdict(), findings=findings, over=ledger.over())
     written = compose_status([view], boot_id=BOOT, agent=AgentIdentity(pod_uid="u", version="1")).checks[0]
     assert written.findings[0].last_seen == "9999-12-31T23:59:59.000Z"
-    assert all(f.count <= biggest and f.occurrence <= biggest for f in written.findings)
-    assert max(f.occurrence for f in written.findings) > max(over.occurrence for over in written.cleared)
+    assert all(f.count <= biggest for f in written.findings)
+    assert sorted(f.occurrence for f in written.findings) == [1, 2], "counting begins anew"
+    assert written.cleared == (), "published again, it would live for good"
 
 
 def test_more_ends_than_are_listed_are_still_not_taken_for_news():

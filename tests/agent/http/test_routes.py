@@ -3,10 +3,13 @@
 import asyncio
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from inspect import iscoroutinefunction
 
 import httpx2
 import pytest
+from fastapi.dependencies.models import Dependant
+from fastapi.routing import APIRoute
 from pydantic import Field
 from tests.agent.recording_reporter import RecordingReporter
 
@@ -185,6 +188,17 @@ async def test_parameters_reach_the_check(bench: Bench):
 async def test_callers_at_the_same_time_share_a_run_but_not_one_with_other_parameters(bench: Bench):
     await asyncio.gather(*(bench.get("/status?check=link") for _ in range(10)), bench.get("/status?check=link&r=2"))
     assert sorted(asked.r for asked in bench.probe.asked) == [1, 2]
+
+
+async def test_no_route_waits_for_a_thread(bench: Bench):
+    def functions(dependant: Dependant) -> Iterator[object]:
+        yield dependant.call
+        for each in dependant.dependencies:
+            yield from functions(each)
+
+    routes = [route for route in make_app(bench.agent, bench.metrics).routes if isinstance(route, APIRoute)]
+    assert len(routes) > 5
+    assert not [call for route in routes for call in functions(route.dependant) if not iscoroutinefunction(call)]
 
 
 async def test_a_probe_that_hangs_or_breaks_is_unknown_and_closes_nothing(bench: Bench, loop_time):

@@ -14,6 +14,7 @@ from muster_agent.publish.node_claim import NodeClaim
 from muster_agent.publish.publisher import RIDE_ALONG_S, OwnNodeHealth, Publisher
 from muster_checks.base.vocabulary import Finding, Verdict
 from muster_kube.api.errors import ApiError, Conflict, NotFound, TooManyRequests, Unreachable
+from muster_kube.controller.backoff import AWAY_S
 from muster_kube.nodehealth import AgentIdentity, Metadata, NodeHealth, NodeHealthStatus
 
 BAD = Finding(component="gpu/0", verdict=Verdict.FAIL, reason="Xid79", message="off the bus", first_seen=5, last_seen=5)
@@ -233,7 +234,7 @@ async def test_an_outage_of_minutes_loses_nothing_and_ends_with_the_newest_state
         assert wait is not None
         waits.append(wait)
         bench.now += wait
-    assert max(waits) <= 15
+    assert max(waits) <= (1.5 * AWAY_S if isinstance(error, Unreachable) else 15)
     if isinstance(error, TooManyRequests):
         assert min(waits) >= 7.0, "the server's word is heeded"
     assert bench.publisher.error

@@ -400,7 +400,7 @@ def test_a_folder_may_hold_rows_of_ours_too_and_a_broken_file_in_it_is_named(tmp
     rows = [(row.name, row.verdict) for row in load_catalogue(tmp_path).rows if row.name in ("OOMKilling", "Mine")]
     assert rows == [("OOMKilling", Verdict.PASS), ("Mine", Verdict.WARN), ("OOMKilling", Verdict.WARN)]
     (tmp_path / "c.json").write_text("{")
-    with pytest.raises(CatalogueError, match=r"c\.json: not valid JSON"):
+    with pytest.raises(CatalogueError, match=r"c\.json: .*JSON"):
         load_catalogue(tmp_path)
 
 

@@ -87,7 +87,7 @@ def test_whatever_stands_in_a_file_is_json_or_refused(text, tmp_path):
     try:
         read_document(path)
     except FileRefused as error:
-        assert str(error).startswith("not valid JSON: ")  # noqa: PT017 - both outcomes are right
+        assert "JSON" in str(error)  # noqa: PT017 - both outcomes are right
 
 
 def test_a_file_that_cannot_be_read_says_why(tmp_path):

@@ -6,7 +6,7 @@ import msgspec
 from tests.wording.facts import missing_facts
 
 from muster_checks.base.vocabulary import Verdict
-from muster_cli.doctor import agents, clocks
+from muster_cli.doctor import agents, clocks, reports
 from muster_cli.doctor.facts import EventFacts, HealthFacts, PodFacts, Workload, WorkloadToleration
 from muster_cli.doctor.findings import DoctorFinding
 from muster_cli.doctor.parts import INSTALL
@@ -192,3 +192,32 @@ def test_lease_of_a_removed_node_does_not_judge_its_clock() -> None:
 
 def test_an_agent_that_speaks_from_the_future_has_a_wrong_clock() -> None:
     assert [each.verdict for each in of_clocks(NOW, a=60)] == [Verdict.FAIL]
+
+
+def reported(
+    node: str, occurrence: int, *, clear: int = 0, component: str = "gpu/0", check: str = "dmesg"
+) -> HealthFacts:
+    finding = {"component": component, "reason": "Xid79", "verdict": "FAIL", "occurrence": occurrence}
+    clears = [{"check": check, "component": "*", "occurrence": clear}] if clear else []
+    checks = [{"name": "dmesg", "verdict": "FAIL", "findings": [finding]}]
+    body = {"metadata": {"name": node}, "spec": {"clear": clears}, "status": {"verdict": "FAIL", "checks": checks}}
+    return msgspec.convert(body, type=HealthFacts)
+
+
+def test_nodes_with_forged_occurrences_are_named_with_the_command_that_heals_them() -> None:
+    healths = [reported("a", 3, clear=3), reported("b", 2**53), reported("c", 3, clear=2**53)]
+    (found,) = reports.judge({each.metadata.name: each for each in healths})
+    assert (found.area, found.verdict) == ("reports", Verdict.WARN)
+    assert not missing_facts(found.what, "b", "c")
+    assert not missing_facts(found.mend, "kubectl delete nodehealth")
+    assert "a," not in found.what
+
+
+def test_a_report_with_an_invalid_part_is_named_with_the_part() -> None:
+    (found,) = reports.judge({"a": reported("a", 3, component="*"), "b": reported("b", 3)})
+    assert (found.area, found.verdict) == ("reports", Verdict.FAIL)
+    assert not missing_facts(found.what, "a", "status.checks[0].findings[0]", "component")
+
+
+def test_sources_that_number_by_time_are_not_suspicious() -> None:
+    assert reports.judge({"a": reported("a", 3, clear=1_800_000_000_000, check="loki")}) == []

@@ -207,20 +207,31 @@ def test_what_a_value_turned_off_is_no_fault_and_half_of_it_is() -> None:
     assert rights.judge(RIGHTS, off[:1])[0].verdict is Verdict.FAIL
 
 
-def test_the_operators_rights_bear_the_names_of_its_release() -> None:
-    body = {
-        "metadata": {
-            "name": "gc-ipu-operator-controller-manager",
-            "namespace": "default",
-            "labels": {"app.kubernetes.io/component": "operator"},
-        }
+OPERATOR = {
+    "metadata": {
+        "name": "gc-ipu-operator-controller-manager",
+        "namespace": "default",
+        "labels": {"app.kubernetes.io/component": "operator"},
     }
+}
+
+
+def test_the_operators_rights_bear_the_names_of_its_release() -> None:
     from muster_cli.doctor.facts import Workload
 
-    named = {
-        each.name for each in rights.list_rights(find_parts([msgspec.convert(body, type=Workload)], [])) if each.name
-    }
-    assert named == {"gc-ipu-operator-webhook"}
+    parts = find_parts([msgspec.convert(OPERATOR, type=Workload)], [])
+    named = {each.name for each in rights.list_rights(parts) if each.name}
+    assert named == {"gc-ipu-operator-webhook", "muster-operator", "ipu-partitions-tracker"}
+
+
+def test_an_operator_with_a_scope_needs_its_rights_in_these_namespaces_only() -> None:
+    from muster_cli.doctor.facts import Workload
+
+    parts = find_parts([msgspec.convert(OPERATOR, type=Workload)], [])
+    pods = [each for each in rights.list_rights(parts, scope=["a", "b"]) if each.resource == "pods/exec"]
+    assert [each.namespace for each in pods] == ["a", "b"]
+    everywhere = [each for each in rights.list_rights(parts) if each.resource == "pods/exec"]
+    assert [each.namespace for each in everywhere] == [""]
 
 
 def test_missing_right_to_review_access_is_reported_once() -> None:

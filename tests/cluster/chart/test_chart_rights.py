@@ -63,11 +63,13 @@ ONLY = "fieldSelector=metadata.name="  # as the watches of single objects select
 CORE, AUTO, MINE = "/api/v1", "/api/v1/namespaces/autopilot", "/api/v1/namespaces/default"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/{}/leases"
 TOKENS = "/apis/authentication.k8s.io/v1/tokenreviews"
+ACCESS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 Call = tuple[str, str, Any]
 NAMED: Object = {"metadata": {"name": "x"}}
 POD: Object = {"metadata": {"name": "x"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
 LEASE: Object = {"metadata": {"name": "x"}, "spec": {}}
 REVIEW: Object = {"spec": {"token": "t"}}
+ACCESS_REVIEW: Object = {"spec": {"user": "ann", "resourceAttributes": {"verb": "get", "resource": "pods"}}}
 EVENT: Object = {
     "metadata": {"name": "x"}, "reason": "R", "message": "m", "type": "Normal",
     "involvedObject": {"kind": "Node", "name": "n", "namespace": ""},
@@ -92,7 +94,6 @@ MAY: dict[tuple[str, str], list[Call]] = {
         ("get", HEALTHS, None),
         ("patch", f"{HEALTHS}/n/status{DRY}", {"status": {"verdict": "PASS"}}),
         ("get", "/apis/discovery.k8s.io/v1beta1/namespaces/autopilot/endpointslices", None),
-        ("create", TOKENS, REVIEW),
     ],
     TAINTER: [
         ("get", HEALTHS, None),
@@ -140,6 +141,8 @@ MAY_NOT: dict[tuple[str, str], list[Call]] = {
         ("delete", f"{HEALTHS}/n", None),
         ("create", f"{MINE}/events{DRY}", EVENT),
         ("get", "/apis/discovery.k8s.io/v1beta1/endpointslices", None),
+        ("create", TOKENS, REVIEW),
+        ("create", ACCESS, ACCESS_REVIEW),
     ],
     TAINTER: [
         ("get", f"{AUTO}/secrets", None),
@@ -158,6 +161,10 @@ MAY_NOT: dict[tuple[str, str], list[Call]] = {
     OPERATOR: [
         ("get", f"{MINE}/secrets", None),
         ("create", f"{AUTO}/secrets{DRY}", NAMED),
+        ("get", LEASES.format("default"), None),
+        ("patch", f"{LEASES.format('default')}/x{DRY}", {"spec": {}}),
+        ("delete", f"{MINE}/serviceaccounts/x", None),
+        ("delete", f"{MINE}/configmaps/x", None),
         ("patch", f"{CORE}/nodes/n{DRY}", {"metadata": {"labels": {"a": "b"}}}),
         ("create", f"{RBAC}/clusterrolebindings{DRY}", NAMED),
         # no right is given on that it does not have

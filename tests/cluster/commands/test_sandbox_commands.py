@@ -255,7 +255,11 @@ def test_a_node_of_which_nothing_is_known_is_cordoned_and_looked_at(desk: Sandbo
     desk.box.kubectl("uncordon", "sim-7")
 
 
-@covers("muster run --url http://127.0.0.1:PORT --check dmesg", "muster run --check ipulink")
+@covers(
+    "muster run --url http://127.0.0.1:PORT --check dmesg",
+    "muster run --check ipulink",
+    "muster run NODE --check gpucount,gpumem,pciebw",
+)
 def test_the_whole_fleet_is_asked_of_one_agent(desk: SandboxTerminal) -> None:
     line = "muster run --url http://127.0.0.1:PORT --check dmesg"
     desk.tainted("sim-2")
@@ -265,6 +269,8 @@ def test_the_whole_fleet_is_asked_of_one_agent(desk: SandboxTerminal) -> None:
     assert any(row.startswith("8 nodes: ") and "1 FAIL" in row for row in said)
     said = desk.type("muster run --check ipulink", "--url", desk.agent).splitlines()
     assert [row for row in said if "8 nodes: 8 SKIP" in row], "no IPU is here"
+    said = desk.type("muster run NODE --check gpucount,gpumem,pciebw", "--url", desk.agent, NODE="sim-2").splitlines()
+    assert [row for row in said if "1 node: 1 SKIP" in row], "no GPU is here"
 
 
 @covers(REQUEST)

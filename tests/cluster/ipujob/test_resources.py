@@ -75,6 +75,7 @@ async def test_17_18_19_a_launcher_job_has_a_remote_shell_a_hostfile_and_rights_
     assert set(by_resource["pods"]["verbs"]) == {"get", "list", "watch"}
     assert by_resource["pods/exec"]["verbs"] == ["create"]
     assert by_resource["pods/exec"]["resourceNames"] == workers
+    assert by_resource["pods"]["resourceNames"] == workers
     binding = await owned(job, f"{RBAC}/namespaces/{job.namespace}/rolebindings/train-launcher")
     assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "train-launcher", "namespace": job.namespace}]
 
@@ -82,7 +83,7 @@ async def test_17_18_19_a_launcher_job_has_a_remote_shell_a_hostfile_and_rights_
 
     async def followed() -> bool:
         rules = (await bed.api.get(f"{RBAC}/namespaces/{job.namespace}/roles/train-launcher"))["rules"]
-        return [rule["resourceNames"] for rule in rules if "resourceNames" in rule] == [workers[:2]]
+        return [rule.get("resourceNames") for rule in rules] == [workers[:2]] * 2
 
     await until(followed, "the role follows a scale")
 

@@ -258,7 +258,7 @@ def review(body: Object, version: str) -> Object:
         "resource": {"group": "graphcore.ai", "version": "v1alpha1", "resource": "ipujobs"},
         "namespace": "default",
         "operation": "CREATE",
-        "userInfo": {"username": "ann"},
+        "userInfo": {"username": "ann", "groups": ["system:masters"]},
         "object": body,
         "oldObject": None,
     }
@@ -299,6 +299,9 @@ async def test_14_reviews_are_answered_in_their_version_and_junk_is_told_so(
             assert again["response"] == {"uid": asked["request"]["uid"], "allowed": True}
             judged = (await http.post(VALIDATE_PATH, json=second)).json()
             assert (judged["apiVersion"], judged["response"]["allowed"]) == (first["apiVersion"], True)
+            second["request"]["userInfo"] = {"username": "bob"}
+            judged = (await http.post(VALIDATE_PATH, json=second)).json()
+            assert judged["response"]["status"]["code"] == 403, "bob may not create pods"
         strange = review({}, "v1")
         strange["request"]["resource"]["resource"] = "pods"
         for path in (MUTATE_PATH, VALIDATE_PATH):

@@ -18,12 +18,13 @@ from muster_kube.api.client import KubeClient
 from muster_sandbox.controlplane.audit import AuditedRequest
 
 ACCOUNTS = (":muster-operator", ":muster-vipu-proxy")
+NOT_OF_JOBS = ("leases", "secrets", "tokenreviews", "subjectaccessreviews")
 IDLE_S = 5.0
 
 
 def of_ours(request: AuditedRequest) -> bool:
     """What is about jobs: leases are renewed by the clock, certificates are a process's own, reviews write nothing."""
-    return request.user.endswith(ACCOUNTS) and request.resource not in ("leases", "secrets", "tokenreviews")
+    return request.user.endswith(ACCOUNTS) and request.resource not in NOT_OF_JOBS
 
 
 def writes(bed: Bed, since: int, until_mark: int | None = None) -> Counter[tuple[str, str]]:

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from muster_kube.api.errors import AlreadyExists, Conflict, NotFound, Unreachable
+from muster_kube.controller.backoff import AWAY_S
 from muster_kube.controller.clock import Clock
 from muster_kube.controller.lease import LeaderElector, Lease, LeaseTiming
 
@@ -190,6 +191,25 @@ def test_a_dead_leader_is_followed_after_the_lease_and_not_before(wire):
         assert server.writes[-1]["leaseTransitions"] == 1
         task_a.cancel()
         task_b.cancel()
+
+    wire.run_virtually(main())
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_candidate_leads_soon_after_the_server_has_returned(wire, seed):
+    async def main():
+        loop = asyncio.get_running_loop()
+        client = Wire(LeaseServer())
+        client.cut = True
+        one = elector(client, "a", seed=seed)
+        task = asyncio.create_task(one.run(lead_for_ever))
+        await asyncio.sleep(60)
+        client.cut = False
+        at = loop.time()
+        await wire.until(one.leading, 60)
+        assert loop.time() - at <= 1.5 * AWAY_S + 0.1
+        assert client.calls <= 62 / (0.5 * AWAY_S)
+        task.cancel()
 
     wire.run_virtually(main())
 

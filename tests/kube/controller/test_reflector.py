@@ -7,7 +7,7 @@ import pytest
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.objects import Metadata, Node, intern_node
-from muster_kube.controller.backoff import Backoff
+from muster_kube.controller.backoff import AWAY_S, Backoff
 from muster_kube.controller.clock import Clock
 from muster_kube.controller.reflector import HEALTHY_S, Reflector
 
@@ -186,15 +186,49 @@ async def test_a_watch_that_closes_at_once_is_met_with_growing_pauses_too(api, w
     assert not watched.reflector.connected
 
 
-async def test_an_unreachable_server_is_met_with_growing_pauses(config, fake_time, wire):
+async def test_a_server_that_is_away_is_tried_about_every_second(config, fake_time, wire):
     async with KubeClient(config.__class__(origin="x", server="http://127.0.0.1:1")) as client:
         watched = Watched(client, fake_time)
-        fake_time.limit = 10
+        fake_time.limit = 30
         async with running(watched.reflector):
-            await wire.until(lambda: len(fake_time.slept) == 10)
-        assert fake_time.slept[-1] >= 15
+            await wire.until(lambda: len(fake_time.slept) == 30)
+        assert all(0.5 * AWAY_S <= slept <= 1.5 * AWAY_S for slept in fake_time.slept[1:])
+        assert len(set(fake_time.slept)) == 30, "a fleet does not try all at once"
         assert "127.0.0.1:1" in watched.reflector.error
         assert not watched.reflector.synced
+
+
+async def test_a_server_that_has_just_returned_may_reject_calls_without_a_long_pause(api, watched, wire, fake_time):
+    api.on("GET", PATH, wire.Reply(200, wire.listing(10)))
+    away, starting = wire.Drop(), wire.Reply(404, wire.failure(404, "NotFound"))
+    api.on("WATCH", PATH, wire.Stream(then="end"), *[away] * 12, *[starting] * 5, wire.Stream())
+    async with running(watched.reflector):
+        await wire.until(lambda: watched.reflector.connected and len(api.asked_for("WATCH")) == 19)
+    assert max(fake_time.slept) <= 1.5
+
+
+@pytest.mark.parametrize("how", ["status", "event"])
+async def test_gone_after_an_outage_is_listed_at_once(api, watched, wire, fake_time, how):
+    """The version is older than all that a server knows that has restarted."""
+    gone = wire.failure(410, "Expired")
+    first = wire.Reply(410, gone) if how == "status" else wire.Stream((wire.event("ERROR", gone),))
+    unavailable = wire.Reply(503, wire.failure(503, "ServiceUnavailable"))
+    api.on("GET", PATH, wire.Reply(200, wire.listing(10)), wire.Reply(200, wire.listing(50)))
+    api.on("WATCH", PATH, *[unavailable] * 8, first, wire.Stream())
+    async with running(watched.reflector):
+        await wire.until(lambda: len(api.asked_for("WATCH")) == 10)
+    assert fake_time.slept[-2] >= 15, "the server answered, and refused"
+    assert fake_time.slept[-1] == 0
+
+
+async def test_a_server_that_answers_gone_for_ever_is_met_with_growing_pauses(api, watched, wire, fake_time):
+    api.on("GET", PATH, wire.Reply(200, wire.listing(10)))
+    api.on("WATCH", PATH, wire.Reply(410, wire.failure(410, "Expired")))
+    fake_time.limit = 12
+    async with running(watched.reflector):
+        await wire.until(lambda: len(fake_time.slept) == 12)
+    assert fake_time.slept[0] == 0
+    assert fake_time.slept[-1] >= 15
 
 
 async def test_a_watch_that_lived_starts_the_pauses_anew_and_stays_connected(api, watched, wire, fake_time):

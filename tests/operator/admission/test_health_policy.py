@@ -14,7 +14,7 @@ from muster_operator.resources.pods import build_launcher, build_worker
 SAVE = {"command": ["/bin/save", "--all"]}
 
 
-def review(policy: dict[str, Any], **spec: Any) -> tuple[list[str], tuple[str, ...]]:
+def review(policy: dict[str, Any], limits: SpecLimits | None = None, **spec: Any) -> tuple[list[str], tuple[str, ...]]:
     whole = {
         "jobInstances": 1,
         "ipusPerJobInstance": "4",
@@ -23,7 +23,7 @@ def review(policy: dict[str, Any], **spec: Any) -> tuple[list[str], tuple[str, .
         "healthPolicy": policy,
         **spec,
     }
-    found = review_spec({"metadata": {"name": "train"}, "spec": whole}, None, SpecLimits())
+    found = review_spec({"metadata": {"name": "train"}, "spec": whole}, None, limits or SpecLimits())
     return [str(error) for error in found.errors], found.warnings
 
 
@@ -66,10 +66,11 @@ def test_what_cannot_be_done_is_refused_with_its_path(more: dict[str, Any], path
 @pytest.mark.parametrize("key", ["hostPID", "shareProcessNamespace"])
 def test_a_signal_is_refused_where_process_1_is_not_the_container_s(key: str) -> None:
     workers = {"template": template(**{key: True})}
-    [error] = review({"onFault": "Move", "checkpoint": {"signal": "SIGINT"}}, workers=workers)[0]
+    limits = SpecLimits(allow=frozenset(["hostPID"]))
+    [error] = review({"onFault": "Move", "checkpoint": {"signal": "SIGINT"}}, limits, workers=workers)[0]
     assert error.startswith('spec.healthPolicy.checkpoint.signal: "SIGINT": ')
     assert not missing_facts(error, "SIGTERM", "command", "workers.template", key)
-    assert review({"onFault": "Move", "checkpoint": SAVE}, workers=workers)[0] == []
+    assert review({"onFault": "Move", "checkpoint": SAVE}, limits, workers=workers)[0] == []
 
 
 def test_a_worker_has_one_hook_only() -> None:

@@ -5,9 +5,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.operator.admission.specs import Spec, least
+from tests.operator.admission.specs import Spec, least, template
 from tests.wording.facts import missing_facts
 
+from muster_kube.api.errors import Unreachable
 from muster_kube.api.reviews import Identity
 from muster_kube.webhook.review import AdmissionRequest, BadReview, Resource, ReviewAnswer
 from muster_kube.webhook.server import REVIEW_LIMIT
@@ -45,9 +46,20 @@ def request(asked: object, stored: object = None, **fields: Any) -> AdmissionReq
 
 
 class Webhooks:
+    """makers: who may create pods, as (user, namespace); away: nobody can say."""
+
     def __init__(self, *scope: str) -> None:
         self.told: list[tuple[str, str]] = []
-        self.reviewers = Reviewers(SpecLimits(), scope, lambda webhook, answer: self.told.append((webhook, answer)))
+        self.makers = {("ann", "team")}
+        self.away = False
+        self.reviewers = Reviewers(
+            SpecLimits(), scope, lambda webhook, answer: self.told.append((webhook, answer)), self.may_create_pods
+        )
+
+    async def may_create_pods(self, user: Identity, namespace: str) -> bool:
+        if self.away:
+            raise Unreachable("no route", "/subjectaccessreviews")
+        return (user.user, namespace) in self.makers
 
     async def mutate(self, *asked: Any, **fields: Any) -> ReviewAnswer:
         return await self.reviewers.mutate(request(*asked, **fields))
@@ -173,3 +185,39 @@ async def test_a_new_job_of_a_kueue_queue_is_suspended_and_resumed_by_whoever_do
     for name in ("", None):
         answer = await asked.mutate(job(least(), labels={"kueue.x-k8s.io/queue-name": name}))
         assert "/spec/suspend" not in {each["path"] for each in answer.patch or ()}
+
+
+BOB = Identity("bob")
+
+
+async def test_who_may_not_create_pods_may_not_have_the_operator_create_them(asked: Webhooks) -> None:
+    answer = await asked.validate(job(apply_defaults(least()).spec), user_info=BOB)
+    assert (answer.allowed, answer.code, answer.reason) == (False, 403, "Forbidden")
+    assert not missing_facts(answer.message, '"bob"', '"team"', "create pods")
+    assert (await asked.validate(job(apply_defaults(least()).spec))).allowed
+
+
+CHECKPOINT = {"onFault": "Move", "checkpoint": {"command": ["save"]}}
+OTHER_IMAGE = {"template": template(image="other:1")}
+
+
+@pytest.mark.parametrize(
+    "change", [{"workers": OTHER_IMAGE}, {"healthPolicy": CHECKPOINT}], ids=["image", "checkpoint"]
+)
+async def test_nor_change_what_the_pods_run(asked: Webhooks, change: Spec) -> None:
+    stored = apply_defaults(least()).spec
+    answer = await asked.validate(job(stored | change), job(stored), user_info=BOB)
+    assert (answer.allowed, answer.code) == (False, 403)
+
+
+@pytest.mark.parametrize("change", [{"jobInstances": 2}, {"suspend": True}, {"ttlSecondsAfterFinished": 5}])
+async def test_but_may_scale_and_stop_a_job(asked: Webhooks, change: Spec) -> None:
+    stored = apply_defaults(least()).spec
+    assert (await asked.validate(job(stored | change), job(stored), user_info=BOB)).allowed
+
+
+async def test_a_right_that_cannot_be_checked_is_not_taken_as_given(asked: Webhooks) -> None:
+    """An HTTP error would let the job pass where the failurePolicy is Ignore."""
+    asked.away = True
+    answer = await asked.validate(job(apply_defaults(least()).spec))
+    assert (answer.allowed, answer.code) == (False, 503)

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.operator.plan.decisions import (
+    created_objects,
     decide,
     entries,
     last_message,
@@ -204,6 +205,18 @@ def test_without_a_launcher_a_worker_that_failed_ends_its_instance() -> None:
     decided = decide(job, **seen)
     assert decided.status is not None
     assert decided.status.restart_count == 0, "the other instance goes on"
+
+
+def test_without_a_launcher_a_failed_instance_is_named_and_stays_while_another_runs() -> None:
+    job = make_job(launcher=False, instances=2, **policy("Always"))
+    pods = workers(job, "Failed", "Running")
+    failed = names.worker_pod(job.metadata.name, 0)
+    pods[failed] = make_pod(job, failed, "Failed", containerStatuses=[ended_container("main", 139)])
+    decided = decide(job, entries=entries(job, 0, 1), pods=pods)
+    assert not decided.actions
+    assert not missing_facts(last_message(decided), failed, "main", "139", "SIGSEGV")
+    del pods[failed]  # by a person
+    assert created_objects(decide(job, entries=entries(job, 0, 1), pods=pods)) == [f"Pod {failed}"]
 
 
 def test_a_storm_of_a_launcher_that_exits_at_once_ends() -> None:

@@ -207,7 +207,8 @@ class TestSwitches:
             assert main(body)["securityContext"] == {"allowPrivilegeEscalation": False}
 
     def test_23_the_init_container_needs_no_privileges(self) -> None:
-        assert "securityContext" not in launcher(make_job())["spec"]["initContainers"][0]
+        context = launcher(make_job())["spec"]["initContainers"][0]["securityContext"]
+        assert context == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 
 
 class TestTemplates:

@@ -248,7 +248,7 @@ class OneNode(RuleBasedStateMachine):
 
     def expected_open(self, memory: Any) -> None:
         """Whatever is reported, wants a taint and was never closed is open."""
-        if self.health is None or self.shown != "report":
+        if self.health is None or self.shown == "unknown":
             return
         opened = {fault.key for fault in memory.open}
         for key, finding in self.findings.items():

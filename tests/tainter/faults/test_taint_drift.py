@@ -86,7 +86,7 @@ class TestSeen:
     def history(self, make: Any, *steps: tuple[float, tuple[Taint, ...]]) -> TaintRemoval | None:
         tainted = decide(make.node(), make.health(make.finding()), POLICY, 1.8e9).applied(make.node())
         now = [0.0]
-        seen = TaintHistory(lambda: now[0])
+        seen = TaintHistory(lambda: now[0], lambda: POLICY)
         old: Node | None = None
         for at, taints in steps:
             now[0] = at

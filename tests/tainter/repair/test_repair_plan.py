@@ -283,9 +283,12 @@ def test_no_value_of_a_fault_becomes_part_of_a_command() -> None:
 def test_values_are_not_templates_themselves() -> None:
     world = one_node()
     world.open_fault("n1", component="gpu/x")
-    asks = with_repair(f"{{reset: {{{JOB.replace('device', 'label:a/b')}}}}}")
+    asks = with_repair(f"{{reset: {{{JOB.replace('device', 'label:node-restriction.kubernetes.io/b')}}}}}")
     world.nodes["n1"] = msgspec.structs.replace(
-        world.nodes["n1"], metadata=msgspec.structs.replace(world.nodes["n1"].metadata, labels={"a/b": "node"})
+        world.nodes["n1"],
+        metadata=msgspec.structs.replace(
+            world.nodes["n1"].metadata, labels={"node-restriction.kubernetes.io/b": "node"}
+        ),
     )
     go_on(world, asks)
     [path] = world.made

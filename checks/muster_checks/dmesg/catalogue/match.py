@@ -95,9 +95,12 @@ def compile_fixed(pattern: str) -> Pattern:
 
 
 class Matcher:
-    """``patterns`` by index. They have been checked (row_file.py); an invalid one raises ValueError."""
+    """``patterns`` by index. They have been checked (row_file.py); an invalid one raises ValueError.
 
-    def __init__(self, patterns: Sequence[str]) -> None:
+    also_interesting: further patterns, which make a text interesting and never fire.
+    """
+
+    def __init__(self, patterns: Sequence[str], also_interesting: Sequence[str] = ()) -> None:
         options = _options()
         options.max_mem = SET_BYTES
         options.never_capture = True
@@ -106,7 +109,7 @@ class Matcher:
         self._of_whole_text = any(_OF_WHOLE_TEXT.search(pattern) for pattern in self._patterns)
         self._set = re2.Set.SearchSet(options)
         try:
-            for pattern in self._patterns:
+            for pattern in (*self._patterns, *also_interesting):
                 self._set.Add(MULTI_LINE + pattern)
         except re2.error as error:
             raise ValueError(_words(error)) from None
@@ -128,7 +131,7 @@ class Matcher:
 
     def which(self, text: bytes) -> list[int]:
         """Indices of the patterns that match ``text`` (UTF-8), ascending."""
-        return sorted(self._match(text))
+        return sorted(index for index in self._match(text) if index < len(self._patterns))
 
     def groups(self, index: int, text: bytes) -> dict[str, str]:
         """The named groups of pattern ``index`` in ``text``; empty if it does not match."""

@@ -93,9 +93,27 @@ def test_no_text_makes_the_judge_raise_or_pass_unseen(new_bench, pieces):
 @given(raw=st.binary(max_size=200))
 def test_no_bytes_make_the_judge_raise_or_pass_unseen(new_bench, raw):
     bench = new_bench()
-    for text in (raw, b"NVRM: Xid (PCI:0000:b3:00): 79" + raw, raw + b" NVRM: Xid (PCI:0000:b3:00): 79\n"):
+    xid = b"NVRM: Xid (PCI:0000:b3:00): 79"
+    for text in (raw, xid + raw, raw + b" " + xid + b"\n", b"> " + xid):
         events = bench.feed(text.decode("utf-8", "replace"))
         assert bench.judge.interesting(text) or not events
+
+
+PREFIXES = [
+    "", "> ", "  ", "<4>", "<12>1 2025-11-20T12:00:01Z node-1 kernel - - - ", "kern  :err   : [   12.345678] ",
+    "[ 1843.308145] ", "[ 1843.308145 <    0.000012>] ", "[   12.345678][  T123] ", "[  +0.000012] ", "[Nov20 12:00] ",
+    "[Thu Nov 20 12:00:01 2025] ", "2025-11-20T12:00:01,123456+00:00 ",
+    "2025-11-20T12:00:01.123456+00:00 node-1 kernel: ",
+    "Nov 20 12:00:01 node-1 kernel: ", "Nov 20 12:00:01 node-1 kernel[0]: [ 12.345678] ",
+    "1763640001.123456 node-1 kernel: ", "kernel: ", "kern.err kernel: ", "[pod/syslog-x/kernel] ", "MESSAGE=",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+def test_a_line_with_the_prefix_of_a_printed_log_is_interesting_and_is_judged(prefix, bench):
+    text = f"{prefix}NVRM: Xid (PCI:0000:b3:00): 79, pid=1"
+    assert bench.judge.interesting(text.encode())
+    assert [event.reason for event in bench.feed(text)] == ["Xid79"]
 
 
 GARBAGE = [
