@@ -47,8 +47,9 @@ Prefixes = Annotated[
 
 
 class TainterSettings(BaseModel):
-    """policy: None is the built-in one; namespace: of the Lease, trials_namespace: for the objects of volume trials;
-    None is the pod's or context's own. trials_image: the image of their pods, which no caller can choose.
+    """policy: None is the built-in one; namespace: of the Lease, trials_namespace: for the objects of volume trials,
+    repair_namespace: for the Jobs of repairs whose template names none; None is the pod's or context's own.
+    trials_image: of the pods of volume trials, which no caller can choose.
 
     accelerators: prefixes of accelerator resources: pods that hold one get an Event about their node's fault.
     agent_namespace: of the agents' pods; None: the Lease's. agent_selector: their label selector, as for kubectl.
@@ -67,6 +68,7 @@ class TainterSettings(BaseModel):
     namespace: str | None = Field(default=None, pattern=_NAMESPACE)
     trials_namespace: str | None = Field(default=None, pattern=_NAMESPACE)
     trials_image: str = Field(default="busybox", min_length=1, max_length=512)
+    repair_namespace: str | None = Field(default=None, pattern=_NAMESPACE)
     accelerators: Prefixes = ACCELERATORS
     agent_namespace: str | None = Field(default=None, pattern=_NAMESPACE)
     agent_selector: str = Field(default="app=muster-agent", min_length=1, max_length=512)
