@@ -77,7 +77,7 @@ async def run(settings: TainterSettings) -> int:
         locating = await stack.enter_async_context(KubeClient(config, user_agent=agent, max_connections=LISTS_AT_ONCE))
         trials_in = settings.trials_namespace or config.namespace
         authorizer = TrialAuthorizer(reviewing, Reviews(reviewing), trials_in)
-        trials = VolumeTrials(VolumeTrialRunner(trying, trials_in))
+        trials = VolumeTrials(VolumeTrialRunner(trying, trials_in), settings.trials_image)
         replica = Replica(
             leading,
             settings.dry_run,

@@ -64,6 +64,7 @@ ONLY = "fieldSelector=metadata.name="  # as the watches of single objects select
 CORE, AUTO, MINE = "/api/v1", "/api/v1/namespaces/autopilot", "/api/v1/namespaces/default"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/{}/leases"
 TOKENS = "/apis/authentication.k8s.io/v1/tokenreviews"
+ACCESS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 Call = tuple[str, str, Any]
 NAMED: Object = {"metadata": {"name": "x"}}
 POD: Object = {"metadata": {"name": "x"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
@@ -79,6 +80,7 @@ JOB: Object = {
 EVICTION: Object = {"apiVersion": "policy/v1beta1", "kind": "Eviction", "metadata": {"name": "agent-of-n"}}
 LEASE: Object = {"metadata": {"name": "x"}, "spec": {}}
 REVIEW: Object = {"spec": {"token": "t"}}
+ACCESS_REVIEW: Object = {"spec": {"user": "ann", "resourceAttributes": {"verb": "get", "resource": "pods"}}}
 EVENT: Object = {
     "metadata": {"name": "x"}, "reason": "R", "message": "m", "type": "Normal",
     "involvedObject": {"kind": "Node", "name": "n", "namespace": ""},
@@ -103,7 +105,6 @@ MAY: dict[tuple[str, str], list[Call]] = {
         ("get", HEALTHS, None),
         ("patch", f"{HEALTHS}/n/status{DRY}", {"status": {"verdict": "PASS"}}),
         ("get", "/apis/discovery.k8s.io/v1beta1/namespaces/autopilot/endpointslices", None),
-        ("create", TOKENS, REVIEW),
     ],
     TAINTER: [
         ("get", HEALTHS, None),
@@ -151,6 +152,8 @@ MAY_NOT: dict[tuple[str, str], list[Call]] = {
         ("delete", f"{HEALTHS}/n", None),
         ("create", f"{MINE}/events{DRY}", EVENT),
         ("get", "/apis/discovery.k8s.io/v1beta1/endpointslices", None),
+        ("create", TOKENS, REVIEW),
+        ("create", ACCESS, ACCESS_REVIEW),
     ],
     TAINTER: [
         # under a policy that neither drains nor repairs
