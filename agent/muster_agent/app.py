@@ -175,6 +175,7 @@ class AgentProcess:
             ),
             reporter=self._delivery,
         )
+        agent.disowns = self._state.locked
         if stored is not None:
             agent.requests.restore(stored.requests)
         return agent
