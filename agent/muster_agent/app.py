@@ -201,6 +201,7 @@ class AgentProcess:
             ),
             reporter=self._delivery,
         )
+        agent.disowns = self._state.locked
         if stored is not None:
             agent.requests.restore(stored.requests)
         return agent

@@ -17,17 +17,21 @@ from muster_agent.checks.request_runner import STOPPING, RequestRunner
 from muster_agent.checks.run_admission import CpuShare, NodeBusy, RunQueue
 from muster_agent.checks.schedule import Schedule
 from muster_agent.checks.state_file import VERSION, StoredState
-from muster_agent.findings.health_status import compose_status
+from muster_agent.findings import finding_log
+from muster_agent.findings.health_status import CheckView, compose_status
+from muster_agent.findings.ledger import Ledger
+from muster_agent.findings.stored_ledger import ClearedBy
 from muster_agent.idle.occupancy import AlwaysIdle, Occupancy
 from muster_agent.metrics.agent_metrics import CheckReading
 from muster_checks.base.declaration import Cost, Parameters
 from muster_checks.base.vocabulary import Result, Verdict
 from muster_kube.api.times import rfc3339
-from muster_kube.nodehealth import AgentIdentity, NodeHealth, NodeHealthStatus
+from muster_kube.nodehealth import RESERVED_CHECKS, AgentIdentity, NodeHealth, NodeHealthStatus
 
 PLAN_LOOK_S = 30.0  # interval of retries after a check was refused although the node seemed idle
 REQUEST_PATIENCE_S = 60.0  # requests for many runs of a light check also respect light_cpu_share
 STOP_S = 3.0  # limit for ending running checks; tools in uninterruptible sleep are left behind
+UNKNOWN_LIMIT = 64  # disowned findings of checks that do not run here; one check can have as many
 FIRST_PASS_S = 10.0  # limit for which the first status waits for the first pass of all checks
 
 
@@ -81,6 +85,9 @@ class Agent:
         self._runs: dict[tuple[str, str, bool, str], _Run] = {}
         self._reported_boot_id = ""
         self._stopping = False
+        self.disowns = False
+        """Whether this agent alone publishes for its node: it has locked its state, so its ledgers are complete."""
+        self._unknown_checks: dict[str, Ledger] = {}  # with findings that somebody else wrote
 
     @property
     def node(self) -> str:
@@ -100,7 +107,7 @@ class Agent:
         if not passed and in_time and not self._blocked():
             return None
         return compose_status(
-            [running.view() for running in self.checks.values() if running.known],
+            self._views(),
             # the boot is reported only after its log has been read to the end
             boot_id=self.local.boot_id if passed else self._reported_boot_id,
             agent=self.identity,
@@ -120,6 +127,41 @@ class Agent:
             running.reconcile(health)
             running.apply_clears(health)
         self.requests.apply_requests(health.spec.requests, health.status.answers)
+
+    def disown(self, status: NodeHealthStatus, *, published: bool) -> bool:
+        """Close the findings in ``status`` that this agent never made. True if there are any.
+
+        published: this process has published, and somebody else has written since
+        """
+        found = False
+        for reported in status.checks if self.disowns else ():
+            running = self.checks.get(reported.name)
+            if running is not None:
+                found |= running.disown(reported, published=published)
+            elif published and reported.findings and reported.name not in RESERVED_CHECKS:
+                ledger = self._unknown_checks.pop(reported.name, None) or Ledger(reported.name, self.local.boot_id)
+                self._unknown_checks[reported.name] = ledger  # the last one
+                foreign = ledger.disown(reported.findings, self.local.clock.wall(), published=True)
+                while sum(len(each.over()) for each in self._unknown_checks.values()) > UNKNOWN_LIMIT:
+                    del self._unknown_checks[next(iter(self._unknown_checks))]
+                if foreign:
+                    finding_log.log_disowned(reported.name, foreign)
+                    found = True
+        return found
+
+    def _views(self) -> list[CheckView]:
+        known = [running.view() for running in self.checks.values() if running.known]
+        # a SKIP that carries what was disowned: it changes no verdict, and no rule acts on it
+        unrun = [(each.name, each.ledger) for each in self.checks.values() if not each.known]
+        ledgers = [*unrun, *self._unknown_checks.items()]
+        return [
+            *known,
+            *(
+                CheckView(name=name, verdict=Verdict.SKIP, over=ledger.over(), last_occurrence=ledger.counter)
+                for name, ledger in ledgers
+                if any(entry.how == ClearedBy.DISOWNED for entry in ledger.over())
+            ),
+        ]
 
     def stored(self) -> StoredState:
         return StoredState(

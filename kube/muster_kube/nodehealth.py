@@ -32,8 +32,10 @@ VERSION = "v1alpha1"
 PLURAL = "nodehealths"
 PATH = f"/apis/{GROUP}/{VERSION}/{PLURAL}"
 
+RESERVED_CHECKS = ("muster", "*")  # names of the tainter's own faults
 FINDINGS_LIMIT = 64  # for each check
 CLEARED_LIMIT = 16  # for each check
+DISOWNED_LIMIT = FINDINGS_LIMIT  # for each check, in addition: as many as somebody can forge at once
 CLEAR_LIMIT = 32  # entries of spec.clear
 REQUESTS_LIMIT = 16
 # A number further above the last one does not belong to the same count: somebody has forged or edited it. Agents
@@ -88,7 +90,7 @@ class ClearedFault(_Api, frozen=True):
     """A finding that is closed, and why.
 
     how: ``driver`` (the driver logged that the fault is over), ``quiet`` (no occurrence for the catalogue's time),
-         ``request`` (an entry of spec.clear), ``run`` (a run that passed)
+         ``request`` (an entry of spec.clear), ``run`` (a run that passed), ``disowned`` (the agent never made it)
     """
 
     component: str

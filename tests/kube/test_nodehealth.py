@@ -78,7 +78,7 @@ def test_the_bounds_are_those_of_the_types_module(schema):
     assert spec["requests"]["maxItems"] == nodehealth.REQUESTS_LIMIT
     assert spec["clear"]["maxItems"] == nodehealth.CLEAR_LIMIT
     assert check["findings"]["maxItems"] == nodehealth.FINDINGS_LIMIT
-    assert check["cleared"]["maxItems"] == nodehealth.CLEARED_LIMIT
+    assert check["cleared"]["maxItems"] == nodehealth.CLEARED_LIMIT + nodehealth.DISOWNED_LIMIT
     assert spec["requests"]["x-kubernetes-list-map-keys"] == ["id"]
 
 

@@ -150,6 +150,14 @@ class NodeCheck:
         if self.ledger.revision != before:
             self.reporter.report_progress()
 
+    def disown(self, reported: ReportedCheck, *, published: bool) -> bool:
+        """Close findings of the NodeHealth that this agent never made. True if there are any."""
+        foreign = self.ledger.disown(reported.findings, self.local.clock.wall(), published=published)
+        if foreign:
+            finding_log.log_disowned(self.name, foreign)
+            self.reporter.report_change()
+        return bool(foreign)
+
     def _log_refused(self, clears: Sequence[ClearEntry]) -> None:
         """Log each entry that is refused once."""
         last = self.ledger.counter

@@ -20,7 +20,8 @@ from pathlib import Path
 
 import msgspec
 
-from muster_agent.findings.ledger import OPEN_LIMIT, StoredLedger
+from muster_agent.findings.ledger import OPEN_LIMIT
+from muster_agent.findings.stored_ledger import StoredLedger
 from muster_agent.findings.verdict_history import VerdictChange
 from muster_checks.base.threads import begin_in_thread
 from muster_checks.base.vocabulary import Result
@@ -120,6 +121,8 @@ class StateFile:
         self.node = node
         self._directory = directory
         self._lock: int | None = None
+        self.locked = False
+        """Whether no other agent can have used the directory since :meth:`lock`."""
 
     def lock(self) -> bool:
         """Lock the directory; False if another process holds the lock. The kernel releases it when the process ends.
@@ -141,6 +144,8 @@ class StateFile:
             return False
         except OSError as error:
             log.warning("%s: cannot lock the file: %s", self._directory / LOCK_NAME, error)
+        else:
+            self.locked = True
         self._lock = handle
         return True
 

@@ -1,12 +1,15 @@
 """Logs each change of a finding."""
 
 import logging
+from collections.abc import Iterable
 from typing import Any
 
 from muster_agent.findings.ledger import Transition, TransitionKind
-from muster_checks.base.vocabulary import Verdict
+from muster_checks.base.vocabulary import Verdict, shorten
 
 log = logging.getLogger("muster_agent.findings")
+
+DISOWNED_LOG_LIMIT = 1024  # bytes
 
 
 def log_transition(node: str, check: str, transition: Transition) -> None:
@@ -34,4 +37,13 @@ def log_transition(node: str, check: str, transition: Transition) -> None:
         what,
         transition.line or finding.message,
         extra={"fields": {key: value for key, value in fields.items() if value != ""}},
+    )
+
+
+def log_disowned(check: str, findings: Iterable[str]) -> None:
+    """findings: each as one line."""
+    log.warning(
+        "check %s: the NodeHealth had findings that this agent never made, so somebody else has written it; closed: %s",
+        check,
+        shorten(", ".join(findings), DISOWNED_LOG_LIMIT),
     )

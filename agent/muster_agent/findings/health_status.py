@@ -6,7 +6,8 @@ from typing import Any
 
 import msgspec
 
-from muster_agent.findings.ledger import REASON_LIMIT, ClearedFinding
+from muster_agent.findings.ledger import REASON_LIMIT
+from muster_agent.findings.stored_ledger import ClearedFinding
 from muster_checks.base.vocabulary import Finding, Verdict, severity, shorten, worst
 from muster_kube import nodehealth
 from muster_kube.api.times import rfc3339

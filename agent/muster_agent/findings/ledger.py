@@ -11,7 +11,9 @@ from enum import StrEnum
 
 import msgspec
 
-from muster_agent.findings.replayed_signs import KnownSigns, ReplayedSigns
+from muster_agent.findings.made_findings import MadeFindings
+from muster_agent.findings.replayed_signs import ReplayedSigns
+from muster_agent.findings.stored_ledger import COUNTER_LIMIT, ClearedBy, ClearedFinding, StoredLedger, renumbered
 from muster_checks.base.declaration import AllClear, Sign
 from muster_checks.base.vocabulary import (
     FINDINGS_LIMIT,
@@ -25,36 +27,12 @@ from muster_checks.base.vocabulary import (
     worst,
 )
 from muster_kube.api.times import seconds
-from muster_kube.nodehealth import CLEARED_LIMIT, OCCURRENCE_GAP, ClearEntry, is_later
+from muster_kube.nodehealth import CLEARED_LIMIT, DISOWNED_LIMIT, OCCURRENCE_GAP, ClearEntry, ReportedFinding, is_later
 
 OPEN_LIMIT = 4 * FINDINGS_LIMIT  # more than are published, so that the published ones are the worst
-COUNTER_LIMIT = 2**32  # no check fires as often; versions before 2026-11-23 took over any number from the NodeHealth
 TIMES_DIFFER_S = 0.001  # published times have milliseconds
 
 COMPONENT_LIMIT = REASON_LIMIT = 128  # characters, as NodeHealth's schema has it
-
-
-class ClearedBy(StrEnum):
-    """Why a finding was cleared."""
-
-    DRIVER = "driver"
-    QUIET = "quiet"
-    REQUEST = "request"
-    RUN = "run"
-
-
-class ClearedFinding(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A cleared finding.
-
-    at: seconds since the epoch
-    """
-
-    component: str
-    reason: str
-    occurrence: int
-    how: str
-    at: float
-    message: str = ""
 
 
 class TransitionKind(StrEnum):
@@ -70,18 +48,6 @@ class Transition(msgspec.Struct, frozen=True):
     finding: Finding
     line: str = ""
     how: str = ""
-
-
-class StoredLedger(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A ledger in the state file. latest: the last signs of the open findings, one for each verdict."""
-
-    boot_id: str
-    counter: int = 0
-    findings: tuple[Finding, ...] = ()
-    latest: tuple[Sign, ...] = ()
-    over: tuple[ClearedFinding, ...] = ()
-    replayed: tuple[KnownSigns, ...] = ()
-    replay_floor: float = 0.0
 
 
 def publishing_rank(finding: Finding) -> tuple[int, bool, int]:
@@ -102,6 +68,8 @@ class Ledger:
         self._open: dict[tuple[str, str], Finding] = {}
         self._latest: dict[tuple[str, str], dict[Verdict, Sign]] = {}
         self._over: deque[ClearedFinding] = deque(maxlen=CLEARED_LIMIT)
+        self._disowned: deque[ClearedFinding] = deque(maxlen=DISOWNED_LIMIT)
+        self._made = MadeFindings()
         self._replay = ReplayedSigns()
         self._counter = 0
         self.revision = 0
@@ -109,9 +77,11 @@ class Ledger:
         if memory is None:
             return
         if memory.counter > COUNTER_LIMIT:
-            memory = _renumbered(memory)
+            memory = renumbered(memory)
         self._counter = memory.counter
-        self._over.extend(memory.over)
+        for entry in memory.over:
+            (self._disowned if entry.how == ClearedBy.DISOWNED else self._over).append(entry)
+        self._made = MadeFindings(memory.made) if memory.made is not None else _made_before(memory)
         if memory.boot_id == boot_id:
             self._open = {finding.key: finding for finding in memory.findings}
             for sign in memory.latest:
@@ -135,9 +105,10 @@ class Ledger:
             counter=self._counter,
             findings=tuple(self._open.values()),
             latest=tuple(sign for signs in self._latest.values() for sign in signs.values()),
-            over=tuple(self._over),
+            over=self.over(),
             replayed=replayed,
             replay_floor=floor,
+            made=self._made.memory(),
         )
 
     def open_findings(self) -> list[Finding]:
@@ -150,8 +121,8 @@ class Ledger:
         return tuple(findings[:FINDINGS_LIMIT]), max(0, len(findings) - FINDINGS_LIMIT)
 
     def over(self) -> tuple[ClearedFinding, ...]:
-        """The cleared findings, oldest first, at most :data:`CLEARED_LIMIT`."""
-        return tuple(self._over)
+        """The cleared findings, oldest first, at most :data:`CLEARED_LIMIT`; then the disowned ones."""
+        return (*self._over, *self._disowned)
 
     def verdict(self) -> Verdict:
         return worst([finding.verdict for finding in self._open.values()])
@@ -242,10 +213,7 @@ class Ledger:
         """Apply a request of the time ``given`` to an open finding."""
         later = self._signs_after(finding, given)
         if later and finding.first_seen > given + TIMES_DIFFER_S:
-            # all of it is new: only its number must not be one that the request names
-            self._counter += 1
-            self.revision += 1
-            self._open[finding.key] = msgspec.structs.replace(finding, occurrence=self._counter)
+            self._renumber(finding)  # all of it is new: only its number must not be one that the request names
             return []
         closed_at = min(given, at)  # what was seen may have a time of the future, from a clock that was wrong
         self._replay.close(finding.key, closed_at)
@@ -273,6 +241,46 @@ class Ledger:
                 )
             ]
         return sorted(known, key=lambda sign: sign.at)
+
+    def disown(self, reported: Iterable[ReportedFinding], at: float, *, published: bool) -> tuple[str, ...]:
+        """Close reported findings that this ledger never made; returns them, each as one line.
+
+        published: this process has published since it started, so ``reported`` was written after that by somebody else
+
+        A finding that is open here stays open. It gets a number above the reported one, so that the tainter takes what
+        is published next for later, and closes what was reported.
+        """
+        foreign = []
+        before = {(entry.component, entry.reason, entry.occurrence) for entry in self._disowned}
+        for entry in reported:
+            key, number = (entry.component, entry.reason), entry.occurrence
+            known = self._open.get(key)
+            if known is None:
+                disowned, outnumbered = self._made.is_foreign(key, number), False
+            else:
+                disowned = published and number == known.occurrence and _more_than_made(entry, known)
+                outnumbered = 0 < number - known.occurrence <= OCCURRENCE_GAP
+            invalid = number < 1 or not all(key) or "*" in key  # the tainter opens no fault for it
+            if invalid or (*key, number) in before or not (disowned or outnumbered):
+                continue
+            foreign.append(f"{entry.component} {entry.reason} (occurrence {number})")
+            self.revision += 1
+            self.raise_floor(number)
+            if known is not None:
+                self._renumber(known)
+            if disowned:
+                how = ClearedBy.DISOWNED
+                self._disowned.append(
+                    ClearedFinding(component=key[0], reason=key[1], occurrence=number, how=how, at=at)
+                )
+        return tuple(foreign)
+
+    def _renumber(self, finding: Finding) -> None:
+        """Give an open finding the next number."""
+        self._counter += 1
+        self.revision += 1
+        self._open[finding.key] = msgspec.structs.replace(finding, occurrence=self._counter)
+        self._made.note(finding.key, self._counter)
 
     def end_replay(self) -> None:
         """The log of before the start has been read completely, so all further signs are new."""
@@ -333,6 +341,7 @@ class Ledger:
             self._remove(least)
         self._counter += 1
         self._open[finding.key] = finding
+        self._made.note(finding.key, finding.occurrence)
         self._keep(sign)
         return [Transition(TransitionKind.OPENED, finding, sign.line)]
 
@@ -355,6 +364,8 @@ class Ledger:
     def _close(self, finding: Finding, how: str, at: float, line: str) -> Transition:
         self.revision += 1
         self._remove(finding)
+        if how == ClearedBy.REQUEST:
+            self._made.note_request(finding.key)
         over = ClearedFinding(
             component=finding.component,
             reason=finding.reason,
@@ -381,11 +392,28 @@ class Ledger:
         self._latest.pop(finding.key, None)
 
 
-def _renumbered(memory: StoredLedger) -> StoredLedger:
-    """Counts anew from 1. What is cleared is dropped: it has old numbers."""
-    findings = sorted(memory.findings, key=lambda finding: finding.occurrence)
-    numbered = tuple(msgspec.structs.replace(each, occurrence=n) for n, each in enumerate(findings, 1))
-    return msgspec.structs.replace(memory, counter=len(numbered), findings=numbered, over=())
+def _made_before(memory: StoredLedger) -> MadeFindings:
+    """What is known of the findings of an earlier agent: all of them, if each of its numbers is accounted for."""
+    made = MadeFindings()
+    numbers = set()
+    for finding in memory.findings:
+        numbers.add(finding.occurrence)
+        made.note(finding.key, finding.occurrence)
+    for over in memory.over:
+        numbers.add(over.occurrence)
+        if over.how != ClearedBy.DISOWNED:
+            made.note((over.component, over.reason), over.occurrence)
+            if over.how == ClearedBy.REQUEST:
+                made.note_request((over.component, over.reason))
+    made.unknown_up_to = next((n for n in range(memory.counter, 0, -1) if n not in numbers), 0)
+    return made
+
+
+def _more_than_made(reported: ReportedFinding, known: Finding) -> bool:
+    """Whether the report of an open finding is worse than it is, or asks for something else."""
+    if reported.verdict == known.verdict:
+        return reported.fault_class != known.fault_class
+    return reported.verdict in list(Verdict) and severity(Verdict(reported.verdict)) > severity(known.verdict)
 
 
 def _bounded(sign: Sign) -> Sign:

@@ -4,8 +4,9 @@ Numbers continue above the highest published one. Published open findings stay o
 same lines again does not reopen findings that were published as cleared.
 """
 
-from muster_agent.findings.ledger import ClearedFinding, Ledger, StoredLedger
+from muster_agent.findings.ledger import Ledger
 from muster_agent.findings.replayed_signs import KnownSigns
+from muster_agent.findings.stored_ledger import ClearedBy, ClearedFinding, StoredLedger
 from muster_checks.base.vocabulary import FaultClass, Finding, Measurement, Origin, Verdict, severity
 from muster_kube import nodehealth
 from muster_kube.api.times import seconds
@@ -72,12 +73,14 @@ def seed_ledger(check: str, boot_id: str, health: nodehealth.NodeHealth) -> Ledg
         for entry in reported.cleared
         if 0 < entry.occurrence <= floor
     )
-    replayed = {(entry.component, entry.reason): _closed(entry) for entry in over} if same_boot else {}
+    # a disowned finding says nothing about the log: its agent has read no sign of it
+    closed = [entry for entry in over if entry.how != ClearedBy.DISOWNED]
+    replayed = {(entry.component, entry.reason): _closed(entry) for entry in closed} if same_boot else {}
     for finding in findings:
         replayed[finding.key] = KnownSigns(
             component=finding.component, reason=finding.reason, until=finding.last_seen, open=True
         )
-    full = len(over) >= nodehealth.CLEARED_LIMIT
+    full = len(closed) >= nodehealth.CLEARED_LIMIT
     return Ledger(
         check,
         boot_id,
@@ -87,7 +90,7 @@ def seed_ledger(check: str, boot_id: str, health: nodehealth.NodeHealth) -> Ledg
             findings=tuple(findings),
             over=over,
             replayed=tuple(replayed.values()),
-            replay_floor=min(entry.at for entry in over) if full and same_boot else 0.0,
+            replay_floor=min(entry.at for entry in closed) if full and same_boot else 0.0,
         ),
     )
 

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from muster_agent.checks.node_check import NodeCheck
-from muster_agent.findings.ledger import ClearedFinding
+from muster_agent.findings.stored_ledger import ClearedFinding
 from muster_agent.node_agent import Agent
 from muster_checks.base.vocabulary import Result, Verdict, worst
 from muster_kube.api.times import rfc3339

@@ -40,6 +40,10 @@ class StatusSource(Protocol):
     def apply_health(self, health: NodeHealth) -> None:
         """Called with the object after each change, including own writes; must not raise."""
 
+    def disown(self, status: NodeHealthStatus, *, published: bool) -> bool:
+        """Called with a status that this process did not write, before it is overwritten. True if that changes the
+        desired status. published: this process has written a status before."""
+
 
 class OwnNodeHealth:
     """The node's NodeHealth on the API server. Both methods raise ApiError or ConfigError."""
@@ -170,6 +174,12 @@ class Publisher:
             return await self._write_paced(now, health, None)
         if desired is None:
             return None
+        if (
+            health.status not in (self._baseline, self._attempted)
+            and self._source.disown(health.status, published=self._baseline is not None)
+            and (disowned := self._source.desired()) is not None
+        ):
+            desired = disowned
         due = self._due(desired, health.status, now)
         if due is None:
             return None

@@ -27,7 +27,7 @@ from muster_tainter.faults.node_record import (
     OurTaint,
     prune_closed,
 )
-from muster_tainter.faults.node_report import FaultKey, NodeReport
+from muster_tainter.faults.node_report import DISOWNED, FaultKey, NodeReport
 from muster_tainter.faults.occurrence import closes, is_later_firing
 from muster_tainter.faults.policy_match import FaultPolicy, confirmed_at, current_penalty, held_until, match_policy
 from muster_tainter.policy.recovery import FOREIGN_CHECKS, ProofCheck
@@ -35,6 +35,7 @@ from muster_tainter.policy.rules import CloseOn, Policy, Rule
 
 PERSON = "person"
 PASSING = "passing"
+_AT_ONCE = (PERSON, PASSING, DISOWNED)  # closes without hold-down, and is no flap
 _PENALTY_LEAST = 0.05  # a smaller penalty has no noticeable hold-down and is dropped
 _REQUEST = "request"  # NodeHealth's value for a clear that the agent carried out
 
@@ -101,14 +102,14 @@ def advance_faults(
             continue
         how, by = over or (fault.how, fault.by)
         fires_anew = refreshed.occurrence != fault.occurrence  # the evidence is about the old one
-        if over is not None and how not in (PERSON, PASSING) and not fault.over:
+        if over is not None and how not in _AT_ONCE and not fault.over:
             refreshed = msgspec.structs.replace(refreshed, over=rfc3339_whole(now), how=how, by=by)
             held_s = held_until(refreshed, want, memory, policy) - seconds(refreshed.over)
             if held_s >= 1.0 and not fires_anew:
                 changes.append(FaultChange(FaultStep.OVER, refreshed, how, by))
                 still_open.append(refreshed)
                 continue
-        elif fault.over and how not in (PERSON, PASSING):
+        elif fault.over and how not in _AT_ONCE:
             if seconds(fault.over) > now + 1.0:  # the clock was set back: hold it from now on, not longer
                 refreshed = msgspec.structs.replace(refreshed, over=rfc3339_whole(now))
             if held_until(refreshed, want, memory, policy) > now and not fires_anew:
@@ -119,7 +120,7 @@ def advance_faults(
             continue
         closed.append(_closed(fault, how, by, want, now))
         changes.append(FaultChange(FaultStep.CLOSED, fault, how, by))
-    for check in {each.check for each in closed if each.how not in (PERSON, PASSING)}:
+    for check in {each.check for each in closed if each.how not in _AT_ONCE}:
         if not any(fault.check == check for fault in still_open):  # the check has no open fault left: count a flap
             penalty = _heavier(penalty, memory, check, policy, now)
     if closed:
@@ -240,8 +241,12 @@ def _closing(
             continue
         if over.how == _REQUEST:
             return PERSON, "spec.clear"
+        if over.how == DISOWNED and fault.key not in context.external:
+            return DISOWNED, "the agent never made this finding"
         if over.how in want.close_on:
             return _unless_passing(fault, want, now, over.how, over.message or "agent")
+    if fault.rest and _rest_disowned(fault, report, policy):
+        return DISOWNED, "the agent never made these findings"
     if CloseOn.BOOT in want.close_on and _gone_after_boot(fault, report, policy):
         return _unless_passing(fault, want, now, "boot", f"boot {report.boot}")
     if want.proof is not None:
@@ -284,6 +289,18 @@ def _gone_after_boot(fault: Fault, report: NodeReport, policy: Policy) -> bool:
     if fault.rest:
         return not _any_left(fault, report, policy)
     return report.finding(fault.key) is None
+
+
+def _rest_disowned(rest: Fault, report: NodeReport, policy: Policy) -> bool:
+    """The last finding that ``rest`` counts was disowned, and the check reports none that opens faults."""
+    disowned = (
+        over.occurrence
+        for (check, *_), entries in (report.cleared or {}).items()
+        for over in entries
+        if check == rest.check and over.how == DISOWNED
+    )
+    counted = any(closes(rest.check, number, rest.occurrence) for number in disowned)
+    return counted and not _any_left(rest, report, policy)
 
 
 def _any_left(rest: Fault, report: NodeReport, policy: Policy) -> bool:

@@ -8,7 +8,7 @@ from muster_kube.api.objects import Node, NodeCondition, Taint
 from muster_kube.nodehealth import ClearEntry
 from muster_tainter.faults.lifecycle import FaultChange, FaultStep
 from muster_tainter.faults.node_record import Fault, NodeRecord, OurTaint, as_our_taint
-from muster_tainter.faults.node_report import NodeReport
+from muster_tainter.faults.node_report import DISOWNED, NodeReport
 from muster_tainter.faults.occurrence import is_jump
 from muster_tainter.faults.policy_match import match_policy
 from muster_tainter.policy.rules import SILENT, Policy
@@ -57,7 +57,13 @@ def fault_notices(change: FaultChange, policy: Policy) -> list[Notice]:
     about = "/".join(fault.key)
     if change.step is FaultStep.CLOSED:
         text = shorten(f"closed ({change.how}, {change.by}): {describe_fault(fault)}", MESSAGE_LIMIT)
-        return [Notice("FaultClosed", text, about, warning=False)]
+        notices = [Notice("FaultClosed", text, about, warning=False)]
+        if change.how == DISOWNED:
+            forged = (
+                f"the agent never made this finding, so somebody else wrote the NodeHealth: {describe_fault(fault)}"
+            )
+            notices.append(Notice("FindingDisowned", shorten(forged, MESSAGE_LIMIT), about))
+        return notices
     if change.step is FaultStep.OVER:
         text = shorten(
             f"resolved ({change.how}, {change.by}), held because it is flapping: {describe_fault(fault)}",

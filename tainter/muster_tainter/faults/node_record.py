@@ -85,7 +85,8 @@ class Fault(_Stored, frozen=True):
 
 class ClosedFault(_Stored, frozen=True):
     """A closed fault: how (boot, driver, quiet, clear, proof, source, person; ``passing`` if it ended before Muster
-    acted), by whom, and when. rule, since, message: copied from the fault, for display.
+    acted; ``disowned`` if the agent never made its finding), by whom, and when. rule, since, message: copied from the
+    fault, for display.
     """
 
     check: str

@@ -7,15 +7,22 @@ clear requests in the spec count in any case.
 from dataclasses import dataclass
 
 from muster_checks.base.vocabulary import FaultClass, Verdict, worst
-from muster_kube.nodehealth import ClearedFault, ClearEntry, NodeHealth, ReportedCheck, ReportedFinding
-from muster_tainter.faults.node_record import LOST_CHECK, OCCURRENCE_LIMIT, REST
+from muster_kube.nodehealth import (
+    RESERVED_CHECKS,
+    ClearedFault,
+    ClearEntry,
+    NodeHealth,
+    ReportedCheck,
+    ReportedFinding,
+)
+from muster_tainter.faults.node_record import OCCURRENCE_LIMIT
 from muster_tainter.faults.occurrence import closes
 from muster_tainter.policy.recovery import ProofRequest, read_proof_request
 
 _VERDICTS = frozenset(Verdict)
 _CLASSES = frozenset(FaultClass)
-_AGENT_HOW = ("driver", "quiet", "request", "run")  # what an agent may report
-_RESERVED = (LOST_CHECK, REST)  # names of the tainter's own faults
+DISOWNED = "disowned"  # the agent never made the finding
+_AGENT_HOW = ("driver", "quiet", "request", "run", DISOWNED)  # what an agent may report
 
 FaultKey = tuple[str, str, str]  # check, component, reason
 
@@ -109,7 +116,7 @@ def _opening_part(health: NodeHealth, error: str) -> NodeReport:
     status, clears = health.status, health.spec.clear
     findings: dict[FaultKey, ReportedFinding] = {}
     for check in status.checks:
-        if not check.name or check.name in _RESERVED:
+        if not check.name or check.name in RESERVED_CHECKS:
             continue
         for finding in check.findings:
             key = (check.name, finding.component, finding.reason)
@@ -154,7 +161,7 @@ def find_invalid_part(health: NodeHealth) -> str:
         where = f"status.checks[{i}]"
         if not check.name or check.name in names:
             return f"{where}.name: {check.name!r} is empty or a duplicate"
-        if check.name in _RESERVED:
+        if check.name in RESERVED_CHECKS:
             return f"{where}.name: {check.name!r} is reserved"
         names.add(check.name)
         problem = _invalid_check(check)

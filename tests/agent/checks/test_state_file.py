@@ -23,7 +23,8 @@ from muster_agent.checks.state_file import (
     StoredRequest,
     StoredState,
 )
-from muster_agent.findings.ledger import OPEN_LIMIT, StoredLedger
+from muster_agent.findings.ledger import OPEN_LIMIT
+from muster_agent.findings.stored_ledger import StoredLedger
 from muster_agent.findings.verdict_history import VerdictChange
 from muster_checks.base.vocabulary import Finding, Measurement, Result, Verdict
 
@@ -130,6 +131,7 @@ def test_only_one_process_holds_the_folder_and_death_frees_it(tmp_path):
     assert one.lock()
     assert one.lock(), "asking again is harmless"
     assert not two.lock()
+    assert (one.locked, two.locked) == (True, False)
     one.unlock()
     assert two.lock()
     two.unlock()
@@ -137,7 +139,9 @@ def test_only_one_process_holds_the_folder_and_death_frees_it(tmp_path):
 
 def test_a_folder_that_cannot_be_made_is_no_reason_to_wait(tmp_path, caplog):
     (tmp_path / "file").touch()
-    assert StateFile(tmp_path / "file" / "sub", "n1").lock()
+    nowhere = StateFile(tmp_path / "file" / "sub", "n1")
+    assert nowhere.lock()
+    assert not nowhere.locked, "another agent can publish for the node, so this one must disown nothing"
     (warning,) = warnings_of(caplog)
     assert str(tmp_path / "file" / "sub") in warning
 

@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster_agent.findings.health_status import CheckView, compose_status
-from muster_agent.findings.ledger import OPEN_LIMIT, Ledger, StoredLedger, TransitionKind
+from muster_agent.findings.ledger import OPEN_LIMIT, Ledger, TransitionKind
 from muster_agent.findings.ledger_seed import seed_ledger
+from muster_agent.findings.stored_ledger import StoredLedger
 from muster_checks.base.declaration import AllClear, Sign
 from muster_checks.base.vocabulary import FINDINGS_LIMIT, FaultClass, Finding, Origin, Result, Verdict
 from muster_kube import nodehealth

@@ -11,7 +11,7 @@ from muster_agent.checks.local_node import LocalNode
 from muster_agent.checks.snapshot_check import SnapshotCheck
 from muster_agent.checks.state_file import StoredCheck
 from muster_agent.clock import AgentClock
-from muster_agent.findings.ledger import StoredLedger
+from muster_agent.findings.stored_ledger import StoredLedger
 from muster_agent.findings.verdict_history import VerdictChange
 from muster_checks.base.declaration import Check, Cost, NodeView, Parameters
 from muster_checks.base.vocabulary import Finding, Result, Verdict

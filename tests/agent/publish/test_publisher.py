@@ -92,6 +92,7 @@ class Bench:
         self.server = FakeServer()
         self.checks = [CheckView(name="dmesg", verdict=Verdict.PASS)]
         self.silent = False
+        self.foreign: list[tuple[str, bool]] = []
         self.metrics = AgentMetrics("n1", "1")
         self.publisher = Publisher(
             OwnNodeHealth(self.server, "n1"),
@@ -111,6 +112,10 @@ class Bench:
 
     def apply_health(self, health: NodeHealth) -> None:
         pass
+
+    def disown(self, status: NodeHealthStatus, *, published: bool) -> bool:
+        self.foreign.append((status.verdict, published))
+        return False
 
     def fail(self, count: int = 1) -> None:
         finding = msgspec.structs.replace(BAD, count=count)
@@ -276,6 +281,15 @@ async def test_an_edit_by_hand_is_healed_at_once_and_a_fight_is_no_storm(bench: 
         wait = await bench.settle()
         bench.now += min(wait or 1.0, 1.0)
     assert bench.writes < 30
+
+
+async def test_only_what_others_wrote_is_shown_to_the_agent_to_disown(bench: Bench):
+    bench.fail()
+    await bench.settle()
+    assert [verdict for verdict, published in bench.foreign if published] == []
+    bench.see(bench.server.edit(verdict="UNKNOWN"))
+    await bench.settle()
+    assert ("UNKNOWN", True) in bench.foreign
 
 
 async def test_an_edit_never_delays_a_new_fault(bench: Bench):

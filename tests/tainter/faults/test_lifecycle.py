@@ -383,3 +383,55 @@ class TestOutside:
     def test_silence_of_the_source_closes_nothing(self, make: Any) -> None:
         node = settled(make.node(), make.health(), policy(), NOW, DecisionContext(external={self.KEY: self.FINDING}))
         assert tainted(settled(node, make.health(boot="b2"), policy(), NOW + 60))
+
+
+class TestDisowned:
+    RULES = parse_policy("rules: [{name: hw, match: {class: replace}, action: taint}]")
+    OVER = ClearedFault(component="gpu/0", reason="Xid48", occurrence=3, how="disowned", at="2026-01-01T00:00:00Z")
+
+    def health(self, *findings: ReportedFinding, cleared: tuple[ClearedFault, ...] = ()) -> NodeHealth:
+        check = ReportedCheck(name="dmesg", verdict="FAIL" if findings else "PASS", findings=findings, cleared=cleared)
+        status = NodeHealthStatus(verdict=check.verdict, boot_id="b1", checks=(check,))
+        return NodeHealth(metadata=Metadata(name="n1"), status=status)
+
+    def finding(self, occurrence: int) -> ReportedFinding:
+        return ReportedFinding(
+            component="gpu/0", reason="Xid48", verdict="FAIL", fault_class="replace", occurrence=occurrence
+        )
+
+    @pytest.mark.parametrize("occurrence", [1, 3])
+    def test_a_disowned_fault_is_closed_at_once_and_is_no_flap(self, occurrence: int) -> None:
+        node = Node(metadata=Metadata(name="n1"))
+        node = settled(node, self.health(self.finding(occurrence)), self.RULES, NOW)
+        assert tainted(node)
+        decision = decide(node, self.health(cleared=(self.OVER,)), self.RULES, NOW + 1)
+        assert {notice.reason for notice in decision.notices} >= {"FaultClosed", "FindingDisowned", "NodeUntainted"}
+        node = decision.applied(node)
+        assert not tainted(node)
+        record = recall_record(node)
+        assert [(closed.how, closed.occurrence) for closed in record.closed] == [("disowned", occurrence)]
+        assert not record.penalty
+
+    def test_a_later_firing_beside_it_keeps_the_taint(self) -> None:
+        node = settled(Node(metadata=Metadata(name="n1")), self.health(self.finding(3)), self.RULES, NOW)
+        node = settled(node, self.health(self.finding(4), cleared=(self.OVER,)), self.RULES, NOW + 1)
+        assert tainted(node)
+        assert [fault.occurrence for fault in recall_record(node).open] == [4]
+
+    def test_it_closes_no_fault_that_another_source_reports(self) -> None:
+        key = ("dmesg", "gpu/0", "Xid48")
+        around = DecisionContext(external={key: self.finding(3)})
+        node = settled(Node(metadata=Metadata(name="n1")), self.health(), self.RULES, NOW, around)
+        node = settled(node, self.health(cleared=(self.OVER,)), self.RULES, NOW + 1, around)
+        assert tainted(node)
+
+    def test_faults_that_are_counted_together_close_with_the_last_one_that_is_disowned(self) -> None:
+        forged = [msgspec.structs.replace(self.finding(n), reason=f"Xid{n}") for n in range(1, 61)]
+        node = settled(Node(metadata=Metadata(name="n1")), self.health(*forged), self.RULES, NOW)
+        assert any(fault.rest for fault in recall_record(node).open)
+        over = tuple(msgspec.structs.replace(self.OVER, reason=f.reason, occurrence=f.occurrence) for f in forged)
+        true = self.finding(61)
+        kept = settled(node, self.health(true, cleared=over), self.RULES, NOW + 1)
+        assert [fault.rest > 0 for fault in recall_record(kept).open] == [True, False], "it may count the true one"
+        freed = settled(node, self.health(cleared=over), self.RULES, NOW + 1)
+        assert not tainted(freed)

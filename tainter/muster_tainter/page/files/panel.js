@@ -6,6 +6,7 @@ import { ago, clock, figure, h, many, seconds, withTimes } from "./words.js";
 const HOW = {
   boot: "after a reboot", driver: "by the driver", quiet: "after its quiet time", clear: "by a clear request",
   proof: "by verification", source: "by its source", person: "by an operator", passing: "disappeared before it was confirmed",
+  disowned: "by the agent, which never reported it",
 };
 const NEEDS = { reset: "a reset", reboot: "a reboot", replace: "a replacement part", contact: "inspection by a person" };
 const VERDICTS = { PASS: ".", SKIP: ".", WARN: "N", FAIL: "F", UNKNOWN: "U" };
