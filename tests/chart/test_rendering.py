@@ -162,7 +162,8 @@ def test_the_rules_for_nodes_are_the_api_servers_from_1_30(helm: Helm, version: 
 
     assert rendered.has("ValidatingAdmissionPolicy", "muster-own-node") is policy
     assert rendered.has("ValidatingAdmissionPolicyBinding", "muster-own-node") is policy
-    assert rendered.has("ValidatingWebhookConfiguration", "muster-own-node") is not policy
+    for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
+        assert rendered.has(kind, "muster-own-node") is not policy
     assert rendered.has("Service", "muster-own-node") is not policy
     assert rendered.has("ValidatingAdmissionPolicy", "muster-node-keys") is policy
     assert rendered.has("ValidatingAdmissionPolicyBinding", "muster-node-keys") is policy
@@ -174,15 +175,19 @@ def test_the_rules_for_nodes_are_the_api_servers_from_1_30(helm: Helm, version: 
 def test_each_rule_for_nodes_is_where_its_value_says(helm: Helm, own_node: str, node_keys: str) -> None:
     values = {"ownNode": {"mode": own_node, "failurePolicy": "Fail"}, "nodeKeys": {"mode": node_keys}}
     rendered = helm.template(values=values, version="1.30.0")
-    served = {"own-node.muster.dev": own_node == "webhook", "node-keys.muster.dev": node_keys == "webhook"}
+    # API servers before 1.20.6 show a Node's former keys to mutating webhooks only (CVE-2021-25735)
+    served = {
+        "ValidatingWebhookConfiguration": ["own-node.muster.dev"] if own_node == "webhook" else [],
+        "MutatingWebhookConfiguration": ["node-keys.muster.dev"] if node_keys == "webhook" else [],
+    }
 
     assert rendered.has("ValidatingAdmissionPolicy", "muster-own-node") is (own_node == "policy")
     assert rendered.has("ValidatingAdmissionPolicy", "muster-node-keys") is (node_keys == "policy")
-    assert rendered.has("ValidatingWebhookConfiguration", "muster-own-node") is any(served.values())
     assert ("webhook_port" in rendered.settings("muster-tainter", "tainter.yaml")) is any(served.values())
-    if any(served.values()):
-        webhooks = rendered.one("ValidatingWebhookConfiguration", "muster-own-node")["webhooks"]
-        assert [each["name"] for each in webhooks] == [name for name, wanted in served.items() if wanted]
+    for kind, names in served.items():
+        assert rendered.has(kind, "muster-own-node") is bool(names)
+        webhooks = rendered.one(kind, "muster-own-node")["webhooks"] if names else []
+        assert [each["name"] for each in webhooks] == names
         # a kubelet that cannot write its Node is worse than one that can write too much
         assert all(each["failurePolicy"] == "Ignore" for each in webhooks if each["name"].startswith("node-keys"))
 
