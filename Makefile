@@ -1,9 +1,9 @@
-# make sandbox | test | soak | lint | bench | manifests | package   (each first creates .venv and installs what is missing)
+# make sandbox | test | soak | lint | bench | manifests | package | lock | audit   (each first creates .venv and installs what is missing)
 PYTHON ?= python3
 BIN := .venv/bin
 AT_A_TIME := --numprocesses=3
 .DEFAULT_GOAL := help
-.PHONY: help sandbox test soak lint bench generate docs tour screenshots manifests package image clean
+.PHONY: help sandbox test soak lint bench generate docs tour screenshots manifests package image lock audit clean
 
 help:
 	@echo "make sandbox   runs a cluster on loopback, with this machine and seven simulated nodes, and shows a live table"
@@ -12,9 +12,11 @@ help:
 	@echo "               ARGS=\"--examples 100 --jobs 50 --minutes 1 --seed N\""
 	@echo "make lint      runs ruff, mypy, import-linter and yamllint; prints nothing if all is well"
 	@echo "make bench     measures the time from kernel line to taint, and the cost of each part; ARGS=\"--only idle --window 600\""
-	@echo "make image IMAGE=NAME TAG=TAG   builds Muster's image with docker or podman"
+	@echo "make image IMAGE=NAME TAG=TAG   builds Muster's image with docker or podman; BASE=IMAGE: on another base"
 	@echo "make manifests writes the chart as plain YAML to build/manifests; ARGS=\"-f values.yaml --kube-version 1.30\""
-	@echo "make package   writes CRDs, docs, chart, image, wheel and SHA256SUMS to build/muster-vX.Y.Z; needs no docker"
+	@echo "make package   writes CRDs, docs, chart, image, SBOM, wheel and SHA256SUMS to build/muster-vX.Y.Z; needs no docker"
+	@echo "make lock      writes versions and hashes of all Python packages to requirements/; ARGS=--upgrade takes the newest"
+	@echo "make audit     asks for known vulnerabilities of the Python packages; Error 2: found some, Error 3: no answer"
 	@echo "make generate  generates reference pages, dashboards and the CRD of IPUJobs from the code"
 	@echo "make docs      builds all pages as HTML in build/docs/html, with menu and search; fails on a dead link"
 	@echo "make tour      types the commands of docs/tour.md beside a sandbox and writes their output into the page"
@@ -78,11 +80,19 @@ manifests: .venv/installed
 package: .venv/installed
 	@$(BIN)/python -m release.package
 
+lock: .venv/installed
+	@[ -x .venv/lock/bin/uv ] || $(BIN)/python -m venv .venv/lock
+	@.venv/lock/bin/python -m pip install --quiet --only-binary=:all: --require-hashes --requirement requirements/lock.txt
+	@$(BIN)/python -m release.lock $(ARGS)
+
+audit: .venv/installed
+	@$(BIN)/python -m release.audit $(ARGS)
+
 image:
-	@sh release/image.sh "$(IMAGE)" "$(TAG)"
+	@sh release/image.sh "$(IMAGE)" "$(TAG)" "$(BASE)"
 
 # the marker file is older than an edited list of dependencies, so the next make installs them
-.venv/installed: pyproject.toml constraints.txt
+.venv/installed: pyproject.toml requirements/environment.txt requirements/older-schemas.txt
 	@PYTHON=$(PYTHON) sh tests/environment.sh
 	@touch $@
 

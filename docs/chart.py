@@ -38,8 +38,8 @@ AGENT_GIVEN = {
     "namespace", "service", "tainter_url", "tainter_token", "tainter_ca", "checks",
 }  # fmt: skip
 TAINTER_GIVEN = {
-    "kubeconfig", "policy", "dry_run", "host", "port", "namespace", "trials_namespace", "agent_namespace",
-    "agent_selector", "webhook_port", "webhook_name", "agent_account", "cert_dir", "log_format",
+    "kubeconfig", "policy", "dry_run", "host", "port", "namespace", "trials_namespace", "repair_namespace",
+    "agent_namespace", "agent_selector", "webhook_port", "webhook_name", "agent_account", "cert_dir", "log_format",
 }  # fmt: skip
 OPERATOR_GIVEN = {
     "kubeconfig", "vipu_proxy", "proxy_token", "proxy_namespace", "tracker", "namespace", "scope", "host", "port",
@@ -74,6 +74,7 @@ DEFINITIONS: Schema = {
     "objects": {"type": "array", "items": {"type": "object"}},
     "pullPolicy": {"enum": ["Always", "IfNotPresent", "Never"]},
     "failurePolicy": {"enum": ["Fail", "Ignore"]},
+    "podSecurity": {"enum": ["privileged", "baseline", "restricted"]},
     "serviceType": {"enum": ["ClusterIP", "clusterIP", "NodePort", "LoadBalancer"]},
     "port": {"type": "integer", "minimum": 1, "maximum": 65535},
     "seconds": {"type": "number", "exclusiveMinimum": 0, "maximum": 86400},

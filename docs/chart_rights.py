@@ -34,7 +34,11 @@ VALUES = (
     "ownNode.mode=policy,nodeKeys.mode=policy",
     "admissionWebhooks.patch.enabled=false",
 )
-MOST = ("--set", "ownNode.mode=webhook,nodeKeys.mode=webhook")  # the tainter has all its rights
+MOST = (  # the tainter has all its rights
+    *("--set", "ownNode.mode=webhook,nodeKeys.mode=webhook"),
+    *("--set", "tainter.allow.drain=true,tainter.allow.repairJobs=true,tainter.allow.trials=true"),
+)
+PLACES = {"muster-repairs": "repairs", "muster-trials": "trials"}
 BESIDE = {"admissionWebhooks.patch.enabled=false": "admissionWebhooks.certificateSecret=s"}
 # what Kubernetes' own role holds
 DELEGATOR = (("authentication.k8s.io", "tokenreviews"), ("authorization.k8s.io", "subjectaccessreviews"))
@@ -60,7 +64,9 @@ def rows(rendered: Rendered) -> set[Row]:
             part = PARTS.get(subject["name"])
             if part is None:
                 continue
-            where = "cluster" if namespace is None else "own" if namespace == subject["namespace"] else "nodes"
+            where = "cluster" if namespace is None else PLACES.get(namespace, "nodes")
+            if namespace == subject["namespace"]:
+                where = "own"
             where = "jobs" if name == JOBS else where
             if rules is None:
                 if name != "system:auth-delegator":

@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from release import sbom
 from tests.chart.helm_render import CHART, Helm, Refused
 
 from muster_sandbox.image import oci, product
@@ -36,9 +37,12 @@ def fill(folder: Path, wheel: Path, home: Path) -> None:
     _copy_linked(folder)
     Helm(home).run("package", str(CHART), "--destination", str(folder))
     shutil.copyfile(wheel, folder / "wheels" / wheel.name)
-    shutil.copyfile(ROOT / "constraints.txt", folder / "wheels" / "constraints.txt")
-    with (folder / "images" / f"muster-{version}.tar").open("wb") as file:
+    shutil.copyfile(ROOT / "requirements" / "command-line.txt", folder / "wheels" / "requirements.txt")
+    image = folder / "images" / f"muster-{version}.tar"
+    with image.open("wb") as file:
         oci.write_archive(product.build_image(say, wheel), file)
+    hashes = {**product.python_hashes(say), sbom.MUSTER: sbom.sha256(wheel)}
+    image.with_suffix(".cdx.json").write_text(sbom.describe_image(image, version, hashes))
     (folder / SUMS).write_text(sums(folder))
 
 

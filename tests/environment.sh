@@ -1,5 +1,5 @@
 #!/bin/sh
-# Make .venv with everything pinned in constraints.txt. On a fresh Debian 12 the interpreter comes without ensurepip:
+# Make .venv with the packages in requirements/environment.txt, and no others (make lock). On a fresh Debian 12 the interpreter comes without ensurepip:
 # installed through apt when root, otherwise the error says what to type.
 set -eu
 PYTHON=${PYTHON:-python3}
@@ -23,7 +23,11 @@ fi
 [ -x .venv/bin/pip ] || { rm -rf .venv; say "making .venv"; "$PYTHON" -m venv .venv; }
 say "installing the pinned packages into .venv"
 export PIP_DISABLE_PIP_VERSION_CHECK=1
-sh tests/again.sh .venv/bin/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+locked="install --quiet --only-binary=:all: --require-hashes"
+# shellcheck disable=SC2086
+sh tests/again.sh .venv/bin/python -m pip $locked --requirement requirements/environment.txt
+# setuptools warns about every editable installation
+PYTHONWARNINGS=ignore .venv/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 # schemas of Kubernetes 1.20 to 1.24, which later versions of that package lack: 23 MB on disk, beside the one that runs
 older=.venv/kubernetes-validate-1.28.3
-[ -d "$older" ] || sh tests/again.sh .venv/bin/pip install --quiet --no-deps --target "$older" kubernetes-validate==1.28.3
+[ -d "$older" ] || sh tests/again.sh .venv/bin/python -m pip $locked --no-deps --target "$older" --requirement requirements/older-schemas.txt

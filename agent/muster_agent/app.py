@@ -9,10 +9,14 @@ import contextlib
 import gc
 import logging
 import os
+import socket
 import uuid
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from muster_agent.checks.local_node import LocalNode, read_boot_id
 from muster_agent.checks.node_check import NodeCheck
@@ -27,6 +31,9 @@ from muster_agent.fleet.ping_peers import PingPeers
 from muster_agent.fleet.tainter_access import TainterAccess
 from muster_agent.http.access import AccessControl
 from muster_agent.http.routes import make_app
+from muster_agent.identity.own_identity import NoIdentity, OwnIdentity, make_identity
+from muster_agent.identity.published_keys import PublishedKeys
+from muster_agent.identity.tls_protocol import TlsProtocol
 from muster_agent.idle.idle_detector import IdleDetector
 from muster_agent.idle.pod_resources import PodResources
 from muster_agent.metrics.agent_metrics import AgentMetrics
@@ -43,12 +50,13 @@ from muster_checks.registry import load_registry
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import SERVICE_ACCOUNT_DIR, ClusterConfig, load_config
 from muster_kube.api.errors import ConfigError
-from muster_kube.api.reviews import Reviews
+from muster_kube.api.self_reviews import SelfReviews
 from muster_kube.controller.reflector import Reflector
 from muster_kube.http.server import listen, make_server
 from muster_kube.nodehealth import PATH, AgentIdentity, NodeHealth
 from muster_kube.process.lifetime import package_version, print_address, stop_on_signals, wait_until_one_ends
 from muster_kube.process.settings import SettingsError
+from muster_kube.run_permit import is_permitted
 
 if TYPE_CHECKING:
     import uvicorn
@@ -103,12 +111,14 @@ class AgentProcess:
         self._checks = load_registry(plugins_folder=settings.plugins)
         self._parameters = check_parameters(settings, self._checks)
         self._agent: Agent | None = None
+        self._own: OwnIdentity | None = None
 
     async def run(self, stop: asyncio.Event) -> int:
         """Run until ``stop``. Returns 0, or EXIT_FAILED if a part of the agent has ended unexpectedly."""
         if not await self._lock_state(stop):
             return 0
         listener = listen(self._settings.host, self._settings.port)
+        for_agents = await self._make_identity()
         agent = self._agent = self._make_agent(self._state.load())
         saver = StateSaver(agent.stored, self._state.save, on_error=self._metrics.record_state_write_failure)
         self._delivery.bind_saver(saver)
@@ -118,12 +128,13 @@ class AgentProcess:
             publishing, querying = await self._connect(stack), await self._connect(stack)
             if self._ping_peers is not None and querying is not None:
                 self._ping_peers.connect(querying)
-            server = make_server(
-                make_app(agent, self._metrics, self._make_fleet(querying), self._make_access(querying))
-            )
+            app = make_app(agent, self._metrics, self._make_fleet(querying), self._make_access(querying))
+            serving = [(make_server(app), listener)]
+            if for_agents is not None and self._own is not None:
+                serving.append((make_server(app, tls=self._own.server, protocol=TlsProtocol), for_agents))
             jobs = [saver.run(), agent.run(), *(check.run() for check in agent.checks.values())]
             tasks = [asyncio.create_task(job) for job in jobs]
-            edges = [asyncio.create_task(server.serve(sockets=[listener]))]
+            edges = [asyncio.create_task(server.serve(sockets=[bound])) for server, bound in serving]
             if publishing is not None:
                 edges.append(asyncio.create_task(self._publish(agent, publishing, stop)))
             print_address("listening", listener)
@@ -132,9 +143,24 @@ class AgentProcess:
                 return await wait_until_one_ends("agent", [*tasks, *edges], stop)
             finally:
                 stop.set()
-                await self._shut_down(agent, saver, server, tasks, edges)
+                await self._shut_down(agent, saver, [server for server, _ in serving], tasks, edges)
 
     # --- from the start to the agent of the node
+
+    async def _make_identity(self) -> socket.socket | None:
+        """Make the key for other agents, and listen for them; None without a cluster, in which there are none."""
+        settings = self._settings
+        if self._cluster is None:
+            return None
+        try:
+            self._own = await make_identity()
+        except NoIdentity as error:
+            raise SettingsError(str(error)) from error
+        listener = listen(settings.host, settings.port_for_agents)
+        port: int = listener.getsockname()[1]
+        self._identity = msgspec.structs.replace(self._identity, fingerprint=self._own.fingerprint, tls_port=port)
+        log.info("serving other agents on port %d, with the key %s", port, self._own.fingerprint)
+        return listener
 
     async def _lock_state(self, stop: asyncio.Event) -> bool:
         """Wait for the lock of the state directory, because two agents must not both count faults. False: stopped."""
@@ -207,13 +233,21 @@ class AgentProcess:
         return AgentFleet(
             settings.node,
             FleetMembers(client, settings.node, self._service, tainter=self._tainter),
-            settings.tainter_token,
+            self._own,
             FleetLimits(fleet_at_once=settings.fleet_at_once, heavy_at_once=settings.heavy_at_once),
+            on_wrong_key=partial(self._metrics.record_wrong_key, "to"),
         )
 
     def _make_access(self, client: KubeClient | None) -> AccessControl:
-        reviews = Reviews(client) if client is not None else None
-        return AccessControl(reviews, require_token=self._settings.require_token)
+        wrong = partial(self._metrics.record_wrong_key, "from")
+        settings = self._settings
+        return AccessControl(
+            SelfReviews(self._cluster) if self._cluster is not None else None,
+            keys=PublishedKeys(client, on_wrong=wrong) if client is not None else None,
+            permits=partial(is_permitted, client) if client is not None else None,
+            require_token=settings.require_token,
+            open_heavy_checks=settings.open_heavy_checks,
+        )
 
     async def _publish(self, agent: Agent, client: KubeClient, stop: asyncio.Event) -> None:
         """Watch and write the node's NodeHealth until ``stop``, then release the node."""
@@ -248,12 +282,13 @@ class AgentProcess:
         self,
         agent: Agent,
         saver: StateSaver,
-        server: "uvicorn.Server",
+        servers: "list[uvicorn.Server]",
         tasks: list[asyncio.Task[None]],
         edges: list[asyncio.Task[None]],
     ) -> None:
-        """edges: the HTTP server and the publisher, which end after ``stop``; ``tasks`` are cancelled."""
-        server.should_exit = True
+        """edges: the HTTP servers and the publisher, which end after ``stop``; ``tasks`` are cancelled."""
+        for server in servers:
+            server.should_exit = True
         await agent.stop()  # ends tools, and answers clients that wait for a run
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FLUSH_S):

@@ -103,8 +103,7 @@ class Agent:
             [running.view() for running in self.checks.values() if running.known],
             # the boot is reported only after its log has been read to the end
             boot_id=self.local.boot_id if passed else self._reported_boot_id,
-            pod_uid=self.identity.pod_uid,
-            version=self.identity.version,
+            agent=self.identity,
             idle_since="" if (since := self.occupancy.idle_since) is None else rfc3339(since),
             due=self.due(),
             answers=self.requests.answers(),

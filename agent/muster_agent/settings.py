@@ -71,6 +71,8 @@ class AgentSettings(BaseModel):
     kubeconfig: Path | None = None
     host: str = "0.0.0.0"  # noqa: S104 - clients are all over the cluster
     port: int = Field(default=3333, ge=0, le=65535)
+    tls_port: int | None = Field(default=None, ge=0, le=65535)
+    """Port for other agents, over TLS; None: two above ``port``, or any free one if that is 0."""
     state_dir: Path | None = None
     pod_uid: str = Field(default="", max_length=64)
     log_format: LogFormat = "text"
@@ -97,6 +99,9 @@ class AgentSettings(BaseModel):
     """Number of nodes that one query of /status queries at the same time; upper bound of its ``batch``."""
     heavy_at_once: int = Field(default=16, ge=1, le=1024)
     """Number of nodes on which all queries to this agent together run heavy checks at the same time."""
+    open_heavy_checks: bool = False
+    """Let everybody who reaches the port run heavy checks on idle nodes, as Autopilot does; otherwise only callers over
+    loopback or with the right to patch NodeHealths."""
     require_token: bool = False
     """Require for every /status, also over loopback, a Kubernetes token of a user who may patch NodeHealths."""
     plugins: Path | None = None
@@ -120,6 +125,11 @@ class AgentSettings(BaseModel):
         if not whole or not value.isprintable() or set("@?# ") & set(value):
             raise ValueError("expected http://HOST[:PORT] or https://HOST[:PORT]")
         return value.rstrip("/")
+
+    @property
+    def port_for_agents(self) -> int:
+        """``tls_port``, or two above ``port``; 0: any free one."""
+        return self.tls_port if self.tls_port is not None else self.port and self.port + 2
 
     @property
     def state_directory(self) -> Path:

@@ -112,8 +112,13 @@ class ReportedCheck(_Api, frozen=True):
 
 
 class AgentIdentity(_Api, frozen=True):
+    """fingerprint: SHA-256 (hexadecimal) of the certificate with which the agent proves itself to other agents.
+    tls_port: where it serves them. Empty and 0: it does not."""
+
     pod_uid: str = msgspec.field(default="", name="podUID")
     version: str = ""
+    fingerprint: str = ""
+    tls_port: int = 0
 
 
 class RequestAnswer(_Api, frozen=True):

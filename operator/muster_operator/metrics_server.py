@@ -21,9 +21,9 @@ from muster_kube.api.reviews import Reviews
 from muster_kube.http.metrics_page import METRICS, metrics_response
 from muster_kube.http.responses import described
 from muster_kube.http.service import Service
+from muster_kube.http.tls import load_key_pair
 from muster_kube.process.lifetime import package_version
 from muster_kube.webhook.key_pairs import VALID_S, make_key_pair
-from muster_kube.webhook.served_certificate import load_key_pair
 
 PATH = "/metrics"
 RENEWED_S = VALID_S / 2

@@ -77,9 +77,13 @@ async def run(settings: TainterSettings) -> int:
         locating = await stack.enter_async_context(KubeClient(config, user_agent=agent, max_connections=LISTS_AT_ONCE))
         trials_in = settings.trials_namespace or config.namespace
         authorizer = TrialAuthorizer(reviewing, Reviews(reviewing), trials_in)
-        trials = VolumeTrials(VolumeTrialRunner(trying, trials_in))
+        trials = VolumeTrials(VolumeTrialRunner(trying, trials_in), settings.trials_image)
         replica = Replica(
-            leading, settings.dry_run, namespace, led_until=lambda: seconds(elector.led_until or "") or None
+            leading,
+            settings.dry_run,
+            namespace,
+            led_until=lambda: seconds(elector.led_until or "") or None,
+            repairs_in=settings.repair_namespace or "",
         )
         tainter = Tainter(
             Connections(client, planning, repairing),

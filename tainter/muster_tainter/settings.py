@@ -47,8 +47,9 @@ Prefixes = Annotated[
 
 
 class TainterSettings(BaseModel):
-    """policy: None is the built-in one; namespace: of the Lease, trials_namespace: for the objects of volume trials;
-    None is the pod's or context's own.
+    """policy: None is the built-in one; namespace: of the Lease, trials_namespace: for the objects of volume trials,
+    repair_namespace: for the Jobs of repairs whose template names none; None is the pod's or context's own.
+    trials_image: of the pods of volume trials, which no caller can choose.
 
     accelerators: prefixes of accelerator resources: pods that hold one get an Event about their node's fault.
     agent_namespace: of the agents' pods; None: the Lease's. agent_selector: their label selector, as for kubectl.
@@ -66,6 +67,8 @@ class TainterSettings(BaseModel):
     port: int = Field(default=3334, ge=0, le=65535)
     namespace: str | None = Field(default=None, pattern=_NAMESPACE)
     trials_namespace: str | None = Field(default=None, pattern=_NAMESPACE)
+    trials_image: str = Field(default="busybox", min_length=1, max_length=512)
+    repair_namespace: str | None = Field(default=None, pattern=_NAMESPACE)
     accelerators: Prefixes = ACCELERATORS
     agent_namespace: str | None = Field(default=None, pattern=_NAMESPACE)
     agent_selector: str = Field(default="app=muster-agent", min_length=1, max_length=512)

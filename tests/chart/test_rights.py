@@ -10,8 +10,13 @@ from tests.chart.helm_render import Helm, Object
 Right = tuple[str, ...]
 # names of the test bed and of the chart, which has the IPU parts carry their release's
 BED = {"muster-operator": "operator", "muster-vipu-proxy": "vipu-proxy", "muster-ipujob": "webhook"}
-# the tainter's word, in its namespace
-QUARANTINE = [("autopilot", f"gc-ipu-operator-{part}-quarantine") for part in ("vipu-proxy", "controller-manager")]
+ELSEWHERE = {  # roles in another namespace than the account's
+    # the tainter's word, in its namespace
+    *(("autopilot", f"gc-ipu-operator-{part}-quarantine") for part in ("vipu-proxy", "controller-manager")),
+    ("muster-repairs", "muster-repairs"),
+    ("muster-trials", "muster-trials"),
+}
+EVERYTHING = {"tainter": {"allow": {"drain": True, "repairJobs": True, "trials": True}}}
 JOBS = "gc-ipu-operator-controller-manager-jobs"
 CHART = {
     "gc-ipu-operator-controller-manager": "operator",
@@ -35,7 +40,7 @@ def rights(objects: tuple[Object, ...], renamed: dict[str, str]) -> set[Right]:
         rules = roles.get((kind, namespace if kind == "Role" else None, name))
         for subject in binding["subjects"]:
             account = renamed.get(subject["name"], subject["name"])
-            assert namespace in (None, subject["namespace"]) or (namespace, name) in QUARANTINE or name == JOBS
+            assert namespace in (None, subject["namespace"]) or (namespace, name) in ELSEWHERE or name == JOBS
             where = "cluster" if namespace is None else "namespace"
             if rules is None:  # one of Kubernetes' own
                 found.add((account, where, "ClusterRole", name))
@@ -58,7 +63,7 @@ def bed() -> tuple[Object, ...]:
 
 
 def test_they_are_those_of_the_test_bed(helm: Helm, bed: tuple[Object, ...]) -> None:
-    rendered = rights(helm.template(version="1.20.0").objects, CHART)
+    rendered = rights(helm.template(values=EVERYTHING, version="1.20.0").objects, CHART)
     of_jobs = {right for right in rendered if right[0] == "muster-release"}
 
     assert rendered - of_jobs == rights(bed, BED)
@@ -67,8 +72,7 @@ def test_they_are_those_of_the_test_bed(helm: Helm, bed: tuple[Object, ...]) -> 
 @pytest.mark.parametrize(
     ("values", "lacks"),
     [
-        ({"tainter": {"allow": {"drain": False}}}, {"pods/eviction"}),
-        ({"tainter": {"allow": {"trials": False}}}, {"persistentvolumeclaims", "storageclasses"}),
+        ({}, {"pods/eviction", "persistentvolumeclaims", "storageclasses"}),
         (
             {"ownNode": {"mode": "none"}, "nodeKeys": {"mode": "none"}, "controller": {"enabled": False}},
             {"secrets", "validatingwebhookconfigurations"},
@@ -81,12 +85,11 @@ def test_they_are_those_of_the_test_bed(helm: Helm, bed: tuple[Object, ...]) -> 
             },
             {"secrets", "mutatingwebhookconfigurations", "validatingwebhookconfigurations"},
         ),
-        ({"tainter": {"allow": {"repairJobs": False}}, "uninstall": {"release": False}}, set()),
         ({"controller": {"rbac": {"create": False}}}, {"ipujobs", "pods/exec", "roles"}),
     ],
 )
 def test_what_is_turned_off_needs_no_right(helm: Helm, values: dict[str, Any], lacks: set[str]) -> None:
-    everything = {right[3] for right in rights(helm.template(version="1.20.0").objects, CHART)}
+    everything = {right[3] for right in rights(helm.template(values=EVERYTHING, version="1.20.0").objects, CHART)}
     left = {right[3] for right in rights(helm.template(values=values, version="1.20.0").objects, CHART)}
 
     assert lacks <= everything
@@ -94,7 +97,7 @@ def test_what_is_turned_off_needs_no_right(helm: Helm, values: dict[str, Any], l
 
 
 def test_nobody_may_do_anything_at_all(helm: Helm) -> None:
-    for right in rights(helm.template(version="1.20.0").objects, CHART):
+    for right in rights(helm.template(values=EVERYTHING, version="1.20.0").objects, CHART):
         assert "*" not in right
         assert right[-1] not in ("impersonate", "bind", "escalate")
 

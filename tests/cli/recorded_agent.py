@@ -39,6 +39,8 @@ class RecordedAgent:
         self.answers = list(answers)
         self.asked: list[tuple[str, dict[str, str]]] = []
         self.headers: list[dict[str, str]] = []
+        self.patched: list[tuple[str, dict[str, Any]]] = []  # NodeHealths, as the API server
+        self.patch_status = 200
         self.called = threading.Event()
         self.url = ""
 
@@ -70,8 +72,13 @@ def serving(agent: RecordedAgent, host: str = "127.0.0.1") -> Iterator[RecordedA
                         self.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece))
                 self.wfile.write(b"0\r\n\r\n")
 
-        def _whole(self, body: bytes) -> None:
-            self.send_response(200)
+        def do_PATCH(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            agent.patched.append((self.path, body))
+            self._whole(json.dumps({"metadata": {"name": "a"}}).encode(), agent.patch_status)
+
+        def _whole(self, body: bytes, status: int = 200) -> None:
+            self.send_response(status)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)

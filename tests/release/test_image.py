@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import tarfile
 from pathlib import Path
 
@@ -47,20 +46,17 @@ def test_with_and_without_an_engine_the_same_packages_and_settings() -> None:
         assert f'{name}="{value}"' in CONTAINERFILE
 
 
-def test_both_leave_out_what_no_part_in_a_pod_loads(tmp_path: Path) -> None:
-    pyproject = (ROOT / "pyproject.toml").read_text()
-    wanted = image_requirements(pyproject)
-    script = str(Path(requirements.__file__).relative_to(ROOT))
-    assert f"COPY pyproject.toml constraints.txt {script} ./" in CONTAINERFILE
-    assert f"RUN python3 {Path(script).name} pyproject.toml > dependencies" in CONTAINERFILE
-    # as there: alone in a folder, by a Python that has none of our packages
-    shutil.copy(ROOT / script, tmp_path)
-    (tmp_path / "pyproject.toml").write_text(pyproject)
-    command = [sys.executable, "-I", "-S", Path(script).name, "pyproject.toml"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout.splitlines() == wanted
-    assert {name_of(line) for line in wanted} >= {"pydantic", "prometheus-client"}
-    assert "kubernetes" not in {name_of(line) for line in wanted}
+def test_both_leave_out_what_no_part_in_a_pod_loads() -> None:
+    assert "COPY requirements/image.txt requirements/build.txt ./\n" in CONTAINERFILE
+    installs = re.findall(r"pip install (.*?)(?: \\|$)", CONTAINERFILE, re.MULTILINE)
+    assert [("--require-hashes" in each, "--no-deps --no-build-isolation" in each) for each in installs] == [
+        (True, False),
+        (True, False),
+        (False, True),
+    ]
+    locked = {name_of(line) for line in (ROOT / "requirements/image.txt").read_text().splitlines()}
+    assert locked >= {"pydantic", "prometheus-client"}
+    assert "kubernetes" not in locked
 
 
 def test_only_a_dependency_can_be_left_out() -> None:
@@ -147,12 +143,22 @@ def test_make_image_builds_with_the_engine_that_answers(tmp_path: Path) -> None:
     ]
 
 
+def test_the_base_image_is_named_by_its_content_and_can_be_replaced(tmp_path: Path) -> None:
+    (base,) = re.findall(r"^ARG BASE=(.*)$", CONTAINERFILE, re.MULTILINE)
+    assert re.fullmatch(r"docker\.io/library/debian@sha256:[0-9a-f]{64}", base)
+    assert re.findall(r"^FROM (\S+)", CONTAINERFILE, re.MULTILINE) == ["${BASE}", "${BASE}"]
+    assert CONTAINERFILE.index("ARG BASE=") < CONTAINERFILE.index("FROM ")
+    played(tmp_path / "podman", f'echo "$*" >> {tmp_path}/calls')
+    assert make_image(tmp_path, "a", "b", "mirror.example.com/debian@sha256:0").returncode == 0
+    assert " --build-arg BASE=mirror.example.com/debian@sha256:0 " in (tmp_path / "calls").read_text()
+
+
 @pytest.mark.parametrize(
     ("engines", "words", "code", "says"),
     [
         ({}, ("a", "b"), 1, "neither docker nor podman is on PATH"),
         ({"docker": "exit 1"}, ("a", "b"), 1, "'docker info' fails"),
-        ({}, ("a", ""), 64, "usage: make image IMAGE=NAME TAG=TAG"),
+        ({}, ("a", ""), 64, "usage: make image IMAGE=NAME TAG=TAG [BASE=IMAGE]"),
     ],
 )
 def test_make_image_says_what_is_missing(

@@ -1,11 +1,15 @@
 """`make package`: one folder with all that an installation needs, and checksums that hold."""
 
+import json
 import os
 import re
 import sys
 import tarfile
 from pathlib import Path
 
+from cyclonedx.validation.json import JsonStrictValidator
+from release import sbom
+from release.lock import FOLDER
 from release.package import SUMS
 from tests.docs.checkout import checkout
 from tests.docs.command_list import commands_of_test
@@ -25,11 +29,15 @@ def test_a_package_has_everything_and_its_checksums_hold(tmp_path: Path) -> None
     said = there.type("sha256sum --check SHA256SUMS").splitlines()
     assert len(said) == len((folder / SUMS).read_text().splitlines())
 
-    installed = re.compile(rf"^Would install .*\bpassmuster-{project_version()}", re.MULTILINE)
-    installs = "pip install -c wheels/constraints.txt wheels/passmuster-0.1.0-py3-none-any.whl"
-    assert installed.search(there.type(installs, *TRIED))
+    locked, installed = (
+        re.compile(rf"^Would install .*\b{name}", re.MULTILINE)
+        for name in ("pydantic_core-", f"passmuster-{project_version()}")
+    )
+    assert locked.search(there.type("pip install --require-hashes -r wheels/requirements.txt", *TRIED))
+    assert installed.search(there.type("pip install --no-deps wheels/passmuster-0.1.0-py3-none-any.whl", *TRIED))
     here = CommandRunner(commands_of_test(__file__), {}, environ, place)
-    assert installed.search(here.type("pip install -c constraints.txt .", *TRIED))
+    assert locked.search(here.type("pip install --require-hashes -r requirements/command-line.txt", *TRIED))
+    assert installed.search(here.type("pip install --no-deps --no-build-isolation .", *TRIED))
 
     listed = {line.split("  ", 1)[1] for line in (folder / SUMS).read_text().splitlines()}
     assert listed == {str(each.relative_to(folder)) for each in folder.rglob("*") if each.is_file()} - {SUMS}
@@ -38,8 +46,9 @@ def test_a_package_has_everything_and_its_checksums_hold(tmp_path: Path) -> None
         "docs/install.md",
         f"muster-{project_version()}.tgz",
         f"images/muster-{project_version()}.tar",
+        f"images/muster-{project_version()}.cdx.json",
         f"wheels/passmuster-{project_version()}-py3-none-any.whl",
-        "wheels/constraints.txt",
+        "wheels/requirements.txt",
         "LICENSE",
     ):
         assert name in listed
@@ -54,7 +63,21 @@ def test_a_package_has_everything_and_its_checksums_hold(tmp_path: Path) -> None
         assert {"muster/Chart.yaml", "muster/values.schema.json"} <= set(chart.getnames())
     with tarfile.open(folder / f"images/muster-{project_version()}.tar") as image:
         assert {"oci-layout", "index.json"} <= set(image.getnames())
+    assert_lists_the_image((folder / f"images/muster-{project_version()}.cdx.json").read_text())
 
     (folder / "docs/install.md").write_text("edited")
     spoilt = there.type("sha256sum --check SHA256SUMS", judge=lambda done: done.returncode == 1)
     assert [line for line in spoilt.splitlines() if not line.endswith(": OK")] == ["docs/install.md: FAILED"]
+
+
+def assert_lists_the_image(text: str) -> None:
+    assert JsonStrictValidator(sbom.VERSION).validate_str(text) is None
+    components = json.loads(text)["components"]
+    assert [each["purl"] for each in components if "hashes" not in each] == []
+    found = {each["purl"].partition("?")[0].rpartition("@")[0] for each in components}
+    locked = re.findall(r"^([a-z0-9-]+)==", (FOLDER / "image.txt").read_text(), re.MULTILINE)
+    here = {f"pkg:pypi/{name}" for name in (*locked, sbom.MUSTER)}
+    assert {each for each in found if each.startswith("pkg:pypi/")} <= here
+    assert found >= {"pkg:pypi/pydantic", "pkg:pypi/passmuster", "pkg:deb/debian/python3", "pkg:deb/debian/iperf3"}
+    by_url = {each["purl"].partition("@")[0]: each for each in components}
+    assert by_url["pkg:pypi/passmuster"]["licenses"] == [{"license": {"id": "Apache-2.0"}}]

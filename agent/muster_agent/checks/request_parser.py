@@ -103,6 +103,11 @@ def _parameters(running: NodeCheck, given: Mapping[str, str]) -> Parameters:
     if not given:
         return running.parameters
     model = running.check.parameters
+    if fixed := sorted(model.configured & given.keys()):
+        raise BadRequest(
+            f"params.{running.name}.{fixed[0]}: only the configuration sets it "
+            f"(checks.{running.name}.parameters.{fixed[0]}); leave it out"
+        )
     values: dict[str, Any] = {**running.parameters.model_dump(exclude_unset=True), **given}
     try:
         parameters = model.model_validate(values)

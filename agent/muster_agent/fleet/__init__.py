@@ -4,11 +4,14 @@ import msgspec
 
 
 class PeerAgent(msgspec.Struct, frozen=True):
-    """The agent of one node. address: an IP address; empty if no agent runs there."""
+    """The agent of one node. address: an IP address; empty if no agent runs there. port: where people ask it. tls_port,
+    fingerprint: as its NodeHealth publishes them; 0 and empty: it does not."""
 
     node: str
     address: str
     port: int = 3333
+    tls_port: int = 0
+    fingerprint: str = ""
 
 
 class FleetLimits(msgspec.Struct, frozen=True, kw_only=True):

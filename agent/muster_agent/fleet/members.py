@@ -20,6 +20,7 @@ from muster_kube.api.client import KubeClient, Params
 from muster_kube.api.errors import ApiError, ConfigError, NotFound
 from muster_kube.api.objects import Api
 from muster_kube.nodehealth import PATH as NODE_HEALTHS
+from muster_kube.nodehealth import AgentIdentity
 
 log = logging.getLogger(__name__)
 
@@ -55,8 +56,13 @@ class _Named(Api, frozen=True):
     resource_version: str = ""
 
 
+class _Status(Api, frozen=True):
+    agent: AgentIdentity = AgentIdentity()
+
+
 class _Health(Api, frozen=True):
     metadata: _Named
+    status: _Status = _Status()
 
 
 class _Target(Api, frozen=True):
@@ -186,8 +192,13 @@ class FleetMembers:
         except (ApiError, ConfigError) as error:
             raise FleetUnknown(f"cannot list the nodes and agents of the fleet: {error}") from error
         found = agent_addresses(slices)
-        names = {health.metadata.name for health in healths} | {self._node}
-        members = {name: found.get(name) or PeerAgent(name, "") for name in names}
+        agents = {self._node: AgentIdentity()} | {health.metadata.name: health.status.agent for health in healths}
+        members = {
+            name: msgspec.structs.replace(
+                found.get(name) or PeerAgent(name, ""), tls_port=agent.tls_port, fingerprint=agent.fingerprint
+            )
+            for name, agent in agents.items()
+        }
         self._kept = (self._clock() + self._kept_s, members)
         # 15,000 of them take 3 MB
         asyncio.get_running_loop().call_later(2 * self._kept_s, self._forget, members)

@@ -1,12 +1,13 @@
-"""HTTP/1.1 client for other agents, with limits on time, size and number of requests.
+"""HTTP/1.1 client for other agents over TLS, with limits on time, size and number of requests.
 
-It ignores proxy settings of the environment and follows no redirects, so requests reach only the peer.
+Both sides prove a key: each trusts the one that the other's NodeHealth publishes. No token is ever sent. The client
+ignores proxy settings of the environment and follows no redirects, so requests reach only the peer.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
+import ssl
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlencode
 
@@ -15,10 +16,11 @@ import msgspec
 from pydantic import BaseModel
 
 from muster_agent.fleet import PeerAgent
+from muster_agent.identity.own_identity import OwnIdentity, peer_fingerprint
+from muster_agent.identity.published_keys import NODE
 from muster_agent.query.node_answer import PEER_AGENT
 from muster_checks.base.vocabulary import shorten
-from muster_kube.api.credentials import FileToken
-from muster_kube.api.errors import ConfigError
+from muster_kube.api.transport import Transport
 
 CONNECT_S = 3.0
 ANSWER_LIMIT = 4 << 20  # bytes; ten times the answer of thirty checks with all their findings
@@ -35,7 +37,7 @@ class PeerCallFailed(Exception):
 
     reason:  ``NoAgent`` (its address is not known), ``Unreachable`` (the connection failed), ``NoAnswer`` (timeout),
              ``BadAnswer`` (not JSON, a redirect, or too large), ``WrongNode`` (the address now belongs to another
-             node), ``Refused`` (an HTTP error)
+             node), ``WrongKey``, ``NoKey`` (its NodeHealth publishes another key, or none), ``Refused`` (an HTTP error)
     message: for people
     status:  the HTTP status, 0 if there was none
     """
@@ -61,28 +63,38 @@ class PeerClient(Protocol):
     async def alive(self, peer: PeerAgent, timeout_s: float) -> bool: ...
 
 
+class WrongKey(Exception):
+    """The peer has another key than the one that its NodeHealth publishes."""
+
+
 class HttpPeerClient:
-    """token:   file with this agent's token for the audience ``muster``, read again when it is rotated. It is sent only
-               after a peer requires one. None: no token is sent
-    at_once: limit on concurrent requests; more of them wait, and their timeout starts when they are sent
+    """node:     the agent's own, whose key ``identity`` is
+    identity: proves this agent to a peer. Nothing is sent to a peer that does not prove the key that its NodeHealth
+              publishes. None: over plain HTTP, as a stranger, for tests of what goes over the wire
+    at_once:  limit on concurrent requests; more of them wait, and their timeout starts when they are sent
+    on_wrong_key: called for each such peer
     """
 
     def __init__(
         self,
-        token: Path | None,
+        node: str,
+        identity: OwnIdentity | None,
         *,
         connect_s: float = CONNECT_S,
         answer_limit: int = ANSWER_LIMIT,
         at_once: int = AT_ONCE,
+        on_wrong_key: Callable[[], None] = lambda: None,
     ) -> None:
-        self._token = FileToken(token) if token is not None else None
+        self._node = node
+        self._secure = identity is not None
         self._timeouts = {"connect": connect_s, "read": None, "write": None, "pool": None}
         self._answer_limit = answer_limit
         self._free = asyncio.Semaphore(at_once)
+        self._on_wrong_key = on_wrong_key
         # no keep-alive: queries of the fleet are rare, and idle connections to all nodes cost memory. So the transport
         # needs no close
         limits = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
-        self._transport = httpx2.AsyncHTTPTransport(verify=False, trust_env=False, limits=limits)
+        self._transport = Transport(tls=identity.client if identity else None, limits=limits, verify=_verify_key)
 
     async def get_json(self, peer: PeerAgent, path: str, params: Query, timeout_s: float) -> Any:
         """The decoded answer. timeout_s: for the whole request."""
@@ -97,8 +109,7 @@ class HttpPeerClient:
     async def stream(self, peer: PeerAgent, path: str, body: BaseModel) -> AsyncIterator[AsyncIterator[bytes]]:
         """POST ``body`` and yield the lines of the answer as they arrive. Leaving the context closes the connection.
         Only connecting has a timeout."""
-        header = await self._header()
-        async with self._free, self._opened("POST", peer, path, _encode(body), header) as response:
+        async with self._free, self._opened("POST", peer, path, _encode(body)) as response:
             if response.status_code >= 300:
                 raise _refusal(peer, response.status_code, await _bounded(peer, response, ERROR_LIMIT))
             yield _lines(peer, response)
@@ -106,7 +117,7 @@ class HttpPeerClient:
     async def alive(self, peer: PeerAgent, timeout_s: float) -> bool:
         """Whether it answers HTTP requests, with any status."""
         try:
-            async with asyncio.timeout(timeout_s), self._opened("GET", peer, "/healthz", b"", None):
+            async with asyncio.timeout(timeout_s), self._opened("GET", peer, "/healthz", b""):
                 return True
         except (PeerCallFailed, TimeoutError):
             return False
@@ -115,7 +126,7 @@ class HttpPeerClient:
         async with self._free:
             try:
                 async with asyncio.timeout(timeout_s):
-                    status, raw = await self._exchange(method, peer, target, content)
+                    status, raw = await self._once(method, peer, target, content)
             except TimeoutError as error:
                 raise PeerCallFailed(
                     "NoAnswer", f"{peer_endpoint(peer)} did not answer within {timeout_s:g} s"
@@ -131,50 +142,25 @@ class HttpPeerClient:
                 f"{peer_endpoint(peer)} did not answer with JSON ({error}); the answer begins with {shown!r}",
             ) from error
 
-    async def _exchange(self, method: str, peer: PeerAgent, target: str, content: bytes) -> tuple[int, bytes]:
-        # a peer could use the token with other agents, so requests that need no token carry none
-        header = None if method == "GET" else await self._header()
-        status, raw = await self._once(method, peer, target, content, header)
-        for _ in range(2):
-            if status != 401 or self._token is None:
-                break
-            if header is not None:
-                self._token.refused(header)
-            fresh = await self._header()  # the kubelet may have replaced it
-            if fresh == header:
-                break
-            header = fresh
-            status, raw = await self._once(method, peer, target, content, header)
-        return status, raw
-
-    async def _once(
-        self, method: str, peer: PeerAgent, target: str, content: bytes, header: str | None
-    ) -> tuple[int, bytes]:
-        async with self._opened(method, peer, target, content, header) as response:
+    async def _once(self, method: str, peer: PeerAgent, target: str, content: bytes) -> tuple[int, bytes]:
+        async with self._opened(method, peer, target, content) as response:
             limit = ERROR_LIMIT if response.status_code >= 300 else self._answer_limit
             return response.status_code, await _bounded(peer, response, limit)
 
-    async def _header(self) -> str | None:
-        if self._token is None:
-            return None
-        try:
-            return await self._token.header()
-        except ConfigError:
-            return None  # no token is mounted
-
     @asynccontextmanager
     async def _opened(
-        self, method: str, peer: PeerAgent, target: str, content: bytes, header: str | None
+        self, method: str, peer: PeerAgent, target: str, content: bytes
     ) -> AsyncIterator[httpx2.Response]:
         if not peer.address:
             raise PeerCallFailed("NoAgent", f"no agent runs on node {peer.node}")
-        headers = {"Accept": "application/json", "User-Agent": PEER_AGENT, "Connection": "close"}
+        headers = {"Accept": "application/json", "User-Agent": PEER_AGENT, "Connection": "close", NODE: self._node}
         if content:
             headers["Content-Type"] = "application/json"
-        if header is not None:
-            headers["Authorization"] = header
-        url = f"http://{peer_endpoint(peer)}{target}"
-        extensions = {"timeout": self._timeouts}
+        endpoint = self._endpoint(peer)
+        extensions: dict[str, Any] = {"timeout": self._timeouts}
+        if self._secure:
+            extensions["sni_hostname"] = _server_name(peer.fingerprint)
+        url = f"http{'s' if self._secure else ''}://{endpoint}{target}"
         request = httpx2.Request(method, url, headers=headers, content=content, extensions=extensions)
         try:
             response = await self._transport.handle_async_request(request)
@@ -182,9 +168,37 @@ class HttpPeerClient:
                 yield response
             finally:
                 await response.aclose()
+        except WrongKey as error:
+            self._on_wrong_key()
+            raise PeerCallFailed(
+                "WrongKey", f"{endpoint} does not have the key that NodeHealth {peer.node} publishes: {error}"
+            ) from error
         except (httpx2.TransportError, OSError) as error:
             text = " ".join(str(error).split()) or type(error).__name__
-            raise PeerCallFailed("Unreachable", f"cannot reach {peer_endpoint(peer)}: {text}") from error
+            raise PeerCallFailed("Unreachable", f"cannot reach {endpoint}: {text}") from error
+
+    def _endpoint(self, peer: PeerAgent) -> str:
+        if not self._secure:
+            return peer_endpoint(peer)
+        if not peer.fingerprint or not peer.tls_port:
+            raise PeerCallFailed(
+                "NoKey",
+                f"NodeHealth {peer.node} publishes no key of its agent: the agent has just started, has an older "
+                "version, or the API server has an older CRD",
+            )
+        return peer_endpoint(msgspec.structs.replace(peer, port=peer.tls_port))
+
+
+def _server_name(fingerprint: str) -> str:
+    """The name for TLS, from which :func:`_verify_key` knows the expected key. A label of DNS has at most 63
+    characters, so it has two."""
+    return f"{fingerprint[:32]}.{fingerprint[32:]}"
+
+
+def _verify_key(connection: ssl.SSLObject, server_name: str) -> None:
+    found = peer_fingerprint(connection)
+    if _server_name(found) != server_name:
+        raise WrongKey(f"found {found[:16]}…, expected {server_name[:16]}…")
 
 
 def peer_endpoint(peer: PeerAgent) -> str:

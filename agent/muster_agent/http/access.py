@@ -1,19 +1,21 @@
-"""Authorizes callers of requests that may disturb work: over loopback, or with a Kubernetes token.
+"""Authorizes callers of requests that disturb work or cost much: over loopback, with a Kubernetes token, or with a
+permit (muster_kube.run_permit).
 
 Requests that everybody may make need no review, so a query of the whole fleet costs the API server no reviews.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from ipaddress import IPv6Address, ip_address
 
 import msgspec
 
+from muster_agent.identity.published_keys import NODE, PublishedKeys
 from muster_kube.api.errors import ApiError, ConfigError
-from muster_kube.api.reviews import Identity, Reviews
+from muster_kube.api.self_reviews import SelfReviews
 from muster_kube.nodehealth import GROUP, PLURAL
+from muster_kube.run_permit import HEADER
 
-AUDIENCE = "muster"
 REVIEW_S = 10.0  # limit for all reviews of a token, including the wait for those of other callers
 RIGHT = f"patch {PLURAL}.{GROUP}"
 SCHEME = "bearer"
@@ -29,7 +31,7 @@ class AccessDenied(Exception):
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """trusted: may make every request; agent: it is the agent of another node; user: the token's user, if needed."""
+    """trusted: may make every request; agent: it is the agent of the node ``user``; user: else the token's user."""
 
     trusted: bool = False
     agent: bool = False
@@ -38,22 +40,40 @@ class Caller(msgspec.Struct, frozen=True):
 
 class AccessControl:
     """reviews:       None without a cluster, so that no token can be reviewed
+    permits:       whether a permit is valid; None without a cluster
+    keys:          those of other agents; None without a cluster
     require_token: every request needs a token, also over loopback
+    open_heavy_checks: heavy checks on idle nodes need none
     """
 
-    def __init__(self, reviews: Reviews | None, *, require_token: bool = False, review_s: float = REVIEW_S) -> None:
+    def __init__(
+        self,
+        reviews: SelfReviews | None,
+        *,
+        permits: Callable[[str], Awaitable[bool]] | None = None,
+        keys: PublishedKeys | None = None,
+        require_token: bool = False,
+        open_heavy_checks: bool = False,
+        review_s: float = REVIEW_S,
+    ) -> None:
+        self.open_heavy_checks = open_heavy_checks and not require_token
         self._reviews = reviews
+        self._permits = permits
+        self._keys = keys
         self._require_token = require_token
         self._review_s = review_s
         # one at a time: callers with invalid tokens must not occupy the connections to the API server
         self._turn = asyncio.Semaphore(1)
 
-    async def caller(self, headers: Mapping[str, str], client_host: str | None, *, needs: str = "") -> Caller:
+    async def caller(
+        self, headers: Mapping[str, str], client_host: str | None, *, needs: str = "", fingerprint: str = ""
+    ) -> Caller:
         """Identify the caller.
 
         headers:     by lower-case name
         client_host: address of the peer. X-Forwarded-For is ignored, because any client can set it
         needs:       the parts of the request that need permission (``force``); empty: none
+        fingerprint: of the certificate of a client over TLS, which has proved its key; empty: none
 
         Raises AccessDenied.
         """
@@ -63,17 +83,37 @@ class AccessControl:
             if not needs:
                 return Caller()
         needs = needs or "this agent (require_token)"
-        token = self._token(headers, needs)
-        if self._reviews is None:
-            raise AccessDenied(503, f"{needs}: cannot review the token: this agent runs without a cluster")
         try:
             async with asyncio.timeout(self._review_s), self._turn:
-                return await _reviewed(self._reviews, token, needs)
+                return await self._proved(headers, needs, fingerprint)
         except (ApiError, ConfigError) as error:
-            raise AccessDenied(503, f"{needs}: cannot review the token: {error}") from error
+            raise AccessDenied(503, f"{needs}: cannot review the permission: {error}") from error
         except TimeoutError as error:
             limit = f"the API server did not answer within {self._review_s:g} s"
-            raise AccessDenied(503, f"{needs}: cannot review the token: {limit}") from error
+            raise AccessDenied(503, f"{needs}: cannot review the permission: {limit}") from error
+
+    async def _proved(self, headers: Mapping[str, str], needs: str, fingerprint: str) -> Caller:
+        """By a key, a permit or a token. Raises AccessDenied, ApiError, ConfigError."""
+        node, permit = headers.get(NODE.lower(), "") if fingerprint else "", headers.get(HEADER, "")
+        token = "" if node or permit else self._token(headers, needs)
+        alone = AccessDenied(503, f"{needs}: cannot review the permission: this agent runs without a cluster")
+        if node:
+            if self._keys is None:
+                raise alone
+            if await self._keys.belongs(fingerprint, node):
+                return Caller(trusted=True, agent=True, user=node)
+            raise AccessDenied(
+                401, f"{needs}: NodeHealth {node[:64]} publishes another key than that of this caller, or none"
+            )
+        if permit:
+            if self._permits is None:
+                raise alone
+            if await self._permits(permit):
+                return Caller(trusted=True)
+            raise AccessDenied(401, f"{needs}: no NodeHealth has this permit, or it has expired: request a new one")
+        if self._reviews is None:
+            raise alone
+        return await _reviewed(self._reviews, token, needs)
 
     def _token(self, headers: Mapping[str, str], needs: str) -> str:
         given = headers.get("authorization", "")
@@ -85,26 +125,20 @@ class AccessControl:
         found = f"found {scheme!r}" if given else "found no token"
         raise AccessDenied(
             401,
-            f"{needs}: permission required: {loopback}send a header Authorization: Bearer TOKEN of a user who may "
-            f"{RIGHT}; {found}",
+            f"{needs}: permission required: use muster run, {loopback}send a header Authorization: Bearer TOKEN of a "
+            f"user who may {RIGHT}; {found}. To let everybody run heavy checks, set open_heavy_checks",
         )
 
 
-async def _reviewed(reviews: Reviews, token: str, needs: str) -> Caller:
-    identity: Identity | None = await reviews.who(token, AUDIENCE)
-    # agents are recognized by their permission to write the status of NodeHealths: every pod can get a token for the
-    # audience muster
-    is_pods = identity is not None and identity.service_account is not None
-    if identity is not None and is_pods and await reviews.may(identity, "patch", GROUP, PLURAL, subresource="status"):
-        return Caller(trusted=True, agent=True, user=identity.user)
-    identity = identity or await reviews.who(token)
-    if identity is None:
+async def _reviewed(reviews: SelfReviews, token: str, needs: str) -> Caller:
+    user = await reviews.review(token, "patch", GROUP, PLURAL)
+    if user is None:
         raise AccessDenied(
             401, f"{needs}: the API server rejects this token: it may have expired, or be for another audience"
         )
-    if not await reviews.may(identity, "patch", GROUP, PLURAL):
-        raise AccessDenied(403, f"{needs}: permission denied: {identity.user} may not {RIGHT}")
-    return Caller(trusted=True, user=identity.user)
+    if not user.may:
+        raise AccessDenied(403, f"{needs}: permission denied: {user.name or 'the user of this token'} may not {RIGHT}")
+    return Caller(trusted=True, user=user.name)
 
 
 def _is_loopback(host: str | None) -> bool:

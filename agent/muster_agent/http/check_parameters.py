@@ -1,16 +1,15 @@
 """Adds the parameters of checks to the OpenAPI document. /status accepts them in addition to its own, which FastAPI
 documents.
 
-The document is generated from the declarations on request.
+The document is generated from the declarations, once in a process. It does not list the nodes of a fleet: they change.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from muster_agent.checks.node_check import NodeCheck
 from muster_agent.query.status_query import ALL_HOSTS, FLAGS, IN_A_CLUSTER
 
-HOSTS_LISTED = 1000  # more nodes are documented as a pattern instead of a list
 _OCTET = "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 _ADDRESSES: list[dict[str, Any]] = [{"type": "string", "format": each} for each in ("ipv4", "ipv6")]
 _NAMED_ADDRESS = {"type": "string", "pattern": rf"^[a-z0-9]([-a-z0-9.]{{0,61}}[a-z0-9])?={_OCTET}(\.{_OCTET}){{3}}$"}
@@ -38,6 +37,8 @@ def complete_parameters(operation: dict[str, Any], checks: Sequence[NodeCheck]) 
             form = _in_a_query(_resolved(form, schema.get("$defs", {})))
             text = f"{running.name}: {form.pop('description', name)}"
             exact: dict[str, Any] | None = _EXACT.get((running.name, name), _as_text(form))
+            if name in running.check.parameters.configured:
+                continue
             if running.check.stream is not None:
                 exact, text = (
                     _fixed(getattr(running.parameters, name)),
@@ -57,16 +58,11 @@ def complete_parameters(operation: dict[str, Any], checks: Sequence[NodeCheck]) 
     operation["parameters"] = [each for each in listed.values() if each["schema"] is not None]
 
 
-def complete_nodes(operation: dict[str, Any], nodes: Collection[str] | None) -> None:
-    """Add the valid names of nodes. nodes: None: unknown at present. For a single node, selectors are left out."""
-    if nodes is None:
-        return
-    parameters = operation["parameters"]
-    if len(nodes) <= HOSTS_LISTED:
-        host = next(each for each in parameters if each["name"] == "host")
-        host["schema"]["items"] = {"type": "string", "enum": [*sorted(nodes), ALL_HOSTS]}
-    if len(nodes) == 1:
-        operation["parameters"] = [each for each in parameters if each["name"] not in IN_A_CLUSTER]
+def restrict_to_node(operation: dict[str, Any], node: str) -> None:
+    """For an agent outside a cluster, which knows only its own node: the only valid name, and no selectors."""
+    host = next(each for each in operation["parameters"] if each["name"] == "host")
+    host["schema"]["items"] = {"type": "string", "enum": [node, ALL_HOSTS]}
+    operation["parameters"] = [each for each in operation["parameters"] if each["name"] not in IN_A_CLUSTER]
 
 
 def _as_text(form: dict[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The agent's HTTP routes."""
 
-from collections.abc import AsyncGenerator, Collection
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
@@ -13,6 +13,7 @@ from muster_agent.fleet.iperf_routes import IPERF_STRUCTS, iperf_router
 from muster_agent.fleet.members import BadNodeSelection, FleetUnknown
 from muster_agent.http.access import AccessControl, AccessDenied
 from muster_agent.http.report import AgentReport, Declarations, list_declarations, make_report
+from muster_agent.identity.tls_protocol import sender_fingerprint
 from muster_agent.metrics.agent_metrics import AgentMetrics
 from muster_agent.node_agent import Agent
 from muster_agent.query.node_answer import PEER_AGENT, Ending, NodeAnswer, StatusDocument
@@ -24,6 +25,7 @@ from muster_agent.query.status_query import (
     accepted_format,
     read_query,
 )
+from muster_checks.base.declaration import Cost
 from muster_kube.http.bad_request import check_repeated
 from muster_kube.http.metrics_page import METRICS, metrics_response
 from muster_kube.http.responses import TEXT, StructResponse, described, struct
@@ -66,7 +68,9 @@ _STATUS: dict[int | str, dict[str, Any]] = {
         "for JSON, a document with the valid names",
         {**TEXT, "application/json": struct(UnknownNameDocument)},
     ),
-    401: described("a token is required: for force, for files of a node, or for targets of its packets"),
+    401: described(
+        "a token is required: for heavy checks, for force, for files of a node, or for targets of its packets"
+    ),
     403: described("the token's user lacks the permission"),
     421: described("another agent queried this one for a node that is not its own"),
     503: described("the nodes of the fleet or the caller's identity cannot be determined now"),
@@ -87,7 +91,6 @@ class AgentService(Service):
             f"muster agent of node {agent.node}",
             agent.identity.version,
             structs=STRUCTS,
-            complete=self._complete,
             body_limit=BODY_LIMIT,
         )
         self._agent = agent
@@ -99,23 +102,13 @@ class AgentService(Service):
 
     def openapi(self) -> dict[str, Any]:
         """The OpenAPI document with the parameters of the checks."""
-        from muster_agent.http.check_parameters import complete_parameters
+        from muster_agent.http.check_parameters import complete_parameters, restrict_to_node
 
         document = super().openapi()
         complete_parameters(document["paths"]["/status"]["get"], list(self._agent.checks.values()))
+        if self._fleet is None:
+            restrict_to_node(document["paths"]["/status"]["get"], self._agent.node)
         return document
-
-    async def _complete(self, document: dict[str, Any]) -> None:
-        """Add the names of the nodes."""
-        from muster_agent.http.check_parameters import complete_nodes
-
-        nodes: Collection[str] | None = [self._agent.node]
-        if self._fleet is not None:
-            try:
-                nodes = (await self._fleet.members.list_members()).keys()
-            except FleetUnknown:
-                nodes = None
-        complete_nodes(document["paths"]["/status"]["get"], nodes)
 
 
 def make_app(
@@ -146,7 +139,7 @@ def make_app(
         from muster_agent.query.answer_stream import MEDIA_TYPES, AnswerStream, render_answer
 
         query = read_query(given, agent.checks, request.headers.get("accept", ""))
-        await _check_access(request, ", ".join([*(["force"] if query.force else []), *query.guarded]), access)
+        await _check_access(request, ", ".join(_protected(query, access)), access)
         for_us = query.hosts == (agent.node,) and not query.job and not query.nodelabel
         if request.headers.get("user-agent") == PEER_AGENT and not for_us:
             return PlainTextResponse(WRONG_NODE.format(",".join(query.hosts or ("all nodes",))[:200], agent.node), 421)
@@ -214,9 +207,16 @@ async def _answer_from_fleet(
 async def _check_access(request: Request, needs: str, access: AccessControl) -> None:
     """needs: the parts of the request that need a permission; empty: none. Raises AccessDenied."""
     client = request.client.host if request.client is not None else None
-    caller = await access.caller(request.headers, client, needs=needs)
+    caller = await access.caller(request.headers, client, needs=needs, fingerprint=sender_fingerprint(request))
     if needs and not caller.trusted:
         raise AccessDenied(403, f"{needs}: permission denied: this caller may not use it")
+
+
+def _protected(query: StatusQuery, access: AccessControl) -> list[str]:
+    """The parts of the query that need a permission."""
+    heavy = [running.name for running, _ in query.checks if running.check.cost is Cost.HEAVY]
+    named = [f"check={','.join(heavy)}"] if heavy and query.named and not access.open_heavy_checks else []
+    return [*named, *(["force"] if query.force else []), *query.guarded]
 
 
 def _check_standalone(query: StatusQuery, node: str) -> None:

@@ -104,6 +104,14 @@ class AgentMetrics:
             ["check"],
             registry=self.registry,
         )
+        self._wrong_keys = Counter(
+            "muster_agent_wrong_keys",
+            "Connections with other agents that did not have the key in their NodeHealth: to them, or from them",
+            ["direction"],
+            registry=self.registry,
+        )
+        for direction in ("to", "from"):
+            self._wrong_keys.labels(direction)
         info = Gauge("muster_agent_info", "Version of the agent", ["version"], registry=self.registry)
         info.labels(version).set(1)
         self.registry.register(_AtScrape(self))
@@ -127,6 +135,10 @@ class AgentMetrics:
 
     def set_claim_refused(self, refused: bool) -> None:
         self._refused.set(1 if refused else 0)
+
+    def record_wrong_key(self, direction: str) -> None:
+        """direction: ``to`` or ``from`` the other agent."""
+        self._wrong_keys.labels(direction).inc()
 
     def record_state_write_failure(self) -> None:
         self._state_errors.inc()

@@ -365,6 +365,10 @@ def _parameters(running: NodeCheck, given: Mapping[str, str]) -> Parameters:
     if not names:
         return running.parameters
     for field, name in names.items():
+        if field in model.configured:
+            raise BadQuery(
+                f"{name}: only the configuration sets it (checks.{running.name}.parameters.{field}); leave it out"
+            )
         if model.model_fields[field].annotation is bool:
             _check_flag(name, given[name])
     values: dict[str, Any] = running.parameters.model_dump(exclude_unset=True)

@@ -33,6 +33,9 @@ class Parameters(BaseModel):
     sends: ClassVar[frozenset[str]] = frozenset()
     """Names of parameters that decide where this node sends packets."""
 
+    configured: ClassVar[frozenset[str]] = frozenset()
+    """Names of parameters that only the configuration sets: no query and no request, whoever sends it."""
+
     @classmethod
     def guarded(cls) -> frozenset[str]:
         """Parameters that an unauthenticated caller may not set: paths that are read here, and packet destinations."""

@@ -13,8 +13,9 @@ from muster_checks.base.vocabulary import Finding
 
 
 class PvcParameters(Parameters):
-    # an unauthenticated caller may not choose the image that runs in our namespace, or the storage that it uses
-    sends = frozenset({"image", "size_mib", "storage_class"})
+    # an unauthenticated caller may not choose the storage that our namespace uses, and nobody the image that runs there
+    sends = frozenset({"size_mib", "storage_class"})
+    configured = frozenset({"image"})
     storage_class: str = Field(
         default="", max_length=253, description="class of the claim; empty: the cluster's default"
     )

@@ -3,6 +3,7 @@
 import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -21,13 +22,15 @@ PROXY_TRIES = 3  # the proxy picks an agent at random each time
 @dataclass(frozen=True)
 class AgentRoute:
     """config: server and credentials. path: of an agent's ``/status`` on that server. description: for messages.
-    tries: attempts while no agent has answered."""
+    tries: attempts while no agent has answered. permits: the API server, where the command proves the user's right if
+    the agent requires it (muster_kube.run_permit); None: the agent is at a URL."""
 
     config: ClusterConfig
     path: str
     description: str
     tries: int = 1
     cluster: bool = False  # ``config`` is that of the API server
+    permits: ClusterConfig | None = None
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,9 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--token-file",
         type=Path,
         metavar="FILE",
-        help="file with a bearer token of an account that may patch nodehealths.muster.dev (kubectl create token "
-        "ACCOUNT); agents with the setting require_token need it. Only with --url or in a pod, because the API "
-        "server's proxy drops the token",
+        help="file with a bearer token for the agent at --url, which must be loopback or https, because plain HTTP "
+        "does not protect a token",
     )
 
 
@@ -53,26 +55,30 @@ def find_route(
     credentials: Credentials = FileToken(arguments.token_file) if arguments.token_file else NoToken()
     if arguments.url is not None:
         server = _base(arguments.url)
+        if arguments.token_file and not _protects_tokens(server):
+            raise UsageError(
+                f"--token-file with --url {server}: plain HTTP does not protect the token: use a port-forward, "
+                f"{PORT_FORWARD}, and --url http://127.0.0.1:{PORT}"
+            )
         return AgentRoute(ClusterConfig("--url", server, credentials=credentials), "/status", f"the agent at {server}")
-    forward = (
-        f"kubectl -n {arguments.namespace} port-forward svc/{arguments.service} {PORT}, "
-        f"and add --url http://127.0.0.1:{PORT}"
-    )
+    if arguments.token_file:
+        raise UsageError("--token-file needs --url: without it, the command proves your right with your kubeconfig")
     config = load(arguments.kubeconfig)
     if config.origin.startswith("in-cluster"):
-        if arguments.force and not arguments.token_file:
-            raise UsageError(f"--force needs a token (--token-file FILE) or a port-forward: {forward}")
         server = f"http://{arguments.service}.{arguments.namespace}.svc:{PORT}"
         description = f"the Service of the agents, {server}, from this pod"
-        return AgentRoute(ClusterConfig("in-cluster", server, credentials=credentials), "/status", description)
-    if arguments.force or arguments.token_file:
-        flag = "--force" if arguments.force else "--token-file"
-        raise UsageError(
-            f"{flag} does not work through the API server, whose proxy drops the token: use a port-forward: {forward}"
-        )
+        return AgentRoute(ClusterConfig("in-cluster", server), "/status", description, permits=config)
     place = f"/api/v1/namespaces/{arguments.namespace}/services/http:{arguments.service}:{PORT}/proxy/status"
     description = f"Service {arguments.namespace}/{arguments.service} through the API server {config.server}"
-    return AgentRoute(config, place, f"{description} ({config.origin})", PROXY_TRIES, cluster=True)
+    return AgentRoute(config, place, f"{description} ({config.origin})", PROXY_TRIES, cluster=True, permits=config)
+
+
+def _protects_tokens(server: str) -> bool:
+    parts = urlsplit(server)
+    try:
+        return parts.scheme == "https" or ip_address(parts.hostname or "").is_loopback
+    except ValueError:
+        return parts.hostname == "localhost"
 
 
 def _base(url: str) -> str:

@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import contextlib
 import json
 import sys
 from collections.abc import Sequence
@@ -22,9 +23,10 @@ from muster_cli.report.progress import FleetProgress
 from muster_cli.report.quantities import plural
 from muster_cli.usage import UsageError
 from muster_kube.api.client import KubeClient
-from muster_kube.api.errors import ApiError, ConfigError
-from muster_kube.nodehealth import PATH
+from muster_kube.api.errors import ApiError, ConfigError, Forbidden
+from muster_kube.nodehealth import PATH, NodeHealth
 from muster_kube.process.command_line import EXIT_UNKNOWN, EXIT_USAGE
+from muster_kube.run_permit import HEADER, delete_permit, write_permit
 
 _TEXT_SHOWN = 500  # bytes of a response that an ApiError holds
 _OWN = ("check", "host", "batch", "job", "nodelabel", "force", "format", "serverspernode", "clientsperiface", "plane")
@@ -35,8 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "One agent receives the request and asks the agents of the other nodes. The command reaches it through the API "
         "server with your kubeconfig; in a pod, through the Service of the agents; or at --url.\n\n"
         'Heavy checks ("muster checks" lists them) run only on idle nodes. --force also runs them on nodes that are in '
-        "use, which can slow down or break the jobs there. From your machine --force needs a port-forward, because "
-        "the API server's proxy drops tokens. The agent trusts requests that arrive through a port-forward:\n\n"
+        "use, which can slow down or break the jobs there. Heavy checks and --force need the right to patch "
+        "nodehealths.muster.dev: the command proves it with a short-lived annotation. Without that right, use a "
+        "port-forward, whose requests the agent trusts:\n\n"
         f"  {agent_routes.PORT_FORWARD}\n"
         f"  muster run node-1 --check pciebw --force --url http://127.0.0.1:{agent_routes.PORT}"
     )
@@ -158,6 +161,7 @@ class _Run:
         hosts = query.get("host", "all")
         self._progress = FleetProgress(self._answers, total=len(hosts.split(",")) if hosts != "all" else None)
         self._written = 0
+        self._headers: dict[str, str] = {}
 
     async def run(self) -> int:
         """Returns the exit code. Raises ApiError if no agent has answered at all."""
@@ -182,7 +186,7 @@ class _Run:
             try:
                 for left in reversed(range(self._route.tries)):
                     try:
-                        return await self._take(client)
+                        return await self._take_permitted(client)
                     except ApiError as error:
                         if left and error.status == 503 and not self._answers.verdicts:
                             continue  # the proxy could not reach the agent that it picked
@@ -194,9 +198,36 @@ class _Run:
                 counting.cancel()
                 await asyncio.gather(counting, return_exceptions=True)
 
+    async def _take_permitted(self, client: KubeClient) -> str:
+        """As _take; if the agent requires a permission, prove it."""
+        try:
+            return await self._take(client)
+        except ApiError as error:
+            if error.status != 401 or self._route.permits is None or self._headers:
+                raise
+            refusal = error
+        async with KubeClient(self._route.permits, user_agent="muster-cli", timeout_s=10.0) as api:
+            try:
+                permit = await write_permit(api, await self._node_for_permit(api))
+            except Forbidden:
+                raise refusal from None  # it names the right and the other ways
+            self._headers = {HEADER: permit.header}
+            try:
+                return await self._take(client)
+            finally:
+                with contextlib.suppress(ApiError):  # it expires soon anyway
+                    await delete_permit(api, permit)
+
+    async def _node_for_permit(self, api: KubeClient) -> str:
+        """Any node with a NodeHealth. Raises ApiError."""
+        if (named := self._query.get("host", "all").partition(",")[0]) != "all":
+            return named
+        page = await api.list_page(PATH, NodeHealth, params={"limit": 1})
+        return page.items[0].metadata.name if page.items else "none"
+
     async def _take(self, client: KubeClient) -> str:
         params = {**self._query, "format": "jsonl"}
-        async with client.stream(self._route.path, params, silence_s=None) as batches:
+        async with client.stream(self._route.path, params, silence_s=None, headers=self._headers) as batches:
             async for batch in batches:
                 for line in batch:
                     node = self._answers.take(line)

@@ -17,6 +17,8 @@ from muster_cli.doctor.bounded_reads import BoundedReader
 from muster_cli.doctor.facts import (
     AccountFacts,
     ApiGroups,
+    ApiResource,
+    ApiResources,
     CrdFacts,
     DataMap,
     EndpointSlice,
@@ -35,6 +37,7 @@ from muster_kube.nodehealth import PATH as HEALTHS
 from muster_operator.job.partition_api import PartitionCapacity
 from muster_tainter.pause import NAME as PAUSE_MAP
 from muster_tainter.pause import PauseMap
+from muster_tainter.policy.needed_rights import Allow, NeededRight
 
 ENDS_S = 60.0  # limit for the whole examination
 REVIEWS_AT_ONCE = 8
@@ -189,7 +192,8 @@ async def _rights(installation: Installation) -> list[DoctorFinding]:
         path = f"/api/v1/namespaces/{operator.namespace}/configmaps/{operator.name}"
         found = _setting(await installation.reader.read(path, DataMap), "operator.yaml", "scope")
         scope = [each for each in found if isinstance(each, str)] if isinstance(found, list) else scope
-    wanted = rights.list_rights(installation.parts, tracker, scope)
+    places, needed, more = await _policy_rights(installation)
+    wanted = rights.list_rights(installation.parts, tracker, scope, places) + more
     turn = asyncio.Semaphore(REVIEWS_AT_ONCE)
 
     async def ask(right: rights.Right) -> bool | ReadFailure:
@@ -205,7 +209,32 @@ async def _rights(installation: Installation) -> list[DoctorFinding]:
         return rights.judge(wanted, (), first)
     answers = await asyncio.gather(*map(ask, wanted))
     blind = next((each for each in answers if isinstance(each, ReadFailure)), None)
-    return rights.judge(wanted, [right for right, may in zip(wanted, answers, strict=True) if not may], blind)
+    return rights.judge(wanted, [right for right, may in zip(wanted, answers, strict=True) if not may], blind, needed)
+
+
+async def _policy_rights(
+    installation: Installation,
+) -> tuple[dict[str, str], list[NeededRight], list[rights.Right]]:
+    """The tainter's namespaces for repairs and trials; what its active policy needs; the rights of that which the chart
+    does not grant."""
+    tainter = installation.part(TAINTER)
+    if tainter is None:
+        return {}, [], []
+    place = f"/api/v1/namespaces/{tainter.namespace}/configmaps"
+    own = await installation.reader.read(f"{place}/{settings.TAINTER_MAP}", DataMap)
+    names = {"repairs": "repair_namespace", "trials": "trials_namespace"}
+    given = {where: _setting(own, settings.TAINTER_KEY, name) for where, name in names.items()}
+    places = {where: found for where, found in given.items() if isinstance(found, str) and found}
+    repairs_in = places.get("repairs", tainter.namespace)
+    needed = settings.list_needed_rights(await installation.reader.read(f"{place}/{settings.MAP}", DataMap), repairs_in)
+    kinds: dict[tuple[str, str], ApiResource] = {}
+    for api_version, kind in {(each.api_version, each.kind) for each in needed if each.allow is Allow.OWN}:
+        path = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
+        served = await installation.reader.read(path, ApiResources)
+        for each in served.resources if isinstance(served, ApiResources) else ():
+            if each.kind == kind and "/" not in each.name:
+                kinds[api_version, kind] = each
+    return places, needed, rights.policy_rights(tainter, needed, repairs_in, kinds)
 
 
 def _setting(found: DataMap | ReadFailure | None, key: str, name: str) -> object:

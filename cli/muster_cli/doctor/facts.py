@@ -234,3 +234,15 @@ class ApiGroup(Api, frozen=True):
 
 class ApiGroups(Api, frozen=True):
     groups: tuple[ApiGroup, ...] = ()
+
+
+class ApiResource(Api, frozen=True):
+    """One of the resources of an API version. name: the plural, for paths."""
+
+    name: str = ""
+    kind: str = ""
+    namespaced: bool = False
+
+
+class ApiResources(Api, frozen=True):
+    resources: tuple[ApiResource, ...] = ()

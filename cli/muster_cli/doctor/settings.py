@@ -8,9 +8,11 @@ from muster_cli.doctor.findings import DoctorFinding, ReadFailure, read_failures
 from muster_cli.doctor.parts import AGENT, OPERATOR, TAINTER, InstalledPart
 from muster_cli.report.quantities import plural
 from muster_tainter.policy.file import PolicyError, parse_policy
+from muster_tainter.policy.needed_rights import NeededRight, needed_rights
 
 POLICY, APIS = "policy", "apis"
 MAP, KEY = "muster-policy", "policy.yaml"
+TAINTER_MAP, TAINTER_KEY = "muster-tainter", "tainter.yaml"
 # group, acceptable versions, and the parts that use them
 _USED_APIS = (
     ("apps", ("v1",), (TAINTER,)),
@@ -55,6 +57,16 @@ def judge_policy(namespace: str, policy: DataMap | ReadFailure | None) -> list[D
             )
         ]
     return [DoctorFinding(POLICY, Verdict.PASS, f"{namespace}/{MAP}: {plural(len(parsed.rules), 'rule')}")]
+
+
+def list_needed_rights(policy: DataMap | ReadFailure | None, repair_namespace: str) -> list[NeededRight]:
+    """What the active policy needs; nothing if it cannot be read, which :func:`judge_policy` reports."""
+    if not isinstance(policy, DataMap) or KEY not in policy.data:
+        return []
+    try:
+        return list(needed_rights(parse_policy(policy.data[KEY], MAP), repair_namespace))
+    except PolicyError:
+        return []
 
 
 def judge_apis(parts: Sequence[InstalledPart], groups: ApiGroups | ReadFailure) -> list[DoctorFinding]:

@@ -22,7 +22,7 @@ from muster_checks.dmesg.sources.file import CHUNK_BYTES, LINE_BYTES
 from muster_checks.dmesg.sources.records import KernelLine
 from muster_checks.dmesg.sources.text_formats import TextReader, has_kernel_line
 from muster_checks.dmesg.sources.timeline import SAVED_END_S, KernelClocks, SavedTimeline
-from muster_kube.nodehealth import Metadata, NodeHealth
+from muster_kube.nodehealth import AgentIdentity, Metadata, NodeHealth
 
 PASS_AFTER_S = 60.0
 _SAME_BOOT_LINES, _SAME_BOOT_S = 20, 30.0  # between the journal's boot marker and the first kernel line
@@ -193,5 +193,5 @@ class SavedKernelLog:
             over=self._ledger.over(),
             last_occurrence=self._ledger.counter,
         )
-        status = compose_status([view], boot_id=self._published_boot, pod_uid="", version="")
+        status = compose_status([view], boot_id=self._published_boot, agent=AgentIdentity())
         return self._last, NodeHealth(metadata=Metadata(name=self.node), status=status)

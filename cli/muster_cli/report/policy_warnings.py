@@ -8,6 +8,7 @@ from muster_checks.base.unknown_names import explain_unknown
 from muster_checks.base.vocabulary import FaultClass
 from muster_tainter.policy.heavy_checks import AtOnce
 from muster_tainter.policy.match import Match
+from muster_tainter.policy.needed_rights import Allow, NeededRight, needed_rights
 from muster_tainter.policy.pools import Pool
 from muster_tainter.policy.rules import CloseOn, Policy, Rule
 
@@ -70,6 +71,17 @@ def find_notes(policy: Policy) -> Iterator[str]:
                 f"pools[{number}] ({pool.name}) and pools[{other_number}] ({other.name}) may select the same node: "
                 f"both budgets apply to it; testing, drain and repair follow {pool.name}"
             )
+
+    for needed in needed_rights(policy):
+        yield f"{needed.where}: needs a right that the tainter may lack: {describe_right(needed)}"
+
+
+def describe_right(needed: NeededRight) -> str:
+    """What grants the right, for a person."""
+    if needed.allow is Allow.OWN:
+        at = f" in namespace {needed.namespace}" if needed.namespace else ""
+        return f"bind its account to a role of yours that may get, create and delete {needed.kind}{at}"
+    return f"put the policy into the chart value tainter.policy, or set tainter.allow.{needed.allow}=true"
 
 
 def may_overlap(pool: Pool, other: Pool) -> bool:

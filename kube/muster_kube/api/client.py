@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping
 from contextlib import asynccontextmanager
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, Literal, Self, cast
 from urllib.parse import urlencode
 
@@ -233,14 +234,19 @@ class KubeClient:
 
     @asynccontextmanager
     async def stream(
-        self, path: str, params: Params | None = None, *, silence_s: float | None
+        self,
+        path: str,
+        params: Params | None = None,
+        *,
+        silence_s: float | None,
+        headers: Mapping[str, str] = MappingProxyType({}),
     ) -> AsyncIterator[AsyncIterator[list[bytes]]]:
         """A streamed response, for example of a proxied Service: yields batches of complete lines.
 
         An incomplete last line is dropped. Raises Unreachable after ``silence_s`` seconds without data, also before the
-        first byte; None: no limit.
+        first byte; None: no limit. headers: in addition to the usual ones.
         """
-        async with self._open("GET", path, params, silence_s) as response:
+        async with self._open("GET", path, params, silence_s, headers=headers) as response:
             yield self._lines(response, path, silence_s)
 
     async def date(self, path: str, *, timeout_s: float | None = None) -> str:
@@ -317,12 +323,14 @@ class KubeClient:
         timeout_s: float | None,
         content: bytes = b"",
         content_type: str = _JSON,
+        headers: Mapping[str, str] = MappingProxyType({}),
     ) -> AsyncIterator[httpx2.Response]:
         """A successful response with its body unread. ``timeout_s``: until the headers arrive; None: no limit."""
         refused = False
         while True:
             header = await self.config.credentials.header()
             request = self._request(method, path, params, content, content_type, header)
+            request.headers.update(headers)
             async with _limit_time(timeout_s, timeout_s, path), _transport_errors(path, self.config.server):
                 response = await self._get_transport().handle_async_request(request)
                 if response.status_code >= 300:

@@ -81,8 +81,8 @@ class Reviews:
 
     def __init__(self, client: KubeClient, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._client = client
-        self._tokens: _AnswerCache[Identity | None] = _AnswerCache(clock)
-        self._access: _AnswerCache[bool] = _AnswerCache(clock)
+        self._tokens: AnswerCache[Identity | None] = AnswerCache(clock)
+        self._access: AnswerCache[bool] = AnswerCache(clock)
 
     async def who(self, token: str, audience: str = "") -> Identity | None:
         """The user of the token; None if it is invalid or not meant for ``audience`` (empty: the API server)."""
@@ -143,7 +143,7 @@ class Reviews:
         return allowed
 
 
-class _AnswerCache(Generic[V]):
+class AnswerCache(Generic[V]):
     """Results with an expiry time. If there are too many, the oldest is dropped."""
 
     def __init__(self, clock: Callable[[], float]) -> None:

@@ -6,7 +6,7 @@ would leak an open socket.
 """
 
 import ssl
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import httpcore2
@@ -15,11 +15,17 @@ import httpx2
 SocketOption = tuple[int, int, int]
 
 
+Verify = Callable[[ssl.SSLObject, str], None]
+"""Called after a TLS handshake, before anything is sent, with the connection and the server name of the request (the
+extension ``sni_hostname``). Raises to refuse the server."""
+
+
 class _Stream(httpcore2.AsyncNetworkStream):
     """Delegates to ``inner``."""
 
-    def __init__(self, inner: httpcore2.AsyncNetworkStream) -> None:
+    def __init__(self, inner: httpcore2.AsyncNetworkStream, verify: Verify | None) -> None:
         self._inner = inner
+        self._verify = verify
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         return await self._inner.read(max_bytes, timeout)
@@ -34,16 +40,22 @@ class _Stream(httpcore2.AsyncNetworkStream):
         self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
     ) -> httpcore2.AsyncNetworkStream:
         try:
-            return await self._inner.start_tls(ssl_context, server_hostname, timeout)
+            stream = await self._inner.start_tls(ssl_context, server_hostname, timeout)
+            if self._verify is not None:
+                self._verify(stream.get_extra_info("ssl_object"), server_hostname or "")
         except BaseException:
             await self._inner.aclose()
             raise
+        return stream
 
     def get_extra_info(self, info: str) -> Any:
         return self._inner.get_extra_info(info)
 
 
 class _Backend(httpcore2.AnyIOBackend):
+    def __init__(self, verify: Verify | None) -> None:
+        self._verify = verify
+
     async def connect_tcp(
         self,
         host: str,
@@ -52,14 +64,20 @@ class _Backend(httpcore2.AnyIOBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
-        return _Stream(await super().connect_tcp(host, port, timeout, local_address, socket_options))
+        stream = await super().connect_tcp(host, port, timeout, local_address, socket_options)
+        return _Stream(stream, self._verify)
 
 
 class Transport(httpx2.AsyncHTTPTransport):
     """HTTP/1.1 with keep-alive; ignores proxy settings of the environment."""
 
     def __init__(
-        self, *, tls: ssl.SSLContext | None, limits: httpx2.Limits, socket_options: Iterable[SocketOption]
+        self,
+        *,
+        tls: ssl.SSLContext | None,
+        limits: httpx2.Limits,
+        socket_options: Iterable[SocketOption] = (),
+        verify: Verify | None = None,
     ) -> None:
         super().__init__(verify=tls or False, trust_env=False, limits=limits)
         # the transport has no parameter for the backend, but its pool does
@@ -69,5 +87,5 @@ class Transport(httpx2.AsyncHTTPTransport):
             max_keepalive_connections=limits.max_keepalive_connections,
             keepalive_expiry=limits.keepalive_expiry,
             socket_options=list(socket_options),
-            network_backend=_Backend(),
+            network_backend=_Backend(verify),
         )

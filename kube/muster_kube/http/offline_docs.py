@@ -7,6 +7,7 @@ FastAPIOffline itself is not used: its links are absolute, and it serves ReDoc's
 import base64
 import hashlib
 import re
+from functools import lru_cache
 from html import escape
 from importlib import resources
 from pathlib import Path
@@ -18,8 +19,11 @@ ASSETS = {"swagger-ui-bundle.js": "text/javascript", "swagger-ui.css": "text/css
 _SCRIPT = re.compile(rb"<script>(.*?)</script>", re.S)
 
 
+@lru_cache(maxsize=4)
 def docs_page(title: str) -> Response:
-    """The page. It runs only Swagger's script and the one that starts it, and connects only to this service."""
+    """The page, made once.
+
+    It runs only Swagger's script and the one that starts it, and connects only to this service."""
     page = get_swagger_ui_html(
         openapi_url="openapi.json",
         title=escape(title),

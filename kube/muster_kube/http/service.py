@@ -5,13 +5,13 @@ Import this only to serve HTTP: it loads FastAPI.
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.routing import compile_path
 from starlette.types import Message, Receive, Scope, Send
@@ -20,7 +20,6 @@ from muster_kube.http.bad_request import FIELDS_LIMIT, BadRequest, explain_inval
 from muster_kube.http.responses import SCHEMAS, described, refuse_in_text
 
 Refuse = Callable[[int, str, Mapping[str, str]], Response]
-Complete = Callable[[dict[str, Any]], Awaitable[None]]
 
 _NO_TELEMETRY: Any = {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}
 
@@ -30,7 +29,6 @@ class Service(FastAPI):
 
     refuse:   creates the response to an invalid request from status, message and headers
     structs:  types (msgspec, dataclasses, TypedDicts) that routes name in their ``responses`` (responses.struct)
-    complete: completes the OpenAPI document before it is served
     body_limit, body_s: limits for each request body, in bytes (else 413) and in seconds after the first line (else 408)
     responses: of every route, in addition to its own
     """
@@ -43,7 +41,6 @@ class Service(FastAPI):
         description: str = "",
         refuse: Refuse = refuse_in_text,
         structs: Sequence[type] = (),
-        complete: Complete | None = None,
         body_limit: int | None = None,
         body_s: float | None = None,
         responses: Mapping[int | str, dict[str, Any]] | None = None,
@@ -61,10 +58,10 @@ class Service(FastAPI):
         )
         self._refuse = refuse
         self.structs = list(structs)
-        self._complete = complete
         self._body_limit = body_limit
         self._body_s = body_s
         self._served: dict[str, list[str]] = {}
+        self._document_sent = b""
         self.add_exception_handler(StarletteHTTPException, self.http_error)
         self.add_exception_handler(RequestValidationError, self._invalid)
         self.add_exception_handler(BadRequest, self._bad_request)
@@ -88,7 +85,7 @@ class Service(FastAPI):
         await super().__call__(scope, receive, send)
 
     def openapi(self) -> dict[str, Any]:
-        """Not cached: it is large and rarely requested."""
+        """Not kept as an object, which takes several times the memory of its JSON."""
         self.openapi_schema = None
         document = super().openapi()
         self.openapi_schema = None
@@ -110,10 +107,10 @@ class Service(FastAPI):
         return self._served
 
     async def _document(self) -> Response:
-        document = self.openapi()
-        if self._complete is not None:
-            await self._complete(document)
-        return JSONResponse(document)
+        """Made once, because any client may request it, and making it takes longer than most checks."""
+        if not self._document_sent:
+            self._document_sent = msgspec.json.encode(self.openapi())
+        return Response(self._document_sent, media_type="application/json")
 
     async def _docs(self) -> Response:
         from muster_kube.http.offline_docs import docs_page

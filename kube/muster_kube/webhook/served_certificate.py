@@ -3,10 +3,10 @@
 import asyncio
 import logging
 import math
-import os
 import ssl
 from typing import Protocol
 
+from muster_kube.http.tls import load_key_pair, server_context
 from muster_kube.webhook.key_pairs import UnusableKeyPair, expiry_of
 
 log = logging.getLogger(__name__)
@@ -59,21 +59,3 @@ class ServedCertificate:
         self._loaded = certificate, key
         self.ready.set()
         log.info("loaded a new certificate")
-
-
-def server_context() -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_alpn_protocols(["http/1.1"])
-    return context
-
-
-def load_key_pair(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
-    """Load PEM. ssl reads only files: this one is in memory, so that no key is written to disk. Raises ssl.SSLError."""
-    number = os.memfd_create("certificate")
-    try:
-        with os.fdopen(os.dup(number), "wb") as file:
-            file.write(certificate + b"\n" + key)
-        context.load_cert_chain(f"/proc/self/fd/{number}")
-    finally:
-        os.close(number)

@@ -5,6 +5,7 @@ package lists change. ``python -m muster_sandbox.image.product FILE [NAME:TAG…
 """
 
 import hashlib
+import json
 import shutil
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from pathlib import Path
 
 from muster_sandbox.image import oci
 from muster_sandbox.image.layers import PACKAGES, PATH, Layer, digest_of, make_layer, pack
-from muster_sandbox.image.requirements import image_requirements
+from muster_sandbox.image.requirements import name_of
 from muster_sandbox.programs.packages import WHEELS, NoPackages, PackageTree, make_once, run_step, unpack_tree
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -46,9 +47,9 @@ _FILES = {
     "etc/group": "root:x:0:\nnogroup:x:65534:\n",
     "etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
 }
-RECIPE_VERSION = 1  # rises with every change of what is done to the files that are kept
+RECIPE_VERSION = 2  # rises with every change of what is done to the files that are kept
 ROOMS = ("checks", "agent", "tainter", "operator", "kube", "cli", "sandbox", "helm/muster/crds")
-_LAYER, _PACKED = "layer.tar", "layer.tar.gz"
+_LAYER, _PACKED, _HASHES = "layer.tar", "layer.tar.gz", "hashes.json"
 _EPOCH = "315532800"  # 1980: the oldest time that a zip can hold
 
 
@@ -141,7 +142,8 @@ def _programs(entry_points: str) -> dict[str, bytes]:
 
 def _debian(progress: Callable[[str], None]) -> oci.PackedLayer:
     packages = (*debian_packages(), *_SLIM)
-    tree = PackageTree("image-debian", dict.fromkeys(packages, "") | {"python3": "3.11"}, whole=True, without=WITHOUT)
+    versions = dict.fromkeys(packages, "") | {"python3": "3.11"}
+    tree = PackageTree("image-debian", versions, whole=True, without=WITHOUT, recipe=RECIPE_VERSION)
     return _cache_folder(unpack_tree(tree, progress, finish=_finish))
 
 
@@ -168,34 +170,56 @@ def _finish(root: Path, result: Path) -> None:
     _keep(root, result)
 
 
+def python_hashes(progress: Callable[[str], None]) -> dict[str, str]:
+    """The sha256 of the file from PyPI of each package in the image, by its normal name. Raises NoPackages."""
+    found: dict[str, str] = json.loads((_python_folder(progress) / _HASHES).read_text())
+    return found
+
+
 def _python(progress: Callable[[str], None]) -> oci.PackedLayer:
-    requirements = image_requirements((ROOT / "pyproject.toml").read_text())
-    constraints = ROOT / "constraints.txt"
+    return _cache_folder(_python_folder(progress))
+
+
+def _python_folder(progress: Callable[[str], None]) -> Path:
 
     def make(work: Path) -> Path:
         progress("[image-python] fetching Muster's dependencies from PyPI")
         root, result = work / "root", work / "result"
         result.mkdir()
-        _pip_install(root / PACKAGES, work, [*WHEELS, "--constraint", str(constraints), *requirements])
+        report = work / "report.json"
+        _pip_install(root / PACKAGES, work, [*WHEELS, *_locked("image"), "--report", str(report)])
+        hashes = {
+            name_of(each["metadata"]["name"]): each["download_info"]["archive_info"]["hashes"]["sha256"]
+            for each in json.loads(report.read_text())["install"]
+        }
+        (result / _HASHES).write_text(json.dumps(hashes))
         shutil.rmtree(root / PACKAGES / "bin", ignore_errors=True)  # programs of libraries
         _compile(root / PACKAGES, f"/{PACKAGES}")
         _keep(root, result)
         return result
 
-    digest = _digest([requirements, constraints.read_text(), WHEELS])
-    return _cache_folder(make_once("image-python", digest, make, progress))
+    digest = _digest([_lock_file("image").read_text(), WHEELS])
+    return make_once("image-python", digest, make, progress)
 
 
 def fetch_setuptools(progress: Callable[[str], None]) -> Path:
     """What the wheel is built with, so that no build asks PyPI again."""
-    wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
 
     def make(work: Path) -> Path:
-        progress(f"[image-setuptools] fetching {', '.join(wanted)} from PyPI")
-        _pip_install(work / "tools", work, wanted)
+        progress("[image-setuptools] fetching setuptools from PyPI")
+        _pip_install(work / "tools", work, ["--only-binary=:all:", *_locked("build")])
         return work / "tools"
 
-    return make_once("image-setuptools", _digest(wanted), make, progress)
+    return make_once("image-setuptools", _digest(_lock_file("build").read_text()), make, progress)
+
+
+def _lock_file(name: str) -> Path:
+    return ROOT / "requirements" / f"{name}.txt"
+
+
+def _locked(name: str) -> list[str]:
+    """Arguments of pip for the packages in requirements/NAME.txt, and no other files than those whose hashes it has."""
+    return ["--require-hashes", "--requirement", str(_lock_file(name))]
 
 
 def _pip_install(target: Path, work: Path, words: Sequence[str]) -> None:

@@ -1,14 +1,10 @@
 """The PyPI packages in Muster's image: the dependencies in pyproject.toml, except those that no pod needs.
 
-``python3 requirements.py pyproject.toml`` prints them, one per line, for release/Containerfile, so this module imports
-only the standard library. The dependencies of omitted packages are not fetched either.
+``make lock`` writes them and what they depend on to requirements/image.txt, which both ways to build the image install.
 """
 
 import re
-import sys
 import tomllib
-from collections.abc import Sequence
-from pathlib import Path
 
 # a person's login by exec plug-in or OIDC: the plug-in and its settings are on that person's machine
 LEFT_OUT = ("kubernetes",)
@@ -28,15 +24,3 @@ def name_of(requirement: str) -> str:
     """A distribution's name in its normal form (packaging.python.org, "Names and normalization")."""
     match = _NAME.match(requirement)
     return re.sub(r"[-_.]+", "-", match[0]).lower() if match else ""
-
-
-def main(arguments: Sequence[str]) -> int:
-    if len(arguments) != 1:
-        print("usage: requirements.py PYPROJECT", file=sys.stderr)
-        return 64
-    print(*image_requirements(Path(arguments[0]).read_text()), sep="\n")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

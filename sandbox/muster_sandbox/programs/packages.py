@@ -38,17 +38,20 @@ class NoPackages(RuntimeError):
 class PackageTree:
     """versions: packages to unpack, each with what its version begins with ("": any), as the test bed was proven with.
     whole: with all that they depend on, as a root file system. python: packages from PyPI in it, as here installed.
-    without: packages that others depend on for their installation only."""
+    without: packages that others depend on for their installation only. recipe: rises with every change of what is done
+    to the files of this tree."""
 
     name: str
     versions: Mapping[str, str]
     whole: bool = False
     python: tuple[str, ...] = field(default=())
     without: tuple[str, ...] = field(default=())
+    recipe: int = 0
 
     @property
     def digest(self) -> str:
-        parts = [RECIPE_VERSION, sorted(self.versions.items()), self.whole, _pins(self.python)]
+        parts: list[object] = [RECIPE_VERSION, sorted(self.versions.items()), self.whole, _pins(self.python)]
+        parts += [self.recipe] if self.recipe else []
         text = repr(tuple([*parts, self.without] if self.without else parts))
         return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
 
@@ -204,15 +207,16 @@ def unpack(debs: Sequence[Path], root: Path, *, whole: bool) -> None:
 
 
 def _record(debs: Sequence[Path], status: Path) -> None:
-    """What is in it, where dpkg keeps that and scanners of images look for it."""
+    """What is in it, where dpkg keeps that and scanners of images look for it; with hashes, as in apt's lists."""
     status.parent.mkdir(parents=True, exist_ok=True)
-    fields = [
-        subprocess.run(
-            ["dpkg-deb", "--field", str(deb)], capture_output=True, text=True, check=True, timeout=STEP_LIMIT_S
-        )
-        for deb in debs
-    ]
-    status.write_text("\n".join(f"{each.stdout.strip()}\nStatus: install ok installed\n" for each in fields))
+    stanzas = []
+    for deb in debs:
+        command = ["dpkg-deb", "--field", str(deb)]
+        fields = subprocess.run(command, capture_output=True, text=True, check=True, timeout=STEP_LIMIT_S).stdout
+        with deb.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        stanzas.append(f"{fields.strip()}\nSHA256: {digest}\nStatus: install ok installed\n")
+    status.write_text("\n".join(stanzas))
 
 
 def _add_python(packages: Sequence[str], folder: Path, work: Path) -> None:

@@ -69,13 +69,14 @@ async def run_cluster(
         if contents.policy_map is not None:
             await client.create(f"/api/v1/namespaces/{NAMESPACE}/configmaps", contents.policy_map)
         nodes = await create_nodes(client, contents.simulated, folder.path)
-        page, simulator, proxy, operator, metrics, webhooks, *agents = free_ports(6 + len(nodes))
+        page, simulator, proxy, operator, metrics, webhooks, *rest = free_ports(6 + 2 * len(nodes))
+        agents, for_agents = rest[: len(nodes)], rest[len(nodes) :]
         for plural, body in contents.webhooks(webhooks, plane.server_version).items():
             await client.create(f"/apis/admissionregistration.k8s.io/v1/{plural}", body)
         ports = {node.name: port for node, port in zip(nodes, agents, strict=True)}
         address, obstacle = LOOPBACK, ""
         try:
-            address = await stack.enter_async_context(relay_agents(reaper, folder.path, agents))
+            address = await stack.enter_async_context(relay_agents(reaper, folder.path, rest))
         except NoAddress as error:
             obstacle = f": {error}"
         try:
@@ -89,9 +90,12 @@ async def run_cluster(
         account = plane.kubeconfig_for(TAINTER, NAMESPACE)
         supervisor.start(parts.tainter_command(kubeconfig=account, port=page, policy=contents.policy))
         account = plane.kubeconfig_for(AGENT, NAMESPACE)
-        for node in nodes:
-            port, uid = ports[node.name], uids[node.name]
-            supervisor.start(parts.agent_command(node, kubeconfig=account, port=port, pod_uid=uid, folder=folder.path))
+        for node, tls_port in zip(nodes, for_agents, strict=True):
+            at = (ports[node.name], tls_port)
+            command = parts.agent_command(
+                node, kubeconfig=account, ports=at, pod_uid=uids[node.name], folder=folder.path
+            )
+            supervisor.start(command)
         supervisor.start(parts.vipu_simulator_command(port=simulator, folder=folder.path))
         account = plane.kubeconfig_for(PROXY, NAMESPACE)
         controller = f"{LOOPBACK}:{simulator}"

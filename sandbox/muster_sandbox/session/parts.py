@@ -26,12 +26,16 @@ class PartCommand:
     pid_file: Path | None = None
 
 
-def agent_command(node: SandboxNode, *, kubeconfig: Path, port: int, pod_uid: str, folder: Path) -> PartCommand:
+def agent_command(
+    node: SandboxNode, *, kubeconfig: Path, ports: tuple[int, int], pod_uid: str, folder: Path
+) -> PartCommand:
+    """ports: for everybody, and for other agents."""
+    port, tls_port = ports
     config = folder / f"agent-{node.name}.yaml"
     # Checks run on request only (repeat: 0); just the kernel log is followed. This machine's log may still contain
     # lines of an earlier sandbox or test, so the agent starts at its end.
     start = "" if node.simulated else "checks: {dmesg: {parameters: {start: now}}}\n"
-    config.write_text(f"repeat: 0\nnamespace: {NAMESPACE}\n{start}")
+    config.write_text(f"repeat: 0\nnamespace: {NAMESPACE}\ntls_port: {tls_port}\n{start}")
     state = Path(node.root) / "state" if node.simulated else folder / "state"
     return PartCommand(
         name=f"agent-{node.name}",

@@ -11,6 +11,7 @@ from muster_kube.api.client import KubeClient
 class Replica:
     """may_write: whether this process leads at this moment. dry_run: decide and log, write nothing on Nodes
     namespace: its own; led_until: when the previous leader was last alive, seconds since the epoch; None if none was
+    repairs_in: namespace of the Jobs of repairs; empty: its own
     now: seconds since the epoch; clock: monotonic seconds
     """
 
@@ -18,6 +19,7 @@ class Replica:
     dry_run: bool = False
     namespace: str = "default"
     led_until: Callable[[], float | None] = lambda: None
+    repairs_in: str = ""
     now: Callable[[], float] = time.time
     clock: Callable[[], float] = time.monotonic
 

@@ -117,15 +117,22 @@ class _Run:
 
 class VolumeTrials:
     """One trial at a time per node, AT_ONCE in total. Callers with the same request share a run; when the last of them
-    disconnects it is cancelled and its objects are deleted."""
+    disconnects it is cancelled and its objects are deleted. image: of all pods; requests for another are rejected."""
 
-    def __init__(self, volumes: VolumeTrialRunner) -> None:
+    def __init__(self, volumes: VolumeTrialRunner, image: str) -> None:
         self._volumes = volumes
+        self._image = image
         self._runs: dict[str, _Run] = {}
         self._stopping = False
 
     async def run(self, request: TrialRequest, user: str) -> VolumeTrial:
         """Raises HttpRefusal."""
+        if "image" in request.model_fields_set and request.image != self._image:
+            raise HttpRefusal(
+                400,
+                "BadRequest",
+                f"body.image: found {request.image!r}, expected {self._image!r}, the tainter's setting trials_image",
+            )
         run = self._runs.get(request.node) or self._begin(request, user)
         if run.request != request or run.task.cancelling():
             raise _busy(f"another trial is running on node {request.node}")
@@ -157,7 +164,7 @@ class VolumeTrials:
             request.node,
             storage_class=request.storage_class,
             size_mib=request.size_mib,
-            image=request.image,
+            image=self._image,
             bind_timeout_s=request.bind_timeout_s,
             write_timeout_s=request.write_timeout_s,
         )

@@ -73,7 +73,7 @@ class RepairExecutor:
         self._client = client
         self._fleet = fleet
         self._replica = replica
-        self._objects = ObjectWriter(client, replica.namespace)
+        self._objects = ObjectWriter(client, replica.repairs_in or replica.namespace)
         self._evictor = evictor
         self._interval_s = interval_s
         self.rounds = Rounds("repairs", fleet.taints_idle, least_s=interval_s, backoff=Backoff(interval_s, 60.0))

@@ -196,7 +196,9 @@ def _ended(
 ) -> dict[str, RepairAttempt]:
     if stage is RepairStage.DONE and _cleared_by_person(memory):
         return {}
-    return {**memory.attempts, name: RepairAttempt(n=attempt.n, at=rfc3339_whole(now), stage=stage)}
+    # not before it began, in case the clock was set back since: its faults would seem to have opened after it
+    at = max(now, seconds(attempt.at))
+    return {**memory.attempts, name: RepairAttempt(n=attempt.n, at=rfc3339_whole(at), stage=stage)}
 
 
 def _begin(memory: NodeRecord, faults: tuple[Fault, ...], repair: Repair, now: float) -> RepairStep:

@@ -111,10 +111,11 @@ async def test_heavy_checks_run_one_after_another_and_in_the_order_asked():
 
 
 @pytest.mark.parametrize("client", ["10.0.0.9", "2001:db8::1", "unix"])
-async def test_heavy_checks_that_are_named_run_on_an_idle_node_whoever_asks(client: str):
+async def test_heavy_checks_that_are_named_run_over_loopback_and_for_nobody_else_without_a_right(client: str):
     bench = Bench()
-    answer = await bench.get("check=link,heavy", client)
-    assert answer.status_code == 200
+    assert (await bench.get("check=link,heavy", client)).status_code == 401
+    assert not bench.beside
+    assert (await bench.get("check=link,heavy")).status_code == 200
     assert set(bench.beside) == {"link", "heavy"}
 
 

@@ -41,7 +41,9 @@ def test_a_status_patch_leaves_nothing_of_the_earlier_status():
 
 def test_the_numbers_of_an_earlier_boot_are_published_even_when_nothing_is_found():
     status = compose_status(
-        [CheckView(name="dmesg", verdict=Verdict.PASS, last_occurrence=5)], boot_id="b", pod_uid="u", version="1"
+        [CheckView(name="dmesg", verdict=Verdict.PASS, last_occurrence=5)],
+        boot_id="b",
+        agent=AgentIdentity(pod_uid="u", version="1"),
     )
     assert status.checks[0].last_occurrence == 5
     ledger = seed_ledger("dmesg", "the-next-boot", NodeHealth(metadata=Metadata(name="n"), status=status))

@@ -12,7 +12,7 @@ from muster_checks.base.declaration import AllClear, Sign
 from muster_checks.base.vocabulary import FINDINGS_LIMIT, FaultClass, Finding, Origin, Result, Verdict
 from muster_kube import nodehealth
 from muster_kube.api.times import rfc3339
-from muster_kube.nodehealth import CLEARED_LIMIT, ClearEntry, Metadata, NodeHealth, NodeHealthSpec
+from muster_kube.nodehealth import CLEARED_LIMIT, AgentIdentity, ClearEntry, Metadata, NodeHealth, NodeHealthSpec
 
 BOOT = "11111111-2222-3333-4444-555555555555"
 START = 1_700_000_000.0
@@ -32,7 +32,7 @@ def reported(ledger: Ledger, clears: tuple[ClearEntry, ...] = ()) -> NodeHealth:
     view = CheckView(
         name=ledger.check, verdict=ledger.verdict(), findings=findings, more_findings=more, over=ledger.over()
     )
-    status = compose_status([view], boot_id=ledger.boot_id, pod_uid="pod", version="1")
+    status = compose_status([view], boot_id=ledger.boot_id, agent=AgentIdentity(pod_uid="pod", version="1"))
     decoded = msgspec.json.decode(
         msgspec.json.encode(NodeHealth(metadata=Metadata(name="n"), spec=NodeHealthSpec(clear=clears), status=status)),
         type=NodeHealth,
@@ -444,7 +444,7 @@ def test_absurd_times_and_numbers_edited_in_by_people_do_not_stop_the_agent():
     ledger.take([sign("gpu/0"), sign("gpu/2")])
     findings, _ = ledger.published()
     view = CheckView(name="dmesg", verdict=ledger.verdict(), findings=findings, over=ledger.over())
-    written = compose_status([view], boot_id=BOOT, pod_uid="u", version="1").checks[0]
+    written = compose_status([view], boot_id=BOOT, agent=AgentIdentity(pod_uid="u", version="1")).checks[0]
     assert written.findings[0].last_seen == "9999-12-31T23:59:59.000Z"
     assert all(f.count <= biggest for f in written.findings)
     assert sorted(f.occurrence for f in written.findings) == [1, 2], "counting begins anew"

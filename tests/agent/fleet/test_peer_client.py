@@ -3,7 +3,6 @@
 import asyncio
 import socket
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,68 +33,27 @@ def peer(peer_agent: FakeApi) -> PeerAgent:
     return PeerAgent("node-7", "127.0.0.1", peer_agent.port)
 
 
-@pytest.fixture
-def token(tmp_path: Path) -> Path:
-    file = tmp_path / "token"
-    file.write_text("t-1\n")
-    return file
-
-
 async def failure(calls: HttpPeerClient, peer: PeerAgent, timeout_s: float = FAR_S) -> PeerCallFailed:
     with pytest.raises(PeerCallFailed) as caught:
         await calls.get_json(peer, "/status", {}, timeout_s)
     return caught.value
 
 
-def sent(peer_agent: FakeApi) -> list[str]:
-    return [asked.headers.get("authorization", "") for asked in peer_agent.asked]
-
-
 async def test_a_question_goes_out_as_typed_with_our_name(peer_agent: FakeApi, peer: PeerAgent):
     peer_agent.on("GET", "/status", Reply(200, {"nodes": []}))
     params = {"check": "ping,dmesg", "peers": "a b&c=d"}
-    assert await HttpPeerClient(None).get_json(peer, "/status", params, FAR_S) == {"nodes": []}
+    assert await HttpPeerClient("node-1", None).get_json(peer, "/status", params, FAR_S) == {"nodes": []}
     [asked] = peer_agent.asked
     assert asked.query == params
     assert asked.headers["user-agent"] == PEER_AGENT
     assert asked.headers["host"] == f"127.0.0.1:{peer_agent.port}"
 
 
-async def test_our_token_goes_out_only_where_a_question_takes_one(peer_agent: FakeApi, peer: PeerAgent, token: Path):
-    calls = HttpPeerClient(token)
-    peer_agent.on("GET", "/status", Reply(200, {}), Reply(401, b"force: takes a token"), Reply(200, {"forced": True}))
-    assert await calls.get_json(peer, "/status", {}, FAR_S) == {}
-    assert await calls.get_json(peer, "/status", {"force": "true"}, FAR_S) == {"forced": True}
-    assert sent(peer_agent) == ["", "", "Bearer t-1"]
-    peer_agent.on("POST", "/iperf/client", Reply(200, {}))
-    await calls.post_json(peer, "/iperf/client", Body(), FAR_S)
-    assert sent(peer_agent)[3:] == ["Bearer t-1"]
-
-
 async def test_a_body_goes_out_as_json(peer_agent: FakeApi, peer: PeerAgent):
     peer_agent.on("POST", "/iperf/client", Reply(200, [1, 2]))
-    assert await HttpPeerClient(None).post_json(peer, "/iperf/client", Body(), FAR_S) == [1, 2]
+    assert await HttpPeerClient("node-1", None).post_json(peer, "/iperf/client", Body(), FAR_S) == [1, 2]
     assert peer_agent.asked[0].body == b'{"port":5201}'
     assert peer_agent.asked[0].headers["content-type"] == "application/json"
-
-
-async def test_without_a_token_file_a_peer_is_asked_as_a_stranger(peer_agent: FakeApi, peer: PeerAgent, tmp_path: Path):
-    peer_agent.on("GET", "/status", Reply(401, b"no"))
-    for calls in (HttpPeerClient(tmp_path / "none"), HttpPeerClient(None)):
-        assert (await failure(calls, peer)).status == 401
-    assert sent(peer_agent) == ["", ""]
-
-
-async def test_a_token_that_is_refused_is_read_again_once(peer_agent: FakeApi, peer: PeerAgent, token: Path):
-    calls = HttpPeerClient(token)
-    refused = Reply(401, b"over")
-    peer_agent.on("GET", "/status", refused, Reply(200, {}), refused, refused, Reply(200, {"fresh": True}), refused)
-    await calls.get_json(peer, "/status", {}, FAR_S)
-    token.write_text("t-2")
-    assert await calls.get_json(peer, "/status", {}, FAR_S) == {"fresh": True}
-    error = await failure(calls, peer)
-    assert (error.reason, error.status) == ("Refused", 401)
-    assert sent(peer_agent) == ["", "Bearer t-1", "", "Bearer t-1", "Bearer t-2", "", "Bearer t-2"]
 
 
 async def test_proxies_of_the_environment_are_not_used(
@@ -104,7 +62,7 @@ async def test_proxies_of_the_environment_are_not_used(
     for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     peer_agent.on("GET", "/status", Reply(200, {}))
-    assert await HttpPeerClient(None).get_json(peer, "/status", {}, FAR_S) == {}
+    assert await HttpPeerClient("node-1", None).get_json(peer, "/status", {}, FAR_S) == {}
 
 
 @pytest.mark.parametrize(
@@ -128,7 +86,7 @@ async def test_whatever_is_wrong_with_an_answer_is_named(
     peer_agent: FakeApi, peer: PeerAgent, answer: Any, reason: str, status: int, said: str
 ):
     peer_agent.on("GET", "/status", answer)
-    error = await failure(HttpPeerClient(None, answer_limit=1000), peer)
+    error = await failure(HttpPeerClient("node-1", None, answer_limit=1000), peer)
     assert (error.reason, error.status) == (reason, status)
     assert said in error.message
     assert f"127.0.0.1:{peer_agent.port}" in error.message
@@ -137,12 +95,12 @@ async def test_whatever_is_wrong_with_an_answer_is_named(
 
 async def test_an_answer_of_brackets_without_end_is_no_json(peer_agent: FakeApi, peer: PeerAgent):
     peer_agent.on("GET", "/status", Reply(200, b"[" * 100_000))
-    assert (await failure(HttpPeerClient(None), peer)).reason == "BadAnswer"
+    assert (await failure(HttpPeerClient("node-1", None), peer)).reason == "BadAnswer"
 
 
 async def test_a_port_where_nobody_listens_is_unreachable(peer_agent: FakeApi, peer: PeerAgent):
     await peer_agent.stop()
-    error = await failure(HttpPeerClient(None), peer)
+    error = await failure(HttpPeerClient("node-1", None), peer)
     assert (error.reason, error.status) == ("Unreachable", 0)
 
 
@@ -153,13 +111,15 @@ async def test_a_peer_that_speaks_something_else_is_unreachable():
         writer.close()
 
     server = await asyncio.start_server(greet, "127.0.0.1", 0)
-    error = await failure(HttpPeerClient(None), PeerAgent("node-7", "127.0.0.1", server.sockets[0].getsockname()[1]))
+    error = await failure(
+        HttpPeerClient("node-1", None), PeerAgent("node-7", "127.0.0.1", server.sockets[0].getsockname()[1])
+    )
     assert error.reason in ("Unreachable", "BadAnswer")
     server.close()
 
 
 async def test_a_peer_without_an_address_is_asked_nothing():
-    error = await failure(HttpPeerClient(None), PeerAgent("node-7", ""))
+    error = await failure(HttpPeerClient("node-1", None), PeerAgent("node-7", ""))
     assert (error.reason, "node-7" in error.message) == ("NoAgent", True)
 
 
@@ -167,7 +127,7 @@ async def test_a_peer_that_takes_the_call_and_says_nothing_is_given_up_in_time(
     peer_agent: FakeApi, peer: PeerAgent, loop_time: Any
 ):
     peer_agent.on("GET", "/status", Stream())
-    call = asyncio.create_task(failure(HttpPeerClient(None), peer, timeout_s=30.0))
+    call = asyncio.create_task(failure(HttpPeerClient("node-1", None), peer, timeout_s=30.0))
     await Wire.until(lambda: peer_agent.asked)
     assert not call.done()
     await loop_time.passes(31.0)
@@ -180,7 +140,7 @@ async def test_calls_beyond_the_bound_wait_and_their_time_has_not_begun(
     peer_agent: FakeApi, peer: PeerAgent, loop_time: Any
 ):
     peer_agent.on("GET", "/status", Stream(), Reply(200, {}))
-    calls = HttpPeerClient(None, at_once=1)
+    calls = HttpPeerClient("node-1", None, at_once=1)
     first = asyncio.create_task(failure(calls, peer, timeout_s=30.0))
     await Wire.until(lambda: peer_agent.asked)
     second = asyncio.create_task(calls.get_json(peer, "/status", {}, 10.0))
@@ -204,7 +164,7 @@ async def test_a_call_that_nobody_waits_for_closes_its_connection(peer: PeerAgen
 
     server = await asyncio.start_server(hear, "127.0.0.1", 0)
     silent = PeerAgent("node-7", "127.0.0.1", server.sockets[0].getsockname()[1])
-    call = asyncio.create_task(HttpPeerClient(None).get_json(silent, "/status", {}, FAR_S))
+    call = asyncio.create_task(HttpPeerClient("node-1", None).get_json(silent, "/status", {}, FAR_S))
     await came.wait()
     call.cancel()
     await asyncio.wait([call])
@@ -215,20 +175,20 @@ async def test_a_call_that_nobody_waits_for_closes_its_connection(peer: PeerAgen
 
 async def test_lines_come_as_they_are_sent_until_the_peer_ends(peer_agent: FakeApi, peer: PeerAgent):
     peer_agent.on("POST", "/iperf/servers", Stream((b'{"a":', b"1}\n\n{}\n", b"cut off"), then="end"))
-    async with HttpPeerClient(None).stream(peer, "/iperf/servers", Body()) as lines:
+    async with HttpPeerClient("node-1", None).stream(peer, "/iperf/servers", Body()) as lines:
         assert [line async for line in lines] == [b'{"a":1}', b"{}"]
 
 
 async def test_a_stream_that_is_left_closes_its_connection(peer_agent: FakeApi, peer: PeerAgent):
     peer_agent.on("POST", "/iperf/servers", Stream((b"1\n",)))
-    async with HttpPeerClient(None).stream(peer, "/iperf/servers", Body()) as lines:
+    async with HttpPeerClient("node-1", None).stream(peer, "/iperf/servers", Body()) as lines:
         assert await anext(lines) == b"1"
     assert len(peer_agent.asked) == 1
 
 
 async def test_a_stream_that_breaks_off_or_is_refused_says_so(peer_agent: FakeApi, peer: PeerAgent):
     peer_agent.on("POST", "/iperf/servers", Stream((b"1\n",), then="cut"), Reply(403, b"not yours"))
-    calls = HttpPeerClient(None)
+    calls = HttpPeerClient("node-1", None)
     with pytest.raises(PeerCallFailed, match="Unreachable"):
         async with calls.stream(peer, "/iperf/servers", Body()) as lines:
             assert [line async for line in lines] == [b"1"]
@@ -240,7 +200,7 @@ async def test_a_stream_that_breaks_off_or_is_refused_says_so(peer_agent: FakeAp
 @pytest.mark.parametrize(("answer", "alive"), [(Reply(200), True), (Reply(503), True), (Drop(), False)])
 async def test_a_peer_that_speaks_http_is_alive(peer_agent: FakeApi, peer: PeerAgent, answer: Any, alive: bool):
     peer_agent.on("GET", "/healthz", answer)
-    assert await HttpPeerClient(None).alive(peer, 60.0) is alive
+    assert await HttpPeerClient("node-1", None).alive(peer, 60.0) is alive
 
 
 async def test_addresses_of_ipv6_are_called_too():
@@ -260,6 +220,6 @@ async def test_addresses_of_ipv6_are_called_too():
         assert peer_endpoint(PeerAgent("node-7", "fd00::7", 3333)) == "[fd00::7]:3333"
         return  # this machine has no IPv6 at all
     port = server.sockets[0].getsockname()[1]
-    assert await HttpPeerClient(None).get_json(PeerAgent("node-7", "::1", port), "/status", {}, FAR_S) == {}
+    assert await HttpPeerClient("node-1", None).get_json(PeerAgent("node-7", "::1", port), "/status", {}, FAR_S) == {}
     assert asked.is_set()
     server.close()

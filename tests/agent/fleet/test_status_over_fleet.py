@@ -27,11 +27,13 @@ from muster_kube.nodehealth import AgentIdentity
 class Gate:
     """An Access. trusted: what the caller is, asked: what for."""
 
+    open_heavy_checks = False
+
     def __init__(self) -> None:
         self.trusted = True
         self.asked: list[str] = []
 
-    async def caller(self, _headers, _client_host, *, needs=""):
+    async def caller(self, _headers, _client_host, *, needs="", fingerprint=""):
         self.asked.append(needs)
         if needs and not self.trusted:
             raise AccessDenied(401, f"{needs}: expected a token")
@@ -224,15 +226,17 @@ async def test_heavy_checks_run_when_they_are_named_and_else_tell_their_last_res
     assert bench.ran == ["os", "pciebw"]
 
 
-async def test_force_takes_a_right_and_nothing_else_does(bench: Bench):
+async def test_heavy_checks_and_force_take_a_right_and_light_checks_do_not(bench: Bench):
     bench.gate.trusted = False
-    assert (await bench.get("check=pciebw&host=node-1")).status_code == 200
+    assert (await bench.get("check=os&host=node-1")).status_code == 200
+    assert (await bench.get("host=node-1")).status_code == 200
+    assert (await bench.get("check=os,pciebw")).status_code == 401
     answer = await bench.get("check=pciebw&host=node-1&force=true")
     assert answer.status_code == 401
     assert answer.headers["www-authenticate"] == "Bearer"
     assert (await bench.get("check=pciebw&force=true")).status_code == 401
     assert bench.asked == [], "nobody is asked on"
-    assert bench.gate.asked == ["", "force", "force"]
+    assert bench.gate.asked == ["", "", "check=pciebw", "check=pciebw, force", "check=pciebw, force"]
 
 
 async def test_measuring_the_network_is_for_agents(bench: Bench):

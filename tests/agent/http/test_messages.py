@@ -88,6 +88,7 @@ async def test_no_token():
     with pytest.raises(AccessDenied) as denied:
         await AccessControl(None).caller({}, "10.1.2.3", needs="force")
     assert denied.value.message == (
-        "force: permission required: request it over loopback (kubectl port-forward), or send a header Authorization: "
-        "Bearer TOKEN of a user who may patch nodehealths.muster.dev; found no token"
+        "force: permission required: use muster run, request it over loopback (kubectl port-forward), or send a header "
+        "Authorization: Bearer TOKEN of a user who may patch nodehealths.muster.dev; found no token. To let everybody "
+        "run heavy checks, set open_heavy_checks"
     )

@@ -45,7 +45,7 @@ class Quiet(StreamCheck):
 class Trusting(AccessControl):
     """Takes everybody for an agent."""
 
-    async def caller(self, *_: Any, needs: str = "") -> Caller:
+    async def caller(self, *_: Any, **__: Any) -> Caller:
         return Caller(trusted=True, agent=True)
 
 

@@ -15,7 +15,7 @@ from muster_agent.publish.publisher import RIDE_ALONG_S, OwnNodeHealth, Publishe
 from muster_checks.base.vocabulary import Finding, Verdict
 from muster_kube.api.errors import ApiError, Conflict, NotFound, TooManyRequests, Unreachable
 from muster_kube.controller.backoff import AWAY_S
-from muster_kube.nodehealth import Metadata, NodeHealth, NodeHealthStatus
+from muster_kube.nodehealth import AgentIdentity, Metadata, NodeHealth, NodeHealthStatus
 
 BAD = Finding(component="gpu/0", verdict=Verdict.FAIL, reason="Xid79", message="off the bus", first_seen=5, last_seen=5)
 
@@ -103,7 +103,11 @@ class Bench:
         )
 
     def desired(self) -> NodeHealthStatus | None:
-        return None if self.silent else compose_status(self.checks, boot_id="boot", pod_uid="pod-1", version="1")
+        return (
+            None
+            if self.silent
+            else compose_status(self.checks, boot_id="boot", agent=AgentIdentity(pod_uid="pod-1", version="1"))
+        )
 
     def apply_health(self, health: NodeHealth) -> None:
         pass

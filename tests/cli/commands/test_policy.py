@@ -49,6 +49,21 @@ def test_a_policy_that_the_tainter_would_refuse_ends_with_64_and_the_place(
     assert said in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("text", "facts"),
+    [
+        ("rules: [{name: x, action: drain}]", ("rules[0] (x).action", "tainter.allow.drain=true")),
+        (
+            "rules: []\npools: [{name: a, selector: {}, repair: {reset: {create: {manifest: "
+            "{apiVersion: example.com/v1, kind: Remedy, metadata: {namespace: ops}}}}}}]",
+            ("pools[0] (a).repair.reset.create", "Remedy", "ops"),
+        ),
+    ],
+)
+def test_a_right_that_only_some_policies_need_is_a_note(text: str, facts: tuple[str, ...]) -> None:
+    assert [note for note in find_notes(parse_policy(text)) if not missing_facts(note, *facts)]
+
+
 def test_a_file_that_is_none_ends_with_64(capsys: Any) -> None:
     assert main(["policy", "check", "/nonexistent/policy.yaml"]) == 64
     assert "/nonexistent/policy.yaml: " in capsys.readouterr().err

@@ -22,7 +22,6 @@ from muster_cli.commands.run import add_arguments
 from muster_cli.report.columns import as_lines, as_page
 from muster_cli.report.fleet_answer import HEAD, FleetAnswers
 from muster_cli.report.progress import FleetProgress
-from muster_cli.usage import UsageError
 from muster_kube.api.config import ClusterConfig
 from muster_kube.api.credentials import StaticToken
 
@@ -333,15 +332,45 @@ async def test_a_pod_asks_the_service_by_name_and_keeps_its_own_token():
     assert await way.config.credentials.header() is None
 
 
-def test_force_from_a_pod_wants_a_token(tmp_path):
-    with pytest.raises(UsageError, match="--token-file FILE"):
-        find_route(asked("--force"), in_a_pod)
-    assert find_route(asked("--force", "--token-file", str(tmp_path / "token")), in_a_pod).path == "/status"
+def test_a_pod_proves_its_right_to_the_api_server_and_not_with_its_token():
+    way = find_route(asked("--force"), in_a_pod)
+    assert way.permits is not None
+    assert (way.permits.server, way.config.server) == (
+        "https://10.96.0.1:443",
+        "http://autopilot-healthchecks.autopilot.svc:3333",
+    )
 
 
-def test_force_through_the_proxy_is_refused_with_the_way_that_works(tmp_path, capsys):
-    assert main(["run", "--force", "--kubeconfig", str(kubeconfig(tmp_path, "http://127.0.0.1:1"))]) == 64
-    assert "kubectl -n autopilot port-forward svc/autopilot-healthchecks 3333" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    "flags", [(), ("--url", "http://10.1.2.3:3333"), ("--url", "http://agents.autopilot.svc:3333")]
+)
+def test_a_token_is_never_sent_over_a_network_in_the_clear(flags: Sequence[str], tmp_path, capsys):
+    assert main(["run", "--token-file", str(tmp_path / "token"), *flags]) == 64
+    assert not missing_facts(capsys.readouterr().err, "--token-file", "--url")
+
+
+REFUSED = (401, [b"check=pciebw: permission required\n"])
+
+
+def test_a_right_that_the_agent_requires_is_proved_with_an_annotation(stack: ExitStack, tmp_path):
+    agent = stack.enter_context(serving(RecordedAgent(REFUSED, (200, [node("a"), ending()]))))
+    command = ["run", "a", "--check", "pciebw", "--kubeconfig", str(kubeconfig(tmp_path, agent.url))]
+    assert main(command) == 0
+    assert [next(iter(each["metadata"]["annotations"].values())) is None for _, each in agent.patched] == [False, True]
+    ((path, written), (_, deleted)) = agent.patched
+    assert path == "/apis/muster.dev/v1alpha1/nodehealths/a"
+    assert written["metadata"]["annotations"].keys() == deleted["metadata"]["annotations"].keys()
+    name, secret = {key.lower(): value for key, value in agent.headers[-1].items()}["muster-permit"].split()
+    assert name == "a"
+    assert secret not in str(agent.patched)
+
+
+def test_without_the_right_the_agents_refusal_is_the_error(stack: ExitStack, tmp_path, capsys):
+    agent = stack.enter_context(serving(RecordedAgent(REFUSED)))
+    agent.patch_status = 403
+    command = ["run", "a", "--check", "pciebw", "--kubeconfig", str(kubeconfig(tmp_path, agent.url))]
+    assert main(command) == 3
+    assert not missing_facts(capsys.readouterr().err, "permission required")
 
 
 def test_the_token_of_a_kubeconfig_never_goes_to_a_url(ask, tmp_path):

@@ -12,12 +12,14 @@ from tests.wording.facts import missing_facts
 
 from muster_checks.base.vocabulary import Verdict
 from muster_cli.doctor import crds, rights, webhooks
-from muster_cli.doctor.facts import CrdFacts, DataMap, EndpointSlice, WebhookConfiguration
+from muster_cli.doctor.facts import ApiResource, CrdFacts, DataMap, EndpointSlice, WebhookConfiguration
 from muster_cli.doctor.findings import DoctorFinding, ReadFailure
 from muster_cli.doctor.parts import find_parts
 from muster_kube.api.objects import Metadata
 from muster_kube.webhook.key_pairs import DAY_S, VALID_S, KeyPairSet, make_key_pair
 from muster_sandbox.controlplane.install import crd_directory
+from muster_tainter.policy.file import parse_policy
+from muster_tainter.policy.needed_rights import needed_rights
 
 NOW = 1_800_000_000.0
 UNSEEN = ReadFailure("/x", "Forbidden: no", forbidden=True)
@@ -205,6 +207,74 @@ def test_what_a_value_turned_off_is_no_fault_and_half_of_it_is() -> None:
     assert found.verdict is Verdict.PASS
     assert value in found.what
     assert rights.judge(RIGHTS, off[:1])[0].verdict is Verdict.FAIL
+
+
+POLICY = """
+rules: [{name: a, action: drain}]
+pools:
+  - name: p
+    selector: {}
+    repair:
+      reset: {job: {template: {spec: {template: {spec: {}}}}}}
+      reboot: {job: {template: {metadata: {namespace: ops}, spec: {template: {spec: {}}}}}}
+      replace: {create: {manifest: {apiVersion: example.com/v1, kind: Remedy, metadata: {namespace: ops}}}}
+"""
+NEEDED = list(needed_rights(parse_policy(POLICY, "p"), "muster-repairs"))
+
+
+@pytest.mark.parametrize(
+    ("value", "where"),
+    [("drain", "rules[0] (a).action"), ("repairJobs", "pools[0] (p).repair.reset.job")],
+)
+def test_what_a_value_turned_off_is_a_fault_if_the_policy_in_force_needs_it(value: str, where: str) -> None:
+    off = [each for each in RIGHTS if each.unless == f"tainter.allow.{value}=false"]
+    (found,) = rights.judge(RIGHTS, off, needed=NEEDED)
+    assert found.verdict is Verdict.FAIL
+    assert not missing_facts(found.what, where, off[0].resource)
+    assert f"tainter.allow.{value}=true" in found.mend
+
+
+def test_rights_that_the_policy_does_not_need_may_be_off_beside_those_that_it_needs() -> None:
+    off = [each for each in RIGHTS if each.unless == "tainter.allow.trials=false"]
+    assert off
+    assert rights.judge(RIGHTS, off, needed=NEEDED)[0].verdict is Verdict.PASS
+
+
+def test_jobs_of_repairs_and_trials_are_looked_for_in_their_own_namespaces() -> None:
+    places = {"repairs": "muster-repairs", "trials": "muster-trials"}
+    found = {
+        (each.namespace, each.resource)
+        for each in rights.list_rights(PARTS, places=places)
+        if each.verb == "create" and each.resource in ("jobs", "persistentvolumeclaims")
+    }
+    assert found == {("muster-repairs", "jobs"), ("muster-trials", "persistentvolumeclaims")}
+
+
+def test_a_policys_own_objects_need_a_role_of_a_person() -> None:
+    kinds = {
+        ("batch/v1", "Job"): ApiResource("jobs", "Job", namespaced=True),
+        ("example.com/v1", "Remedy"): ApiResource("remedies", "Remedy", namespaced=True),
+    }
+    tainter = next(each for each in PARTS if each.kind == "tainter")
+    more = rights.policy_rights(tainter, NEEDED, "muster-repairs", kinds)
+    assert {(each.namespace, each.group, each.resource) for each in more} == {
+        ("ops", "batch", "jobs"),
+        ("ops", "example.com", "remedies"),
+    }
+    found = rights.judge([*RIGHTS, *more], more, needed=NEEDED)
+    assert [each.verdict for each in found] == [Verdict.FAIL, Verdict.FAIL]
+    assert {where for each in found for where in ("reboot.job", "replace.create") if where in each.what} == {
+        "reboot.job",
+        "replace.create",
+    }
+
+
+def test_a_value_is_off_although_part_of_it_is_granted_in_the_whole_cluster() -> None:
+    """The tainter reads pods everywhere, and so those of trials."""
+    off = [each for each in RIGHTS if each.unless == "tainter.allow.trials=false"]
+    lacking = [each for each in off if each.resource != "pods" or each.verb not in ("get", "list", "watch")]
+    assert len(lacking) < len(off)
+    assert rights.judge(RIGHTS, lacking)[0].verdict is Verdict.PASS
 
 
 OPERATOR = {

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from tests.chart.helm_render import Object
+from tests.chart.helm_render import CHART, Object
 from tests.cluster.chart import test_chart_install as chart
 from tests.cluster.chart.test_chart_install import CRDS, HEALTHS, IPUJOBS, TRACKER, Cluster, until
 from tests.machine import require
@@ -39,7 +39,7 @@ class Parts:
 
 @pytest.fixture(scope="module")
 def parts(cluster: Cluster) -> Iterator[Parts]:
-    cluster.upgrade("gc", "--set", "admissionWebhooks.failurePolicy=Ignore")
+    cluster.upgrade("gc", *VALUES)
     cluster.admin.create("/api/v1/nodes", {"metadata": {"name": "n"}})
     for node in ("n", "other"):
         cluster.admin.create(
@@ -56,6 +56,7 @@ def parts(cluster: Cluster) -> Iterator[Parts]:
     cluster.uninstall("gc", "--no-hooks")
 
 
+VALUES = ("--set", "admissionWebhooks.failurePolicy=Ignore")
 AGENT, TAINTER = ("autopilot", "muster-agent"), ("autopilot", "muster-tainter")
 OPERATOR, PROXY = ("default", "gc-ipu-operator-controller-manager"), ("default", "gc-ipu-operator-vipu-proxy")
 DRY = "?dryRun=All"
@@ -63,11 +64,23 @@ ONLY = "fieldSelector=metadata.name="  # as the watches of single objects select
 CORE, AUTO, MINE = "/api/v1", "/api/v1/namespaces/autopilot", "/api/v1/namespaces/default"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/{}/leases"
 TOKENS = "/apis/authentication.k8s.io/v1/tokenreviews"
+ACCESS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 Call = tuple[str, str, Any]
 NAMED: Object = {"metadata": {"name": "x"}}
 POD: Object = {"metadata": {"name": "x"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+PRIVILEGED: Object = {
+    "metadata": {"name": "x"},
+    "spec": {"hostPID": True, "containers": [{"name": "c", "image": "i", "securityContext": {"privileged": True}}]},
+}
+JOBS = "/apis/batch/v1/namespaces/{}/jobs"
+JOB: Object = {
+    "metadata": {"name": "x"},
+    "spec": {"template": {"spec": {**PRIVILEGED["spec"], "restartPolicy": "Never"}}},
+}
+EVICTION: Object = {"apiVersion": "policy/v1beta1", "kind": "Eviction", "metadata": {"name": "agent-of-n"}}
 LEASE: Object = {"metadata": {"name": "x"}, "spec": {}}
 REVIEW: Object = {"spec": {"token": "t"}}
+ACCESS_REVIEW: Object = {"spec": {"user": "ann", "resourceAttributes": {"verb": "get", "resource": "pods"}}}
 EVENT: Object = {
     "metadata": {"name": "x"}, "reason": "R", "message": "m", "type": "Normal",
     "involvedObject": {"kind": "Node", "name": "n", "namespace": ""},
@@ -95,7 +108,6 @@ MAY: dict[tuple[str, str], list[Call]] = {
         ("get", HEALTHS, None),
         ("patch", f"{HEALTHS}/n/status{DRY}", {"status": {"verdict": "PASS"}}),
         ("get", "/apis/discovery.k8s.io/v1beta1/namespaces/autopilot/endpointslices", None),
-        ("create", TOKENS, REVIEW),
     ],
     TAINTER: [
         ("get", HEALTHS, None),
@@ -143,8 +155,15 @@ MAY_NOT: dict[tuple[str, str], list[Call]] = {
         ("delete", f"{HEALTHS}/n", None),
         ("create", f"{MINE}/events{DRY}", EVENT),
         ("get", "/apis/discovery.k8s.io/v1beta1/endpointslices", None),
+        ("create", TOKENS, REVIEW),
+        ("create", ACCESS, ACCESS_REVIEW),
     ],
     TAINTER: [
+        # under a policy that neither drains nor repairs
+        ("create", f"{AUTO}/pods{DRY}", PRIVILEGED),
+        ("create", JOBS.format("autopilot") + DRY, JOB),
+        ("create", f"{AUTO}/persistentvolumeclaims{DRY}", NAMED),
+        ("create", f"{AUTO}/pods/agent-of-n/eviction{DRY}", EVICTION),
         ("get", f"{AUTO}/secrets", None),
         ("get", f"{AUTO}/secrets/autopilot-pull-secret", None),
         ("get", f"{AUTO}/secrets?{ONLY}autopilot-pull-secret", None),
@@ -268,3 +287,24 @@ def test_metrics_may_be_read_once_the_guides_line_is_typed(parts: Parts) -> None
     until(may_read, "the right to read metrics")
     parts.admin.delete(f"{RBAC}/clusterrolebindings/metrics")
     parts.admin.delete(f"{MINE}/serviceaccounts/prometheus")
+
+
+def test_with_a_policy_that_drains_and_repairs_it_may_evict_and_make_jobs_in_their_own_namespace(parts: Parts) -> None:
+    """The example for people on call, in the chart's default namespaces."""
+    example = CHART.parents[1] / "examples/repair-job.yaml"
+    parts.cluster.upgrade("gc", *VALUES, "--set-file", f"tainter.policy={example}")
+    repairs: Call = ("create", JOBS.format("muster-repairs") + DRY, JOB)
+    evictions: Call = ("create", f"{AUTO}/pods/agent-of-n/eviction{DRY}", EVICTION)
+    try:
+        with parts.connect(TAINTER) as tainter:
+            until(lambda: allowed(tainter, repairs) and allowed(tainter, evictions), "the roles are in force")
+            for call in (
+                ("create", JOBS.format("autopilot") + DRY, JOB),
+                ("create", f"{AUTO}/pods{DRY}", PRIVILEGED),
+                ("create", f"{CORE}/namespaces/muster-repairs/pods{DRY}", POD),
+                ("get", f"{CORE}/namespaces/muster-repairs/secrets", None),
+            ):
+                assert not allowed(tainter, call), call
+    finally:
+        parts.cluster.upgrade("gc", *VALUES)
+    parts.cluster.wait_until_gone(f"{CORE}/namespaces/muster-repairs")

@@ -86,6 +86,10 @@ def test_it_finds_what_is_broken_and_only_that(cluster: Cluster, capsys: pytest.
     assert fresh.says("v-ipu", "FAIL", "proxy")
     assert fresh.says("agents", "WARN", "nodes")
 
+    _drain(cluster)
+    lacking = doctor_until(kubeconfig, capsys, lambda said: said.verdicts("rights") == {"FAIL"})
+    assert lacking.says("rights", "FAIL", "pods/eviction", "rules[0] (all).action")
+
     _break(cluster)
     try:
         broken = doctor_until(kubeconfig, capsys, lambda said: said.verdicts("rights") == {"FAIL"})
@@ -113,6 +117,12 @@ def test_it_finds_what_is_broken_and_only_that(cluster: Cluster, capsys: pytest.
     assert seen.says("policy", "FAIL", "NoShedule")
     assert seen.verdicts("rights") == {"UNKNOWN"}
     assert seen.verdicts("crds") == {"UNKNOWN"}
+
+
+def _drain(cluster: Cluster) -> None:
+    """A policy that the chart has not seen, and that needs a right that it did not grant."""
+    policy = "rules: [{name: all, action: drain}]"
+    cluster.admin.patch(f"{MAPS.format('autopilot')}/muster-policy", {"data": {"policy.yaml": policy}})
 
 
 def _break(cluster: Cluster) -> None:

@@ -17,9 +17,9 @@ from tests.loop_time import LoopTime
 
 from muster_kube.http.connection_guard import ConnectionLimits
 from muster_kube.http.server import listen, make_server
+from muster_kube.http.tls import load_key_pair, server_context
 from muster_kube.process.lifetime import QuietServer
 from muster_kube.webhook.key_pairs import make_key_pair
-from muster_kube.webhook.served_certificate import load_key_pair, server_context
 
 LIMITS = ConnectionLimits(connections=12, per_address=8)
 GET = b"GET %s HTTP/1.1\r\nHost: x\r\n\r\n"

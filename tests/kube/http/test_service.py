@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.types import Message
 
 from muster_kube.http.bad_request import FIELDS_LIMIT, check_query
+from muster_kube.http.offline_docs import docs_page
 from muster_kube.http.responses import StructResponse, described, struct
 from muster_kube.http.service import Service
 
@@ -185,13 +186,23 @@ async def test_the_document_describes_structs_and_refusals_as_they_are(shop: htt
     assert set(document["components"]["schemas"]) == {"Bill", "Order", "Part"}
 
 
-async def test_the_document_is_completed_when_it_is_asked_for():
-    async def complete(document):
-        document["info"]["title"] = "shop of today"
+async def test_document_and_page_are_made_once_however_often_they_are_requested():
+    made: list[str] = []
 
-    transport = httpx2.ASGITransport(app=make_service(complete=complete))
+    class Counting(Service):
+        def openapi(self):
+            made.append("document")
+            return super().openapi()
+
+    service = Counting("shop", "1")
+    transport = httpx2.ASGITransport(app=service)
+    docs_page.cache_clear()
     async with httpx2.AsyncClient(transport=transport, base_url="http://shop") as client:
-        assert (await client.get("/openapi.json")).json()["info"]["title"] == "shop of today"
+        answers = [(await client.get("/openapi.json")).content for _ in range(3)]
+        pages = [(await client.get("/docs")).content for _ in range(3)]
+    assert made == ["document"]
+    assert docs_page.cache_info().misses == 1
+    assert len(set(answers)) == len(set(pages)) == 1
 
 
 async def test_the_page_of_the_document_asks_nobody_else(shop: httpx2.AsyncClient):

@@ -79,7 +79,7 @@ class Bench:
         api.on("POST", ACCESS_REVIEWS, self._review_access)
         self.pod_runs_on("node-7")
         self.volumes = Volumes()
-        self.trials = Counted(self.volumes)  # type: ignore[arg-type] # stands in for VolumeTrials
+        self.trials = Counted(self.volumes, "busybox")  # type: ignore[arg-type] # stands in for VolumeTrials
         metrics = TainterMetrics()
         tainter = Tainter(
             Connections.shared(client), lambda: load_policy(None), Replica(may_write=lambda: False), metrics
@@ -334,7 +334,7 @@ async def test_the_run_goes_on_while_one_of_its_callers_is_there(bench: Bench):
 
 async def test_a_run_that_is_being_called_off_takes_nobody_in():
     volumes = Volumes()
-    trials = VolumeTrials(volumes)  # type: ignore[arg-type] # stands in for VolumeTrials
+    trials = VolumeTrials(volumes, "busybox")  # type: ignore[arg-type] # stands in for VolumeTrials
     asked = TrialRequest.model_validate(ASKED)
     first = asyncio.create_task(trials.run(asked, "ann"))
     await volumes.begun()

@@ -66,6 +66,7 @@ class FakeCluster:
     busy: set[str] = field(default_factory=set)
     told: list[tuple[str, Notice]] = field(default_factory=list)
     withheld: str = ""
+    repairs_in: str = ""
     fail: Callable[[str], None] = lambda _: None
     versions: Any = field(default_factory=lambda: itertools.count(1))
     serial: Any = field(default_factory=lambda: itertools.count(1))
@@ -143,7 +144,13 @@ class FakeCluster:
         )
 
     def replica(self) -> Replica:
-        return Replica(may_write=lambda: True, namespace="muster", now=lambda: self.now, clock=lambda: self.now)
+        return Replica(
+            may_write=lambda: True,
+            namespace="muster",
+            repairs_in=self.repairs_in,
+            now=lambda: self.now,
+            clock=lambda: self.now,
+        )
 
     def _observe(self, node: Node) -> None:
         self.seen[node.metadata.name] = node

@@ -165,3 +165,14 @@ TestRepairs = Repairs.TestCase
 TestRepairs.settings = settings(
     max_examples=20, stateful_step_count=40, suppress_health_check=list(HealthCheck), deadline=None
 )
+
+
+def test_an_attempt_that_ends_while_the_clock_is_set_back_is_not_made_again_a_week_later() -> None:
+    state = Repairs()
+    state.start()
+    state.a_fault_opens("n0", "reset")
+    for seconds in (0.0, -3600.0, 8 * 86_400.0):
+        state.time_passes(seconds)
+        state.nothing_is_forgotten()
+    state.no_attempt_is_made_twice()
+    state.teardown()

@@ -33,6 +33,15 @@ def test_a_tainted_empty_node_is_repaired_by_a_job_of_its_own() -> None:
     assert reasons(world) == ["RepairBegun"]
 
 
+def test_a_job_runs_in_the_namespace_of_repairs() -> None:
+    world = one_node("reset")
+    world.repairs_in = "muster-repairs"
+    go_on(world)
+    [path] = world.made
+    assert path.startswith("/apis/batch/v1/namespaces/muster-repairs/jobs/muster-reset-")
+    assert world.objects[path]["metadata"]["namespace"] == "muster-repairs"
+
+
 def test_nothing_begins_while_pods_are_left() -> None:
     world = one_node("reset")
     world.busy.add("n1")
