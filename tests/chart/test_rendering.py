@@ -187,6 +187,28 @@ def test_each_rule_for_nodes_is_where_its_value_says(helm: Helm, own_node: str, 
         assert all(each["failurePolicy"] == "Ignore" for each in webhooks if each["name"].startswith("node-keys"))
 
 
+@pytest.mark.parametrize("version", ["v1.20.2", "1.20.6", "1.29.9"])
+def test_only_a_server_that_shows_validating_webhooks_no_former_node_needs_a_mutating_one(
+    helm: Helm, version: str
+) -> None:
+    rendered = helm.template(values={"ownNode": {"mode": "none"}}, version=version)
+    kinds = [f"{kind}WebhookConfiguration" for kind in ("Mutating", "Validating")]
+    if version != "v1.20.2":  # CVE-2021-25735
+        kinds.reverse()
+    there, other = kinds
+
+    [rule] = rendered.one(there, "muster-own-node")["webhooks"]
+    assert (rule["name"], rule["failurePolicy"]) == ("node-keys.muster.dev", "Ignore")
+    assert not rendered.has(other, "muster-own-node")
+    may_patch = [
+        resource
+        for each in rendered.one("ClusterRole", "muster-tainter")["rules"]
+        if "patch" in each["verbs"] and "admissionregistration.k8s.io" in each["apiGroups"]
+        for resource in each["resources"]
+    ]
+    assert ("mutatingwebhookconfigurations" in may_patch) is (version == "v1.20.2")
+
+
 @pytest.mark.parametrize("missing", [0, 1])
 def test_monitors_are_rendered_where_their_kinds_are_known(helm: Helm, missing: int) -> None:
     there = [name for number, name in enumerate(MONITORS) if number != missing]

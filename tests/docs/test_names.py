@@ -31,8 +31,8 @@ GIVEN = {"-n", "--namespace", "-o", "-c", "-f", "-p", "--type", "--field-selecto
 
 @pytest.fixture(scope="module")
 def rendered(tmp_path_factory: pytest.TempPathFactory) -> Rendered:
-    """The chart with the own-node webhook, which pages describe."""
-    return Helm(tmp_path_factory.mktemp("helm")).template("--set", "ownNode.mode=webhook")
+    """The chart with the tainter's webhooks, which pages describe."""
+    return Helm(tmp_path_factory.mktemp("helm")).template("--set", "ownNode.mode=webhook,nodeKeys.mode=webhook")
 
 
 def values() -> Iterator[tuple[str, str]]:

@@ -128,6 +128,15 @@ podAntiAffinity:
 {{- define "muster.since" -}}
 {{- if semverCompare (printf ">=1.%d.0-0" (int .minor)) .root.Capabilities.KubeVersion.Version }}true{{ end -}}
 {{- end -}}
+{{/*
+Whether the rule for Muster's keys of Nodes is a mutating webhook (which changes nothing): API servers before 1.20.6
+overwrite the old Node with the new one before they call validating webhooks (CVE-2021-25735). Later ones need no right
+to patch such a configuration, with which a stolen account could change every write.
+*/}}
+{{- define "muster.nodeKeysMutating" -}}
+{{- if and (eq (include "muster.nodeKeys" .) "webhook") (semverCompare "<1.20.6-0" .Capabilities.KubeVersion.Version) }}true{{ end -}}
+{{- end }}
+
 {{/* policy, webhook or none */}}
 {{- define "muster.nodeKeys" -}}
 {{- $mode := .Values.nodeKeys.mode -}}

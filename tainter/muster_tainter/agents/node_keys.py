@@ -6,6 +6,7 @@ people on call have the right; no kubelet is let through, whatever its rights. T
 added by anybody who may write the Node, since whoever registers a node sets it.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
@@ -21,6 +22,8 @@ from muster_tainter.policy.rules import OUR_PREFIX, STARTUP_KEY
 KUBELETS = "system:nodes"  # the group of all kubelets: Kubernetes documentation, "Using Node Authorization"
 VERB = "patch"  # of NodeHealths: the right that also clears faults
 _SHOWN = 3  # keys in a message
+# The API server compares resourceVersions as numbers, where 0 is none; so "07" may be the current one, "8" is not
+_VERSION = re.compile(r"[1-9]\d*", re.ASCII)
 
 
 class _Taint(Api, frozen=True):
@@ -30,6 +33,7 @@ class _Taint(Api, frozen=True):
 
 
 class _Metadata(Api, frozen=True):
+    resource_version: str = ""
     labels: dict[str, str] = msgspec.field(default_factory=dict)
     annotations: dict[str, str] = msgspec.field(default_factory=dict)
 
@@ -48,8 +52,12 @@ _decoder = msgspec.json.Decoder(_Node | None)
 
 def changed_keys(before: bytes | msgspec.Raw, after: bytes | msgspec.Raw) -> list[str]:
     """Muster's keys that a write of a Node changes, as ``label muster.dev/managed``; sorted. before: ``null`` for a new
-    Node. Raises ValueError."""
+    Node. None if the write is of an outdated copy: a mutating webhook is called before the API server rejects it as a
+    conflict, on which clients try again with a new copy. Raises ValueError."""
     old, new = _decoder.decode(before) or _Node(), _decoder.decode(after) or _Node()
+    versions = {old.metadata.resource_version, new.metadata.resource_version}
+    if len(versions) == 2 and all(map(_VERSION.fullmatch, versions)):
+        return []
     return sorted(
         {
             *_differing("label", old.metadata.labels, new.metadata.labels),

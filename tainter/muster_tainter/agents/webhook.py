@@ -1,6 +1,8 @@
-"""The own-node rule and the rule about Muster's keys of Nodes as validating webhooks, for API servers before 1.30.
+"""The own-node rule and the rule about Muster's keys of Nodes as webhooks, for API servers before 1.30.
 
-One name is shared by the ValidatingWebhookConfiguration and, in the tainter's namespace, the Service and the Secret.
+The first is a validating webhook. The second is called as a mutating one, which changes nothing, because API servers
+before 1.20.6 do not show validating webhooks the old Node (CVE-2021-25735). One name is shared by both configurations
+and, in the tainter's namespace, the Service and the Secret.
 Every replica answers, leader or not.
 """
 
@@ -19,7 +21,7 @@ from muster_kube.api.config import ClusterConfig
 from muster_kube.api.reviews import Reviews
 from muster_kube.process.address import bind_socket
 from muster_kube.webhook.certificate_files import CertificateFiles
-from muster_kube.webhook.certificate_secret import CertificateSecret, validating_webhook_path
+from muster_kube.webhook.certificate_secret import CertificateSecret, mutating_webhook_path, validating_webhook_path
 from muster_kube.webhook.served_certificate import CertificateSource
 from muster_kube.webhook.server import WebhookApp, serve_webhooks
 from muster_tainter.agents.node_keys import NodeKeysRule
@@ -30,7 +32,7 @@ log = logging.getLogger(__name__)
 
 PATH = "/validate-muster-dev-v1alpha1-nodehealth-status"
 NODES_PATH = "/validate-v1-node"
-# for lookups of pods and rights, a millisecond or two each, and for the certificate: two watches and their requests
+# for lookups of pods and rights, a millisecond or two each, and for the certificate: three watches and their requests
 CONNECTIONS = 10
 
 
@@ -64,7 +66,8 @@ async def prepare(
             certificates = CertificateFiles(settings.cert_dir)
         else:
             hosts = server_names(name, namespace, settings.host)
-            certificates = CertificateSecret(client, namespace, name, hosts, trusting=[validating_webhook_path(name)])
+            trusting = [mutating_webhook_path(name), validating_webhook_path(name)]
+            certificates = CertificateSecret(client, namespace, name, hosts, trusting=trusting)
         bound = bind_socket(settings.host, settings.webhook_port)
         with closing(bound):
             yield _serve(client, account, certificates, bound, registry)

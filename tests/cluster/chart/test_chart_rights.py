@@ -93,11 +93,14 @@ ANYTHING: Object = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 WEBHOOKS = "/apis/admissionregistration.k8s.io/v1"
 
-# of the tainter, for the webhook of the own-node rule: from Kubernetes 1.30 on the rule is a policy of the API server
+# of the tainter, for its webhooks: from Kubernetes 1.30 on their rules are policies of the API server
 OWN_NODE: list[Call] = [
     ("create", f"{AUTO}/secrets{DRY}", NAMED),
-    ("get", f"{WEBHOOKS}/validatingwebhookconfigurations/muster-own-node", None),
-    ("get", f"{WEBHOOKS}/validatingwebhookconfigurations?{ONLY}muster-own-node", None),
+    *(
+        ("get", f"{WEBHOOKS}/{kind}webhookconfigurations{one}muster-own-node", None)
+        for kind in ("mutating", "validating")
+        for one in ("/", f"?{ONLY}")
+    ),
     ("get", f"{AUTO}/secrets?{ONLY}muster-own-node", None),
 ]
 MAY: dict[tuple[str, str], list[Call]] = {
@@ -170,6 +173,7 @@ MAY_NOT: dict[tuple[str, str], list[Call]] = {
         ("delete", f"{CORE}/nodes/n", None),
         ("delete", f"{MINE}/pods/x", None),
         ("patch", f"{HEALTHS}/n/status{DRY}", {"status": {"verdict": "PASS"}}),
+        ("get", f"{WEBHOOKS}/mutatingwebhookconfigurations/gc-ipu-operator-webhook", None),
         ("get", f"{WEBHOOKS}/validatingwebhookconfigurations/gc-ipu-operator-webhook", None),
         ("create", f"{RBAC}/clusterroles{DRY}", NAMED),
         ("get", IPUJOBS, None),

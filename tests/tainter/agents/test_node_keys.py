@@ -63,6 +63,22 @@ def test_a_write_that_changes_no_key_of_ours_asks_and_counts_nothing(judge: Judg
     assert (judge.rights.asked, judge.told) == ([], [])
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "outdated"),
+    [("8", "7", True), ("8", "8", False), ("8", "08", False), ("8", "0", False), ("8", "", False), ("", "8", False)],
+)
+def test_a_write_of_an_outdated_copy_is_left_to_the_api_server(
+    judge: Judge, old: str, new: str, outdated: bool
+) -> None:
+    """It rejects the write with a conflict; it reads versions as numbers, and takes 0 for none."""
+
+    def versioned(node: dict[str, Any], version: str) -> dict[str, Any]:
+        return node | {"metadata": node["metadata"] | {"resourceVersion": version}}
+
+    asked = request(versioned(OLD, old), versioned(NEW, new), "system:nodes")
+    assert judge.of(asked).allowed is outdated
+
+
 def test_the_right_is_to_patch_node_healths(judge: Judge) -> None:
     assert judge.of(request()).allowed
     judge.rights.answer = False
