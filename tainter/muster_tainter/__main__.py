@@ -30,8 +30,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--webhook-port",
         type=int,
         metavar="N",
-        help="HTTPS port of the webhook that lets each agent write only the NodeHealth of its own node, and no kubelet "
-        "Muster's labels of its Node, for Kubernetes before 1.30 (default: no webhook); 0 picks a free port",
+        help="HTTPS port of the webhook for Kubernetes before 1.30 (default: no webhook); 0 picks a free port. The "
+        "webhook allows an agent to write only the NodeHealth of its own node, and forbids a kubelet to write Muster's "
+        "labels and annotations of its Node",
     )
     add(
         "--cert-dir",

@@ -25,7 +25,7 @@ _LOUDEST = ("drain", "taint", "quarantine", "event", "ignore", "nothing")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "muster policy check [options] FILE"
-    parser.add_argument("action", choices=("check",), metavar="check", help="the action: there is no other")
+    parser.add_argument("action", choices=("check",), metavar="check", help="the only action")
     parser.add_argument("file", metavar="FILE", type=Path, help="policy file, or - for the built-in policy")
     parser.add_argument(
         "--catalogue", metavar="FILE", type=Path, help="YAML file of your own kernel messages, see docs/kernel-log.md"

@@ -28,8 +28,9 @@ PRINTED_EVERY_S = 2.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "The running tainter removes the taints, and keeps its labels, annotations and conditions up to date. If no "
-        "tainter runs, the command itself removes all of these.\n\n"
+        "If a tainter leads, it removes the taints that Muster set and the label muster.dev/faulty, and keeps Muster's "
+        "other labels, annotations and conditions up to date. If none leads, as in a dry run, the command itself "
+        "removes all of these, except the label muster.dev/managed.\n\n"
         "A fault that occurs again afterwards taints its node again; a check that still fails reports it with its "
         'next run. "muster pause" delays these taints until "muster resume".'
     )
@@ -41,8 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--policy",
         type=Path,
         metavar="FILE",
-        help="policy whose taints are removed, beside those with Muster's prefix; default: the ConfigMap "
-        "muster-policy, or the built-in policy without it",
+        help="policy whose taints are removed, in addition to those whose key begins with muster.dev/; default: "
+        "the ConfigMap muster-policy, or the built-in policy if there is no such ConfigMap",
     )
     add_namespace(parser)
     add_kubeconfig(parser)
@@ -102,9 +103,9 @@ def _question(targets: list[ReleaseTarget], leader: str, paused: str) -> str:
     waiting = sum(bool(target.faults) and not target.taints for target in targets)
     lines = [f"{plural(tainted, 'node')} with taints of Muster, {waiting} more with open faults and no taint"]
     lines.append(
-        f"The tainter {leader} is running: it removes the taints, and taints a node again only for a new fault."
+        f"The tainter {leader} leads: it removes the taints, and taints a node again only for a new fault."
         if leader
-        else "No tainter is running: this command removes everything."
+        else "No tainter leads: this command removes everything."
     )
     if not paused and leader:
         lines.append('Muster is not paused: a new fault is tainted at once ("muster pause" prevents that).')

@@ -38,8 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "server with your kubeconfig; in a pod, through the Service of the agents; or at --url.\n\n"
         'Heavy checks ("muster checks" lists them) run only on idle nodes. --force also runs them on nodes that are in '
         "use, which can slow down or break the jobs there. Heavy checks and --force need the right to patch "
-        "nodehealths.muster.dev: the command proves it with a short-lived annotation. Without that right, use a "
-        "port-forward, whose requests the agent trusts:\n\n"
+        "nodehealths.muster.dev. To prove that you have it, the command writes an annotation to a NodeHealth, and "
+        "deletes it afterwards. If you lack this right but may create pods/portforward in the namespace of the agents, "
+        "use a port-forward, whose requests the agent trusts. Run the second command in another terminal:\n\n"
         f"  {agent_routes.PORT_FORWARD}\n"
         f"  muster run node-1 --check pciebw --force --url http://127.0.0.1:{agent_routes.PORT}"
     )
