@@ -91,12 +91,14 @@ PHASES: tuple[JobPhase, ...] = (
              "Pods of an earlier attempt are left, or `status.nextAttemptTime` has not been reached.",
              "Deletes those pods, releases partitions that are no longer wanted, and waits."),
     JobPhase("preflight", preflight.check_nodes, "Pending",
-             "All workers run and wait, and the pre-flight checks have not begun, are complete, or have timed out.",
+             "The job has `preFlight`, all workers run and wait for the launcher, and the checks can begin, are "
+             "complete, or have timed out.",
              "Records that the checks begin, or their results."),
     JobPhase("running", workload.start_and_keep_running, "Pending, Running",
              "In every other case.",
              "Deletes superfluous pods and requests partitions. Then creates the ConfigMap, ServiceAccount, Role and "
-             "RoleBinding, the workers, and last the launcher."),
+             "RoleBinding, then the workers. With `preFlight`, requests the checks and waits for their results. "
+             "Last it creates the launcher."),
 )
 AFTER_EVERY_PHASE: tuple[PlanAddition, ...] = (
     PlanAddition("hardware", move.report_hardware,
