@@ -337,7 +337,7 @@ class KernelLogJudge:
             )
             one.events += self._open.clear(done)
 
-    # ---- rows of kernel.yaml and of users -----------------------------------------------------------------------
+    # ---- rows of the YAML files, shipped and users' -----------------------------------------------------------------------
 
     def _take_context(self, one: LineContext, row: PatternRow, index: int) -> None:
         groups = {name: text[:PART_CHARACTERS] for name, text in self._matcher.groups(index, one.text).items()}
@@ -363,15 +363,19 @@ class KernelLogJudge:
         if any(self._open.is_open(component, reason) for reason in row.covered_by):
             self.counters.covered += 1
             return
-        lines = 1
-        if row.count > 1:
+        lines, count = 1, row.count
+        if row.window_s:
+            kept = row.count if row.count > 1 else COUNT_LIMIT
             weight = groups.get("n", "")[:9]  # int() raises for thousands of digits
-            lines = max(1, min(int(weight), row.count)) if weight.isascii() and weight.isdigit() else 1
-            if not self._windows.add(row.name, component, one.at, count=row.count, window_s=row.window_s, lines=lines):
+            lines = max(1, min(int(weight), kept)) if weight.isascii() and weight.isdigit() else 1
+            enough = self._windows.add(row.name, component, one.at, count=kept, window_s=row.window_s, lines=lines)
+            if row.count == 1:
+                count = self._windows.number(row.name, component, one.at, window_s=row.window_s)
+            elif not enough:
                 return
-            if not self._open.is_open(component, row.name):
+            elif not self._open.is_open(component, row.name):
                 lines = row.count  # all lines counted so far
-        message = fill_template(row.message, {"line": one.line.text, **groups, "count": str(row.count)})
+        message = fill_template(row.message, {"line": one.line.text, **groups, "count": str(count)})
         where = "" if component == "host" else f" on {component}"
         self._raise(one, component, row.name, row.verdict, row.fault_class, message + where, row.quiet_s, lines)
 

@@ -84,6 +84,7 @@ def holds_user_text(text: str) -> bool:
 _SEVERAL_LINES = re.compile(
     r"NVRM: The NVIDIA GPU [\da-fA-F:.]+(?: \(PCI ID: [\da-fA-F:]+\))?\s*\Z"
     r"|NVRM: Xid \((?:PCI:)?[\da-fA-F:.]+\): \d+\s*\Z"
+    r"|NVRM: This PCI I/O region assigned to your NVIDIA device is invalid:\s*\Z"
     r"|(?:NMI )?(?:watchdog: )?BUG: soft lockup - CPU#\d+ stuck for \d+s! \[[^\n]{1,15}:\d+\]\s*\Z"
     r"|(?:Memory cgroup o|O)ut of memory: Kill(?:ed)? process \d+ \([^\n]{1,15}\) score \d+ or sacrifice child\s*\Z"
 )
