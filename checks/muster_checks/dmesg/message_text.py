@@ -10,7 +10,7 @@ import re
 from muster_checks.dmesg.catalogue.match import Pattern
 
 _DATE_TIME = (
-    r"(?:[A-Za-z\x80-\xff]{2,9}\.?,? {1,2}|\d[\d/.-]{0,9}(?:T| {1,2})){0,5}"  # Thu 20 Nov 2025, 2025-11-20T
+    r"(?:[A-Za-z\x80-\xff]{2,9}\.?,? {1,2}|\d[\d/.\x80-\xff-]{0,9}(?:T| {1,2})){0,5}"  # Thu 20 Nov 2025, 2025-11-20T
     r"\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?: ?(?:Z|[+-]\d\d:?\d\d)| [A-Z]{3,5}(?= ))?(?: \d{4}(?=[\] ]))?"
 )
 _FACILITIES = "(?:kern|user|mail|daemon|auth|authpriv|syslog|lpr|news|uucp|cron|ftp|local[0-7]) *:"

@@ -128,6 +128,8 @@ class PatternRow(RowMeaning, frozen=True, kw_only=True):
               message that is known to hold a user's text
     node_process: the row selects a process by its name (groups ``task`` and ``pid``), so it fires only if the process
               is known to belong to the node itself, and not to a pod
+    node_disk: the row names a disk (group ``disk``), so it does not fire for one that holds nothing that the node needs
+              (node_disks.py); it does if the message names none
     delay_s:  lines of the first seconds of a boot, up to this time, do not count
     vendor:   whose driver or program prints the line, for shipped rows
 
@@ -151,6 +153,7 @@ class PatternRow(RowMeaning, frozen=True, kw_only=True):
     lines: int = 0
     anywhere: bool = False
     node_process: bool = False
+    node_disk: bool = False
     delay_s: float = 0.0
     vendor: str = ""
 
