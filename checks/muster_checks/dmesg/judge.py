@@ -78,7 +78,8 @@ def identity(component: str) -> str:
 class KernelLogJudge:
     """``refuse_user``: leave out lines written from user space. ``names``: maps a component to its canonical name
     (device_names.py). ``of_node``: whether the process with this id and name is known to be one of the node itself, not
-    of a pod. ``of_node_disk``: whether the node needs the disk with this name (node_disks.py). ``clock``: seconds since the epoch, on the same timeline as the lines."""
+    of a pod. ``of_node_disk``: whether the node needs the disk with this name (node_disks.py). ``clock``: seconds since
+    the epoch, on the same timeline as the lines."""
 
     def __init__(
         self,
@@ -340,7 +341,7 @@ class KernelLogJudge:
             )
             one.events += self._open.clear(done)
 
-    # ---- rows of the YAML files, shipped and users' -----------------------------------------------------------------------
+    # ---- rows of the YAML files, shipped and users' -------------------------------------------------------------
 
     def _take_context(self, one: LineContext, row: PatternRow, index: int) -> None:
         groups = {name: text[:PART_CHARACTERS] for name, text in self._matcher.groups(index, one.text).items()}
@@ -384,9 +385,7 @@ class KernelLogJudge:
         where = "" if component == "host" else f" on {component}"
         self._raise(one, component, row.name, row.verdict, row.fault_class, message + where, row.quiet_s, lines)
 
-    def _add(
-        self, one: LineContext, row: str, component: str, *, count: int, window_s: float, lines: int = 1
-    ) -> bool:
+    def _add(self, one: LineContext, row: str, component: str, *, count: int, window_s: float, lines: int = 1) -> bool:
         """Whether there are ``count`` lines within ``window_s`` now. Lines without a time are not added up: they may
         have been written on different days."""
         if not one.line.timed:

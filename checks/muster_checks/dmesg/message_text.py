@@ -33,7 +33,9 @@ _PREFIX = re.compile(
 )
 # A pattern for all lines that may begin with such a prefix, and for more: a cheap test before the exact one.
 MAY_HAVE_PREFIX = (
-    r"^(?:[^\S\n]|[>\[<]|MESSAGE=|kern(?:el)?[\[ .:-]|" + _FACILITIES + r"|\d{9,11}\.|(?:[\w., T/-]*[ T])?\d\d:\d\d:\d\d)"
+    r"^(?:[^\S\n]|[>\[<]|MESSAGE=|kern(?:el)?[\[ .:-]|"
+    + _FACILITIES
+    + r"|\d{9,11}\.|(?:[\w., T/-]*[ T])?\d\d:\d\d:\d\d)"
 )
 
 

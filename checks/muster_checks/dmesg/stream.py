@@ -24,9 +24,9 @@ _log = logging.getLogger(__name__)
 GAP_COMPONENT = "host"
 GAP_REASON = "KernelLogGap"
 GAP_QUIET_S = 3600.0  # the warning ends after an hour without another gap
-# One wake-up costs as much as reading hundreds of lines. In a flood (more lines a second than any single fault logs) the
-# stream therefore waits for many lines and reads them together; otherwise it reads at every wake-up. It waits for half
-# of what the smallest log buffer in use (128 KiB) holds, so that the rate may double meanwhile.
+# One wake-up costs as much as reading hundreds of lines. In a flood (more lines a second than any single fault logs)
+# the stream therefore waits for many lines and reads them together; otherwise it reads at every wake-up. It waits for
+# half of what the smallest log buffer in use (128 KiB) holds, so that the rate may double meanwhile.
 FLOOD_LINES_PER_S = 200
 GATHER_BYTES = 64 * 1024
 GATHER_S = 0.3  # at most

@@ -197,7 +197,9 @@ def replay_logs(
     strange = [log for log in kernel if not log.is_log]
     if strange and len(strange) == len(sources):
         raise NoKernelLog(
-            "\n".join(f"{log.path}: neither a kernel log nor the log of a tainter: no line of either" for log in strange)
+            "\n".join(
+                f"{log.path}: neither a kernel log nor the log of a tainter: no line of either" for log in strange
+            )
         )
     outcome = simulated.finish(max((log.end for log in kernel), default=0.0))
     lines = [*(log.lines for log in kernel), *(log.lines for log in tainters)]

@@ -103,8 +103,8 @@ def notes(outcome: ReplayOutcome, read: LogStatistics, policy: Policy) -> Iterab
         yield f"note: {_some(read.strange)}: no line of a kernel log or of a tainter's log was found: not judged"
     if read.undated:
         yield (
-            f"note: {_some(read.undated)}: the log has no dates (times since boot, no times, or no year: --year); its times count "
-            f"from 1970 and cannot be compared with those of other nodes"
+            f"note: {_some(read.undated)}: the log has no dates (times since boot, no times, or no year: --year); its "
+            f"times count from 1970 and cannot be compared with those of other nodes"
         )
     if any(pool.selector.match_labels for pool in policy.pools) and not read.labelled:
         yield "note: the labels of the nodes are not known (--nodes FILE): pools with a selector match none of them"

@@ -22,8 +22,8 @@ message_text.py lists more prefixes, whose times are not read.
 A line without a time or other prefix belongs to the line before it (dmesg indents the further lines of one message). It
 may come from a line break in a user's text, so it is passed on only if the first line is one of a driver that prints
 several lines (message_text.py). It then gets that line's time, level and facility. No line is held back for a next one.
-In a log without times each line is a message.
-A time that cannot be read (a month in another language) is no time: such lines do not count towards a rate. The device dictionary (`` KEY=value`` after a record) is left out.
+In a log without times each line is a message. A time that cannot be read (a month in another language) is no time: such
+lines do not count towards a rate. The device dictionary (`` KEY=value`` after a record) is left out.
 Without other information the facility is kernel and the level info, but a syslog line whose writer is not ``kernel:``
 comes from user space.
 """
@@ -198,7 +198,10 @@ class TextReader:
         prefix = message_start(raw, start or 0)
         text = raw[prefix:]
         if start is None and _CLOCK.search(raw, 0, prefix) is not None:
-            self._at, self._stamp = self._container_at, ""  # the time cannot be read, and is not that of the line before
+            self._at, self._stamp = (
+                self._container_at,
+                "",
+            )  # the time cannot be read, and is not that of the line before
         if start is not None and self._is_same_record(before, text):
             return None
         if start is not None or raw[:prefix].strip() or is_record:

@@ -136,7 +136,9 @@ MCE = "mce: [Hardware Error]: CPU 12: Machine Check: 0 Bank 7: 8c00004000010090"
 
 def test_a_corrected_machine_check_is_reported_with_its_rate(bench, summarize):
     seen = [bench.feed(MCE, 3600.0 * number) for number in range(11)]
-    assert summarize([event for events in seen[:9] for event in events]) == [("host", "MachineCheckSeen", "WARN", "")] * 9
+    assert (
+        summarize([event for events in seen[:9] for event in events]) == [("host", "MachineCheckSeen", "WARN", "")] * 9
+    )
     assert [events[0].message.split()[0] for events in seen[:9]] == [str(number) for number in range(1, 10)]
     assert ("host", "MachineCheckCorrected", "WARN", "contact") in summarize(seen[9])
     assert {sign.reason for sign in seen[10]} == {"MachineCheckCorrected"}

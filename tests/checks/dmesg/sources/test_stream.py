@@ -16,7 +16,7 @@ from muster_checks.dmesg.sources.kmsg import KmsgPlace, KmsgSource
 from muster_checks.dmesg.sources.position import load_position
 from muster_checks.dmesg.sources.source import ReopenDelay
 from muster_checks.dmesg.sources.timeline import KernelClocks, Timeline
-from muster_checks.dmesg.stream import GATHER_BYTES, GATHER_S, GAP_QUIET_S, GAP_REASON, KernelLogStream
+from muster_checks.dmesg.stream import GAP_QUIET_S, GAP_REASON, GATHER_BYTES, GATHER_S, KernelLogStream
 
 FIXED = KernelClocks(realtime=lambda: 2000.0, monotonic=lambda: 1000.0)
 
