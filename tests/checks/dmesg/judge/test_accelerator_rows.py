@@ -1,4 +1,4 @@
-"""The rows of the vendors' files: whom they blame, and what ends them. The forms of the lines: samples/accelerators.yaml."""
+"""The rows of AMD, Intel and AWS: what they ask for, and what ends them. samples/accelerators.yaml has the forms."""
 
 import pytest
 

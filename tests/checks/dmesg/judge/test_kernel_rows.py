@@ -1,4 +1,4 @@
-"""kernel.yaml and the vendors' files: each row fires for the lines it is for, on the right component, and not for their neighbours."""
+"""The YAML files: each row fires for the lines it is for, on the right component, and not for their neighbours."""
 
 from pathlib import Path
 
