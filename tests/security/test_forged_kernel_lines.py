@@ -96,6 +96,8 @@ CARRIERS = (
     "i915 0000:4d:00.0: [drm] {name}[9] context reset due to GPU hang",
     "i915 0000:4d:00.0: [drm] GPU HANG: ecode 12:1:85dffffb, in {name} [9]",
     "xe 0000:03:00.0: [drm] Tile0: GT0: Timedout job: seqno=1, lrc_seqno=1, guc_id=8, flags=0x0 in {name} [9]",
+    # a driver that is not known to quote users: only the anchor of each pattern protects
+    "mydriver 0000:05:00.0: option '{}' ignored",
     "bpf_trace_printk: {}",
     "systemd[1]: Started {}.",
     "eth0: renamed from {name}",
