@@ -338,7 +338,7 @@ class KernelLogJudge:
             )
             one.events += self._open.clear(done)
 
-    # ---- rows of the YAML files and of users --------------------------------------------------------------------
+    # ---- rows of the YAML files, shipped and users' -------------------------------------------------------------
 
     def _take_context(self, one: LineContext, row: PatternRow, index: int) -> None:
         groups = {name: text[:PART_CHARACTERS] for name, text in self._matcher.groups(index, one.text).items()}

@@ -128,7 +128,7 @@ class PatternRow(RowMeaning, frozen=True, kw_only=True):
     node_process: the row selects a process by its name (groups ``task`` and ``pid``), so it fires only if the process
               is known to belong to the node itself, and not to a pod
     delay_s:  lines of the first seconds of a boot, up to this time, do not count
-    vendor:   of the accelerator, for rows in a vendor's own file
+    vendor:   whose driver or program prints the line, for shipped rows
 
     Several rows may have the same name: for one record, a later row fires only if its verdict is worse.
     """
