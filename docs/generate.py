@@ -55,6 +55,11 @@ A pattern must match at the beginning of a message, behind the times, levels and
 Text that a user chose, such as a mount option or the name of a process, comes later and cannot select a row
 ([security](security.md#what-a-tenant-can-write-into-the-kernel-log)).
 
+No row of AMD, Intel and AWS was seen on real hardware by us. Their driver's own advice gives the class; where it gives
+none, the class is contact. What an application may cause, such as a job that does not end, is a WARN. The lines of AWS
+Neuron are WARNs because a pod can write them. Google publishes no kernel messages of Cloud TPUs, so there are no rows
+for them.
+
 To change a row or to add your own, write a YAML file and name it in the check's parameter `catalogue`. Your patterns
 match at the beginning too, unless the row has `anywhere: true`. The format is that of
 `checks/muster_checks/dmesg/catalogue/rows/kernel.yaml`.""".splitlines()

@@ -38,7 +38,8 @@ STATE_VERSION = 1
 GPUS_LIMIT = 256  # number of GPUs whose UUID is stored
 LINK_WINDOW_S = 7 * 86400.0  # for "more than 2 times on the same link": NVIDIA gives no time
 
-_KINDS = {"nvidia": "gpu", "nvidia-nvswitch": "nvswitch", "mlx5_core": "nic", "nvme": "disk"}
+_KINDS = {"nvidia-nvswitch": "nvswitch", "mlx5_core": "nic", "nvme": "disk"}
+_KINDS |= dict.fromkeys(("nvidia", "amdgpu", "xe", "i915", "habanalabs"), "gpu")
 _ADVICE = {
     FaultClass.RESTART_APP: "; restart the application",
     FaultClass.RESET: "; needs a reset",
