@@ -8,6 +8,7 @@ from typing import Protocol
 from muster_kube import nodehealth
 from muster_kube.api.client import KubeClient
 from muster_kube.api.objects import ManagedNode, Node
+from muster_kube.controller.clock import SYSTEM_CLOCK, Clock
 from muster_kube.controller.reflector import Reflector
 from muster_kube.nodehealth import NodeHealth
 from muster_tainter.faults.external_findings import ExternalFindings
@@ -41,13 +42,19 @@ class FleetListener(Protocol):
 class WatchedFleet:
     """The :class:`muster_tainter.fleet.interface.Fleet` of a running replica. ``policy``: the active one."""
 
-    def __init__(self, client: KubeClient, policy: Callable[[], Policy], listener: FleetListener) -> None:
+    def __init__(
+        self,
+        client: KubeClient,
+        policy: Callable[[], Policy],
+        listener: FleetListener,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
         self._client = client
         self._listener = listener
         self._labels = LabelBackfill(client, NODES_PATH, policy, listener.policy_changed)
         self.policy = self._labels.policy
         self.node_watch: Reflector[Node] = Reflector(
-            client, NODES_PATH, Node, on_change=self._node_changed, transform=self.slim
+            client, NODES_PATH, Node, on_change=self._node_changed, transform=self.slim, clock=clock
         )
         self.health_watch: Reflector[NodeHealth] = Reflector(
             client,
@@ -56,6 +63,7 @@ class WatchedFleet:
             on_change=self._health_changed,
             on_undecodable=self._health_undecodable,
             transform=slim_health,
+            clock=clock,
         )
         self.external_findings = ExternalFindings(listener.findings_changed)
         self.taints_idle = asyncio.Event()

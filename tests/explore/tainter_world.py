@@ -1,0 +1,422 @@
+"""The tainter's world: two leaders, a person, faults, a kubelet, others who taint, and an API server that fails.
+
+Agents are played by ``outside`` here: they write what :mod:`tests.explore.agent_world` has the real agent write.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
+from tests.explore.api_server import NODEHEALTHS, NODES, ApiServer, Json, Request, edit, make_server, split
+from tests.explore.cluster_world import ClusterWorld, Link, State
+from tests.explore.explorer import Step
+from tests.explore.leader import NOON, Leader
+from tests.explore.person import Person
+from tests.explore.process import Input, Machine
+
+from muster_kube.api.objects import Node
+from muster_kube.api.times import rfc3339
+from muster_tainter.faults.desired_state import FAULTY_LABEL
+from muster_tainter.faults.node_record import ANNOTATION, NodeRecord, OurTaint, as_our_taint, read_record
+from muster_tainter.faults.policy_match import confirmed_at, match_policy
+from muster_tainter.policy.file import parse_policy
+from muster_tainter.policy.rules import OUR_PREFIX, Policy
+
+POLICY = """
+pools:
+  - {name: all, selector: {}, budget: {tainted: BUDGET}}
+rules:
+  - {name: hardware, match: {verdict: FAIL}, action: taint, closeOn: [driver, boot], holdDown: 0s}
+"""
+FOREIGN = {"key": "dedicated", "value": "team", "effect": "NoSchedule"}
+COMPONENT = "gpu/0000:3b:00.0"
+LONG_S = 3600.0  # a step of the clock, and how long the world waits for the end of doubts
+
+
+@dataclass(frozen=True)
+class Scope:
+    """How often each thing may happen. budget: nodes that may be tainted. failing: nodes with a fault at the start.
+
+    fires: a new fault, on any node; drivers: the driver logs that a fault is over; clears: a person clears a node;
+    kinds of edits: see :data:`EDITS`; handovers: leadership changes; clocks: steps of all clocks, in seconds
+    """
+
+    nodes: tuple[str, ...] = ("n1", "n2")
+    leaders: int = 2
+    budget: int = 2
+    failing: tuple[str, ...] = ()
+    fires: int = 0
+    drivers: int = 0
+    clears: int = 0
+    edits: tuple[tuple[str, str], ...] = ()
+    handovers: int = 0
+    clocks: tuple[float, ...] = ()
+    lose: int = 0
+    gone: int = 0
+    close: int = 0
+    crash: int = 0
+    policy: str = POLICY
+
+
+class Truth(NamedTuple):
+    """What has happened to a node. number: of its last occurrence. wanted: it fired and nothing has closed it since.
+
+    cleared: a person has cleared it since it fired last; foreign: taints of others, as those who set them left them
+    """
+
+    number: int = 0
+    wanted: bool = False
+    cleared: bool = False
+    foreign: tuple[str, ...] = ()
+
+
+class Outside(NamedTuple):
+    """What is left of the scope, and the truth. leader: who may write; -1: nobody. clock: of all leaders."""
+
+    fires: int
+    drivers: int
+    clears: int
+    edits: tuple[tuple[str, str], ...]
+    handovers: int
+    clocks: tuple[float, ...]
+    lose: int
+    gone: int
+    close: int
+    crash: int
+    leader: int
+    clock: tuple[float, float]
+    truth: tuple[tuple[str, Truth], ...]
+    tick: int = 0
+
+
+def node_object(name: str, *taints: Json) -> Json:
+    ready = {"type": "Ready", "status": "True"}
+    spec = {"taints": list(taints)} if taints else {}
+    return {"metadata": {"name": name, "uid": f"uid-{name}"}, "spec": spec, "status": {"conditions": [ready]}}
+
+
+def finding(occurrence: int) -> Json:
+    return {
+        "component": COMPONENT, "reason": "Xid79", "verdict": "FAIL", "class": "reset", "occurrence": occurrence,
+        "firstSeen": rfc3339(NOON), "lastSeen": rfc3339(NOON),
+    }  # fmt: skip
+
+
+def status_object(*findings: Json, cleared: tuple[Json, ...] = (), last: int = 0) -> Json:
+    verdict = "FAIL" if findings else "PASS"
+    check = {"name": "dmesg", "verdict": verdict, "findings": list(findings), "cleared": list(cleared),
+             "lastOccurrence": last}  # fmt: skip
+    return {"verdict": verdict, "bootID": "boot", "checks": [check], "observedAt": rfc3339(NOON)}
+
+
+# edits by others: of the Node, (who, change)
+
+
+def _untaint(node: Json) -> None:
+    left = [taint for taint in node["spec"].get("taints", []) if not taint["key"].startswith(OUR_PREFIX)]
+    node["spec"] = {"taints": left} if left else {}
+
+
+def _overwrite(node: Json) -> None:
+    """A controller writes the list of taints from a copy that had none of ours, and adds its own."""
+    _untaint(node)
+    _taint(node)
+
+
+def _taint(node: Json) -> None:
+    taints = node["spec"].setdefault("taints", [])
+    if FOREIGN not in taints:
+        taints.append(FOREIGN)
+
+
+def _forge(node: Json) -> None:
+    """A kubelet, where nothing at admission protects the annotation, names a foreign taint as one of ours."""
+    annotations = node["metadata"].setdefault("annotations", {})
+    record = msgspec.json.decode(annotations.get(ANNOTATION, "{}"))
+    record.setdefault("ours", []).append({key: FOREIGN[key] for key in ("key", "effect", "value")})
+    annotations[ANNOTATION] = msgspec.json.encode(record).decode()
+
+
+def _own(node: Json) -> None:
+    """A kubelet changes what admission leaves to it: conditions, labels and annotations of its own."""
+    node["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
+    node["metadata"].setdefault("labels", {})["kubelet"] = "x"
+
+
+EDITS: dict[str, tuple[str, Callable[[Json], None]]] = {
+    "untaint": ("kubectl-taint", _untaint),
+    "overwrite": ("kube-controller-manager", _overwrite),
+    "taint": ("kubectl-taint", _taint),
+    "forge": ("kubelet", _forge),
+    "own": ("kubelet", _own),
+}
+
+
+class TainterWorld(ClusterWorld):
+    """See :class:`tests.explore.cluster_world.ClusterWorld`. Steps of its own, by name: ``fire NODE``, ``driver NODE``,
+    ``clear NODE``, ``edit KIND NODE``, ``depose``, ``elect P``, ``stop P``, ``clock SECONDS``, ``wait``."""
+
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
+        self.policy = parse_policy(scope.policy.replace("BUDGET", str(scope.budget)))
+        leaders = Machine(lambda: Leader(self.policy))
+        people = [("ada", Machine(Person))] if scope.clears else []
+        self.leaders = tuple("AB"[: scope.leaders])
+        super().__init__([*((name, leaders) for name in self.leaders), *people, *self.more_machines()])
+        self._judged: dict[tuple[bytes, Truth, bool], str] = {}
+
+    def more_machines(self) -> list[tuple[str, Machine]]:
+        return []
+
+    def objects(self) -> dict[str, Json]:
+        objects: dict[str, Json] = {}
+        for name in self.scope.nodes:
+            objects[f"{NODES}/{name}"] = node_object(name, FOREIGN)
+            status = status_object(finding(1), last=1) if name in self.scope.failing else status_object()
+            objects[f"{NODEHEALTHS}/{name}"] = {"metadata": {"name": name}, "status": status}
+        return objects
+
+    def truth(self, name: str) -> Truth:
+        failing = name in self.scope.failing
+        return Truth(int(failing), failing, foreign=(FOREIGN["key"],))
+
+    def first_state(self) -> State:
+        """All replicas have listed everything; A leads and has not decided anything."""
+        scope = self.scope
+        counts = {name: getattr(scope, name) for name in Outside._fields if hasattr(scope, name)}
+        truth = tuple((name, self.truth(name)) for name in scope.nodes)
+        outside = Outside(**counts, leader=-1, clock=(NOON, 0.0), truth=truth)
+        processes = tuple(machine.start(*self.first_inputs(name)) for name, machine in
+                          zip(self.names, self.machines, strict=True))  # fmt: skip
+        links = tuple(Link((), (None,) * len(machine.views[number].requests))
+                      for machine, number in zip(self.machines, processes, strict=True))  # fmt: skip
+        state = State(make_server(self.objects()), processes, links, (), outside)
+        while (step := self._start_step(state)) is not None:
+            state = self.step(state, step)
+        return self.step(state, Step(("elect", "A"), frozenset()))
+
+    def first_inputs(self, name: str) -> tuple[Input, ...]:
+        return ()
+
+    def _start_step(self, state: State) -> Step | None:
+        for at in range(len(self.names)):
+            for step in self._steps_of(state, at):
+                if step.what[1] in ("serve", "answer"):
+                    return step
+        return None
+
+    # what happens outside
+
+    def allows(self, outside: Outside, kind: str, name: str) -> bool:
+        return bool(getattr(outside, kind)) and (name in self.leaders or kind == "lose")
+
+    def spend(self, outside: Outside, kind: str, name: str) -> Outside:
+        outside = outside._replace(**{kind: getattr(outside, kind) - 1})
+        if kind == "crash" and name in self.leaders and outside.leader == self.leaders.index(name):
+            outside = outside._replace(leader=-1)
+        return outside
+
+    def restart(self, state: State, name: str) -> int:
+        first = () if state.outside.clock == (NOON, 0.0) else (Input("clock", None, state.outside.clock),)
+        return self.machines[self.names.index(name)].start(*first)
+
+    def outside_steps(self, state: State) -> Iterable[Step]:
+        outside: Outside = state.outside
+        touches = frozenset({"outside", "server"})
+        for name, truth in outside.truth:
+            if outside.fires and not truth.wanted and self.plays_agent(name):
+                yield Step(("fire", name), touches)
+            if outside.drivers and truth.wanted and self.plays_agent(name):
+                yield Step(("driver", name), touches)
+        if outside.clears and not self.view(state, "ada").requests:
+            for name in self.scope.nodes:
+                yield Step(("clear", name), frozenset({"outside", "ada"}))
+        for kind, name in dict.fromkeys(outside.edits):
+            yield Step(("edit", kind, name), touches)
+        yield from self._leadership(state)
+        for seconds in dict.fromkeys(outside.clocks):
+            yield Step(("clock", seconds), frozenset({"outside", *self.names}))
+
+    def plays_agent(self, name: str) -> bool:
+        """Whether no explored agent reports for the node."""
+        return True
+
+    def _leadership(self, state: State) -> Iterable[Step]:
+        outside: Outside = state.outside
+        if outside.leader >= 0 and outside.handovers:
+            yield Step(("depose",), frozenset({"outside", self.leaders[outside.leader]}))
+        for name in self.leaders:
+            may_write, leading, _ = self.view(state, name).shown  # type: ignore[misc]
+            if leading and not may_write:
+                yield Step(("stop", name), frozenset({name}))
+            if not leading and outside.leader < 0:
+                yield Step(("elect", name), frozenset({"outside", name}))
+
+    def calm_outside(self, state: State) -> Step | None:
+        for step in self._leadership(state):
+            if step.what[0] != "depose":
+                return step
+        if any(self.view(state, name).shown[2] for name in self.leaders):  # type: ignore[index]
+            return Step(("wait",), frozenset({"outside", *self.names}))
+        return None
+
+    def outside_apply(self, state: State, step: Step) -> State:
+        outside: Outside = state.outside
+        kind, *more = step.what
+        match kind:
+            case "fire" | "driver":
+                return self._report(state, str(kind), str(more[0]))
+            case "clear":
+                state = state._replace(outside=outside._replace(clears=outside.clears - 1, tick=outside.tick + 1))
+                return self.feed(state, self.names.index("ada"), Input("clear", None, (more[0], outside.tick + 1)))
+            case "edit":
+                return self._edit(state, str(more[0]), str(more[1]))
+            case "depose":
+                state = state._replace(outside=outside._replace(leader=-1, handovers=outside.handovers - 1))
+                return self.feed(state, outside.leader, Input("deposed"))
+            case "stop":
+                return self.feed(state, self.names.index(str(more[0])), Input("stopped"))
+            case "elect":
+                at = self.names.index(str(more[0]))
+                return self.feed(state._replace(outside=outside._replace(leader=at)), at, Input("elected"))
+            case "clock":
+                clocks = list(outside.clocks)
+                clocks.remove(float(more[0]))  # type: ignore[arg-type]
+                return self._set_clock(
+                    state._replace(outside=outside._replace(clocks=tuple(clocks))), float(more[0]), 0.0
+                )  # type: ignore[arg-type]
+            case _:
+                return self._set_clock(state, LONG_S, LONG_S)
+
+    def _set_clock(self, state: State, wall_s: float, steady_s: float) -> State:
+        wall, steady = state.outside.clock
+        clock = (wall + wall_s, steady + steady_s)
+        state = state._replace(outside=state.outside._replace(clock=clock))
+        for name in self.leaders:
+            state = self.feed(state, self.names.index(name), Input("clock", None, clock))
+        return state
+
+    def _report(self, state: State, kind: str, name: str) -> State:
+        """The agent of a node reports that it fired, or that the driver says it is over."""
+        outside: Outside = state.outside
+        truth = dict(outside.truth)[name]
+        fires = kind == "fire"
+        number = truth.number + 1 if fires else truth.number
+        over = {"component": COMPONENT, "reason": "Xid79", "occurrence": number, "how": "driver", "at": rfc3339(NOON)}
+        status = status_object(finding(number), last=number) if fires else status_object(cleared=(over,), last=number)
+        server, events = edit(state.server, f"{NODEHEALTHS}/{name}", lambda body: body.update(status=status), "agent")
+        left = {"fires": outside.fires - 1} if fires else {"drivers": outside.drivers - 1}
+        outside = outside._replace(**left)
+        state = state._replace(server=server, outside=outside)
+        truth = truth._replace(number=number, wanted=fires, cleared=False if fires else truth.cleared)
+        return self.publish(self.with_truth(state, name, truth), events)
+
+    def _edit(self, state: State, kind: str, name: str) -> State:
+        outside: Outside = state.outside
+        edits = list(outside.edits)
+        edits.remove((kind, name))
+        by, change = EDITS[kind]
+        before = self.node(state.server, name)
+        server, events = edit(state.server, f"{NODES}/{name}", change, by)
+        state = state._replace(server=server, outside=outside._replace(edits=tuple(edits)))
+        after = self.node(server, name)
+        truth = dict(outside.truth)[name]._replace(foreign=foreign_taints(after))
+        if kind == "untaint" and before.spec.taints != after.spec.taints:
+            truth = truth._replace(wanted=False)  # it may be closed, or set again if nobody saw who removed it
+        return self.publish(self.with_truth(state, name, truth), events)
+
+    @staticmethod
+    def with_truth(state: State, name: str, truth: Truth) -> State:
+        known = dict(state.outside.truth)
+        return state._replace(outside=state.outside._replace(truth=tuple({**known, name: truth}.items())))
+
+    def served(self, before: State, request: Request, status: int, after: State) -> State:
+        if request.by != "ada" or not request.writes or status >= 300:
+            return after
+        _, name, _ = split(request.path)
+        truth = dict(after.outside.truth)[name]
+        clear = msgspec.json.decode(request.body)["spec"]["clear"][-1]
+        if clear["occurrence"] >= truth.number:
+            truth = truth._replace(wanted=False, cleared=True)
+        return self.with_truth(after, name, truth)
+
+    # what must hold
+
+    @staticmethod
+    def node(server: ApiServer, name: str) -> Node:
+        return _node(server.raw(f"{NODES}/{name}") or b"{}")
+
+    def wrong_step(self, before: State, step: Step, after: State) -> str:
+        if before.server is after.server or step.what[0] == "edit":
+            return ""
+        for name, truth in after.outside.truth:
+            if foreign_taints(self.node(after.server, name)) != truth.foreign:
+                return f"{name}: a taint of others was touched"
+        tainted = self.tainted(after.server)
+        if len(tainted) > self.scope.budget and len(tainted) > len(self.tainted(before.server)):
+            return f"above budget: {', '.join(tainted)} are tainted"
+        return ""
+
+    def tainted(self, server: ApiServer) -> list[str]:
+        return [name for name in self.scope.nodes if our_taints(self.node(server, name))]
+
+    def wrong_at_rest(self, state: State) -> str:
+        full = len(self.tainted(state.server)) >= self.scope.budget
+        for name, truth in state.outside.truth:
+            raw = state.server.raw(f"{NODES}/{name}") or b"{}"
+            wrong = self._judged.get((raw, truth, full))
+            if wrong is None:
+                wrong = self._judged[raw, truth, full] = self._wrong_node(
+                    _node(raw), truth, full, state.outside.clock[0]
+                )
+            if wrong:
+                return f"{name}: at rest, {wrong}"
+        return ""
+
+    def _wrong_node(self, node: Node, truth: Truth, full: bool, now: float) -> str:
+        memory = read_record(node)
+        wants = wanted_taints(memory, self.policy, now)
+        has = our_taints(node)
+        if not has <= wants:
+            return "a taint of ours that no open fault wants"
+        if wants - has and not full:
+            return "an open fault wants a taint, there is room, and it is not set"
+        if bool(has) != (FAULTY_LABEL in node.metadata.labels):
+            return "the label does not say whether there is a taint"
+        opened = any(fault.reason == "Xid79" for fault in memory.open)
+        if truth.wanted and not opened:
+            return "a fault that nobody closed is not open"
+        if truth.cleared and opened and not truth.wanted:
+            return "a fault is open though a person cleared it and it did not fire again"
+        if not truth.number and opened:
+            return "a fault is open that never fired"
+        return ""
+
+
+def our_taints(node: Node) -> set[OurTaint]:
+    return {as_our_taint(taint) for taint in node.spec.taints if taint.key.startswith(OUR_PREFIX)}
+
+
+def foreign_taints(node: Node) -> tuple[str, ...]:
+    return tuple(sorted(taint.key for taint in node.spec.taints if not taint.key.startswith(OUR_PREFIX)))
+
+
+def wanted_taints(memory: NodeRecord, policy: Policy, now: float) -> set[OurTaint]:
+    found = set()
+    for fault in memory.open:
+        want = match_policy(fault, policy)
+        if want.taint is not None and confirmed_at(fault, want, now) <= now:
+            found.add(want.taint)
+    return found
+
+
+_decoder = msgspec.json.Decoder(Node)
+_nodes: dict[bytes, Node] = {}
+
+
+def _node(raw: bytes) -> Node:
+    known = _nodes.get(raw)
+    if known is None:
+        known = _nodes[raw] = _decoder.decode(raw)
+    return known
