@@ -68,7 +68,7 @@ BASE_S = 1e6  # of every monotonic clock: what is near it in a memory is a momen
 FORMER_S = -20.0  # what is longer ago makes no difference
 TRACKER = "ipu-partitions-tracker"
 VIPUS = ("v0:8090", "v1:8090")
-INTERVALS = Intervals(poll_s=1.0, poll_cap_s=1.0, retry_s=1.0, retry_cap_s=1.0, late_s=2.5, count_s=30.0)
+INTERVALS = Intervals(poll_s=1.0, poll_cap_s=1.0, retry_s=1.0, retry_cap_s=1.0, late_s=6.5, count_s=30.0)
 SETUP = JobSetup(restart_delay_s=0.0, hold_timeout_s=0.0)
 
 
@@ -374,7 +374,7 @@ class ProxyProcess(_Remembers):
         return (
             (held.version, sorted(held.data.items())) if held is not None else (), store._lost, sorted(store._readable),
             [(change.name, change.decide, change.done.done()) for change in store._pending], store._wake.is_set(),
-            sorted(reconciler._progress.items()), sorted(reconciler._tasks),
+            sorted(reconciler._progress.items()), sorted(reconciler._late_until.items()), sorted(reconciler._tasks),
             sorted((name, wake.is_set()) for name, wake in reconciler._wakes.items()), reconciler.is_ready,
             sorted(reconciler.outcomes._refusals.items()), sorted(reconciler.outcomes._waiting),
             capacity._reserved, capacity._released.is_set(), capacity._has_changed, capacity.is_busy,
