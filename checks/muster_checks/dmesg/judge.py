@@ -37,7 +37,8 @@ STATE_VERSION = 1
 GPUS_LIMIT = 256  # number of GPUs whose UUID is stored
 LINK_WINDOW_S = 7 * 86400.0  # for "more than 2 times on the same link": NVIDIA gives no time
 
-_KINDS = {"nvidia": "gpu", "nvidia-nvswitch": "nvswitch", "mlx5_core": "nic", "nvme": "disk"}
+_KINDS = {"nvidia-nvswitch": "nvswitch", "mlx5_core": "nic", "nvme": "disk"}
+_KINDS |= dict.fromkeys(("nvidia", "amdgpu", "xe", "i915", "habanalabs"), "gpu")
 _ADVICE = {
     FaultClass.RESTART_APP: "; restart the application",
     FaultClass.RESET: "; needs a reset",
@@ -337,7 +338,7 @@ class KernelLogJudge:
             )
             one.events += self._open.clear(done)
 
-    # ---- rows of kernel.yaml and of users -----------------------------------------------------------------------
+    # ---- rows of the YAML files, shipped and users' -------------------------------------------------------------
 
     def _take_context(self, one: LineContext, row: PatternRow, index: int) -> None:
         groups = {name: text[:PART_CHARACTERS] for name, text in self._matcher.groups(index, one.text).items()}

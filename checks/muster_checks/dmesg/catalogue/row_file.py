@@ -215,15 +215,26 @@ def _default_clears(verdict: Verdict) -> str:
     return {Verdict.FAIL: "boot", Verdict.WARN: "quiet"}.get(verdict, "")
 
 
+def _shipped_files() -> dict[str, dict[str, Any]]:
+    """The parsed files of rows, by name; kernel.yaml comes first."""
+    found = [file for file in (files(__package__) / "rows").iterdir() if file.name.endswith(".yaml")]
+    return {
+        file.name: yaml.load(file.read_text("utf-8"), Loader=FAST_LOADER)  # noqa: S506 - a safe loader
+        for file in sorted(found, key=lambda file: (file.name != "kernel.yaml", file.name))
+    }
+
+
 def _shipped_forms() -> dict[str, dict[str, Any]]:
-    text = (files(__package__) / "rows" / "kernel.yaml").read_text("utf-8")
-    loaded = yaml.load(text, Loader=FAST_LOADER)  # noqa: S506 - a safe loader
-    return {form["name"]: form for form in loaded["rows"]}
+    return {form["name"]: form for loaded in _shipped_files().values() for form in loaded["rows"]}
 
 
 def load_shipped_rows() -> tuple[PatternRow, ...]:
-    """The rows of kernel.yaml. Raises CatalogueError, which the tests of this package catch before a release."""
-    return tuple(_check_row("kernel.yaml", i, form).row() for i, form in enumerate(_shipped_forms().values()))
+    """All shipped rows. Raises CatalogueError, which the tests of this package catch before a release."""
+    return tuple(
+        msgspec.structs.replace(_check_row(name, index, form).row(), vendor=loaded.get("vendor", ""))
+        for name, loaded in _shipped_files().items()
+        for index, form in enumerate(loaded["rows"])
+    )
 
 
 def apply_user_file(catalogue: Catalogue, path: Path) -> Catalogue:

@@ -107,7 +107,7 @@ class Nvlink5Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PatternRow(RowMeaning, frozen=True, kw_only=True):
-    """A pattern row of kernel.yaml. ``name`` is the finding's reason.
+    """A pattern row of a YAML file. ``name`` is the finding's reason.
 
     patterns:      a message must begin with a match of one of them; named groups fill the templates; ``bdf`` is
                    normalised, ``driver`` gives ``kind`` (gpu, nic, disk, nvswitch, pci), ``uuid`` gives the GPU's
@@ -128,6 +128,7 @@ class PatternRow(RowMeaning, frozen=True, kw_only=True):
     node_process: the row selects a process by its name (groups ``task`` and ``pid``), so it fires only if the process
               is known to belong to the node itself, and not to a pod
     delay_s:  lines of the first seconds of a boot, up to this time, do not count
+    vendor:   whose driver or program prints the line, for shipped rows
 
     Several rows may have the same name: for one record, a later row fires only if its verdict is worse.
     """
@@ -150,6 +151,7 @@ class PatternRow(RowMeaning, frozen=True, kw_only=True):
     anywhere: bool = False
     node_process: bool = False
     delay_s: float = 0.0
+    vendor: str = ""
 
 
 def _read(name: str) -> Iterator[dict[str, str]]:

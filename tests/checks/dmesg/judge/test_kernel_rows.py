@@ -1,4 +1,4 @@
-"""kernel.yaml: each row fires for the lines it is for, on the right component, and not for their neighbours."""
+"""The YAML files: each row fires for the lines it is for, on the right component, and not for their neighbours."""
 
 from pathlib import Path
 
@@ -9,7 +9,11 @@ from muster_checks.base.declaration import Sign
 from muster_checks.dmesg.windows import Windows
 
 SAMPLES = Path(__file__).parents[1] / "samples"
-LINES = [(one["line"], one["gives"]) for one in yaml.safe_load((SAMPLES / "lines.yaml").read_text())]
+LINES = [
+    (one["line"], one["gives"])
+    for name in ("lines.yaml", "accelerators.yaml")
+    for one in yaml.safe_load((SAMPLES / name).read_text())
+]
 
 
 @pytest.mark.parametrize(("text", "expected"), LINES, ids=[text[:50] for text, _ in LINES])
