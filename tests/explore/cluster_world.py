@@ -74,6 +74,11 @@ class ClusterWorld:
         """``outside`` after the disturbance."""
         raise NotImplementedError
 
+    def pauses_end(self, name: str, view: View) -> bool:
+        """Whether timers of a process in this state may fire. A process that is about to be stopped anyway, and whose
+        retries have no end, would make the world infinite."""
+        return True
+
     def restart(self, state: State, name: str) -> int:
         """The machine's state of the process after a crash."""
         return self.machines[self.names.index(name)].start()
@@ -169,7 +174,8 @@ class ClusterWorld:
     def _ticks(self, number: int, at: int) -> bool:
         """Whether its next timer changes anything."""
         machine = self.machines[at]
-        return machine.views[number].timers and machine.step(number, Input("timer")).state != number
+        view = machine.views[number]
+        return view.timers and self.pauses_end(self.names[at], view) and machine.step(number, Input("timer")).state != number
 
     @staticmethod
     def _step(name: str, kind: str, *more: Hashable, touches: Iterable[str] = ()) -> Step:
@@ -247,7 +253,8 @@ class ClusterWorld:
         outcome = machine.step(number, each)
         link = state.links[at]
         gone = set(range(len(before))) - set(outcome.kept) - ({each.at} if each.kind == "answer" else set())
-        late = [before[n] for n in sorted(gone) if link.answers[n] is None and before[n].writes]
+        name = self.names[at]
+        late = [before[n]._replace(by=name) for n in sorted(gone) if link.answers[n] is None and before[n].writes]
         kept = tuple(link.answers[n] for n in outcome.kept)
         new = len(machine.views[outcome.state].requests) - len(kept)
         return state._replace(
@@ -263,7 +270,7 @@ class ClusterWorld:
         after = self.publish(state._replace(server=server), events)
         link = after.links[at]
         queues = dict(link.queues)
-        if request.method == "GET" and state.server.raw(request.path) is None and answer.status == 200:
+        if request.method == "GET" and "limit" in dict(request.params) and answer.status == 200:
             queues[request.path] = ()  # what happens from here on, its watch delivers
         link = Link(_sorted(queues), _replaced(link.answers, n, answer))
         after = after._replace(links=_replaced(after.links, at, link))

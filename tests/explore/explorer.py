@@ -16,7 +16,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 S = TypeVar("S", bound=Hashable)
 
-CALM_LIMIT = 500  # steps until a world without disturbance is at rest
+CALM_LIMIT = 120  # steps until a world without disturbance is at rest
 
 
 class Step(NamedTuple):

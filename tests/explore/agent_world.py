@@ -1,0 +1,114 @@
+"""The tainter's world with a real agent G on node n1, its kernel log and its disk.
+
+Further steps, by name: ``line`` (the driver writes a fatal line), ``(G, read)`` the agent reads the next one, ``(G, save)``
+its state gets to the disk. A crash of G starts it again with what is on the disk.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from tests.explore.agent import ExploredAgent
+from tests.explore.api_server import NODEHEALTHS, Event, Json
+from tests.explore.cluster_world import State
+from tests.explore.explorer import Step
+from tests.explore.leader import NOON
+from tests.explore.process import Input, Machine
+from tests.explore.tainter_world import FOREIGN, Outside, Scope, TainterWorld, Truth, node_object
+
+WATCHED = "n1"
+
+
+class Node1(NamedTuple):
+    """lines: times of the lines in the kernel log; disk: the agent's state; left: how many lines may still be written"""
+
+    lines: tuple[float, ...] = ()
+    disk: bytes = b""
+    left: int = 0
+
+
+class AgentWorld(TainterWorld):
+    def __init__(self, scope: Scope, lines: int = 1) -> None:
+        self._lines = lines
+        super().__init__(scope)
+
+    def more_machines(self) -> list[tuple[str, Machine]]:
+        return [("G", Machine(lambda: ExploredAgent(WATCHED)))]
+
+    def first_inputs(self, name: str) -> tuple[Input, ...]:
+        return (Input("boot", None, (b"", 0)),) if name == "G" else ()
+
+    def objects(self) -> dict[str, Json]:
+        """The tainter has just made the NodeHealth of n1."""
+        objects = super().objects()
+        objects[f"{NODEHEALTHS}/{WATCHED}"] = {"metadata": {"name": WATCHED, "uid": "health"}}
+        return objects
+
+    def first_state(self) -> State:
+        state = super().first_state()
+        return state._replace(outside=state.outside._replace(own=Node1(left=self._lines)))
+
+    def truth(self, name: str) -> Truth:
+        return super().truth(name) if name != WATCHED else Truth(foreign=(FOREIGN["key"],))
+
+    def plays_agent(self, name: str) -> bool:
+        return name != WATCHED
+
+    def sees(self, name: str, event: Event) -> bool:
+        return name != "G" or event.name == WATCHED
+
+    def allows(self, outside: Outside, kind: str, name: str) -> bool:
+        return bool(getattr(outside, kind)) and (name != "ada" or kind == "lose")
+
+    def restart(self, state: State, name: str) -> int:
+        if name != "G":
+            return super().restart(state, name)
+        own: Node1 = state.outside.own
+        return self.machines[self.names.index("G")].start(Input("boot", None, (own.disk, len(own.lines))))
+
+    def outside_steps(self, state: State) -> Iterable[Step]:
+        yield from super().outside_steps(state)
+        own: Node1 = state.outside.own
+        if own.left:
+            yield Step(("line",), frozenset({"outside"}))
+        yield from self._of_agent(state)
+
+    def _of_agent(self, state: State) -> Iterable[Step]:
+        own: Node1 = state.outside.own
+        position, stored = self.view(state, "G").shown  # type: ignore[misc]
+        if position < len(own.lines):
+            yield Step(("G", "read"), frozenset({"outside", "G"}))
+        if stored != own.disk:
+            yield Step(("G", "save"), frozenset({"outside", "G"}))
+
+    def calm_outside(self, state: State) -> Step | None:
+        return next(iter(self._of_agent(state)), None) or super().calm_outside(state)
+
+    def outside_apply(self, state: State, step: Step) -> State:
+        outside: Outside = state.outside
+        own: Node1 = outside.own
+        match step.what:
+            case ("line",):
+                tick = outside.tick + 1
+                own = own._replace(lines=(*own.lines, NOON + tick), left=own.left - 1)
+                truth = dict(outside.truth)[WATCHED]
+                state = state._replace(outside=outside._replace(own=own, tick=tick))
+                return self.with_truth(state, WATCHED, truth._replace(number=1, wanted=True, cleared=False))
+            case ("G", "read"):
+                position = self.view(state, "G").shown[0]  # type: ignore[index]
+                line = (position + 1, own.lines[position])
+                return self.feed(state, self.names.index("G"), Input("line", None, line))
+            case ("G", "save"):
+                stored = self.view(state, "G").shown[1]  # type: ignore[index]
+                return state._replace(outside=outside._replace(own=own._replace(disk=stored)))
+        return super().outside_apply(state, step)
+
+    def cleared(self, state: State, name: str, entry: Json) -> State:
+        """What fired before the person read is closed; what came later is not."""
+        if name != WATCHED:
+            return super().cleared(state, name, entry)
+        own: Node1 = state.outside.own
+        given = self.time_of(entry)
+        truth = dict(state.outside.truth)[name]
+        if own.lines and max(own.lines) <= given:
+            truth = truth._replace(wanted=False, cleared=True)
+        return self.with_truth(state, name, truth)
