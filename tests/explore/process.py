@@ -25,6 +25,7 @@ from muster_kube.api.config import ClusterConfig
 from muster_kube.api.errors import Unreachable, api_error
 from muster_kube.api.list_decoder import ListPage, PageReader
 
+LONG_S = 30.0  # how far ahead a timer is makes no difference beyond this
 LIVE_LIMIT = 256  # running programs that are kept
 
 
@@ -137,8 +138,10 @@ class Process:
     def memory(self) -> Hashable:
         view = self.view()
         now = self.loop.time()
-        timers = tuple((round(t.when() - now, 3), getattr(t, "_callback", None), getattr(t, "_args", None))
-                       for t in self.loop.timers())  # fmt: skip
+        timers = tuple(
+            (min(round(each.when() - now, 3), LONG_S), getattr(each, "_callback", None), getattr(each, "_args", None))
+            for each in self.loop.timers()
+        )
         return view, self.reader.read(self.roots(), tuple(self._busy()), timers)
 
     def _busy(self) -> "list[asyncio.Task[Any]]":

@@ -37,6 +37,7 @@ LONG_S = 3600.0  # a step of the clock, and how long the world waits for the end
 @dataclass(frozen=True)
 class Scope:
     """How often each thing may happen. budget: nodes that may be tainted. failing: nodes with a fault at the start.
+    other: nodes that have another fault all the time, on another check
 
     fires: a new fault, on any node; drivers: the driver logs that a fault is over; clears: a person clears a node;
     edits: (kind, node), see :data:`EDITS`; handovers: leadership changes; clocks: steps of all clocks, in seconds
@@ -50,6 +51,7 @@ class Scope:
     leaders: int = 2
     budget: int = 2
     failing: tuple[str, ...] = ()
+    other: tuple[str, ...] = ()
     fires: int = 0
     drivers: int = 0
     clears: int = 0
@@ -67,12 +69,13 @@ class Scope:
 class Truth(NamedTuple):
     """What has happened to a node. number: of its last occurrence. wanted: it fired and nothing has closed it since.
 
-    cleared: a person has cleared it since it fired last; foreign: taints of others, as those who set them left them
+    cleared: a person has cleared it since it fired last; other: another check's fault is there all the time; foreign: taints of others, as those who set them left them
     """
 
     number: int = 0
     wanted: bool = False
     cleared: bool = False
+    other: bool = False
     foreign: tuple[str, ...] = ()
 
 
@@ -116,6 +119,13 @@ def status_object(*findings: Json, cleared: tuple[Json, ...] = (), last: int = 0
     return {"verdict": verdict, "bootID": "boot", "checks": [check], "observedAt": rfc3339(NOON)}
 
 
+def _add_other(status: Json) -> None:
+    """A second check fails, too."""
+    bad = {**finding(1), "component": "host", "reason": "Other"}
+    status["checks"].append({"name": "other", "verdict": "FAIL", "findings": [bad], "lastOccurrence": 1})
+    status["verdict"] = "FAIL"
+
+
 # edits by others: of the Node, (who, change)
 
 
@@ -150,12 +160,19 @@ def _own(node: Json) -> None:
     node["metadata"].setdefault("labels", {})["kubelet"] = "x"
 
 
+def _far(health: Json) -> None:
+    """Somebody clears a number that no agent will ever reach."""
+    entry = {"check": "dmesg", "component": "*", "occurrence": 2**53, "by": "mallory", "at": rfc3339(NOON)}
+    health["spec"] = {"clear": [entry]}
+
+
 EDITS: dict[str, tuple[str, Callable[[Json], None]]] = {
     "untaint": ("kubectl-taint", _untaint),
     "overwrite": ("kube-controller-manager", _overwrite),
     "taint": ("kubectl-taint", _taint),
     "forge": ("kubelet", _forge),
     "own": ("kubelet", _own),
+    "far": ("kubelet", _far),
 }
 
 
@@ -180,12 +197,14 @@ class TainterWorld(ClusterWorld):
         for name in self.scope.nodes:
             objects[f"{NODES}/{name}"] = node_object(name, FOREIGN)
             status = status_object(finding(1), last=1) if name in self.scope.failing else status_object()
+            if name in self.scope.other:
+                _add_other(status)
             objects[f"{NODEHEALTHS}/{name}"] = {"metadata": {"name": name}, "status": status}
         return objects
 
     def truth(self, name: str) -> Truth:
         failing = name in self.scope.failing
-        return Truth(int(failing), failing, foreign=(FOREIGN["key"],))
+        return Truth(int(failing), failing, other=name in self.scope.other, foreign=(FOREIGN["key"],))
 
     def first_state(self) -> State:
         """All replicas have listed everything; A leads and has not decided anything."""
@@ -329,6 +348,8 @@ class TainterWorld(ClusterWorld):
         number = truth.number + 1 if fires else truth.number
         over = {"component": COMPONENT, "reason": "Xid79", "occurrence": number, "how": "driver", "at": rfc3339(NOON)}
         status = status_object(finding(number), last=number) if fires else status_object(cleared=(over,), last=number)
+        if truth.other:
+            _add_other(status)
         server, events = edit(state.server, f"{NODEHEALTHS}/{name}", lambda body: body.update(status=status), "agent")
         left = {"fires": outside.fires - 1} if fires else {"drivers": outside.drivers - 1}
         outside = outside._replace(**left)
@@ -342,7 +363,8 @@ class TainterWorld(ClusterWorld):
         edits.remove((kind, name))
         by, change = EDITS[kind]
         before = self.node(state.server, name)
-        server, events = edit(state.server, f"{NODES}/{name}", change, by)
+        path = f"{NODEHEALTHS}/{name}" if kind == "far" else f"{NODES}/{name}"
+        server, events = edit(state.server, path, change, by)
         state = state._replace(server=server, outside=outside._replace(edits=tuple(edits)))
         after = self.node(server, name)
         truth = dict(outside.truth)[name]._replace(foreign=foreign_taints(after))
@@ -381,6 +403,10 @@ class TainterWorld(ClusterWorld):
         return _node(server.raw(f"{NODES}/{name}") or b"{}")
 
     def wrong_step(self, before: State, step: Step, after: State) -> str:
+        if len(step.what) == 3 and step.what[1] == "gone":
+            requests = self.view(after, str(step.what[0])).requests
+            if not any(request.method == "GET" and request.path == step.what[2] for request in requests):
+                return f"{step.what[0]} does not list at once after 410"
         if before.server is after.server or step.what[0] == "edit":
             return ""
         for name, truth in after.outside.truth:
@@ -422,6 +448,8 @@ class TainterWorld(ClusterWorld):
         opened = any(fault.reason == "Xid79" for fault in memory.open)
         if truth.wanted and not opened:
             return "a fault that nobody closed is not open"
+        if truth.other and not any(fault.reason == "Other" for fault in memory.open):
+            return "the fault of another check is not open"
         if truth.cleared and opened and not truth.wanted:
             return "a fault is open though a person cleared it and it did not fire again"
         if not truth.number and opened:
