@@ -10,10 +10,12 @@ from typing import NamedTuple
 from tests.explore.agent import ExploredAgent
 from tests.explore.api_server import NODEHEALTHS, Event, Json
 from tests.explore.cluster_world import State
-from tests.explore.explorer import Step
+from tests.explore.explorer import Step, settle
 from tests.explore.leader import NOON
 from tests.explore.process import Input, Machine
-from tests.explore.tainter_world import FOREIGN, Outside, Scope, TainterWorld, Truth, node_object
+from tests.explore.tainter_world import FOREIGN, TICK_S, Outside, Scope, TainterWorld, Truth
+
+from muster_kube.api.times import seconds
 
 WATCHED = "n1"
 
@@ -27,8 +29,10 @@ class Node1(NamedTuple):
 
 
 class AgentWorld(TainterWorld):
-    def __init__(self, scope: Scope, lines: int = 1) -> None:
-        self._lines = lines
+    """lines: how many may be written. known: how many were written, read and published before anything else."""
+
+    def __init__(self, scope: Scope, lines: int = 1, known: int = 0) -> None:
+        self._lines, self._known = lines, known
         super().__init__(scope)
 
     def more_machines(self) -> list[tuple[str, Machine]]:
@@ -45,7 +49,11 @@ class AgentWorld(TainterWorld):
 
     def first_state(self) -> State:
         state = super().first_state()
-        return state._replace(outside=state.outside._replace(own=Node1(left=self._lines)))
+        state = state._replace(outside=state.outside._replace(own=Node1(left=self._lines + self._known)))
+        for _ in range(self._known):
+            packed, _ = settle(self, self.pack(self.outside_apply(state, Step(("line",), frozenset()))))
+            state = self.unpack(packed)
+        return state
 
     def truth(self, name: str) -> Truth:
         return super().truth(name) if name != WATCHED else Truth(foreign=(FOREIGN["key"],))
@@ -89,7 +97,7 @@ class AgentWorld(TainterWorld):
         match step.what:
             case ("line",):
                 tick = outside.tick + 1
-                own = own._replace(lines=(*own.lines, NOON + tick), left=own.left - 1)
+                own = own._replace(lines=(*own.lines, NOON + TICK_S * tick), left=own.left - 1)
                 truth = dict(outside.truth)[WATCHED]
                 state = state._replace(outside=outside._replace(own=own, tick=tick))
                 return self.with_truth(state, WATCHED, truth._replace(number=1, wanted=True, cleared=False))
@@ -103,12 +111,17 @@ class AgentWorld(TainterWorld):
         return super().outside_apply(state, step)
 
     def cleared(self, state: State, name: str, entry: Json) -> State:
-        """What fired before the person read is closed; what came later is not."""
+        """What fired before the clear was written is closed, and what the person saw; what came later is not."""
         if name != WATCHED:
             return super().cleared(state, name, entry)
         own: Node1 = state.outside.own
-        given = self.time_of(entry)
+        health = state.server.get(f"{NODEHEALTHS}/{name}") or {}
+        reported = [each["lastSeen"] for check in health.get("status", {}).get("checks", ())
+                    for each in check.get("findings", ())]  # fmt: skip
+        given = max(seconds(entry["at"]), *map(seconds, reported), 0.0)
         truth = dict(state.outside.truth)[name]
         if own.lines and max(own.lines) <= given:
-            truth = truth._replace(wanted=False, cleared=True)
+            # a line that the agent reads only after the clear may open a fault: nobody had seen it
+            all_read = self.view(state, "G").shown[0] == len(own.lines)  # type: ignore[index]
+            truth = truth._replace(wanted=False, cleared=all_read)
         return self.with_truth(state, name, truth)

@@ -91,6 +91,10 @@ class ClusterWorld:
         """What the world does by itself when all processes wait, such as electing a leader. None: nothing."""
         return None
 
+    def calm_wait(self, state: State) -> Step | None:
+        """What time alone brings, when nothing else is left."""
+        return None
+
     def wrong_step(self, before: State, step: Step, after: State) -> str:
         raise NotImplementedError
 
@@ -123,6 +127,11 @@ class ClusterWorld:
         if number == len(self._values):
             self._values.append(value)
         return number
+
+    def end(self) -> None:
+        """End all running programs."""
+        for machine in set(self.machines):
+            machine.end()
 
     def initial(self) -> Packed:
         return self.pack(self.first_state())
@@ -164,7 +173,7 @@ class ClusterWorld:
         for at, name in enumerate(self.names):
             if self._ticks(state.processes[at], at):
                 return self._step(name, "timer")
-        return None
+        return self.calm_wait(state)
 
     def violation_at_rest(self, packed: Packed) -> str:
         return self.wrong_at_rest(self.unpack(packed))

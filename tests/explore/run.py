@@ -20,8 +20,7 @@ def explore(name: str, world: World[Any], seconds: float) -> Result:
     print(f"{name:24} {result}", flush=True)
     for found in result.violations:
         print(shortest(world, found), flush=True)
-    for machine in set(getattr(world, "machines", ())):
-        machine.end()
+    world.end()
     return result
 
 

@@ -16,7 +16,7 @@ from tests.explore.person import Person
 from tests.explore.process import Input, Machine, View
 
 from muster_kube.api.objects import Node
-from muster_kube.api.times import rfc3339, seconds
+from muster_kube.api.times import rfc3339
 from muster_tainter.faults.desired_state import FAULTY_LABEL
 from muster_tainter.faults.node_record import ANNOTATION, NodeRecord, OurTaint, as_our_taint, read_record
 from muster_tainter.faults.policy_match import confirmed_at, match_policy
@@ -31,6 +31,8 @@ rules:
 """
 FOREIGN = {"key": "dedicated", "value": "team", "effect": "NoSchedule"}
 COMPONENT = "gpu/0000:3b:00.0"
+# between two events outside: more than the second within which an agent without its state takes two lines for one
+TICK_S = 10.0
 LONG_S = 3600.0  # a step of the clock, and how long the world waits for the end of doubts
 
 
@@ -299,6 +301,9 @@ class TainterWorld(ClusterWorld):
         for step in self._leadership(state):
             if step.what[0] != "depose":
                 return step
+        return None
+
+    def calm_wait(self, state: State) -> Step | None:
         if any(self.view(state, name).shown[2] for name in self.leaders):  # type: ignore[index]
             return Step(("wait",), frozenset({"outside", *self.names}))
         return None
@@ -311,7 +316,8 @@ class TainterWorld(ClusterWorld):
                 return self._report(state, str(kind), str(more[0]))
             case "clear":
                 state = state._replace(outside=outside._replace(clears=outside.clears - 1, tick=outside.tick + 1))
-                return self.feed(state, self.names.index("ada"), Input("clear", None, (more[0], outside.tick + 1)))
+                at = TICK_S * (outside.tick + 1)
+                return self.feed(state, self.names.index("ada"), Input("clear", None, (more[0], at)))
             case "edit":
                 return self._edit(state, str(more[0]), str(more[1]))
             case "depose":
@@ -391,10 +397,6 @@ class TainterWorld(ClusterWorld):
         if entry["occurrence"] >= truth.number:
             truth = truth._replace(wanted=False, cleared=True)
         return self.with_truth(state, name, truth)
-
-    @staticmethod
-    def time_of(entry: Json) -> float:
-        return seconds(entry["at"])
 
     # what must hold
 
