@@ -199,7 +199,7 @@ def _note_manager(old: Json, new: Json, manager: str) -> None:
     before, after = old.get("spec", {}).get("taints"), new.get("spec", {}).get("taints")
     if before == after:
         return
-    fields = {"f:spec": {"f:taints": {}}}
+    fields: Json = {"f:spec": {"f:taints": {}}}
     new["metadata"]["managedFields"] = [{"manager": manager, "fieldsV1": fields}] if after else []
 
 

@@ -159,7 +159,7 @@ class ClusterWorld:
         return self.wrong_step(self.unpack(before), step, state)
 
     def calm_step(self, packed: Packed) -> Step | None:
-        """Late requests are never executed; what processes can do, they do; the last are timers that change something."""
+        """Late requests are never executed; what processes can do, they do; last come timers that change something."""
         state = self.unpack(packed)
         if state.late:
             return Step(("forget",), frozenset({"late"}))
@@ -184,7 +184,11 @@ class ClusterWorld:
         """Whether its next timer changes anything."""
         machine = self.machines[at]
         view = machine.views[number]
-        return view.timers and self.pauses_end(self.names[at], view) and machine.step(number, Input("timer")).state != number
+        return (
+            view.timers
+            and self.pauses_end(self.names[at], view)
+            and machine.step(number, Input("timer")).state != number
+        )
 
     @staticmethod
     def _step(name: str, kind: str, *more: Hashable, touches: Iterable[str] = ()) -> Step:
@@ -224,21 +228,21 @@ class ClusterWorld:
         if step.what == ("forget",):
             return state._replace(late=())
         if step.what[0] == "late":
-            return self._execute_late(state, cast("int", step.what[1]))
+            return self._execute_late(state, step.what[1])
         if step.what[0] not in self.names or step.what[1] not in _OF_PROCESSES:
             return self.outside_apply(state, step)
-        at = self.names.index(cast("str", step.what[0]))
-        kind, more = step.what[1], step.what[2] if len(step.what) > 2 else None
+        at = self.names.index(step.what[0])
+        kind, more = step.what[1], step.what[-1]
         match kind:
             case "serve":
-                return self._serve(state, at, cast("int", more))
+                return self._serve(state, at, more)
             case "answer":
-                answer = state.links[at].answers[cast("int", more)]
+                answer = state.links[at].answers[more]
                 return self.feed(state, at, Input("answer", more, answer))
             case "lose":
-                return self._lose(state, at, cast("int", more))
+                return self._lose(state, at, more)
             case "event":
-                path = cast("str", more)
+                path = more
                 queues = dict(state.links[at].queues)
                 head, *queues[path] = queues[path]  # type: ignore[assignment]
                 state = self._with_queues(state, at, queues)

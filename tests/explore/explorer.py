@@ -1,9 +1,9 @@
 """Visits every state of a world: all orders of its steps, each state once.
 
-States are found depth first, and a state is the value that the world says. Two reductions leave out orders that lead to
-the same states: each state is visited once, and *sleep sets* (Godefroid, "Partial-Order Methods", 1996) leave out a step
-that commutes with the one just taken and was tried before it. A state that is reached again with a smaller sleep set is
-visited again for the steps that are new.
+States are found depth first, and a state is the value that the world says. Two reductions leave out orders that lead
+to the same states: each state is visited once, and *sleep sets* (Godefroid, "Partial-Order Methods", 1996) leave out a
+step that commutes with the one just taken and was tried before it. A state that is reached again with a smaller sleep
+set is visited again for the steps that are new.
 
 From every state the world must also come to rest: if nobody disturbs it any more, its own steps (``calm_step``) end
 in a state where nothing is left to do, and what must hold at rest holds there.
@@ -12,7 +12,7 @@ in a state where nothing is left to do, and what must hold at rest holds there.
 import time
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 S = TypeVar("S", bound=Hashable)
 
@@ -25,7 +25,7 @@ class Step(NamedTuple):
     touches: what it reads or changes; steps with nothing in common commute
     """
 
-    what: tuple[Hashable, ...]
+    what: tuple[Any, ...]
     touches: frozenset[str]
 
     def commutes(self, other: "Step") -> bool:

@@ -52,7 +52,7 @@ class View(NamedTuple):
     requests: tuple[Request, ...]
     watches: tuple[str, ...]
     timers: bool
-    shown: Hashable
+    shown: Any
     error: str
 
 
@@ -146,7 +146,7 @@ class Process:
 
     def _busy(self) -> "list[asyncio.Task[Any]]":
         """The tasks that do not just wait for work; those of the same function by the key that they handle."""
-        found = []
+        found: list[tuple[str, str, int, asyncio.Task[Any]]] = []
         for task in self.loop.tasks:
             inner: Any = task.get_coro()
             name, held = inner.cr_code.co_qualname, inner.cr_frame.f_locals if inner.cr_frame is not None else {}

@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.explore.explorer import Explorer, Result, World, shortest
 from tests.explore.process import quiet
-from tests.explore.tainter_scopes import SCOPES as TAINTER
+from tests.explore.tainter.scopes import SCOPES as TAINTER
 
 PARTS: Mapping[str, Mapping[str, Callable[[], World[Any]]]] = {"tainter": TAINTER}
 

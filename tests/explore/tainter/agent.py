@@ -1,7 +1,7 @@
 """The agent as an explored process: a kernel log check with its ledger, the publisher, the claim, and the watch.
 
-The kernel log is outside: a line is a step of its own, reading it another. So is the state on disk: the agent shows what
-it would save, and the world saves it when it likes.
+The kernel log is outside: a line is a step of its own, reading it another. So is the state on disk: the agent shows
+what it would save, and the world saves it when it likes.
 """
 
 import asyncio
@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator, Hashable
 from typing import Any
 
 import msgspec
-from tests.explore.leader import NOON
 from tests.explore.memory import MemoryReader
 from tests.explore.process import Middle, Process
+from tests.explore.tainter.leader import NOON
 
 from muster_agent.checks.local_node import LocalNode
 from muster_agent.checks.run_admission import CpuShare, RunQueue
@@ -112,7 +112,8 @@ class ExploredAgent(Process):
             return self._log
 
         check = Check(
-            name="dmesg", description="", cost=Cost.LIGHT, parameters=Parameters, timeout_s=1.0, devices=(), stream=stream
+            name="dmesg", description="", cost=Cost.LIGHT, parameters=Parameters, timeout_s=1.0, devices=(),
+            stream=stream,
         )  # fmt: skip
         metrics = AgentMetrics(self._node, "1")
         delivery = Delivery(self._node, metrics, in_cluster=True, clock=clock)

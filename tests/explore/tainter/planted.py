@@ -9,8 +9,9 @@ from functools import partial
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from tests.explore.agent_world import AgentWorld
-from tests.explore.tainter_world import Scope, TainterWorld
+from tests.explore.tainter.agent_world import AgentWorld
+from tests.explore.tainter.state import Scope
+from tests.explore.tainter.world import TainterWorld
 
 from muster_agent.findings.ledger import Ledger
 from muster_kube.controller.reflector import Reflector

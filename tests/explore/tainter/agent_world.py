@@ -1,19 +1,21 @@
 """The tainter's world with a real agent G on node n1, its kernel log and its disk.
 
-Further steps, by name: ``line`` (the driver writes a fatal line), ``(G, read)`` the agent reads the next one, ``(G, save)``
-its state gets to the disk. A crash of G starts it again with what is on the disk.
+Further steps, by name: ``line`` (the driver writes a fatal line), ``(G, read)`` the agent reads the next one,
+``(G, save)`` its state gets to the disk. A crash of G starts it again with what is on the disk.
 """
 
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from tests.explore.agent import ExploredAgent
 from tests.explore.api_server import NODEHEALTHS, Event, Json
 from tests.explore.cluster_world import State
 from tests.explore.explorer import Step, settle
-from tests.explore.leader import NOON
 from tests.explore.process import Input, Machine
-from tests.explore.tainter_world import FOREIGN, TICK_S, Outside, Scope, TainterWorld, Truth
+from tests.explore.tainter.agent import ExploredAgent
+from tests.explore.tainter.leader import NOON
+from tests.explore.tainter.objects import FOREIGN
+from tests.explore.tainter.state import Outside, Scope, Truth
+from tests.explore.tainter.world import TICK_S, TainterWorld
 
 from muster_kube.api.times import seconds
 
@@ -21,7 +23,7 @@ WATCHED = "n1"
 
 
 class Node1(NamedTuple):
-    """lines: times of the lines in the kernel log; disk: the agent's state; left: how many lines may still be written"""
+    """lines: times of the lines in the kernel log; disk: the agent's state; left: how many may still be written"""
 
     lines: tuple[float, ...] = ()
     disk: bytes = b""
@@ -82,7 +84,7 @@ class AgentWorld(TainterWorld):
 
     def _of_agent(self, state: State) -> Iterable[Step]:
         own: Node1 = state.outside.own
-        position, stored = self.view(state, "G").shown  # type: ignore[misc]
+        position, stored = self.view(state, "G").shown
         if position < len(own.lines):
             yield Step(("G", "read"), frozenset({"outside", "G"}))
         if stored != own.disk:
@@ -102,11 +104,11 @@ class AgentWorld(TainterWorld):
                 state = state._replace(outside=outside._replace(own=own, tick=tick))
                 return self.with_truth(state, WATCHED, truth._replace(number=1, wanted=True, cleared=False))
             case ("G", "read"):
-                position = self.view(state, "G").shown[0]  # type: ignore[index]
+                position = self.view(state, "G").shown[0]
                 line = (position + 1, own.lines[position])
                 return self.feed(state, self.names.index("G"), Input("line", None, line))
             case ("G", "save"):
-                stored = self.view(state, "G").shown[1]  # type: ignore[index]
+                stored = self.view(state, "G").shown[1]
                 return state._replace(outside=outside._replace(own=own._replace(disk=stored)))
         return super().outside_apply(state, step)
 
@@ -122,6 +124,6 @@ class AgentWorld(TainterWorld):
         truth = dict(state.outside.truth)[name]
         if own.lines and max(own.lines) <= given:
             # a line that the agent reads only after the clear may open a fault: nobody had seen it
-            all_read = self.view(state, "G").shown[0] == len(own.lines)  # type: ignore[index]
+            all_read = self.view(state, "G").shown[0] == len(own.lines)
             truth = truth._replace(wanted=False, cleared=all_read)
         return self.with_truth(state, name, truth)

@@ -2,7 +2,7 @@
 
 import pytest
 from tests.explore.explorer import Violation, find, replay
-from tests.explore.planted import PLANTED, Planted
+from tests.explore.tainter.planted import PLANTED, Planted
 
 
 def _found(planted: Planted) -> Violation:

@@ -3,8 +3,9 @@
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from tests.explore.agent_world import AgentWorld
-from tests.explore.tainter_world import Scope, TainterWorld
+from tests.explore.tainter.agent_world import AgentWorld
+from tests.explore.tainter.state import Scope
+from tests.explore.tainter.world import TainterWorld
 
 ONE = ("n1",)
 BOTH = ("n1", "n2")
@@ -28,6 +29,7 @@ SCOPES: Mapping[str, Callable[[], TainterWorld]] = {
     # the agent: its log, its disk, its publisher
     "clear": partial(AgentWorld, Scope(nodes=ONE, leaders=1, clears=1, crash=1), lines=2),
     "agent-outage": partial(AgentWorld, Scope(nodes=ONE, leaders=1, lose=1, gone=1, close=1, crash=1), lines=2),
+    "agent-takeover": partial(AgentWorld, Scope(nodes=ONE, handovers=1, close=1), lines=2),
     "everything": partial(
         AgentWorld,
         Scope(

@@ -2,9 +2,9 @@
 
 import pytest
 from tests.explore.explorer import Explorer
-from tests.explore.tainter_scopes import SCOPES
+from tests.explore.tainter.scopes import SCOPES
 
-STATES = 1000
+STATES = 400
 
 
 @pytest.mark.parametrize("name", SCOPES)

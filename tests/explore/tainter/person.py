@@ -3,9 +3,9 @@
 from contextlib import suppress
 from typing import Any
 
-from tests.explore.leader import NOON
 from tests.explore.memory import MemoryReader
 from tests.explore.process import Process
+from tests.explore.tainter.leader import NOON
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import ApiError
