@@ -94,6 +94,7 @@ class Tainter:
         """Decide and write until cancelled."""
         await self.fleet.wait_synced()
         await self._background.wait_looked()
+        await self.fleet.read_tainted()
         urgent, routine = WorkQueue[str](), WorkQueue[str]()
         recorder, pod_notifier = self._make_reporters(routine)
         self._event_only.clear()

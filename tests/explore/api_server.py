@@ -103,12 +103,23 @@ def _read(server: ApiServer, request: Request) -> Answer:
         return Answer(200, raw)
     if request.path.rsplit("/", 1)[-1] not in COLLECTIONS:
         return failure(404, "NotFound")
-    selector = dict(request.params).get("fieldSelector", "")
+    params = dict(request.params)
+    selector, label = params.get("fieldSelector", ""), params.get("labelSelector", "")
     wanted = selector.removeprefix("metadata.name=")
-    items = [msgspec.Raw(server.raw(f"{request.path}/{name}") or b"") for name in server.names(request.path)
-             if not selector or name == wanted]  # fmt: skip
+    found = [(name, server.raw(f"{request.path}/{name}") or b"") for name in server.names(request.path)]
+    items = [
+        msgspec.Raw(raw)
+        for name, raw in found
+        if (not selector or name == wanted) and (not label or _has_label(raw, label))
+    ]
     page = {"metadata": {"resourceVersion": str(server.revision)}, "items": items}
     return Answer(200, msgspec.json.encode(page))
+
+
+def _has_label(raw: bytes, selector: str) -> bool:
+    key, _, value = selector.partition("=")
+    labels: dict[str, str] = msgspec.json.decode(raw)["metadata"].get("labels", {})
+    return labels.get(key) == value
 
 
 COLLECTIONS = {"nodes", "nodehealths", "ipujobs", "pods", "configmaps", "leases"}
@@ -188,7 +199,7 @@ def _note_manager(old: Json, new: Json, manager: str) -> None:
     before, after = old.get("spec", {}).get("taints"), new.get("spec", {}).get("taints")
     if before == after:
         return
-    fields = {"f:spec": {"f:taints": {}}}
+    fields: Json = {"f:spec": {"f:taints": {}}}
     new["metadata"]["managedFields"] = [{"manager": manager, "fieldsV1": fields}] if after else []
 
 

@@ -74,6 +74,11 @@ class ClusterWorld:
         """``outside`` after the disturbance."""
         raise NotImplementedError
 
+    def pauses_end(self, name: str, view: View) -> bool:
+        """Whether timers of a process in this state may fire. A process that is about to be stopped anyway, and whose
+        retries have no end, would make the world infinite."""
+        return True
+
     def restart(self, state: State, name: str) -> int:
         """The machine's state of the process after a crash."""
         return self.machines[self.names.index(name)].start()
@@ -84,6 +89,10 @@ class ClusterWorld:
 
     def calm_outside(self, state: State) -> Step | None:
         """What the world does by itself when all processes wait, such as electing a leader. None: nothing."""
+        return None
+
+    def calm_wait(self, state: State) -> Step | None:
+        """What time alone brings, when nothing else is left."""
         return None
 
     def wrong_step(self, before: State, step: Step, after: State) -> str:
@@ -119,6 +128,11 @@ class ClusterWorld:
             self._values.append(value)
         return number
 
+    def end(self) -> None:
+        """End all running programs."""
+        for machine in set(self.machines):
+            machine.end()
+
     def initial(self) -> Packed:
         return self.pack(self.first_state())
 
@@ -145,7 +159,7 @@ class ClusterWorld:
         return self.wrong_step(self.unpack(before), step, state)
 
     def calm_step(self, packed: Packed) -> Step | None:
-        """Late requests are never executed; what processes can do, they do; the last are timers that change something."""
+        """Late requests are never executed; what processes can do, they do; last come timers that change something."""
         state = self.unpack(packed)
         if state.late:
             return Step(("forget",), frozenset({"late"}))
@@ -159,7 +173,7 @@ class ClusterWorld:
         for at, name in enumerate(self.names):
             if self._ticks(state.processes[at], at):
                 return self._step(name, "timer")
-        return None
+        return self.calm_wait(state)
 
     def violation_at_rest(self, packed: Packed) -> str:
         return self.wrong_at_rest(self.unpack(packed))
@@ -169,7 +183,12 @@ class ClusterWorld:
     def _ticks(self, number: int, at: int) -> bool:
         """Whether its next timer changes anything."""
         machine = self.machines[at]
-        return machine.views[number].timers and machine.step(number, Input("timer")).state != number
+        view = machine.views[number]
+        return (
+            view.timers
+            and self.pauses_end(self.names[at], view)
+            and machine.step(number, Input("timer")).state != number
+        )
 
     @staticmethod
     def _step(name: str, kind: str, *more: Hashable, touches: Iterable[str] = ()) -> Step:
@@ -209,21 +228,21 @@ class ClusterWorld:
         if step.what == ("forget",):
             return state._replace(late=())
         if step.what[0] == "late":
-            return self._execute_late(state, cast("int", step.what[1]))
+            return self._execute_late(state, step.what[1])
         if step.what[0] not in self.names or step.what[1] not in _OF_PROCESSES:
             return self.outside_apply(state, step)
-        at = self.names.index(cast("str", step.what[0]))
-        kind, more = step.what[1], step.what[2] if len(step.what) > 2 else None
+        at = self.names.index(step.what[0])
+        kind, more = step.what[1], step.what[-1]
         match kind:
             case "serve":
-                return self._serve(state, at, cast("int", more))
+                return self._serve(state, at, more)
             case "answer":
-                answer = state.links[at].answers[cast("int", more)]
+                answer = state.links[at].answers[more]
                 return self.feed(state, at, Input("answer", more, answer))
             case "lose":
-                return self._lose(state, at, cast("int", more))
+                return self._lose(state, at, more)
             case "event":
-                path = cast("str", more)
+                path = more
                 queues = dict(state.links[at].queues)
                 head, *queues[path] = queues[path]  # type: ignore[assignment]
                 state = self._with_queues(state, at, queues)
@@ -247,7 +266,8 @@ class ClusterWorld:
         outcome = machine.step(number, each)
         link = state.links[at]
         gone = set(range(len(before))) - set(outcome.kept) - ({each.at} if each.kind == "answer" else set())
-        late = [before[n] for n in sorted(gone) if link.answers[n] is None and before[n].writes]
+        name = self.names[at]
+        late = [before[n]._replace(by=name) for n in sorted(gone) if link.answers[n] is None and before[n].writes]
         kept = tuple(link.answers[n] for n in outcome.kept)
         new = len(machine.views[outcome.state].requests) - len(kept)
         return state._replace(
@@ -263,7 +283,7 @@ class ClusterWorld:
         after = self.publish(state._replace(server=server), events)
         link = after.links[at]
         queues = dict(link.queues)
-        if request.method == "GET" and state.server.raw(request.path) is None and answer.status == 200:
+        if request.method == "GET" and "limit" in dict(request.params) and answer.status == 200:
             queues[request.path] = ()  # what happens from here on, its watch delivers
         link = Link(_sorted(queues), _replaced(link.answers, n, answer))
         after = after._replace(links=_replaced(after.links, at, link))

@@ -1,9 +1,9 @@
 """Visits every state of a world: all orders of its steps, each state once.
 
-States are found depth first, and a state is the value that the world says. Two reductions leave out orders that lead to
-the same states: each state is visited once, and *sleep sets* (Godefroid, "Partial-Order Methods", 1996) leave out a step
-that commutes with the one just taken and was tried before it. A state that is reached again with a smaller sleep set is
-visited again for the steps that are new.
+States are found depth first, and a state is the value that the world says. Two reductions leave out orders that lead
+to the same states: each state is visited once, and *sleep sets* (Godefroid, "Partial-Order Methods", 1996) leave out a
+step that commutes with the one just taken and was tried before it. A state that is reached again with a smaller sleep
+set is visited again for the steps that are new.
 
 From every state the world must also come to rest: if nobody disturbs it any more, its own steps (``calm_step``) end
 in a state where nothing is left to do, and what must hold at rest holds there.
@@ -12,11 +12,11 @@ in a state where nothing is left to do, and what must hold at rest holds there.
 import time
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 S = TypeVar("S", bound=Hashable)
 
-CALM_LIMIT = 500  # steps until a world without disturbance is at rest
+CALM_LIMIT = 120  # steps until a world without disturbance is at rest
 
 
 class Step(NamedTuple):
@@ -25,7 +25,7 @@ class Step(NamedTuple):
     touches: what it reads or changes; steps with nothing in common commute
     """
 
-    what: tuple[Hashable, ...]
+    what: tuple[Any, ...]
     touches: frozenset[str]
 
     def commutes(self, other: "Step") -> bool:
@@ -47,6 +47,9 @@ class World(Protocol[S]):
         """What happens next if nobody disturbs; None at rest."""
 
     def violation_at_rest(self, state: S) -> str: ...
+
+    def end(self) -> None:
+        """Nothing will be asked any more."""
 
 
 @dataclass(frozen=True)
@@ -201,29 +204,53 @@ def _trace(stack: "Iterable[_Frame[S]]") -> list[Step]:
     return [frame.by for frame in stack if frame.by is not None]
 
 
-def replay(world: World[S], trace: Iterable[Step | tuple[Hashable, ...]]) -> tuple[S, str]:
-    """The state after the steps of ``trace`` (or their names), and what is wrong with one of them, or at rest."""
+def find(world: World[S], depths: Iterable[int] = (3, 6, 12, 25, 10_000)) -> Violation | None:
+    """The first violation, with a short trace: searches to small depths first."""
+    for depth in depths:
+        result = Explorer(world, depth=depth).run()
+        if result.violations:
+            return shortest(world, result.violations[0])
+        if result.complete:
+            return None
+    return None
+
+
+def replay(world: World[S], trace: Iterable[Step], *, strict: bool = True) -> tuple[S, str]:
+    """The state after the steps of ``trace`` and what follows undisturbed, and what is wrong on the way or at rest.
+
+    Raises ValueError for a step that is not possible where it comes; not strict: leaves it out.
+    """
     state = world.initial()
     for wanted in trace:
-        what = wanted.what if isinstance(wanted, Step) else wanted
-        step = next((step for step in world.steps(state) if step.what == what), None) or world.calm_step(state)
-        if step is None or step.what != what:
-            raise ValueError(f"{what} is not possible here: {[each.what for each in world.steps(state)]}")
+        step = next((step for step in world.steps(state) if step.what == wanted.what), None) or world.calm_step(state)
+        if step is None or step.what != wanted.what:
+            if strict:
+                raise ValueError(f"{wanted.what} is not possible here: {[each.what for each in world.steps(state)]}")
+            continue
         after = world.apply(state, step)
         wrong = world.violation(state, step, after)
         if wrong:
             return after, wrong
         state = after
-    for _ in range(CALM_LIMIT):
+    return settle(world, state)
+
+
+def settle(world: World[S], state: S) -> tuple[S, str]:
+    """Where the world comes to rest if nobody disturbs it, and what is wrong on the way or there."""
+    seen: set[S] = set()
+    while state not in seen:
+        seen.add(state)
         step = world.calm_step(state)
         if step is None:
-            return state, world.violation_at_rest(state)
+            break
+        if len(seen) > CALM_LIMIT:
+            return state, "it never comes to rest"
         after = world.apply(state, step)
         wrong = world.violation(state, step, after)
         if wrong:
             return after, wrong
         state = after
-    return state, "it never comes to rest"
+    return state, world.violation_at_rest(state)
 
 
 def shortest(world: World[S], found: Violation) -> Violation:

@@ -135,7 +135,7 @@ class _Reading:
                 break
             name = frame.f_code.co_qualname
             if name in self._reader.idle:
-                return name
+                return str(name)
             dead = self._reader.dead
             held = tuple(
                 (each, self.of(value)) for each, value in frame.f_locals.items() if f"{name}.{each}" not in dead

@@ -25,6 +25,7 @@ from muster_kube.api.config import ClusterConfig
 from muster_kube.api.errors import Unreachable, api_error
 from muster_kube.api.list_decoder import ListPage, PageReader
 
+LONG_S = 30.0  # how far ahead a timer is makes no difference beyond this
 LIVE_LIMIT = 256  # running programs that are kept
 
 
@@ -51,7 +52,7 @@ class View(NamedTuple):
     requests: tuple[Request, ...]
     watches: tuple[str, ...]
     timers: bool
-    shown: Hashable
+    shown: Any
     error: str
 
 
@@ -137,13 +138,15 @@ class Process:
     def memory(self) -> Hashable:
         view = self.view()
         now = self.loop.time()
-        timers = tuple((round(t.when() - now, 3), getattr(t, "_callback", None), getattr(t, "_args", None))
-                       for t in self.loop.timers())  # fmt: skip
+        timers = tuple(
+            (min(round(each.when() - now, 3), LONG_S), getattr(each, "_callback", None), getattr(each, "_args", None))
+            for each in self.loop.timers()
+        )
         return view, self.reader.read(self.roots(), tuple(self._busy()), timers)
 
     def _busy(self) -> "list[asyncio.Task[Any]]":
         """The tasks that do not just wait for work; those of the same function by the key that they handle."""
-        found = []
+        found: list[tuple[str, str, int, asyncio.Task[Any]]] = []
         for task in self.loop.tasks:
             inner: Any = task.get_coro()
             name, held = inner.cr_code.co_qualname, inner.cr_frame.f_locals if inner.cr_frame is not None else {}

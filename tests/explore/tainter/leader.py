@@ -100,5 +100,6 @@ class Leader(Process):
         return self.tainter, self._may_write, self._wall, self._steady
 
     def shown(self) -> Hashable:
-        """Whether it may write, has leading tasks, and waits for the end of doubts about a lost write."""
-        return self._may_write, self._leading is not None, bool(self.tainter.budgets._allocator._doubted)
+        """Whether it may write, has leading tasks, and nodes that wait for the end of doubts about a lost write."""
+        allocator = self.tainter.budgets._allocator
+        return self._may_write, self._leading is not None, bool(allocator._doubted and allocator.waiting)

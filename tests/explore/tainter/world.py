@@ -1,156 +1,36 @@
 """The tainter's world: two leaders, a person, faults, a kubelet, others who taint, and an API server that fails.
 
-Agents are played by ``outside`` here: they write what :mod:`tests.explore.agent_world` has the real agent write.
+Agents are played by ``outside`` here: they write what :mod:`tests.explore.tainter.agent_world` has the real one write.
 """
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Iterable
 
 import msgspec
 from tests.explore.api_server import NODEHEALTHS, NODES, ApiServer, Json, Request, edit, make_server, split
 from tests.explore.cluster_world import ClusterWorld, Link, State
 from tests.explore.explorer import Step
-from tests.explore.leader import NOON, Leader
-from tests.explore.person import Person
-from tests.explore.process import Input, Machine
+from tests.explore.process import Input, Machine, View
+from tests.explore.tainter.invariants import decode_node, foreign_taints, our_taints, wrong_node
+from tests.explore.tainter.leader import NOON, Leader
+from tests.explore.tainter.objects import (
+    COMPONENT,
+    EDITS,
+    FOREIGN,
+    add_other,
+    finding,
+    node_object,
+    status_object,
+)
+from tests.explore.tainter.person import Person
+from tests.explore.tainter.state import Outside, Scope, Truth
 
 from muster_kube.api.objects import Node
 from muster_kube.api.times import rfc3339
-from muster_tainter.faults.desired_state import FAULTY_LABEL
-from muster_tainter.faults.node_record import ANNOTATION, NodeRecord, OurTaint, as_our_taint, read_record
-from muster_tainter.faults.policy_match import confirmed_at, match_policy
 from muster_tainter.policy.file import parse_policy
-from muster_tainter.policy.rules import OUR_PREFIX, Policy
 
-POLICY = """
-pools:
-  - {name: all, selector: {}, budget: {tainted: BUDGET}}
-rules:
-  - {name: hardware, match: {verdict: FAIL}, action: taint, closeOn: [driver, boot], holdDown: 0s}
-"""
-FOREIGN = {"key": "dedicated", "value": "team", "effect": "NoSchedule"}
-COMPONENT = "gpu/0000:3b:00.0"
-LONG_S = 3600.0  # a step of the clock, and how long the world waits for the end of doubts
-
-
-@dataclass(frozen=True)
-class Scope:
-    """How often each thing may happen. budget: nodes that may be tainted. failing: nodes with a fault at the start.
-
-    fires: a new fault, on any node; drivers: the driver logs that a fault is over; clears: a person clears a node;
-    kinds of edits: see :data:`EDITS`; handovers: leadership changes; clocks: steps of all clocks, in seconds
-    """
-
-    nodes: tuple[str, ...] = ("n1", "n2")
-    leaders: int = 2
-    budget: int = 2
-    failing: tuple[str, ...] = ()
-    fires: int = 0
-    drivers: int = 0
-    clears: int = 0
-    edits: tuple[tuple[str, str], ...] = ()
-    handovers: int = 0
-    clocks: tuple[float, ...] = ()
-    lose: int = 0
-    gone: int = 0
-    close: int = 0
-    crash: int = 0
-    policy: str = POLICY
-
-
-class Truth(NamedTuple):
-    """What has happened to a node. number: of its last occurrence. wanted: it fired and nothing has closed it since.
-
-    cleared: a person has cleared it since it fired last; foreign: taints of others, as those who set them left them
-    """
-
-    number: int = 0
-    wanted: bool = False
-    cleared: bool = False
-    foreign: tuple[str, ...] = ()
-
-
-class Outside(NamedTuple):
-    """What is left of the scope, and the truth. leader: who may write; -1: nobody. clock: of all leaders."""
-
-    fires: int
-    drivers: int
-    clears: int
-    edits: tuple[tuple[str, str], ...]
-    handovers: int
-    clocks: tuple[float, ...]
-    lose: int
-    gone: int
-    close: int
-    crash: int
-    leader: int
-    clock: tuple[float, float]
-    truth: tuple[tuple[str, Truth], ...]
-    tick: int = 0
-
-
-def node_object(name: str, *taints: Json) -> Json:
-    ready = {"type": "Ready", "status": "True"}
-    spec = {"taints": list(taints)} if taints else {}
-    return {"metadata": {"name": name, "uid": f"uid-{name}"}, "spec": spec, "status": {"conditions": [ready]}}
-
-
-def finding(occurrence: int) -> Json:
-    return {
-        "component": COMPONENT, "reason": "Xid79", "verdict": "FAIL", "class": "reset", "occurrence": occurrence,
-        "firstSeen": rfc3339(NOON), "lastSeen": rfc3339(NOON),
-    }  # fmt: skip
-
-
-def status_object(*findings: Json, cleared: tuple[Json, ...] = (), last: int = 0) -> Json:
-    verdict = "FAIL" if findings else "PASS"
-    check = {"name": "dmesg", "verdict": verdict, "findings": list(findings), "cleared": list(cleared),
-             "lastOccurrence": last}  # fmt: skip
-    return {"verdict": verdict, "bootID": "boot", "checks": [check], "observedAt": rfc3339(NOON)}
-
-
-# edits by others: of the Node, (who, change)
-
-
-def _untaint(node: Json) -> None:
-    left = [taint for taint in node["spec"].get("taints", []) if not taint["key"].startswith(OUR_PREFIX)]
-    node["spec"] = {"taints": left} if left else {}
-
-
-def _overwrite(node: Json) -> None:
-    """A controller writes the list of taints from a copy that had none of ours, and adds its own."""
-    _untaint(node)
-    _taint(node)
-
-
-def _taint(node: Json) -> None:
-    taints = node["spec"].setdefault("taints", [])
-    if FOREIGN not in taints:
-        taints.append(FOREIGN)
-
-
-def _forge(node: Json) -> None:
-    """A kubelet, where nothing at admission protects the annotation, names a foreign taint as one of ours."""
-    annotations = node["metadata"].setdefault("annotations", {})
-    record = msgspec.json.decode(annotations.get(ANNOTATION, "{}"))
-    record.setdefault("ours", []).append({key: FOREIGN[key] for key in ("key", "effect", "value")})
-    annotations[ANNOTATION] = msgspec.json.encode(record).decode()
-
-
-def _own(node: Json) -> None:
-    """A kubelet changes what admission leaves to it: conditions, labels and annotations of its own."""
-    node["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
-    node["metadata"].setdefault("labels", {})["kubelet"] = "x"
-
-
-EDITS: dict[str, tuple[str, Callable[[Json], None]]] = {
-    "untaint": ("kubectl-taint", _untaint),
-    "overwrite": ("kube-controller-manager", _overwrite),
-    "taint": ("kubectl-taint", _taint),
-    "forge": ("kubelet", _forge),
-    "own": ("kubelet", _own),
-}
+# between two events outside: more than the second within which an agent without its state takes two lines for one
+TICK_S = 10.0
+LONG_S = 3600.0  # how long the world waits for the end of doubts about a lost write
 
 
 class TainterWorld(ClusterWorld):
@@ -174,12 +54,14 @@ class TainterWorld(ClusterWorld):
         for name in self.scope.nodes:
             objects[f"{NODES}/{name}"] = node_object(name, FOREIGN)
             status = status_object(finding(1), last=1) if name in self.scope.failing else status_object()
+            if name in self.scope.other:
+                add_other(status)
             objects[f"{NODEHEALTHS}/{name}"] = {"metadata": {"name": name}, "status": status}
         return objects
 
     def truth(self, name: str) -> Truth:
         failing = name in self.scope.failing
-        return Truth(int(failing), failing, foreign=(FOREIGN["key"],))
+        return Truth(int(failing), failing, other=name in self.scope.other, foreign=(FOREIGN["key"],))
 
     def first_state(self) -> State:
         """All replicas have listed everything; A leads and has not decided anything."""
@@ -207,6 +89,13 @@ class TainterWorld(ClusterWorld):
         return None
 
     # what happens outside
+
+    def pauses_end(self, name: str, view: View) -> bool:
+        """A replica that may not write any more fails again and again until its tasks are stopped."""
+        if name not in self.leaders:
+            return True
+        may_write, leading, _ = view.shown
+        return bool(may_write or not leading)
 
     def allows(self, outside: Outside, kind: str, name: str) -> bool:
         return bool(getattr(outside, kind)) and (name in self.leaders or kind == "lose")
@@ -247,17 +136,30 @@ class TainterWorld(ClusterWorld):
         if outside.leader >= 0 and outside.handovers:
             yield Step(("depose",), frozenset({"outside", self.leaders[outside.leader]}))
         for name in self.leaders:
-            may_write, leading, _ = self.view(state, name).shown  # type: ignore[misc]
+            may_write, leading, _ = self.view(state, name).shown
             if leading and not may_write:
                 yield Step(("stop", name), frozenset({name}))
-            if not leading and outside.leader < 0:
-                yield Step(("elect", name), frozenset({"outside", name}))
+            if not leading and outside.leader < 0 and (self.scope.late or not self._writing(state)):
+                yield Step(("elect", name), frozenset({"outside", "late", *self.leaders}))
+
+    def _writing(self, state: State) -> bool:
+        """Whether a former leader has a write on its way."""
+        return any(
+            request.writes and answer is None
+            for name in self.leaders
+            for request, answer in zip(
+                self.view(state, name).requests, state.links[self.names.index(name)].answers, strict=True
+            )
+        )
 
     def calm_outside(self, state: State) -> Step | None:
         for step in self._leadership(state):
             if step.what[0] != "depose":
                 return step
-        if any(self.view(state, name).shown[2] for name in self.leaders):  # type: ignore[index]
+        return None
+
+    def calm_wait(self, state: State) -> Step | None:
+        if any(self.view(state, name).shown[2] for name in self.leaders):
             return Step(("wait",), frozenset({"outside", *self.names}))
         return None
 
@@ -269,7 +171,8 @@ class TainterWorld(ClusterWorld):
                 return self._report(state, str(kind), str(more[0]))
             case "clear":
                 state = state._replace(outside=outside._replace(clears=outside.clears - 1, tick=outside.tick + 1))
-                return self.feed(state, self.names.index("ada"), Input("clear", None, (more[0], outside.tick + 1)))
+                at = TICK_S * (outside.tick + 1)
+                return self.feed(state, self.names.index("ada"), Input("clear", None, (more[0], at)))
             case "edit":
                 return self._edit(state, str(more[0]), str(more[1]))
             case "depose":
@@ -279,13 +182,16 @@ class TainterWorld(ClusterWorld):
                 return self.feed(state, self.names.index(str(more[0])), Input("stopped"))
             case "elect":
                 at = self.names.index(str(more[0]))
-                return self.feed(state._replace(outside=outside._replace(leader=at)), at, Input("elected"))
+                late = (
+                    state.late if self.scope.late else tuple(each for each in state.late if each.by not in self.leaders)
+                )
+                return self.feed(state._replace(outside=outside._replace(leader=at), late=late), at, Input("elected"))
             case "clock":
                 clocks = list(outside.clocks)
-                clocks.remove(float(more[0]))  # type: ignore[arg-type]
+                clocks.remove(float(more[0]))
                 return self._set_clock(
                     state._replace(outside=outside._replace(clocks=tuple(clocks))), float(more[0]), 0.0
-                )  # type: ignore[arg-type]
+                )
             case _:
                 return self._set_clock(state, LONG_S, LONG_S)
 
@@ -305,9 +211,10 @@ class TainterWorld(ClusterWorld):
         number = truth.number + 1 if fires else truth.number
         over = {"component": COMPONENT, "reason": "Xid79", "occurrence": number, "how": "driver", "at": rfc3339(NOON)}
         status = status_object(finding(number), last=number) if fires else status_object(cleared=(over,), last=number)
+        if truth.other:
+            add_other(status)
         server, events = edit(state.server, f"{NODEHEALTHS}/{name}", lambda body: body.update(status=status), "agent")
-        left = {"fires": outside.fires - 1} if fires else {"drivers": outside.drivers - 1}
-        outside = outside._replace(**left)
+        outside = outside._replace(fires=outside.fires - fires, drivers=outside.drivers - (not fires))
         state = state._replace(server=server, outside=outside)
         truth = truth._replace(number=number, wanted=fires, cleared=False if fires else truth.cleared)
         return self.publish(self.with_truth(state, name, truth), events)
@@ -318,7 +225,8 @@ class TainterWorld(ClusterWorld):
         edits.remove((kind, name))
         by, change = EDITS[kind]
         before = self.node(state.server, name)
-        server, events = edit(state.server, f"{NODES}/{name}", change, by)
+        path = f"{NODEHEALTHS}/{name}" if kind == "far" else f"{NODES}/{name}"
+        server, events = edit(state.server, path, change, by)
         state = state._replace(server=server, outside=outside._replace(edits=tuple(edits)))
         after = self.node(server, name)
         truth = dict(outside.truth)[name]._replace(foreign=foreign_taints(after))
@@ -335,25 +243,36 @@ class TainterWorld(ClusterWorld):
         if request.by != "ada" or not request.writes or status >= 300:
             return after
         _, name, _ = split(request.path)
-        truth = dict(after.outside.truth)[name]
-        clear = msgspec.json.decode(request.body)["spec"]["clear"][-1]
-        if clear["occurrence"] >= truth.number:
+        for entry in msgspec.json.decode(request.body)["spec"]["clear"]:
+            after = self.cleared(after, name, entry)
+        return after
+
+    def cleared(self, state: State, name: str, entry: Json) -> State:
+        """An entry of spec.clear was written."""
+        truth = dict(state.outside.truth)[name]
+        if entry["occurrence"] >= truth.number:
             truth = truth._replace(wanted=False, cleared=True)
-        return self.with_truth(after, name, truth)
+        return self.with_truth(state, name, truth)
 
     # what must hold
 
     @staticmethod
     def node(server: ApiServer, name: str) -> Node:
-        return _node(server.raw(f"{NODES}/{name}") or b"{}")
+        return decode_node(server.raw(f"{NODES}/{name}") or b"{}")
 
     def wrong_step(self, before: State, step: Step, after: State) -> str:
+        if len(step.what) == 3 and step.what[1] == "gone":
+            requests = self.view(after, str(step.what[0])).requests
+            if not any(request.method == "GET" and request.path == step.what[2] for request in requests):
+                return f"{step.what[0]} does not list at once after 410"
         if before.server is after.server or step.what[0] == "edit":
             return ""
         for name, truth in after.outside.truth:
             if foreign_taints(self.node(after.server, name)) != truth.foreign:
                 return f"{name}: a taint of others was touched"
         tainted = self.tainted(after.server)
+        if self.scope.late:
+            return ""
         if len(tainted) > self.scope.budget and len(tainted) > len(self.tainted(before.server)):
             return f"above budget: {', '.join(tainted)} are tainted"
         return ""
@@ -367,56 +286,9 @@ class TainterWorld(ClusterWorld):
             raw = state.server.raw(f"{NODES}/{name}") or b"{}"
             wrong = self._judged.get((raw, truth, full))
             if wrong is None:
-                wrong = self._judged[raw, truth, full] = self._wrong_node(
-                    _node(raw), truth, full, state.outside.clock[0]
+                wrong = self._judged[raw, truth, full] = wrong_node(
+                    decode_node(raw), truth, self.policy, state.outside.clock[0], full=full
                 )
             if wrong:
                 return f"{name}: at rest, {wrong}"
         return ""
-
-    def _wrong_node(self, node: Node, truth: Truth, full: bool, now: float) -> str:
-        memory = read_record(node)
-        wants = wanted_taints(memory, self.policy, now)
-        has = our_taints(node)
-        if not has <= wants:
-            return "a taint of ours that no open fault wants"
-        if wants - has and not full:
-            return "an open fault wants a taint, there is room, and it is not set"
-        if bool(has) != (FAULTY_LABEL in node.metadata.labels):
-            return "the label does not say whether there is a taint"
-        opened = any(fault.reason == "Xid79" for fault in memory.open)
-        if truth.wanted and not opened:
-            return "a fault that nobody closed is not open"
-        if truth.cleared and opened and not truth.wanted:
-            return "a fault is open though a person cleared it and it did not fire again"
-        if not truth.number and opened:
-            return "a fault is open that never fired"
-        return ""
-
-
-def our_taints(node: Node) -> set[OurTaint]:
-    return {as_our_taint(taint) for taint in node.spec.taints if taint.key.startswith(OUR_PREFIX)}
-
-
-def foreign_taints(node: Node) -> tuple[str, ...]:
-    return tuple(sorted(taint.key for taint in node.spec.taints if not taint.key.startswith(OUR_PREFIX)))
-
-
-def wanted_taints(memory: NodeRecord, policy: Policy, now: float) -> set[OurTaint]:
-    found = set()
-    for fault in memory.open:
-        want = match_policy(fault, policy)
-        if want.taint is not None and confirmed_at(fault, want, now) <= now:
-            found.add(want.taint)
-    return found
-
-
-_decoder = msgspec.json.Decoder(Node)
-_nodes: dict[bytes, Node] = {}
-
-
-def _node(raw: bytes) -> Node:
-    known = _nodes.get(raw)
-    if known is None:
-        known = _nodes[raw] = _decoder.decode(raw)
-    return known
