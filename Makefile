@@ -10,7 +10,7 @@ help:
 	@echo "make test      runs all tests; ARGS=\"tests/tainter -k NAME\" runs some"
 	@echo "make soak      runs 2000 random examples of each state machine, then 500 IPUJobs under ten minutes of random faults;"
 	@echo "               ARGS=\"--examples 100 --jobs 50 --minutes 1 --seed N\""
-	@echo "make explore   runs the tainter and the agent in every order of events, in small worlds, for ten minutes;"
+	@echo "make explore   runs tainter, agent, operator and proxy in every order of events, in small worlds, for ten minutes;"
 	@echo "               ARGS=\"--scope tainter/takeover --seconds 60\""
 	@echo "make lint      runs ruff, mypy, import-linter and yamllint; prints nothing if all is well"
 	@echo "make bench     measures the time from kernel line to taint, and the cost of each part; ARGS=\"--only idle --window 600\""

@@ -12,9 +12,10 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
-from tests.explore.explorer import CALM_LIMIT, Step, Violation, World
+from tests.explore.explorer import Step, Violation, World
 
 S = TypeVar("S", bound=Hashable)
+CALM_LIMIT = 1000  # steps until a world without disturbance is at rest
 QUIET = 60  # steps without a visible change, after which a world rests: what goes on are clocks that ask again
 
 

@@ -6,20 +6,28 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tests.explore import breadth
+from tests.explore.breadth import BreadthExplorer
 from tests.explore.explorer import Explorer, Result, World, shortest
+from tests.explore.ipujob.scopes import SCOPES as IPUJOB
+from tests.explore.ipujob.world import IPUJobWorld
 from tests.explore.process import quiet
 from tests.explore.tainter.scopes import SCOPES as TAINTER
 
-PARTS: Mapping[str, Mapping[str, Callable[[], World[Any]]]] = {"tainter": TAINTER}
+PARTS: Mapping[str, Mapping[str, Callable[[], World[Any]]]] = {"tainter": TAINTER, "ipujob": IPUJOB}
 
 
-def explore(name: str, world: World[Any], seconds: float) -> Result:
+def explore(name: str, world: World[Any], seconds: float) -> Result | breadth.Result:
     """Prints one line, and the shortest trace of a violation."""
     gc.collect()
-    result = Explorer(world, seconds=seconds).run()
+    result: Result | breadth.Result
+    if isinstance(world, IPUJobWorld):
+        result = BreadthExplorer(world, seconds=seconds).run()
+    else:
+        result = Explorer(world, seconds=seconds).run()
     print(f"{name:24} {result}", flush=True)
     for found in result.violations:
-        print(shortest(world, found), flush=True)
+        print(found if isinstance(world, IPUJobWorld) else shortest(world, found), flush=True)
     world.end()
     return result
 

@@ -1,7 +1,7 @@
 """The scopes of IPUJobs: which jobs there are, and what may disturb them, each as often as it says.
 
-``everything`` has two jobs with three partitions and all disturbances. The others are small enough for orders of the
-usual steps, too.
+``everything`` has two jobs with three partitions and all disturbances; in ``running`` they run already. The others are
+small enough for orders of the usual steps, too.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,11 +13,10 @@ from tests.explore.ipujob.world import IPUJobWorld
 Kind = tuple[Any, ...]
 
 
-def _world(jobs: dict[str, int], *kinds: Kind, orders: bool = True) -> IPUJobWorld:
+def _world(jobs: dict[str, int], *kinds: Kind, orders: bool = True, begun: bool = False) -> IPUJobWorld:
     """jobs: instances by name."""
-    return IPUJobWorld(
-        {name: make_job(name, instances) for name, instances in jobs.items()}, dict.fromkeys(kinds, 1), orders=orders
-    )
+    submitted = {name: make_job(name, instances) for name, instances in jobs.items()}
+    return IPUJobWorld(submitted, dict.fromkeys(kinds, 1), orders=orders, begun=begun)
 
 
 _LOST: tuple[Kind, ...] = (("lose",), ("silent",), ("refuse",))
@@ -40,6 +39,17 @@ SCOPES: Mapping[str, Callable[[], IPUJobWorld]] = {
     "end": lambda: _world({"a": 1}, *_NODES, *_STALE, ("depose",), ("delete", "a")),
     "everything": lambda: _world(
         {"a": 1, "b": 2}, *_USERS, *_NODES, *_LOST, *_REPLICAS, *_STALE, ("crash", "proxy"), orders=False
+    ),
+    "running": lambda: _world(
+        {"a": 1, "b": 2},
+        *_USERS,
+        ("end", "Failed"),
+        ("refuse",),
+        ("depose",),
+        ("crash", "operator 0"),
+        ("stall", "operator 1", "/ipujobs"),
+        orders=False,
+        begun=True,
     ),
     "two jobs": lambda: _world({"a": 1, "b": 2}, *_USERS, *_LOST, ("depose",), ("crash", "proxy")),
 }

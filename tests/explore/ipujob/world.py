@@ -93,6 +93,10 @@ class IPUJobWorld(PossibleSteps):
                 return f"{name}: {error}"
         return of_step(before.cluster, before.fleets, step.what, after.cluster, after.fleets)
 
+    def end(self) -> None:
+        for machine in self.machines:
+            machine.end()
+
     def violation_at_rest(self, state: State) -> str:
         return at_rest(state.cluster, state.fleets)
 
