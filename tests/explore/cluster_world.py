@@ -87,6 +87,10 @@ class ClusterWorld:
         """Called after the server has executed a request of a process."""
         return after
 
+    def noticed(self, request: Request) -> tuple[str, ...]:
+        """What :meth:`served` reads or changes for the request, as in :attr:`Step.touches`, besides the server."""
+        return ()
+
     def calm_outside(self, state: State) -> Step | None:
         """What the world does by itself when all processes wait, such as electing a leader. None: nothing."""
         return None
@@ -143,7 +147,10 @@ class ClusterWorld:
     def steps(self, packed: Packed) -> list[Step]:
         state = self.unpack(packed)
         found = [step for at in range(len(self.names)) for step in self._steps_of(state, at)]
-        found += [Step(("late", number), frozenset({"server", "late"})) for number in range(len(state.late))]
+        found += [
+            Step(("late", number), frozenset({"server", "late", *self.noticed(request)}))
+            for number, request in enumerate(state.late)
+        ]
         found += self.outside_steps(state)
         return found
 
@@ -207,7 +214,8 @@ class ClusterWorld:
         view = self.machines[at].views[number]
         for n, answer in enumerate(link.answers):
             if answer is None:
-                yield self._step(name, "serve", n, touches=("server",))
+                request = view.requests[n]._replace(by=name)
+                yield self._step(name, "serve", n, touches=("server", *self.noticed(request)))
             else:
                 yield self._step(name, "answer", n)
             if "lose" in allowed and view.requests[n].writes:

@@ -126,7 +126,7 @@ class Explorer(Generic[S]):
             if len(result.violations) >= self._most or result.states >= self._states:
                 result.complete = False
                 break
-            if result.steps & 1023 == 0 and time.monotonic() - begun > self._seconds:
+            if result.steps & 63 == 0 and time.monotonic() - begun > self._seconds:
                 result.complete = False
                 break
             step = frame.todo.pop()

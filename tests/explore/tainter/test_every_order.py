@@ -4,7 +4,7 @@ import pytest
 from tests.explore.explorer import Explorer
 from tests.explore.tainter.scopes import SCOPES
 
-STATES = 400
+STATES = 300
 
 
 @pytest.mark.parametrize("name", SCOPES)

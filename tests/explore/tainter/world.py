@@ -247,6 +247,9 @@ class TainterWorld(ClusterWorld):
             after = self.cleared(after, name, entry)
         return after
 
+    def noticed(self, request: Request) -> tuple[str, ...]:
+        return ("outside", "G") if request.by == "ada" and request.writes else ()
+
     def cleared(self, state: State, name: str, entry: Json) -> State:
         """An entry of spec.clear was written."""
         truth = dict(state.outside.truth)[name]
