@@ -25,7 +25,8 @@ class VisibleWorld(World[S], Protocol[S]):
 
 @dataclass
 class Result:
-    """levels: new states by the number of departures; departures: all states of so many were visited; -1: none."""
+    """states: distinct ones. levels: those that were followed until they rest, by the number of departures. departures:
+    of so many all were followed; -1: none."""
 
     states: int = 0
     steps: int = 0
@@ -38,7 +39,7 @@ class Result:
     def __str__(self) -> str:
         levels = ", ".join(f"{number:,}" for number in self.levels)
         return (
-            f"{self.states:,} states ({levels} after 0, 1, … departures; complete to {self.departures}), "
+            f"{self.states:,} states ({levels} of them, after 0, 1, … departures, followed until they rest), "
             f"{self.steps:,} steps, {self.rests:,} rests, {self.seconds:.0f} s, {len(self.violations)} violations"
         )
 
@@ -59,6 +60,7 @@ class BreadthExplorer(Generic[S]):
         result, begun = self.result, time.monotonic()
         first = self._world.initial()
         self._came[first] = None
+        result.states = 1
         level = deque([first])
         while level and len(result.levels) <= self._departures:
             result.levels.append(0)
@@ -83,7 +85,6 @@ class BreadthExplorer(Generic[S]):
         for _ in range(CALM_LIMIT):
             now = self._world.visible(state)
             seen, since = now, since + 1 if now == seen else 0
-            self.result.states += 1
             self.result.levels[-1] += 1
             open_.append(state)
             step = self._world.calm_step(state)
@@ -117,6 +118,7 @@ class BreadthExplorer(Generic[S]):
         if after in self._came:
             return None
         self._came[after] = state, step
+        self.result.states += 1
         return after
 
     def _note(self, text: str, state: S, last: Step | None = None) -> None:

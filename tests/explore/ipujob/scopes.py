@@ -40,6 +40,9 @@ SCOPES: Mapping[str, Callable[[], IPUJobWorld]] = {
     "everything": lambda: _world(
         {"a": 1, "b": 2}, *_USERS, *_NODES, *_LOST, *_REPLICAS, *_STALE, ("crash", "proxy"), orders=False
     ),
+    "takeover": lambda: _world(
+        {"a": 1}, *_REPLICAS, *_STALE, ("end", "Succeeded"), ("delete", "a"), ("refuse",), begun=True
+    ),
     "running": lambda: _world(
         {"a": 1, "b": 2},
         *_USERS,

@@ -20,7 +20,7 @@ from muster_operator.job.snapshot import ActionResult
 from muster_operator.proxy.partitions.reconciler import PartitionReconciler
 from muster_operator.vipu.controller import VipuUnreachable
 
-SLICE = 1000  # states
+SLICE = 3000  # states
 
 
 def explore(world: IPUJobWorld, **bounds: Any) -> Result:
