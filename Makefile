@@ -1,17 +1,19 @@
-# make sandbox | test | soak | lint | bench | manifests | package | lock | audit   (each first creates .venv and installs what is missing)
+# make sandbox | test | soak | explore | lint | bench | manifests | package | lock | audit   (each first creates .venv and installs what is missing)
 PYTHON ?= python3
 BIN := .venv/bin
 AT_A_TIME := --numprocesses=3
 .DEFAULT_GOAL := help
 # where it is set, each of the hundreds of processes that tests start compiles all our modules anew
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help sandbox test soak lint bench generate docs tour screenshots manifests package image lock audit clean
+.PHONY: help sandbox test soak explore lint bench generate docs tour screenshots manifests package image lock audit clean
 
 help:
 	@echo "make sandbox   runs a cluster on loopback, with this machine and seven simulated nodes, and shows a live table"
 	@echo "make test      runs all tests; ARGS=\"tests/tainter -k NAME\" runs some"
 	@echo "make soak      runs 2000 random examples of each state machine, then 500 IPUJobs under ten minutes of random faults;"
 	@echo "               ARGS=\"--examples 100 --jobs 50 --minutes 1 --seed N\""
+	@echo "make explore   runs tainter, agent, operator and proxy in every order of events, in small worlds, for ten minutes;"
+	@echo "               ARGS=\"--scope tainter/takeover --seconds 60\""
 	@echo "make lint      runs ruff, mypy, import-linter and yamllint; prints nothing if all is well"
 	@echo "make bench     measures the time from kernel line to taint, and the cost of each part; ARGS=\"--only idle --window 600\""
 	@echo "make image IMAGE=NAME TAG=TAG   builds Muster's image with docker or podman; BASE=IMAGE: on another base"
@@ -47,6 +49,9 @@ endif
 soak: .venv/installed
 	@$(BIN)/python -m muster_sandbox
 	@$(BIN)/python tests/soak/run.py $(ARGS)
+
+explore: .venv/installed
+	@$(BIN)/python -m tests.explore.run $(ARGS)
 
 bench: .venv/installed
 	@$(BIN)/python -m muster_sandbox
