@@ -1,15 +1,17 @@
-# make sandbox | test | soak | lint | bench | manifests | package | lock | audit   (each first creates .venv and installs what is missing)
+# make sandbox | test | soak | chaos | lint | bench | manifests | package | lock | audit   (each first creates .venv and installs what is missing)
 PYTHON ?= python3
 BIN := .venv/bin
 AT_A_TIME := --numprocesses=3
 .DEFAULT_GOAL := help
-.PHONY: help sandbox test soak lint bench generate docs tour screenshots manifests package image lock audit clean
+.PHONY: help sandbox test soak chaos lint bench generate docs tour screenshots manifests package image lock audit clean
 
 help:
 	@echo "make sandbox   runs a cluster on loopback, with this machine and seven simulated nodes, and shows a live table"
 	@echo "make test      runs all tests; ARGS=\"tests/tainter -k NAME\" runs some"
 	@echo "make soak      runs 2000 random examples of each state machine, then 500 IPUJobs under ten minutes of random faults;"
 	@echo "               ARGS=\"--examples 100 --jobs 50 --minutes 1 --seed N\""
+	@echo "make chaos     breaks everything around Muster for MINUTES=10, with NODES=2000 simulated nodes and JOBS=200 IPUJobs,"
+	@echo "               and judges Muster by the API server's audit log; SEED=N repeats a schedule; takes root"
 	@echo "make lint      runs ruff, mypy, import-linter and yamllint; prints nothing if all is well"
 	@echo "make bench     measures the time from kernel line to taint, and the cost of each part; ARGS=\"--only idle --window 600\""
 	@echo "make image IMAGE=NAME TAG=TAG   builds Muster's image with docker or podman; BASE=IMAGE: on another base"
@@ -43,6 +45,11 @@ endif
 soak: .venv/installed
 	@$(BIN)/python -m muster_sandbox
 	@$(BIN)/python tests/soak/run.py $(ARGS)
+
+chaos: .venv/installed
+	@$(BIN)/python -m tests.machine chaos
+	@$(BIN)/python -m muster_sandbox
+	@$(BIN)/python tests/chaos/run.py $(foreach name,SEED MINUTES NODES JOBS,$(if $($(name)),--$(name)=$($(name))))
 
 bench: .venv/installed
 	@$(BIN)/python -m muster_sandbox

@@ -55,8 +55,8 @@ class _Event(msgspec.Struct, rename="camel", frozen=True):
 
 @dataclass(frozen=True)
 class Write:
-    """at: when it was answered, RFC 3339 in UTC with microseconds (compare as text). version: the resourceVersion of what
-    came of it, 0 where the log does not hold it. based_on: the resourceVersion that the request names, 0: none."""
+    """at: when it was answered, RFC 3339 in UTC with microseconds (compare as text). version: the resourceVersion of
+    what came of it, 0 where the log does not hold it. based_on: the resourceVersion that the request names, 0: none."""
 
     at: str
     user: str

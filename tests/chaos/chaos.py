@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +24,13 @@ from tests.chaos.world import SPACE, Fleet, Jobs, RealAgents, insist
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import load_config
-from muster_kube.api.errors import ApiError, NotFound
+from muster_kube.api.errors import NotFound
 from muster_operator.admission.configurations import WebhookAddress, webhook_configurations
 from muster_operator.admission.server import NAME as WEBHOOKS
-from muster_operator.job.types import API_VERSION, PLURAL
+from muster_operator.job.names import TRACKER
+from muster_operator.job.types import API_VERSION, PLURAL, jobs_path
 from muster_sandbox.controlplane.cluster import ControlPlane
-from muster_sandbox.controlplane.install import NAMESPACE
+from muster_sandbox.controlplane.install import NAMESPACE, install
 from muster_sandbox.session.agent_service import NAME as AGENT_SERVICE
 from muster_sandbox.session.agent_service import publish_agents
 from muster_sandbox.simulation.kubelets import Kubelets
@@ -39,6 +41,7 @@ POOL = "chaos"
 QUIET_S = 10.0  # without a write: at rest. Longer than a lease, so that a change of leaders shows
 REST_S = 120.0  # after the last injection, within which all must be at rest
 IPU_NODES = 4
+OURS = {"labelSelector": POOL_LABEL}
 REGISTRATION = "/apis/admissionregistration.k8s.io/v1"
 
 Object = dict[str, Any]
@@ -68,6 +71,7 @@ class Verdict:
     violations: list[Violation]
     rest_s: float
     injections: int
+    kinds: frozenset[StrEnum]
     writes: int
     taints: int
     met: dict[str, int]
@@ -75,10 +79,8 @@ class Verdict:
     ends: dict[str, int] = field(default_factory=dict)
 
 
-async def run_chaos(
-    plane: ControlPlane, folder: Path, scale: Scale, seed: int, say: Callable[[str], None]
-) -> Verdict:
-    """Leaves the cluster as it was, but for Muster's CRDs and roles. Raises TimeoutError, ProcessDied."""
+async def run_chaos(plane: ControlPlane, folder: Path, scale: Scale, seed: int, say: Callable[[str], None]) -> Verdict:
+    """:func:`clean` removes what it leaves in the cluster. Raises TimeoutError, ProcessDied."""
     before = _cpu_s()
     async with AsyncExitStack() as stack:
         run = await stack.enter_async_context(_prepared(plane, folder, scale, seed, say))
@@ -92,7 +94,15 @@ async def run_chaos(
     met = {name: link.link.met for name, link in run.runs.links.items()}
     met["peers"] = sum(peer.met for peer in run.runs.peers)
     return Verdict(
-        violations, rest_s, len(run.injections), len(observed.writes), taints, met, _cpu_s() - before, run.ends
+        violations,
+        rest_s,
+        len(run.injections),
+        frozenset(each.kind for each in run.injections),
+        len(observed.writes),
+        taints,
+        met,
+        _cpu_s() - before,
+        run.ends,
     )
 
 
@@ -148,7 +158,7 @@ class ChaosRun:
             await asyncio.sleep(1.0)
             self._read()
             last = last_change(self._writes)
-            jobs, _ = await self._jobs_now()
+            jobs = await self._jobs_now()
             if jobs == self.jobs.right and later(last.at if last else stamp(self.healed), QUIET_S) < now:
                 return
 
@@ -160,19 +170,19 @@ class ChaosRun:
         """The observer's own list."""
         self.snapshots += (await insist(lambda: self.api.get(NODES)))["items"]
 
-    async def _jobs_now(self) -> tuple[dict[str, tuple[str, int]], list[Object]]:
+    async def _jobs_now(self) -> dict[str, tuple[str, int]]:
         found = (await insist(lambda: self.api.get(f"/apis/{API_VERSION}/{PLURAL}")))["items"]
         told = {}
         for job in found:
             status = job.get("status") or {}
             running = status.get("currentReplicas", 0) if status.get("launcherStatus") == "Running" else 0
             told[job["metadata"]["name"]] = (status.get("launcherStatus", ""), running)
-        return told, found
+        return told
 
     async def observed(self) -> Observed:
         nodes = (await insist(lambda: self.api.get(NODES)))["items"]
         self.snapshots += nodes
-        jobs, found = await self._jobs_now()
+        jobs = await self._jobs_now()
         for status, _ in jobs.values():
             self.ends[status] = self.ends.get(status, 0) + 1
         self._read()
@@ -205,7 +215,6 @@ class ChaosRun:
                         answer = await http.get(f"http://127.0.0.1:{port}/status?check=dmesg&format=json")
                         self._note_answer(answer)
 
-
     def _note_answer(self, answer: httpx2.Response) -> None:
         if answer.status_code != 200:
             return
@@ -230,7 +239,6 @@ async def _prepared(
         AsyncExitStack() as stack,
     ):
         nodes = SimulatedNodes(api)
-        stack.push_async_callback(_clean, plane, api, nodes)
         stack.push_async_callback(runs.close)
         await asyncio.to_thread(plane.admin.create_namespace, SPACE)
         await nodes.create(scale.nodes - IPU_NODES, prefix="chaos", shape=_shape(POOL))
@@ -239,7 +247,7 @@ async def _prepared(
         await nodes.create(scale.agents, prefix="agent", shape=_shape("real"))
         await runs.start()
         run = ChaosRun(plane, api, runs, scale, seed, say)
-        await publish_agents(api, {name: port for name, port in runs.agent_ports().items()}, PEER_ADDRESS)
+        await publish_agents(api, runs.agent_ports(), PEER_ADDRESS)
         await _start_webhooks(api, runs)
         await run.fleet.publish_all()
         say(f"{scale.nodes} nodes, {scale.jobs} jobs, {len(run.injections)} injections in {scale.lasts_s:.0f} s")
@@ -270,29 +278,36 @@ def _policy(folder: Path, budget: int) -> Path:
 
 async def _start_webhooks(api: KubeClient, runs: Installation) -> None:
     address = WebhookAddress(url=f"https://127.0.0.1:{runs.webhooks.port}")
-    for plural, body in zip(("mutating", "validating"), webhook_configurations(WEBHOOKS, address, minor=20), strict=True):
+    for plural, body in zip(
+        ("mutating", "validating"), webhook_configurations(WEBHOOKS, address, minor=20), strict=True
+    ):
         await api.create(f"{REGISTRATION}/{plural}webhookconfigurations", body)
 
 
-async def _clean(plane: ControlPlane, api: KubeClient, nodes: SimulatedNodes) -> None:
-    """Muster no longer runs."""
-    for plural in ("mutating", "validating"):
-        await _deleted(api, f"{REGISTRATION}/{plural}webhookconfigurations/{WEBHOOKS}")
-    for job in (await api.get(f"/apis/{API_VERSION}/{PLURAL}"))["items"]:
-        path = f"/apis/{API_VERSION}/namespaces/{SPACE}/ipujobs/{job['metadata']['name']}"
-        await api.patch(path, {"metadata": {"finalizers": None}})
-        await _deleted(api, path)
-    for lease in ("muster-tainter", "muster-operator"):
-        await _deleted(api, f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{lease}")
-    for name in ("configmaps/ipu-partitions-tracker", f"services/{AGENT_SERVICE}"):
-        await _deleted(api, f"/api/v1/namespaces/{NAMESPACE}/{name}")
-    slices = f"/apis/discovery.k8s.io/v1beta1/namespaces/{NAMESPACE}/endpointslices"
-    for each in (await api.get(slices))["items"]:
-        await _deleted(api, f"{slices}/{each['metadata']['name']}")
-    await asyncio.to_thread(plane.admin.delete, f"/api/v1/namespaces/{SPACE}/pods", grace_s=0)
-    await _deleted(api, f"/api/v1/namespaces/{SPACE}")
-    await nodes.delete()
+async def clean(plane: ControlPlane) -> None:
+    """Nothing is left of a run on this control plane, whatever state it was left in, but Muster's CRDs and roles."""
+    await asyncio.to_thread(plane.restart_etcd)
     await asyncio.to_thread(plane.set_audit_policy)
+    await asyncio.to_thread(install, plane.admin)
+    async with KubeClient(load_config(plane.kubeconfig), user_agent="chaos-clean", timeout_s=60.0) as api:
+        for plural in ("mutating", "validating"):
+            await _deleted(api, f"{REGISTRATION}/{plural}webhookconfigurations/{WEBHOOKS}")
+        for job in (await api.get(f"/apis/{API_VERSION}/{PLURAL}"))["items"]:
+            path = f"{jobs_path(SPACE)}/{job['metadata']['name']}"
+            await api.patch(path, {"metadata": {"finalizers": None}})
+            await _deleted(api, path)
+        for lease in ("muster-tainter", "muster-operator"):
+            await _deleted(api, f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{lease}")
+        own = f"/api/v1/namespaces/{NAMESPACE}"
+        for name in (f"configmaps/{TRACKER}", f"services/{AGENT_SERVICE}", f"secrets/{WEBHOOKS}"):
+            await _deleted(api, f"{own}/{name}")
+        slices = f"/apis/discovery.k8s.io/v1beta1/namespaces/{NAMESPACE}/endpointslices"
+        for each in (await api.get(slices))["items"]:
+            await _deleted(api, f"{slices}/{each['metadata']['name']}")
+        await asyncio.to_thread(plane.admin.delete, f"/api/v1/namespaces/{SPACE}/pods", grace_s=0)
+        await _deleted(api, f"/api/v1/namespaces/{SPACE}")
+        nodes = SimulatedNodes(api)
+        await nodes.delete(each["metadata"]["name"] for each in (await api.get(NODES, params=OURS))["items"])
 
 
 async def _deleted(api: KubeClient, path: str) -> None:
@@ -312,6 +327,3 @@ def _cpu_s() -> float:
         with suppress(psutil.NoSuchProcess):
             total += sum(child.cpu_times()[:2])
     return total
-
-
-__all__ = ["ApiError", "Scale", "Verdict", "run_chaos"]

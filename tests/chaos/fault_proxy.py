@@ -52,8 +52,8 @@ class _Side:
 
 
 class FaultProxy:
-    """Listens on 127.0.0.1:``port`` once started. server: (host, port); to_server, certificate: TLS towards the server and
-    towards clients, None: plain HTTP."""
+    """Listens on 127.0.0.1:``port`` once started. server: (host, port); to_server, certificate: TLS towards the server
+    and towards clients, None: plain HTTP."""
 
     def __init__(
         self,

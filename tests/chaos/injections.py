@@ -1,4 +1,4 @@
-"""What is done to the cluster and to Muster, and when: three lanes beside each other, drawn from a seed before the start.
+"""What is done to the cluster and to Muster, and when: three lanes side by side, drawn from a seed before the start.
 
 Each lane goes through its own kinds in a random order, all of them before one comes again.
 """
@@ -6,22 +6,27 @@ Each lane goes through its own kinds in a random order, all of them before one c
 import asyncio
 import random
 import signal
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 
+import httpx2
 from tests.chaos.installation import Installation
 from tests.chaos.raw_proxy import RawWeather
 from tests.chaos.weather import FAULTS, PLAIN_FAULTS, Weather
 from tests.chaos.world import Fleet
 
-from muster_sandbox.controlplane.install import install
+from muster_operator.admission.server import NAME as WEBHOOKS
+from muster_sandbox.controlplane.admin import RequestRefused
+from muster_sandbox.controlplane.install import NAMESPACE, install
 
 AWAY_S = 30.0  # of an API server or an etcd that was killed
 CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/nodehealths.muster.dev"
 STEPS_S = (-7200.0, -90.0, 45.0, 600.0, 7200.0)
 READ_ONLY_TRIES = 20
-SECRET = "/api/v1/namespaces/muster/secrets/"
+WEBHOOK_SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/{WEBHOOKS}"
 
 
 class ClusterFault(StrEnum):
@@ -47,8 +52,8 @@ class PartFault(StrEnum):
 
 @dataclass(frozen=True)
 class Injection:
-    """at_s: since the start. kind: a ClusterFault, a PartFault, a Weather or a RawWeather. target: a part, a link, ``peers``
-    or empty."""
+    """at_s: since the start. kind: a ClusterFault, a PartFault, a Weather or a RawWeather. target: a part, a link,
+    ``peers`` or empty."""
 
     at_s: float
     lasts_s: float
@@ -112,23 +117,28 @@ def _lane(
 
 
 class Injector:
-    """Carries a schedule out. returned: called whenever the API server has been away: what it had in hand is not in its
-    audit log."""
+    """Carries a schedule out. On a busy machine what ends late makes the next one of its lane or its part begin late.
+
+    returned: called whenever the API server has been away: what it had in hand is not in its audit log.
+    """
 
     def __init__(self, runs: Installation, fleet: Fleet, returned: Callable[[], Awaitable[None]]) -> None:
         self._runs, self._fleet, self._returned = runs, fleet, returned
+        self._publishing: asyncio.TaskGroup
+        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)  # by part; empty: the cluster
 
     async def carry_out(self, injections: Sequence[Injection], say: Callable[[str], None]) -> None:
         begun = asyncio.get_running_loop().time()
 
         async def one(injection: Injection) -> None:
             await asyncio.sleep(begun + injection.at_s - asyncio.get_running_loop().time())
-            say(str(injection))
-            await self._inject(injection)
+            async with self._locks[injection.target]:
+                say(str(injection))
+                await self._inject(injection)
 
-        async with asyncio.TaskGroup() as group:
+        async with asyncio.TaskGroup() as self._publishing:
             for injection in injections:
-                group.create_task(one(injection))
+                self._publishing.create_task(one(injection))
 
     async def _inject(self, injection: Injection) -> None:
         match injection.kind:
@@ -169,10 +179,10 @@ class Injector:
                 await asyncio.sleep(lasts_s)
                 plane.resume()
             case ClusterFault.CRD_DELETED:
-                await asyncio.to_thread(plane.admin.delete, CRD)
+                await _insist(partial(plane.admin.delete, CRD))
                 await asyncio.sleep(lasts_s)
-                await asyncio.to_thread(install, plane.admin)
-                await self._fleet.publish_all()
+                await _insist(partial(install, plane.admin))
+                self._publishing.create_task(self._fleet.publish_all())
             case ClusterFault.CERTIFICATE_EXPIRED:
                 called = [runs.links[name] for name in runs.called_parts()]
                 for certificate, pause_s in ((runs.expired, lasts_s), (runs.certificate, 0.0)):
@@ -180,10 +190,7 @@ class Injector:
                         await link.start(certificate)
                     await asyncio.sleep(pause_s)
             case ClusterFault.WEBHOOK_CERTIFICATE:
-                found = await asyncio.to_thread(plane.admin.get, SECRET.rstrip("/"))
-                for secret in found["items"]:
-                    if "webhook" in secret["metadata"]["name"] or secret["type"] == "kubernetes.io/tls":
-                        await asyncio.to_thread(plane.admin.delete, SECRET + secret["metadata"]["name"])
+                await _insist(partial(plane.admin.delete, WEBHOOK_SECRET))
 
     async def _part(self, injection: Injection) -> None:
         part = self._runs.parts[injection.target]
@@ -211,3 +218,14 @@ class Injector:
                     await asyncio.sleep(0.1)
                 await asyncio.sleep(injection.lasts_s)
                 await asyncio.to_thread(part.disk.set_read_only, False)
+
+
+async def _insist(act: Callable[[], object]) -> None:
+    """On a busy machine an administrator's request may have no answer, too."""
+    while True:
+        try:
+            await asyncio.to_thread(act)
+        except (RequestRefused, httpx2.TransportError):
+            await asyncio.sleep(1.0)
+        else:
+            return

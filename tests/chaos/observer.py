@@ -111,9 +111,7 @@ class _Faults:
                 del self.open[key]
                 self.closed_at = write.at
 
-    def _is_closed(
-        self, key: FaultKey, known: _Open, status: Object, reported: Mapping[FaultKey, _Open]
-    ) -> bool:
+    def _is_closed(self, key: FaultKey, known: _Open, status: Object, reported: Mapping[FaultKey, _Open]) -> bool:
         check, component, reason = key
         told = max(self.cleared.get((check, place), 0) for place in ("*", component))
         if known.occurrence <= told:
@@ -315,7 +313,6 @@ class _Fleet:
             if state.tainted != state.labelled:
                 yield Violation(Rule.LABEL_APART, name)
 
-
     def _was_faulty(self, name: str, at: str) -> bool:
         """Within STALE_S around this moment: an agent knows of a line before its NodeHealth does, and after a clear."""
         told = self._broken_at.get(name, [])
@@ -344,13 +341,13 @@ def _partitions(observed: Observed) -> Iterable[Violation]:
 
 
 def _pods_there(writes: Sequence[Write], call: VipuCall) -> list[str]:
-    """Worker pods of the partition's job that were made and not deleted before the call. Names are p-JOB-NAMESPACE-N."""
+    """Worker pods of the partition's job that were made, and not deleted before the call. Names: p-JOB-NAMESPACE-N."""
     job, namespace, _ = call.name.removeprefix("p-").rsplit("-", 2)
     there: dict[str, bool] = {}
     for write in writes:
-        if write.resource == "pods" and write.namespace == namespace and write.at < call.at:
-            if write.name.startswith(f"{job}-worker-") and write.verb in ("create", "delete"):
-                there[write.name] = write.verb == "create"
+        worker = write.resource == "pods" and write.namespace == namespace and write.name.startswith(f"{job}-worker-")
+        if worker and write.verb in ("create", "delete") and write.at < call.at:
+            there[write.name] = write.verb == "create"
     return sorted(name for name, is_there in there.items() if is_there)
 
 

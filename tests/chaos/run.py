@@ -10,6 +10,7 @@ Ends by itself: 0 when the observer has found nothing that must not be. The part
 
 import argparse
 import asyncio
+import os
 import random
 import shutil
 import sys
@@ -30,26 +31,28 @@ SHOWN = 40
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 31))
-    parser.add_argument("--minutes", type=float, default=10.0)
-    parser.add_argument("--nodes", type=int, default=2000)
-    parser.add_argument("--jobs", type=int, default=200)
+    parser.add_argument("--SEED", type=int, default=random.SystemRandom().randrange(1 << 31))
+    parser.add_argument("--MINUTES", type=float, default=10.0)
+    parser.add_argument("--NODES", type=int, default=2000)
+    parser.add_argument("--JOBS", type=int, default=200)
     arguments = parser.parse_args()
+    if os.geteuid() != 0:
+        parser.error("takes root, because it mounts a small disk for some parts: run it with sudo or in a container")
     begun = time.monotonic()
 
     def say(line: str) -> None:
         print(f"{time.monotonic() - begun:6.0f} s  {line}", flush=True)
 
-    say(f"SEED={arguments.seed} MINUTES={arguments.minutes:g} NODES={arguments.nodes} JOBS={arguments.jobs}")
+    say(f"SEED={arguments.SEED} MINUTES={arguments.MINUTES:g} NODES={arguments.NODES} JOBS={arguments.JOBS}")
     shutil.rmtree(LOGS, ignore_errors=True)
     LOGS.mkdir(parents=True)
-    scale = Scale(arguments.nodes, arguments.jobs, 60 * arguments.minutes)
+    scale = Scale(arguments.NODES, arguments.JOBS, 60 * arguments.MINUTES)
     with ControlPlane(find_or_build(say)) as plane:
         install(plane.admin)
-        verdict = asyncio.run(run_chaos(plane, LOGS, scale, arguments.seed, say))
+        verdict = asyncio.run(run_chaos(plane, LOGS, scale, arguments.SEED, say))
     for line in report(verdict):
         say(line)
-    say(f"SEED={arguments.seed}: {'WRONG' if verdict.violations else 'right'}")
+    say(f"SEED={arguments.SEED}: {'WRONG' if verdict.violations else 'right'}")
     return 1 if verdict.violations else 0
 
 

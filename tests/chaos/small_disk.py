@@ -1,5 +1,4 @@
-"""A disk of a few megabytes for one part: a tmpfs in a mount namespace of its own, which ends with the process that holds
-it."""
+"""A disk of a few megabytes for one part: a tmpfs in a mount namespace of its own, which ends with its holder."""
 
 import subprocess
 from contextlib import suppress
@@ -24,9 +23,7 @@ class SmallDisk:
 
     def start(self) -> None:
         self._holder.start()
-        wait_for(
-            lambda: (self._here / "mounted").exists(), alive=[self._holder], timeout_s=30.0, what="a mounted tmpfs"
-        )
+        wait_for((self._here / "mounted").exists, alive=[self._holder], timeout_s=30.0, what="a mounted tmpfs")
 
     def stop(self) -> None:
         self._holder.kill()

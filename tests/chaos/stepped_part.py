@@ -1,8 +1,8 @@
 """Runs a part of Muster whose wall clock is off: ``python stepped_part.py OFFSET MODULE WORDS…``.
 
-OFFSET is a file of one little-endian double, in seconds, which may change while the part runs. Muster's parts take their
-clocks as parameters with :func:`time.time` as default; this sets that default before any of them is loaded. Monotonic
-clocks stay: no machine steps those.
+OFFSET is a file of one little-endian double, in seconds, which may change while the part runs. Muster's parts take
+their clocks as parameters with :func:`time.time` as default; this sets that default before any of them is loaded.
+Monotonic clocks stay: no machine steps those.
 """
 
 import mmap

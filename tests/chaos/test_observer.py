@@ -34,14 +34,14 @@ class Log:
     snapshots: list[Object] = field(default_factory=list)
     version: int = 100
     now: str = BEGIN
-    final: FinalState = FinalState([], {}, {}, {}, [], frozenset())
+    final: FinalState = field(default_factory=lambda: FinalState([], {}, {}, {}, [], frozenset()))
 
     def wait(self, seconds: float = 1.0) -> None:
         self.now = later(self.now, seconds)
 
     def write(
-        self, user: str, verb: str, resource: str, name: str, result: Object | None = None, request: Object | None = None,
-        namespace: str = "", code: int = 200, audited: bool = True,
+        self, user: str, verb: str, resource: str, name: str, result: Object | None = None,
+        request: Object | None = None, namespace: str = "", code: int = 200, audited: bool = True,
     ) -> None:  # fmt: skip
         self.wait()
         plural, _, subresource = resource.partition("/")

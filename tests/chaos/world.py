@@ -24,7 +24,9 @@ from muster_sandbox.simulation.pods import PodScript, SimulatedPod
 
 SPACE = "chaos"  # without a hyphen: the names of partitions are readable
 FOREIGN = ("example.com/maintenance", "today", "NoSchedule")
-AGAIN_S = 0.3
+AGAIN_S = 0.5
+LOOK_S = 2.0
+WRITERS = 8
 CLEARED = 16
 AT = "2026-01-01T00:00:00.000Z"
 XID = "[{at}.000000] NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, name=python, GPU has fallen off the bus.\n"
@@ -74,18 +76,26 @@ class Fleet:
         self._busy: set[str] = set()
 
     async def publish_all(self) -> None:
-        """Each agent's status; again, whoever has lost it."""
-        await for_each(self.names, self._publish)
+        """Each agent's status, once the tainter has made its NodeHealth; again, whoever has lost it."""
+        left = set(self.names)
+        while left:
+            there = {each["metadata"]["name"]: each for each in await self._healths()}
+            bare = [name for name in left if name in there and not there[name].get("status")]
+            await for_each(bare, self._publish, concurrency=WRITERS)
+            left -= there.keys() - set(bare)
+            if left and not bare:
+                await asyncio.sleep(LOOK_S)
+
+    async def _healths(self) -> list[Object]:
+        try:
+            return list((await insist(lambda: self.api.get(HEALTHS)))["items"])
+        except NotFound:  # the CRD is deleted
+            return []
 
     async def _publish(self, name: str) -> None:
-        async def write() -> None:
-            try:
-                await self.api.patch(f"{HEALTHS}/{name}/status", self._nodes[name].status())
-            except NotFound:  # until the tainter makes it
-                await asyncio.sleep(AGAIN_S)
-                raise ApiError(404, "NotFound", "not yet", name) from None
-
-        await insist(write)
+        """Nothing, where there is no NodeHealth: :meth:`publish_all` follows."""
+        with suppress(NotFound):
+            await insist(lambda: self.api.patch(f"{HEALTHS}/{name}/status", self._nodes[name].status()))
 
     async def live(self, per_s: float) -> None:
         """For ever. per_s: events a second."""
@@ -199,7 +209,12 @@ class RealAgents:
         found = [each for check in health.get("status", {}).get("checks", ()) for each in check.get("findings", ())]
         if not found:
             return
-        entry = {"check": "dmesg", "component": found[0]["component"], "occurrence": found[0]["occurrence"], "by": "ada"}
+        entry = {
+            "check": "dmesg",
+            "component": found[0]["component"],
+            "occurrence": found[0]["occurrence"],
+            "by": "ada",
+        }
         self.doubtful.add(name)
         with suppress(NotFound):
             await insist(lambda: self.api.patch(f"{HEALTHS}/{name}", {"spec": {"clear": [entry]}}))

@@ -83,8 +83,10 @@ class Authority:
         return certificate, write_private(directory / f"{name}.key", private_pem(self._key))
 
     def server(self, name: str, hosts: Sequence[str], valid: datetime.timedelta = VALID) -> IssuedCertificate:
-        """A certificate for a server with the names ``hosts`` (DNS names or addresses). valid: from now on; negative, and
-        less than SKEW: it has expired."""
+        """A certificate for a server with the names ``hosts`` (DNS names or addresses).
+
+        valid: from now on; negative, and less than SKEW: it has expired.
+        """
         return self._sign(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]), hosts, valid)
 
     def client(self, user: str, groups: Sequence[str] = ()) -> IssuedCertificate:
