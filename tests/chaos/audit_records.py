@@ -95,8 +95,16 @@ def _decoded(lines: Iterable[bytes]) -> Iterator[Write]:
             name=reference.name or str(_metadata(result).get("name", "")),
             version=_number(_metadata(result)),
             based_on=_number(_metadata(event.request_object)),
-            result=result,
+            result=without_bulk(result),
         )
+
+
+def without_bulk(body: Object | None) -> Object | None:
+    """What nothing is judged by, and most of a Node's bytes: who manages which field, and a Node's status."""
+    if body is None:
+        return None
+    kept = {key: value for key, value in body.items() if key != "status" or "checks" in (value or ())}
+    return kept | {"metadata": {key: value for key, value in _metadata(body).items() if key != "managedFields"}}
 
 
 def in_order(writes: Iterable[Write], resources: Sequence[str]) -> list[Write]:

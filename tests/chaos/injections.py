@@ -86,7 +86,9 @@ def schedule(
         return Injection(0, rng.uniform(2.0, 8.0), kind, target, rng.choice((0.3, 1.0)))
 
     def part(kind: StrEnum) -> Injection:
-        target = rng.choice(disks if kind in (PartFault.DISK_FULL, PartFault.DISK_READ_ONLY) else parts)
+        targets = disks if kind in (PartFault.DISK_FULL, PartFault.DISK_READ_ONLY) else parts
+        # the simulator has no wall clock
+        target = rng.choice([each for each in targets if each != "vipu-sim" or kind is not PartFault.CLOCK])
         amount = rng.choice(STEPS_S) if kind is PartFault.CLOCK else 0.0
         return Injection(0, rng.uniform(1.0, 12.0), kind, target, amount)
 

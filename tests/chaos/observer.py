@@ -45,7 +45,7 @@ class Rule(StrEnum):
     DOUBLED = "V-IPU made a partition that was there"
     TAKEN = "a partition was removed while a pod of its job was there"
     WRONG_END = "at rest, a job is not in its right state"
-    UNREACHABLE_FAILS = "an agent called a node faulty that had no fault, or could not be reached"
+    UNREACHABLE_FAILS = "an agent called a node faulty that never had a fault"
     RESTLESS = "something was written after the time within which all must be at rest"
 
 
@@ -118,8 +118,8 @@ class _Faults:
             return True
         if key in reported or not status.get("bootID"):
             return False
-        if known.boot != status["bootID"]:
-            return known.fault_class in AFTER_BOOT
+        if known.boot != status["bootID"] and known.fault_class in AFTER_BOOT:
+            return True
         over = [each for found in status["checks"] if found["name"] == check for each in found.get("cleared") or ()]
         return any(
             each["component"] == component and each["reason"] == reason and each["occurrence"] >= known.occurrence
@@ -145,7 +145,8 @@ class FinalState:
     nodes: all Nodes; foreign_taints: by node, what people left; jobs: ``(launcherStatus, currentReplicas)`` by name;
     right_ends: what they must be, a name that is missing must not exist; partitions: the simulator's;
     right_partitions: those of the jobs that still hold them; optional: those that a job that has ended may still hold;
-    broken: nodes of real agents whose kernel log says so; called_faulty: nodes that another agent called FAIL, and when
+    broken: nodes of real agents whose kernel log says so; well: those whose kernel log never said so; called_faulty:
+    nodes that an agent called FAIL, and when
     """
 
     nodes: Sequence[Object]
@@ -156,6 +157,7 @@ class FinalState:
     right_partitions: frozenset[str]
     optional: frozenset[str] = frozenset()
     broken: frozenset[str] = frozenset()
+    well: frozenset[str] = frozenset()
     called_faulty: Sequence[tuple[str, str]] = ()
 
 
@@ -219,15 +221,12 @@ class _Fleet:
         self._faults: dict[str, _Faults] = {}
         self._tainted_at: dict[str, int] = {}  # the version that set the taint
         self._tainted: Counter[str] = Counter()  # by pool
-        self._broken_at: dict[str, list[tuple[str, bool]]] = {}  # when a node's NodeHealth was written; is it faulty?
         self.violations: list[Violation] = []
 
     def replay(self) -> None:
         for write in self._all():
             if write.resource.startswith("nodehealths"):
-                faults = self._faults.setdefault(write.name, _Faults())
-                faults.note(write)
-                self._broken_at.setdefault(write.name, []).append((write.at, bool(faults.open)))
+                self._faults.setdefault(write.name, _Faults()).note(write)
             elif write.verb == "unknown":
                 self._enter(write.name, None)
             else:
@@ -303,7 +302,7 @@ class _Fleet:
             if budget is None or used[states[name].pool] < budget:
                 yield Violation(Rule.LOST_TAINT, f"{name}: {sorted(self._faults[name].open)}")
         for name, at in final.called_faulty:
-            if not self._was_faulty(name, at):
+            if name in final.well:
                 yield Violation(Rule.UNREACHABLE_FAILS, name, at)
         for name in sorted(final.broken - faulty):
             yield Violation(Rule.LOST_LINE, name)
@@ -312,13 +311,6 @@ class _Fleet:
                 yield Violation(Rule.FOREIGN_LOST, f"{name}: {sorted(state.foreign_taints)}")
             if state.tainted != state.labelled:
                 yield Violation(Rule.LABEL_APART, name)
-
-    def _was_faulty(self, name: str, at: str) -> bool:
-        """Within STALE_S around this moment: an agent knows of a line before its NodeHealth does, and after a clear."""
-        told = self._broken_at.get(name, [])
-        before = [broken for moment, broken in told if moment <= at][-1:]
-        near = [broken for moment, broken in told if later(moment, STALE_S) >= at and moment <= later(at, STALE_S)]
-        return any(before) or any(near)
 
 
 def _partitions(observed: Observed) -> Iterable[Violation]:

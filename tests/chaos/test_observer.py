@@ -18,7 +18,7 @@ BEGIN = "2026-01-01T00:00:00.000000Z"
 OURS = {"key": "muster.dev/faulty", "value": "true", "effect": "NoSchedule"}
 THEIRS = {"key": "example.com/maintenance", "value": "today", "effect": "NoSchedule"}
 THEIR_TAINT = frozenset({("example.com/maintenance", "today", "NoSchedule")})
-FAULT = FATAL[0]
+FAULT, REPLACE = FATAL[0], FATAL[3]
 
 Object = dict[str, Any]
 
@@ -67,17 +67,20 @@ class Log:
         verb = "create" if based_on == "0" else "patch"
         self.write(user, verb, "nodes", name, self.nodes[name], request, audited=audited)
 
-    def health(self, name: str, *findings: Object, boot: str = "boot-1", clear: int = 0) -> None:
+    def health(
+        self, name: str, *findings: Object, boot: str = "boot-1", clear: int = 0, cleared: Object | None = None
+    ) -> None:
         self.version += 1
         spec = {"clear": [{"check": "dmesg", "component": "*", "occurrence": clear, "by": "ada"}]} if clear else {}
         metadata = {"name": name, "resourceVersion": str(self.version)}
         self.healths[name] = {"metadata": metadata, "spec": spec} | status(*findings, boot=boot)
+        self.healths[name]["status"]["checks"][0]["cleared"] = [cleared] if cleared else []
         self.write(KUBELET, "patch", "nodehealths/status", name, self.healths[name])
 
-    def tainted_node(self, name: str = "n1") -> None:
+    def tainted_node(self, name: str = "n1", fault: Object = FAULT) -> None:
         """All is well so far."""
         self.node(PERSON, name)
-        self.health(name, FAULT)
+        self.health(name, fault)
         self.node(TAINTER, name, OURS)
 
     def judged(self, folder: Path, budget: int = 10, rest_by: str = "2027") -> set[Rule]:
@@ -116,6 +119,13 @@ def released_by_a_quiet_finding(log: Log) -> None:
     """Its agent no longer reports it, in the same boot: that closes nothing."""
     log.tainted_node()
     log.health("n1")
+    log.node(TAINTER, "n1")
+    log.node(TAINTER, "n1", OURS)
+
+
+def released_by_a_reboot_of_what_has_to_be_replaced(log: Log) -> None:
+    log.tainted_node("n1", REPLACE)
+    log.health("n1", boot="boot-2")
     log.node(TAINTER, "n1")
     log.node(TAINTER, "n1", OURS)
 
@@ -199,7 +209,7 @@ def job_that_should_be_gone(log: Log) -> None:
 def unreachable_agent_called_faulty(log: Log) -> None:
     log.node(PERSON, "n1")
     log.health("n1")
-    log.final = replace(log.final, called_faulty=[("n1", log.now)])
+    log.final = replace(log.final, called_faulty=[("n1", log.now), ("n2", log.now)], well=frozenset({"n1"}))
 
 
 def written_late(log: Log) -> None:
@@ -212,6 +222,7 @@ PLANTED: Sequence[tuple[Callable[[Log], None], set[Rule]]] = [
     (node_tainted_long_after_its_fault, {Rule.TAINTED_IN_HEALTH}),
     (released_without_evidence, {Rule.RELEASED_WITH_FAULT}),
     (released_by_a_quiet_finding, {Rule.RELEASED_WITH_FAULT}),
+    (released_by_a_reboot_of_what_has_to_be_replaced, {Rule.RELEASED_WITH_FAULT}),
     (over_budget, {Rule.OVER_BUDGET}),
     (foreign_taint_removed, {Rule.FOREIGN_CHANGED}),
     (foreign_label_changed, {Rule.FOREIGN_CHANGED}),
@@ -252,6 +263,10 @@ def test_a_fault_that_is_tainted_and_released_on_evidence_is_no_violation(tmp_pa
     log.tainted_node("rebooted")
     log.health("rebooted", boot="boot-2")
     log.node(TAINTER, "rebooted")
+    log.tainted_node("repaired", REPLACE)
+    over = {"component": REPLACE["component"], "reason": REPLACE["reason"], "occurrence": 1, "how": "request"}
+    log.health("repaired", boot="boot-2", cleared=over)
+    log.node(TAINTER, "repaired")
     log.tainted_node("again")
     log.health("again", clear=1)
     log.health("again", FAULT | {"occurrence": 2}, clear=1)  # the release was decided on before
