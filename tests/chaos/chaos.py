@@ -109,8 +109,9 @@ async def run_chaos(plane: ControlPlane, folder: Path, scale: Scale, seed: int, 
 class ChaosRun:
     def __init__(
         self, plane: ControlPlane, api: KubeClient, runs: Installation, scale: Scale, seed: int,
-        say: Callable[[str], None],
+        say: Callable[[str], None], since: int,
     ) -> None:  # fmt: skip
+        """since: where the audit log of this run begins."""
         self.plane, self.api, self.runs, self.scale, self.say = plane, api, runs, scale, say
         rng = random.Random(seed)
         names = [f"chaos-{number}" for number in range(scale.nodes)]
@@ -126,7 +127,7 @@ class ChaosRun:
         self.snapshots: list[Object] = []
         self.called_faulty: list[tuple[str, str]] = []
         self.ends: dict[str, int] = {}
-        self._since = plane.data.joinpath("audit.log").stat().st_size
+        self._since = since
         self._writes: list[Write] = []
 
     async def break_everything(self) -> None:
@@ -209,7 +210,7 @@ class ChaosRun:
         )
 
     async def _ask_peers(self) -> None:
-        """For ever: a person asks one agent about all. An agent that cannot be reached is UNKNOWN, never FAIL."""
+        """For ever: a person asks each agent about all. One that cannot be reached is UNKNOWN, never FAIL."""
         ports = self.runs.agent_ports()
         async with httpx2.AsyncClient(trust_env=False, timeout=60.0) as http:
             while True:
@@ -232,6 +233,7 @@ async def _prepared(
     plane: ControlPlane, folder: Path, scale: Scale, seed: int, say: Callable[[str], None]
 ) -> AsyncIterator[ChaosRun]:
     plane.set_audit_policy(AUDIT_POLICY)
+    since = plane.data.joinpath("audit.log").stat().st_size
     config = load_config(plane.kubeconfig)
     runs = Installation(
         plane, folder, random.Random(seed), _policy(folder, scale.budget),
@@ -250,7 +252,7 @@ async def _prepared(
         await nodes.create(IPU_NODES, prefix="chaos", shape=ipus, first=scale.nodes - IPU_NODES)
         await nodes.create(scale.agents, prefix="agent", shape=_shape("real"))
         await runs.start()
-        run = ChaosRun(plane, api, runs, scale, seed, say)
+        run = ChaosRun(plane, api, runs, scale, seed, say, since)
         await publish_agents(api, runs.agent_ports(), PEER_ADDRESS)
         await _start_webhooks(api, runs)
         await run.fleet.publish_all()

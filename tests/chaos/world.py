@@ -16,7 +16,7 @@ from tests.cluster.ipujob.operator_bed import inference, training
 from tests.cluster.tainter.fleet_findings import FATAL, HARMLESS, HEALTHS
 
 from muster_kube.api.client import KubeClient
-from muster_kube.api.errors import AlreadyExists, ApiError, NotFound
+from muster_kube.api.errors import AlreadyExists, ApiError, Forbidden, Invalid, NotFound
 from muster_operator.job.names import LAUNCHER, ROLE, partition
 from muster_operator.job.types import API_VERSION, jobs_path
 from muster_sandbox.simulation.nodes import NODES, for_each
@@ -39,7 +39,7 @@ async def insist(act: Callable[[], Awaitable[Any]]) -> Any:
     while True:
         try:
             return await act()
-        except (NotFound, AlreadyExists):
+        except (NotFound, AlreadyExists, Invalid, Forbidden):
             raise
         except (ApiError, httpx2.TransportError):
             await asyncio.sleep(AGAIN_S)

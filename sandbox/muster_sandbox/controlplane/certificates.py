@@ -94,9 +94,7 @@ class Authority:
         names = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups]
         return self._sign(x509.Name([*names, x509.NameAttribute(NameOID.COMMON_NAME, user)]), ())
 
-    def _sign(
-        self, subject: x509.Name, hosts: Sequence[str], valid: datetime.timedelta = VALID
-    ) -> IssuedCertificate:
+    def _sign(self, subject: x509.Name, hosts: Sequence[str], valid: datetime.timedelta = VALID) -> IssuedCertificate:
         key = new_key()
         builder = self._builder(subject, key, valid).add_extension(
             x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH]), critical=False
