@@ -43,7 +43,7 @@ How to read the tables:
 - **verdict**: FAIL is a fault, and WARN is a symptom to watch. PASS means that the line is not a fault.
 - **class**: what the fault requires: restart the application, reset the device, reboot the node, replace the part, or
   contact a person. Under the default [policy](policy.md) a FAIL of class reset, reboot, replace or contact taints the
-  node. A WARN never taints a node.
+  node, and a WARN taints no node.
 - **when**: how many lines for the same component within which time make the finding.
 - **cleared by**: `boot`: the next boot. `driver`: a clearing line of the driver, or a successful reset. `person`:
   `muster clear`. `quiet for 1 h`: one hour without another such line. `muster clear` ends any finding.

@@ -1,4 +1,4 @@
-"""`muster policy check FILE`: validates a policy and shows what it does for each known fault."""
+"""`muster policy check FILE`: validates a policy and shows what it does for each known finding."""
 
 import argparse
 import json

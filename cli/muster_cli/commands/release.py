@@ -28,9 +28,11 @@ PRINTED_EVERY_S = 2.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "If a tainter leads, it removes the taints that Muster set and the label muster.dev/faulty, and keeps Muster's "
-        "other labels, annotations and conditions up to date. If none leads, as in a dry run, the command itself "
-        "removes all of these, except the label muster.dev/managed.\n\n"
+        "If a tainter leads, it removes the taints that Muster set and the label muster.dev/faulty, keeps Muster's "
+        "other labels, annotations and conditions up to date, and returns quarantined IPUs to use. If none leads, as "
+        "in a dry run, the command itself removes all taints, labels, annotations and conditions of Muster, except the "
+        "label muster.dev/managed, and the next tainter that leads returns the IPUs to use. In both cases the command "
+        "also removes the taint muster.dev/startup: new nodes that Muster has not checked yet then accept pods.\n\n"
         "A fault that occurs again afterwards taints its node again; a check that still fails reports it with its "
         'next run. "muster pause" delays these taints until "muster resume".'
     )

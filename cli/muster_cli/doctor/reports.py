@@ -33,7 +33,7 @@ def judge(healths: Mapping[str, HealthFacts]) -> list[DoctorFinding]:
             AREA,
             Verdict.FAIL,
             f"{plural(len(names), 'node')} ({join_some(names)}): the NodeHealth has an invalid part,"
-            f" {shorten(problem)}: the rest can open faults, and nothing in it closes one",
+            f" {shorten(problem)}: its other parts can open faults, and nothing in it closes one",
             _MEND,
         )
         for problem, names in sorted(invalid.items(), key=lambda item: (-len(item[1]), item[0]))
@@ -43,8 +43,8 @@ def judge(healths: Mapping[str, HealthFacts]) -> list[DoctorFinding]:
             DoctorFinding(
                 AREA,
                 Verdict.WARN,
-                f"{plural(len(forged), 'node')} ({join_some(forged)}): the NodeHealth has occurrences that its agent"
-                " has not counted: they are refused, and hide no later one",
+                f"{plural(len(forged), 'node')} ({join_some(forged)}): the NodeHealth has occurrence numbers"
+                " that are too high to come from its agent: Muster ignores them, and they hide no later fault",
                 _MEND,
             )
         )

@@ -5,6 +5,7 @@ No kubelet runs here, so no pod does. The chart's own jobs are carried out by th
 
 import base64
 import contextlib
+import json
 import shutil
 import subprocess
 import sys
@@ -510,6 +511,12 @@ def test_a_policy_comes_with_an_upgrade_and_the_other_values_stay(clean: Cluster
         each for each in clean.admin.get(DEPLOYMENTS)["items"] if each["metadata"]["name"] == "muster-tainter"
     )
     assert tainter["spec"]["replicas"] == 3
+
+    for revision, given in (("1", None), ("2", policy), ("3", policy)):
+        typist.names["REVISION"] = revision
+        values = json.loads(typist.type("helm get values RELEASE --revision REVISION -o json"))
+        text = values["tainter"].get("policy")
+        assert (yaml.safe_load(text) if text else None) == given, revision
 
 
 def images(cluster: Cluster) -> set[str]:
