@@ -27,6 +27,7 @@ from muster_sandbox.programs.control_plane import find_or_build
 
 LOGS = Path(__file__).parents[2] / "build" / "chaos"
 SHOWN = 40
+STARTS_S = 900.0  # of an API server that 2,000 nodes wait for, on a machine that has other work
 
 
 def main() -> int:
@@ -47,7 +48,7 @@ def main() -> int:
     shutil.rmtree(LOGS, ignore_errors=True)
     LOGS.mkdir(parents=True)
     scale = Scale(arguments.NODES, arguments.JOBS, 60 * arguments.MINUTES)
-    with ControlPlane(find_or_build(say)) as plane:
+    with ControlPlane(find_or_build(say), start_timeout_s=STARTS_S) as plane:
         install(plane.admin)
         verdict = asyncio.run(run_chaos(plane, LOGS, scale, arguments.SEED, say))
     for line in report(verdict):
