@@ -292,7 +292,8 @@ async def _start_webhooks(api: KubeClient, runs: Installation) -> None:
 
 async def clean(plane: ControlPlane) -> None:
     """Nothing is left of a run on this control plane, whatever state it was left in, but Muster's CRDs and roles."""
-    await asyncio.to_thread(plane.restart_etcd)
+    if "etcd" not in plane.process_ids:
+        await asyncio.to_thread(plane.restart_etcd)
     await asyncio.to_thread(plane.set_audit_policy)
     await asyncio.to_thread(install, plane.admin)
     async with KubeClient(load_config(plane.kubeconfig), user_agent="chaos-clean", timeout_s=60.0) as api:

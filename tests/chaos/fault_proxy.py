@@ -73,26 +73,21 @@ class FaultProxy:
         self._clients: dict[asyncio.Task[None], list[_Side]] = {}
         self._watches: dict[_Side, bool] = {}  # by client: whether the last line that was passed on was whole
 
-    async def start(self, certificate: ssl.SSLContext | None = None) -> None:
-        """certificate: another one from now on. Connections that are there are cut."""
-        await self._stop_listening()
-        self.cut()
-        self._certificate = certificate or self._certificate
-        self._listening = await asyncio.start_server(
-            self._accept, "127.0.0.1", self.port, ssl=self._certificate, limit=_CHUNK
-        )
+    async def start(self) -> None:
+        self._listening = await asyncio.start_server(self._accept, "127.0.0.1", 0, limit=_CHUNK)
         self.port = self._listening.sockets[0].getsockname()[1]
 
+    def set_certificate(self, certificate: ssl.SSLContext) -> None:
+        """From now on. Connections that are there are cut."""
+        self._certificate = certificate
+        self.cut()
+
     async def close(self) -> None:
-        await self._stop_listening()
+        if self._listening is not None:
+            self._listening.close()
         self.cut()
         await asyncio.gather(*self._clients, return_exceptions=True)
         await asyncio.sleep(0)  # until the transports have ended
-
-    async def _stop_listening(self) -> None:
-        if self._listening is not None:
-            self._listening.close()
-            self._listening = None
 
     def cut(self) -> None:
         """Every connection, as if one of the two machines had vanished."""
@@ -126,6 +121,8 @@ class FaultProxy:
         client = _Side(reader, writer, h11.Connection(h11.SERVER, _CHUNK))
         sides = self._clients[task] = [client]
         try:
+            if self._certificate is not None:
+                await writer.start_tls(self._certificate)
             while True:
                 await self._exchange(client, sides)
                 if client.http.our_state is not h11.DONE or client.http.their_state is not h11.DONE:

@@ -189,7 +189,7 @@ class Injector:
                 called = [runs.links[name] for name in runs.called_parts()]
                 for certificate, pause_s in ((runs.expired, lasts_s), (runs.certificate, 0.0)):
                     for link in called:
-                        await link.start(certificate)
+                        link.set_certificate(certificate)
                     await asyncio.sleep(pause_s)
             case ClusterFault.WEBHOOK_CERTIFICATE:
                 await _insist(partial(plane.admin.delete, WEBHOOK_SECRET))

@@ -3,14 +3,19 @@
 import asyncio
 import json
 import random
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
+from pathlib import Path
 
 import httpx2
 import pytest
 from tests.chaos.fault_proxy import FaultProxy
 from tests.chaos.raw_proxy import RawProxy, RawWeather
 from tests.chaos.weather import FAULTS, Weather
+
+from muster_sandbox.controlplane.certificates import Authority
 
 EVENT = b'{"type":"ADDED"}\n'
 BODY = b"x" * 100_000
@@ -83,6 +88,27 @@ async def serving() -> AsyncIterator[tuple[Server, FaultProxy, httpx2.AsyncClien
     await proxy.close()
     listening.close()
     await server.close()
+
+
+async def test_a_certificate_expires_and_is_renewed_while_the_proxy_runs(tmp_path: Path) -> None:
+    authority = Authority("chaos")
+    (tmp_path / "ca.crt").write_bytes(authority.certificate)
+    made = {}
+    for valid in (timedelta(days=1), timedelta(minutes=-1)):
+        issued = authority.server("api", ["127.0.0.1"], valid)
+        (tmp_path / "api.pem").write_bytes(issued.certificate + issued.key)
+        made[valid > timedelta()] = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        made[valid > timedelta()].load_cert_chain(tmp_path / "api.pem")
+    trust = ssl.create_default_context(cafile=str(tmp_path / "ca.crt"))
+    async with serving() as (_, proxy, _, _), httpx2.AsyncClient(verify=trust, trust_env=False) as http:
+        url = f"https://127.0.0.1:{proxy.port}/a"
+        for _ in range(2):
+            proxy.set_certificate(made[True])
+            assert (await http.get(url)).content == BODY
+            assert (await http.get(url)).content == BODY
+            proxy.set_certificate(made[False])
+            with pytest.raises(httpx2.TransportError):
+                await http.get(url)
 
 
 async def test_in_calm_weather_everything_is_passed_on_over_one_connection() -> None:
