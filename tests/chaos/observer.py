@@ -23,6 +23,7 @@ AFTER_BOOT = ("reset", "reboot")  # classes whose faults a reboot closes, by the
 # A watch may be mute for as long as an injection lasts, and be followed by a list; a leader that was stopped has a
 # request in hand that was decided on before.
 STALE_S = 60.0
+FAR = "9000-01-01T00:00:00.000000Z"
 
 Object = dict[str, Any]
 FaultKey = tuple[str, str, str]  # check, component, reason
@@ -82,11 +83,12 @@ class _Open:
 
 @dataclass
 class _Faults:
-    """Of one node, as its NodeHealth told. closed_at: the last time that one was closed."""
+    """Of one node, as its NodeHealth told. closed_at: when one was closed last. told: times of all its statuses."""
 
     open: dict[FaultKey, _Open] = field(default_factory=dict)
     cleared: dict[tuple[str, str], int] = field(default_factory=dict)
     closed_at: str = ""
+    told: list[str] = field(default_factory=list)
 
     def note(self, write: Write) -> None:
         body = write.result or {}
@@ -94,6 +96,8 @@ class _Faults:
             place = (entry["check"], entry["component"])
             self.cleared[place] = max(self.cleared.get(place, 0), entry["occurrence"])
         status = body.get("status") or {}
+        if status:
+            self.told.append(write.at)
         reported: dict[FaultKey, _Open] = {}
         for check in status.get("checks") or ():
             for found in check.get("findings") or ():
@@ -221,6 +225,11 @@ class _Fleet:
         self._faults: dict[str, _Faults] = {}
         self._tainted_at: dict[str, int] = {}  # the version that set the taint
         self._tainted: Counter[str] = Counter()  # by pool
+        self._erased = [
+            write.at
+            for write in observed.writes
+            if write.resource == "customresourcedefinitions" and write.verb == "delete"
+        ]
         self.violations: list[Violation] = []
 
     def replay(self) -> None:
@@ -277,8 +286,16 @@ class _Fleet:
 
     def _judge_taint(self, write: Write) -> None:
         faults = self._faults.get(write.name, _Faults())
-        if not faults.open and not (faults.closed_at and later(faults.closed_at, STALE_S) >= write.at):
+        if not faults.open and not (faults.closed_at and later(self._evident_since(faults), STALE_S) >= write.at):
             self._wrong(Rule.TAINTED_IN_HEALTH, write, write.name)
+
+    def _evident_since(self, faults: _Faults) -> str:
+        """Since when it can be seen that the last fault is closed: with the CRD, what nobody has read yet is deleted,
+        until the agent tells it anew. Later than everything, if it has not."""
+        erased = [at for at in self._erased if at > faults.closed_at]
+        if not erased:
+            return faults.closed_at
+        return next((at for at in faults.told if at > erased[-1]), FAR)
 
     def _judge_release(self, write: Write) -> None:
         set_at = self._tainted_at.get(write.name, 0)

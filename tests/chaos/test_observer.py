@@ -294,6 +294,23 @@ def test_a_release_that_the_audit_log_lost_when_the_api_server_was_killed_is_no_
     assert log.judged(tmp_path, budget=1) == set()
 
 
+def test_a_clear_that_was_deleted_with_the_crd_before_the_tainter_came_back_excuses_a_taint(tmp_path: Path) -> None:
+    log = Log()
+    log.node(PERSON, "n1")
+    log.health("n1", FAULT)
+    log.health("n1", clear=1)
+    log.write(PERSON, "delete", "customresourcedefinitions", "nodehealths.muster.dev")
+    log.wait(STALE_S)
+    log.node(TAINTER, "n1", OURS)
+    log.health("n1")
+    log.node(TAINTER, "n1")
+    assert log.judged(tmp_path) == set()
+    log.wait(STALE_S)
+    log.node(TAINTER, "n1", OURS)  # the agent has told it anew
+    log.node(TAINTER, "n1")
+    assert log.judged(tmp_path) == {Rule.TAINTED_IN_HEALTH}
+
+
 def test_a_node_whose_last_state_is_not_known_is_blamed_on_nobody(tmp_path: Path) -> None:
     """The API server was killed as a person removed a taint, and the tainter wrote before the observer looked."""
     log = Log()
