@@ -21,6 +21,7 @@ from tests.chaos.raw_proxy import RawProxy
 from tests.chaos.small_disk import SmallDisk
 from tests.chaos.stepped_part import write_offset
 
+from muster_operator.job.partition_api import PROXY_AUDIENCE
 from muster_sandbox.controlplane.certificates import Authority, write_private
 from muster_sandbox.controlplane.cluster import ControlPlane, free_ports
 from muster_sandbox.controlplane.install import AGENT, NAMESPACE, OPERATOR, PROXY, TAINTER
@@ -142,8 +143,10 @@ class Installation:
         served = free_ports(self.operators)
         self.webhooks = RawProxy([("127.0.0.1", port) for port in served])
         await self.webhooks.start()
+        token = await asyncio.to_thread(self.plane.token_file_for, OPERATOR, NAMESPACE, PROXY_AUDIENCE)
         for number, port in enumerate(served):
-            words = ["--vipu-proxy", f"http://127.0.0.1:{proxy_port}", "--metrics-port", "0"]
+            words = ["--vipu-proxy", f"http://127.0.0.1:{proxy_port}", "--proxy-token", str(token)]
+            words += ["--metrics-port", "0"]
             [health] = free_ports(1)
             await self._add(
                 f"operator-{number}", "muster_operator", [*words, "--webhook-port", str(port)], health, OPERATOR

@@ -28,7 +28,7 @@ from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import ApiError, Conflict, NotFound
 from muster_operator.admission.configurations import WebhookAddress, webhook_configurations
 from muster_operator.admission.server import NAME as WEBHOOKS
-from muster_operator.job.partition_api import PartitionEntry
+from muster_operator.job.partition_api import PROXY_AUDIENCE, PartitionEntry
 from muster_operator.job.types import API_VERSION, FINALIZER, PLURAL, jobs_path
 from muster_sandbox.controlplane.cluster import ControlPlane, free_ports
 from muster_sandbox.simulation.kubelets import Kubelets
@@ -269,11 +269,12 @@ class Bed:
         """webhook_port: None is where the API server calls them."""
         assert self.proxy is not None
         kubeconfig = account or self.control_plane.kubeconfig_for(OPERATOR, OWN)
+        token = self.control_plane.token_file_for(OPERATOR, OWN, PROXY_AUDIENCE)
         served_at = self.webhook_port if webhook_port is None else webhook_port
         self.operator = await self._start(
             "operator",
-            ("operator", "--kubeconfig", str(kubeconfig), "--vipu-proxy", self.proxy.url, "--host", "127.0.0.1",
-             "--port", "0", "--metrics-port", "0", "--webhook-port", str(served_at), *flags),
+            ("operator", "--kubeconfig", str(kubeconfig), "--vipu-proxy", self.proxy.url, "--proxy-token", str(token),
+             "--host", "127.0.0.1", "--port", "0", "--metrics-port", "0", "--webhook-port", str(served_at), *flags),
             ("listening", "metrics", "webhooks"),
         )  # fmt: skip
         if ready:
