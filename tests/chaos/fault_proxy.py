@@ -42,7 +42,7 @@ class _Side:
             self.http.receive_data(await self.reader.read(_CHUNK))
         return event
 
-    async def send(self, event: object) -> None:
+    async def send(self, event: h11.Event) -> None:
         if data := self.http.send(event):
             self.writer.write(data)
             await self.writer.drain()
