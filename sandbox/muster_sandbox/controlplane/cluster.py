@@ -214,6 +214,23 @@ class ControlPlane:
         """Kill it (SIGKILL): connections break, new ones are refused until :meth:`restart_apiserver`."""
         self._components["kube-apiserver"].kill()
 
+    def kill_etcd(self) -> None:
+        """Kill it (SIGKILL): the API server answers no request that needs it until :meth:`restart_etcd`."""
+        self._components["etcd"].kill()
+
+    def restart_etcd(self) -> None:
+        """Stop it if it runs, start it with its data, and wait until the API server is ready, if that runs."""
+        etcd = self._components["etcd"]
+        etcd.stop()
+        etcd.start()
+        if self._components["kube-apiserver"].pid is not None:
+            self._wait_for_apiserver()
+
+    def set_audit_policy(self, policy: str = POLICY) -> None:
+        """What the audit log holds from now on. Restarts the API server, which reads it only when it starts."""
+        (self.data / "audit-policy.yaml").write_text(policy)
+        self.restart_apiserver()
+
     def restart_apiserver(self) -> None:
         """Stop it if it runs, start it on the same port, and wait until it is ready."""
         component = self._components["kube-apiserver"]
