@@ -17,7 +17,7 @@ from muster_checks.ping.peers import ALL, choose_peers
 
 # ping's errors (C locale) if the kernel has no route at all: nothing is sent, so ping prints no summary
 NO_WAY = (b"Network is unreachable", b"No route to host", b"Network is down")
-# peers=all: 16 rounds of 64 processes; with the default count a round of silent peers takes 4 s, and the timeout is 90 s
+# peers=all: 16 rounds of 64 processes; with the default count a round of silent peers takes 4 s of the 90 s timeout
 ALL_AT_MOST = 1024
 AT_ONCE = 64
 NO_RIGHT = "ping: not permitted: add its group to the sysctl net.ipv4.ping_group_range, or grant CAP_NET_RAW"
