@@ -21,7 +21,7 @@ from muster_tainter.policy.file import parse_policy
 from muster_tainter.policy.rules import Policy
 from muster_tainter.policy.sources import Sources
 from muster_tainter.sources.feeds import SourceFeeds
-from muster_tainter.sources.loki_feed import SourceMetrics
+from muster_tainter.sources.source_status import SourceMetrics
 
 WAIT_S = 60.0
 NOW = 1_700_000_000.0
