@@ -7,7 +7,6 @@ Lines that are read twice get the same numbers (:mod:`muster_tainter.sources.occ
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from functools import partial
 
 from muster_kube.api.errors import ApiError, ConfigError
@@ -65,17 +64,20 @@ class LokiFeed:
 
     async def follow(self, where: LokiSource) -> None:
         """Runs until cancelled."""
+        names = [f"loki.kernel[{i}]" for i in range(len(where.kernel))]
+        names += [f"loki.pods[{i}]" for i in range(len(where.pods))]
         failures = 0
-        while True:
-            try:
-                async with LokiClient(where, now=self._replica.now) as loki:
-                    await self._learn_time(loki, where)
-                    self._loki = loki
-                    self._adopt()
-                    await self._follow(loki, where)
-            except SourceError as error:
-                await self._status.wait(where.url, error, failures)
-                failures += 1
+        with self._status.followed(names):
+            while True:
+                try:
+                    async with LokiClient(where, now=self._replica.now) as loki:
+                        await self._learn_time(loki, where)
+                        self._loki = loki
+                        self._adopt()
+                        await self._follow(loki, where)
+                except SourceError as error:
+                    await self._status.wait(where.url, error, failures)
+                    failures += 1
 
     async def _learn_time(self, loki: LokiClient, where: LokiSource) -> None:
         """Learn from the first response how far Loki's clock is from ours; positions are in Loki's time.
@@ -135,35 +137,30 @@ class LokiFeed:
         self, loki: LokiClient, stream: LineStream, reading: QueryReader, kernel: list[QueryReader], every_s: float
     ) -> None:
         failures = 0
-        self._metrics.up.labels(stream.name).set(0)
-        try:
-            while True:
-                self._kernel.settle(forget_in(self._judges))
-                self._pods.settle(lambda _node, _key: None)
-                try:
-                    await reading.turn(loki, stream.matters, stream.take)
-                except (SourceError, ApiError, ConfigError) as error:
-                    self._metrics.up.labels(stream.name).set(0)
-                    await self._status.wait(stream.name, error, failures)
-                    failures += 1
-                    continue
-                except Exception as error:
-                    # other sources taint nodes, too, and must continue; the position does not move
-                    log.exception("%s: reading failed", stream.name)
-                    self._metrics.up.labels(stream.name).set(0)
-                    await self._status.wait(stream.name, error, failures)
-                    failures += 1
-                    continue
-                finally:
-                    self._count(stream, reading)
-                failures = 0
-                self._status.answered(stream.name)
-                self._metrics.read_to.labels(stream.name).set(reading.window.read_to / NS)
-                self._tick(reading, kernel)
-                await asyncio.sleep(every_s)
-        finally:
-            with suppress(KeyError):
-                self._metrics.up.remove(stream.name)
+        while True:
+            self._kernel.settle(forget_in(self._judges))
+            self._pods.settle(lambda _node, _key: None)
+            try:
+                await reading.turn(loki, stream.matters, stream.take)
+            except (SourceError, ApiError, ConfigError) as error:
+                self._metrics.up.labels(stream.name).set(0)
+                await self._status.wait(stream.name, error, failures)
+                failures += 1
+                continue
+            except Exception as error:
+                # other sources taint nodes, too, and must continue; the position does not move
+                log.exception("%s: reading failed", stream.name)
+                self._metrics.up.labels(stream.name).set(0)
+                await self._status.wait(stream.name, error, failures)
+                failures += 1
+                continue
+            finally:
+                self._count(stream, reading)
+            failures = 0
+            self._status.answered(stream.name)
+            self._metrics.read_to.labels(stream.name).set(reading.window.read_to / NS)
+            self._tick(reading, kernel)
+            await asyncio.sleep(every_s)
 
     def _tick(self, reading: QueryReader, kernel: list[QueryReader]) -> None:
         """Quiet times count only as far as everything has been read."""

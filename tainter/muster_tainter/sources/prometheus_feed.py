@@ -6,7 +6,6 @@ No state is stored. A new leader finds its predecessor's findings in the Node's 
 import asyncio
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -17,7 +16,7 @@ from muster_tainter.fleet.interface import Fleet, record_of
 from muster_tainter.fleet.replica import Replica
 from muster_tainter.policy.sources import MetricQuery, PrometheusSource
 from muster_tainter.sources.finding_tracker import FindingTracker
-from muster_tainter.sources.http_client import TIMEOUT_S, SourceError, SourceRefused
+from muster_tainter.sources.http_client import NS, TIMEOUT_S, SourceError, SourceRefused
 from muster_tainter.sources.metric_watch import MetricWatch, NodesAnswered
 from muster_tainter.sources.occurrences import last_ended
 from muster_tainter.sources.prometheus_client import MetricAnswer, MetricSample, PrometheusClient
@@ -73,46 +72,42 @@ class PrometheusFeed:
 
     async def follow(self, where: PrometheusSource) -> None:
         """Runs until cancelled."""
+        names = {f"prometheus.queries[{i}]": query for i, query in enumerate(where.queries)}
         failures = 0
-        while True:
-            try:
-                async with PrometheusClient(where, now=self._replica.now) as client, asyncio.TaskGroup() as group:
-                    for i, query in enumerate(where.queries):
-                        group.create_task(self._evaluate_on(client, f"prometheus.queries[{i}]", query, where.every))
-            except SourceError as error:  # caFile
-                await self._status.wait(where.url, error, failures)
-                failures += 1
+        with self._status.followed([*names]):
+            while True:
+                try:
+                    async with PrometheusClient(where, now=self._replica.now) as client, asyncio.TaskGroup() as group:
+                        for name, query in names.items():
+                            group.create_task(self._evaluate_on(client, name, query, where.every))
+                except SourceError as error:  # caFile
+                    await self._status.wait(where.url, error, failures)
+                    failures += 1
 
     async def _evaluate_on(self, client: PrometheusClient, name: str, query: MetricQuery, every_s: float) -> None:
         watch = self._watch(query)
-        self._metrics.up.labels(name).set(0)
         failures = 0
         answered_at: float | None = None  # None: the previous evaluation failed
-        try:
-            while True:
-                try:
-                    answer = await self._ask(client, name, query)
-                except Exception as error:
-                    # other sources taint nodes, too, and must continue
-                    if not isinstance(error, SourceError):
-                        log.exception("%s: evaluation failed", name)
-                    answered_at = None
-                    self._metrics.up.labels(name).set(0)
-                    await self._status.wait(name, error, failures)
-                    failures += 1
-                    continue
-                failures = 0
+        while True:
+            try:
+                answer = await self._ask(client, name, query)
                 now = self._replica.clock()
                 # a process that was stopped has not watched
                 elapsed_s = 0.0 if answered_at is None else min(now - answered_at, every_s + TIMEOUT_S)
-                answered_at = now
                 self._look(watch, answer, elapsed_s)
-                self._status.answered(name)
-                self._metrics.read_to.labels(name).set(client.now_ns() / 1e9)
-                await asyncio.sleep(every_s)
-        finally:
-            with suppress(KeyError):
-                self._metrics.up.remove(name)
+            except Exception as error:
+                # other sources taint nodes, too, and must continue
+                if not isinstance(error, SourceError):
+                    log.exception("%s: evaluation failed", name)
+                answered_at = None
+                self._metrics.up.labels(name).set(0)
+                await self._status.wait(name, error, failures)
+                failures += 1
+                continue
+            failures, answered_at = 0, now
+            self._status.answered(name)
+            self._metrics.read_to.labels(name).set(client.now_ns() / NS)
+            await asyncio.sleep(every_s)
 
     def _watch(self, query: MetricQuery) -> MetricWatch:
         watch = self._watches.get(query)

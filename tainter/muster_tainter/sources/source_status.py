@@ -3,6 +3,8 @@
 import asyncio
 import logging
 import random
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
@@ -37,6 +39,17 @@ class SourceStatus:
         self._backoff = backoff
         self._troubles: dict[str, str] = {}
         self._rng = random.Random()  # noqa: S311 - spreads load, guards nothing
+
+    @contextmanager
+    def followed(self, names: Sequence[str]) -> Iterator[None]:
+        """Sources that count as down until they have answered."""
+        for name in names:
+            self._metrics.up.labels(name).set(0)
+        try:
+            yield
+        finally:
+            for name in names:
+                self._metrics.up.remove(name)
 
     async def wait(self, name: str, error: Exception, failures: int) -> None:
         """``name`` does not answer. Returns when it may be asked again."""

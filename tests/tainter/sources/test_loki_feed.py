@@ -188,6 +188,20 @@ async def test_clocks_that_differ_by_hours_hide_no_line(cluster: Cluster, server
     assert [node for node, *_ in cluster.found] == ["n1"]
 
 
+async def test_a_loki_that_is_away_from_the_start_counts_as_down_until_it_leaves_the_policy(
+    cluster: Cluster, server: LokiServer
+) -> None:
+    cluster.follow(server)
+    server.instead = lambda _parameters: (503, {}, b"")
+    async with cluster.leading():
+        await again(server)
+        assert cluster.value("up", source="loki.kernel[0]") == 0.0
+        cluster.sources = Sources()
+        assert cluster.feeds is not None
+        cluster.feeds.look_at_all()
+        await until(lambda: cluster.value("up", source="loki.kernel[0]") is None, "forgotten")
+
+
 async def test_loki_that_is_away_holds_up_nothing_and_is_read_on(
     cluster: Cluster, server: LokiServer, caplog: pytest.LogCaptureFixture
 ) -> None:
