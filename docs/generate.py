@@ -48,8 +48,8 @@ How to read the tables:
 - **when**: how many lines for the same component within which time make the finding.
 - **cleared by**: `boot`: the next boot. `driver`: a clearing line of the driver, or a successful reset. `person`:
   `muster clear`. `quiet for 1 h`: one hour without another such line. `muster clear` ends any finding.
-- **source**: R: the tests or rules of the public project named contain this form of the line. K: the form comes from a
-  print statement in the kernel or driver file named, and we have not seen it on real hardware.
+- **source**: R: the tests or rules of the public project named, or public logs, contain this form of the line. K: the
+  form comes from a print statement in the kernel or driver file named, and we have not seen it on real hardware.
 
 A pattern must match at the beginning of a message, behind the times, levels and host names that tools print before it.
 Text that a user chose, such as a mount option or the name of a process, comes later and cannot select a row

@@ -125,7 +125,10 @@ def judge_filesystem(
     """space: None if it is not visible, or if ``error`` holds the reason. needed: the node itself writes there."""
     component, where = f"disk/{filesystem.name}", f"{filesystem.point} ({filesystem.kind} on {filesystem.name})"
     bad = []
-    if filesystem.stopped:
+    if filesystem.stopped and not needed:
+        text = f"{where} went read-only after an error: its pods cannot write to it, but the node does not need it"
+        bad.append(_finding(component, Verdict.WARN, "VolumeReadOnly", text, FaultClass.CONTACT))
+    elif filesystem.stopped:
         text = f"{where} went read-only after an error: nothing can be written; check the kernel log, then reboot"
         bad.append(_finding(component, Verdict.FAIL, "FilesystemReadOnly", text, FaultClass.REBOOT))
     if error is not None:

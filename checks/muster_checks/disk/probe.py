@@ -26,9 +26,14 @@ async def probe(node: NodeView, parameters: DiskParameters, spaces: SpaceReader 
     if not (devices.controllers or devices.scsi or devices.arrays or devices.unbound or found or parameters.min_nvme):
         raise NotHere("this node has no NVMe or SCSI disk, no array, and no mounted local file system")
     needed = find_serving_mount(mounts, [path.strip() for path in parameters.paths.split(",") if path.strip()])
+    # without any of the paths these are not the node's own mounts: in doubt a stopped file system is one of the node's
+    unknown = not any(filesystem.device in needed for filesystem in found)
     answers = await asyncio.gather(
         _judge_own_view(node, devices, parameters),
-        *(_filesystem(node, filesystem, filesystem.device in needed, parameters, spaces) for filesystem in found),
+        *(
+            _filesystem(node, each, each.device in needed or (unknown and each.stopped), parameters, spaces)
+            for each in found
+        ),
     )
     return _drop_repeats([*judge_devices(devices, parameters), *(found for each in answers for found in each)])
 

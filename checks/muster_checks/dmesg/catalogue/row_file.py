@@ -108,6 +108,7 @@ class RowForm(Form):
     status_clear: list[Bit] = []
     anywhere: bool = False
     node_process: bool = False
+    node_disk: bool = False
 
     @model_validator(mode="after")
     def _hang_together(self) -> "RowForm":
@@ -122,12 +123,14 @@ class RowForm(Form):
             raise ValueError(
                 "quiet_s: a FAIL does not end by itself; expected verdict WARN, or clears: boot, driver or person"
             )
-        if (self.count > 1) != (self.window_s is not None):
-            raise ValueError("count: a count above 1 requires window_s, and window_s requires a count above 1")
+        if self.count > 1 and self.window_s is None:
+            raise ValueError("count: a count above 1 requires window_s")
         if (self.status_set or self.status_clear) and "status" not in groups:
             raise ValueError("status_set: the pattern has no group named status")
         if self.node_process and not groups >= {"task", "pid"}:
             raise ValueError("node_process: the pattern needs groups named task and pid; expected both, or false")
+        if self.node_disk and "disk" not in groups:
+            raise ValueError("node_disk: the pattern has no group named disk; expected one, or false")
         return self
 
     def _patterns(self) -> list[str]:
@@ -158,6 +161,7 @@ class RowForm(Form):
             quiet_s=self.quiet_s or QUIET_S,
             anywhere=self.anywhere,
             node_process=self.node_process,
+            node_disk=self.node_disk,
         )
 
 
