@@ -14,7 +14,7 @@ from tests.cluster.tainter.test_end_to_end import Cluster, finding, until
 from muster_cli.cluster.agent_routes import PORT, SERVICE
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import load_config
-from muster_kube.api.errors import Forbidden, ApiError
+from muster_kube.api.errors import ApiError, Forbidden
 from muster_sandbox.controlplane.cluster import ControlPlane
 from muster_sandbox.controlplane.install import apply
 
