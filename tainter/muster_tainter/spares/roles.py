@@ -93,11 +93,11 @@ class SpareRoles:
         facts = group.nodes[name]
         plan = self._plan(key, group)
         role = plan.changes.get(name, SpareRole.NONE if facts.out else facts.role)
-        if role is not now and not facts.out:
-            # as it will be written: the next decision counts on it
-            group.nodes[name] = replace(facts, role=role)
+        if not facts.out and (role is not now or facts.proven):
+            # as it will be written: the next decision counts on it, and this is not the node that it asks about
+            group.nodes[name] = replace(facts, role=role, proven=False)
             others = {other: change for other, change in plan.changes.items() if other != name}
-            group.plan = replace(plan, changes=others)
+            group.plan = None if facts.proven else replace(plan, changes=others)
         return AssignedRole(role, _why(now, role, facts, plan), ready=name not in plan.untested)
 
     def groups(self) -> Iterator[GroupState]:

@@ -159,6 +159,20 @@ async def test_a_node_that_is_handed_off_or_whose_pool_keeps_no_spares_loses_the
     assert not any("muster.dev/role" in node.metadata.labels for node in server.fleet.nodes.values())
 
 
+async def test_of_nodes_repaired_at_the_same_time_the_last_ones_become_spares(server: Server) -> None:
+    bad = working(server)[:3]
+    for name in bad:
+        server.report(name, failing=True)
+    server.rest()
+    for name in bad:
+        server.report(name, boot="b2")
+    for name, decision in [(name, server.decide(name)) for name in bad]:  # before any of them is written
+        server.write(name, decision)
+    assert set(server.having(SpareRole.SPARE)) == set(bad[1:])
+    server.rest()
+    assert set(server.having(SpareRole.SPARE)) == set(bad[1:])
+
+
 @pytest.mark.parametrize("seed", range(12))
 async def test_killed_at_every_write_there_is_never_one_too_many_or_too_few(seed: int) -> None:
     chance = random.Random(seed)
