@@ -1,15 +1,21 @@
-# make sandbox | test | soak | lint | bench | manifests | package | lock | audit   (each first creates .venv and installs what is missing)
+# make sandbox | test | soak | explore | chaos | lint | bench | manifests | package | lock | audit   (each first creates .venv and installs what is missing)
 PYTHON ?= python3
 BIN := .venv/bin
 AT_A_TIME := --numprocesses=3
 .DEFAULT_GOAL := help
-.PHONY: help sandbox test soak lint bench generate docs tour screenshots manifests package image lock audit clean
+# where it is set, each of the hundreds of processes that tests start compiles all our modules anew
+unexport PYTHONDONTWRITEBYTECODE
+.PHONY: help sandbox test soak explore chaos lint bench generate docs tour screenshots manifests package image lock audit clean
 
 help:
 	@echo "make sandbox   runs a cluster on loopback, with this machine and seven simulated nodes, and shows a live table"
 	@echo "make test      runs all tests; ARGS=\"tests/tainter -k NAME\" runs some"
 	@echo "make soak      runs 2000 random examples of each state machine, then 500 IPUJobs under ten minutes of random faults;"
 	@echo "               ARGS=\"--examples 100 --jobs 50 --minutes 1 --seed N\""
+	@echo "make explore   runs tainter, agent, operator and proxy in every order of events, in small worlds, for ten minutes;"
+	@echo "               ARGS=\"--scope tainter/takeover --seconds 60\""
+	@echo "make chaos     breaks everything around Muster for MINUTES=10, with NODES=2000 simulated nodes and JOBS=200 IPUJobs,"
+	@echo "               and judges Muster by the API server's audit log; SEED=N repeats a schedule; takes root"
 	@echo "make lint      runs ruff, mypy, import-linter and yamllint; prints nothing if all is well"
 	@echo "make bench     measures the time from kernel line to taint, and the cost of each part; ARGS=\"--only idle --window 600\""
 	@echo "make image IMAGE=NAME TAG=TAG   builds Muster's image with docker or podman; BASE=IMAGE: on another base"
@@ -26,8 +32,8 @@ sandbox: .venv/installed
 	@$(BIN)/python -m muster_sandbox
 	@$(BIN)/muster sandbox $(ARGS)
 
-# Tests that measure run first and alone, then all others three files at a time, the longest first. The tests of checks must cover 95 %
-# of the branches. ARGS="tests/… -k …" runs some tests one at a time, without coverage.
+# Tests that measure run first and alone, then all others three files at a time, the longest first, and beside them those that only wait.
+# The tests of checks must cover 95 % of the branches. ARGS="tests/… -k …" runs some tests one at a time, without coverage.
 test: .venv/installed
 	@$(BIN)/python -m tests.machine test
 	@$(BIN)/python -m muster_sandbox --node
@@ -35,14 +41,24 @@ ifdef ARGS
 	@$(BIN)/python -m pytest $(ARGS)
 else
 	@begun=$$(date +%s); failed=0; \
-	$(BIN)/python -m pytest tests/agent -m alone || failed=1; \
-	$(BIN)/python -m pytest $(AT_A_TIME) -m "not alone" --durations=10 --cov --cov-report= --cov-fail-under=95 || failed=1; \
+	$(BIN)/python -m pytest -m alone || failed=1; \
+	$(BIN)/python -m pytest -m beside > .venv/beside.log 2>&1 & beside=$$!; \
+	$(BIN)/python -m pytest $(AT_A_TIME) -m "not alone and not beside" --durations=10 --cov --cov-report= --cov-fail-under=95 || failed=1; \
+	wait $$beside || failed=1; cat .venv/beside.log; \
 	echo "make test: $$(($$(date +%s) - begun)) s"; exit $$failed
 endif
 
 soak: .venv/installed
 	@$(BIN)/python -m muster_sandbox
 	@$(BIN)/python tests/soak/run.py $(ARGS)
+
+explore: .venv/installed
+	@$(BIN)/python -m tests.explore.run $(ARGS)
+
+chaos: .venv/installed
+	@$(BIN)/python -m tests.machine chaos
+	@$(BIN)/python -m muster_sandbox
+	@$(BIN)/python tests/chaos/run.py $(foreach name,SEED MINUTES NODES JOBS,$(if $($(name)),--$(name)=$($(name))))
 
 bench: .venv/installed
 	@$(BIN)/python -m muster_sandbox

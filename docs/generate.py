@@ -40,6 +40,7 @@ table Xid, `SXid20034` is code 20034 in the table SXid, and any other reason is 
 
 How to read the tables:
 
+- **vendor**: whose driver or program prints the line. All Xid and SXid are NVIDIA's.
 - **verdict**: FAIL is a fault, and WARN is a symptom to watch. PASS means that the line is not a fault.
 - **class**: what the fault requires: restart the application, reset the device, reboot the node, replace the part, or
   contact a person. Under the default [policy](policy.md) a FAIL of class reset, reboot, replace or contact taints the
@@ -47,12 +48,17 @@ How to read the tables:
 - **when**: how many lines for the same component within which time make the finding.
 - **cleared by**: `boot`: the next boot. `driver`: a clearing line of the driver, or a successful reset. `person`:
   `muster clear`. `quiet for 1 h`: one hour without another such line. `muster clear` ends any finding.
-- **source**: R: the tests or rules of the public project named contain this form of the line. K: the form comes from a
-  print statement in the kernel or driver file named, and we have not seen it on real hardware.
+- **source**: R: the tests or rules of the public project named, or public logs, contain this form of the line. K: the
+  form comes from a print statement in the kernel or driver file named, and we have not seen it on real hardware.
 
 A pattern must match at the beginning of a message, behind the times, levels and host names that tools print before it.
 Text that a user chose, such as a mount option or the name of a process, comes later and cannot select a row
 ([security](security.md#what-a-tenant-can-write-into-the-kernel-log)).
+
+No row of AMD, Intel and AWS was seen on real hardware by us. Their driver's own advice gives the class; where it gives
+none, the class is contact. What an application may cause, such as a job that does not end, is a WARN. The lines of AWS
+Neuron are WARNs because a pod can write them. Google publishes no kernel messages of Cloud TPUs, so there are no rows
+for them.
 
 To change a row or to add your own, write a YAML file and name it in the check's parameter `catalogue`. Your patterns
 match at the beginning too, unless the row has `anywhere: true`. The format is that of
@@ -87,10 +93,11 @@ def kernel_log(catalogue: Catalogue) -> str:
         "## Patterns",
         "",
         *table(
-            ("reason", "verdict", "class", "when", "cleared by", "meaning", "source"),
+            ("reason", "vendor", "verdict", "class", "when", "cleared by", "meaning", "source"),
             (
                 (
                     row.name,
+                    row.vendor,
                     row.verdict,
                     row.fault_class,
                     f"{row.count} in {row.window_s:g} s" if row.count > 1 else "each line",

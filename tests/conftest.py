@@ -67,8 +67,25 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             state_machines.randomize(item, config.getoption("examples"))
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """A run of few tests, chosen by a marker, does not load the files that never name it: that takes half a minute."""
+    chosen = config.option.markexpr
+    if chosen not in ("alone", "beside") or not collection_path.is_file():
+        return None
+    return f"mark.{chosen}" not in collection_path.read_text() or None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[object]:
+    """What is loaded stays until the end: the garbage collector need not look at it again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
 def pytest_collection_finish() -> None:
-    """The tests and all modules stay until the end: the garbage collector need not look at them again and again."""
     gc.collect()
     gc.freeze()
 

@@ -47,10 +47,10 @@ PROGRAMS = (
     _program("journalctl", "systemd", "test", "the check dmesg reads a journal"),
     # also a kubectl that is none of Debian's does
     _program("kubectl", "kubernetes-client", "test tour", "commands in the documents"),
-    _program("mount", "mount", "test", "nodes in namespaces"),
-    _program("nsenter", "util-linux", "test", "nodes in namespaces"),
+    _program("mount", "mount", "test chaos", "nodes in namespaces"),
+    _program("nsenter", "util-linux", "test chaos", "nodes in namespaces"),
     _program("ping", "iputils-ping", "test", "the check ping"),
-    _program("unshare", "util-linux", "test", "nodes in namespaces"),
+    _program("unshare", "util-linux", "test chaos", "nodes in namespaces"),
     _program("zsh", "zsh", "test", "completion scripts are loaded by each shell"),
 )
 PACKAGES = {program.file: program.package for program in PROGRAMS}

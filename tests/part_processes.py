@@ -5,6 +5,7 @@ Loading a part takes up to a second of a processor, and tests start hundreds. Wh
 """
 
 import contextlib
+import ctypes
 import multiprocessing
 import os
 import runpy
@@ -15,6 +16,8 @@ from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+_NETWORKS = Path("/run/netns")  # ip-netns(8)
+_CLONE_NEWNET = 0x40000000  # sched.h
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(
     [
@@ -32,12 +35,15 @@ class PartProcess:
     """``python -m MODULE WORDS`` in a session of its own: what tests use of subprocess.Popen.
 
     errors: the file to which its standard error is appended. Its standard output is read at ``stdout``.
+    network: the namespace of ``ip netns`` that it runs in
     """
 
-    def __init__(self, module: str, words: Sequence[str], environ: Mapping[str, str], errors: Path) -> None:
+    def __init__(
+        self, module: str, words: Sequence[str], environ: Mapping[str, str], errors: Path, network: str = ""
+    ) -> None:
         self.args = [module, *words]
         reader, writer = _FORKS.Pipe(duplex=False)
-        arguments = (module, tuple(words), dict(environ), writer, str(errors))
+        arguments = (module, tuple(words), dict(environ), writer, str(errors), network)
         self._process = _FORKS.Process(target=_run, args=arguments)
         with reader, writer:
             self._process.start()
@@ -90,8 +96,12 @@ def start_program(
         )  # fmt: skip
 
 
-def _run(module: str, words: Sequence[str], environ: Mapping[str, str], output: Connection, errors: str) -> None:
+def _run(
+    module: str, words: Sequence[str], environ: Mapping[str, str], output: Connection, errors: str, network: str
+) -> None:
     os.setsid()
+    if network:
+        _enter_network(network)
     os.environ.clear()
     os.environ.update(environ)
     log = os.open(errors, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
@@ -101,3 +111,11 @@ def _run(module: str, words: Sequence[str], environ: Mapping[str, str], output: 
     os.close(log)
     sys.argv = [module, *words]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def _enter_network(name: str) -> None:
+    """setns(2), which Python has from 3.12 on."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    with (_NETWORKS / name).open() as namespace:
+        if libc.setns(namespace.fileno(), _CLONE_NEWNET) != 0:
+            raise OSError(ctypes.get_errno(), "setns", name)

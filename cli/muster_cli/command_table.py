@@ -155,7 +155,7 @@ COMMANDS = {
         "muster_operator.__main__",
         PARTS,
         "start the operator of IPUJobs",
-        "muster operator --vipu-proxy http://127.0.0.1:8080",
+        "muster operator --vipu-proxy http://127.0.0.1:8080 --proxy-token FILE",
         _OF_A_PART,
     ),
     "wait-workers": Command(

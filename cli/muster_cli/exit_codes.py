@@ -23,11 +23,11 @@ MEANINGS = {
     "not be written, or the worst verdict is UNKNOWN.",
     EXIT_USAGE: "Usage error: an unknown command, flag, check or parameter, or a file or setting that is not valid. "
     "Nothing was run or changed.",
-    EXIT_INTERRUPTED: "A command or `wait-workers` was interrupted by Ctrl-C. After Ctrl-C, `status --watch` ends with "
-    "the code of the state that it showed last. `sandbox` and the parts of Muster end with 0.",
+    EXIT_INTERRUPTED: "A command, `wait-workers` included, was interrupted by Ctrl-C. After Ctrl-C, `status --watch` "
+    "ends with the code of the state that it showed last. `sandbox` and the parts of Muster end with 0.",
     EXIT_NO_READER: "The program that read the output has closed the pipe.",
-    EXIT_TERMINATED: "A command or `wait-workers` was ended by SIGTERM; another signal N gives 128 + N. After SIGTERM, "
-    "`sandbox` and the parts of Muster end with 0.",
+    EXIT_TERMINATED: "A command, `wait-workers` included, was ended by SIGTERM; another signal N gives 128 + N. "
+    "After SIGTERM, `sandbox` and the parts of Muster end with 0.",
 }
 
 

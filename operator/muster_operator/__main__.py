@@ -10,17 +10,19 @@ from muster_kube.process.command_line import EXIT_UNKNOWN, EXIT_USAGE, add_log_a
 from muster_kube.process.logs import configure_logging
 
 _FLAGS = (
-    "kubeconfig", "vipu_proxy", "namespace", "host", "port", "metrics_port", "webhook_port", "cert_dir", "host_network",
-    "launcher_image", "launcher_image_pull_policy", "kubectl_version", "devel_logs", "log_level", "log_format",
+    "kubeconfig", "vipu_proxy", "proxy_token", "namespace", "host", "port", "metrics_port", "webhook_port", "cert_dir",
+    "host_network", "launcher_image", "launcher_image_pull_policy", "kubectl_version", "devel_logs", "log_level",
+    "log_format",
 )  # fmt: skip
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.usage = f"{parser.prog} --vipu-proxy URL [options]"
+    parser.usage = f"{parser.prog} --vipu-proxy URL --proxy-token FILE [options]"
     add = parser.add_argument
     add("--config", type=Path, metavar="FILE", help="YAML settings file; MUSTER_OPERATOR_* and flags override it")
     add("--kubeconfig", metavar="FILE", help="default: in-cluster config, $KUBECONFIG, ~/.kube/config")
     add("--vipu-proxy", metavar="URL", help="http://HOST:PORT of the V-IPU proxy (required, or the setting vipu_proxy)")
+    add("--proxy-token", metavar="FILE", help="token for the V-IPU proxy (required, or the setting proxy_token)")
     add("--namespace", metavar="NAME", help="namespace of the Lease (default: that of the pod or context)")
     add("--host", metavar="ADDR", help="address to listen on (default 0.0.0.0)")
     add("--port", type=int, metavar="N", help="health port (default 8081); 0 picks a free port and prints it")

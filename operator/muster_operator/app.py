@@ -12,8 +12,7 @@ from typing import Any
 from fastapi.responses import PlainTextResponse, Response
 
 from muster_kube.api.client import KubeClient
-from muster_kube.api.config import ClusterConfig, load_config
-from muster_kube.api.credentials import FileToken
+from muster_kube.api.config import load_config
 from muster_kube.api.reviews import Reviews
 from muster_kube.controller.fencing import LeaderClient
 from muster_kube.controller.lease import LeaderElector
@@ -30,6 +29,7 @@ from muster_kube.process.lifetime import (
 )
 from muster_kube.webhook.certificate_files import CertificateFiles
 from muster_operator.act.proxy_client import ProxyClient
+from muster_operator.act.proxy_token import ProxyToken
 from muster_operator.admission.server import WebhookEndpoint, prepare_webhooks
 from muster_operator.admission.unadmitted import UnadmittedReview
 from muster_operator.controller import WORKERS, JobPlanner, Operator, WriteAccess
@@ -51,6 +51,8 @@ async def run(settings: OperatorSettings) -> int:
     stop = stop_on_signals()
     config = load_config(settings.kubeconfig)
     log.info("cluster %s, configured by %s", config.server, config.origin)
+    proxy_token = ProxyToken(settings.proxy_token)
+    await proxy_token.header()  # fail at the start, not with the first job
     metrics = OperatorMetrics()
     agent = f"muster-operator/{package_version()}"
     namespace = settings.namespace or config.namespace
@@ -62,7 +64,9 @@ async def run(settings: OperatorSettings) -> int:
             LeaderClient(config, may_write=elector.leading, user_agent=agent, max_connections=CONNECTIONS)
         )
         reviewing = await stack.enter_async_context(KubeClient(config, user_agent=agent, max_connections=4))
-        proxy = await stack.enter_async_context(_make_proxy(settings, config, elector, metrics))
+        proxy = await stack.enter_async_context(
+            ProxyClient(settings.vipu_proxy, proxy_token, may_write=elector.leading, note=metrics.proxy_called)
+        )
         limits = settings.limits()
         operator = Operator(
             WriteAccess(client, proxy, elector.leading),
@@ -111,13 +115,6 @@ def _watch_scope(settings: OperatorSettings, namespace: str) -> WatchScope:
         quarantine=(settings.quarantine_namespace or proxy_namespace, settings.quarantine),
         namespaces=tuple(dict.fromkeys(settings.scope)),
     )
-
-
-def _make_proxy(
-    settings: OperatorSettings, config: ClusterConfig, elector: LeaderElector, metrics: OperatorMetrics
-) -> ProxyClient:
-    credentials = FileToken(settings.proxy_token) if settings.proxy_token is not None else config.credentials
-    return ProxyClient(settings.vipu_proxy, credentials, may_write=elector.leading, note=metrics.proxy_called)
 
 
 def _find_certificate(settings: OperatorSettings) -> OwnCertificate | CertificateFiles:

@@ -56,7 +56,8 @@ class OperatorSettings(BaseModel):
     """Settings of the operator.
 
     - ``vipu_proxy``: URL of the V-IPU proxy
-    - ``proxy_token``: file with the bearer token for the proxy; None: the token for the API server
+    - ``proxy_token``: file with the operator's token for the proxy, audience muster-vipu-proxy; no other token is sent,
+      because the connection is not encrypted
     - ``proxy_namespace``: namespace of the tracker ConfigMap; None: the operator's
     - ``quarantine_namespace``: namespace of the tainter's ConfigMap of quarantined IPUs; None: that of the tracker
     - ``namespace``: of the lease; None: that of the pod or context
@@ -82,7 +83,7 @@ class OperatorSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
     kubeconfig: Path | None = None
     vipu_proxy: str = Field(pattern=_URL, max_length=512)
-    proxy_token: Path | None = None
+    proxy_token: Path
     proxy_namespace: str | None = Field(default=None, pattern=_NAME)
     tracker: str = Field(default=names.TRACKER, pattern=_MAP_NAME)
     quarantine: str = Field(default=names.QUARANTINE, pattern=_MAP_NAME)

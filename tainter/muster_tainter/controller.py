@@ -65,7 +65,7 @@ class Tainter:
         self._replica = replica
         self._metrics = metrics
         self._accelerators = accelerators
-        fleet = self.fleet = WatchedFleet(client, policy, self)
+        fleet = self.fleet = WatchedFleet(client, policy, self, replica.timing)
         fleet.notify = self._notify
         self.budgets = BudgetReservations(fleet.policy, self._add, now=replica.now, clock=replica.clock)
         self.incidents = IncidentTracker(fleet.policy, fleet.health_of, self._add, now=replica.now)
@@ -97,16 +97,9 @@ class Tainter:
         """Decide and write until cancelled."""
         await self.fleet.wait_synced()
         await self._background.wait_looked()
+        await self.fleet.read_tainted()
         urgent, routine = WorkQueue[str](), WorkQueue[str]()
-        recorder = EventRecorder(self._client, self.fleet, self._replica, self._metrics, look_again=routine.add)
-        pod_notifier = PodNotifier(
-            self._client,
-            self.fleet,
-            self._replica,
-            self._metrics,
-            accelerators=self._accelerators,
-            on_jobs=lambda name, jobs: self.incidents.note_jobs(name, jobs, self.fleet.node(name)),
-        )
+        recorder, pod_notifier = self._make_reporters(routine)
         self._event_only.clear()
         self._logged.clear()
         self.fleet.external_findings.reset(kept=(SILENT[0],))  # every replica watches the agents' pods
@@ -127,6 +120,19 @@ class Tainter:
         finally:
             self._metrics.leader.set(0)
             self._urgent = self._routine = self._recorder = self._pod_notifier = None
+
+    def _make_reporters(self, routine: WorkQueue[str]) -> tuple[EventRecorder, PodNotifier]:
+        """What tells others about decisions, after the taints."""
+        recorder = EventRecorder(self._client, self.fleet, self._replica, self._metrics, look_again=routine.add)
+        pod_notifier = PodNotifier(
+            self._client,
+            self.fleet,
+            self._replica,
+            self._metrics,
+            accelerators=self._accelerators,
+            on_jobs=lambda name, jobs: self.incidents.note_jobs(name, jobs, self.fleet.node(name)),
+        )
+        return recorder, pod_notifier
 
     def look_at_all(self) -> None:
         """Decide about every node again, starting with those that need budget, the worst first."""

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 import psutil
 from tests.checks.ping.namespaces import need_rights
+from tests.part_processes import PartProcess
 
 from muster_checks.base.vocabulary import Result
 
@@ -30,7 +31,7 @@ class Fabric:
     def __init__(self, prefix: str, hosts: int) -> None:
         self.switch = f"{prefix}-switch"
         self.hosts = {f"node-{number}": f"{prefix}-{number}" for number in range(1, hosts + 1)}
-        self._processes: list[subprocess.Popen[bytes]] = []
+        self._processes: list[subprocess.Popen[bytes] | PartProcess] = []
 
     @property
     def peers(self) -> list[str]:
@@ -75,10 +76,13 @@ class Fabric:
         self._processes.append(process)
         return process
 
-    def start_hosts(self) -> "dict[str, subprocess.Popen[bytes]]":
-        started = {node: self.start(space, "network_host.py", node) for node, space in self.hosts.items()}
+    def start_hosts(self) -> dict[str, PartProcess]:
+        started = {
+            node: PartProcess("tests.agent.network_host", [node], os.environ, Path("/dev/stderr"), namespace)
+            for node, namespace in self.hosts.items()
+        }
+        self._processes += started.values()
         for process in started.values():
-            assert process.stdout is not None
             assert process.stdout.readline() == b"listening\n"
         return started
 

@@ -1,4 +1,4 @@
-"""A node's agent as a process, for tests that put it into a network namespace. ``python network_host.py NODE``
+"""A node's agent as a process, for tests that put it into a network namespace. ``tests.agent.network_host NODE``
 
 Its checks are none and everybody may ask: what is asked for here is its part in measuring the network.
 """

@@ -22,7 +22,7 @@ from muster_sandbox.processes import ProcessReaper
 NODE = "flood-0"
 LINES_PER_S = 1600
 TICK_S = 0.01
-CPU_BOUND_PERCENT = 2.0
+CPU_BOUND_PERCENT = 0.8
 LAST = "NVRM: Xid (PCI:0000:3c:00): 79, pid=1234, name=muster-bench, GPU has fallen off the bus."
 FOUND = "gpu/0000:3c:00.0"
 # what fills real logs: firewalls, containers' network interfaces, USB, audit

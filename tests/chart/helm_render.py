@@ -77,7 +77,8 @@ class Helm:
     @property
     def environment(self) -> dict[str, str]:
         homes = {f"HELM_{name}_HOME": str(self.home / name.lower()) for name in ("CACHE", "CONFIG", "DATA")}
-        return {"PATH": os.environ["PATH"], "HOME": str(self.home), **homes, **self.environ}
+        # it ends in an instant and need not collect garbage: a third less of a processor's time
+        return {"PATH": os.environ["PATH"], "HOME": str(self.home), "GOGC": "off", **homes, **self.environ}
 
     def run(self, *words: str, stdin: str | None = None) -> str:
         """Standard output. Raises Refused."""

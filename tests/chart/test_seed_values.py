@@ -101,7 +101,7 @@ ROWS: list[tuple[dict[str, Any], str, str, str, Any]] = [
     ({"admissionWebhooks": {"service": {"type": "LoadBalancer"}}}, "Service", "gc-ipu-operator-webhook",
      "spec/type", "LoadBalancer"),
     ({"admissionWebhooks": {"patch": {"enabled": False}, "certificateSecret": "s"}}, RUN, MANAGER,
-     "spec/template/spec/volumes/3", {"name": "certificate", "secret": {"secretName": "s"}}),
+     "spec/template/spec/volumes/4", {"name": "certificate", "secret": {"secretName": "s"}}),
     *(
         ({"admissionWebhooks": {"patch": {key: given}}}, "Job", "muster-release", f"spec/template/{place}", expected)
         for key, given, place, expected in (

@@ -12,6 +12,7 @@ from muster_agent import settings as agent
 from muster_checks.registry import load_registry
 from muster_operator import settings as operator
 from muster_operator.admission.configurations import WebhookAddress, webhook_configurations
+from muster_operator.job.partition_api import PROXY_AUDIENCE
 from muster_operator.proxy import settings as proxy
 from muster_tainter import settings as tainter
 from muster_tainter.policy.file import load_policy
@@ -85,6 +86,18 @@ def test_the_operator_takes_its_settings(helm: Helm, tmp_path: Path) -> None:
     assert (found.devel_logs, found.host_network, found.max_ipus) == (False, False, 16)
     container = rendered.container("Deployment", "gc-ipu-operator-controller-manager")
     assert {port["name"]: port["containerPort"] for port in container["ports"]}["webhook"] == 9999
+
+
+def test_the_operator_has_a_token_for_the_proxy_alone(defaults: Rendered, tmp_path: Path) -> None:
+    name = "gc-ipu-operator-controller-manager"
+    file = operator.load(stored(defaults, name, "operator.yaml", tmp_path), {}, {}).proxy_token
+    pod = defaults.pod("Deployment", name)
+    [mount] = [each for each in pod["containers"][0]["volumeMounts"] if Path(each["mountPath"]) == file.parent]
+    [volume] = [each for each in pod["volumes"] if each["name"] == mount["name"]]
+    [source] = volume["projected"]["sources"]
+    token = source["serviceAccountToken"]
+    assert (token["path"], token["audience"], mount["readOnly"]) == (file.name, PROXY_AUDIENCE, True)
+    assert token["expirationSeconds"] <= 3600
 
 
 def test_the_pods_of_jobs_are_ordinary_pods_by_default(helm: Helm, defaults: Rendered, tmp_path: Path) -> None:

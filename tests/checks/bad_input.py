@@ -37,7 +37,7 @@ NO_VALUES = ("N/A", "[N/A]", "[Unknown Error]", "[Not Supported]", "", None, Tru
 
 
 def huge(beginning: bytes = b"", filler: bytes = b"x") -> bytes:
-    """100 MB that begin like the real thing."""
+    """100 MB that begin like the real thing. Made within a test: a parameter would stay until the run ends."""
     return beginning + filler * (HUGE // len(filler))
 
 

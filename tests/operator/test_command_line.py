@@ -7,6 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.operator.act.test_proxy_token import token
+
+from muster_operator.job.partition_api import PROXY_AUDIENCE
 
 KUBECONFIG = """
 apiVersion: v1
@@ -28,7 +31,7 @@ def test_help_names_every_flag_that_scripts_may_rely_on() -> None:
     done = run("--help")
     assert done.returncode == 0
     for flag in (
-        "--vipu-proxy", "--webhook-port", "--metrics-port", "--port", "--cert-dir", "--host-network",
+        "--vipu-proxy", "--proxy-token", "--webhook-port", "--metrics-port", "--port", "--cert-dir", "--host-network",
         "--no-host-network", "--launcher-image", "--launcher-image-pull-policy", "--kubectl-version", "--devel-logs",
         "--namespace", "--config", "--kubeconfig", "--log-level", "--log-format", "--host",
     ):  # fmt: skip
@@ -40,7 +43,8 @@ def test_help_names_every_flag_that_scripts_may_rely_on() -> None:
     [
         ((), "--vipu-proxy"),
         (("--vipu-proxy", "proxy"), "--vipu-proxy: 'proxy'"),
-        (("--vipu-proxy", "http://proxy", "--kubeconfig", "/nowhere"), "/nowhere"),
+        (("--vipu-proxy", "http://proxy"), "--proxy-token"),
+        (("--vipu-proxy", "http://proxy", "--proxy-token", "/t", "--kubeconfig", "/nowhere"), "/nowhere"),
         (("--what",), "--what"),
         (("--log-level", "loud"), "--log-level"),
     ],
@@ -54,7 +58,13 @@ def test_a_wrong_setting_is_named_and_exits_with_64(words: tuple[str, ...], expe
 
 
 @pytest.mark.parametrize(
-    ("part", "flag"), [("operator", "--vipu-proxy"), ("vipu-proxy", "--controllers"), ("vipu-sim", "--state")]
+    ("part", "flag"),
+    [
+        ("operator", "--vipu-proxy"),
+        ("operator", "--proxy-token"),
+        ("vipu-proxy", "--controllers"),
+        ("vipu-sim", "--state"),
+    ],
 )
 def test_a_missing_required_flag_is_named_and_marked_in_the_help(part: str, flag: str) -> None:
     done = run(part=part)
@@ -65,6 +75,18 @@ def test_a_missing_required_flag_is_named_and_marked_in_the_help(part: str, flag
     helped = run("--help", part=part).stdout
     assert "(required" in helped[helped.index(f"  {flag} ") :].partition("\n  --")[0]
     assert f"[{flag}" not in helped.partition("\n\n")[0]
+
+
+@pytest.mark.parametrize("content", [None, token("https://kubernetes.default.svc")], ids=["no file", "API server"])
+def test_without_a_token_for_the_proxy_alone_the_operator_does_not_start(tmp_path: Path, content: str | None) -> None:
+    kubeconfig, file = tmp_path / "kubeconfig", tmp_path / "token"
+    kubeconfig.write_text(KUBECONFIG)
+    if content is not None:
+        file.write_text(content)
+    done = run("--vipu-proxy", "http://127.0.0.1:1", "--proxy-token", str(file), "--kubeconfig", str(kubeconfig))
+    assert done.returncode == 64
+    assert str(file) in done.stderr.splitlines()[-1]
+    assert content is None or PROXY_AUDIENCE in done.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize(

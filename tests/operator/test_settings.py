@@ -7,14 +7,14 @@ import pytest
 from muster_kube.process.settings import SettingsError
 from muster_operator.settings import load
 
-URL = {"vipu_proxy": "http://proxy:8080"}
+URL = {"vipu_proxy": "http://proxy:8080", "proxy_token": "/token"}
 
 
 def test_flags_stand_over_variables_over_the_file(tmp_path: Path) -> None:
     file = tmp_path / "operator.yaml"
     file.write_text("vipu_proxy: http://file\nlauncher_image: file:1\nscope: [a, b]\nmax_ipus: 128\n")
     environ = {"MUSTER_OPERATOR_VIPU_PROXY": "http://variable", "MUSTER_OPERATOR_SCOPE": "c, d", "OTHER": "x"}
-    settings = load(file, {"vipu_proxy": "http://flag", "launcher_image": None}, environ)
+    settings = load(file, {"vipu_proxy": "http://flag", "proxy_token": "/token", "launcher_image": None}, environ)
     assert settings.vipu_proxy == "http://flag"
     assert settings.launcher_image == "file:1"
     assert settings.scope == ("c", "d")
@@ -37,6 +37,7 @@ def test_the_defaults_are_the_seeds() -> None:
     ("flags", "expected"),
     [
         ({}, "vipu_proxy"),
+        ({"vipu_proxy": "http://proxy:8080"}, "proxy_token"),
         ({"vipu_proxy": "proxy:8080"}, "--vipu-proxy: 'proxy:8080'"),
         ({"vipu_proxy": "http://user@proxy"}, "--vipu-proxy"),
         (URL | {"max_ipus": 48}, "--max-ipus: 48"),

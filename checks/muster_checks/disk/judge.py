@@ -1,8 +1,8 @@
 """Judges the readings of disks, arrays and file systems.
 
-A disk fails if the kernel gave it up, or if it reports that it lost data or is read-only. A disk that works but is worn
-or has lost its spare warns. Jobs fill file systems, so a full one fails only where the node itself writes, and only if
-nothing can be written at all.
+A disk fails if the kernel gave it up, or if it reports that it is unreliable, read-only, or has less spare than its own
+limit: the next bad block may lose data. A disk that works but is worn warns. Jobs fill file systems, so a full one
+fails only where the node itself writes, and only if nothing can be written at all.
 """
 
 import errno
@@ -34,7 +34,7 @@ class WarningBit(msgspec.Struct, frozen=True):
 CRITICAL_WARNINGS = (
     WarningBit(0x04, Verdict.FAIL, "NvmeUnreliable", FaultClass.REPLACE, "reports that it is unreliable: replace it"),
     WarningBit(0x08, Verdict.FAIL, "NvmeReadOnly", FaultClass.REPLACE, "switched itself to read-only mode: replace it"),
-    WarningBit(0x01, Verdict.WARN, "NvmeSpareLow", FaultClass.REPLACE, "has used up its spare blocks: replace it"),
+    WarningBit(0x01, Verdict.FAIL, "NvmeSpareLow", FaultClass.REPLACE, "has used up its spare blocks: replace it"),
     WarningBit(
         0x10, Verdict.WARN, "NvmeBackupFailed", FaultClass.REPLACE, "loses its cache on power failure: replace it"
     ),
@@ -107,7 +107,7 @@ def judge_health(health: SmartHealth, series: Mapping[str, CounterSeries], limit
     spare, threshold = health.spare_percent, health.spare_threshold_percent
     if spare is not None and threshold is not None and spare < threshold and not warning & 0x01:
         text = f"{name} has {spare:g} % of its spare blocks left (the disk's limit: {threshold:g} %): replace it"
-        bad.append(_smart(health, Verdict.WARN, "NvmeSpareLow", text, FaultClass.REPLACE))
+        bad.append(_smart(health, Verdict.FAIL, "NvmeSpareLow", text, FaultClass.REPLACE))
     if health.wear_percent is not None and health.wear_percent >= limits.max_wear_percent:
         text = f"{name} has used {health.wear_percent:g} % of its rated life (limit {limits.max_wear_percent:g} %)"
         bad.append(_smart(health, Verdict.WARN, "NvmeWornOut", text, FaultClass.REPLACE))
@@ -125,7 +125,10 @@ def judge_filesystem(
     """space: None if it is not visible, or if ``error`` holds the reason. needed: the node itself writes there."""
     component, where = f"disk/{filesystem.name}", f"{filesystem.point} ({filesystem.kind} on {filesystem.name})"
     bad = []
-    if filesystem.stopped:
+    if filesystem.stopped and not needed:
+        text = f"{where} went read-only after an error: its pods cannot write to it, but the node does not need it"
+        bad.append(_finding(component, Verdict.WARN, "VolumeReadOnly", text, FaultClass.CONTACT))
+    elif filesystem.stopped:
         text = f"{where} went read-only after an error: nothing can be written; check the kernel log, then reboot"
         bad.append(_finding(component, Verdict.FAIL, "FilesystemReadOnly", text, FaultClass.REBOOT))
     if error is not None:

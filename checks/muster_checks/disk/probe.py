@@ -8,7 +8,7 @@ import msgspec
 from muster_checks.base.bounded_read import Unreadable
 from muster_checks.base.counter_history import CounterSeries
 from muster_checks.base.declaration import NodeView
-from muster_checks.base.execution import NotHere
+from muster_checks.base.execution import CannotTell, NotHere
 from muster_checks.base.vocabulary import Finding, Verdict
 from muster_checks.disk import DiskParameters
 from muster_checks.disk.devices import DiskDevices, read_devices
@@ -26,9 +26,14 @@ async def probe(node: NodeView, parameters: DiskParameters, spaces: SpaceReader 
     if not (devices.controllers or devices.scsi or devices.arrays or devices.unbound or found or parameters.min_nvme):
         raise NotHere("this node has no NVMe or SCSI disk, no array, and no mounted local file system")
     needed = find_serving_mount(mounts, [path.strip() for path in parameters.paths.split(",") if path.strip()])
+    # without any of the paths these are not the node's own mounts: in doubt a stopped file system is one of the node's
+    unknown = not any(filesystem.device in needed for filesystem in found)
     answers = await asyncio.gather(
         _judge_own_view(node, devices, parameters),
-        *(_filesystem(node, filesystem, filesystem.device in needed, parameters, spaces) for filesystem in found),
+        *(
+            _filesystem(node, each, each.device in needed or (unknown and each.stopped), parameters, spaces)
+            for each in found
+        ),
     )
     return _drop_repeats([*judge_devices(devices, parameters), *(found for each in answers for found in each)])
 
@@ -38,8 +43,10 @@ def judge_recorded(text: bytes, parameters: DiskParameters) -> Sequence[Finding]
     for parse in (parse_smartctl, parse_nvme):
         try:
             health = parse(text)
-        except (Unreadable, SmartUnavailable):
+        except Unreadable:
             continue
+        except SmartUnavailable as refusal:
+            raise CannotTell(f"smartctl: {refusal}", "NotReadable") from None
         return judge_health(health, {}, parameters) or None
     return None
 
@@ -73,7 +80,7 @@ async def _health(node: NodeView, name: str, timeout_s: float) -> SmartHealth | 
         # smartctl's exit code is a bit mask, and most bits describe the disk's state
         health = parse(output.stdout)
     except SmartUnavailable as refusal:
-        return _unknown(name, "NotReadable", f"smartctl: {refusal}") if nvme or refusal.forbidden else None
+        return _unknown(name, "NotReadable", f"smartctl: {refusal}") if nvme or refusal.expected else None
     except Unreadable as error:
         return _unknown(name, "NotReadable", output.trouble or f"{output.argv[0]}: {error}")
     if nvme and health.critical_warning is None:

@@ -13,6 +13,7 @@ from muster_checks.base.bounded_read import Unreadable, integer, json_document, 
 
 SMARTCTL = ("smartctl", "-j", "-i", "-H", "-A")
 NVME = ("nvme", "smart-log", "-o", "json")
+COMMAND_FAILED = 4  # smartctl(8), exit status, bit 2
 _NO_RIGHT = ("Permission denied", "Operation not permitted")
 
 
@@ -41,11 +42,12 @@ class SmartHealth(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SmartUnavailable(Exception):
-    """The tool could not query the disk. ``forbidden``: because of missing privileges."""
+    """The tool could not query the disk. ``expected``: the disk has SMART, or privileges are missing, so that an
+    answer was due; else it may be a virtual disk or a volume of a RAID controller."""
 
-    def __init__(self, message: str, forbidden: bool) -> None:
+    def __init__(self, message: str, expected: bool) -> None:
         super().__init__(message)
-        self.forbidden = forbidden
+        self.expected = expected
 
 
 def parse_smartctl(text: bytes) -> SmartHealth:
@@ -59,8 +61,14 @@ def parse_smartctl(text: bytes) -> SmartHealth:
         raise Unreadable("no member smartctl: expected the output of smartctl -j")
     status = _object(document.get("smart_status")).get("passed")
     log = _object(document.get("nvme_smart_health_information_log"))
-    if not isinstance(status, bool) and not log and (refusal := _messages(run)):
-        raise SmartUnavailable(refusal, any(word in refusal for word in _NO_RIGHT))
+    if not isinstance(status, bool) and not log:
+        refusal, code = _messages(run), integer(run.get("exit_status")) or 0
+        # a disk that has no SMART has no command that could fail
+        answered = _object(document.get("smart_support")).get("available") is not False
+        if not refusal and code & COMMAND_FAILED and answered:
+            raise SmartUnavailable(f"the disk did not answer a SMART command (exit status {code})", expected=True)
+        if refusal:
+            raise SmartUnavailable(refusal, any(word in refusal for word in _NO_RIGHT))
     return SmartHealth(
         device=PurePosixPath(str(_object(document.get("device")).get("name", "disk"))[:64]).name or "disk",
         passed=status if isinstance(status, bool) else None,

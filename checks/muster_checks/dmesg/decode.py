@@ -14,6 +14,7 @@ from muster_checks.dmesg.catalogue.types import LinkBitRow, Nvlink5Row
 
 MATCHES_PER_RECORD = 16  # more Xid in one record than any driver prints
 _ADDRESS = r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-9a-fA-F])?"
+_SHORT_ADDRESS = r"[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-9a-fA-F]"  # without its domain, as lspci shows one of domain 0
 # "GPU-I:05" after the address names a MIG instance (NVIDIA driver; not seen on real hardware by us)
 _REST = r"(?:,[ \t]*(?P<rest>.*)|[ \t]*$)"
 XID = rf"^NVRM: Xid \((?:PCI:)?(?P<address>{_ADDRESS})(?: [\w:. -]{{1,60}})?\): (?P<code>\d{{1,5}}){_REST}"
@@ -46,7 +47,7 @@ _PROCESS = (
     r"^pid=(?:'.{0,64}'|[^,']{0,20}), name=[^,]*(?:, |$)",
     r"^pid=(?:'.{0,64}'|[^,']{0,20})(?:, |$)",
 )
-_PLAIN_ADDRESS = rf"^{_ADDRESS}$"
+_PLAIN_ADDRESS = rf"^(?:{_ADDRESS}|{_SHORT_ADDRESS})$"
 
 
 @lru_cache(maxsize=512)
@@ -55,7 +56,7 @@ def decode_pci_address(text: str) -> str | None:
     text = text.strip(":. ")
     if len(text) > 24 or compile_fixed(_PLAIN_ADDRESS).search(text.encode("utf-8", "replace")) is None:
         return None
-    domain, _, rest = text.lower().partition(":")
+    domain, _, rest = (text if text.count(":") == 2 else f"0:{text}").lower().partition(":")
     # some lines pad the domain to eight digits; the kernel's own device name uses four if they are enough
     return f"{domain.lstrip('0'):0>4}:{rest if '.' in rest else rest + '.0'}"
 

@@ -8,12 +8,14 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+from muster_checks.base.bounded_read import read_text
 from muster_checks.base.declaration import NodeView
 
 KEPT_LIMIT = 1024
 # A pod's cgroup; without "kubepods" as an agent in a cgroup namespace of its own sees it: 0::/../../pod1b2c3d4e-.../id
 _OF_TENANT = re.compile(r"kubepods|/pod[0-9a-f]{8}|/user\.slice/")
 _UNSAFE = frozenset("/\\*?[] ")
+_GAUDI = re.compile(r"hl[0-9]{1,3}")
 
 
 def _only_child(folder: Path, prefix: str = "") -> str | None:
@@ -42,7 +44,8 @@ def is_node_process(node: NodeView, pid: int, name: str) -> bool:
 def sysfs_names(node: NodeView) -> Callable[[str], str]:
     """A function from a component to its canonical name; a device that /sys does not list keeps its name.
 
-    ``nic/<PCI address>`` and ``nic/<interface>`` -> ``nic/<RDMA device>``; ``disk/<PCI address>`` -> ``disk/nvme0``
+    ``nic/<PCI address>`` and ``nic/<interface>`` -> ``nic/<RDMA device>``; ``disk/<PCI address>`` -> ``disk/nvme0``;
+    ``gpu/hl0`` (Gaudi) -> ``gpu/<PCI address>``
     """
     kept: dict[str, str] = {}
 
@@ -50,6 +53,8 @@ def sysfs_names(node: NodeView) -> Callable[[str], str]:
         pci = node.path(f"/sys/bus/pci/devices/{device}")
         if kind == "disk":
             return _only_child(pci / "nvme", "nvme")
+        if kind == "gpu":
+            return read_text(node.path(f"/sys/class/habanalabs/{device}/pci_addr"), 64)
         return _only_child(pci / "infiniband") or _only_child(node.path(f"/sys/class/net/{device}/device/infiniband"))
 
     def name(component: str) -> str:
@@ -58,10 +63,13 @@ def sysfs_names(node: NodeView) -> Callable[[str], str]:
             return known
         kind, _, device = component.partition("/")
         # the name comes from a log line, which any process may have written
-        if kind not in ("nic", "disk") or not device or device[0] == "." or not _UNSAFE.isdisjoint(device):
+        if kind == "gpu":
+            if not _GAUDI.fullmatch(device):
+                return component
+        elif kind not in ("nic", "disk") or not device or device[0] == "." or not _UNSAFE.isdisjoint(device):
             return component
         found = look(kind, device)
-        if found is None:
+        if not found:
             return component
         if len(kept) < KEPT_LIMIT:
             kept[component] = f"{kind}/{found}"

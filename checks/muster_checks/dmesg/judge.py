@@ -28,6 +28,7 @@ from muster_checks.dmesg.catalogue.types import (
 from muster_checks.dmesg.line_context import LineContext
 from muster_checks.dmesg.message_text import MAY_HAVE_PREFIX, holds_user_text, message_start, split_record, strip_prefix
 from muster_checks.dmesg.multi_line import RecentLines
+from muster_checks.dmesg.node_disks import is_loop_device
 from muster_checks.dmesg.open_findings import Event, OpenFinding, OpenFindings
 from muster_checks.dmesg.sources.records import KernelLine
 from muster_checks.dmesg.sources.source import JudgeCounts
@@ -37,7 +38,8 @@ STATE_VERSION = 1
 GPUS_LIMIT = 256  # number of GPUs whose UUID is stored
 LINK_WINDOW_S = 7 * 86400.0  # for "more than 2 times on the same link": NVIDIA gives no time
 
-_KINDS = {"nvidia": "gpu", "nvidia-nvswitch": "nvswitch", "mlx5_core": "nic", "nvme": "disk"}
+_KINDS = {"nvidia-nvswitch": "nvswitch", "mlx5_core": "nic", "nvme": "disk"}
+_KINDS |= dict.fromkeys(("nvidia", "amdgpu", "xe", "i915", "habanalabs"), "gpu")
 _ADVICE = {
     FaultClass.RESTART_APP: "; restart the application",
     FaultClass.RESET: "; needs a reset",
@@ -77,7 +79,8 @@ def identity(component: str) -> str:
 class KernelLogJudge:
     """``refuse_user``: leave out lines written from user space. ``names``: maps a component to its canonical name
     (device_names.py). ``of_node``: whether the process with this id and name is known to be one of the node itself, not
-    of a pod. ``clock``: seconds since the epoch, on the same timeline as the lines."""
+    of a pod. ``of_node_disk``: whether the node needs the disk with this name (node_disks.py). ``clock``: seconds since
+    the epoch, on the same timeline as the lines."""
 
     def __init__(
         self,
@@ -86,6 +89,7 @@ class KernelLogJudge:
         refuse_user: bool = False,
         names: Callable[[str], str] = identity,
         of_node: Callable[[int, str], bool] = lambda _pid, _name: True,
+        of_node_disk: Callable[[str], bool] = lambda disk: not is_loop_device(disk),
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.counters = JudgeCounts()
@@ -93,6 +97,7 @@ class KernelLogJudge:
         self._refuse_user = refuse_user
         self._names = names
         self._of_node = of_node
+        self._of_node_disk = of_node_disk
         self._clock = clock
         self._recent = RecentLines([row for row in catalogue.rows if row.lines])
         # a catalogue without codes is for a log other than the kernel's
@@ -279,10 +284,10 @@ class KernelLogJudge:
             return row.verdict, row.fault_class, f"{row.description}{where}, not decoded"
         worst: tuple[bool, bool, FaultClass, str] | None = None
         for bit in error.bits:
-            enough = bit.min_count == 1 or self._windows.add(
+            enough = bit.min_count == 1 or self._add(
+                one,
                 f"Xid74/{error.link}/{bit.register}/{bit.bit}",
                 component,
-                one.at,
                 count=bit.min_count,
                 window_s=LINK_WINDOW_S,
             )
@@ -337,7 +342,7 @@ class KernelLogJudge:
             )
             one.events += self._open.clear(done)
 
-    # ---- rows of kernel.yaml and of users -----------------------------------------------------------------------
+    # ---- rows of the YAML files, shipped and users' -------------------------------------------------------------
 
     def _take_context(self, one: LineContext, row: PatternRow, index: int) -> None:
         groups = {name: text[:PART_CHARACTERS] for name, text in self._matcher.groups(index, one.text).items()}
@@ -351,6 +356,8 @@ class KernelLogJudge:
             return
         if row.node_process and not self._names_process_of_node(one, groups):
             return
+        if row.node_disk and "disk" in groups and not self._of_node_disk(groups["disk"]):
+            return
         one.rows[row.name] = row.verdict
         if row.name in self._awaited:
             self._last_seen[row.name] = one.at
@@ -363,17 +370,28 @@ class KernelLogJudge:
         if any(self._open.is_open(component, reason) for reason in row.covered_by):
             self.counters.covered += 1
             return
-        lines = 1
-        if row.count > 1:
+        lines, count = 1, row.count
+        if row.window_s:
+            kept = row.count if row.count > 1 else COUNT_LIMIT
             weight = groups.get("n", "")[:9]  # int() raises for thousands of digits
-            lines = max(1, min(int(weight), row.count)) if weight.isascii() and weight.isdigit() else 1
-            if not self._windows.add(row.name, component, one.at, count=row.count, window_s=row.window_s, lines=lines):
+            lines = max(1, min(int(weight), kept)) if weight.isascii() and weight.isdigit() else 1
+            enough = self._add(one, row.name, component, count=kept, window_s=row.window_s, lines=lines)
+            if row.count == 1:
+                count = max(lines, self._windows.number(row.name, component, one.at, window_s=row.window_s))
+            elif not enough:
                 return
-            if not self._open.is_open(component, row.name):
+            elif not self._open.is_open(component, row.name):
                 lines = row.count  # all lines counted so far
-        message = fill_template(row.message, {"line": one.line.text, **groups, "count": str(row.count)})
+        message = fill_template(row.message, {"line": one.line.text, **groups, "count": str(count)})
         where = "" if component == "host" else f" on {component}"
         self._raise(one, component, row.name, row.verdict, row.fault_class, message + where, row.quiet_s, lines)
+
+    def _add(self, one: LineContext, row: str, component: str, *, count: int, window_s: float, lines: int = 1) -> bool:
+        """Whether there are ``count`` lines within ``window_s`` now. Lines without a time are not added up: they may
+        have been written on different days."""
+        if not one.line.timed:
+            return lines >= count
+        return self._windows.add(row, component, one.at, count=count, window_s=window_s, lines=lines)
 
     def _names_process_of_node(self, one: LineContext, groups: dict[str, str]) -> bool:
         """Whether the process that the row selected by its name has this name rightly. Any tenant may give the name to

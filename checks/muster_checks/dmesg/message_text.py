@@ -10,7 +10,7 @@ import re
 from muster_checks.dmesg.catalogue.match import Pattern
 
 _DATE_TIME = (
-    r"(?:[A-Za-z\x80-\xff]{2,9}\.?,? {1,2}|\d[\d/.-]{0,9}(?:T| {1,2})){0,5}"  # Thu 20 Nov 2025, 2025-11-20T
+    r"(?:[A-Za-z\x80-\xff]{2,9}\.?,? {1,2}|\d[\d/.\x80-\xff-]{0,9}(?:T| {1,2})){0,5}"  # Thu 20 Nov 2025, 2025-11-20T
     r"\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?: ?(?:Z|[+-]\d\d:?\d\d)| [A-Z]{3,5}(?= ))?(?: \d{4}(?=[\] ]))?"
 )
 _FACILITIES = "(?:kern|user|mail|daemon|auth|authpriv|syslog|lpr|news|uucp|cron|ftp|local[0-7]) *:"
@@ -33,7 +33,9 @@ _PREFIX = re.compile(
 )
 # A pattern for all lines that may begin with such a prefix, and for more: a cheap test before the exact one.
 MAY_HAVE_PREFIX = (
-    r"^(?:[\s>\[<]|MESSAGE=|kern(?:el)?[\[ .:-]|" + _FACILITIES + r"|\d{9,11}\.|(?:[\w., T/-]*[ T])?\d\d:\d\d:\d\d)"
+    r"^(?:[^\S\n]|[>\[<]|MESSAGE=|kern(?:el)?[\[ .:-]|"
+    + _FACILITIES
+    + r"|\d{9,11}\.|(?:[\w., T/-]*[ T])?\d\d:\d\d:\d\d)"
 )
 
 
@@ -84,6 +86,7 @@ def holds_user_text(text: str) -> bool:
 _SEVERAL_LINES = re.compile(
     r"NVRM: The NVIDIA GPU [\da-fA-F:.]+(?: \(PCI ID: [\da-fA-F:]+\))?\s*\Z"
     r"|NVRM: Xid \((?:PCI:)?[\da-fA-F:.]+\): \d+\s*\Z"
+    r"|NVRM: This PCI I/O region assigned to your NVIDIA device is invalid:\s*\Z"
     r"|(?:NMI )?(?:watchdog: )?BUG: soft lockup - CPU#\d+ stuck for \d+s! \[[^\n]{1,15}:\d+\]\s*\Z"
     r"|(?:Memory cgroup o|O)ut of memory: Kill(?:ed)? process \d+ \([^\n]{1,15}\) score \d+ or sacrifice child\s*\Z"
 )

@@ -24,12 +24,12 @@ _log = logging.getLogger(__name__)
 GAP_COMPONENT = "host"
 GAP_REASON = "KernelLogGap"
 GAP_QUIET_S = 3600.0  # the warning ends after an hour without another gap
-# One wake-up costs as much as reading a hundred lines. In a flood (more lines a second than any single fault logs) the
-# stream therefore waits for several lines and reads them together; otherwise it reads at every wake-up. The number is
-# well below what the smallest log buffer in use (128 KiB) holds, whatever the rate.
+# One wake-up costs as much as reading hundreds of lines. In a flood (more lines a second than any single fault logs)
+# the stream therefore waits for many lines and reads them together; otherwise it reads at every wake-up. It waits for
+# half of what the smallest log buffer in use (128 KiB) holds, so that the rate may double meanwhile.
 FLOOD_LINES_PER_S = 200
-GATHER_LINES = 256
-GATHER_S = 0.2  # at most
+GATHER_BYTES = 64 * 1024
+GATHER_S = 0.3  # at most
 SHORTEST_WAIT_S = 0.05  # minimum time between two ticks
 
 
@@ -50,25 +50,30 @@ class LineJudge(Protocol):
 
 
 class _Flood:
-    """Whether more than ``limit`` lines a second arrive, in this second or the one before.
-
-    lines_per_s: count of the last complete second or of the current one so far, whichever is higher
-    """
+    """Whether more than ``limit`` lines a second arrive, in this second or the one before."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._began = 0.0
-        self._before = 0  # lines at the beginning of this second
-        self._rate_before = 0.0
-        self.lines_per_s = 0.0
+        self._lines, self._size = 0, 0  # in this second
+        self._rates_before = 0.0, 0.0
 
-    def is_on(self, lines: int, now: float) -> bool:
-        passed_s, counted = now - self._began, lines - self._before
+    def add(self, lines: int, size: int) -> None:
+        """``lines`` of together ``size`` bytes were read."""
+        self._lines += lines
+        self._size += size
+
+    def wait_s(self, now: float) -> float:
+        """How long to wait for more lines to read together; 0: no flood. ``now``: seconds of a monotonic clock."""
+        passed_s = now - self._began
         if passed_s >= 1.0:
-            self._rate_before = counted / passed_s if passed_s < 2.0 else 0.0
-            self._began, self._before, counted = now, lines, 0
-        self.lines_per_s = max(self._rate_before, counted)
-        return self.lines_per_s > self._limit
+            self._rates_before = (self._lines / passed_s, self._size / passed_s) if passed_s < 2.0 else (0.0, 0.0)
+            self._began, self._lines, self._size, passed_s = now, 0, 0, 0.0
+        if max(self._rates_before[0], self._lines) <= self._limit:
+            return 0.0
+        # the rate of this second so far, as the flood may just have begun
+        bytes_per_s = max(self._rates_before[1], self._size / max(passed_s, SHORTEST_WAIT_S))
+        return min(GATHER_S, GATHER_BYTES / bytes_per_s) if bytes_per_s else GATHER_S
 
 
 class KernelLogStream(CheckStream):
@@ -110,8 +115,9 @@ class KernelLogStream(CheckStream):
             while True:
                 self._woken.clear()
                 waiting = len(self._drain_waiters)  # later waiters need a later read
-                before = self._place
+                before, lines = self._place, self._source.counts.lines
                 batch = self._source.read()
+                self._flood.add(self._source.counts.lines - lines, batch.size)
                 due = not batch.more and self._due() <= self._timeline.now()
                 if batch.lines or batch.gaps or due:
                     self._in_hand = self._encode(before)
@@ -173,8 +179,10 @@ class KernelLogStream(CheckStream):
 
     async def _rest(self) -> None:
         """Wait until there is something to read, a waiter, or an event that is due."""
-        if self._flood.is_on(self._source.counts.lines, asyncio.get_running_loop().time()):
-            await asyncio.sleep(min(GATHER_S, GATHER_LINES / self._flood.lines_per_s))
+        gather_s = self._flood.wait_s(asyncio.get_running_loop().time())
+        if gather_s:
+            await asyncio.sleep(gather_s)
+            return  # there is more to read: to wait for it would cost two more wake-ups
         self._source.arm()
         due = self._due()
         if due == float("inf"):

@@ -17,6 +17,7 @@ from muster_checks.dmesg.catalogue.row_file import check_size
 from muster_checks.dmesg.catalogue.types import PatternRow
 from muster_checks.dmesg.device_names import is_node_process, sysfs_names
 from muster_checks.dmesg.judge import KernelLogJudge
+from muster_checks.dmesg.node_disks import is_loop_device, node_disks
 from muster_checks.dmesg.sources.kmsg import KmsgDevice, KmsgPlace, KmsgReader, KmsgSource
 from muster_checks.dmesg.sources.position import Position, load_position, read_boot_id
 from muster_checks.dmesg.sources.source import Interesting, LogSource
@@ -59,6 +60,8 @@ def open_stream(
         names=sysfs_names(node),
         # the processes of a saved log are not those of this node
         of_node=(lambda _pid, _name: True) if parameters.complete else partial(is_node_process, node),
+        # nor are its disks
+        of_node_disk=(lambda disk: not is_loop_device(disk)) if parameters.complete else node_disks(node),
         clock=timeline.now,
     )
     if same_boot is not None:

@@ -30,6 +30,10 @@ class Windows:
         times.extend([at] * min(lines, count))
         return len(times) == count and at - times[0] <= window_s
 
+    def number(self, row: str, component: str, at: float, *, window_s: float) -> int:
+        """How many lines were counted within ``window_s`` before ``at``; bounded by the ``count`` given to ``add``."""
+        return sum(0 <= at - one <= window_s for one in self._times.get((row, component), ()))
+
     def forget(self, component: str, reasons: tuple[str, ...]) -> None:
         """Drop the counts of rows with these reasons (none: any) for ``component`` (``*``: any).
 

@@ -58,7 +58,7 @@ IB = Check(
     reads="/sys/class/infiniband: state, phys_state, rate, counters and hw_counters of each port",
     ran_on=(
         "recorded /sys/class/infiniband of a healthy node with 8 H100 and ConnectX-7 (gpud), not on real hardware; "
-        "faults simulated by changing values in that recording"
+        "faults simulated by changing values in that recording; ibstat (only recorded) in the form of its source"
     ),
     examples=("check=ib", "check=ib&ports=mlx5_?&expected_ports=8&min_rate_gb_per_s=400"),
 )

@@ -12,6 +12,7 @@ from muster_checks.base.vocabulary import Finding
 from muster_checks.hardware.expected_values import load_table
 from muster_checks.hardware.link_state import uptime_s
 from muster_checks.ib import IbParameters
+from muster_checks.ib.ibstat import parse_ibstat
 from muster_checks.ib.judge import counters, judge
 from muster_checks.ib.sysfs import IbPort, read_ports
 from muster_checks.ib.thresholds import ModelRow, load_counter_rows
@@ -34,7 +35,11 @@ async def probe(node: NodeView, parameters: IbParameters) -> Sequence[Finding]:
 
 
 def judge_recorded(text: bytes, parameters: IbParameters) -> Sequence[Finding] | None:
-    """A tar of /sys or of /sys/class/infiniband. Without an earlier reading, counters are not judged."""
+    """A tar of /sys or of /sys/class/infiniband, or the output of `ibstat`. Without an earlier reading, counters are
+    not judged."""
+    ports = parse_ibstat(text, parameters.ports)
+    if ports is not None:
+        return _judge(Path("/nonexistent"), ports, {}, parameters, 0.0, None)
     from muster_checks.hardware.recorded_tree import lay_out_tree  # an agent never needs its tar archives
 
     with lay_out_tree(text) as root:

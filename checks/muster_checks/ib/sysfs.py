@@ -53,14 +53,18 @@ class IbPort(msgspec.Struct, frozen=True):
 
 def read_ports(folder: Path, globs: str, rows: Sequence[CounterRow]) -> list[IbPort]:
     """Every port of the devices in ``folder`` (/sys/class/infiniband) whose name matches, except virtual ones."""
-    patterns = [pattern.strip() for pattern in globs.split(",") if pattern.strip()]
     ports = []
     for device in names_in(folder):
         entry = folder / device
-        if any(fnmatchcase(device, pattern) for pattern in patterns) and not _virtual(entry):
+        if is_selected(device, globs) and not _virtual(entry):
             numbers = [name for name in names_in(entry / "ports") if name.isdecimal() and len(name) < 4]
             ports += [_port(entry, device, int(name), len(numbers) > 1, rows) for name in numbers]
     return ports
+
+
+def is_selected(device: str, globs: str) -> bool:
+    """globs: comma-separated."""
+    return any(fnmatchcase(device, pattern.strip()) for pattern in globs.split(","))
 
 
 def _port(entry: Path, device: str, number: int, several: bool, rows: Sequence[CounterRow]) -> IbPort:

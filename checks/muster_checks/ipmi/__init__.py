@@ -39,6 +39,6 @@ IPMI = Check(
     probe=_probe,
     recorded=_recorded,
     reads="ipmitool sel time get, sel elist, sensor (ipmitool)",
-    ran_on="lines in ipmitool's published form, not on a real BMC",
+    ran_on="lines in the published forms of ipmitool and (only recorded) FreeIPMI, not on a real BMC",
     examples=("check=ipmi", "check=ipmi&window_s=3600"),
 )

@@ -1,7 +1,11 @@
-"""Parses the system event log and the sensors, as ipmitool prints them.
+"""Parses the system event log and the sensors, as ipmitool and FreeIPMI print them.
 
 ``sel elist``: ``ID | MM/DD/YYYY | HH:MM:SS[ ZONE] | sensor type and name | event | Asserted [| reading]``; entries
 from before the clock was set say ``Pre-Init`` for a date. ``sensor``: ``name | value | unit | status | six limits``.
+
+FreeIPMI, recorded only (ipmi-sel(8), ipmi-sensors(8) and output in published issues). ``ipmi-sel``:
+``ID | Mon-DD-YYYY | HH:MM:SS | sensor name | sensor type | [state |] event [; more]``; it does not say whether an event
+was asserted. ``ipmi-sensors``: ``ID | name | type | [state |] reading | unit | 'event'``.
 """
 
 from collections.abc import Sequence
@@ -37,6 +41,8 @@ def parse_log(text: bytes) -> list[SelEntry]:
     """Lines in any other form are skipped. Raises Unreadable if the text is longer than any log."""
     entries = []
     for columns in _rows(text):
+        if entry := _free_entry(columns):
+            entries.append(entry)
         if len(columns) < 5 or not _is_identifier(columns[0]):
             continue
         pre = columns[1].lower().startswith("pre-init")
@@ -50,11 +56,38 @@ def parse_log(text: bytes) -> list[SelEntry]:
 
 def parse_sensors(text: bytes) -> list[Sensor]:
     """Threshold sensors only: the bits of discrete sensors differ between vendors."""
+    rows = _rows(text)
     return [
         Sensor(columns[0][:64], number(columns[1]), columns[2][:32], columns[3])
-        for columns in _rows(text)
+        for columns in rows
         if len(columns) == 10 and columns[0] and columns[3] in SENSOR_STATES
-    ]
+    ] + [sensor for columns in rows if (sensor := _free_sensor(columns))]
+
+
+def _free_entry(columns: Sequence[str]) -> SelEntry | None:
+    if len(columns) not in (6, 7) or not columns[0].isdecimal():
+        return None
+    try:
+        at = datetime.strptime(f"{columns[1]} {columns[2]}", "%b-%d-%Y %H:%M:%S")  # noqa: DTZ007 - compared with its own kind
+    except ValueError:
+        return None
+    return SelEntry(at, f"{columns[4]} {columns[3]}", columns[-1].partition(" ; ")[0], asserted=True)
+
+
+def _free_sensor(columns: Sequence[str]) -> Sensor | None:
+    if len(columns) not in (6, 7) or not columns[0].isdecimal():
+        return None
+    value = number(columns[-3])
+    if value is None:  # a discrete sensor
+        return None
+    state, event = columns[3] if len(columns) == 7 else "", columns[-1]
+    if "Non-Recoverable" in event:
+        status = "nr"
+    elif state == "Critical" or " Critical" in event:
+        status = "cr"
+    else:
+        status = "ok" if state == "Nominal" or event == "'OK'" else "nc"
+    return Sensor(columns[1][:64], value, columns[-2][:32], status)
 
 
 def read_time(text: bytes) -> datetime | None:

@@ -34,9 +34,9 @@ async def probe(node: NodeView, parameters: IpmiParameters) -> list[Finding]:
 
 
 def judge_recorded(text: bytes, parameters: IpmiParameters) -> list[Finding] | None:
-    """`ipmitool sel elist` or `ipmitool sensor`, distinguished by their columns."""
+    """`ipmitool sel elist` or `ipmitool sensor`, `ipmi-sel` or `ipmi-sensors`, distinguished by their columns."""
     if len(text) > TEXT_LIMIT_BYTES:
-        return None  # too long for ipmitool; may be a kernel log, which another check reads
+        return None  # too long for these tools; may be a kernel log, which another check reads
     if entries := parse_log(text):
         return judge_log(entries, newest(entries), parameters.window_s)
     sensors = parse_sensors(text)

@@ -33,6 +33,8 @@ def judge(run: AllReduceRun, parameters: NcclParameters, held: Mapping[str, str]
     wrong = max((row.wrong or 0 for row in run.rows), default=0) or run.out_of_bounds or 0
     limit, source, from_bytes = _limit(run, parameters)
     verdict, reason, what, asks = Verdict.PASS, "AllReduced", "correct", FaultClass.NONE
+    if limit is None:
+        what += "; its bandwidth is not judged, as no minimum is published for these GPUs"
     if wrong:
         verdict, reason, asks = Verdict.FAIL, "WrongResult", FaultClass.CONTACT
         what = f"{wrong} elements of the result are wrong: run the check dcgm to find the GPU"

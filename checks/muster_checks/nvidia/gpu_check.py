@@ -61,7 +61,7 @@ def gpu_check(
     """
     if load_judge is not None:
         probe = probe or _probe_by(load_judge, name)
-        recorded = recorded or _recorded_by(load_judge)
+        recorded = recorded or recorded_by(load_judge)
     return Check(
         name=name,
         description=description,
@@ -94,7 +94,7 @@ def _probe_by(load_judge: Callable[[], GpuJudge], name: str) -> Probe:
     return probe
 
 
-def _recorded_by(load_judge: Callable[[], GpuJudge]) -> Recorded:
+def recorded_by(load_judge: Callable[[], GpuJudge]) -> Recorded:
     def judge_recorded(text: bytes, parameters: Any) -> list[Finding] | None:
         from muster_checks.nvidia.smi_xml import parse_if_smi_xml  # an agent never needs its XML parser
 

@@ -48,6 +48,7 @@ NVLINK = gpu_check(
     recorded=_recorded,
     description="NVLinks that are down, slow, or have increasing error counts",
     reads=f"{READS}, then `nvidia-smi nvlink --status` (states and speeds only)",
-    ran_on=f"{RAN_ON}; `nvidia-smi nvlink --status` in the form that public tools parse",
+    ran_on=f"{RAN_ON}; `nvidia-smi nvlink --status` in the form that public tools parse; "
+    "`dcgmi nvlink --link-status` (only recorded) in the form of its source",
     examples=("check=nvlink", "check=nvlink&max_recoveries_per_day=1"),
 )

@@ -1,8 +1,9 @@
 """Judges the states, speeds and error counters of NVLinks.
 
 A link that is down is a fault if it must be up: on boards that use all their links (models.yaml), or if it was up
-before. Cards joined by bridges have as many links up as their bridges connect. The only GPU of a node (for example, a
-part of a board in a virtual machine) has no peer to link with. If a virtual machine has several GPUs of a board without
+before. Cards joined by bridges have as many links up as their bridges connect. The only GPU of a node may have no peer
+to link with (a part of a board in a virtual machine), so a board whose links are all down there warns. If a virtual
+machine has several GPUs of a board without
 switches, all of them miss the links to the GPUs elsewhere. A GPU in MIG mode does not use its links; on Ampere boards
 they go down, and so do the links of its neighbours. Counters are judged by their increase.
 Source of the advice: NVIDIA Health Validation, NVLink checks (no inactive link is allowed; reset the GPU, then restart
@@ -112,7 +113,7 @@ def _states(gpu: Gpu, node: _LinkPeers, measured: Sequence[Measurement]) -> list
     if fell:
         message = f"{_name_links(fell)} went down: see the check dmesg, then reset the GPU"
         return [gpu_finding(gpu, Verdict.FAIL, "LinkDown", message, measured, FaultClass.RESET)]
-    if not down or (node.alone and not up):
+    if not down or (node.alone and not up and not fixed):
         return []
     if fixed and node.any_up and not node.complete(gpu):
         message = (
@@ -124,6 +125,8 @@ def _states(gpu: Gpu, node: _LinkPeers, measured: Sequence[Measurement]) -> list
         return [gpu_finding(gpu, Verdict.FAIL, "LinkInactive", message, measured, FaultClass.RESET)]
     if fixed:
         message = "no NVLink is up on any GPU: check that the fabric manager is running, and see the check gpufabric"
+        if node.alone:
+            message += "; normal for a virtual machine with one GPU of a board"
         return [gpu_finding(gpu, Verdict.WARN, "NoLinkUp", message, measured)]
     if len(up) < node.equals_up(gpu):
         message = f"{len(up)} links up, {node.equals_up(gpu)} on other GPUs of this model: check its bridge"

@@ -10,7 +10,7 @@ from muster_checks.nvidia.judge import read_counted
 from muster_checks.nvidia.models import gpu_models
 from muster_checks.nvlink import NAME, NvlinkParameters
 from muster_checks.nvlink.judge import counters, judge
-from muster_checks.nvlink.parse import parse
+from muster_checks.nvlink.parse import parse, parse_dcgmi
 
 STATUS_TIMEOUT_S = 10.0
 
@@ -30,7 +30,7 @@ def judge_recorded(text: bytes, parameters: NvlinkParameters) -> list[Finding] |
             "the output of nvidia-smi -q -x does not contain NVLinks: record `nvidia-smi nvlink --status`",
             "NotRecorded",
         )
-    reading = parse(text)
+    reading = parse(text) or parse_dcgmi(text)
     return None if reading is None else judge(reading, {}, gpu_models(parameters.expected), parameters)
 
 

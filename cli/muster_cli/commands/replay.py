@@ -58,7 +58,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--nodes",
         metavar="FILE",
         type=Path,
-        help="output of kubectl get nodes -o json: pools need the labels of the nodes, and budgets their number; default: the nodes of the logs, without labels",
+        help="output of kubectl get nodes -o json: pools need the labels of the nodes, and budgets their number; "
+        "default: the nodes of the logs, without labels",
     )
     parser.add_argument(
         "--catalogue", metavar="FILE", type=Path, help="YAML file of your own kernel messages, see docs/kernel-log.md"
@@ -194,6 +195,13 @@ def replay_logs(
     )
     for at, health in reports:
         simulated.take(at, health)
+    strange = [log for log in kernel if not log.is_log]
+    if strange and len(strange) == len(sources):
+        raise NoKernelLog(
+            "\n".join(
+                f"{log.path}: neither a kernel log nor the log of a tainter: no line of either" for log in strange
+            )
+        )
     outcome = simulated.finish(max((log.end for log in kernel), default=0.0))
     lines = [*(log.lines for log in kernel), *(log.lines for log in tainters)]
     return outcome, LogStatistics(
@@ -202,6 +210,7 @@ def replay_logs(
         malformed=sum(log.malformed for log in kernel) + sum(log.malformed for log in tainters),
         overlong=sum(each.overlong for each in lines),
         undated=tuple(log.node for log in kernel if log.undated),
+        strange=tuple(str(log.path) for log in strange),
         labelled=bool(nodes),
     )
 

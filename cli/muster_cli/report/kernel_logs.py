@@ -31,7 +31,7 @@ ReportedHealth = tuple[float, NodeHealth]
 
 
 class NoKernelLog(Exception):
-    """The file has no line of a kernel log."""
+    """No file has a line of a kernel log."""
 
 
 def read_chunks(path: Path, size: int = CHUNK_BYTES) -> Iterator[bytes]:
@@ -87,7 +87,8 @@ class SavedKernelLog:
     """The kernel log of ``node`` in ``path``. year: of lines without a year (old syslog format).
 
     Valid after the last of :meth:`reports`: ``end``, the time of the last line in seconds since the epoch; ``undated``:
-    the lines have no date (times since boot, or no year), and count from 1970.
+    the lines have no date (times since boot, or no year), and count from 1970; ``is_log``: some line is one of a kernel
+    log, so that silence means that there was no fault.
     """
 
     def __init__(self, node: str, path: Path, catalogue: Catalogue, *, year: int = 1970) -> None:
@@ -95,6 +96,7 @@ class SavedKernelLog:
         self.path = path
         self.end = 0.0
         self.undated = False
+        self.is_log = False
         self.lines = LogLines(path)
         new_year = datetime(year, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp()
         self._timeline = SavedTimeline(KernelClocks(realtime=lambda: new_year, monotonic=lambda: 0.0))
@@ -119,15 +121,15 @@ class SavedKernelLog:
         return KernelLogJudge(self._catalogue, clock=self._timeline.now)
 
     def reports(self) -> Iterator[ReportedHealth]:
-        """NodeHealths, ordered by time. Raises NoKernelLog, OSError."""
-        is_log, marked = False, (0, 0.0)
+        """NodeHealths, ordered by time. Raises OSError."""
+        marked = 0, 0.0
         for raw in self.lines:
             if _BOOT.search(raw) is not None:
                 near = self.lines.count - marked[0] <= _SAME_BOOT_LINES
-                if is_log and not (near and self._timeline.now() - marked[1] <= _SAME_BOOT_S):
+                if self.is_log and not (near and self._timeline.now() - marked[1] <= _SAME_BOOT_S):
                     yield from self._boots(raw)
-                marked = self.lines.count, self._timeline.now() if is_log else 0.0
-            is_log = is_log or has_kernel_line(raw)
+                marked = self.lines.count, self._timeline.now() if self.is_log else 0.0
+            self.is_log = self.is_log or has_kernel_line(raw)
             line = self._reader.take(raw)
             if line is None:
                 if self.lines.count % 256 == 0:
@@ -135,11 +137,10 @@ class SavedKernelLog:
                 continue
             yield from self._pass_time(line.at)
             yield from self._take(line)
-        if not is_log and not self._ledger.counter:
-            raise NoKernelLog(
-                f"{self.path}: neither a kernel log nor the log of a tainter: no line of either was found"
-            )
-        self.end = self._timeline.now() if is_log else self._last
+        self.end = self._timeline.now() if self.is_log else self._last
+        if not self.is_log and not self._ledger.counter:
+            return
+        self.is_log = True
         self.undated = self.end < 10 * 365 * 86_400.0
         yield from self._pass_time(self.end)
         if self._pass_at:

@@ -18,13 +18,15 @@ WITHHELD_HEAD = ("SINCE (UTC)", "NODE", "FOR", "RULE", "WITHHELD", "ENDED")
 
 @dataclass(frozen=True)
 class LogStatistics:
-    """What was read. undated: nodes whose log has no dates; labelled: --nodes gave the nodes of the fleet"""
+    """What was read. undated: nodes whose log has no dates; strange: files without a line of a kernel log; labelled:
+    --nodes gave the nodes of the fleet"""
 
     files: int
     lines: int
     malformed: int
     overlong: int
     undated: tuple[str, ...]
+    strange: tuple[str, ...]
     labelled: bool
 
 
@@ -92,12 +94,17 @@ def _read(read: LogStatistics) -> str:
     return f"{plural(read.lines, 'line')} of {plural(read.files, 'file')}{trouble}"
 
 
+def _some(names: tuple[str, ...]) -> str:
+    return ", ".join(names[:5]) + (" …" if len(names) > 5 else "")
+
+
 def notes(outcome: ReplayOutcome, read: LogStatistics, policy: Policy) -> Iterable[str]:
+    if read.strange:
+        yield f"note: {_some(read.strange)}: no line of a kernel log or of a tainter's log was found: not judged"
     if read.undated:
-        some = ", ".join(read.undated[:5]) + (" …" if len(read.undated) > 5 else "")
         yield (
-            f"note: {some}: the log has no dates (times since boot, no times, or no year: --year); its times count "
-            f"from 1970 and cannot be compared with those of other nodes"
+            f"note: {_some(read.undated)}: the log has no dates (times since boot, no times, or no year: --year); its "
+            f"times count from 1970 and cannot be compared with those of other nodes"
         )
     if any(pool.selector.match_labels for pool in policy.pools) and not read.labelled:
         yield "note: the labels of the nodes are not known (--nodes FILE): pools with a selector match none of them"

@@ -48,6 +48,9 @@ SAMPLE_FORMATS: tuple[SampleFormat, ...] = (
     SampleFormat(
         "nvidia-smi nvlink --status", ("nvlink",), _text(rb"^GPU [0-9]{1,3}: [^\n]{1,96} \(UUID: \S{1,64}\)[ \t\r]*$")
     ),
+    SampleFormat("dcgmi nvlink --link-status", ("nvlink",), _text(rb"^\|  NvLink Link Status  \|[ \t\r]*$")),
+    SampleFormat("rocm-smi --showrasinfo", ("gpuecc",), _text(rb"^GPU\[[0-9]{1,3}\]: \tRAS INFO[ \t\r]*$")),
+    SampleFormat("ibstat", ("ib",), _text(rb"^CA '[\w.-]{1,64}'[ \t\r]*$")),
     SampleFormat("dcgmi diag -j", ("dcgm", "pciebw"), is_diagnosis),
     SampleFormat("nvbandwidth", ("pciebw",), is_nvbandwidth),
     SampleFormat("python -m muster_checks.cuda.copies", ("pciebw",), _text(rb'^\{"type":\s?"copied"')),
@@ -90,6 +93,14 @@ SAMPLE_FORMATS: tuple[SampleFormat, ...] = (
         "ipmitool sensor",
         ("ipmi",),
         _text(rb"^[^|\n]+\|[^|\n]*\|[^|\n]*\| *(?:ok|nc|cr|nr|na|ns) *(?:\|[^|\n]*){6}$"),
+    ),
+    SampleFormat(
+        "ipmi-sel (FreeIPMI)",
+        ("ipmi",),
+        _text(rb"^[0-9]{1,6} *\| *(?:[A-Z][a-z]{2}-[0-9]{2}-[0-9]{4}|PostInit) *\|(?:[^|\n]*\|){3}"),
+    ),
+    SampleFormat(
+        "ipmi-sensors, ipmimonitoring (FreeIPMI)", ("ipmi",), _text(rb"^ID +\| Name +\| Type +\|[^\n]*\| Reading +\|")
     ),
     SampleFormat("/proc/meminfo", ("memory",), _text(rb"\A\s*MemTotal: +\d+ kB")),
     SampleFormat("a kernel log (dmesg, /dev/kmsg, syslog or journalctl -k)", (KERNEL_LOG,), is_kernel_log),

@@ -19,6 +19,7 @@ from muster_cli.sandbox.interruption import Interruption
 from muster_kube.process.command_line import EXIT_UNKNOWN
 from muster_operator.admission.configurations import WebhookAddress, webhook_configurations
 from muster_operator.admission.server import NAME as WEBHOOKS
+from muster_operator.job.partition_api import PROXY_AUDIENCE
 from muster_sandbox.controlplane.cluster import ControlPlane
 from muster_sandbox.controlplane.install import install
 from muster_sandbox.processes import ProcessDied
@@ -86,6 +87,7 @@ async def _run_cluster(
         policy=options.policy,
         policy_map=_policy_map(options.policy) if options.policy is not None else None,
         webhooks=_webhook_configurations,
+        proxy_audience=PROXY_AUDIENCE,
     )
     async with run_cluster(plane, folder, contents, say) as cluster:
         kubeconfig = str(folder.path / KUBECONFIG)

@@ -57,6 +57,7 @@ imagePullPolicy: {{ .Values.global.launcherImagePullPolicy | default (ternary $o
 {{- $launcher := include "muster.launcher" . | fromYaml -}}
 {{- $settings := dict
   "vipu_proxy" (printf "http://%s.%s.svc:%s" (include "muster.proxy" .) .Release.Namespace (include "muster.proxyServicePort" .))
+  "proxy_token" "/var/run/secrets/muster.dev/token"
   "tracker" .Values.vipuProxy.proxyPartitionTrackerConfigMap
   "quarantine_namespace" (include "muster.quarantineNamespace" .)
   "namespace" .Release.Namespace

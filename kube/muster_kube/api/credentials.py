@@ -56,7 +56,7 @@ class FileToken:
         self._read_at = 0.0
         self._stale = False
 
-    async def header(self) -> str | None:
+    async def header(self) -> str:
         now = self._clock()
         if self._header is None or self._stale or now - self._read_at >= REREAD_S:
             self._header = self._read()

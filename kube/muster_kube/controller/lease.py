@@ -105,6 +105,7 @@ class LeaderElector:
         self._clock = clock
         self._observed: _Observed | None = None
         self._renewed_at: float | None = None  # start of the last successful renewal; None: we do not hold the lease
+        self._took_s = 0.0  # that renewal, until its answer
         self._error = ""
         self._outage = Outage(clock.monotonic)
         self._failure: Exception | None = None  # of the last attempt
@@ -173,8 +174,10 @@ class LeaderElector:
         pause_s = self._timing.retry_s * self._clock.rng.uniform(1.0, 1.2)
         pause_s = self._outage.pause_s(pause_s, self._failure, self._clock.rng)
         if self._renewed_at is not None:
-            # not past the deadline, so that the leader stops in time; at least 10 ms to avoid a busy loop
-            pause_s = max(0.01, min(pause_s, self._left_s()))
+            # not past the deadline, so that the leader stops in time; after a success, early enough for a renewal that
+            # is as slow as the last one, with room to spare; at least 10 ms to avoid a busy loop
+            left_s = self._left_s() if self._failure else (self._left_s() - self._took_s) / 2
+            pause_s = max(0.01, min(pause_s, left_s))
         await self._clock.sleep(pause_s)
 
     def _left_s(self) -> float:
@@ -238,6 +241,7 @@ class LeaderElector:
     def _note_renewal(self, answer: Lease, started: float) -> bool:
         self._note_record(answer.spec)
         self._renewed_at = started
+        self._took_s = self._clock.monotonic() - started
         self._led = True
         self._error = ""
         return True

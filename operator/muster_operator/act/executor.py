@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 import msgspec
 
 from muster_kube.api.client import KubeClient
-from muster_kube.api.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound
+from muster_kube.api.errors import AlreadyExists, ApiError, Forbidden, NotFound
 from muster_kube.api.objects import Api
 from muster_operator.act.partition_requests import PartitionRequester
 from muster_operator.act.proxy_client import ProxyClient
@@ -186,8 +186,8 @@ class ActionExecutor:
         path = f"{objects_path('Pod', job.metadata.namespace)}/{action.name}"
         try:
             raw = await self._client.delete(path, options, type=msgspec.Raw)
-        except (NotFound, Conflict):
-            return ActionResult.NOTHING  # gone, or replaced by another pod of that name: the watch reports it
+        except NotFound:
+            return ActionResult.NOTHING  # gone: the watch reports it. A 409 need not mean that, so it is decided again
         self._wrote("delete", "Pod")
         if (left := _left(raw)) is not None:
             self._cluster.observe("Pod", left)
@@ -195,7 +195,7 @@ class ActionExecutor:
         return ActionResult.NOTHING
 
     async def _delete_job(self, job: IPUJob) -> ActionResult:
-        with contextlib.suppress(NotFound, Conflict):
+        with contextlib.suppress(NotFound):
             await self._client.delete(_path(job), {"preconditions": _as_decided(job)}, type=msgspec.Raw)
             self._wrote("delete", "IPUJob")
         return ActionResult.WAITS

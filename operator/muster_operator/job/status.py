@@ -67,7 +67,9 @@ def is_written_first(before: IPUJobStatus, after: IPUJobStatus) -> bool:
     moved = any(has_condition(before, kind) != has_condition(after, kind) for kind in (SUSPENDED, COMPLETE, FAILED))
     given_back = after.given_back is not None and before.given_back != after.given_back
     checked = after.pre_flight is not None and before.pre_flight != after.pre_flight
-    return attempts or moved or given_back or checked or (not is_accepted(before) and is_accepted(after))
+    # many partitions take their time: who has scaled the job sees at once that the operator knows
+    scaled = before.desired_replicas != after.desired_replicas
+    return attempts or moved or given_back or checked or scaled or (not is_accepted(before) and is_accepted(after))
 
 
 def is_accepted(status: IPUJobStatus) -> bool:

@@ -18,7 +18,13 @@ from muster_kube.http.metrics_page import METRICS, metrics_response
 from muster_kube.http.responses import StructResponse, described, struct
 from muster_kube.http.service import Service
 from muster_kube.process.lifetime import package_version
-from muster_operator.job.partition_api import PartitionCapacity, PartitionEntry, PartitionRefusal, RefusalReason
+from muster_operator.job.partition_api import (
+    PROXY_AUDIENCE,
+    PartitionCapacity,
+    PartitionEntry,
+    PartitionRefusal,
+    RefusalReason,
+)
 from muster_operator.proxy.bodies import CapacityQuery, PartitionBody
 from muster_operator.proxy.partition_limits import is_power_of_two, list_sizes
 from muster_operator.proxy.vipu_proxy import VipuProxy
@@ -48,7 +54,7 @@ class _Refused(Exception):
         self.response = StructResponse(refusal, status, headers=dict(headers or {}))
 
 
-_BEARER = HTTPBearer(auto_error=False, description="a Kubernetes token of the operator's service account")
+_BEARER = HTTPBearer(auto_error=False, description=f"of the operator's account, audience {PROXY_AUDIENCE}")
 _REFUSAL = {"application/json": struct(PartitionRefusal)}
 _REFUSED: dict[int | str, dict[str, Any]] = {
     401: described("no token, or an invalid one", _REFUSAL),
@@ -65,15 +71,15 @@ def make_app(proxy: VipuProxy, reviews: Reviewer, *, allowed: frozenset[tuple[st
 
     async def admit(credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)]) -> None:
         if credentials is None:
-            raise _deny(401, "expected a header Authorization: Bearer TOKEN of the operator's service account")
+            raise _deny(401, f"expected a header Authorization: Bearer TOKEN, with a token for {PROXY_AUDIENCE}")
         try:
             async with asyncio.timeout(REVIEW_S):
-                identity = await reviews.who(credentials.credentials)
+                identity = await reviews.who(credentials.credentials, PROXY_AUDIENCE)
         except (ApiError, ConfigError, TimeoutError) as error:
             message = f"cannot check the token: {error or 'the API server does not respond'}"
             raise _Refused(503, PartitionRefusal(why="Unreachable", message=message)) from error
         if identity is None:
-            raise _deny(401, "the API server does not accept this token")
+            raise _deny(401, f"the API server does not accept this token for the audience {PROXY_AUDIENCE}")
         if identity.service_account not in allowed:
             listed = ", ".join(f"{namespace}/{name}" for namespace, name in sorted(allowed))
             raise _deny(403, f"{identity.user} may not use /partitions; allowed: {listed or 'nobody'}")

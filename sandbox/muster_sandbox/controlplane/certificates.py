@@ -82,18 +82,21 @@ class Authority:
         certificate.write_bytes(self.certificate)
         return certificate, write_private(directory / f"{name}.key", private_pem(self._key))
 
-    def server(self, name: str, hosts: Sequence[str]) -> IssuedCertificate:
-        """A certificate for a server with the names ``hosts`` (DNS names or addresses)."""
-        return self._sign(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]), hosts)
+    def server(self, name: str, hosts: Sequence[str], valid: datetime.timedelta = VALID) -> IssuedCertificate:
+        """A certificate for a server with the names ``hosts`` (DNS names or addresses).
+
+        valid: from now on; negative, and less than SKEW: it has expired.
+        """
+        return self._sign(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]), hosts, valid)
 
     def client(self, user: str, groups: Sequence[str] = ()) -> IssuedCertificate:
         """A client certificate for ``user`` in ``groups``."""
         names = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups]
         return self._sign(x509.Name([*names, x509.NameAttribute(NameOID.COMMON_NAME, user)]), ())
 
-    def _sign(self, subject: x509.Name, hosts: Sequence[str]) -> IssuedCertificate:
+    def _sign(self, subject: x509.Name, hosts: Sequence[str], valid: datetime.timedelta = VALID) -> IssuedCertificate:
         key = new_key()
-        builder = self._builder(subject, key).add_extension(
+        builder = self._builder(subject, key, valid).add_extension(
             x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH]), critical=False
         )
         if hosts:
@@ -103,7 +106,9 @@ class Authority:
         certificate = builder.sign(self._key, hashes.SHA256())
         return IssuedCertificate(certificate.public_bytes(serialization.Encoding.PEM), private_pem(key))
 
-    def _builder(self, subject: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
+    def _builder(
+        self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, valid: datetime.timedelta = VALID
+    ) -> x509.CertificateBuilder:
         now = datetime.datetime.now(datetime.UTC)
         return (
             x509.CertificateBuilder()
@@ -112,7 +117,7 @@ class Authority:
             .public_key(key.public_key())
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - SKEW)
-            .not_valid_after(now + VALID)
+            .not_valid_after(now + valid)
         )
 
 

@@ -38,6 +38,7 @@ from muster_sandbox.programs.binaries import NoControlPlane
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  # a new folder is created in it
 SHARED_MEMORY_LEAST = 2 << 30  # bytes: 10,000 nodes with their history and audit log take about half of it
 OLDEST_MINOR = 20
+TOKEN_VALID_S = 24 * 3600
 NODE_GRACE = "10h"  # grace period for missing heartbeats: simulated nodes send none
 START_TRIES = 3  # another process may take a free port before the component binds it
 
@@ -166,8 +167,18 @@ class ControlPlane:
         """Process ID, which is also the group ID, of each running component."""
         return {name: each.pid for name, each in self._components.items() if each.pid is not None}
 
-    def kubeconfig_for(self, service_account: str, namespace: str, *, valid_s: int = 24 * 3600) -> Path:
-        """A kubeconfig with a bound token (TokenRequest) of a service account, which is created if missing."""
+    def kubeconfig_for(self, service_account: str, namespace: str) -> Path:
+        """A kubeconfig with a token of a service account."""
+        token = self._request_token(service_account, namespace)
+        return self._write_kubeconfig(f"{namespace}-{service_account}", bearer_user(token), namespace)
+
+    def token_file_for(self, service_account: str, namespace: str, audience: str) -> Path:
+        """A file with a token of a service account for one audience; the API server does not accept it."""
+        path = self.data / f"{namespace}-{service_account}-{audience}.token"
+        return write_private(path, self._request_token(service_account, namespace, audience).encode())
+
+    def _request_token(self, service_account: str, namespace: str, *audiences: str) -> str:
+        """A token (TokenRequest) of a service account, which is created if missing. No audience: the API server."""
         self.admin.create("/api/v1/namespaces", {"metadata": {"name": namespace}}, exist_ok=True)
         accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts"
         self.admin.create(accounts, {"metadata": {"name": service_account}}, exist_ok=True)
@@ -176,12 +187,10 @@ class ControlPlane:
             {
                 "apiVersion": "authentication.k8s.io/v1",
                 "kind": "TokenRequest",
-                "spec": {"expirationSeconds": valid_s, "audiences": []},
+                "spec": {"expirationSeconds": TOKEN_VALID_S, "audiences": list(audiences)},
             },
         )
-        return self._write_kubeconfig(
-            f"{namespace}-{service_account}", bearer_user(answer["status"]["token"]), namespace
-        )
+        return str(answer["status"]["token"])
 
     def kubeconfig_for_user(self, user: str, groups: Sequence[str] = ()) -> Path:
         """A kubeconfig with a client certificate for a user and groups, with the permissions that RBAC gives them."""
@@ -204,6 +213,23 @@ class ControlPlane:
     def kill_apiserver(self) -> None:
         """Kill it (SIGKILL): connections break, new ones are refused until :meth:`restart_apiserver`."""
         self._components["kube-apiserver"].kill()
+
+    def kill_etcd(self) -> None:
+        """Kill it (SIGKILL): the API server answers no request that needs it until :meth:`restart_etcd`."""
+        self._components["etcd"].kill()
+
+    def restart_etcd(self) -> None:
+        """Stop it if it runs, start it with its data, and wait until the API server is ready, if that runs."""
+        etcd = self._components["etcd"]
+        etcd.stop()
+        etcd.start()
+        if self._components["kube-apiserver"].pid is not None:
+            self._wait_for_apiserver()
+
+    def set_audit_policy(self, policy: str = POLICY) -> None:
+        """What the audit log holds from now on. Restarts the API server, which reads it only when it starts."""
+        (self.data / "audit-policy.yaml").write_text(policy)
+        self.restart_apiserver()
 
     def restart_apiserver(self) -> None:
         """Stop it if it runs, start it on the same port, and wait until it is ready."""

@@ -1,7 +1,8 @@
 """The cluster of a sandbox: a control plane, nodes, and Muster's components running as processes.
 
 This package does not import the components; it starts them as programs. The caller provides what only a component
-knows: the operator's webhook configurations and the ConfigMap of the active policy.
+knows: the operator's webhook configurations, the audience of its token for the V-IPU proxy, and the ConfigMap of the
+active policy.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -37,12 +38,14 @@ class ClusterContents:
 
     simulated: number of simulated nodes. policy: the tainter's policy file, or None for the built-in policy.
     policy_map: the ConfigMap that shows the policy. webhooks: the operator's webhook configurations.
+    proxy_audience: of the operator's token for the V-IPU proxy.
     """
 
     simulated: int
     policy: Path | None
     policy_map: Object | None
     webhooks: WebhookConfigurations
+    proxy_audience: str
 
 
 @dataclass(frozen=True)
@@ -107,6 +110,7 @@ async def run_cluster(
                 metrics_port=metrics,
                 webhook_port=webhooks,
                 proxy=f"{LOOPBACK}:{proxy}",
+                proxy_token=plane.token_file_for(OPERATOR, NAMESPACE, contents.proxy_audience),
             )
         )
         yield SandboxCluster(client, tuple(nodes), supervisor, agents[0], page)

@@ -70,10 +70,13 @@ def vipu_proxy_command(*, kubeconfig: Path, port: int, controller: str) -> PartC
     return PartCommand(name="vipu-proxy", command=[*command, "--host", "127.0.0.1", "--port", str(port)])
 
 
-def operator_command(*, kubeconfig: Path, port: int, metrics_port: int, webhook_port: int, proxy: str) -> PartCommand:
-    """proxy: its ``host:port``."""
+def operator_command(
+    *, kubeconfig: Path, port: int, metrics_port: int, webhook_port: int, proxy: str, proxy_token: Path
+) -> PartCommand:
+    """proxy: its ``host:port``. proxy_token: file with the token for it."""
     command = [sys.executable, "-m", "muster_operator", "--kubeconfig", str(kubeconfig), "--namespace", NAMESPACE]
-    command += ["--vipu-proxy", f"http://{proxy}", "--host", "127.0.0.1", "--port", str(port)]
+    command += ["--vipu-proxy", f"http://{proxy}", "--proxy-token", str(proxy_token)]
+    command += ["--host", "127.0.0.1", "--port", str(port)]
     ports = ["--metrics-port", str(metrics_port), "--webhook-port", str(webhook_port)]
     return PartCommand(name="operator", command=[*command, *ports])
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from muster_kube.api.client import KubeClient
+from muster_kube.controller.clock import Clock
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,11 @@ class Replica:
     repairs_in: str = ""
     now: Callable[[], float] = time.time
     clock: Callable[[], float] = time.monotonic
+
+    @property
+    def timing(self) -> Clock:
+        """The clocks, for watches."""
+        return Clock(monotonic=self.clock, wall=self.now)
 
 
 @dataclass(frozen=True)

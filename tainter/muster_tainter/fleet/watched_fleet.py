@@ -7,9 +7,13 @@ from typing import Protocol
 
 from muster_kube import nodehealth
 from muster_kube.api.client import KubeClient
+from muster_kube.api.errors import ApiError, ConfigError
 from muster_kube.api.objects import ManagedNode, Node
+from muster_kube.controller.backoff import Backoff, Outage
+from muster_kube.controller.clock import SYSTEM_CLOCK, Clock
 from muster_kube.controller.reflector import Reflector
 from muster_kube.nodehealth import NodeHealth
+from muster_tainter.faults.desired_state import FAULTY_LABEL
 from muster_tainter.faults.external_findings import ExternalFindings
 from muster_tainter.faults.messages import Notice
 from muster_tainter.faults.node_report import UnusableHealth
@@ -19,6 +23,9 @@ from muster_tainter.fleet.projection import slim_health, slim_node
 from muster_tainter.policy.rules import Policy
 
 log = logging.getLogger(__name__)
+
+_TAINTED = {"labelSelector": f"{FAULTY_LABEL}=true"}
+_RETRY = Backoff(base_s=0.5, cap_s=10.0)
 
 
 class FleetListener(Protocol):
@@ -41,13 +48,20 @@ class FleetListener(Protocol):
 class WatchedFleet:
     """The :class:`muster_tainter.fleet.interface.Fleet` of a running replica. ``policy``: the active one."""
 
-    def __init__(self, client: KubeClient, policy: Callable[[], Policy], listener: FleetListener) -> None:
+    def __init__(
+        self,
+        client: KubeClient,
+        policy: Callable[[], Policy],
+        listener: FleetListener,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
         self._client = client
         self._listener = listener
+        self._clock = clock
         self._labels = LabelBackfill(client, NODES_PATH, policy, listener.policy_changed)
         self.policy = self._labels.policy
         self.node_watch: Reflector[Node] = Reflector(
-            client, NODES_PATH, Node, on_change=self._node_changed, transform=self.slim
+            client, NODES_PATH, Node, on_change=self._node_changed, transform=self.slim, clock=clock
         )
         self.health_watch: Reflector[NodeHealth] = Reflector(
             client,
@@ -56,6 +70,7 @@ class WatchedFleet:
             on_change=self._health_changed,
             on_undecodable=self._health_undecodable,
             transform=slim_health,
+            clock=clock,
         )
         self.external_findings = ExternalFindings(listener.findings_changed)
         self.taints_idle = asyncio.Event()
@@ -73,6 +88,24 @@ class WatchedFleet:
     async def wait_synced(self) -> None:
         await self.node_watch.wait_synced()
         await self.health_watch.wait_synced()
+
+    async def read_tainted(self) -> None:
+        """Observe all Nodes that have taints of ours at this moment: our watch may not have delivered the previous
+        leader's last writes, which budgets have to count. Retries until it succeeds."""
+        failures, rng = 0, self._clock.rng
+        outage = Outage(self._clock.monotonic)
+        while True:
+            try:
+                # without a resourceVersion, the API server answers from etcd and not from its cache
+                page = await self._client.list_page(NODES_PATH, Node, params=_TAINTED, transform=self.slim)
+            except (ApiError, ConfigError) as error:
+                log.warning("cannot list the tainted nodes, so no node is tainted yet; will retry: %s", error)
+                await asyncio.sleep(outage.pause_s(_RETRY.delay_s(failures, rng), error, rng))
+                failures += 1
+            else:
+                for node in page.items:
+                    self.observe_node(node)
+                return
 
     @property
     def synced(self) -> bool:

@@ -103,6 +103,20 @@ async def test_a_stopped_file_system_fails_and_asks_for_a_reboot(tmp_path: Path)
     assert finding.component.startswith("disk/")
 
 
+async def test_a_stopped_file_system_that_the_node_does_not_need_is_no_reason_to_reboot(tmp_path: Path) -> None:
+    scratch = "28 1 9999:9 / /scratch rw - ext4 /dev/sdx rw,shutdown"
+    findings = (await run(tmp_path, f"{here(tmp_path)}\n{scratch}")).findings
+    [finding] = [finding for finding in findings if finding.component == "disk/sdx"]
+    assert (finding.reason, finding.verdict, finding.fault_class) == (
+        "VolumeReadOnly",
+        Verdict.WARN,
+        FaultClass.CONTACT,
+    )
+    # without any of the node's own folders, these are not the node's mounts
+    (alone,) = (await run(tmp_path, scratch)).findings
+    assert (alone.reason, alone.verdict) == ("FilesystemReadOnly", Verdict.FAIL)
+
+
 async def test_a_real_file_system_passes_with_its_space(tmp_path: Path) -> None:
     result = await run(tmp_path, here(tmp_path), min_free_percent=0, min_free_inodes_percent=0)
     assert result.verdict is Verdict.PASS

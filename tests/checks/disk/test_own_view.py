@@ -25,6 +25,9 @@ VIRTUAL = (SAMPLES / "smartctl_virtual.json").read_bytes()
 FORBIDDEN = (SAMPLES / "smartctl_forbidden.json").read_bytes()
 NO_DEVICE = (SAMPLES / "smartctl_no_device.json").read_bytes()
 NVME = (SAMPLES / "nvme_smart_log.json").read_bytes()
+NO_ANSWER = b'{"smartctl": {"version": [7, 3], "exit_status": 4}, "device": {"name": "/dev/sda", "protocol": "ATA"}}'
+VIRTUAL_4 = json.loads(VIRTUAL)
+VIRTUAL_4["smartctl"]["exit_status"] = 4
 SMARTCTL = "smartctl -j -i -H -A"
 
 
@@ -77,7 +80,7 @@ def test_a_failing_disk_says_all_it_has() -> None:
     assert reasons(result) == {
         "NvmeUnreliable": Verdict.FAIL,
         "NvmeReadOnly": Verdict.FAIL,
-        "NvmeSpareLow": Verdict.WARN,
+        "NvmeSpareLow": Verdict.FAIL,
         "NvmeWornOut": Verdict.WARN,
     }
     assert result is not None
@@ -88,7 +91,7 @@ def test_a_failing_disk_says_all_it_has() -> None:
 @pytest.mark.parametrize(
     ("bits", "expected"),
     [
-        (0x01, {"NvmeSpareLow": Verdict.WARN}),
+        (0x01, {"NvmeSpareLow": Verdict.FAIL}),
         (0x02, {"NvmeTemperature": Verdict.WARN}),
         (0x04, {"NvmeUnreliable": Verdict.FAIL}),
         (0x08, {"NvmeReadOnly": Verdict.FAIL}),
@@ -106,7 +109,7 @@ def test_each_critical_warning(bits: int, expected: dict[str, Verdict]) -> None:
     ("values", "expected"),
     [
         ({"available_spare": 10}, {"Ok": Verdict.PASS}),
-        ({"available_spare": 9}, {"NvmeSpareLow": Verdict.WARN}),
+        ({"available_spare": 9}, {"NvmeSpareLow": Verdict.FAIL}),
         ({"available_spare": 0, "available_spare_threshold": 0}, {"Ok": Verdict.PASS}),  # as cloud volumes say
         ({"percentage_used": 99}, {"Ok": Verdict.PASS}),
         ({"percentage_used": 100}, {"NvmeWornOut": Verdict.WARN}),
@@ -201,9 +204,23 @@ def test_recorded_output_of_both_tools_is_judged() -> None:
     assert judged(SOUND) == judged(NVME) == {"Ok": Verdict.PASS}
 
 
-@pytest.mark.parametrize("text", [*TEXTS, VIRTUAL, FORBIDDEN])
+@pytest.mark.parametrize("text", [*TEXTS, VIRTUAL])
 def test_output_that_says_nothing_of_a_disk_is_left_to_others(text: bytes) -> None:
     assert run_recorded(DISK, text, DiskParameters()) is None
+
+
+@pytest.mark.parametrize(("text", "why"), [(NO_ANSWER, "4"), (FORBIDDEN, "Permission denied")])
+def test_recorded_output_without_an_answer_is_unknown_and_says_why(text: bytes, why: str) -> None:
+    result = run_recorded(DISK, text, DiskParameters())
+    assert result is not None
+    assert (result.verdict, result.reason) == (Verdict.UNKNOWN, "NotReadable")
+    assert why in result.message
+
+
+async def test_a_disk_that_answers_no_smart_command_is_unknown_whatever_its_kind(tmp_path: Path) -> None:
+    view = with_sda(tmp_path, {SMARTCTL: failed(SMARTCTL, 4, stdout=NO_ANSWER)})
+    assert reasons(await run(view)) == {"NotReadable": Verdict.UNKNOWN}
+    assert reasons(await run(with_sda(tmp_path, {SMARTCTL: json.dumps(VIRTUAL_4).encode()}))) == {"Ok": Verdict.PASS}
 
 
 @pytest.mark.parametrize("text", [*mangled(SOUND), *mangled(NVME)])

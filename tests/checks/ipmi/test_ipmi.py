@@ -19,6 +19,8 @@ from muster_checks.testing.recorded import Answer, failed, hung, lay_out, node
 SAMPLES = Path(__file__).parent / "samples"
 LOG = (SAMPLES / "sel_elist.txt").read_bytes()
 SENSORS = (SAMPLES / "sensor.txt").read_bytes()
+FREE_LOG = (SAMPLES / "ipmi_sel.txt").read_bytes()
+FREE_SENSORS = (SAMPLES / "ipmimonitoring.txt").read_bytes()
 NOW = "07/13/2026 12:10:00\n"
 TOOL: dict[str, Answer] = {"ipmitool sel elist": LOG, "ipmitool sel time get": NOW, "ipmitool sensor": SENSORS}
 
@@ -68,6 +70,41 @@ async def test_repeated_entries_are_one_finding_with_their_number(tmp_path: Path
     result = await run(tmp_path, TOOL | {"ipmitool sel elist": line * 5})
     (finding,) = [f for f in result.findings if f.component.startswith("sel/")]
     assert (finding.verdict, finding.measurements[0].value) == (Verdict.WARN, 5)
+
+
+def recorded(text: bytes) -> dict[str, tuple[str, Verdict]]:
+    result = run_recorded(IPMI, text, IpmiParameters())
+    assert result is not None
+    return {finding.component: (finding.reason, finding.verdict) for finding in result.findings}
+
+
+def test_the_event_log_of_freeipmi_is_read_too():
+    assert recorded(FREE_LOG) == {
+        "sel/Memory_DIMM_B1": ("MemoryUncorrectable", Verdict.FAIL),
+        "sel/Processor_CPU1": ("CpuInternalError", Verdict.FAIL),
+        "sel/Power_Supply_PS2_Status": ("PowerSupplyFailed", Verdict.WARN),
+        "sel/Memory_DIMM_C1": ("MemoryCorrectable", Verdict.WARN),
+        "sel/Temperature_CPU1_Temp": ("Critical", Verdict.WARN),
+    }
+    with_state = FREE_LOG.replace(b" | Memory                      |", b" | Memory  | Critical |")
+    assert recorded(with_state) == recorded(FREE_LOG)
+
+
+def test_the_sensors_of_freeipmi_are_read_too():
+    assert recorded(FREE_SENSORS) == {
+        "sensor/CPU2_Temp": ("SensorCritical", Verdict.WARN),
+        "sensor/FAN2": ("SensorNonRecoverable", Verdict.WARN),
+    }
+    without_state = b"\n".join(
+        b"|".join(columns[:3] + columns[4:]) for columns in (line.split(b"|") for line in FREE_SENSORS.splitlines())
+    )
+    assert recorded(without_state) == recorded(FREE_SENSORS)
+
+
+@pytest.mark.parametrize("text", [*mangled(FREE_LOG), *mangled(FREE_SENSORS)])
+def test_output_of_freeipmi_cut_short_is_read_as_far_as_it_goes(text: bytes):
+    result = run_recorded(IPMI, text, IpmiParameters())
+    assert result is None or result.verdict is not Verdict.UNKNOWN
 
 
 async def test_without_a_controller_it_is_skipped(tmp_path: Path):
@@ -145,13 +182,17 @@ def test_every_rule_can_be_met():
         assert [f.reason for f in judge_log(parse_log(line), datetime(2026, 7, 13, 13), 7200.0)] == [rule.reason]  # noqa: DTZ001 - as above
 
 
-@pytest.mark.parametrize("text", [*TEXTS, huge(LOG)])
+@pytest.mark.parametrize("text", TEXTS)
 def test_text_of_another_kind_never_fails(text: bytes):
     try:
         findings = judge_recorded(text, IpmiParameters())
     except UNMEASURED:
         return
     assert findings is None
+
+
+def test_a_hundred_megabytes_never_fail():
+    test_text_of_another_kind_never_fails(huge(LOG))
 
 
 def test_a_sample_cut_short_says_no_more_than_the_whole():

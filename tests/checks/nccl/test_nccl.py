@@ -18,6 +18,8 @@ from muster_checks.testing.recorded import Answer, failed, hung, lay_out, node
 
 SAMPLE = (Path(__file__).parent / "samples" / "h100x8.txt").read_bytes()
 SLOW = SAMPLE.replace(b"466.37", b"231.00").replace(b"  1073741824 ", b" 17179869184 ")
+# rccl-tests prints the same table
+RCCL = SAMPLE.replace(b"NVIDIA H100 80GB HBM3", b"AMD Instinct MI300X")
 OLD = b"""#                                             out-of-place                    in-place
 #       size    count    type   redop     time   algbw   busbw  error     time   algbw   busbw  error
    134217728 33554432   float     sum   1542.0   87.04  163.20  2e-07   1546.1   86.81  162.76  2e-07
@@ -83,6 +85,18 @@ def test_another_number_of_gpus_is_not_held_against_the_value_for_eight():
     assert judged(four).verdict is Verdict.PASS
 
 
+@pytest.mark.parametrize("reached", [b"466.37", b"  1.00"])
+def test_no_bandwidth_is_expected_of_amds_gpus_for_which_none_is_published(reached: bytes):
+    finding = judged(RCCL.replace(b"466.37", reached))
+    assert (finding.verdict, finding.reason) == (Verdict.PASS, "AllReduced")
+    assert finding.measurements[0].threshold is None
+
+
+def test_wrong_results_of_amds_gpus_fail():
+    finding = judged(RCCL.replace(b"values : 0 OK", b"values : 3 FAILED"))
+    assert (finding.verdict, finding.reason) == (Verdict.FAIL, "WrongResult")
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -130,10 +144,14 @@ async def test_without_the_tool_it_is_named(tmp_path: Path):
     assert (result.reason, "nccl-tests" in result.message) == ("ToolMissing", True)
 
 
-@pytest.mark.parametrize("text", [*TEXTS, b"busbw" + TEXTS[3], huge(b"busbw\n")])
+@pytest.mark.parametrize("text", [*TEXTS, b"busbw" + TEXTS[3]])
 def test_text_of_another_kind_never_fails(text: bytes):
     result = run_recorded(NCCL, text, NcclParameters())
     assert result is None or result.verdict is Verdict.UNKNOWN
+
+
+def test_a_hundred_megabytes_never_fail():
+    test_text_of_another_kind_never_fails(huge(b"busbw\n"))
 
 
 def test_a_sample_cut_short_never_fails_for_what_is_not_there():

@@ -68,9 +68,14 @@ def test_no_link_up_on_any_gpu_warns() -> None:
     assert first(gpu(0, down=range(18)), gpu(1, down=range(18))) == (WARN, "NoLinkUp")
 
 
-def test_a_gpu_alone_on_its_node_has_nobody_to_link_with() -> None:
+def test_a_board_that_links_all_its_gpus_warns_even_alone_on_its_node() -> None:
+    assert judged(gpu(0, down=range(18))) == [(GPU0, WARN, "NoLinkUp")]
+    assert judged(gpu(0, V100, down=[0], links=1)) == [(GPU0, WARN, "NoLinkUp")]
+
+
+def test_a_card_alone_on_its_node_has_nobody_to_link_with() -> None:
     with pytest.raises(NotHere):
-        judged(gpu(0, down=range(18)))
+        judged(gpu(0, A100_CARD, down=range(12), links=12))
 
 
 def test_a_gpu_alone_whose_links_are_up_is_judged() -> None:

@@ -11,11 +11,11 @@ from tests.checks.nvidia.samples_of import H100, NVLINK_STATUS, of
 from tests.checks.nvlink.test_judge import gpu
 
 from muster_checks.base.commands import Output
-from muster_checks.base.execution import run_probe
+from muster_checks.base.execution import run_probe, run_recorded
 from muster_checks.base.vocabulary import Verdict
 from muster_checks.nvidia.gpu import GpuReading
 from muster_checks.nvlink import NVLINK, NvlinkParameters
-from muster_checks.nvlink.parse import parse
+from muster_checks.nvlink.parse import parse, parse_dcgmi
 from muster_checks.testing.recorded import failed, hung
 
 LIMITS = NvlinkParameters()
@@ -72,6 +72,47 @@ async def test_expectations_that_cannot_be_used_are_unknown(tmp_path: Path) -> N
     view = gpu_node(tmp_path, of(gpu(0), gpu(1)))
     result = await run_probe(NVLINK, view, NvlinkParameters(expected=tmp_path / "none.yaml"))
     assert (result.verdict, result.reason) == (Verdict.UNKNOWN, "BadExpectations")
+
+
+DCGMI = b"""\
++----------------------+
+|  NvLink Link Status  |
++----------------------+
+GPUs:
+    gpuId 0:
+        U U U U U U U U U U U U U U U U U U
+    gpuId 1:
+        U U U U D U U U U U U U U U U U U U
+NvSwitches:
+    physicalId 11:
+        U U D D
+    physicalId 12:
+        X X _ _
+
+Key: Up=U, Down=D, Disabled=X, Not Supported=_
+"""
+
+
+def test_recorded_links_of_dcgmi_are_compared_with_those_of_the_other_gpus() -> None:
+    result = run_recorded(NVLINK, DCGMI, LIMITS)
+    assert result is not None
+    found = {finding.component: (finding.verdict, finding.reason) for finding in result.findings}
+    assert found == {
+        "gpu/index-0": (Verdict.PASS, "Ok"),
+        "gpu/index-1": (Verdict.WARN, "FewerLinksThanEquals"),
+    }
+
+
+def test_links_that_are_disabled_or_not_supported_are_no_links() -> None:
+    reading = parse_dcgmi(DCGMI.replace(b"U U U U D", b"X X _ _ X"))
+    assert reading is not None
+    assert [len(gpu.nvlinks or ()) for gpu in reading.gpus] == [18, 13]
+
+
+@pytest.mark.parametrize("text", [*TEXTS, *mangled(DCGMI)])
+def test_the_output_of_dcgmi_cut_short_never_fails(text: bytes) -> None:
+    result = run_recorded(NVLINK, text, LIMITS)
+    assert result is None or result.verdict is not Verdict.FAIL
 
 
 def test_the_status_text_is_read() -> None:

@@ -86,6 +86,19 @@ def test_unreadable_file_is_a_usage_error_with_its_place(
     assert not missing_facts(capsys.readouterr().err, *facts)
 
 
+def test_one_file_that_cannot_be_read_as_a_log_does_not_refuse_the_others(
+    tmp_path: Path, policy: str, capsys: Any
+) -> None:
+    good = file(tmp_path, "n1.log", log(("00:00:00", XID79)))
+    strange = file(tmp_path, "n2.log", "no log\n")
+    localised = file(tmp_path, "n3.log", "M\u00e4r 03 10:00:00 n3 kernel: usb 1-1: new device\n")
+    found = told(capsys, policy, "--log", good, strange, localised)
+    assert [spell["node"] for spell in found["taints"]] == ["n1"]
+    assert [note for note in found["notes"] if strange in note]
+    assert not [note for note in found["notes"] if localised in note]
+    assert main(["replay", policy, "--log", strange, file(tmp_path, "n4.log", "nor this\n")]) == 64
+
+
 def test_a_bad_policy_is_a_usage_error_with_its_place(tmp_path: Path, capsys: Any) -> None:
     bad = file(tmp_path, "p.yaml", "rules: [{name: x, action: tain}]")
     assert main(["replay", bad, "--log", file(tmp_path, "n1.log", "")]) == 64

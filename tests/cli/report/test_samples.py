@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.checks.gpuecc.test_rocm_smi import sample as rocm_smi
+from tests.checks.ib.test_ibstat import EIGHT
+from tests.checks.nvlink.test_probe import DCGMI
 
 from muster_checks.dmesg.sources.text_formats import has_kernel_line, is_kernel_log, may_be_bare_messages
 from muster_checks.registry import load_registry
@@ -89,6 +92,8 @@ RECORDED = {
     "iperf/samples/refused.json": "iperf3 -J",
     "ipmi/samples/sel_elist.txt": "ipmitool sel elist",
     "ipmi/samples/sensor.txt": "ipmitool sensor",
+    "ipmi/samples/ipmi_sel.txt": "ipmi-sel (FreeIPMI)",
+    "ipmi/samples/ipmimonitoring.txt": "ipmi-sensors, ipmimonitoring (FreeIPMI)",
     "memory/samples/meminfo.txt": "/proc/meminfo",
     "nccl/samples/h100x8.txt": "all_reduce_perf (nccl-tests)",
     "nvidia/samples/nvlink-h100.txt": "nvidia-smi nvlink --status",
@@ -111,6 +116,20 @@ def test_recorded_output_is_recognised_by_its_content(file: str, name: str, caps
     heading, *rows = capsys.readouterr().out.splitlines()
     assert heading.endswith(f"recognised as {name}")
     assert not any("NotASample" in row for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        (DCGMI, "dcgmi nvlink --link-status"),
+        ("".join(EIGHT).encode(), "ibstat"),
+        (rocm_smi((0, 0)), "rocm-smi --showrasinfo"),
+    ],
+)
+def test_text_forms_are_recognised_by_their_content(text: bytes, name: str) -> None:
+    form = recognise(text)
+    assert form is not None
+    assert form.name == name
 
 
 def test_the_xml_of_nvidia_smi_and_a_packed_sys_are_recognised() -> None:

@@ -18,6 +18,7 @@ import psutil
 import pytest
 from tests.agent.kernel_log_only import kernel_log_only
 from tests.part_processes import PartProcess, start_program
+from tests.polling import pause_s
 
 from muster_sandbox.controlplane.cluster import ControlPlane
 
@@ -111,10 +112,10 @@ class AgentProcess:
 
 def until(look: Callable[[], Any], *, timeout_s: float = GUARD_S, what: str = "") -> Any:
     """What ``look`` returns once it is true. The real world has no clock to fake, so it is asked again and again."""
-    deadline = time.monotonic() + timeout_s
+    begun = time.monotonic()
     while not (found := look()):
-        assert time.monotonic() < deadline, f"not within {timeout_s} s: {what or look}"
-        time.sleep(0.02)
+        assert time.monotonic() < begun + timeout_s, f"not within {timeout_s} s: {what or look}"
+        time.sleep(pause_s(begun))
     return found
 
 

@@ -22,6 +22,7 @@ from tests.chart.helm_render import CHART, PROGRAM, SHA256, Helm, Object, Refuse
 from tests.docs.command_list import commands_of_test
 from tests.docs.command_runner import CommandRunner
 from tests.machine import require
+from tests.polling import pause_s
 
 from muster_sandbox.controlplane.admin import AdminClient
 from muster_sandbox.controlplane.cluster import ControlPlane
@@ -39,7 +40,6 @@ DEPLOYMENTS = "/apis/apps/v1/deployments"
 CLUSTER_WIDE = ("clusterroles", "clusterrolebindings")
 GUIDE = r"global.vipuControllers=pod1:8090:ipunode=pod1\,pod2:8090:ipunode=pod2"
 BUSY = r"another operation .* is in progress"  # helm's words
-LOOK_S = 0.05
 PATIENCE_S = 120.0
 
 
@@ -196,10 +196,10 @@ class Cluster:
 
 
 def until(true: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
+    begun = time.monotonic()
     while not true():
-        assert time.monotonic() < deadline, f"not within {PATIENCE_S:g} s: {what}"
-        time.sleep(LOOK_S)
+        assert time.monotonic() < begun + PATIENCE_S, f"not within {PATIENCE_S:g} s: {what}"
+        time.sleep(pause_s(begun))
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,7 @@ from typing import Any
 
 import psutil
 from tests.machine import find_lack, require
+from tests.polling import pause_s
 from tests.processes import processes_with
 
 from muster_sandbox.controlplane.admin import AdminClient
@@ -101,11 +102,13 @@ class RunningSandbox:
         return [event["message"] for event in found]
 
     def until(self, done: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + CHANGE_LIMIT_S
+        begun = time.monotonic()
         while not done():
             assert self.process.poll() is None, f"the sandbox ended while waiting for: {what}"
-            assert time.monotonic() < deadline, f"not within {CHANGE_LIMIT_S:.0f} s: {what}\n{self.logs()}"
-            time.sleep(0.05)
+            assert time.monotonic() < begun + CHANGE_LIMIT_S, (
+                f"not within {CHANGE_LIMIT_S:.0f} s: {what}\n{self.logs()}"
+            )
+            time.sleep(pause_s(begun))
 
     def told(self) -> int:
         """How many findings have come or gone so far, on all nodes."""

@@ -468,15 +468,21 @@ def review(desk: SandboxTerminal, node: str) -> dict[str, Any]:
     return body | {"request": request | {"userInfo": user}}
 
 
-@covers("muster operator", "muster operator --vipu-proxy URL")
+FOR_PROXY = "kubectl create token ACCOUNT -n NAMESPACE --audience=muster-vipu-proxy"
+
+
+@covers("muster operator", "muster operator --vipu-proxy URL --proxy-token FILE", FOR_PROXY)
 def test_a_second_operator_stands_by(desk: SandboxTerminal) -> None:
     settings = {"NAMESPACE": NAMESPACE, "METRICS_PORT": "0", "WEBHOOK_PORT": "0"}
     proxy = "http://127.0.0.1:1"
     leader = desk.box.admin.get(f"{LEASES}/muster-operator")["spec"]["holderIdentity"]
     assert "--vipu-proxy is required" in desk.type("muster operator", code=64)
-    with desk.up("muster operator", settings=settings | {"VIPU_PROXY": proxy}) as part:
+    token = desk.checkout / "token"
+    token.write_text(desk.type(FOR_PROXY, ACCOUNT="muster-operator", NAMESPACE=NAMESPACE))
+    with desk.up("muster operator", settings=settings | {"VIPU_PROXY": proxy, "PROXY_TOKEN": str(token)}) as part:
         desk.box.until(lambda: ready(part), "it is ready")
-    with desk.up("muster operator --vipu-proxy URL", settings=settings, URL=proxy) as part:
+    line = "muster operator --vipu-proxy URL --proxy-token FILE"
+    with desk.up(line, settings=settings, URL=proxy, FILE=str(token)) as part:
         desk.box.until(lambda: ready(part), "it is ready")
         assert part.get("/healthz")
         with pytest.raises(urllib.error.HTTPError, match="401"):

@@ -1,5 +1,5 @@
 """A sandbox in which nothing happens costs its API server nothing. It is one of its own, so that it idles beside other
-tests: a process of the test run waits for it, and no processor.
+tests.
 """
 
 import os
@@ -31,6 +31,7 @@ def box(binaries: Path, tmp_path: Path) -> Iterator[RunningSandbox]:
         yield running
 
 
+@pytest.mark.beside
 @pytest.mark.timeout(IDLE_TRIES * (IDLE_S + SETTLE_S) + 300)
 def test_an_idle_sandbox_makes_no_list_and_no_write(box: RunningSandbox) -> None:
     """Counted from the API server's audit log, after a fault that came and went. Lease renewals do not count, nor does

@@ -22,12 +22,13 @@ import yaml
 from tests.machine import require
 from tests.part_processes import PartProcess
 from tests.plain_http import plain_http
+from tests.polling import pause_s
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import ApiError, Conflict, NotFound
 from muster_operator.admission.configurations import WebhookAddress, webhook_configurations
 from muster_operator.admission.server import NAME as WEBHOOKS
-from muster_operator.job.partition_api import PartitionEntry
+from muster_operator.job.partition_api import PROXY_AUDIENCE, PartitionEntry
 from muster_operator.job.types import API_VERSION, FINALIZER, PLURAL, jobs_path
 from muster_sandbox.controlplane.cluster import ControlPlane, free_ports
 from muster_sandbox.simulation.kubelets import Kubelets
@@ -53,16 +54,16 @@ Object = dict[str, Any]
 
 async def until(ask: Callable[[], Awaitable[Any]], what: str, timeout_s: float = WAIT_S) -> Any:
     """What ``ask`` returns once that is true; an error of the server, or what is not there yet, counts as not yet."""
-    deadline = time.monotonic() + timeout_s
+    begun = time.monotonic()
     last: object = None
-    while time.monotonic() < deadline:
+    while time.monotonic() < begun + timeout_s:
         try:
             last = await ask()
         except (ApiError, httpx2.TransportError) as error:
             last = error
         if last and not isinstance(last, Exception):
             return last
-        await asyncio.sleep(0.03)
+        await asyncio.sleep(pause_s(begun))
     raise AssertionError(f"not within {timeout_s} s: {what}; last: {last!r}")
 
 
@@ -268,11 +269,12 @@ class Bed:
         """webhook_port: None is where the API server calls them."""
         assert self.proxy is not None
         kubeconfig = account or self.control_plane.kubeconfig_for(OPERATOR, OWN)
+        token = self.control_plane.token_file_for(OPERATOR, OWN, PROXY_AUDIENCE)
         served_at = self.webhook_port if webhook_port is None else webhook_port
         self.operator = await self._start(
             "operator",
-            ("operator", "--kubeconfig", str(kubeconfig), "--vipu-proxy", self.proxy.url, "--host", "127.0.0.1",
-             "--port", "0", "--metrics-port", "0", "--webhook-port", str(served_at), *flags),
+            ("operator", "--kubeconfig", str(kubeconfig), "--vipu-proxy", self.proxy.url, "--proxy-token", str(token),
+             "--host", "127.0.0.1", "--port", "0", "--metrics-port", "0", "--webhook-port", str(served_at), *flags),
             ("listening", "metrics", "webhooks"),
         )  # fmt: skip
         if ready:

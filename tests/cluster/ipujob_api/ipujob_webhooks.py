@@ -7,6 +7,7 @@ import asyncio
 import copy
 import os
 import re
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 from tests.machine import require
+from tests.polling import pause_s
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import load_config
@@ -38,6 +40,7 @@ Object = dict[str, Any]
 
 async def until(ask: Callable[[], Awaitable[Any]], what: str) -> Any:
     """What ``ask`` returns once that is true; an error of the server counts as not yet."""
+    begun = time.monotonic()
     last: object = None
     with suppress(TimeoutError):
         async with asyncio.timeout(WAIT_S):
@@ -48,7 +51,7 @@ async def until(ask: Callable[[], Awaitable[Any]], what: str) -> Any:
                     last = error
                 if last and not isinstance(last, Exception):
                     return last
-                await asyncio.sleep(0.03)
+                await asyncio.sleep(pause_s(begun))
     raise AssertionError(f"not within {WAIT_S} s: {what}; last: {last!r}")
 
 

@@ -20,7 +20,7 @@ from muster_kube.api.client import KubeClient
 from muster_kube.api.config import load_config
 from muster_kube.api.errors import NotFound
 from muster_operator.job.names import PARKED_PREFIX, partition
-from muster_operator.job.partition_api import PartitionRequest
+from muster_operator.job.partition_api import PROXY_AUDIENCE, PartitionRequest
 from muster_sandbox.controlplane.cluster import ControlPlane
 
 OWN = "muster"
@@ -125,7 +125,7 @@ class Bed:
 
 @pytest.fixture
 async def bed(control_plane: ControlPlane, api: KubeClient, tmp_path: Path) -> AsyncIterator[Bed]:
-    made = Bed(control_plane, api, tmp_path, await token_of(control_plane, "muster-operator"))
+    made = Bed(control_plane, api, tmp_path, token_of(control_plane, "muster-operator"))
     yield made
     for program in made.programs:
         await program.stop(signal.SIGKILL)
@@ -134,11 +134,8 @@ async def bed(control_plane: ControlPlane, api: KubeClient, tmp_path: Path) -> A
             await api.delete(f"{MAPS}/{name}")
 
 
-async def token_of(control_plane: ControlPlane, account: str) -> str:
-    credentials = load_config(control_plane.kubeconfig_for(account, OWN)).credentials
-    header = await credentials.header()
-    assert header is not None
-    return header.removeprefix("Bearer ")
+def token_of(control_plane: ControlPlane, account: str) -> str:
+    return control_plane.token_file_for(account, OWN, PROXY_AUDIENCE).read_text()
 
 
 def entry(simulator: Program) -> str:
@@ -198,11 +195,15 @@ async def test_30_32_52_53_a_partition_over_its_life(bed: Bed) -> None:
     assert await partitions(simulator) == []
 
 
-async def test_only_the_operators_token_opens_partitions(bed: Bed) -> None:
+async def test_only_the_operators_token_for_the_proxy_opens_partitions(bed: Bed) -> None:
     simulator = await bed.simulator()
     proxy = await bed.proxy_for(simulator)
     assert (await bed.ask(proxy, "PUT", called(wish()), wish(), token="made-up")).status_code == 401
-    stranger = await token_of(bed.control_plane, "stranger")
+    account = load_config(bed.control_plane.kubeconfig_for("muster-operator", OWN))
+    for_the_api_server = (await account.credentials.header() or "").removeprefix("Bearer ")
+    assert for_the_api_server
+    assert (await bed.ask(proxy, "PUT", called(wish()), wish(), token=for_the_api_server)).status_code == 401
+    stranger = token_of(bed.control_plane, "stranger")
     refused = await bed.ask(proxy, "PUT", called(wish()), wish(), token=stranger)
     assert (refused.status_code, refused.json()["why"]) == (403, "Refused")
     assert "allowed: muster/muster-operator" in refused.json()["message"]

@@ -19,6 +19,7 @@ import yaml
 from tests.machine import needs
 from tests.part_processes import PartProcess
 from tests.plain_http import plain_http
+from tests.polling import pause_s
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import ApiError, NotFound
@@ -35,16 +36,16 @@ WAIT_S = 120.0  # far more than anything takes: what hangs fails, what is slow d
 
 async def until(ask: Callable[[], Awaitable[Any]], what: str, timeout_s: float = WAIT_S) -> Any:
     """What ``ask`` returns once that is true; an error of the server counts as not yet."""
-    deadline = time.monotonic() + timeout_s
+    begun = time.monotonic()
     last: object = None
-    while time.monotonic() < deadline:
+    while time.monotonic() < begun + timeout_s:
         try:
             last = await ask()
         except ApiError as error:
             last = error
         if last and not isinstance(last, Exception):
             return last
-        await asyncio.sleep(0.03)
+        await asyncio.sleep(pause_s(begun))
     raise AssertionError(f"not within {timeout_s} s: {what}; last: {last!r}")
 
 

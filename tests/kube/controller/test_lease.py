@@ -392,6 +392,27 @@ def test_the_deadline_counts_from_the_start_of_the_renewal(wire):
     wire.run_virtually(main())
 
 
+def test_a_leader_whose_calls_are_slow_renews_earlier_and_keeps_the_lease(wire):
+    """Calls of 1.2 s: a renewal takes two of them, so after a whole pause the next one would end after the deadline."""
+
+    async def main():
+        led = []
+
+        async def lead():
+            led.append(True)
+            await lead_for_ever()
+
+        one = elector(Wire(LeaseServer(), ((0.6, 0.6, False),)), "a")
+        task = asyncio.create_task(one.run(lead))
+        await wire.until(one.leading, 60)
+        await asyncio.sleep(120)
+        assert one.leading()
+        assert len(led) == 1
+        task.cancel()
+
+    wire.run_virtually(main())
+
+
 def test_a_late_renewal_of_a_former_leader_changes_nothing(wire):
     async def main():
         server = LeaseServer()

@@ -26,9 +26,11 @@ from muster_operator.act.refusal_cache import FREEING, TAKING
 from muster_operator.job.names import OWNED_SELECTOR, partition
 from muster_operator.job.partition_api import PartitionEntry, PartitionRefusal
 from muster_operator.job.snapshot import (
+    Action,
     ActionResult,
     AddFinalizer,
     CreateObject,
+    DeleteJob,
     DeletePod,
     FreePartition,
     PatchObject,
@@ -168,8 +170,6 @@ async def test_a_pod_is_removed_by_its_uid(bench: OperatorBench) -> None:
     bench.api.on("DELETE", f"{PODS}/w", Reply(200, pod_object("w", deletionTimestamp="2026-01-01T00:00:00Z")))
     await bench.executor.execute(a_job(), DeletePod("w", "pod-w", grace_s=5))
     assert json.loads(bench.written()[0].body) == {"preconditions": {"uid": "pod-w"}, "gracePeriodSeconds": 5}
-    bench.api.on("DELETE", f"{PODS}/w", failure(409, "Conflict"))
-    assert await bench.executor.execute(a_job(), DeletePod("w", "older")) is ActionResult.NOTHING
     bench.api.on("DELETE", f"{PODS}/w", failure(404, "NotFound"))
     assert await bench.executor.execute(a_job(), DeletePod("w", "pod-w")) is ActionResult.NOTHING
 
@@ -178,6 +178,14 @@ async def test_a_pod_that_is_gone_at_once_is_left_to_the_watch(bench: OperatorBe
     bench.api.on("DELETE", f"{PODS}/w", Reply(200, {"kind": "Status", "status": "Success"}))
     assert await bench.executor.execute(a_job(), DeletePod("w", "pod-w")) is ActionResult.NOTHING
     assert [asked.method for asked in bench.written()] == ["DELETE"]
+
+
+@pytest.mark.parametrize(("path", "action"), [(f"{PODS}/w", DeletePod("w", "pod-w")), (f"{JOBS}/train", DeleteJob())])
+async def test_a_conflict_does_not_count_as_deleted(bench: OperatorBench, path: str, action: Action) -> None:
+    """The object may be as it was, and then no event would ever cause another decision."""
+    bench.api.on("DELETE", path, failure(409, "Conflict"))
+    with pytest.raises(Conflict):
+        await bench.executor.execute(a_job(), action)
 
 
 async def test_small_objects_are_changed(bench: OperatorBench) -> None:

@@ -1,9 +1,13 @@
 """The operator ends after every single write of a job's life, and whoever goes on brings it to the same end (59).
 
-Every point, not a sample: a life without an accident says how many writes there are; then it is lived once for each.
+Every point, not a sample: a life without an accident says how many writes there are; then it is lived once for each,
+from the step on in which that write is.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from itertools import pairwise
+from typing import Any
 
 import pytest
 from tests.operator.plan.job_factory import make_job
@@ -58,30 +62,35 @@ def _describe_job(job: IPUJob) -> Look:
     return said.launcher_status, said.last_message, counts, conditions, job.metadata.finalizers
 
 
-def live_through(job: IPUJob, dies_at: int = 0) -> tuple[list[Look], int, list[int]]:
-    """What is seen after each step of its life, how many writes it took, and how often it had restarted after each."""
-    cluster = SimulatedCluster(dies_at=dies_at)
-    cluster.add(job)
-    uid = job.metadata.uid
-    steps: list[Callable[[], None]] = [
-        lambda: None,
-        lambda: end_pods(cluster, "Failed"),
-        lambda: cluster.edit(uid, job_instances=3),
-        lambda: cluster.edit(uid, job_instances=1),
-        lambda: end_pods(cluster, "Failed"),
-        lambda: cluster.edit(uid, suspend=True),
-        lambda: cluster.edit(uid, suspend=False),
-        lambda: end_pods(cluster, "Succeeded"),
-        lambda: setattr(cluster, "now", cluster.now + TTL_S),
-    ]
-    seen, restarts = [], []
-    for step in steps:
-        step()
+def submitted(_: SimulatedCluster) -> None:
+    pass
+
+
+def edit(cluster: SimulatedCluster, **spec: Any) -> None:
+    for uid in cluster.jobs:
+        cluster.edit(uid, **spec)
+
+
+STEPS: tuple[Callable[[SimulatedCluster], None], ...] = (
+    submitted,
+    lambda cluster: end_pods(cluster, "Failed"),
+    lambda cluster: edit(cluster, job_instances=3),
+    lambda cluster: edit(cluster, job_instances=1),
+    lambda cluster: end_pods(cluster, "Failed"),
+    lambda cluster: edit(cluster, suspend=True),
+    lambda cluster: edit(cluster, suspend=False),
+    lambda cluster: end_pods(cluster, "Succeeded"),
+    lambda cluster: setattr(cluster, "now", cluster.now + TTL_S),
+)
+
+
+def live(cluster: SimulatedCluster, begin: int = 0) -> Iterator[Look]:
+    """What is seen after each step of its job's life, from the step ``begin`` on."""
+    for step in STEPS[begin:]:
+        step(cluster)
         settle(cluster)
-        seen.append(observe_cluster(cluster))
-        restarts += [each.status.restart_count for each in cluster.jobs.values()]
+        yield observe_cluster(cluster)
     assert (cluster.jobs, cluster.pods, cluster.objects, cluster.tracker) == ({}, {}, {}, {})
-    return seen, cluster.writes, restarts
 
 
 @pytest.mark.parametrize("launcher", [True, False])
@@ -95,13 +104,22 @@ def test_59_an_operator_that_ends_after_any_write_is_followed_by_the_same_end(la
         ttlSecondsAfterFinished=TTL_S,
         restartPolicy={"type": "OnFailure", "backOffLimit": 3},
     )
-    expected, writes, restarts = live_through(job)
+    cluster = SimulatedCluster()
+    cluster.add(job)
+    expected, restarts, between = [], [], [deepcopy(cluster)]
+    for look in live(cluster):
+        expected.append(look)
+        restarts += [each.status.restart_count for each in cluster.jobs.values()]
+        between.append(deepcopy(cluster))
     assert restarts == [0, 1, 1, 1, 2, 2, 2, 2]
-    assert writes > 40
-    for point in range(1, writes + 1):
-        seen, *_ = live_through(job, dies_at=point)
-        for number, (found, wanted) in enumerate(zip(seen, expected, strict=True)):
-            assert found == wanted, f"after write {point} of {writes}, step {number}"
+    assert cluster.writes > 40
+    for begin, (before, after) in enumerate(pairwise(between)):
+        for point in range(before.writes + 1, after.writes + 1):
+            # up to here it is the life without an accident
+            cluster = deepcopy(before)
+            cluster.dies_at = point
+            for number, found in enumerate(live(cluster, begin), begin):
+                assert found == expected[number], f"after write {point}, step {number}"
 
 
 def test_59_a_job_that_is_deleted_leaves_nothing_wherever_the_operator_ends() -> None:

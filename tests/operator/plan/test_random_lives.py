@@ -2,11 +2,11 @@
 give back, restart and end, while the operator dies between any two writes and forgets what it had only in memory.
 
 What a plan may never ask for is checked where it is carried out (simulated_cluster.py), the rest after each step. Each
-life is a number: ``MUSTER_LIVES=20000 pytest tests/operator/plan/test_random_lives.py`` plays so many; a failure names
-its own.
+life is a number, counted from the seed of the run, which plays others each time; a failure names its own.
+``pytest tests/operator/plan/test_random_lives.py --examples=20000`` plays so many, and with ``--hypothesis-seed`` those
+from that number on.
 """
 
-import os
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -33,7 +33,7 @@ from muster_operator.job.types import (
 from muster_operator.plan import rollout
 from muster_operator.plan.phase_table import plan
 
-LIVES = int(os.environ.get("MUSTER_LIVES", "200"))
+LIVES = 40  # in a run that does not say how many
 BATCHES = 8
 STEPS = 45
 GRACE_S = 30  # of a pod that says nothing else
@@ -420,8 +420,10 @@ class Life:
 
 
 @pytest.mark.parametrize("batch", range(BATCHES))
-def test_random_lives_converge_to_the_wanted_state_and_never_exceed_it(batch: int) -> None:
-    for number in range(batch, LIVES, BATCHES):
+def test_random_lives_converge_to_the_wanted_state_and_never_exceed_it(batch: int, pytestconfig: pytest.Config) -> None:
+    first = int(pytestconfig.getoption("hypothesis_seed"))
+    lives = pytestconfig.getoption("examples") or LIVES
+    for number in range(first + batch, first + lives, BATCHES):
         life = Life(number)
         try:
             life.live()

@@ -35,7 +35,7 @@ from muster_operator.job.snapshot import (
     RemoveFinalizer,
     TakePartitions,
 )
-from muster_operator.job.status import NOT_READY
+from muster_operator.job.status import NOT_READY, is_written_first
 
 
 def test_16_the_finalizer_is_added_first() -> None:
@@ -172,6 +172,19 @@ def test_19_objects_that_depend_on_the_scale_are_patched() -> None:
     changed = [(each.kind, each.name) for each in decided.actions if isinstance(each, PatchObject)]
     assert changed == [("ConfigMap", "train-config"), ("Role", "train-launcher")]
     assert created_objects(decided) == [], "the launcher comes once they are as they should be"
+
+
+@pytest.mark.parametrize("wanted", [4, 1])
+def test_48_a_scale_is_in_the_status_before_anything_is_made_or_freed(wanted: int) -> None:
+    job = make_job(instances=2, launcher=False)
+    seen = running_snapshot(job, "Running", "Running")
+    job = with_status(job, decide(job, **seen))
+    assert decide(job, **seen).status is None
+    spec = msgspec.structs.replace(job.spec, job_instances=wanted)
+    after = decide(msgspec.structs.replace(job, spec=spec), **seen).status
+    assert after is not None
+    assert after.desired_replicas == wanted
+    assert is_written_first(job.status, after)
 
 
 def test_a_complete_job_needs_no_action() -> None:

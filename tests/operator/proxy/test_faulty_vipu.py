@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
+import pytest
 from tests.operator.proxy.world import FAR_S, FAST, Vipu, World, build_request, partition_name, quarantined
 
 from muster_operator.job.names import PARKED_PREFIX
@@ -19,17 +20,18 @@ NEVER_LATE = replace(FAST, late_s=FAR_S)
 
 
 class _LateCreations:
-    """Creations of names that begin so are not answered, but kept; later ones raise ``then``."""
+    """Creations of names that begin so are not answered, but kept; later ones raise ``then``. once: only the first."""
 
-    def __init__(self, vipu: Vipu, prefix: str, then: VipuError | None = None) -> None:
+    def __init__(self, vipu: Vipu, prefix: str, then: VipuError | None = None, *, once: bool = False) -> None:
         self._real = vipu.create
         self._prefix = prefix
         self._then = then
+        self._once = once
         self.kept: list[tuple[str, int, int]] = []
         vipu.create = self._create  # type: ignore[method-assign]
 
     async def _create(self, name: str, size: int, gcds: int) -> None:
-        if not name.startswith(self._prefix):
+        if not name.startswith(self._prefix) or (self.kept and self._once):
             return await self._real(name, size, gcds)
         if self.kept and self._then is not None:
             raise self._then
@@ -82,6 +84,32 @@ async def test_refused_before_a_creation_that_happens_later_leaves_nothing() -> 
     await late.happens()
     await world.until(lambda: not world.api.data, "it is removed and forgotten")
     assert world.held == {"v0:8090": {}, "v1:8090": {}}
+    await world.kill()
+
+
+@pytest.mark.parametrize("dies", [False, True])
+async def test_35_let_go_before_a_creation_that_happens_after_another_one_leaves_nothing(dies: bool) -> None:
+    """Nobody may forget it as long as V-IPU may create it once more: not the proxy that has retried with success, and
+    not its successor."""
+    world = World(8)
+    proxy = await world.start(timeouts=RequestTimeouts(FAR_S, FAR_S), intervals=NEVER_LATE)
+    late = _LateCreations(world.vipus[0], NAME, once=True)
+    if dies:
+        taking = asyncio.create_task(proxy.intents.request(NAME, ASKED))
+        await world.until(lambda: bool(late.kept), "V-IPU is asked")
+        await world.kill()
+        taking.cancel()
+        world.gate.open()
+        proxy = await world.start(timeouts=RequestTimeouts(FAR_S, FAR_S), intervals=NEVER_LATE)
+    taken = await proxy.intents.request(NAME, ASKED)
+    assert isinstance(taken, PartitionEntry)
+    assert taken.state == "active"
+    letting_go = asyncio.create_task(proxy.intents.release(NAME, ASKED.job))
+    await world.until(lambda: not world.vipus[0].held, "it is removed")
+    await _wait_looked_for(world, NAME)
+    await late.happens()
+    await world.until(lambda: not world.vipus[0].held, "it is removed again")
+    letting_go.cancel()
     await world.kill()
 
 

@@ -16,6 +16,7 @@ from muster_kube.api.reviews import Identity
 from muster_kube.http.connection_guard import ConnectionLimits
 from muster_kube.http.server import make_server
 from muster_kube.process.address import bind_socket
+from muster_operator.job.partition_api import PROXY_AUDIENCE
 from muster_operator.proxy.client_timeouts import Limits, timed
 from muster_operator.proxy.routes import BODY_LIMIT, make_app
 from muster_operator.vipu.simulator.fleet import InjectedFaults
@@ -33,7 +34,7 @@ class Accounts:
         if self.is_away:
             raise Unreachable("away", "/tokenreviews")
         known = {"operators": "system:serviceaccount:muster:muster-operator", "others": "system:serviceaccount:x:y"}
-        return Identity(user=known[token]) if token in known else None
+        return Identity(user=known[token]) if token in known and audience == PROXY_AUDIENCE else None
 
 
 class Served:

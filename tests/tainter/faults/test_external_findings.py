@@ -58,7 +58,7 @@ def tainter() -> Tainter:
     async def synced() -> None:
         pass
 
-    made.fleet.wait_synced = synced  # type: ignore[method-assign]  # nothing is there to be listed
+    made.fleet.wait_synced = made.fleet.read_tainted = synced  # type: ignore[method-assign]  # nothing is there to be listed
     return made
 
 

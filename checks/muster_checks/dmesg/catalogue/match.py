@@ -12,8 +12,8 @@ from functools import cache
 import re2
 
 MULTI_LINE = "(?m)"  # a record may contain several lines: ^ and $ match at line ends
-SET_BYTES = 4 << 20  # memory limit of RE2 for the set's program and its states
-SET_INSTRUCTIONS = 20_000  # all patterns together; compiling a set that exceeds SET_BYTES would abort the process
+SET_BYTES = 6 << 20  # memory limit of RE2 for the set's program and its states
+SET_INSTRUCTIONS = 26_000  # all patterns together; compiling a set that exceeds SET_BYTES would abort the process
 _UNANCHORED = re2._re2.RE2.Anchor.UNANCHORED
 _NOWHERE = (-1, -1)
 # Matches a pattern that may refer to the beginning or end of the whole text: by \A or \z, or by ^ and $ without

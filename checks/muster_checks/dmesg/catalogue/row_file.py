@@ -108,6 +108,7 @@ class RowForm(Form):
     status_clear: list[Bit] = []
     anywhere: bool = False
     node_process: bool = False
+    node_disk: bool = False
 
     @model_validator(mode="after")
     def _hang_together(self) -> "RowForm":
@@ -122,12 +123,14 @@ class RowForm(Form):
             raise ValueError(
                 "quiet_s: a FAIL does not end by itself; expected verdict WARN, or clears: boot, driver or person"
             )
-        if (self.count > 1) != (self.window_s is not None):
-            raise ValueError("count: a count above 1 requires window_s, and window_s requires a count above 1")
+        if self.count > 1 and self.window_s is None:
+            raise ValueError("count: a count above 1 requires window_s")
         if (self.status_set or self.status_clear) and "status" not in groups:
             raise ValueError("status_set: the pattern has no group named status")
         if self.node_process and not groups >= {"task", "pid"}:
             raise ValueError("node_process: the pattern needs groups named task and pid; expected both, or false")
+        if self.node_disk and "disk" not in groups:
+            raise ValueError("node_disk: the pattern has no group named disk; expected one, or false")
         return self
 
     def _patterns(self) -> list[str]:
@@ -158,6 +161,7 @@ class RowForm(Form):
             quiet_s=self.quiet_s or QUIET_S,
             anywhere=self.anywhere,
             node_process=self.node_process,
+            node_disk=self.node_disk,
         )
 
 
@@ -215,15 +219,26 @@ def _default_clears(verdict: Verdict) -> str:
     return {Verdict.FAIL: "boot", Verdict.WARN: "quiet"}.get(verdict, "")
 
 
+def _shipped_files() -> dict[str, dict[str, Any]]:
+    """The parsed files of rows, by name; kernel.yaml comes first."""
+    found = [file for file in (files(__package__) / "rows").iterdir() if file.name.endswith(".yaml")]
+    return {
+        file.name: yaml.load(file.read_text("utf-8"), Loader=FAST_LOADER)  # noqa: S506 - a safe loader
+        for file in sorted(found, key=lambda file: (file.name != "kernel.yaml", file.name))
+    }
+
+
 def _shipped_forms() -> dict[str, dict[str, Any]]:
-    text = (files(__package__) / "rows" / "kernel.yaml").read_text("utf-8")
-    loaded = yaml.load(text, Loader=FAST_LOADER)  # noqa: S506 - a safe loader
-    return {form["name"]: form for form in loaded["rows"]}
+    return {form["name"]: form for loaded in _shipped_files().values() for form in loaded["rows"]}
 
 
 def load_shipped_rows() -> tuple[PatternRow, ...]:
-    """The rows of kernel.yaml. Raises CatalogueError, which the tests of this package catch before a release."""
-    return tuple(_check_row("kernel.yaml", i, form).row() for i, form in enumerate(_shipped_forms().values()))
+    """All shipped rows. Raises CatalogueError, which the tests of this package catch before a release."""
+    return tuple(
+        msgspec.structs.replace(_check_row(name, index, form).row(), vendor=loaded.get("vendor", ""))
+        for name, loaded in _shipped_files().items()
+        for index, form in enumerate(loaded["rows"])
+    )
 
 
 def apply_user_file(catalogue: Catalogue, path: Path) -> Catalogue:

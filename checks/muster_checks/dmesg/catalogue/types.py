@@ -1,6 +1,6 @@
 """The meaning of kernel lines for a node: tables with a verdict and its source in each row.
 
-The tables are in ``rows/``: ``xid.csv``, ``sxid.csv`` and ``kernel.yaml`` are read when the catalogue is created, and
+The tables are in ``rows/``: ``xid.csv``, ``sxid.csv`` and the YAML files are read when the catalogue is created, and
 the decoding tables of single Xid when the first such line appears. A user's file adds rows or changes shipped ones
 (row_file.py). Verdicts follow NVIDIA's immediate action for each code: a code that requires only a restart of the
 application is a WARN, however often it appears.
@@ -107,7 +107,7 @@ class Nvlink5Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PatternRow(RowMeaning, frozen=True, kw_only=True):
-    """A pattern row of kernel.yaml. ``name`` is the finding's reason.
+    """A pattern row of a YAML file. ``name`` is the finding's reason.
 
     patterns:      a message must begin with a match of one of them; named groups fill the templates; ``bdf`` is
                    normalised, ``driver`` gives ``kind`` (gpu, nic, disk, nvswitch, pci), ``uuid`` gives the GPU's
@@ -115,7 +115,8 @@ class PatternRow(RowMeaning, frozen=True, kw_only=True):
     component:     template; ``host`` if a group in it is missing
     message:       template, for people; may also contain ``{count}``
     count, window_s:  number of lines for one component within that many seconds that make a finding; a line with a
-                   group ``n`` counts n times
+                   group ``n`` counts n times. With a count of 1, ``{count}`` in the message is the number of lines in
+                   the window so far
     clear_pattern: a line that ends the finding, for the component that its groups give
     context, context_s:  an earlier line, at most this many seconds before, whose groups replace missing ones
     after, after_s:  the row fires only within this many seconds after that row matched
@@ -127,7 +128,10 @@ class PatternRow(RowMeaning, frozen=True, kw_only=True):
               message that is known to hold a user's text
     node_process: the row selects a process by its name (groups ``task`` and ``pid``), so it fires only if the process
               is known to belong to the node itself, and not to a pod
+    node_disk: the row names a disk (group ``disk``), so it does not fire for one that holds nothing that the node needs
+              (node_disks.py); it does if the message names none
     delay_s:  lines of the first seconds of a boot, up to this time, do not count
+    vendor:   whose driver or program prints the line, for shipped rows
 
     Several rows may have the same name: for one record, a later row fires only if its verdict is worse.
     """
@@ -149,7 +153,9 @@ class PatternRow(RowMeaning, frozen=True, kw_only=True):
     lines: int = 0
     anywhere: bool = False
     node_process: bool = False
+    node_disk: bool = False
     delay_s: float = 0.0
+    vendor: str = ""
 
 
 def _read(name: str) -> Iterator[dict[str, str]]:

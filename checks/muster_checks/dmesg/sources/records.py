@@ -22,6 +22,7 @@ class KernelLine(msgspec.Struct, frozen=True):
     origin:    ``KERNEL`` for facility 0, else ``USER``
     seq:       number of the kernel's record; 0 if the source has none
     stamp:     the time as the source shows it, e.g. ``[1235733.431527]``; empty if it has none
+    timed:     whether ``at`` is the line's own time; otherwise the line may have been written at any time
     """
 
     text: str
@@ -32,6 +33,7 @@ class KernelLine(msgspec.Struct, frozen=True):
     origin: Origin
     seq: int
     stamp: str
+    timed: bool = True
 
     @property
     def whole(self) -> str:

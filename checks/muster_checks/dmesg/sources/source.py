@@ -63,12 +63,14 @@ class Batch(msgspec.Struct):
     gaps:   lost records
     at_end: this turn reached the end of the source as it was at the beginning of the turn
     more:   another turn would return more at once; otherwise call ``arm()`` and wait
+    size:   bytes read from a source that overwrites what is not read in time; 0 for others
     """
 
     lines: list[KernelLine]
     gaps: list[Gap]
     at_end: bool = False
     more: bool = False
+    size: int = 0
 
 
 class LineReader(Protocol):

@@ -22,7 +22,8 @@ message_text.py lists more prefixes, whose times are not read.
 A line without a time or other prefix belongs to the line before it (dmesg indents the further lines of one message). It
 may come from a line break in a user's text, so it is passed on only if the first line is one of a driver that prints
 several lines (message_text.py). It then gets that line's time, level and facility. No line is held back for a next one.
-In a log without times each line is a message. The device dictionary (`` KEY=value`` after a record) is left out.
+In a log without times each line is a message. A time that cannot be read (a month in another language) is no time: such
+lines do not count towards a rate. The device dictionary (`` KEY=value`` after a record) is left out.
 Without other information the facility is kernel and the level info, but a syslog line whose writer is not ``kernel:``
 comes from user space.
 """
@@ -48,7 +49,8 @@ _DECODED_PRIO = re.compile(rb"([a-z]{3,8}\d?) *:(" + b"|".join(_LEVELS) + rb") *
 _UPTIME = re.compile(rb"\[ *(\d{1,12})(?:\.(\d{1,9}))?(?: <[ +\d.]*>)?\] ?")  # at most 30,000 years
 _CTIME = re.compile(rb"\[([A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4})(?: <[ +\d.]*>)?\] ?")
 _ISO = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)? ")
-_SYSLOG = re.compile(rb"([A-Z][a-z]{2}) ([ \d]\d) (\d\d):(\d\d):(\d\d)(?:\.\d{1,9})? ")
+_SYSLOG = re.compile(rb"([A-Z][a-z]{2}) ([ \d]?\d) (\d\d):(\d\d):(\d\d)(?:\.\d{1,9})? ")
+_CLOCK = re.compile(rb"\d\d:\d\d:\d\d")
 _HOST = re.compile(rb"[\w.-]{1,255} (?=\S)")
 _WRITER = re.compile(rb"\S+ (?:kern\.\w{1,8} )?kernel(?:\[\d{1,10}\])?(?:: | - - - )")
 _CONTAINER = re.compile(rb"(" + _ISO.pattern + rb")(?:stdout|stderr) ([FP])(?::\S{0,64})? ")
@@ -89,8 +91,8 @@ _LOOKED_AT_BYTES = 4 << 20
 
 
 def has_kernel_line(text: bytes) -> bool:
-    """Some line begins with a time or a priority, as lines of a kernel log do."""
-    return _BEGINNING.search(text) is not None
+    """Some line begins with a time or a priority, as lines of a kernel log do, or the first one names the kernel."""
+    return _BEGINNING.search(text) is not None or b"kernel" in text[: message_start(text)]
 
 
 def is_kernel_log(text: bytes) -> bool:
@@ -195,6 +197,11 @@ class TextReader:
         start = self._stamped(raw)
         prefix = message_start(raw, start or 0)
         text = raw[prefix:]
+        if start is None and _CLOCK.search(raw, 0, prefix) is not None:
+            self._at, self._stamp = (
+                self._container_at,
+                "",
+            )  # the time cannot be read, and is not that of the line before
         if start is not None and self._is_same_record(before, text):
             return None
         if start is not None or raw[:prefix].strip() or is_record:
@@ -224,6 +231,7 @@ class TextReader:
             origin=origin_of(self._facility),
             seq=0,
             stamp=self._stamp,
+            timed=self._at is not None,
         )
 
     def _is_same_record(self, stamp_before: str, text: bytes) -> bool:

@@ -8,12 +8,11 @@ from muster_operator.proxy.intervals import Intervals
 @dataclass
 class PartitionProgress:
     """fresh: the attempt that this process created or reset. is_sure: there is no creation with an unknown outcome;
-    late_until: until when such a creation may still happen, on the event loop's clock; verify: check V-IPU even if the
-    entry is settled"""
+    is_unanswered: the last creation was not answered; verify: check V-IPU even if the entry is settled"""
 
     fresh: int | None = None
     is_sure: bool = False
-    late_until: float = 0.0
+    is_unanswered: bool = False
     verify: bool = False
     polls: int = 0
     failures: int = 0

@@ -72,6 +72,8 @@ class PartitionReconciler:
         self._rng = random.Random()  # noqa: S311 - spreads load, guards nothing
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._progress: dict[str, PartitionProgress] = {}
+        # until when an unanswered creation may still happen, on the event loop's clock; outlives what was made instead
+        self._late_until: dict[str, float] = {}
         self._wakes: dict[str, asyncio.Event] = {}
         self._parks = ParkKeeper(
             store, metrics, intervals, quarantined, on_parked=self.verify, on_unanswered=self._note_unanswered_creation
@@ -131,6 +133,8 @@ class PartitionReconciler:
         controller. Nothing is reconciled before."""
         self._is_ready.set()
         entries = dict(self._store.entries)
+        # the process before this one may have ended while V-IPU had not answered
+        self._late_until |= dict.fromkeys(entries, asyncio.get_running_loop().time() + self._intervals.late_s)
         self.wake(name for name, entry in entries.items() if entry.state != "active" or is_parked(name))
         self.verify(list_parked(entries))
         active = {entry.controller for entry in entries.values() if entry.state == "active"}
@@ -222,8 +226,9 @@ class PartitionReconciler:
         name, entry, progress, controller = turn
         if found is not None and found.state == "RESETTING" and entry.reset:
             progress.fresh = entry.attempt  # the partition is clean after this reset, even if another process began it
-        if found is not None and progress.fresh is None:
-            progress.late_until = 0.0  # this is the result of the unanswered call
+        if found is not None and progress.is_unanswered:
+            progress.is_unanswered = False
+            self._late_until.pop(name, None)  # this is the result of the unanswered call
         is_fresh = progress.fresh == entry.attempt
         action = decide_action(name, entry, found, self._quarantined.current, is_fresh=is_fresh)
         log.debug("partition %s: %s, V-IPU: %s: %s", name, entry.state, found.state if found else "none", action.value)
@@ -256,10 +261,11 @@ class PartitionReconciler:
                     progress.is_sure = False  # V-IPU has it
                     return await self._withdraw(turn, refusal)
             case PartitionAction.DROP:
-                if found is None and progress.late_until > asyncio.get_running_loop().time():
+                if self._late_until.get(name, 0.0) > asyncio.get_running_loop().time():
                     # a partition that V-IPU creates late would have no entry
                     return progress.next_poll_s(self._intervals)
                 await self._store.change(name, lambda now: None if now == entry else now)
+                self._late_until.pop(name, None)
                 log.info("partition %s is removed", name)
                 return None
             case PartitionAction.ACTIVATE:
@@ -298,7 +304,7 @@ class PartitionReconciler:
             return await self._withdraw(turn, PartitionRefusal(why="Refused", message=str(error)))
         finally:
             self._capacity.cancel_reservation(name)
-        progress.fresh = entry.attempt
+        progress.fresh, progress.is_unanswered = entry.attempt, False
         return progress.next_poll_s(self._intervals)
 
     async def _resize_park(self, turn: _Turn, found: VipuPartition | None) -> float | None:
@@ -313,8 +319,8 @@ class PartitionReconciler:
 
     def _note_unanswered_creation(self, name: str) -> None:
         progress = self._progress.setdefault(name, PartitionProgress())
-        progress.is_sure = False
-        progress.late_until = asyncio.get_running_loop().time() + self._intervals.late_s
+        progress.is_sure, progress.is_unanswered = False, True
+        self._late_until[name] = asyncio.get_running_loop().time() + self._intervals.late_s
 
     async def _try_next_controller(self, turn: _Turn, reason: str) -> float | None:
         """Tries the next controller if this one certainly has no partition of that name."""

@@ -82,6 +82,7 @@ def test_every_row_says_who_says_so_and_a_failure_never_goes_by_silence(catalogu
             assert row.quiet_s > 0, row
     for row in catalogue.rows:
         assert row.description, row
+        assert row.vendor, row
         assert row.source.startswith(("R", "K")), row
         assert not row.source.startswith("K") or "hardware" in row.source, row
 

@@ -1,4 +1,4 @@
-"""A NIC is mlx5_0 whatever the kernel log calls it."""
+"""A NIC is mlx5_0, and a Gaudi its PCI address, whatever the kernel log calls it."""
 
 import pytest
 
@@ -17,6 +17,9 @@ def node(tmp_path):
         "etc/infiniband/evil",
     ):
         (tmp_path / folder).mkdir(parents=True)
+    gaudi = tmp_path / "sys/class/habanalabs/hl3"
+    gaudi.mkdir(parents=True)
+    (gaudi / "pci_addr").write_text("0000:cd:00.0\n")
     return NodeView(tmp_path)
 
 
@@ -30,6 +33,9 @@ def node(tmp_path):
         ("nic/0000:99:00.0", "nic/0000:99:00.0"),
         ("nic/eth3", "nic/eth3"),
         ("gpu/0000:3b:00.0", "gpu/0000:3b:00.0"),
+        ("gpu/hl3", "gpu/0000:cd:00.0"),
+        ("gpu/hl4", "gpu/hl4"),
+        ("gpu/hl3/..", "gpu/hl3/.."),
         ("host", "host"),
         ("nic/", "nic/"),
         ("nic/../../../../etc", "nic/../../../../etc"),

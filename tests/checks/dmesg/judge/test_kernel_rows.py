@@ -1,4 +1,4 @@
-"""kernel.yaml: each row fires for the lines it is for, on the right component, and not for their neighbours."""
+"""The YAML files: each row fires for the lines it is for, on the right component, and not for their neighbours."""
 
 from pathlib import Path
 
@@ -9,7 +9,11 @@ from muster_checks.base.declaration import Sign
 from muster_checks.dmesg.windows import Windows
 
 SAMPLES = Path(__file__).parents[1] / "samples"
-LINES = [(one["line"], one["gives"]) for one in yaml.safe_load((SAMPLES / "lines.yaml").read_text())]
+LINES = [
+    (one["line"], one["gives"])
+    for name in ("lines.yaml", "accelerators.yaml")
+    for one in yaml.safe_load((SAMPLES / name).read_text())
+]
 
 
 @pytest.mark.parametrize(("text", "expected"), LINES, ids=[text[:50] for text, _ in LINES])
@@ -29,6 +33,7 @@ def test_every_shipped_row_has_a_line_that_fires_it(catalogue, bench, samples):
     texts += ["GPU reset executed: GPU-1, success: false"]
     texts += ["NVRM: GPU at x", "nvidia 0000:3b:00.0: PCIe Bus Error: severity=Corrected, type=Data Link Layer"] * 30
     texts += ["watchdog: BUG: soft lockup - CPU#0 stuck for 27s! [x:1]", " mlx5e_napi_poll+0x12/0x34 [mlx5_core]"]
+    texts += ["INFO: task x:1 blocked for more than 122 seconds.", " nfs_wb_all+0x22/0x120 [nfs]"]
     fired = {
         event.reason
         for number, text in enumerate(texts)
@@ -108,6 +113,51 @@ def test_a_lockup_and_its_frame_in_one_record_fail(bench):
 def test_soft_lockups_that_go_on_fail(bench):
     reasons = [[e.reason for e in bench.feed(LOCKUP, 28.0 * n) if str(e.verdict) == "FAIL"] for n in range(6)]
     assert reasons == [[], [], [], [], ["SoftLockupRepeated"], ["SoftLockupRepeated"]]
+
+
+BLOCKED = "INFO: task python3:77 blocked for more than 122 seconds."
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        " nfs_lock_and_join_requests+0x181/0x240 [nfs]",
+        " nfs_wb_all+0x22/0x120 [nfs]",
+        " [<ffffffffc131c500>] nfs_wb_all+0x20/0x110 [nfs]",
+        " nfs_page_async_flush+0x1b/0x210 [nfs]",
+    ],
+)
+def test_a_task_that_hangs_in_the_write_back_of_nfs_is_reported(frame, bench, summarize):
+    """Frames of hung tasks as logs on the linux-nfs mailing list show them."""
+    assert bench.feed(frame) == []
+    bench.feed(BLOCKED)
+    assert summarize(bench.feed(frame, 0.1)) == [("host", "NfsWritebackHung", "WARN", "contact")]
+    assert bench.feed(" ?" + frame, 0.2) == []
+
+
+MCE = "mce: [Hardware Error]: CPU 12: Machine Check: 0 Bank 7: 8c00004000010090"
+
+
+def test_a_corrected_machine_check_is_reported_with_its_rate(bench, summarize):
+    seen = [bench.feed(MCE, 3600.0 * number) for number in range(11)]
+    assert (
+        summarize([event for events in seen[:9] for event in events]) == [("host", "MachineCheckSeen", "WARN", "")] * 9
+    )
+    assert [events[0].message.split()[0] for events in seen[:9]] == [str(number) for number in range(1, 10)]
+    assert ("host", "MachineCheckCorrected", "WARN", "contact") in summarize(seen[9])
+    assert {sign.reason for sign in seen[10]} == {"MachineCheckCorrected"}
+
+
+def test_the_rate_of_machine_checks_is_that_of_the_last_day(bench):
+    bench.feed(MCE)
+    (sign,) = (event for event in bench.feed(MCE, 90_000.0) if isinstance(event, Sign))
+    assert sign.message.split()[0] == "1"
+
+
+def test_a_port_s_own_finding_is_not_repeated_for_the_gpu_that_has_one(bench):
+    line = "nvidia 0000:01:00.0: Unable to change power state from D3cold to D0, device inaccessible"
+    bench.feed("NVRM: Xid (PCI:0000:01:00): 79, pid=1, GPU has fallen off the bus.")
+    assert bench.feed(line, 1) == []
 
 
 CORRECTED = "nvidia 0000:3b:00.0: PCIe Bus Error: severity=Corrected, type=Data Link Layer, (Receiver ID)"

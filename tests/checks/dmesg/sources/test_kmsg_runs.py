@@ -277,3 +277,20 @@ def test_only_the_lines_beside_one_of_interest_are_looked_at_by_themselves() -> 
     source = KmsgSource(Path("/dev/kmsg"), Timeline(NOW), interesting, place, lambda _: Recorded(log))
     assert [line.text for line in source.read().lines] == [XID.decode()]
     assert len(looked_at) == 3 + LINES_PER_LOOK
+
+
+@pytest.mark.parametrize("form", ["-;%s\n", "-,caller=T1;%s\n", "-;%s\n SUBSYSTEM=net\n DEVICE=n7\n"])
+def test_ordinary_records_are_looked_at_together(form: str, ring: Any) -> None:
+    """The cost of a flood: one look for many records, in each form in which the kernel delivers them."""
+    judge = KernelLogJudge(load_catalogue())
+    looks: list[bytes] = []
+
+    def interesting(text: bytes) -> bool:
+        looks.append(text)
+        return judge.interesting(text)
+
+    for number in range(LINES_PER_LOOK * 4):
+        ring.put(f"6,{number},{number},{form % DULL.decode()}".encode())
+    source = KmsgSource(Path("/dev/kmsg"), Timeline(NOW), interesting, KmsgPlace(-1), ring.open)
+    assert source.read().lines == []
+    assert (source.counts.lines, len(looks)) == (LINES_PER_LOOK * 4, 4)

@@ -16,7 +16,7 @@ from muster_checks.dmesg.sources.kmsg import KmsgPlace, KmsgSource
 from muster_checks.dmesg.sources.position import load_position
 from muster_checks.dmesg.sources.source import ReopenDelay
 from muster_checks.dmesg.sources.timeline import KernelClocks, Timeline
-from muster_checks.dmesg.stream import GAP_QUIET_S, GAP_REASON, KernelLogStream
+from muster_checks.dmesg.stream import GAP_QUIET_S, GAP_REASON, GATHER_BYTES, GATHER_S, KernelLogStream
 
 FIXED = KernelClocks(realtime=lambda: 2000.0, monotonic=lambda: 1000.0)
 
@@ -289,9 +289,11 @@ async def _exhaust(events: Any) -> None:
         pass
 
 
-@pytest.mark.parametrize(("lines_per_s", "seldom"), [(150, False), (1600, True)])
+@pytest.mark.parametrize(
+    ("lines_per_s", "text", "seldom"), [(150, b"dull", False), (1600, b"dull", True), (1600, b"x" * 1000, True)]
+)
 async def test_only_in_a_flood_is_the_log_read_seldom(
-    lines_per_s: int, seldom: bool, ring: Any, echo: Any, monkeypatch: pytest.MonkeyPatch
+    lines_per_s: int, text: bytes, seldom: bool, ring: Any, echo: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Time is the loop's own, moved by hand: 3 seconds in which each line wakes the reader."""
     loop = asyncio.get_running_loop()
@@ -299,13 +301,14 @@ async def test_only_in_a_flood_is_the_log_read_seldom(
     monkeypatch.setattr(loop, "time", lambda: now)
     stream = stream_on(ring, echo())
     reader = asyncio.ensure_future(_exhaust(stream.events()))
-    turns = 0
+    turns = most = 0
     for _ in range(3 * lines_per_s):
-        ring.write(b"dull")
+        ring.write(text)
         seen = stream.counts()["lines"]
         for _ in range(6):  # the loop looks at its files, its timers and what they woke
             await asyncio.sleep(0)
         turns += stream.counts()["lines"] > seen
+        most = max(most, (stream.counts()["lines"] - seen) * len(ring.records[-1]))
         now += 1 / lines_per_s
     now += 1.0
     await asyncio.wait_for(stream.drain(), 60)
@@ -313,6 +316,7 @@ async def test_only_in_a_flood_is_the_log_read_seldom(
     await asyncio.gather(reader, return_exceptions=True)
     assert stream.counts()["lines"] == 3 * lines_per_s
     if seldom:
-        assert turns < 200 + 3 / 0.05 + 10
+        assert turns < 200 + max(3 / GATHER_S, lines_per_s * 3 * len(text) / GATHER_BYTES) + 10
+        assert most < 1.2 * GATHER_BYTES, "half of the smallest log buffer"
     else:
         assert turns == 3 * lines_per_s

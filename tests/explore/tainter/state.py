@@ -1,0 +1,80 @@
+"""What a scope of the tainter's world allows, and the part of its state that is outside of all processes."""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+POLICY = """
+pools:
+  - {name: all, selector: {}, budget: {tainted: BUDGET}}
+rules:
+  - {name: hardware, match: {verdict: FAIL}, action: taint, closeOn: [driver, boot], holdDown: 0s}
+"""
+
+
+@dataclass(frozen=True)
+class Scope:
+    """How often each thing may happen. budget: nodes that may be tainted. failing: nodes with a fault at the start.
+    other: nodes that have another fault all the time, on another check
+
+    fires: a new fault, on any node; drivers: the driver logs that a fault is over; clears: a person clears a node
+    edits: (kind, node), see :data:`tests.explore.tainter.objects.EDITS`; handovers: leadership changes
+    clocks: steps of all clocks, in seconds
+
+    late: the server may execute a write of a former leader after the election of the next one. Leases leave it at least
+    the 4 s between renew deadline and expiry. No conflict prevents such a write on a Node that nobody else has written,
+    so it may exceed a budget, which is not held against anybody then.
+    """
+
+    nodes: tuple[str, ...] = ("n1", "n2")
+    leaders: int = 2
+    budget: int = 2
+    failing: tuple[str, ...] = ()
+    other: tuple[str, ...] = ()
+    fires: int = 0
+    drivers: int = 0
+    clears: int = 0
+    edits: tuple[tuple[str, str], ...] = ()
+    handovers: int = 0
+    clocks: tuple[float, ...] = ()
+    lose: int = 0
+    gone: int = 0
+    close: int = 0
+    crash: int = 0
+    late: bool = False
+    policy: str = POLICY
+
+
+class Truth(NamedTuple):
+    """What has happened to a node. number: of its last occurrence. wanted: it fired and nothing has closed it since.
+
+    cleared: a person has cleared it since it fired last; other: another check's fault is there all the time
+    foreign: keys of the taints of others, as those who set them left them
+    """
+
+    number: int = 0
+    wanted: bool = False
+    cleared: bool = False
+    other: bool = False
+    foreign: tuple[str, ...] = ()
+
+
+class Outside(NamedTuple):
+    """What is left of the scope, and the truth. leader: who may write; -1: nobody. clock: of all leaders, wall and
+    monotonic. tick: the number of events so far, which give them their times. own: of a subclass
+    """
+
+    fires: int
+    drivers: int
+    clears: int
+    edits: tuple[tuple[str, str], ...]
+    handovers: int
+    clocks: tuple[float, ...]
+    lose: int
+    gone: int
+    close: int
+    crash: int
+    leader: int
+    clock: tuple[float, float]
+    truth: tuple[tuple[str, Truth], ...]
+    tick: int = 0
+    own: Any = None

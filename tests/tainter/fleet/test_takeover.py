@@ -1,0 +1,71 @@
+"""A new leader knows the taints that the one before it set last, however far its watch is behind."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from muster_kube.api.errors import TooManyRequests
+from muster_kube.api.list_decoder import ListPage
+from muster_kube.api.objects import Metadata, Node, NodeSpec, Taint
+from muster_kube.controller.clock import Clock
+from muster_tainter.faults.desired_state import FAULTY_LABEL
+from muster_tainter.fleet.watched_fleet import WatchedFleet
+from muster_tainter.policy.file import parse_policy
+
+OURS = Taint(key="muster.dev/faulty", value="true", effect="NoSchedule")
+OLD = Node(metadata=Metadata(name="n1", uid="u", resource_version="5"))
+NEW = Node(
+    metadata=Metadata(name="n1", uid="u", resource_version="9", labels={FAULTY_LABEL: "true"}),
+    spec=NodeSpec(taints=(OURS,)),
+)
+
+
+class Server:
+    """Its watch never delivers anything. refuses: how many lists of tainted nodes fail."""
+
+    def __init__(self) -> None:
+        self.refuses = 1
+        self.asked: list[Any] = []
+
+    async def list_pages(self, path: str, _type: object, **_: object) -> AsyncIterator[ListPage[Any]]:
+        yield ListPage(items=[OLD] if path == "/api/v1/nodes" else [], resource_version="7")
+
+    async def list_page(self, path: str, _type: object, *, params: Any, transform: Any) -> ListPage[Any]:
+        self.asked.append((path, params))
+        if len(self.asked) <= self.refuses:
+            raise TooManyRequests(429, "TooManyRequests", "later", path)
+        return ListPage(items=[transform(NEW)], resource_version="9")
+
+    @asynccontextmanager
+    async def watch(self, _path: str, _params: object, **_: object) -> AsyncIterator[AsyncIterator[list[bytes]]]:
+        yield _nothing()
+
+
+async def _nothing() -> AsyncIterator[list[bytes]]:
+    await asyncio.Event().wait()
+    yield []
+
+
+class Listener:
+    """Hears of every change and does nothing."""
+
+    def __getattr__(self, _name: str) -> Any:
+        return lambda *_: None
+
+
+async def test_taints_that_the_watch_has_not_delivered_are_known_after_a_takeover() -> None:
+    server, policy = Server(), parse_policy("rules: []\n")
+    quick: Any = type("Middle", (), {"uniform": staticmethod(lambda _low, _high: 0.0)})()
+    fleet = WatchedFleet(server, lambda: policy, Listener(), Clock(rng=quick))  # type: ignore[arg-type]
+    running = asyncio.create_task(fleet.run())
+    try:
+        await fleet.wait_synced()
+        assert fleet.nodes["n1"].spec.taints == ()
+        await fleet.read_tainted()
+        assert fleet.nodes["n1"].spec.taints == (OURS,)
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    # no resourceVersion: the API server must not answer from its cache, which may be behind, too
+    assert server.asked == [("/api/v1/nodes", {"labelSelector": f"{FAULTY_LABEL}=true"})] * 2
