@@ -2,9 +2,8 @@
 
 A toleration of everything also tolerates our taints, and Kubernetes cannot exclude single taints from it. So the pods
 also avoid faulty nodes and spares by node affinity: the labels ``muster.dev/faulty`` and ``muster.dev/role`` say what
-the taints say. The
-rest of the template is kept; tolerations that name our keys are removed, and a toleration of everything stays for other
-taints.
+the taints say. Jobs that tolerate faulty nodes avoid spares too. The rest of the template is kept; tolerations that
+name our keys are removed, and a toleration of everything stays for other taints.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -42,19 +41,18 @@ def node_affinity(
     users: Mapping[str, Any], *, tolerate: bool, avoid: Iterable[str] = (), moved: bool = False
 ) -> dict[str, Any]:
     """Combines the template's nodeAffinity with ours. Its required terms are alternatives, so ours is added to each of
-    them. avoid: names of nodes moved: prefer spares that were released for a node with a fault."""
+    them. avoid: names of nodes; moved: prefer spares that were released for a node with a fault."""
     found = dict(users)
     # a requirement on metadata.name allows only one value
     fields = [{"key": "metadata.name", "operator": "NotIn", "values": [name]} for name in avoid]
-    labels: Terms = [] if tolerate else [{"key": FAULTY, "operator": "DoesNotExist"}, NOT_SPARE]
-    ours = {key: found for key, found in (("matchExpressions", labels), ("matchFields", fields)) if found}
-    if ours:
-        required = found.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
-        terms = required.get("nodeSelectorTerms")
-        found["requiredDuringSchedulingIgnoredDuringExecution"] = {
-            **required,
-            "nodeSelectorTerms": [_and(term, ours) for term in terms] if terms else [ours],
-        }
+    labels: Terms = [NOT_SPARE] if tolerate else [{"key": FAULTY, "operator": "DoesNotExist"}, NOT_SPARE]
+    ours = {"matchExpressions": labels, **({"matchFields": fields} if fields else {})}
+    required = found.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    terms = required.get("nodeSelectorTerms")
+    found["requiredDuringSchedulingIgnoredDuringExecution"] = {
+        **required,
+        "nodeSelectorTerms": [_and(term, ours) for term in terms] if terms else [ours],
+    }
     healthy = {"matchExpressions": [{"key": HEALTH, "operator": "NotIn", "values": ["fail", "warn"]}]}
     released = {"matchExpressions": [{"key": ROLE, "operator": "In", "values": ["replacement"]}]}
     preferred = found.get("preferredDuringSchedulingIgnoredDuringExecution") or []

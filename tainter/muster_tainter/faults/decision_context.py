@@ -11,11 +11,12 @@ from muster_tainter.policy.spares import SpareRole
 @dataclass(frozen=True)
 class AssignedRole:
     """The node's role among its pool's spares. why: in a few words; ready: False if it is released without a recent
-    full test."""
+    full test; replaces: of a replacement, the node with a fault."""
 
     role: SpareRole
     why: str
     ready: bool = True
+    replaces: str = ""
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,7 @@ from muster_tainter.faults.node_record import (
 from muster_tainter.faults.node_report import NodeReport, UnusableHealth, read_report
 from muster_tainter.faults.policy_match import confirmed_at, held_until, match_policy
 from muster_tainter.faults.record_trust import trusted_record, untrusted_notices
+from muster_tainter.faults.role_record import ROLE_KEY, role_annotation
 from muster_tainter.policy.repair import LABEL as REPAIR_LABEL
 from muster_tainter.policy.rules import NOT_FOR_FAULTS, OUR_PREFIX, SILENT, SPARE_KEY, STARTUP_KEY, Policy
 from muster_tainter.policy.spares import SpareRole
@@ -48,10 +49,9 @@ FAULTY_LABEL = "muster.dev/faulty"
 HEALTH_LABEL = "muster.dev/health"
 MANAGED_LABEL = "muster.dev/managed"
 READY = "Ready"  # the kubelet's
-ROLE_LABEL = "muster.dev/role"  # muster_tainter.policy.spares.SpareRole
-OUR_LABELS = (FAULTY_LABEL, HEALTH_LABEL, MANAGED_LABEL, TESTING_LABEL, REPAIR_LABEL, ROLE_LABEL, SPARE_KEY)
+OUR_LABELS = (FAULTY_LABEL, HEALTH_LABEL, MANAGED_LABEL, TESTING_LABEL, REPAIR_LABEL, ROLE_KEY, SPARE_KEY)
 SPARE_TAINT = Taint(key=SPARE_KEY, value="true", effect="NoSchedule")
-OUR_ANNOTATIONS = (ANNOTATION, UNREADABLE_ANNOTATION)
+OUR_ANNOTATIONS = (ANNOTATION, UNREADABLE_ANNOTATION, ROLE_KEY)
 
 _ASIDE_LIMIT = 16 << 10  # characters of an unreadable annotation that are kept
 
@@ -218,12 +218,14 @@ def decide(
     if isinstance(health, NodeHealth):
         labels[TESTING_LABEL] = check_under_test(health)
     if context.spare is not None:
-        labels[ROLE_LABEL] = context.spare.role or None
+        labels[ROLE_KEY] = context.spare.role or None
     notices += jump_notices(changes, before, report.clears)
     if report.error and node.metadata.labels.get(HEALTH_LABEL) != "unknown":
         notices.append(Notice("HealthUnreadable", f"invalid NodeHealth: {report.error}", "health"))
     if memory != stored or annotations:
         annotations[ANNOTATION] = remembered.encode_record(memory)
+    if context.spare is not None:
+        annotations[ROLE_KEY] = role_annotation(node, context.spare, now)
     return Decision(
         taints=None if taints == node.spec.taints else taints,
         labels=_differing(node.metadata.labels, labels),
@@ -289,7 +291,7 @@ def _hands_off(node: Node, policy: Policy) -> Decision:
     return Decision(
         taints=None if kept == node.spec.taints else kept,
         labels=_differing(
-            node.metadata.labels, dict.fromkeys((FAULTY_LABEL, HEALTH_LABEL, TESTING_LABEL, REPAIR_LABEL, ROLE_LABEL))
+            node.metadata.labels, dict.fromkeys((FAULTY_LABEL, HEALTH_LABEL, TESTING_LABEL, REPAIR_LABEL, ROLE_KEY))
         ),
         annotations=_differing(node.metadata.annotations, dict.fromkeys(OUR_ANNOTATIONS)),
         notices=(*untrusted_notices(node, stored, memory), *taint_notices(gone, memory, None)),

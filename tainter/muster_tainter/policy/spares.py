@@ -38,7 +38,9 @@ class Spares(StrictModel):
 
     @field_validator("nodes", "per_domain")
     @classmethod
-    def _leaves_nodes_for_work(cls, share: AtOnce | None) -> AtOnce | None:
+    def _some_but_not_all(cls, share: AtOnce | None) -> AtOnce | None:
+        if share is not None and share.of(100) == 0:
+            raise ValueError("expected at least 1 node or 1%; to keep no spares, leave out the section spares")
         if share is not None and share.percent == 100:
             raise ValueError("expected less than 100%: no node would be left for work")
         return share

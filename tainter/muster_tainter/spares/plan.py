@@ -26,6 +26,7 @@ class SpareNode:
     choice:    a person's: True for a spare, False for no spare, None for either
     tested_at: its last full test, seconds since the epoch; 0: never
     foreign:   NoSchedule and NoExecute taints of others
+    replaces:  of a replacement, the node for which it was released
     """
 
     name: str
@@ -38,17 +39,29 @@ class SpareNode:
     choice: bool | None = None
     tested_at: float = 0.0
     foreign: tuple[TaintSlot, ...] = ()
+    replaces: str = ""
+
+    def can_work(self, common: Collection[TaintSlot]) -> bool:
+        """common: taints that most nodes of the group have."""
+        return self.usable and all(taint in common for taint in self.foreign)
+
+    def is_ready(self, common: Collection[TaintSlot], ready_after: float) -> bool:
+        return self.can_work(common) and self.idle and self.tested_at > ready_after
 
 
 @dataclass(frozen=True)
 class SparePlan:
-    """size: nodes in the group; target: spares there should be now; spares: there are, ready: of these
+    """size: nodes in the group, out: tainted for a fault
+    target:  spares there should be now; spares: there are, ready: of these
     changes: new roles; untested: those of them that are released although they are not ready
     held:    spares that would be released if they were ready, or usable
     asked:   the policy's number, which may be more than the group can spare
+    replaces: of each node that is a replacement now or then, the node with a fault; a hint for people
+    common:  taints of others that most nodes have
     """
 
     size: int = 0
+    out: int = 0
     asked: int = 0
     wanted: int = 0
     target: int = 0
@@ -57,6 +70,8 @@ class SparePlan:
     held: int = 0
     changes: dict[str, SpareRole] = field(default_factory=dict)
     untested: frozenset[str] = frozenset()
+    replaces: dict[str, str] = field(default_factory=dict)
+    common: frozenset[TaintSlot] = frozenset()
 
 
 class GroupState(NamedTuple):
@@ -71,7 +86,7 @@ def plan_spares(group: Collection[SpareNode], policy: Spares, *, ready_after: fl
     """ready_after: a test before that is too old, seconds since the epoch. paused: no node becomes a spare."""
     size = len(group)
     wanted = policy.wanted(size)
-    permanent = _on_most(group)
+    common = _on_most(group)
     out = [node for node in group if node.out]
     spares = [node for node in group if node.role is SpareRole.SPARE and not node.out]
     replacements = [node for node in group if node.role is SpareRole.REPLACEMENT and not node.out]
@@ -79,10 +94,10 @@ def plan_spares(group: Collection[SpareNode], policy: Spares, *, ready_after: fl
     changes: dict[str, SpareRole] = {node.name: SpareRole.NONE for node in group if node.out and node.role}
 
     def ready(node: SpareNode) -> bool:
-        return usable(node) and node.idle and node.tested_at > ready_after
+        return node.is_ready(common, ready_after)
 
     def usable(node: SpareNode) -> bool:
-        return node.usable and all(taint in permanent for taint in node.foreign)
+        return node.can_work(common)
 
     # beyond the policy's number, or against a person's choice: whatever their state, and nothing is replaced
     best = sorted(
@@ -122,8 +137,9 @@ def plan_spares(group: Collection[SpareNode], policy: Spares, *, ready_after: fl
 
     # the repaired nodes' replacements are ordinary nodes again
     surplus = max(len(replacements) - len(out), 0)
-    for node in sorted(replacements, key=lambda node: (due.get(node.domain, 0) >= 0, node.name))[:surplus]:
-        changes[node.name] = SpareRole.NONE
+    names_out = {node.name for node in out}
+    replacements.sort(key=lambda node: (node.replaces in names_out, due.get(node.domain, 0) >= 0, node.name))
+    changes |= dict.fromkeys((node.name for node in replacements[:surplus]), SpareRole.NONE)
 
     if not paused:
         taken = {node.name for node in spares}
@@ -147,6 +163,7 @@ def plan_spares(group: Collection[SpareNode], policy: Spares, *, ready_after: fl
     share = policy.nodes if policy.nodes is not None else policy.per_domain
     return SparePlan(
         size=size,
+        out=len(out),
         asked=share.of(size) if share is not None else 0,
         wanted=wanted,
         target=target,
@@ -155,7 +172,24 @@ def plan_spares(group: Collection[SpareNode], policy: Spares, *, ready_after: fl
         held=held,
         changes=changes,
         untested=frozenset(untested),
+        replaces=_pair(replacements[surplus:], out),
+        common=common,
     )
+
+
+def _pair(replacements: list[SpareNode], out: list[SpareNode]) -> dict[str, str]:
+    """Which node each one replaces: the one that it replaced before while that is tainted, then one of its domain, the
+    latest first."""
+    left = {node.name: node for node in sorted(out, key=lambda node: (-node.out, node.name))}
+    pairs: dict[str, str] = {}
+    for node in sorted(replacements, key=lambda node: (node.replaces not in left, node.name)):
+        if node.replaces in left:
+            found = node.replaces
+        else:
+            found = min(left, key=lambda name: left[name].domain != node.domain, default="")
+        left.pop(found, None)
+        pairs[node.name] = found
+    return pairs
 
 
 def _on_most(group: Collection[SpareNode]) -> frozenset[TaintSlot]:

@@ -10,26 +10,19 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from muster_kube.api.objects import Node
-from muster_kube.api.times import seconds
-from muster_kube.nodehealth import NodeHealth
-from muster_tainter.faults.check_history import read_history
 from muster_tainter.faults.decision_context import AssignedRole
-from muster_tainter.faults.desired_state import READY, ROLE_LABEL, Decision, is_managed, is_ours
-from muster_tainter.faults.node_record import NodeRecord, read_record
+from muster_tainter.faults.desired_state import Decision, is_managed
+from muster_tainter.faults.role_record import ROLE_KEY
 from muster_tainter.fleet.interface import Fleet
 from muster_tainter.fleet.replica import Replica
-from muster_tainter.policy.pools import Pool
-from muster_tainter.policy.rules import SPARE_KEY, STARTUP_KEY, Policy
+from muster_tainter.policy.rules import SPARE_KEY, Policy
 from muster_tainter.policy.spares import SpareRole, Spares
-from muster_tainter.spares.plan import GroupState, SpareNode, SparePlan, plan_spares
+from muster_tainter.spares.facts import GroupKey, group_of, ready_within, role_of, spare_node
+from muster_tainter.spares.plan import GroupState, SpareNode, SparePlan, TaintSlot, plan_spares
 
 log = logging.getLogger(__name__)
 
-_KEEPS_WORK_OFF = ("NoSchedule", "NoExecute")
-_CHOICES = {"true": True, "false": False}
 _LOOK_AFTER_S = 0.02  # one look for the changes of a moment
-
-_Key = tuple[str, str]  # pool; domain, if the number of spares is per domain
 
 
 @dataclass(slots=True)
@@ -46,8 +39,8 @@ class SpareRoles:
         self._fleet = fleet
         self._replica = replica
         self._wake = wake
-        self._groups: dict[_Key, _Group] = {}
-        self._group_of: dict[str, _Key] = {}
+        self._groups: dict[GroupKey, _Group] = {}
+        self._group_of: dict[str, GroupKey] = {}
         self._pools: dict[str, Spares] = {}
         self._policy: Policy | None = None
         self._deciding: set[str] = set()  # nodes with a decision that is not written yet
@@ -93,27 +86,32 @@ class SpareRoles:
         facts = group.nodes[name]
         plan = self._plan(key, group)
         role = plan.changes.get(name, SpareRole.NONE if facts.out else facts.role)
+        replaces = plan.replaces.get(name, "") if role is SpareRole.REPLACEMENT else ""
         if not facts.out and (role is not now or facts.proven):
             # as it will be written: the next decision counts on it, and this is not the node that it asks about
-            group.nodes[name] = replace(facts, role=role, proven=False)
+            group.nodes[name] = replace(facts, role=role, proven=False, replaces=replaces)
             others = {other: change for other, change in plan.changes.items() if other != name}
             group.plan = None if facts.proven else replace(plan, changes=others)
-        return AssignedRole(role, _why(now, role, facts, plan), ready=name not in plan.untested)
+        return AssignedRole(role, _why(now, role, facts, plan), name not in plan.untested, replaces)
 
     def groups(self) -> Iterator[GroupState]:
         for (pool, domain), group in sorted(self._groups.items()):
             yield GroupState(pool, domain, self._make(pool, group))
 
+    def common_taints(self, name: str) -> frozenset[TaintSlot]:
+        """The taints of others that most nodes of the node's group have: they do not keep a spare from being ready."""
+        key = self._group_of.get(name)
+        return self._plan(key, self._groups[key]).common if key is not None else frozenset()
+
     # state
 
-    def _put(self, name: str, node: Node | None, decision: Decision | None) -> tuple[_Key, _Group] | None:
+    def _put(self, name: str, node: Node | None, decision: Decision | None) -> tuple[GroupKey, _Group] | None:
         policy = self._fleet.policy()
-        pool = policy.pool_of(node.metadata.labels) if node is not None and is_managed(node) else None
-        if node is None or node.metadata.deletion_timestamp or pool is None or pool.spares is None:
+        place = group_of(node, policy) if node is not None else None
+        if node is None or place is None:
             self._drop(name)
             return None
-        domain = pool.domain_of(node.metadata.labels)
-        key = pool.name, domain if pool.spares.per_domain is not None else ""
+        key, pool = place
         if self._group_of.get(name) != key:
             self._drop(name)
         facts = spare_node(node, self._fleet.health_of(name), pool, decision)
@@ -136,15 +134,14 @@ class SpareRoles:
             del self._groups[key]
         self._look()
 
-    def _plan(self, key: _Key, group: _Group) -> SparePlan:
+    def _plan(self, key: GroupKey, group: _Group) -> SparePlan:
         if group.plan is None:
             group.plan = self._make(key[0], group)
         return group.plan
 
     def _make(self, pool: str, group: _Group) -> SparePlan:
         spares = self._pools[pool]
-        within = spares.ready_within or self._fleet.policy().testing.coverage
-        after = self._replica.now() - within
+        after = self._replica.now() - ready_within(spares, self._fleet.policy())
         return plan_spares(group.nodes.values(), spares, ready_after=after, paused=bool(self._fleet.withheld()))
 
     def _look(self) -> None:
@@ -156,7 +153,8 @@ class SpareRoles:
         self._soon = False
         for key, group in list(self._groups.items()):
             plan = self._plan(key, group)
-            for name in plan.changes:
+            renamed = {name for name, other in plan.replaces.items() if group.nodes[name].replaces != other}
+            for name in (*plan.changes, *renamed):
                 self._wake(name)
             state = (plan.asked - plan.wanted, plan.held, plan.target - plan.spares)
             if state != group.reported and self._replica.may_write():
@@ -164,66 +162,8 @@ class SpareRoles:
                 group.reported = state
 
 
-def role_of(node: Node) -> SpareRole:
-    """As written on the Node: the taint decides, not the label, which a kubelet may be able to set."""
-    if any(taint.key == SPARE_KEY for taint in node.spec.taints):
-        return SpareRole.SPARE
-    replaces = node.metadata.labels.get(ROLE_LABEL) == SpareRole.REPLACEMENT
-    return SpareRole.REPLACEMENT if replaces else SpareRole.NONE
-
-
-def spare_node(node: Node, health: object, pool: Pool, decision: Decision | None = None) -> SpareNode:
-    """decision: what is about to be written."""
-    memory = read_record(node)
-    had = bool(memory.ours) or _is_new(node)
-    if decision is not None:
-        memory, node = decision.memory, decision.applied(node)
-    labels = node.metadata.labels
-    reported = isinstance(health, NodeHealth) and health.status.agent.pod_uid and not _is_new(node)
-    checks = pool.spares.checks if pool.spares is not None else ()
-    return SpareNode(
-        name=node.metadata.name,
-        domain=pool.domain_of(labels),
-        role=role_of(node),
-        out=_since(memory),
-        usable=bool(reported)
-        and isinstance(health, NodeHealth)
-        and health.status.verdict not in ("", "FAIL")
-        and not memory.open
-        and not node.spec.unschedulable
-        and any(each.type == READY and each.status == "True" for each in node.status.conditions),
-        idle=isinstance(health, NodeHealth) and bool(health.status.idle_since),
-        proven=had and not memory.ours and not _is_new(node),
-        choice=_CHOICES.get(labels.get(SPARE_KEY, "")),
-        tested_at=_tested_at(health, checks or pool.testing.pre_flight) if isinstance(health, NodeHealth) else 0.0,
-        foreign=tuple(
-            sorted(
-                (taint.key, taint.effect)
-                for taint in node.spec.taints
-                if taint.effect in _KEEPS_WORK_OFF and not is_ours(taint, memory)
-            )
-        ),
-    )
-
-
-def _since(memory: NodeRecord) -> float:
-    """When the node was tainted for a fault; 0: it is not."""
-    return (seconds(memory.tainted) if memory.tainted else 0.0) or 1.0 if memory.ours else 0.0
-
-
-def _is_new(node: Node) -> bool:
-    return any(taint.key == STARTUP_KEY for taint in node.spec.taints)
-
-
-def _tested_at(health: NodeHealth, checks: tuple[str, ...]) -> float:
-    """When the oldest of the ``checks`` last measured something; 0: never. Empty: all that the plan runs there."""
-    past = read_history(health).checks
-    wanted = checks or tuple({*past, *health.status.due})
-    return min((seconds(past[check].at) if check in past and past[check].at else 0.0 for check in wanted), default=0.0)
-
-
 def _marked(node: Node) -> bool:
-    return ROLE_LABEL in node.metadata.labels
+    return ROLE_KEY in node.metadata.labels
 
 
 def _why(now: SpareRole, role: SpareRole, facts: SpareNode, plan: SparePlan) -> str:
@@ -232,13 +172,13 @@ def _why(now: SpareRole, role: SpareRole, facts: SpareNode, plan: SparePlan) -> 
         return f"kept free as a spare ({origin}); the pool keeps {plan.target}"
     if role is SpareRole.REPLACEMENT:
         untested = " although its last full test is too old or missing" if facts.name in plan.untested else ""
-        return f"spare released to replace a node with a fault{untested}"
+        return f"spare released to replace {plan.replaces.get(facts.name) or 'a node with a fault'}{untested}"
     if facts.choice is False:
         return f"no spare: label {SPARE_KEY}=false"
     return "no longer a spare" if now is SpareRole.SPARE else ""
 
 
-def _report(key: _Key, plan: SparePlan, before: tuple[int, int, int], now: tuple[int, int, int]) -> None:
+def _report(key: GroupKey, plan: SparePlan, before: tuple[int, int, int], now: tuple[int, int, int]) -> None:
     """Log what changed."""
     name = "/".join(part for part in key if part)
     excess, held, missing = now

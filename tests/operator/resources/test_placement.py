@@ -60,13 +60,13 @@ def test_a_job_that_moved_prefers_released_spares_to_other_healthy_nodes() -> No
 
 def test_nodes_to_avoid_are_out_of_every_alternative_one_requirement_each() -> None:
     avoided = [{"key": "metadata.name", "operator": "NotIn", "values": [name]} for name in ("n1", "n2")]
-    for tolerate, ours in ((True, {}), (False, {"matchExpressions": [NOT_FAULTY, NOT_SPARE]})):
+    for tolerate, ours in ((True, [NOT_SPARE]), (False, [NOT_FAULTY, NOT_SPARE])):
         found = node_affinity({}, tolerate=tolerate, avoid=["n1", "n2"])[REQUIRED]
-        assert found == {"nodeSelectorTerms": [{**ours, "matchFields": avoided}]}
+        assert found == {"nodeSelectorTerms": [{"matchExpressions": ours, "matchFields": avoided}]}
     fields = [{"key": "metadata.name", "operator": "In", "values": ["n3"]}]
     users = {REQUIRED: {"nodeSelectorTerms": [{"matchFields": fields}, {}]}}
     assert node_affinity(users, tolerate=True, avoid=["n1", "n2"])[REQUIRED] == {
-        "nodeSelectorTerms": [{"matchFields": [*fields, *avoided]}, {}]
+        "nodeSelectorTerms": [{"matchFields": [*fields, *avoided], "matchExpressions": [NOT_SPARE]}, {}]
     }
 
 
@@ -78,7 +78,8 @@ def test_a_term_that_matches_no_node_still_matches_none() -> None:
 def test_a_job_may_ask_for_faulty_nodes_too() -> None:
     job = make_job(healthPolicy={"tolerateFaulty": True})
     spec = pods.build_worker(job, 0, make_entry(job), 0, JobSetup())["spec"]
-    assert REQUIRED not in spec["affinity"]["nodeAffinity"]
+    required = spec["affinity"]["nodeAffinity"][REQUIRED]
+    assert required == {"nodeSelectorTerms": [{"matchExpressions": [NOT_SPARE]}]}, "but not for spares"
     assert spec["affinity"]["nodeAffinity"][PREFERRED] == [HEALTHY]
     assert spec["tolerations"] == [{"key": "muster.dev/faulty", "operator": "Exists"}]
 

@@ -151,6 +151,11 @@ def test_fewer_spares_in_the_policy_release_the_least_ready() -> None:
         ("{nodes: 1, perDomain: 1}", "pools[0].spares:"),
         ("{perDomain: 1}", "pools[0]:"),
         ("{nodes: -1}", "pools[0].spares.nodes: -1:"),
+        ("{nodes: 0}", "pools[0].spares.nodes: 0:"),
+        ("{nodes: 0%}", 'pools[0].spares.nodes: "0%":'),
+        ("{perDomain: 0}", "pools[0].spares.perDomain: 0:"),
+        ("{nodes: 100001}", "pools[0].spares.nodes: 100001:"),
+        ("{nodes: true}", "pools[0].spares.nodes: true:"),
         ("{nodes: 100%}", 'pools[0].spares.nodes: "100%":'),
         ("{nodes: many}", 'pools[0].spares.nodes: "many":'),
         ("{nodes: 1, noneReady: panic}", 'pools[0].spares.noneReady: "panic":'),
@@ -164,7 +169,7 @@ def test_a_bad_policy_names_the_place(spares: str, where: str) -> None:
     assert where in str(error.value)
 
 
-shares = st.sampled_from([{"nodes": 0}, {"nodes": 1}, {"nodes": 2}, {"nodes": 3}, {"nodes": "30%"}])
+shares = st.sampled_from([{"nodes": 1}, {"nodes": 2}, {"nodes": 3}, {"nodes": "30%"}])
 roles = st.sampled_from(list(SpareRole))
 any_node = st.builds(
     SpareNode,

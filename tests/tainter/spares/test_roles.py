@@ -18,7 +18,8 @@ from muster_tainter.faults.desired_state import Decision, decide
 from muster_tainter.fleet.replica import Replica
 from muster_tainter.policy.file import parse_policy
 from muster_tainter.policy.spares import SpareRole
-from muster_tainter.spares.roles import SpareRoles, role_of
+from muster_tainter.spares.facts import role_of
+from muster_tainter.spares.roles import SpareRoles
 
 NOW = 1_800_000_000.0
 POLICY = """
