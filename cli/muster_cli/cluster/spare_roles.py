@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 
+import msgspec
+
 from muster_cli.cluster.active_policy import read_active_policy
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
@@ -20,7 +22,7 @@ async def read_roles(
     client: KubeClient, config: ClusterConfig, nodes: Iterable[Node], healths: Mapping[str, NodeHealth], now: float
 ) -> tuple[dict[str, NodeRole], list[GroupState]]:
     """(by node; the groups of pools that keep spares). ``nodes``: all of the cluster."""
-    policy, _ = await read_active_policy(client, config, None)
+    policy, missing = await read_active_policy(client, config, None)
     there = list(nodes)
     groups = spare_groups(there, healths, policy, now)
     common = {(group.pool, group.domain): group.plan.common for group in groups}
@@ -31,7 +33,7 @@ async def read_roles(
             taints = common[place[0]] if place is not None else frozenset[TaintSlot]()
             found = node_role(node, healths.get(name), policy, now, taints)
             if found is not None:
-                roles[name] = found
+                roles[name] = _known(found, missing)
     return roles, groups
 
 
@@ -57,5 +59,13 @@ async def read_node_role(
     """Of one node; reads the policy only if it has a role."""
     if role_of(node) is SpareRole.NONE:
         return None
-    policy, _ = await read_active_policy(client, config, None)
-    return node_role(node, health, policy, now, await read_common_taints(client, node, policy, now))
+    policy, missing = await read_active_policy(client, config, None)
+    role = node_role(node, health, policy, now, await read_common_taints(client, node, policy, now))
+    return _known(role, missing) if role is not None else None
+
+
+def _known(role: NodeRole, missing: str) -> NodeRole:
+    """Without the policy nobody can say whether a spare is ready. missing: why it could not be read."""
+    if not missing or role.role is not SpareRole.SPARE:
+        return role
+    return msgspec.structs.replace(role, ready=False, why=(f"not known: {missing}",))

@@ -179,7 +179,7 @@ def _why_not_ready(
     yield from (f"taint {key}:{effect}" for key, effect in facts.foreign if (key, effect) not in common)
     if not isinstance(health, NodeHealth):
         return
-    if not facts.idle:
+    if not facts.idle and health.status.verdict:
         yield "not idle"
     within = ready_within(pool.spares, policy) if pool.spares is not None else 0.0
     if facts.tested_at <= now - within:

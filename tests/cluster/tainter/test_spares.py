@@ -1,13 +1,13 @@
 """Spares on a real API server: twenty nodes, two of them kept free."""
 
 import asyncio
-import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from tests.cluster.tainter import test_end_to_end as end_to_end
-from tests.cluster.tainter.fleet_findings import HEALTHS, KIND, finding, recording, status
+from tests.cluster.tainter.fleet_findings import HEALTHS, KIND, Recorder, State, finding, recording, status
 from tests.cluster.tainter.test_end_to_end import until
 
 from muster_kube.api.client import KubeClient
@@ -22,12 +22,21 @@ testing: {atOnce: 0}
 """
 
 
+def released(seen: Recorder) -> list[State]:
+    """The writes that made a replacement of a spare."""
+    return [state for state in seen.states if state.role == "replacement"]
+
+
 def stamp(ago_s: float) -> str:
     return (datetime.now(UTC) - timedelta(seconds=ago_s)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 async def test_a_fault_releases_a_tested_spare_three_exhaust_them_and_recovered_nodes_refill_them(
-    tainters: Any, fleet: SimulatedNodes, api: KubeClient, tmp_path: Path
+    tainters: Any,
+    fleet: SimulatedNodes,
+    api: KubeClient,
+    tmp_path: Path,
+    record_property: Callable[[str, object], None],
 ) -> None:
     names = await fleet.create(20, prefix="spare")
     agent = {"agent": {"podUID": "a"}, "idleSince": stamp(600)}
@@ -64,10 +73,12 @@ async def test_a_fault_releases_a_tested_spare_three_exhaust_them_and_recovered_
     bad = sorted(set(names) - await roles("spare"))[:3]
     async with recording(api, names) as seen:
         await report(bad[0], finding("Xid79", "reboot"))
-        await seen.until(lambda: bad[0] in seen.tainted, "the fault is tainted")
-        tainted = time.monotonic()
-        await until(lambda: spares(1), "a spare is released", 10.0)
-        assert time.monotonic() - tainted < 10.0  # ten times the promised second
+        await seen.until(lambda: bool(released(seen)) and bad[0] in seen.tainted, "a spare is released", 60.0)
+        # negative if the watch delivers the release first: these are writes of two objects
+        took_s = released(seen)[0].at - seen.first_tainted[bad[0]]
+        record_property("release_after_taint_s", round(took_s, 3))
+        assert took_s < 10.0  # ten times the promised second
+    assert await spares(1)
     assert len(await roles("replacement")) == 1
     for name in bad[1:]:
         await report(name, finding("Xid79", "reboot"))

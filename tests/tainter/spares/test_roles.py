@@ -15,12 +15,14 @@ from muster_tainter.budgets.pool_usage import budgeted_node
 from muster_tainter.faults.check_history import ANNOTATION, CheckHistory, CheckRecord, encode_history
 from muster_tainter.faults.decision_context import EMPTY_CONTEXT
 from muster_tainter.faults.desired_state import Decision, decide
+from muster_tainter.faults.role_record import ROLE_KEY, RoleRecord, read_role_record
 from muster_tainter.fleet.replica import Replica
 from muster_tainter.policy.file import parse_policy
 from muster_tainter.policy.spares import SpareRole
 from muster_tainter.spares.facts import role_of
 from muster_tainter.spares.roles import SpareRoles
 
+REPLACEMENT = SpareRole.REPLACEMENT
 NOW = 1_800_000_000.0
 POLICY = """
 rules: [{name: hardware, match: {verdict: FAIL}, action: taint, holdDown: 0s}]
@@ -124,6 +126,8 @@ async def test_a_fault_releases_a_spare_and_the_repaired_node_becomes_one_in_the
     assert (server.tainted(), len(server.having(SpareRole.SPARE))) == ([bad], 1)
     [released] = server.having(SpareRole.REPLACEMENT)
     assert not server.fleet.nodes[released].spec.taints
+    record = read_role_record(server.fleet.nodes[released])
+    assert record == RoleRecord(SpareRole.REPLACEMENT, rfc3339_whole(NOW), bad)
     server.report(bad, boot="b2")
     decision = server.decide(bad)
     assert [taint.key for taint in decision.taints or ()] == ["muster.dev/spare"]
@@ -146,6 +150,38 @@ async def test_three_faults_exhaust_two_spares_and_repairs_refill_them(server: S
     assert len(server.having(SpareRole.SPARE)) == 2
 
 
+async def test_a_replacement_goes_with_its_node_or_takes_over_for_another_one(server: Server) -> None:
+    def replaced() -> list[str]:
+        return sorted(read_role_record(server.fleet.nodes[name]).replaces for name in server.having(REPLACEMENT))
+
+    first, second, third = working(server)[:3]
+    for name in (first, second):
+        server.report(name, failing=True)
+    server.rest()
+    kept = {name: server.fleet.nodes[name] for name in server.having(REPLACEMENT)}
+    assert replaced() == [first, second]
+    server.report(third, failing=True)
+    server.report(first, boot="b2")
+    server.rest()
+    assert replaced() == [second, third]
+    server.report(third, boot="b2")
+    server.rest()
+    assert replaced() == [second]
+    [name] = server.having(REPLACEMENT)
+    assert server.fleet.nodes[name] == kept[name], "the one that replaced it before, since the same time"
+
+
+async def test_an_annotation_that_a_person_breaks_is_written_again(server: Server) -> None:
+    name, _ = server.having(SpareRole.SPARE)
+    node = server.fleet.nodes[name]
+    for text in ("{", '{"role": "king"}', "[]", '{"role": "spare"}'):
+        broken = {**node.metadata.annotations, ROLE_KEY: text}
+        meta = msgspec.structs.replace(node.metadata, annotations=broken)
+        server.fleet.nodes[name] = msgspec.structs.replace(node, metadata=meta)  # type: ignore[index]
+        server.rest()
+        assert read_role_record(server.fleet.nodes[name]) == RoleRecord(SpareRole.SPARE, rfc3339_whole(NOW))
+
+
 async def test_a_node_that_is_handed_off_or_whose_pool_keeps_no_spares_loses_the_taint(server: Server) -> None:
     first, _ = server.having(SpareRole.SPARE)
     meta = server.fleet.nodes[first].metadata
@@ -157,7 +193,8 @@ async def test_a_node_that_is_handed_off_or_whose_pool_keeps_no_spares_loses_the
     server.fleet.current = parse_policy(POLICY.replace(", spares: {nodes: 2}", ""))
     server.rest()
     assert server.having(SpareRole.SPARE) == []
-    assert not any("muster.dev/role" in node.metadata.labels for node in server.fleet.nodes.values())
+    metadata = [node.metadata for node in server.fleet.nodes.values()]
+    assert not any("muster.dev/role" in each.labels or "muster.dev/role" in each.annotations for each in metadata)
 
 
 async def test_of_nodes_repaired_at_the_same_time_the_last_ones_become_spares(server: Server) -> None:
