@@ -319,7 +319,7 @@ pools: [{name: h100, selector: {matchLabels: {gpu: h100}}, spares: {nodes: 2, ch
 
 
 def fleet_with_spares(policy: str = SPARES) -> dict[str, Any]:
-    """Of twelve nodes a spare, a replacement, and the node that it replaces; each API path with its objects."""
+    """A spare, a replacement, and the node that it replaces; each API path with its objects."""
     fleet = make_fleet(25, time.time())
     names = [name for name in fleet.nodes if name.startswith("h100")]
     fleet.assign(names[0], SpareRole.SPARE, ago=900)
