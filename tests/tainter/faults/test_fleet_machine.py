@@ -80,11 +80,12 @@ nodes = st.sampled_from(NAMES)
 
 @dataclass
 class Pending:
-    """A decision that has its place and is not written yet. over: the fleet's, when it was made."""
+    """A decision that has its place and is not written yet. over, paused: the fleet's, when it was made."""
 
     node: Node
     decision: Decision
     over: dict[tuple[str, str], int]
+    paused: bool
 
 
 class Fleet(RuleBasedStateMachine):
@@ -267,7 +268,7 @@ class Fleet(RuleBasedStateMachine):
     @rule(name=nodes)
     def leader_decides(self, name: str) -> None:
         if name not in self.pending:
-            self.pending[name] = Pending(self.nodes[name], self.decision(name), dict(self.over))
+            self.pending[name] = Pending(self.nodes[name], self.decision(name), dict(self.over), self.paused)
 
     @rule(name=nodes, fate=st.sampled_from(["answered", "answered", "refused", "lost", "done unanswered"]))
     def leader_writes(self, name: str, fate: str) -> None:
@@ -282,7 +283,7 @@ class Fleet(RuleBasedStateMachine):
         elif fate == "lost":
             self.allocator.mark_uncertain(name, version)
         else:
-            self.land(name, pending.decision, pending.over)
+            self.land(name, pending.decision, pending.over, paused=pending.paused)
             if fate == "answered":
                 self.allocator.confirm(name)
             else:
@@ -292,8 +293,8 @@ class Fleet(RuleBasedStateMachine):
     def leader_dies(self) -> None:
         self.lead()
 
-    def land(self, name: str, decision: Decision, over: dict[tuple[str, str], int]) -> None:
-        """over: what was closed when it was decided; what a person closes meanwhile is for the next decision."""
+    def land(self, name: str, decision: Decision, over: dict[tuple[str, str], int], *, paused: bool) -> None:
+        """over, paused: when it was decided; what a person does meanwhile is for the next decision."""
         before, taken_before, healthy_before = self.nodes[name], self.taken(), self.healthy()
         had = {fault.key: fault for fault in recall_record(before).open}
         foreign = FOREIGN in before.spec.taints
@@ -308,7 +309,7 @@ class Fleet(RuleBasedStateMachine):
             assert self.tainted_lately() <= self.limits.rate
             if name in healthy_before:
                 assert sum(RACK[n] == RACK[name] for n in self.healthy()) >= self.limits.healthy_in_rack
-            assert not self.paused or decision.memory.tainted != memory.tainted
+            assert not paused
         wants = {match_policy(fault, self.policy).taint for fault in memory.open}
         for taint in after.spec.taints:
             assert (
@@ -345,7 +346,7 @@ class Fleet(RuleBasedStateMachine):
                 decision = self.decision(name)
                 if decision.writes:
                     wrote = True
-                    self.land(name, decision, self.over)
+                    self.land(name, decision, self.over, paused=self.paused)
                     self.allocator.confirm(name)
             if not wrote:
                 break
