@@ -40,7 +40,7 @@ def inputs(pyproject: str) -> Mapping[str, Sequence[str]]:
 
 def lock(name: str, wanted: Sequence[str], arguments: Sequence[str]) -> int:
     """uv's exit status."""
-    options = ["--universal", "--python-version", PYTHON, "--generate-hashes", "--no-annotate", "--quiet"]
+    options = ["--system-certs", "--universal", "--python-version", PYTHON, "--generate-hashes", "--no-annotate", "--quiet"]
     if name == ALONE:
         options.append("--no-deps")
     elif name not in (WHOLE, "lock"):

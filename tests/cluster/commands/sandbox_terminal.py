@@ -121,6 +121,17 @@ class SandboxTerminal:
         assert done.returncode == code, f"{words}: {done.returncode}\n{done.stdout}{done.stderr}"
         return done.stdout + done.stderr
 
+    def type_if_known(self, line: str, flag: str, **places: str) -> str | None:
+        """What was printed; None if this machine's kubectl is too old for ``flag``."""
+        done = subprocess.run(
+            self.words(line, **places), cwd=self.checkout, env=self.environment, stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, timeout=CHANGE_LIMIT_S, check=False,
+        )  # fmt: skip
+        if done.returncode and f"unknown flag: {flag}" in done.stderr:
+            return None
+        assert done.returncode == 0, done
+        return done.stdout
+
     def shows(self, line: str, pattern: str, **places: str) -> str:
         """Typed again and again until it prints that."""
         printed = ""

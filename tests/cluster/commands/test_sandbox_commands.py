@@ -478,7 +478,8 @@ def test_a_second_operator_stands_by(desk: SandboxTerminal) -> None:
     leader = desk.box.admin.get(f"{LEASES}/muster-operator")["spec"]["holderIdentity"]
     assert "--vipu-proxy is required" in desk.type("muster operator", code=64)
     token = desk.checkout / "token"
-    token.write_text(desk.type(FOR_PROXY, ACCOUNT="muster-operator", NAMESPACE=NAMESPACE))
+    made = desk.type_if_known(FOR_PROXY, "--audience", ACCOUNT="muster-operator", NAMESPACE=NAMESPACE)
+    token.write_text(made if made is not None else requested_token(desk, "muster-operator", "muster-vipu-proxy"))
     with desk.up("muster operator", settings=settings | {"VIPU_PROXY": proxy, "PROXY_TOKEN": str(token)}) as part:
         desk.box.until(lambda: ready(part), "it is ready")
     line = "muster operator --vipu-proxy URL --proxy-token FILE"
@@ -489,6 +490,12 @@ def test_a_second_operator_stands_by(desk: SandboxTerminal) -> None:
             http_request(f"https://{part.address('metrics')}/metrics")
         assert part.address("webhooks")
     assert desk.box.admin.get(f"{LEASES}/muster-operator")["spec"]["holderIdentity"] == leader
+
+
+def requested_token(desk: SandboxTerminal, account: str, audience: str) -> str:
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": [audience]}}
+    path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{account}/token"
+    return str(desk.box.admin.create(path, body)["status"]["token"])
 
 
 def ready(part: StartedPart, path: str = "/readyz") -> bool:
