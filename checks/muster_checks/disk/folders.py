@@ -1,7 +1,6 @@
 """Folders that the node needs, and where they are if symbolic links lead to them."""
 
 import errno
-import os
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
@@ -42,7 +41,7 @@ def _follow(root: Path, path: str) -> str | None:
             done = done.parent
             continue
         try:
-            target = os.readlink(root / str(done / part).lstrip("/"))
+            target = str((root / str(done / part).lstrip("/")).readlink())
         except ValueError:  # not a file's name
             return None
         except OSError as error:
