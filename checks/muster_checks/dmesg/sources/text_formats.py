@@ -8,7 +8,7 @@ Known forms, each with or without ``<prio>`` in front (``dmesg -r``):
 ``[Thu Nov 20 03:42:11 2025] text``                dmesg -T (the local time of this process)
 ``2025-11-20T03:42:11,123456+00:00 text``          dmesg --time-format iso
 ``2025-11-20T03:42:11.1+00:00 host kernel: text``  syslog, current form
-``Thu 2025-11-20 03:42:11 UTC host kernel: text``  journalctl -o short-full; weekday, zone or both may be missing
+``Thu 2025-11-20 03:42:11 UTC host kernel: text``   journalctl -o short-full, also without weekday or zone
 ``Nov 20 03:42:11 host kernel: [ 12.3] text``      syslog, traditional form: the latest such day in the past
 ``kern  :err   : [ 1843.308145] text``             dmesg -x
 ``[ 1843.308145][ T1234] text``                    a kernel that prints the caller's id
