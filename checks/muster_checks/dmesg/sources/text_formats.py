@@ -8,7 +8,7 @@ Known forms, each with or without ``<prio>`` in front (``dmesg -r``):
 ``[Thu Nov 20 03:42:11 2025] text``                dmesg -T (the local time of this process)
 ``2025-11-20T03:42:11,123456+00:00 text``          dmesg --time-format iso
 ``2025-11-20T03:42:11.1+00:00 host kernel: text``  syslog, current form
-``Thu 2025-11-20 03:42:11 UTC host kernel: text``   journalctl -o short-full, also without weekday or zone
+``Thu 2025-11-20 03:42:11 UTC host kernel: text``  journalctl -o short-full, also without weekday or zone
 ``Nov 20 03:42:11 host kernel: [ 12.3] text``      syslog, traditional form: the latest such day in the past
 ``kern  :err   : [ 1843.308145] text``             dmesg -x
 ``[ 1843.308145][ T1234] text``                    a kernel that prints the caller's id
@@ -25,7 +25,8 @@ may come from a line break in a user's text, so it is passed on only if the firs
 several lines (message_text.py). It then gets that line's time, level and facility. No line is held back for a next one.
 In a log without times each line is a message. A time that cannot be read (a month in another language) is no time: such
 lines do not count towards a rate, unless they are read while they are written. A time without a zone, or with one that
-is neither UTC nor a number, is local time of this process; if that is in the future, it cannot be read. The device dictionary (`` KEY=value`` after a record) is left out.
+is neither UTC nor a number, is local time of this process; if that is in the future, it cannot be read. The device
+dictionary (`` KEY=value`` after a record) is left out.
 Without other information the facility is kernel and the level info, but a syslog line whose writer is not ``kernel:``
 comes from user space.
 """
