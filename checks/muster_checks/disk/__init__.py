@@ -7,8 +7,11 @@ from pydantic import Field
 from muster_checks.base.declaration import Check, Cost, NodeView, Parameters
 from muster_checks.base.vocabulary import Finding
 
-# where the kubelet, container runtimes and the system write
-NODE_PATHS = "/,/var,/var/lib/kubelet,/var/lib/containerd,/var/lib/docker,/var/lib/containers,/var/log,/tmp"
+# where the kubelet, container runtimes (rancher: of k3s and RKE2), etcd and the system write
+NODE_PATHS = (
+    "/,/var,/var/lib/kubelet,/var/lib/containerd,/var/lib/docker,/var/lib/containers,/var/lib/rancher,/var/lib/etcd,"
+    "/var/log,/tmp"
+)
 
 
 class DiskParameters(Parameters):

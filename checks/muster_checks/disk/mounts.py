@@ -15,6 +15,7 @@ import msgspec
 
 from muster_checks.base.bounded_read import read_text
 from muster_checks.base.declaration import NodeView
+from muster_checks.disk.folders import follow_links
 
 LOCAL_TYPES = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "jfs", "bcachefs", "zfs", "vfat"})
 STOPPED = frozenset({"emergency_ro", "shutdown"})
@@ -89,7 +90,7 @@ def group_filesystems(node: NodeView, mounts: list[Mount]) -> list[Filesystem]:
             by_device.setdefault(mount.device, []).append(mount)
     return [
         Filesystem(
-            name=_block_name(node, group[0]),
+            name=block_name(node, group[0]),
             device=device,
             kind=group[0].kind,
             points=tuple(mount.point for mount in group),
@@ -118,13 +119,16 @@ def _is_stopped(group: list[Mount]) -> bool:
     return bool(whole) and all("rw" in mount.options and "ro" in mount.super_options for mount in whole)
 
 
-def _block_name(node: NodeView, mount: Mount) -> str:
+def block_name(node: NodeView, mount: Mount) -> str:
+    """The name of its disk as in the kernel log (``dm-0``); as in mountinfo if it cannot be found."""
     try:
-        place = node.path(f"/sys/dev/block/{mount.device}").resolve(strict=True)
+        return node.path(f"/sys/dev/block/{mount.device}").resolve(strict=True).name
     except (OSError, RuntimeError):
-        # btrfs and zfs do not have a block device number
-        return mount.source.removeprefix("/dev/") or mount.point
-    return place.name
+        pass  # the number of a btrfs or zfs is not that of a disk
+    if not mount.source.startswith("/dev/"):
+        return mount.source or mount.point
+    # udev makes links to the disks: /dev/mapper/vg-root, /dev/disk/by-uuid/..., sometimes /dev/root
+    return follow_links(node.root, mount.source).removeprefix("/dev/")
 
 
 def _plain(text: str) -> str:

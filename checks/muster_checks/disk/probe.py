@@ -12,6 +12,7 @@ from muster_checks.base.execution import CannotTell, NotHere
 from muster_checks.base.vocabulary import Finding, Verdict
 from muster_checks.disk import DiskParameters
 from muster_checks.disk.devices import DiskDevices, read_devices
+from muster_checks.disk.folders import node_links, split_paths
 from muster_checks.disk.judge import counter_name, judge_devices, judge_filesystem, judge_health
 from muster_checks.disk.mounts import Filesystem, find_serving_mount, group_filesystems, read_mounts
 from muster_checks.disk.smart import NVME, SMARTCTL, SmartHealth, SmartUnavailable, parse_nvme, parse_smartctl
@@ -25,7 +26,8 @@ async def probe(node: NodeView, parameters: DiskParameters, spaces: SpaceReader 
     found = group_filesystems(node, mounts)
     if not (devices.controllers or devices.scsi or devices.arrays or devices.unbound or found or parameters.min_nvme):
         raise NotHere("this node has no NVMe or SCSI disk, no array, and no mounted local file system")
-    needed = find_serving_mount(mounts, [path.strip() for path in parameters.paths.split(",") if path.strip()])
+    links = node_links(node.root)
+    needed = find_serving_mount(mounts, [links.get(path, path) for path in split_paths(parameters.paths)])
     # without any of the paths these are not the node's own mounts: in doubt a stopped file system is one of the node's
     unknown = not any(filesystem.device in needed for filesystem in found)
     answers = await asyncio.gather(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Self
 from pydantic import Field, model_validator
 
 from muster_checks.base.declaration import Check, CheckStream, Cost, NodeView, Parameters
+from muster_checks.disk import NODE_PATHS
 
 if TYPE_CHECKING:
     from muster_checks.dmesg.catalogue.types import PatternRow
@@ -63,6 +64,12 @@ class DmesgParameters(Parameters):
     )
     complete: bool = Field(
         default=False, description="the file is a saved log: its last line counts even without a newline"
+    )
+
+    node_paths: str = Field(
+        default=NODE_PATHS,
+        max_length=4096,
+        description="comma-separated folders; a disk that stops needs a reboot only if it holds one of them",
     )
 
     @model_validator(mode="after")

@@ -61,7 +61,9 @@ def open_stream(
         # the processes of a saved log are not those of this node
         of_node=(lambda _pid, _name: True) if parameters.complete else partial(is_node_process, node),
         # nor are its disks
-        of_node_disk=(lambda disk: not is_loop_device(disk)) if parameters.complete else node_disks(node),
+        of_node_disk=(lambda disk: not is_loop_device(disk))
+        if parameters.complete
+        else node_disks(node, parameters.node_paths),
         clock=timeline.now,
     )
     if same_boot is not None:

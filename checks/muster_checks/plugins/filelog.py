@@ -20,6 +20,7 @@ class FileLines:
 
     def __init__(self, monitor: LogMonitor, timeline: Timeline, interesting: Interesting) -> None:
         self.malformed = 0
+        self.live = False  # no effect: every line has its own time
         self._timeline = timeline
         self._interesting = interesting
         self._skipped = [text.encode() for text in monitor.skip_list if text]

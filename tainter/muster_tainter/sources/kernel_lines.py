@@ -58,6 +58,7 @@ class NodeJudges:
         self._judge = KernelLogJudge(catalogue or load_catalogue(None), clock=now)
         self._time = _LokisTime()
         self._reader = TextReader(self._time, lambda _text: True)
+        self._reader.live = True  # a line without a time has Loki's
         self._before: OrderedDict[str, MessageBefore] = OrderedDict()  # by node
         self._states: dict[str, JudgeState] = {}
         self._due: dict[str, float] = {}

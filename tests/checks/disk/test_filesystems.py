@@ -117,6 +117,13 @@ async def test_a_stopped_file_system_that_the_node_does_not_need_is_no_reason_to
     assert (alone.reason, alone.verdict) == ("FilesystemReadOnly", Verdict.FAIL)
 
 
+async def test_a_file_system_that_the_node_needs_by_a_link_is_a_reason_to_reboot(tmp_path: Path) -> None:
+    (tmp_path / "var/lib").mkdir(parents=True)
+    (tmp_path / "var/lib/kubelet").symlink_to("/data/kubelet")
+    result = await run(tmp_path, f"{here(tmp_path)}\n28 1 9999:9 / /data rw - ext4 /dev/sdx rw,shutdown")
+    assert [f.reason for f in result.findings if f.component == "disk/sdx"] == ["FilesystemReadOnly"]
+
+
 async def test_a_real_file_system_passes_with_its_space(tmp_path: Path) -> None:
     result = await run(tmp_path, here(tmp_path), min_free_percent=0, min_free_inodes_percent=0)
     assert result.verdict is Verdict.PASS

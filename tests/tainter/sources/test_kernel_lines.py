@@ -169,3 +169,8 @@ def test_a_node_without_trouble_is_not_remembered(nodes: Nodes) -> None:
     for i in range(100):
         nodes.say(f"n{i}", "[1.0] usb 1-1: new high-speed USB device number 2 using xhci_hcd")
     assert nodes.judges.nodes == set()
+
+
+def test_lines_without_a_time_count_by_loki_s(nodes: Nodes) -> None:
+    signs = [one for at in range(5) for one in nodes.say("n1", LOCKUP, NOW + at) if isinstance(one, Sign)]
+    assert Verdict.FAIL in {sign.verdict for sign in signs}

@@ -99,6 +99,7 @@ class FileSource:
                     continue
                 self._backoff.reset()
                 batch.at_end = True
+                self._reader.live = not self._complete
                 return
             lines, self._unread = self._unread[: LINES_PER_TURN - taken], self._unread[LINES_PER_TURN - taken :]
             taken += max(1, len(lines))
@@ -187,6 +188,7 @@ class FileSource:
         if not stat.S_ISREG(found.st_mode):
             raise OSError(errno.EINVAL, "not a plain file")
         self._trouble = ""
+        self._reader.live = False  # what is already there may be old
         if self._place.inode != found.st_ino or not self._is_the_same():
             self._begin(FilePlace(inode=found.st_ino, skipping=self._place.skipping))
         elif self._place.offset:

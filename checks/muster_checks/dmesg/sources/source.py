@@ -77,6 +77,8 @@ class LineReader(Protocol):
     """Turns the physical lines of a file into messages."""
 
     malformed: int
+    live: bool
+    """Whether the end of the file was reached, so that further lines are read while they are written."""
 
     def take(self, raw: bytes) -> KernelLine | None:
         """The message of one line without its newline; None if it is not of interest."""

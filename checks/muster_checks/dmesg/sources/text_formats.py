@@ -8,6 +8,7 @@ Known forms, each with or without ``<prio>`` in front (``dmesg -r``):
 ``[Thu Nov 20 03:42:11 2025] text``                dmesg -T (the local time of this process)
 ``2025-11-20T03:42:11,123456+00:00 text``          dmesg --time-format iso
 ``2025-11-20T03:42:11.1+00:00 host kernel: text``  syslog, current form
+``Thu 2025-11-20 03:42:11 UTC host kernel: text``  journalctl -o short-full, also without weekday or zone
 ``Nov 20 03:42:11 host kernel: [ 12.3] text``      syslog, traditional form: the latest such day in the past
 ``kern  :err   : [ 1843.308145] text``             dmesg -x
 ``[ 1843.308145][ T1234] text``                    a kernel that prints the caller's id
@@ -23,7 +24,9 @@ A line without a time or other prefix belongs to the line before it (dmesg inden
 may come from a line break in a user's text, so it is passed on only if the first line is one of a driver that prints
 several lines (message_text.py). It then gets that line's time, level and facility. No line is held back for a next one.
 In a log without times each line is a message. A time that cannot be read (a month in another language) is no time: such
-lines do not count towards a rate. The device dictionary (`` KEY=value`` after a record) is left out.
+lines do not count towards a rate, unless they are read while they are written. A time without a zone, or with one that
+is neither UTC nor a number, is local time of this process; if that is in the future, it cannot be read. The device
+dictionary (`` KEY=value`` after a record) is left out.
 Without other information the facility is kernel and the level info, but a syslog line whose writer is not ``kernel:``
 comes from user space.
 """
@@ -39,7 +42,7 @@ from muster_checks.dmesg.message_text import has_further_lines, holds_user_text,
 from muster_checks.dmesg.sources.kmsg import parse_record, split_record, unescape
 from muster_checks.dmesg.sources.records import DEFAULT_LEVEL, KERNEL_FACILITY, KernelLine, origin_of
 from muster_checks.dmesg.sources.source import Interesting
-from muster_checks.dmesg.sources.timeline import Timeline
+from muster_checks.dmesg.sources.timeline import SAME_CLOCK_S, Timeline
 
 _RECORD = re.compile(rb"\d+,\d+,\d+,[-c+]")
 _DICTIONARY = re.compile(rb" [A-Z][A-Z0-9_]*=")
@@ -49,6 +52,10 @@ _DECODED_PRIO = re.compile(rb"([a-z]{3,8}\d?) *:(" + b"|".join(_LEVELS) + rb") *
 _UPTIME = re.compile(rb"\[ *(\d{1,12})(?:\.(\d{1,9}))?(?: <[ +\d.]*>)?\] ?")  # at most 30,000 years
 _CTIME = re.compile(rb"\[([A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4})(?: <[ +\d.]*>)?\] ?")
 _ISO = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)? ")
+_DATE = re.compile(
+    rb"(?:[A-Z][a-z]{2} )?(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d{1,9})?)"
+    rb"(?: ?(Z|[+-]\d\d(?::?\d\d)?)(?= )| ([A-Z]{3,5})(?! kernel[:\[])(?= ))? "
+)
 _SYSLOG = re.compile(rb"([A-Z][a-z]{2}) ([ \d]?\d) (\d\d):(\d\d):(\d\d)(?:\.\d{1,9})? ")
 _CLOCK = re.compile(rb"\d\d:\d\d:\d\d")
 _HOST = re.compile(rb"[\w.-]{1,255} (?=\S)")
@@ -66,7 +73,7 @@ _MONTHS = (b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep
 _DAY_S = 86_400.0
 USER_FACILITY = 1
 _BEGINNING = re.compile(
-    b"^(?:" + b"|".join(form.pattern for form in (_PRIO, _RECORD, _UPTIME, _CTIME, _ISO, _SYSLOG)) + b")", re.M
+    b"^(?:" + b"|".join(form.pattern for form in (_PRIO, _RECORD, _UPTIME, _CTIME, _ISO, _DATE, _SYSLOG)) + b")", re.M
 )
 
 
@@ -77,6 +84,8 @@ _KERNEL_MARK = re.compile(
     + _CTIME.pattern
     + rb"|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d,\d{1,9}(?:Z|[+-]\d\d:?\d\d) |(?:"
     + _ISO.pattern
+    + rb"|"
+    + _DATE.pattern
     + rb"|"
     + _SYSLOG.pattern
     + rb")"
@@ -152,11 +161,13 @@ NO_MESSAGE = MessageBefore()
 class TextReader:
     """Turns physical lines into :class:`KernelLine`, and keeps the values that a line inherits from the one before it.
 
-    ``malformed`` counts lines that look like a record but are not valid.
+    ``malformed`` counts lines that look like a record but are not valid. ``live``: lines are read while they are
+    written, so that the time of reading is that of a line without its own.
     """
 
     def __init__(self, timeline: Timeline, interesting: Interesting) -> None:
         self.malformed = 0
+        self.live = False
         self._timeline = timeline
         self._interesting = interesting
         self.forget()
@@ -231,7 +242,7 @@ class TextReader:
             origin=origin_of(self._facility),
             seq=0,
             stamp=self._stamp,
-            timed=self._at is not None,
+            timed=self.live or self._at is not None,
         )
 
     def _is_same_record(self, stamp_before: str, text: bytes) -> bool:
@@ -320,6 +331,8 @@ class TextReader:
                 # dmesg writes a comma, and no host name
                 end = found.end() if b"," in found[0] else self._after_writer(raw, found.end())
                 return end, self._timeline.passed(moment.timestamp())
+            if found := _DATE.match(raw, start):
+                return found.end(), self._dated(found)
             if found := _SYSLOG.match(raw, start):
                 return self._after_writer(raw, found.end()), self._yearless(found)
         except (ValueError, OverflowError):  # 31 February or year 0: not a valid time
@@ -336,6 +349,14 @@ class TextReader:
             return start
         uptime = _UPTIME.match(raw, found.end())
         return uptime.end() if uptime else found.end()
+
+    def _dated(self, found: re.Match[bytes]) -> float:
+        zone = b"+00:00" if found[2] == b"Z" or found[3] in (b"UTC", b"GMT") else found[2] or b""
+        at = datetime.fromisoformat((found[1].replace(b",", b".") + zone).decode("ascii")).timestamp()
+        passed = self._timeline.passed(at)
+        if not zone and passed < at - SAME_CLOCK_S:
+            raise ValueError(found[0])  # of another zone
+        return passed
 
     def _yearless(self, found: re.Match[bytes]) -> float:
         """Syslog writes local time without a year: take this year, or the year before if that day is in the future."""

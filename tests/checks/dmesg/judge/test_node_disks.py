@@ -1,10 +1,12 @@
 """A file system that stops is a reason to reboot the node only if the node needs it."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from muster_checks.disk.folders import follow_links, node_links
 from muster_checks.dmesg.node_disks import KEPT_S, node_disks
 from muster_checks.testing.recorded import lay_out, node
 
@@ -65,9 +67,69 @@ def test_a_message_without_the_disk_s_name_fails_as_before(judged: Callable[[str
 
 def test_the_mounts_are_read_again_after_a_while(tmp_path: Any) -> None:
     now = [0.0]
-    is_needed = node_disks(node(lay_out(tmp_path, {"/proc/1/mountinfo": MOUNTS})), lambda: now[0])
+    is_needed = node_disks(node(lay_out(tmp_path, {"/proc/1/mountinfo": MOUNTS})), clock=lambda: now[0])
     assert not is_needed("sdz")
     lay_out(tmp_path, {"/proc/1/mountinfo": MOUNTS + "33 27 9999:6 / /var/log rw - ext4 /dev/sdz rw\n"})
     assert not is_needed("sdz")
     now[0] += KEPT_S
     assert is_needed("sdz")
+
+
+def link(root: Path, path: str, target: str) -> None:
+    """``path`` on the node with its files under ``root`` leads to ``target``."""
+    place = root / path.lstrip("/")
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.symlink_to(target)
+
+
+BTRFS_ROOT = "27 1 0:31 /@ / rw - btrfs {} rw\n29 27 9999:3 / /scratch rw - ext4 /dev/nvme1n1 rw\n"
+
+
+@pytest.mark.parametrize("target", ["../dm-0", "/dev/dm-0"])
+def test_a_disk_without_a_number_of_its_own_is_found_by_udev_s_link(target: str, tmp_path: Path) -> None:
+    view = node(lay_out(tmp_path, {"/proc/1/mountinfo": BTRFS_ROOT.format("/dev/mapper/vg-root"), "/dev/dm-0": ""}))
+    link(tmp_path, "/dev/mapper/vg-root", target)
+    is_needed = node_disks(view)
+    assert [is_needed(disk) for disk in ("dm-0", "dm-1", "nvme1n1")] == [True, False, False]
+
+
+@pytest.mark.parametrize("source", ["/dev/root", "/dev/mapper/vg-root", "/dev/vg/root"])
+def test_if_the_name_of_the_node_s_disk_is_unknown_it_may_be_any_without_another_use(
+    source: str, tmp_path: Path
+) -> None:
+    is_needed = node_disks(node(lay_out(tmp_path, {"/proc/1/mountinfo": BTRFS_ROOT.format(source)})))
+    assert [is_needed(disk) for disk in ("vda1", "dm-0", "nvme1n1", "loop0")] == [True, True, False, False]
+
+
+def test_a_pool_of_zfs_is_no_disk_of_the_kernel_log(tmp_path: Path) -> None:
+    mounts = "27 1 0:31 / / rw - zfs rpool/ROOT rw\n28 27 9999:2 / /var rw - ext4 /dev/vda1 rw\n"
+    is_needed = node_disks(node(lay_out(tmp_path, {"/proc/1/mountinfo": mounts})))
+    assert [is_needed(disk) for disk in ("vda1", "rbd0")] == [True, False]
+
+
+def test_the_kernel_may_name_any_disk_of_a_btrfs(tmp_path: Path) -> None:
+    devices = "/sys/fs/btrfs/3f2a/devices"
+    files = {"/proc/1/mountinfo": BTRFS_ROOT.format("/dev/sda2"), f"{devices}/sda2": "", f"{devices}/sdb2": ""}
+    is_needed = node_disks(node(lay_out(tmp_path, files)))
+    assert [is_needed(disk) for disk in ("sda2", "sdb2", "sdc2")] == [True, True, False]
+
+
+@pytest.mark.parametrize("folder", ["/var/lib/rancher", "/var/lib/etcd"])
+def test_the_folders_of_kubernetes_are_needed(folder: str, tmp_path: Path) -> None:
+    mounts = f"{MOUNTS}33 28 9999:6 / {folder} rw - ext4 /dev/sdz rw\n"
+    assert node_disks(node(lay_out(tmp_path, {"/proc/1/mountinfo": mounts})))("sdz")
+
+
+@pytest.mark.parametrize("root", ["", "/proc/1/root"])
+@pytest.mark.parametrize("target", ["/scratch/kubelet", "../../scratch/kubelet", "/scratch/gone/../kubelet"])
+def test_a_disk_that_a_link_leads_to_is_needed(root: str, target: str, tmp_path: Path) -> None:
+    view = node(lay_out(tmp_path, {"/proc/1/mountinfo": MOUNTS}))
+    link(tmp_path, f"{root}/var/lib/kubelet", target)
+    assert [node_disks(view)(disk) for disk in ("nvme1n1", "rbd0")] == [True, False]
+    assert node_links(tmp_path)["/var/lib/kubelet"] == "/scratch/kubelet"
+
+
+def test_links_without_end_and_names_of_no_file_are_not_followed(tmp_path: Path) -> None:
+    link(tmp_path, "/a", "/b")
+    link(tmp_path, "/b", "a")
+    assert [follow_links(tmp_path, path) for path in ("/a/x", "/\0", "/gone/x")] == ["/a/x", "/\0", "/gone/x"]

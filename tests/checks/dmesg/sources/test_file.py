@@ -69,6 +69,21 @@ def test_lines_are_read_once(log: Path, follow: Any) -> None:
     assert follower.read() == []
 
 
+def test_the_time_of_reading_is_that_of_a_line_read_while_it_is_written(log: Path, follow: Any) -> None:
+    append(log, "old\n")
+    follower = follow()
+    timed = []
+    for text in ("new\n", "newer\n"):
+        timed += [line.timed for line in follower.source.read().lines]
+        append(log, text)
+    timed += [line.timed for line in follower.source.read().lines]
+    assert timed == [False, True, True]
+    append(log, "meanwhile\n")
+    again = follower.restart()
+    assert [line.timed for line in again.source.read().lines] == [False]
+    again.source.close()
+
+
 def test_a_long_file_is_read_in_turns_to_its_end(log: Path, follow: Any) -> None:
     append(log, "".join(f"{n}\n" for n in range(5 * LINES_PER_TURN)))
     assert follow().read() == [str(n) for n in range(5 * LINES_PER_TURN)]

@@ -12,6 +12,7 @@ from muster_checks.dmesg import DMESG, DmesgParameters, SourceKind
 from muster_checks.dmesg.sources.kmsg import KmsgPlace
 from muster_checks.dmesg.sources.position import VERSION, Position, load_position
 from muster_checks.dmesg.stream_factory import choose_source, open_stream
+from muster_checks.testing.recorded import lay_out
 
 XID = b"NVRM: Xid (PCI:0000:b3:00): 79, pid=1234, GPU has fallen off the bus."
 
@@ -174,6 +175,18 @@ async def test_a_saved_log_without_a_last_newline_is_judged_whole(
     parameters = {"source": "file", "path": str(sample), "complete": "true"}
     stream = DMESG.stream(node, DmesgParameters.model_validate(parameters), None)
     assert [sign.reason for sign in await read_out(stream)] == ["Xid79"]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "reason"), [({}, "VolumeReadOnly"), ({"node_paths": "/,/scratch"}, "FilesystemReadOnly")]
+)
+async def test_an_administrator_names_the_folders_that_the_node_needs(
+    parameters: dict[str, str], reason: str, node: NodeView, ring: Any, clock: Any, read_out: Any
+) -> None:
+    mounts = "27 1 9999:1 / / rw - ext4 /dev/vda1 rw\n29 27 9999:3 / /scratch rw - ext4 /dev/nvme1n1 rw\n"
+    lay_out(node.root, {"/proc/1/mountinfo": mounts})
+    ring.write(b"EXT4-fs (nvme1n1): Remounting filesystem read-only", prio=3, usec=900_000_000)
+    assert [sign.reason for sign in await read_out(on_ring(node, ring, clock, None, **parameters))] == [reason]
 
 
 async def test_a_device_that_gives_nothing_is_no_kernel_log(node: NodeView, read_out: Any) -> None:

@@ -26,6 +26,7 @@ def worst(lines: list[str], log: Path, capsys: pytest.CaptureFixture[str]) -> in
         "3\uc6d4 0{} 10:00:00 node-7 kernel: ",
         "Mar {} 10:00:00 node-7 kernel: ",
         "Mar  {} 10:00:00 node-7 kernel: ",
+        "Thu 2025-11-{:02d} 10:00:00 UTC node-7 kernel: ",
         "",
     ],
 )
@@ -36,7 +37,17 @@ def test_five_lockups_on_five_days_are_not_repeated_lockups(
 
 
 @pytest.mark.parametrize(
-    "stamp", ["Mar 3 10:0{}:00 node-7 kernel: ", "Mar  3 10:0{}:00 node-7 kernel: ", "[  {}00.1] "]
+    "stamp",
+    [
+        "Mar 3 10:0{}:00 node-7 kernel: ",
+        "Mar  3 10:0{}:00 node-7 kernel: ",
+        "[  {}00.1] ",
+        "Thu 2025-11-20 10:0{}:00 UTC node-7 kernel: ",
+        "Thu 2025-11-20 10:0{}:00 CET node-7 kernel: ",
+        "2025-11-20 10:0{}:00 +03 node-7 kernel: ",
+        "2025-11-20 10:0{}:00,123 node-7 kernel: ",
+        "2025-11-20 10:0{}:00 NODE kernel: ",
+    ],
 )
 def test_five_lockups_within_ten_minutes_are(stamp: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert worst([stamp.format(minute) + LOCKUP for minute in range(1, 6)], tmp_path / "log", capsys) == 2
