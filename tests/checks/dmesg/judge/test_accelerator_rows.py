@@ -67,10 +67,13 @@ def test_nothing_else_ends_an_uncorrectable_error(line, bench):
     assert "AmdGpuUncorrectable" in reasons(bench)
 
 
-def test_a_reset_that_the_driver_says_succeeded_later_does_not_end_one_that_failed(bench, summarize):
+def test_a_reset_that_succeeds_later_ends_one_that_failed(bench, summarize):
     assert summarize(bench.feed(FAILED)) == [("gpu/0000:c1:00.0", "AmdGpuResetFailed", "FAIL", "reboot")]
-    bench.feed(DONE, 9)
+    bench.feed("amdgpu 0000:c1:00.0: amdgpu: GPU reset end with ret = -22", 1)
+    bench.feed(DONE.replace("c1", "c2"), 8)
     assert reasons(bench) == ["AmdGpuResetFailed"]
+    bench.feed(DONE, 9)
+    assert reasons(bench) == []
 
 
 def test_a_gpu_off_the_bus_is_not_also_reported_for_its_reset(bench, summarize):
