@@ -85,7 +85,15 @@ def test_the_total_says_nothing_new_while_the_error_itself_is_open(bench, summar
     bench.feed(ERROR)
     assert bench.feed(TOTAL, 1) == []
     other = summarize(bench.feed(TOTAL.replace("c1", "c2"), 1))
-    assert other == [("gpu/0000:c2:00.0", "AmdGpuUncorrectableCount", "FAIL", "contact")]
+    assert other == [("gpu/0000:c2:00.0", "AmdGpuUncorrectableCount", "FAIL", "reset")]
+
+
+def test_the_driver_s_own_reset_ends_an_error_of_which_only_the_total_is_printed(bench):
+    bench.feed(TOTAL)
+    bench.feed(BEGUN, 1)
+    assert reasons(bench) == ["AmdGpuUncorrectableCount", "AmdGpuReset"]
+    bench.feed(DONE, 3)
+    assert reasons(bench) == ["AmdGpuReset"]
 
 
 def test_the_end_of_a_gaudi_s_reset_ends_its_heartbeat_fault(new_bench, summarize):
