@@ -41,7 +41,7 @@ def test_what_an_application_may_cause_never_fails(catalogue):
     assert {row.verdict for row in asked} == {Verdict.WARN}
 
 
-def test_no_line_that_a_pod_can_have_the_neuron_driver_print_fails(catalogue):
+def test_the_rows_of_aws_only_warn(catalogue):
     assert {row.verdict for row in rows(catalogue).values() if row.vendor == "AWS"} == {Verdict.WARN}
 
 
