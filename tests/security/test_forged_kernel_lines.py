@@ -5,16 +5,18 @@ The kernel quotes such text in messages of its own, with facility 0. None of it 
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from re import _constants as kinds  # type: ignore[attr-defined]  # the syntax tree of a pattern has no public API
+from re import _parser as syntax  # type: ignore[attr-defined]
 from typing import Any
 
 import pytest
 import yaml
 
 from muster_checks.base.declaration import NodeView, Sign
-from muster_checks.base.vocabulary import Origin
+from muster_checks.base.vocabulary import Origin, Verdict
 from muster_checks.dmesg import DMESG, DmesgParameters, StartPosition
 from muster_checks.dmesg.catalogue.loader import load_catalogue
 from muster_checks.dmesg.judge import KernelLogJudge
@@ -71,6 +73,7 @@ CARRIERS = (
     "{name}[1234]: unhandled exception: SP Alignment, ESR 0x92000006, {}",
     "{name}[1234] general protection ip:7f00 sp:7ffd error:0 in {}[7f00+1000]",
     "{name}: page allocation failure: order:4, mode:0x40dc0(GFP_KERNEL), nodemask=(null),cpuset={},mems_allowed=0",
+    "{name}: vmalloc error: size 9, exceeds total pages, mode:0xcc2(GFP_KERNEL), nodemask=(null),cpuset={}",
     "{name} (9): /proc/9/oom_adj is deprecated, please use /proc/9/oom_score_adj instead.",
     "NVRM: API mismatch: the client has the version {}, but",
     "request_module: modprobe fs-{} cannot be processed, kmod busy with 50 threads for more than 5 seconds now",
@@ -128,6 +131,40 @@ def findings(lines: list[str], log: Path, capsys: pytest.CaptureFixture[str]) ->
 def assert_nothing_forged(found: dict[tuple[str, str], str]) -> None:
     assert found.keys() >= EXPECTED
     assert {key for key, verdict in found.items() if verdict == "FAIL"} <= EXPECTED
+
+
+def skips_words(repeated: Any) -> bool:
+    """Whether a repeated item may match what the kernel writes around a user's text: spaces and a colon."""
+    kind, given = repeated
+    needed = {(kinds.LITERAL, ord(":")), (kinds.CATEGORY, kinds.CATEGORY_SPACE)}
+    excludes = kind is kinds.IN and (given[0][0] is not kinds.NEGATE or not needed.isdisjoint(given))
+    return kind in (kinds.ANY, kinds.NOT_LITERAL) or (kind is kinds.IN and not excludes)
+
+
+def widths_before_wildcards(items: Iterable[Any], width: int = 0) -> Iterator[int]:
+    """For each wildcard of a pattern: the least number of characters that match before it."""
+    for kind, given in items:
+        if kind in (kinds.MAX_REPEAT, kinds.MIN_REPEAT):
+            if given[1] is kinds.MAXREPEAT and len(given[2]) == 1 and skips_words(given[2][0]):
+                yield width
+            yield from widths_before_wildcards(given[2], width)
+        elif kind is kinds.SUBPATTERN:
+            yield from widths_before_wildcards(given[3], width)
+        elif kind is kinds.BRANCH:
+            for branch in given[1]:
+                yield from widths_before_wildcards(branch, width)
+        width += syntax.SubPattern(syntax.State(), [(kind, given)]).getwidth()[0]
+
+
+def test_no_process_name_holds_what_a_row_that_fails_expects_before_a_wildcard() -> None:
+    shortest = {
+        row.name: min(widths)
+        for row in load_catalogue(None).rows
+        if row.verdict is Verdict.FAIL
+        and (widths := [one for pattern in row.patterns for one in widths_before_wildcards(syntax.parse(pattern))])
+    }
+    assert "NicUnrecoverable" in shortest
+    assert {name: width for name, width in shortest.items() if width <= 15} == {}
 
 
 def test_the_faults_are_found_and_their_clearing_lines_end_them(

@@ -53,6 +53,7 @@ _NVLINK5 = {
     "XID_154_EVAL": (Verdict.WARN, FaultClass.RESTART_APP),
 }
 _RESET_FAILED = "GpuResetFailed"
+_RESET_ENDS = ("GpuResetRequired", "GspHeartbeatTimeout", "GpuPmuHalted")  # their lines name no GPU
 
 
 class RowContext(msgspec.Struct, frozen=True):
@@ -326,6 +327,8 @@ class KernelLogJudge:
 
     def _take_reset(self, one: LineContext, _index: int) -> None:
         for uuid in decode.decode_resets(one.text):
+            if ended := tuple(reason for reason in _RESET_ENDS if self._open.is_open("host", reason)):
+                self._clear(one, "host", ended)
             address = self._gpus.get(uuid)
             failed_as = self._names(f"gpu/{address or clean_part(uuid)}")
             if self._open.is_open(failed_as, _RESET_FAILED):

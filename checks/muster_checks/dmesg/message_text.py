@@ -58,7 +58,7 @@ _USER_TEXT = Pattern(
     r"(?s)\A(?:"
     # the name of a process, before anything else: "NVRM: Xid[12]: segfault at ...". No driver's prefix looks like it.
     r".{1,16}?\[\d{1,10}\]:? |.{1,16}? ?\(\d{1,10}\): |.{1,16}?/\d{1,10}: "
-    r"|.{1,16}?: page allocation (?:failure|stalls)"
+    r"|.{1,16}?: (?:page allocation (?:failure|stalls)|vmalloc(?: error)?: )"  # warn_alloc of mm/page_alloc.c
     # netfilter's LOG: the rule's prefix, then the packet; longer than the name of a process in a driver's line
     r"|.*IN=\S* OUT=\S* .*(?:SRC=\S+ DST=\S+ LEN=\d|MACSRC=\S+ MACDST=\S+ MACPROTO=|ARP HTYPE=\d+ PTYPE=|TRUNCATED"
     r"|MAC source = \S+ MAC dest = )"

@@ -41,7 +41,7 @@ def test_what_an_application_may_cause_never_fails(catalogue):
     assert {row.verdict for row in asked} == {Verdict.WARN}
 
 
-def test_no_line_that_a_pod_can_have_the_neuron_driver_print_fails(catalogue):
+def test_the_rows_of_aws_only_warn(catalogue):
     assert {row.verdict for row in rows(catalogue).values() if row.vendor == "AWS"} == {Verdict.WARN}
 
 
@@ -67,10 +67,13 @@ def test_nothing_else_ends_an_uncorrectable_error(line, bench):
     assert "AmdGpuUncorrectable" in reasons(bench)
 
 
-def test_a_reset_that_the_driver_says_succeeded_later_does_not_end_one_that_failed(bench, summarize):
+def test_a_reset_that_succeeds_later_ends_one_that_failed(bench, summarize):
     assert summarize(bench.feed(FAILED)) == [("gpu/0000:c1:00.0", "AmdGpuResetFailed", "FAIL", "reboot")]
-    bench.feed(DONE, 9)
+    bench.feed("amdgpu 0000:c1:00.0: amdgpu: GPU reset end with ret = -22", 1)
+    bench.feed(DONE.replace("c1", "c2"), 8)
     assert reasons(bench) == ["AmdGpuResetFailed"]
+    bench.feed(DONE, 9)
+    assert reasons(bench) == []
 
 
 def test_a_gpu_off_the_bus_is_not_also_reported_for_its_reset(bench, summarize):
@@ -82,7 +85,15 @@ def test_the_total_says_nothing_new_while_the_error_itself_is_open(bench, summar
     bench.feed(ERROR)
     assert bench.feed(TOTAL, 1) == []
     other = summarize(bench.feed(TOTAL.replace("c1", "c2"), 1))
-    assert other == [("gpu/0000:c2:00.0", "AmdGpuUncorrectableCount", "FAIL", "contact")]
+    assert other == [("gpu/0000:c2:00.0", "AmdGpuUncorrectableCount", "FAIL", "reset")]
+
+
+def test_the_driver_s_own_reset_ends_an_error_of_which_only_the_total_is_printed(bench):
+    bench.feed(TOTAL)
+    bench.feed(BEGUN, 1)
+    assert reasons(bench) == ["AmdGpuUncorrectableCount", "AmdGpuReset"]
+    bench.feed(DONE, 3)
+    assert reasons(bench) == ["AmdGpuReset"]
 
 
 def test_the_end_of_a_gaudi_s_reset_ends_its_heartbeat_fault(new_bench, summarize):

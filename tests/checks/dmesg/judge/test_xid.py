@@ -204,6 +204,23 @@ def test_the_uuid_is_still_known_after_a_restart(bench, summarize):
     assert summarize(bench.feed(f"GPU reset executed: {UUID}, success: true")) == [(GPU, "driver", (), ("reset",))]
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "NVRM: GPU0 nvCheckOkFailedNoLog: Check failed: Reset required [NV_ERR_RESET_REQUIRED] (0x00000062)",
+        "NVRM: _kgspIsHeartbeatTimedOut: Heartbeat timed out, timeout 5200 [ms]",
+        "NVRM: GPU0 _kgspRpcGspEventPmuHalted: Received signal from GSP that PMU has halted.",
+    ],
+)
+def test_a_reset_that_worked_ends_what_asked_for_one_without_naming_a_gpu(line, bench):
+    (sign,) = bench.feed(line)
+    assert (sign.component, str(sign.verdict), str(sign.fault_class)) == ("host", "FAIL", "reset")
+    bench.feed(f"GPU reset executed: {UUID}, success: false", 1)
+    assert bench.judge.state().open != []
+    bench.feed(f"GPU reset executed: {UUID}, success: true", 2)
+    assert "host" not in {found.component for found in bench.judge.state().open}
+
+
 def test_a_reset_that_failed_asks_for_a_reboot_and_a_later_success_ends_it(bench, summarize):
     bench.feed(MAP)
     failed = summarize(bench.feed(f"GPU reset executed: {UUID}, success: false"))
