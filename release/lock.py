@@ -40,7 +40,8 @@ def inputs(pyproject: str) -> Mapping[str, Sequence[str]]:
 
 def lock(name: str, wanted: Sequence[str], arguments: Sequence[str]) -> int:
     """uv's exit status."""
-    options = ["--system-certs", "--universal", "--python-version", PYTHON, "--generate-hashes", "--no-annotate", "--quiet"]
+    options = ["--universal", "--python-version", PYTHON, "--generate-hashes", "--no-annotate", "--quiet"]
+    options.append("--system-certs")  # as pip: a company's proxy has a certificate of its own
     if name == ALONE:
         options.append("--no-deps")
     elif name not in (WHOLE, "lock"):
