@@ -38,8 +38,8 @@ class _LateCreations:
         self.kept.append((name, size, gcds))
         raise VipuUnreachable("no answer in time")
 
-    async def happens(self) -> None:
-        await self._real(*self.kept[0])
+    async def happens(self, number: int = 0) -> None:
+        await self._real(*self.kept[number])
 
 
 async def _wait_looked_for(world: World, name: str) -> None:
@@ -108,6 +108,34 @@ async def test_35_let_go_before_a_creation_that_happens_after_another_one_leaves
     await world.until(lambda: not world.vipus[0].held, "it is removed")
     await _wait_looked_for(world, NAME)
     await late.happens()
+    await world.until(lambda: not world.vipus[0].held, "it is removed again")
+    letting_go.cancel()
+    await world.kill()
+
+
+@pytest.mark.parametrize("dies", [False, True])
+async def test_35_let_go_before_the_other_of_two_unanswered_creations_happens_leaves_nothing(dies: bool) -> None:
+    """What is found is the result of one of them: the other may follow, even if a former proxy has begun it."""
+    world = World(8)
+    proxy = await world.start(timeouts=RequestTimeouts(FAR_S, FAR_S), intervals=NEVER_LATE)
+    late = _LateCreations(world.vipus[0], NAME)
+    taking = asyncio.create_task(proxy.intents.request(NAME, ASKED))
+    if dies:
+        await world.until(lambda: bool(late.kept), "V-IPU is asked")
+        await world.kill()
+        taking.cancel()
+        world.gate.open()
+        proxy = await world.start(timeouts=RequestTimeouts(FAR_S, FAR_S), intervals=NEVER_LATE)
+        taking = asyncio.create_task(proxy.intents.request(NAME, ASKED))
+    await world.until(lambda: len(late.kept) > 1, "V-IPU is asked again")
+    await late.happens(1)
+    taken = await taking
+    assert isinstance(taken, PartitionEntry)
+    assert taken.state == "active"
+    letting_go = asyncio.create_task(proxy.intents.release(NAME, ASKED.job))
+    await world.until(lambda: not world.vipus[0].held, "it is removed")
+    await _wait_looked_for(world, NAME)
+    await late.happens(0)
     await world.until(lambda: not world.vipus[0].held, "it is removed again")
     letting_go.cancel()
     await world.kill()

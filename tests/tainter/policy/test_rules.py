@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from muster_checks.base.vocabulary import Verdict
+from muster_checks.dmesg.catalogue.loader import load_catalogue
 from muster_tainter.faults.node_record import Fault
 from muster_tainter.faults.policy_match import match_policy
 from muster_tainter.policy.file import (
@@ -69,6 +71,39 @@ def test_what_is_wanted_is_the_policys_own_word_however_alike_two_are() -> None:
         taint = match_policy(fault, policy).taint
         effects.append(taint and taint.effect)
     assert effects == ["NoSchedule", "NoExecute", "NoSchedule"]
+
+
+def test_no_shipped_kernel_line_about_a_gpu_needs_a_person_to_close_its_fault() -> None:
+    """gpumem, pciebw and dcgm verify only GPUs of NVIDIA, so no fault of another vendor's GPU may wait for them."""
+    policy, catalogue = load_policy(None), load_catalogue(None)
+    found = [
+        (row.name, row.vendor, row.fault_class)
+        for row in catalogue.rows
+        if row.verdict is Verdict.FAIL and row.component.startswith(("gpu/", "{kind}/"))
+    ]
+    found += [
+        (f"Xid{code}", "NVIDIA", xid.fault_class) for code, xid in catalogue.xids.items() if xid.verdict is Verdict.FAIL
+    ]
+    assert {"AMD", "Intel", "Linux", "NVIDIA"} == {vendor for _, vendor, _ in found}
+    waiting = []
+    for reason, vendor, fault_class in found:
+        rule = policy.rule_for("dmesg", GPU, reason, "FAIL", fault_class)
+        assert rule is not None
+        proof = rule.proof_of("dmesg", fault_class) if vendor == "NVIDIA" else None
+        if proof is None and CloseOn.BOOT not in rule.closes_on(fault_class):
+            waiting.append(reason)
+    assert waiting == []
+
+
+def test_a_board_of_nvidia_is_verified_after_a_reboot() -> None:
+    policy = load_policy(None)
+    for reason in ("Xid48", "RowOfAUser"):
+        rule = policy.rule_for("dmesg", GPU, reason, "FAIL", "replace")
+        assert rule is not None
+        assert CloseOn.BOOT not in rule.closes_on("replace")
+        proof = rule.proof_of("dmesg", "replace")
+        assert proof is not None
+        assert (proof.checks, proof.new_boot) == (("gpumem", "pciebw", "dcgm"), True)
 
 
 @pytest.mark.parametrize(("fault_class", "expected"), [

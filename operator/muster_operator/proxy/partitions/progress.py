@@ -8,11 +8,12 @@ from muster_operator.proxy.intervals import Intervals
 @dataclass
 class PartitionProgress:
     """fresh: the attempt that this process created or reset. is_sure: there is no creation with an unknown outcome;
-    is_unanswered: the last creation was not answered; verify: check V-IPU even if the entry is settled"""
+    is_only_unanswered: the last creation was not answered, and no earlier one can still happen; verify: check V-IPU
+    even if the entry is settled"""
 
     fresh: int | None = None
     is_sure: bool = False
-    is_unanswered: bool = False
+    is_only_unanswered: bool = False
     verify: bool = False
     polls: int = 0
     failures: int = 0

@@ -226,8 +226,8 @@ class PartitionReconciler:
         name, entry, progress, controller = turn
         if found is not None and found.state == "RESETTING" and entry.reset:
             progress.fresh = entry.attempt  # the partition is clean after this reset, even if another process began it
-        if found is not None and progress.is_unanswered:
-            progress.is_unanswered = False
+        if found is not None and progress.is_only_unanswered:
+            progress.is_only_unanswered = False
             self._late_until.pop(name, None)  # this is the result of the unanswered call
         is_fresh = progress.fresh == entry.attempt
         action = decide_action(name, entry, found, self._quarantined.current, is_fresh=is_fresh)
@@ -304,7 +304,7 @@ class PartitionReconciler:
             return await self._withdraw(turn, PartitionRefusal(why="Refused", message=str(error)))
         finally:
             self._capacity.cancel_reservation(name)
-        progress.fresh, progress.is_unanswered = entry.attempt, False
+        progress.fresh, progress.is_only_unanswered = entry.attempt, False
         return progress.next_poll_s(self._intervals)
 
     async def _resize_park(self, turn: _Turn, found: VipuPartition | None) -> float | None:
@@ -319,8 +319,9 @@ class PartitionReconciler:
 
     def _note_unanswered_creation(self, name: str) -> None:
         progress = self._progress.setdefault(name, PartitionProgress())
-        progress.is_sure, progress.is_unanswered = False, True
-        self._late_until[name] = asyncio.get_running_loop().time() + self._intervals.late_s
+        now = asyncio.get_running_loop().time()
+        progress.is_sure, progress.is_only_unanswered = False, self._late_until.get(name, 0.0) <= now
+        self._late_until[name] = now + self._intervals.late_s
 
     async def _try_next_controller(self, turn: _Turn, reason: str) -> float | None:
         """Tries the next controller if this one certainly has no partition of that name."""
