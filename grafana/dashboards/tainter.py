@@ -244,7 +244,7 @@ def dashboard() -> Object:
                 decimals=0,
             ),
             graph(
-                "Sources (Loki)",
+                "Sources",
                 [
                     Query(f"min by (source) (muster_tainter_source_up{{{T}}})", "{{source}} answers"),
                     Query(
@@ -252,8 +252,8 @@ def dashboard() -> Object:
                         "{{source}} {{what}}/s",
                     ),
                 ],
-                "Only with a source in the policy: 1 while it answers, and its lines per second. `homeless`: of "
-                "nodes that do not exist.",
+                "Only with a source in the policy: 1 while it answers, and its lines or series per second. `homeless`: "
+                "of nodes that do not exist.",
                 width=6,
             ),
         ],

@@ -19,8 +19,8 @@ from muster_tainter.repair.evictor import Evictor
 from muster_tainter.repair.ipu_quarantine_writer import IpuQuarantineWriter
 from muster_tainter.repair.repair_executor import RepairExecutor
 from muster_tainter.sources.feeds import SourceFeeds
-from muster_tainter.sources.loki_feed import SourceMetrics
 from muster_tainter.sources.pod_nodes import PodNodeCache
+from muster_tainter.sources.source_status import SourceMetrics
 from muster_tainter.verification.fleet_plan_executor import FleetPlanExecutor
 from muster_tainter.verification.verifier import Verifier
 

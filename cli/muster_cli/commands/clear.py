@@ -20,9 +20,9 @@ from muster_kube.api.times import rfc3339
 from muster_kube.nodehealth import CLEAR_LIMIT, PATH, ClearEntry, NodeHealth
 from muster_kube.process.command_line import EXIT_UNKNOWN, EXIT_USAGE
 from muster_tainter.faults.manual_clear import clear_entries, merge_clears
+from muster_tainter.policy.recovery import SOURCE_CHECKS
 
 TRIES = 5  # another client may write the same NodeHealth between our read and our write
-_SOURCES = frozenset(("agent", "condition", "loki", "podlog"))  # of faults that no check of an agent reports
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,7 +49,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 def split_check(words: Sequence[str], check: str | None) -> tuple[list[str], str | None]:
     """(nodes, check) of ``NODE… [CHECK]``. A node that is named like a check can be given with --check."""
-    if check is None and len(words) > 1 and (words[-1] in SHIPPED or words[-1] in _SOURCES):
+    if check is None and len(words) > 1 and (words[-1] in SHIPPED or words[-1] in SOURCE_CHECKS):
         return list(words[:-1]), words[-1]
     return list(words), check
 

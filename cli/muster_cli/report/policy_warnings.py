@@ -10,9 +10,8 @@ from muster_tainter.policy.heavy_checks import AtOnce
 from muster_tainter.policy.match import Match
 from muster_tainter.policy.needed_rights import Allow, NeededRight, needed_rights
 from muster_tainter.policy.pools import Pool
+from muster_tainter.policy.recovery import SOURCE_CHECKS
 from muster_tainter.policy.rules import CloseOn, Policy, Rule
-
-_SOURCES = ("agent", "condition", "loki", "podlog")  # check names of faults that no check of an agent reports
 
 
 def find_warnings(policy: Policy, checks: Collection[str]) -> Iterator[str]:
@@ -23,7 +22,7 @@ def find_warnings(policy: Policy, checks: Collection[str]) -> Iterator[str]:
         if over:
             yield f"{where}: never matches: earlier rules ({', '.join(over)}) match all of its findings"
         for glob in rule.match.check:
-            if not any(fnmatchcase(name, glob) for name in (*checks, *_SOURCES)):
+            if not any(fnmatchcase(name, glob) for name in (*checks, *SOURCE_CHECKS)):
                 yield f"{where}.match.check: {glob!r}: matches no check"
         for name in rule.proof.checks if rule.proof is not None else ():
             if name not in checks:

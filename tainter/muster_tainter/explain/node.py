@@ -26,7 +26,7 @@ from muster_tainter.faults.node_record import (
 )
 from muster_tainter.faults.node_report import NodeReport, read_report
 from muster_tainter.faults.policy_match import FaultPolicy, confirmed_at, current_penalty, held_until, match_policy
-from muster_tainter.policy.recovery import read_proof_request
+from muster_tainter.policy.recovery import SOURCE_CHECKS, read_proof_request
 from muster_tainter.policy.rules import STARTUP_KEY, CloseOn, Policy
 from muster_tainter.verification.messages import format_proof
 
@@ -38,7 +38,6 @@ _NEEDS = {
     "replace": "needs a replacement part",
     "contact": "needs manual inspection",
 }
-_OTHERS = ("agent", "condition", "loki", "podlog")  # checks whose sources report themselves when a fault is resolved
 _WORDS = {
     CloseOn.BOOT: "a reboot after which the check no longer finds it",
     CloseOn.DRIVER: "the driver reporting that it is resolved",
@@ -288,7 +287,7 @@ class _Node:
     def _ends(self, fault: Fault, want: FaultPolicy) -> Iterator[ChainLink]:
         if fault.over:
             return
-        possible = [way for way in want.close_on if way is not CloseOn.SOURCE or fault.check in _OTHERS]
+        possible = [way for way in want.close_on if way is not CloseOn.SOURCE or fault.check in SOURCE_CHECKS]
         ways = [_WORDS[way] for way in possible if way in _WORDS]
         if want.proof is not None and CloseOn.PROOF in want.close_on:
             after = ", after a reboot" if want.proof.new_boot else ""

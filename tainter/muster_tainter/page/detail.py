@@ -23,6 +23,7 @@ from muster_tainter.faults.node_record import (
 from muster_tainter.faults.node_report import NodeReport, UnusableHealth, read_report
 from muster_tainter.faults.policy_match import FaultPolicy, confirmed_at, held_until, match_policy
 from muster_tainter.page.rows import held_taints, is_proving, silence_condition, state_of, what_was_done
+from muster_tainter.policy.recovery import SOURCE_CHECKS
 from muster_tainter.policy.rules import CloseOn, Policy
 
 _ENDS = {
@@ -31,7 +32,6 @@ _ENDS = {
     CloseOn.QUIET: "the check's quiet time passing without a new sign",
     CloseOn.SOURCE: "its source reporting that it is resolved",
 }
-_OUTSIDE = ("agent", "condition", "loki", "podlog")  # checks that do not run on the agent
 _PERSON = "an operator: muster clear, or the button below"
 
 
@@ -159,7 +159,7 @@ def _ends(fault: Fault, want: FaultPolicy) -> list[str]:
         return ["the hold-down: the fault is resolved, but the node is flapping", _PERSON]
     if fault.check == LOST_CHECK:
         return ["a boot in which every check passes", _PERSON]
-    ways = [way for way in want.close_on if way is not CloseOn.SOURCE or fault.check in _OUTSIDE]
+    ways = [way for way in want.close_on if way is not CloseOn.SOURCE or fault.check in SOURCE_CHECKS]
     ends = [_ENDS[way] for way in ways if way in _ENDS]
     if want.proof is not None:
         times = f"{want.proof.proof.passes} times" if want.proof.proof.passes > 1 else "once"

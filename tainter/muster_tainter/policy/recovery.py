@@ -23,7 +23,9 @@ _ID = re.compile(ID_PREFIX + rf"([0-9a-f]{{{_DIGEST}}})-([0-9]{{1,12}})")
 # they read a log and remember its lines: another run proves nothing
 KERNEL_LOG_CHECKS = frozenset({"dmesg", "loki", "podlog"})
 # no agent runs these: they stand for external sources
-FOREIGN_CHECKS = frozenset({"agent", "condition"})
+FOREIGN_CHECKS = frozenset({"agent", "condition", "prometheus"})
+# no agent runs these; their sources report when a fault is resolved
+SOURCE_CHECKS = FOREIGN_CHECKS | (KERNEL_LOG_CHECKS - {"dmesg"})
 
 
 class Proof(StrictModel):

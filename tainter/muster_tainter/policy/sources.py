@@ -5,6 +5,7 @@ into underscores), as in Konduktor's installation guide.
 """
 
 import re
+from collections.abc import Sequence
 from fnmatch import translate
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +16,7 @@ from pydantic import BaseModel, BeforeValidator, Field, field_validator, model_v
 
 from muster_checks.base.vocabulary import FaultClass, Verdict
 from muster_checks.dmesg.catalogue.match import Pattern
-from muster_tainter.policy.heavy_checks import Duration
+from muster_tainter.policy.heavy_checks import AnyDuration, Duration
 from muster_tainter.policy.strict_model import StrictModel
 
 QUERY_LIMIT = 5120  # characters: Loki's own default for a query
@@ -46,6 +47,24 @@ def _statuses(value: object) -> object:
     return (str(value),) if isinstance(value, bool) else _listed(value)
 
 
+def _word(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise ValueError("expected a word of letters, digits, _ : and , that begins with a letter (63 at most)")
+    return name
+
+
+def _label_name(label: str) -> str:
+    if not _LABEL.fullmatch(label):
+        raise ValueError("expected the name of a label: letters, digits and _, no digit first")
+    return label
+
+
+def _check_unique(key: str, names: Sequence[str]) -> None:
+    for i, name in enumerate(names):
+        if name in names[:i]:
+            raise ValueError(f'{key}[{i}].name: "{name}": expected a unique name')
+
+
 class LinePattern(StrictModel):
     """A line that matches ``pattern`` (RE2) is the finding ``name`` on its node.
 
@@ -57,12 +76,7 @@ class LinePattern(StrictModel):
     fault_class: FaultClass = Field(default=FaultClass.NONE, alias="class")
     verdict: Raised = "WARN"
 
-    @field_validator("name")
-    @classmethod
-    def _reason(cls, name: str) -> str:
-        if not _NAME.fullmatch(name):
-            raise ValueError("expected a word of letters, digits, _ : and , that begins with a letter (63 at most)")
-        return name
+    _reason = field_validator("name")(_word)
 
     @field_validator("pattern")
     @classmethod
@@ -96,19 +110,11 @@ class _Lines(StrictModel):
             raise ValueError('expected a log query, which begins with a selector such as {k8s_daemonset_name="dmesg"}')
         return query.strip()
 
-    @field_validator("node_label", "pod_label", "namespace_label", check_fields=False)
-    @classmethod
-    def _label(cls, label: str) -> str:
-        if not _LABEL.fullmatch(label):
-            raise ValueError("expected the name of a label in Loki: letters, digits and _, no digit first")
-        return label
+    _label = field_validator("node_label", "pod_label", "namespace_label", check_fields=False)(_label_name)
 
     @model_validator(mode="after")
     def _names_once(self) -> Self:
-        names = [pattern.name for pattern in self.patterns]
-        for i, name in enumerate(names):
-            if name in names[:i]:
-                raise ValueError(f'patterns[{i}].name: "{name}": expected a unique name')
+        _check_unique("patterns", [pattern.name for pattern in self.patterns])
         return self
 
 
@@ -140,15 +146,12 @@ class PodLines(_Lines):
         return self
 
 
-class LokiSource(StrictModel):
-    """Loki's address and queries.
+class HttpSource(StrictModel):
+    """A server's address and credentials.
 
     tenant:     X-Scope-OrgID; several separated by |
     token_file: a token: sent as Bearer, or with ``user`` as the password (Basic); read for every request
-    ca_file:    certificates that verify Loki's, instead of the system's
-    every:      seconds between two queries while there are no new lines
-    overlap:    period that each query reads again, for lines that reach Loki late
-    lookback:   how far back a first start, or one long after the last leader, reads at most
+    ca_file:    certificates that verify the server's, instead of the system's
     """
 
     url: str
@@ -156,11 +159,6 @@ class LokiSource(StrictModel):
     user: str | None = None
     token_file: Path | None = None
     ca_file: Path | None = None
-    kernel: Annotated[tuple[KernelLines, ...], Field(max_length=ENTRIES_LIMIT)] = ()
-    pods: Annotated[tuple[PodLines, ...], Field(max_length=ENTRIES_LIMIT)] = ()
-    every: Duration = 5.0
-    overlap: Duration = 60.0
-    lookback: Duration = 3600.0
 
     @field_validator("url")
     @classmethod
@@ -192,15 +190,85 @@ class LokiSource(StrictModel):
         return user
 
     @model_validator(mode="after")
+    def _usable(self) -> Self:
+        if self.user is not None and self.token_file is None:
+            raise ValueError("user: expected tokenFile as well, which holds the password")
+        if self.ca_file is not None and not self.url.startswith("https://"):
+            raise ValueError("caFile: has no effect without https")
+        return self
+
+
+class LokiSource(HttpSource):
+    """Loki's queries.
+
+    every:      seconds between two queries while there are no new lines
+    overlap:    period that each query reads again, for lines that reach Loki late
+    lookback:   how far back a first start, or one long after the last leader, reads at most
+    """
+
+    kernel: Annotated[tuple[KernelLines, ...], Field(max_length=ENTRIES_LIMIT)] = ()
+    pods: Annotated[tuple[PodLines, ...], Field(max_length=ENTRIES_LIMIT)] = ()
+    every: Duration = 5.0
+    overlap: Duration = 60.0
+    lookback: Duration = 3600.0
+
+    @model_validator(mode="after")
     def _consistent(self) -> Self:
         if not self.kernel and not self.pods:
             raise ValueError("expected kernel or pods, with at least one entry")
         if self.overlap > self.lookback:
             raise ValueError("overlap: expected no more than lookback")
-        if self.user is not None and self.token_file is None:
-            raise ValueError("user: expected tokenFile as well, which holds the password")
-        if self.ca_file is not None and not self.url.startswith("https://"):
-            raise ValueError("caFile: has no effect without https")
+        return self
+
+
+PromQL = Annotated[str, Field(min_length=1, max_length=QUERY_LIMIT)]
+
+
+class MetricQuery(StrictModel):
+    """A node that ``query`` (a PromQL instant query) returns has the finding (``prometheus``, ``host``, ``name``).
+
+    node_label: the label with the node's name
+    hold:       how long the query has to return the node until then
+    verdict:    WARN by default, because any scraped target can claim to be about any node
+    end_query:  the finding ends when this query returns the node
+    end_after:  the finding ends when ``query`` has not returned the node for this long
+    """
+
+    name: str
+    query: PromQL
+    node_label: str = "node"
+    hold: AnyDuration = Field(default=0.0, alias="for")
+    fault_class: FaultClass = Field(default=FaultClass.NONE, alias="class")
+    verdict: Raised = "WARN"
+    end_query: PromQL | None = None
+    end_after: Duration | None = None
+
+    _reason = field_validator("name")(_word)
+    _label = field_validator("node_label")(_label_name)
+
+    @model_validator(mode="after")
+    def _ends(self) -> Self:
+        if (self.end_query is None) == (self.end_after is None):
+            raise ValueError(
+                "expected endQuery (a query that returns nodes that are good again) or endAfter (a time, such as 10m), "
+                "and not both"
+            )
+        return self
+
+    @property
+    def judged(self) -> Verdict:
+        return Verdict(self.verdict)
+
+
+class PrometheusSource(HttpSource):
+    """every: seconds between two evaluations of a query"""
+
+    queries: Annotated[tuple[MetricQuery, ...], Field(min_length=1, max_length=ENTRIES_LIMIT)]
+    every: Duration = 30.0
+
+    @model_validator(mode="after")
+    def _names_once(self) -> Self:
+        _check_unique("queries", [query.name for query in self.queries])
         return self
 
 
@@ -248,6 +316,7 @@ class Sources(StrictModel):
 
     conditions: Annotated[tuple[ConditionRule, ...], Field(max_length=64)] = ()
     loki: LokiSource | None = None
+    prometheus: PrometheusSource | None = None
 
     @model_validator(mode="after")
     def _types_once(self) -> Self:
@@ -271,6 +340,8 @@ class Sources(StrictModel):
 SOURCE_MODELS: dict[tuple[type[BaseModel], str], type[BaseModel]] = {
     (Sources, "conditions"): ConditionRule,
     (Sources, "loki"): LokiSource,
+    (Sources, "prometheus"): PrometheusSource,
+    (PrometheusSource, "queries"): MetricQuery,
     (LokiSource, "kernel"): KernelLines,
     (LokiSource, "pods"): PodLines,
     (KernelLines, "patterns"): LinePattern,

@@ -3,8 +3,9 @@
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
+from typing import Any, Generic, TypeVar
 
 from muster_kube.api.errors import ApiError, ConfigError
 from muster_kube.api.times import rfc3339_whole
@@ -12,11 +13,15 @@ from muster_kube.controller.backoff import Backoff
 from muster_tainter.fleet.interface import Fleet, record_of
 from muster_tainter.fleet.replica import Replica
 from muster_tainter.policy.rules import Policy
-from muster_tainter.policy.sources import LokiSource, Sources
+from muster_tainter.policy.sources import LokiSource, PrometheusSource, Sources
 from muster_tainter.sources.conditions import ConditionFeed
-from muster_tainter.sources.loki_feed import BACKOFF, LokiFeed, SourceMetrics
+from muster_tainter.sources.loki_feed import LokiFeed
+from muster_tainter.sources.prometheus_feed import PrometheusFeed
+from muster_tainter.sources.source_status import BACKOFF, SourceMetrics
 
 log = logging.getLogger(__name__)
+
+Where = TypeVar("Where", LokiSource, PrometheusSource)
 
 
 class SourceFeeds:
@@ -33,6 +38,8 @@ class SourceFeeds:
     ) -> None:
         self._fleet = fleet
         self._make_loki = partial(LokiFeed, fleet, replica, metrics, node_of_pod=node_of_pod, backoff=backoff)
+        self._make_prometheus = partial(PrometheusFeed, fleet, replica, metrics, backoff=backoff)
+        self._loki: LokiFeed | None = None  # of this leadership
         self._now = lambda: rfc3339_whole(replica.now())
         self._changed = asyncio.Event()
         self._read_by: Policy | None = None
@@ -59,9 +66,9 @@ class SourceFeeds:
             self._sources, partial(record_of, self._fleet), external.add, external.close, self._now
         )
         self._conditions = conditions
-        feed: LokiFeed | None = None  # created only if needed: its catalogue costs time and memory
-        following: LokiSource | None = None
-        loki: asyncio.Task[None] | None = None
+        loki = _Follower[LokiSource](self._follow_loki)
+        metrics = self._make_prometheus()
+        prometheus = _Follower[PrometheusSource](metrics.follow)
         late: asyncio.Task[None] | None = None
         try:
             while True:
@@ -71,18 +78,20 @@ class SourceFeeds:
                     conditions.look(name, node)
                 if not self._sources().condition_types <= self._kept and (late is None or late.done()):
                     late = asyncio.create_task(self._look_late(conditions))
-                wanted = self._sources().loki
-                if wanted != following:
-                    await _ended(loki)
-                    loki, following = None, wanted
-                    if wanted is not None:
-                        feed = feed or self._make_loki()
-                        loki = asyncio.create_task(feed.follow(wanted))
-                await self._until_changed(loki, late)
+                await loki.switch(self._sources().loki)
+                await prometheus.switch(self._sources().prometheus)
+                metrics.drop_removed(self._sources().prometheus)
+                await self._until_changed(loki.task, prometheus.task, late)
         finally:
             self._conditions = None
-            await _ended(loki)
+            self._loki = None
+            await _ended(loki.task)
+            await _ended(prometheus.task)
             await _ended(late)
+
+    async def _follow_loki(self, where: LokiSource) -> None:
+        self._loki = self._loki or self._make_loki()  # only if needed: its catalogue costs time and memory
+        await self._loki.follow(where)
 
     async def _look_late(self, conditions: ConditionFeed) -> None:
         """List the nodes once with the conditions of a new policy, which cached Nodes lack."""
@@ -114,6 +123,23 @@ class SourceFeeds:
                     await task
         finally:
             changed.cancel()
+
+
+class _Follower(Generic[Where]):
+    """Runs ``follow`` with the settings in force; they may change."""
+
+    def __init__(self, follow: Callable[[Where], Coroutine[Any, Any, None]]) -> None:
+        self.task: asyncio.Task[None] | None = None
+        self._follow: Callable[[Where], Coroutine[Any, Any, None]] = follow
+        self._where: Where | None = None
+
+    async def switch(self, where: Where | None) -> None:
+        if where == self._where:
+            return
+        await _ended(self.task)
+        self.task, self._where = None, where
+        if where is not None:
+            self.task = asyncio.create_task(self._follow(where))
 
 
 async def _ended(task: "asyncio.Task[None] | None") -> None:

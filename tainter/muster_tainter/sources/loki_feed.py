@@ -6,12 +6,8 @@ Lines that are read twice get the same numbers (:mod:`muster_tainter.sources.occ
 
 import asyncio
 import logging
-import random
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from functools import partial
-
-from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from muster_kube.api.errors import ApiError, ConfigError
 from muster_kube.controller.backoff import Backoff
@@ -20,32 +16,16 @@ from muster_tainter.fleet.replica import Replica
 from muster_tainter.policy.sources import KernelLines, LokiSource, PodLines
 from muster_tainter.sources import pod_nodes
 from muster_tainter.sources.finding_tracker import FindingTracker
+from muster_tainter.sources.http_client import NS, SourceError, SourceRefused
 from muster_tainter.sources.kernel_lines import NodeJudges
-from muster_tainter.sources.loki_client import NS, LokiClient, LokiError, LokiRefused
+from muster_tainter.sources.loki_client import LokiClient
 from muster_tainter.sources.query_reader import LineCounts, QueryReader, ReadWindow
+from muster_tainter.sources.source_status import BACKOFF, SourceMetrics, SourceStatus
 from muster_tainter.sources.streams import KernelStream, LineStream, PodStream, apply_events, forget_in
 
 log = logging.getLogger(__name__)
 
 CHECK = "loki"
-BACKOFF = Backoff(base_s=1.0, cap_s=30.0)
-
-
-class SourceMetrics:
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self.up = Gauge("muster_tainter_source_up", "0 while a source does not answer", ["source"], registry=registry)
-        self.read_to = Gauge(
-            "muster_tainter_source_read_to_seconds",
-            "Time up to which a source has been read, by its own clock",
-            ["source"],
-            registry=registry,
-        )
-        self.lines = Counter(
-            "muster_tainter_source_lines",
-            "Lines by result: read (including repeats), taken, malformed, lost, homeless",
-            ["source", "what"],
-            registry=registry,
-        )
 
 
 class LokiFeed:
@@ -64,15 +44,13 @@ class LokiFeed:
         self._replica = replica
         self._metrics = metrics
         self._node_of_pod = node_of_pod
-        self._backoff = backoff
+        self._status = SourceStatus(metrics, backoff)
         self._adopted = False
         self._loki: LokiClient | None = None
         self._judges = NodeJudges(self._loki_now)
         self._kernel = self._tracker(CHECK)
         self._pods = self._tracker(pod_nodes.CHECK)
         self._readings: dict[str, QueryReader] = {}
-        self._troubles: dict[str, str] = {}
-        self._rng = random.Random()  # noqa: S311 - spreads load, guards nothing
 
     def _tracker(self, check: str) -> FindingTracker:
         external = self._fleet.external_findings
@@ -86,17 +64,20 @@ class LokiFeed:
 
     async def follow(self, where: LokiSource) -> None:
         """Runs until cancelled."""
+        names = [f"loki.kernel[{i}]" for i in range(len(where.kernel))]
+        names += [f"loki.pods[{i}]" for i in range(len(where.pods))]
         failures = 0
-        while True:
-            try:
-                async with LokiClient(where, now=self._replica.now) as loki:
-                    await self._learn_time(loki, where)
-                    self._loki = loki
-                    self._adopt()
-                    await self._follow(loki, where)
-            except LokiError as error:
-                await self._wait(where.url, error, failures)
-                failures += 1
+        with self._status.followed(names):
+            while True:
+                try:
+                    async with LokiClient(where, now=self._replica.now) as loki:
+                        await self._learn_time(loki, where)
+                        self._loki = loki
+                        self._adopt()
+                        await self._follow(loki, where)
+                except SourceError as error:
+                    await self._status.wait(where.url, error, failures)
+                    failures += 1
 
     async def _learn_time(self, loki: LokiClient, where: LokiSource) -> None:
         """Learn from the first response how far Loki's clock is from ours; positions are in Loki's time.
@@ -108,7 +89,7 @@ class LokiFeed:
             now = loki.now_ns()
             try:
                 await loki.ask(query, now - NS, now, 1)
-            except LokiRefused:
+            except SourceRefused:
                 if query is queries[-1]:
                     raise
             else:
@@ -156,35 +137,30 @@ class LokiFeed:
         self, loki: LokiClient, stream: LineStream, reading: QueryReader, kernel: list[QueryReader], every_s: float
     ) -> None:
         failures = 0
-        self._metrics.up.labels(stream.name).set(0)
-        try:
-            while True:
-                self._kernel.settle(forget_in(self._judges))
-                self._pods.settle(lambda _node, _key: None)
-                try:
-                    await reading.turn(loki, stream.matters, stream.take)
-                except (LokiError, ApiError, ConfigError) as error:
-                    self._metrics.up.labels(stream.name).set(0)
-                    await self._wait(stream.name, error, failures)
-                    failures += 1
-                    continue
-                except Exception as error:
-                    # other sources taint nodes, too, and must continue; the position does not move
-                    log.exception("%s: reading failed", stream.name)
-                    self._metrics.up.labels(stream.name).set(0)
-                    await self._wait(stream.name, error, failures)
-                    failures += 1
-                    continue
-                finally:
-                    self._count(stream, reading)
-                failures = 0
-                self._answered(stream.name)
-                self._metrics.read_to.labels(stream.name).set(reading.window.read_to / NS)
-                self._tick(reading, kernel)
-                await asyncio.sleep(every_s)
-        finally:
-            with suppress(KeyError):
-                self._metrics.up.remove(stream.name)
+        while True:
+            self._kernel.settle(forget_in(self._judges))
+            self._pods.settle(lambda _node, _key: None)
+            try:
+                await reading.turn(loki, stream.matters, stream.take)
+            except (SourceError, ApiError, ConfigError) as error:
+                self._metrics.up.labels(stream.name).set(0)
+                await self._status.wait(stream.name, error, failures)
+                failures += 1
+                continue
+            except Exception as error:
+                # other sources taint nodes, too, and must continue; the position does not move
+                log.exception("%s: reading failed", stream.name)
+                self._metrics.up.labels(stream.name).set(0)
+                await self._status.wait(stream.name, error, failures)
+                failures += 1
+                continue
+            finally:
+                self._count(stream, reading)
+            failures = 0
+            self._status.answered(stream.name)
+            self._metrics.read_to.labels(stream.name).set(reading.window.read_to / NS)
+            self._tick(reading, kernel)
+            await asyncio.sleep(every_s)
 
     def _tick(self, reading: QueryReader, kernel: list[QueryReader]) -> None:
         """Quiet times count only as far as everything has been read."""
@@ -207,16 +183,3 @@ class LokiFeed:
         for what, number in {**vars(reading.counts), "homeless": stream.homeless}.items():
             self._metrics.lines.labels(stream.name, what).inc(number)
         reading.counts, stream.homeless = LineCounts(), 0
-
-    async def _wait(self, name: str, error: Exception, failures: int) -> None:
-        text = str(error)
-        if self._troubles.get(name) != text:  # logged once for each new reason
-            self._troubles[name] = text
-            log.log(logging.ERROR if isinstance(error, LokiRefused) else logging.WARNING, "%s: %s", name, text)
-        retry_after_s = error.retry_after_s if isinstance(error, LokiError) else 0.0
-        await asyncio.sleep(max(retry_after_s, self._backoff.delay_s(failures, self._rng)))
-
-    def _answered(self, name: str) -> None:
-        self._metrics.up.labels(name).set(1)
-        if self._troubles.pop(name, None) is not None:
-            log.info("%s: answers again", name)

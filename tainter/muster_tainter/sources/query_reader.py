@@ -14,7 +14,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from muster_tainter.sources.loki_client import NS, LokiAnswerTooLarge, LokiPage
+from muster_tainter.sources.http_client import NS, AnswerTooLarge
+from muster_tainter.sources.loki_client import LokiPage
 from muster_tainter.sources.loki_response import LogEntry
 
 log = logging.getLogger(__name__)
@@ -100,7 +101,7 @@ class QueryReader:
         self._under_way: tuple[int, int] | None = None  # an interrupted turn: its position, and when it began
 
     async def turn(self, loki: QueryClient, matters: Matters, take: Take) -> None:
-        """Raises LokiError and what ``take`` raises; the next turn continues from there."""
+        """Raises SourceError and what ``take`` raises; the next turn continues from there."""
         at, begun = self._under_way or (self.window.start(self.overlap_ns), -1)
         while True:
             end = max(loki.now_ns() + AHEAD_NS, at + 1)
@@ -125,7 +126,7 @@ class QueryReader:
         while True:
             try:
                 page = await loki.ask(query, start, end, self._limit)
-            except LokiAnswerTooLarge as error:
+            except AnswerTooLarge as error:
                 if error.most:
                     self._most = min(self._most, error.most)
                 fewer = min(self._most, self._limit // 2)

@@ -11,7 +11,8 @@ from tests.tainter.sources.loki_stub import LokiServer, Store, serving
 
 from muster_sandbox.controlplane.certificates import Authority
 from muster_tainter.policy.sources import LokiSource
-from muster_tainter.sources.loki_client import NS, LokiAnswerTooLarge, LokiClient, LokiError, LokiRefused
+from muster_tainter.sources.http_client import NS, AnswerTooLarge, SourceError, SourceRefused
+from muster_tainter.sources.loki_client import LokiClient
 
 NOW = 1_700_000_000
 QUERY = '{job="x"}'
@@ -69,7 +70,7 @@ async def test_a_tenant_is_named_and_another_s_lines_are_not_seen(server: LokiSe
     server.store.push("one", (NOW - 1) * NS, job="x")
     assert await ask(settings(server.url, tenant="red|blue")) == ["one"]
     assert await ask(settings(server.url, tenant="red")) == []
-    with pytest.raises(LokiRefused, match="no org id"):
+    with pytest.raises(SourceRefused, match="no org id"):
         await ask(settings(server.url))
 
 
@@ -85,7 +86,7 @@ async def test_a_token_is_read_for_every_request(
     where = settings(server.url, tokenFile=str(token), **({"user": user} if user else {}))
     assert await ask(where) == []
     token.write_text("tok2\n")
-    with pytest.raises(LokiRefused, match="401"):
+    with pytest.raises(SourceRefused, match="401"):
         await ask(where)
 
 
@@ -96,7 +97,7 @@ async def test_a_token_that_cannot_be_one_is_never_sent(
     token = tmp_path / "token"
     if content is not None:
         token.write_text(content)
-    with pytest.raises(LokiRefused, match="tokenFile"):
+    with pytest.raises(SourceRefused, match="tokenFile"):
         await ask(settings(server.url, tokenFile=str(token)))
     assert server.headers == []
 
@@ -104,35 +105,35 @@ async def test_a_token_that_cannot_be_one_is_never_sent(
 @pytest.mark.parametrize(
     ("status", "headers", "body", "kind", "words"),
     [
-        (429, {"Retry-After": "7"}, b"too many outstanding requests", LokiError, "too many outstanding"),
-        (500, {}, b"empty ring", LokiError, "500: empty ring"),
-        (503, {"Retry-After": "soon"}, b"", LokiError, "503"),
-        (400, {}, b"parse error : syntax error", LokiRefused, "syntax error"),
-        (404, {}, b"404 page not found", LokiRefused, "404"),
-        (302, {"Location": "http://elsewhere/"}, b"", LokiRefused, "302"),
+        (429, {"Retry-After": "7"}, b"too many outstanding requests", SourceError, "too many outstanding"),
+        (500, {}, b"empty ring", SourceError, "500: empty ring"),
+        (503, {"Retry-After": "soon"}, b"", SourceError, "503"),
+        (400, {}, b"parse error : syntax error", SourceRefused, "syntax error"),
+        (404, {}, b"404 page not found", SourceRefused, "404"),
+        (302, {"Location": "http://elsewhere/"}, b"", SourceRefused, "302"),
         (
             400,
             {},
             b"max entries limit per query exceeded, limit > max_entries_limit (10 > 3)",
-            LokiAnswerTooLarge,
+            AnswerTooLarge,
             "exceeded",
         ),
         (
             500,
             {},
             b"rpc error: trying to send message larger than max (9 vs. 4)",
-            LokiAnswerTooLarge,
+            AnswerTooLarge,
             "larger than max",
         ),
-        (200, {}, b"<html>proxy</html>", LokiError, "<html>proxy"),
-        (200, {}, b'{"status":"success","data":{"resultType":"vector","result":[]}}', LokiError, "vector"),
+        (200, {}, b"<html>proxy</html>", SourceError, "<html>proxy"),
+        (200, {}, b'{"status":"success","data":{"resultType":"vector","result":[]}}', SourceError, "vector"),
     ],
 )
 async def test_each_failure_has_its_name(
-    server: LokiServer, status: int, headers: dict[str, str], body: bytes, kind: type[LokiError], words: str
+    server: LokiServer, status: int, headers: dict[str, str], body: bytes, kind: type[SourceError], words: str
 ) -> None:
     server.instead = lambda _parameters: (status, headers, body)
-    with pytest.raises(LokiError, match=words) as error:
+    with pytest.raises(SourceError, match=words) as error:
         await ask(settings(server.url))
     assert type(error.value) is kind
     assert error.value.retry_after_s == (7.0 if status == 429 else 0.0)
@@ -140,28 +141,28 @@ async def test_each_failure_has_its_name(
 
 async def test_loki_s_own_limit_is_in_its_refusal(server: LokiServer) -> None:
     server.store.most = 3
-    with pytest.raises(LokiAnswerTooLarge) as error:
+    with pytest.raises(AnswerTooLarge) as error:
         await ask(settings(server.url))
     assert error.value.most == 3
 
 
 async def test_an_answer_without_end_is_cut_off(server: LokiServer) -> None:
     server.instead = lambda _parameters: (200, {}, b"x" * 100_000)
-    with pytest.raises(LokiAnswerTooLarge, match="1000 bytes"):
+    with pytest.raises(AnswerTooLarge, match="1000 bytes"):
         await ask(settings(server.url), body_limit=1000)
 
 
 async def test_nobody_there_is_no_refusal(server: LokiServer) -> None:
     async with serving(LokiServer()) as gone:
         url = gone.url
-    with pytest.raises(LokiError) as error:
+    with pytest.raises(SourceError) as error:
         await ask(settings(url))
-    assert type(error.value) is LokiError
+    assert type(error.value) is SourceError
 
 
 async def test_a_loki_that_stays_silent_is_given_up(server: LokiServer) -> None:
     server.instead = lambda _parameters: (200, {"Content-Length": "1000000"}, b"{")
-    with pytest.raises(LokiError, match=r"0\.05 s"):
+    with pytest.raises(SourceError, match=r"0\.05 s"):
         await ask(settings(server.url), timeout_s=0.05)
 
 
@@ -184,9 +185,9 @@ async def test_a_certificate_is_held_against_the_ca_that_was_named(tmp_path: Pat
     context.load_cert_chain(pair)
     async with serving(LokiServer(Store(clock=lambda: float(NOW))), ssl=context) as server:
         assert await ask(settings(server.url, caFile=str(ca))) == []
-        with pytest.raises(LokiError, match=r"(?i)certificate"):
+        with pytest.raises(SourceError, match=r"(?i)certificate"):
             await ask(settings(server.url))
-        with pytest.raises(LokiRefused, match="caFile"):
+        with pytest.raises(SourceRefused, match="caFile"):
             await ask(settings(server.url, caFile=str(tmp_path / "none.pem")))
 
 

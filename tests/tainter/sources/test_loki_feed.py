@@ -21,7 +21,7 @@ from muster_tainter.policy.file import parse_policy
 from muster_tainter.policy.rules import Policy
 from muster_tainter.policy.sources import Sources
 from muster_tainter.sources.feeds import SourceFeeds
-from muster_tainter.sources.loki_feed import SourceMetrics
+from muster_tainter.sources.source_status import SourceMetrics
 
 WAIT_S = 60.0
 NOW = 1_700_000_000.0
@@ -186,6 +186,20 @@ async def test_clocks_that_differ_by_hours_hide_no_line(cluster: Cluster, server
         await until(lambda: cluster.found, "found")
         await again(server)
     assert [node for node, *_ in cluster.found] == ["n1"]
+
+
+async def test_a_loki_that_is_away_from_the_start_counts_as_down_until_it_leaves_the_policy(
+    cluster: Cluster, server: LokiServer
+) -> None:
+    cluster.follow(server)
+    server.instead = lambda _parameters: (503, {}, b"")
+    async with cluster.leading():
+        await again(server)
+        assert cluster.value("up", source="loki.kernel[0]") == 0.0
+        cluster.sources = Sources()
+        assert cluster.feeds is not None
+        cluster.feeds.look_at_all()
+        await until(lambda: cluster.value("up", source="loki.kernel[0]") is None, "forgotten")
 
 
 async def test_loki_that_is_away_holds_up_nothing_and_is_read_on(

@@ -168,7 +168,7 @@ async def test_a_warning_is_over_after_an_hour_of_quiet(ends: Ends) -> None:
 
 
 def test_the_metrics_of_sources_have_names_of_their_own() -> None:
-    from muster_tainter.sources.loki_feed import SourceMetrics
+    from muster_tainter.sources.source_status import SourceMetrics
 
     registry = CollectorRegistry()
     SourceMetrics(registry)

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.tainter.sources.loki_stub import BadQuery, Store
 
-from muster_tainter.sources.loki_client import NS, LokiAnswerTooLarge, LokiError, LokiPage
+from muster_tainter.sources.http_client import NS, AnswerTooLarge, SourceError
+from muster_tainter.sources.loki_client import LokiPage
 from muster_tainter.sources.loki_response import LogEntry, decode_response
 from muster_tainter.sources.query_reader import QueryReader, ReadWindow
 
@@ -42,7 +43,7 @@ class Loki:
         try:
             body = json.dumps(self.store.query({name: str(value) for name, value in parameters.items()}))
         except BadQuery as error:
-            raise LokiAnswerTooLarge(str(error), self.store.most) from error
+            raise AnswerTooLarge(str(error), self.store.most) from error
         entries, malformed = decode_response(body.encode())
         return LokiPage(entries, malformed, self.now_ns())
 
@@ -55,7 +56,7 @@ class Taken:
     async def __call__(self, entries: Sequence[LogEntry]) -> None:
         if self.fail_at is not None and len(self.lines) >= self.fail_at:
             self.fail_at = None
-            raise LokiError("the pod's node could not be asked for")
+            raise SourceError("the pod's node could not be asked for")
         self.lines += [entry.line for entry in entries]
 
 
@@ -174,8 +175,8 @@ async def test_loki_away_for_minutes_costs_no_line(loki: Loki, taken: Taken) -> 
     for i in range(240):  # two hours: longer than the lookback
         loki.time += 30
         loki.push(f"line {i}")
-        loki.fails = [LokiError("connection refused")]
-        with pytest.raises(LokiError):
+        loki.fails = [SourceError("connection refused")]
+        with pytest.raises(SourceError):
             await read.turn(loki, everything, taken)
     await read.turn(loki, everything, taken)
     assert taken.lines == [f"line {i}" for i in range(240)]
@@ -187,10 +188,10 @@ async def test_loki_that_fails_in_the_middle_of_a_backlog_is_gone_on_with_from_t
     read = reading(loki, page=10)
     failures = 0
     for _ in range(40):
-        loki.fails = [None, None, LokiError("504")]
+        loki.fails = [None, None, SourceError("504")]
         try:
             await read.turn(loki, everything, taken)
-        except LokiError:
+        except SourceError:
             failures += 1
         else:
             break
@@ -203,7 +204,7 @@ async def test_what_could_not_be_dealt_with_comes_again(loki: Loki, taken: Taken
         loki.push(f"line {i}", at=START - 50 + i)
     read = reading(loki, page=10)
     taken.fail_at = 10
-    with pytest.raises(LokiError):
+    with pytest.raises(SourceError):
         await read.turn(loki, everything, taken)
     await read.turn(loki, everything, taken)
     assert taken.lines == [f"line {i}" for i in range(30)]
@@ -280,7 +281,7 @@ async def test_a_lower_limit_of_loki_s_is_learned(loki: Loki, taken: Taken) -> N
 async def test_answers_that_would_be_too_large_are_asked_for_in_smaller_ones(loki: Loki, taken: Taken) -> None:
     for i in range(50):
         loki.push(f"line {i}", at=START - 50 + i)
-    loki.fails = [LokiAnswerTooLarge("an answer of more than 33554432 bytes")] * 9
+    loki.fails = [AnswerTooLarge("an answer of more than 33554432 bytes")] * 9
     await reading(loki).turn(loki, everything, taken)
     assert len(taken.lines) == 50
     assert int(loki.store.asked[0]["limit"]) == 5000 >> 9
@@ -337,12 +338,12 @@ async def test_every_line_is_taken_once_over_any_history(seed: int, page: int, l
             arriving.remove((due, name, at, node))
             loki.push(name, at=at, node=node)
             pushed.append(name)
-        loki.fails = [LokiError("503") if rng.random() < failing else None for _ in range(4)]
+        loki.fails = [SourceError("503") if rng.random() < failing else None for _ in range(4)]
         if rng.random() < 0.3:
             taken.fail_at = len(taken.lines)
         try:
             await read.turn(loki, everything, taken)
-        except LokiError:
+        except SourceError:
             continue
     loki.fails, taken.fail_at = [], None
     await read.turn(loki, everything, taken)  # the rest of one that was cut short; what came late meanwhile is next

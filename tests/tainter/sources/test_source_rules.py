@@ -4,11 +4,27 @@ import pytest
 
 from muster_tainter.policy.file import PolicyError, parse_policy
 
+HOT = "name: Hot, query: up"
 KERNEL = "kernel: [{query: '{a=\"b\"}'}]"
 
 
 def loki(fields: str) -> str:
     return f"rules: []\nsources: {{loki: {{{fields}}}}}"
+
+
+def prometheus(fields: str) -> str:
+    return f"rules: []\nsources: {{prometheus: {{{fields}}}}}"
+
+
+def metric(fields: str) -> str:
+    return prometheus(f"url: 'http://x', queries: [{{{fields}}}]")
+
+
+def test_a_metric_query_has_safe_defaults() -> None:
+    source = parse_policy(metric(f"{HOT}, endAfter: 10m")).sources.prometheus
+    assert source is not None
+    [query] = source.queries
+    assert (source.every, query.node_label, query.hold, query.judged, query.end_after) == (30, "node", 0, "WARN", 600)
 
 
 def test_defaults_are_those_of_an_opentelemetry_collector() -> None:
@@ -66,6 +82,18 @@ def test_a_condition_s_status_may_be_written_as_yaml_likes_it() -> None:
         ("rules: []\nsources: {conditions: [{type: A}, {type: A}]}", 'conditions[1].type: "A":'),
         ("rules: []\nsources: {conditions: [{type: A, status: Bad}]}", "sources.conditions[0].status"),
         ("rules: []\nsources: {lokki: {}}", "sources.lokki:"),
+        (prometheus("queries: []"), "sources.prometheus.url:"),
+        (prometheus("url: 'http://x', queries: []"), "sources.prometheus.queries"),
+        (metric(HOT), "sources.prometheus.queries[0]"),
+        (metric(f"{HOT}, endAfter: 1m, endQuery: up"), "sources.prometheus.queries[0]"),
+        (metric(f"{HOT}, endAfter: 5"), "sources.prometheus.queries[0].endAfter: 5:"),
+        (metric(f"{HOT}, endAfter: 1m, for: soon"), 'sources.prometheus.queries[0].for: "soon":'),
+        (metric(f"{HOT}, endAfter: 1m, nodeLabel: k8s.node"), 'sources.prometheus.queries[0].nodeLabel: "k8s.node":'),
+        (metric(f"{HOT}, endAfter: 1m, severity: page"), "sources.prometheus.queries[0].severity:"),
+        (metric(f"{HOT}, endAfter: 1m, verdict: UNKNOWN"), "sources.prometheus.queries[0].verdict:"),
+        (metric("name: 'a b', query: up, endAfter: 1m"), 'sources.prometheus.queries[0].name: "a b":'),
+        (metric("name: A, query: '', endAfter: 1m"), "sources.prometheus.queries[0].query:"),
+        (metric(f"{HOT}, endAfter: 1m}}, {{{HOT}, endAfter: 2m"), 'queries[1].name: "Hot":'),
     ],
 )
 def test_a_bad_source_is_told_with_its_place(text: str, place: str) -> None:

@@ -1,0 +1,119 @@
+"""Sends instant queries to a Prometheus, or to a server with its HTTP API such as Thanos or Mimir.
+
+    {"status": "success", "data": {"resultType": "vector", "result": [
+      {"metric": {"node": "n1", …}, "value": [1700000000.123, "95"]}, …]}, "warnings": [… ]}
+
+Source: Prometheus' HTTP API reference. A native histogram has ``histogram`` instead of ``value``.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import urlencode
+
+import msgspec
+
+from muster_tainter.sources.http_client import TIMEOUT_S, SourceClient, SourceError, SourceRefused
+
+PATH = "/api/v1/query"
+SERIES_LIMIT = 10_000  # of an answer, as the documentation promises
+
+
+class MetricSample(msgspec.Struct, frozen=True):
+    """A series with its value, which is a number or infinite."""
+
+    labels: Mapping[str, str]
+    value: float
+
+
+@dataclass(frozen=True)
+class MetricAnswer:
+    """unusable: label sets of series whose value is NaN or no number: they say nothing about their node.
+
+    malformed: number of series without labels and value
+    """
+
+    samples: list[MetricSample]
+    unusable: list[Mapping[str, str]]
+    malformed: int
+
+    @property
+    def series(self) -> int:
+        return len(self.samples) + len(self.unusable) + self.malformed
+
+
+class _Series(msgspec.Struct):
+    metric: dict[str, str]
+    value: tuple[float, str] | None = None
+
+
+class _Data(msgspec.Struct, rename="camel"):
+    result_type: str
+    result: msgspec.Raw
+
+
+class _Answer(msgspec.Struct):
+    status: str
+    data: _Data
+    warnings: list[str] = []
+
+
+_answer = msgspec.json.Decoder(_Answer)
+_vector = msgspec.json.Decoder(list[msgspec.Raw])
+_series = msgspec.json.Decoder(_Series)
+
+
+class PrometheusClient(SourceClient):
+    async def ask(self, query: str) -> MetricAnswer:
+        """The result now. Raises SourceError, also for an incomplete one."""
+        body, _ = await self.get(f"{PATH}?{urlencode({'query': query, 'timeout': f'{TIMEOUT_S:g}s'})}")
+        try:
+            return decode_answer(body)
+        except SourceError as error:
+            raise type(error)(f"{self.where.url}: {error}") from error
+
+
+def decode_answer(body: bytes | bytearray) -> MetricAnswer:
+    """Raises SourceRefused for a query that is unfit, SourceError for an answer that is unusable or incomplete."""
+    try:
+        answer = _answer.decode(body)
+        if answer.status != "success":
+            raise SourceError(f"status {answer.status[:40]!r}; expected success")
+        if answer.data.result_type != "vector":
+            raise SourceRefused(
+                f"the query returns a {answer.data.result_type[:40]}; expected a vector: series at one time"
+            )
+        result = _vector.decode(answer.data.result)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        shown = bytes(body[:80]).decode("utf-8", "replace")
+        raise SourceError(f"{error}; the answer begins {shown!r}") from error
+    if answer.warnings:
+        # Thanos and Mimir warn of stores that did not answer: a node that is missing proves nothing
+        raise SourceError(f"incomplete: {answer.warnings[0][:300]}")
+    if len(result) > SERIES_LIMIT:
+        raise SourceRefused(f"the query returns {len(result)} series; expected {SERIES_LIMIT} at most")
+    return _sorted_out(result)
+
+
+def _sorted_out(result: list[msgspec.Raw]) -> MetricAnswer:
+    answer = MetricAnswer([], [], 0)
+    malformed = 0
+    for raw in result:
+        try:
+            series = _series.decode(raw)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            malformed += 1
+            continue
+        value = _number(series.value[1]) if series.value is not None else math.nan
+        if math.isnan(value):
+            answer.unusable.append(series.metric)
+        else:
+            answer.samples.append(MetricSample(series.metric, value))
+    return MetricAnswer(answer.samples, answer.unusable, malformed)
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
