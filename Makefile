@@ -22,7 +22,7 @@ help:
 	@echo "make bench     measures the time from kernel line to taint, and the cost of each part; ARGS=\"--only idle --window 600\""
 	@echo "make image IMAGE=NAME TAG=TAG   builds Muster's image with docker or podman; BASE=IMAGE: on another base"
 	@echo "make manifests writes the chart as plain YAML to build/manifests; ARGS=\"-f values.yaml --kube-version 1.30\""
-	@echo "make package   writes CRDs, docs, chart, image, SBOM, wheel and SHA256SUMS to build/muster-vX.Y.Z; needs no docker"
+	@echo "make package   writes CRDs, docs, chart, image, SBOM, wheel and SHA256SUMS to build/muster-vX.Y.Z and .tar.gz; needs no docker"
 	@echo "make lock      writes versions and hashes of all Python packages to requirements/; ARGS=--upgrade takes the newest"
 	@echo "make audit     asks for known vulnerabilities of the Python packages; Error 2: found some, Error 3: no answer"
 	@echo "make generate  generates reference pages, dashboards and the CRD of IPUJobs from the code"

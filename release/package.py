@@ -1,10 +1,14 @@
-"""``make package``: creates build/muster-vX.Y.Z, everything for an installation without Internet access."""
+"""``make package``: creates build/muster-vX.Y.Z, everything for an installation without Internet access.
+
+The same as one file is build/muster-vX.Y.Z.tar.gz, with its checksum beside it.
+"""
 
 import hashlib
 import os
 import re
 import shutil
 import sys
+import tarfile
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -79,6 +83,23 @@ def sums(folder: Path) -> str:
     return "".join(lines)
 
 
+def pack(folder: Path) -> Path:
+    """Write ``folder`` as one file beside it, and the checksum of that file, in the format of sha256sum."""
+    archive = folder.with_name(f"{folder.name}.tar.gz")
+    with tarfile.open(archive, "w:gz", compresslevel=1, format=tarfile.PAX_FORMAT) as file:
+        file.add(folder, folder.name, filter=_without_owner)
+    with archive.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    archive.with_name(f"{archive.name}.sha256").write_text(f"{digest}  {archive.name}\n")
+    return archive
+
+
+def _without_owner(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    member.uid = member.gid = 0
+    member.uname = member.gname = "root"
+    return member
+
+
 def main() -> int:
     target = ROOT / "build" / f"muster-v{product.project_version()}"
     try:
@@ -88,6 +109,7 @@ def main() -> int:
             shutil.rmtree(target, ignore_errors=True)
             target.parent.mkdir(exist_ok=True)
             shutil.copytree(work / target.name, target)
+            pack(target)
     except (NoPackages, Refused) as error:
         say(f"muster: {error}")
         return 1

@@ -35,6 +35,7 @@ from muster_tainter.node_decider import NodeDecider, inputs_changed
 from muster_tainter.node_writer import NodeWriter
 from muster_tainter.policy.rules import SILENT, Policy
 from muster_tainter.settings import ACCELERATORS
+from muster_tainter.spares.roles import SpareRoles
 from muster_tainter.task_rounds import yield_to_taints
 
 URGENT_WORKERS = 24
@@ -68,10 +69,11 @@ class Tainter:
         fleet.notify = self._notify
         self.budgets = BudgetReservations(fleet.policy, self._add, now=replica.now, clock=replica.clock)
         self.incidents = IncidentTracker(fleet.policy, fleet.health_of, self._add, now=replica.now)
+        self.spares = SpareRoles(fleet, replica, self._add)
         self.blind: Callable[[], str] = lambda: ""  # why this process cannot see a pause
         self.on_news: Callable[[str], None] = lambda _: None  # called when a Node or NodeHealth changes
         self._latency = HopLatency(metrics, replica.now)
-        self._decider = NodeDecider(client, fleet, replica, metrics, self.budgets, self.incidents)
+        self._decider = NodeDecider(client, fleet, replica, metrics, self.budgets, self.incidents, self.spares)
         self._writer = NodeWriter(client, fleet, replica, metrics, self.budgets, self._latency)
         self._event_only = EventOnlyHistory()
         self._in_hand: set[str] = set()
@@ -83,6 +85,7 @@ class Tainter:
         self._background = BackgroundTasks(fleet, replica, connections, metrics, agents)
         metrics.watch_store(fleet.node_watch.store.values, self._depths)
         metrics.watch_budgets(self.budgets.usage, self.incidents.all)
+        metrics.watch_spares(self.spares.groups)
 
     async def watch(self) -> None:
         """Keep the caches current, leading or not. Runs forever."""
@@ -134,6 +137,7 @@ class Tainter:
     def look_at_all(self) -> None:
         """Decide about every node again, starting with those that need budget, the worst first."""
         nodes, healths = self.fleet.nodes, self.fleet.healths
+        self.spares.look_at_all()
         for name in [*self._worst_first(), *nodes, *(set(healths) - set(nodes))]:
             self._add(name)
         self._background.look_at_all()
@@ -175,6 +179,7 @@ class Tainter:
         self.on_news(name)
         self._decider.note(name, old, new)
         self.budgets.note(name, new)
+        self.spares.note(name)
         self.incidents.note(name, self.fleet.node(name), self.fleet.health_of(name))
         if new is None:
             self._event_only.forget(name)
@@ -188,6 +193,7 @@ class Tainter:
         if _fails(old) or _fails(new):
             self.incidents.note(name, self.fleet.node(name), new)
         self.on_news(name)
+        self.spares.note(name)
         if self._urgent is not None:
             if new is not None and (old is None or old.status != new.status or old.spec != new.spec):
                 audit_log.log_transitions(old, new, self._replica.now())
@@ -253,6 +259,7 @@ class Tainter:
                 self._routine.add(name)
         finally:
             self._in_hand.discard(name)
+            self.spares.settle(name)
 
     async def _reconcile(self, node: Node, *, only_urgent: bool) -> bool:
         """Write the decision; decide again after each conflict.

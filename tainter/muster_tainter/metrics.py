@@ -13,6 +13,7 @@ from muster_tainter.budgets.incidents import Incident
 from muster_tainter.budgets.pool_usage import BudgetUsage
 from muster_tainter.faults.messages import format_taint, withheld_reason
 from muster_tainter.faults.node_record import read_record
+from muster_tainter.spares.plan import GroupState
 
 _CHECKS_LIMIT = 64
 _BUDGETS_LIMIT = 200  # rows
@@ -118,6 +119,9 @@ class TainterMetrics:
     ) -> None:
         self.registry.register(_Budgets(usage, incidents))
 
+    def watch_spares(self, groups: Callable[[], Iterable[GroupState]]) -> None:
+        self.registry.register(_Spares(groups))
+
 
 class _Store(Collector):
     def __init__(self, nodes: Callable[[], Iterable[Node]], depths: Callable[[], dict[str, int]]) -> None:
@@ -178,6 +182,34 @@ class _Budgets(Collector):
         for incident in self._incidents():
             sizes[incident.check if len(sizes) < _CHECKS_LIMIT or incident.check in sizes else "other"] += 1
         yield _family("muster_tainter_incidents", "Current incidents, by check", ("check",), _single(sizes))
+
+
+class _Spares(Collector):
+    def __init__(self, groups: Callable[[], Iterable[GroupState]]) -> None:
+        self._groups = groups
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        shown = list(self._groups())[:_BUDGETS_LIMIT]
+        keys = [(each.pool, each.domain) for each in shown]
+        yield _family(
+            "muster_tainter_spares",
+            "Spares of a pool, or of its failure domain, by state",
+            ("pool", "domain", "state"),
+            [
+                ((*key, state), number)
+                for key, each in zip(keys, shown, strict=True)
+                for state, number in (
+                    ("ready", each.plan.ready),
+                    ("not_ready", each.plan.spares - each.plan.ready),
+                )
+            ],
+        )
+        yield _family(
+            "muster_tainter_spares_wanted",
+            "Spares that the policy wants while no node has a fault",
+            ("pool", "domain"),
+            zip(keys, (each.plan.asked for each in shown), strict=True),
+        )
 
 
 def _single(values: Mapping[str, int]) -> Iterator[tuple[tuple[str, ...], int]]:

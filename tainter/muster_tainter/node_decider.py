@@ -19,6 +19,7 @@ from muster_tainter.fleet.interface import FIELD_MANAGER, NODES_PATH
 from muster_tainter.fleet.replica import Replica
 from muster_tainter.fleet.watched_fleet import WatchedFleet
 from muster_tainter.metrics import TainterMetrics
+from muster_tainter.spares.roles import SpareRoles
 
 
 class NodeDecider:
@@ -30,6 +31,7 @@ class NodeDecider:
         metrics: TainterMetrics,
         budgets: BudgetReservations,
         incidents: IncidentTracker,
+        spares: SpareRoles,
     ) -> None:
         self._client = client
         self._fleet = fleet
@@ -37,6 +39,7 @@ class NodeDecider:
         self._metrics = metrics
         self._budgets = budgets
         self._incidents = incidents
+        self._spares = spares
         self._taints = TaintHistory(replica.clock, fleet.policy)
         self.decided_under = ""
         """Why new taints were withheld at the last decision."""
@@ -47,7 +50,7 @@ class NodeDecider:
 
     async def decide(self, node: Node) -> tuple[Node, Decision]:
         """Returns the Node that the decision is based on; it is read again if taints of ours are missing. Reserves a
-        place in the budgets for the decision. Raises ApiError."""
+        place in the budgets, and a role among the spares, for the decision. Raises ApiError."""
         policy = self._fleet.policy()
         released: dict[OurTaint, str] = {}
         missing = missing_taints(node, policy)
@@ -70,7 +73,11 @@ class NodeDecider:
         if not self._replica.dry_run:
             shortage = self._budgets.reserve(name, decision)
             if shortage is not None:
-                decision = decide(node, health, policy, now, released, replace(context, withhold=shortage.reason))
+                context = replace(context, withhold=shortage.reason)
+                decision = decide(node, health, policy, now, released, context)
+            role = self._spares.assign(node, decision)
+            if role is not None:
+                decision = decide(node, health, policy, now, released, replace(context, spare=role))
         return node, decision
 
 

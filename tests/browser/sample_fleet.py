@@ -12,6 +12,7 @@ import msgspec
 from muster_kube.api.objects import Metadata, Node, NodeCondition, NodeSpec, NodeStatus, Taint
 from muster_kube.api.times import rfc3339, rfc3339_whole
 from muster_kube.nodehealth import (
+    AgentIdentity,
     CheckRequest,
     ClearedFault,
     NodeHealth,
@@ -21,11 +22,13 @@ from muster_kube.nodehealth import (
     ReportedFinding,
     ReportedMeasurement,
 )
-from muster_tainter.faults.check_history import MANAGER
-from muster_tainter.faults.decision_context import DecisionContext
+from muster_tainter.faults.check_history import ANNOTATION as TESTS
+from muster_tainter.faults.check_history import MANAGER, CheckHistory, CheckRecord, encode_history
+from muster_tainter.faults.decision_context import AssignedRole, DecisionContext
 from muster_tainter.faults.desired_state import decide
 from muster_tainter.policy.file import parse_policy
 from muster_tainter.policy.rules import STARTUP_KEY, Policy
+from muster_tainter.policy.spares import SpareRole
 
 RACK = "topology.kubernetes.io/rack"
 POOL = "example.com/pool"
@@ -42,6 +45,7 @@ pools:
     selector: {matchLabels: {example.com/pool: h100}}
     domain: topology.kubernetes.io/rack
     budget: {tainted: 3%, perDomain: 25%, rate: {nodes: 2%, within: 10m}}
+    spares: {nodes: 2, checks: [pciebw], readyWithin: 1d}
   - name: a100
     selector: {matchLabels: {example.com/pool: a100}}
     domain: topology.kubernetes.io/rack
@@ -116,6 +120,21 @@ class SampleFleet:
         written = decision.applied(node)
         conditions: tuple[NodeCondition, ...] = () if decision.condition is None else (decision.condition,)
         self.nodes[name] = msgspec.structs.replace(written, status=NodeStatus(conditions=conditions))
+        self.put(name)
+
+    def assign(
+        self, name: str, role: SpareRole, replaces: str = "", *, tested_ago: float = 3600.0, ago: float = 0.0
+    ) -> None:
+        """The leader gives an idle node that passes this role among the spares; its last full test was so long ago."""
+        ready = NodeStatus(conditions=(NodeCondition(type="Ready", status="True"),))
+        past = CheckHistory(checks={"pciebw": CheckRecord(at=rfc3339_whole(self.now - tested_ago))})
+        known = self.healths[name]
+        metadata = msgspec.structs.replace(known.metadata, annotations={TESTS: encode_history(past)})
+        self.healths[name] = msgspec.structs.replace(known, metadata=metadata)
+        self._health(name, status=msgspec.structs.replace(known.status, agent=AgentIdentity(pod_uid="p")))
+        context = DecisionContext(spare=AssignedRole(role, "", replaces=replaces))
+        decision = decide(self.nodes[name], self.healths[name], self.policy, self.now - ago, {}, context)
+        self.nodes[name] = msgspec.structs.replace(decision.applied(self.nodes[name]), status=ready)
         self.put(name)
 
     def break_node(

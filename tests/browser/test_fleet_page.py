@@ -18,16 +18,21 @@ from tests.kube.conftest import Reply
 
 from muster_tainter.budgets.incidents import Incident
 from muster_tainter.budgets.pool_usage import BudgetUsage
+from muster_tainter.policy.spares import SpareRole
 
 NODES = 10_000
 BROKEN = "h100-h087-19"  # waits for room
 QUIET = "h100-h003-05"  # passes
+SPARE, REPLACEMENT = "h100-h003-06", "h100-h003-07"
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[ThreadedFleetServer]:
     now = time.time()
-    with served(bad_night(make_fleet(NODES, now))) as running:
+    fleet = bad_night(make_fleet(NODES, now))
+    fleet.assign(SPARE, SpareRole.SPARE, tested_ago=2 * 86_400, ago=900)
+    fleet.assign(REPLACEMENT, SpareRole.REPLACEMENT, "h100-h087-01", ago=60)
+    with served(fleet) as running:
         running.stand.usage = [BudgetUsage("h100", "", "tainted", 34, 144, 110, 11)]
         ground = ("topology.kubernetes.io/rack", "h087")
         running.stand.incidents = [Incident("i1", "nic", "LinkDown", ground, now - 260, 19)]
@@ -117,6 +122,23 @@ def test_the_map_shows_each_node_in_the_colour_of_its_state(page: Browser) -> No
     red, green, blue = colour(page, QUIET)
     assert green > red
     assert green > blue
+
+
+def test_spares_and_replacements_have_their_own_look_and_the_panel_says_since_when(page: Browser) -> None:
+    for name in (SPARE, REPLACEMENT):
+        red, green, blue = colour(page, name)
+        assert blue > red > green  # violet
+    assert page.text("#chips [data-state='R']") == page.text("#chips [data-state='L']").replace("Replacement", "Spare")
+    page.click("#chips [data-state='R']")
+    page.until_text("#lists", SPARE)
+    assert REPLACEMENT not in page.text("#lists")
+    page.click("#chips [data-state='R']")
+    page.one("#search").send_keys(SPARE, Keys.ENTER)
+    page.until_text("#panel", "pciebw within 1 d")
+    assert re.search(r"role spare since .*\d+ min ago.*ready no", page.text("#panel"))
+    page.one("#search").clear()
+    page.one("#search").send_keys(REPLACEMENT, Keys.ENTER)
+    page.until_text("#panel", "replacement for h100-h087-01")
 
 
 def test_a_fault_appears_by_itself(page: Browser, server: ThreadedFleetServer, mended: Callable[[str], None]) -> None:

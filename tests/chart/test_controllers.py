@@ -79,8 +79,23 @@ def test_the_remains_of_no_list_are_unknown_values(helm: Helm) -> None:
         controllers(helm, "--set", "a:1:k=v")
 
 
-def test_the_proxy_reads_what_is_edited_later(helm: Helm) -> None:
+def test_the_proxy_watches_the_list_and_may_read_no_other_config_map_but_its_tracker(helm: Helm) -> None:
     rendered = helm.template()
+    settings = rendered.settings("gc-ipu-operator-vipu-proxy", "proxy.yaml")
+    assert settings["controllers_map"] == "gc-ipu-operator-vipu-controllers"
+    assert "controllers_file" not in settings
+    read = {
+        tuple(rule["resourceNames"])
+        for rule in rendered.one("Role", "gc-ipu-operator-vipu-proxy")["rules"]
+        if "watch" in rule["verbs"]
+    }
+    assert read == {("ipu-partitions-tracker",), ("gc-ipu-operator-vipu-controllers",)}
+    pod = rendered.pod("Deployment", "gc-ipu-operator-vipu-proxy")
+    assert "controllers" not in {each["name"] for each in pod["volumes"]}
+
+
+def test_without_roles_of_the_chart_the_proxy_reads_the_mounted_list(helm: Helm) -> None:
+    rendered = helm.template(values={"vipuProxy": {"rbac": {"create": False}}})
     settings = rendered.settings("gc-ipu-operator-vipu-proxy", "proxy.yaml")
     pod = rendered.pod("Deployment", "gc-ipu-operator-vipu-proxy")
 

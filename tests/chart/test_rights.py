@@ -23,6 +23,7 @@ CHART = {
     "gc-ipu-operator-vipu-proxy": "vipu-proxy",
     "gc-ipu-operator-webhook": "webhook",
     "muster-operator": "operator",  # the Lease
+    "gc-ipu-operator-vipu-controllers": "vipu-controllers",
 }
 
 

@@ -1,5 +1,6 @@
 """`make package`: one folder with all that an installation needs, and checksums that hold."""
 
+import hashlib
 import json
 import os
 import re
@@ -10,7 +11,7 @@ from pathlib import Path
 from cyclonedx.validation.json import JsonStrictValidator
 from release import sbom
 from release.lock import FOLDER
-from release.package import SUMS
+from release.package import SUMS, pack
 from tests.docs.checkout import checkout
 from tests.docs.command_list import commands_of_test
 from tests.docs.command_runner import CommandRunner
@@ -65,9 +66,32 @@ def test_a_package_has_everything_and_its_checksums_hold(tmp_path: Path) -> None
         assert {"oci-layout", "index.json"} <= set(image.getnames())
     assert_lists_the_image((folder / f"images/muster-{project_version()}.cdx.json").read_text())
 
+    assert_packs(folder, listed | {SUMS})
+
     (folder / "docs/install.md").write_text("edited")
     spoilt = there.type("sha256sum --check SHA256SUMS", judge=lambda done: done.returncode == 1)
     assert [line for line in spoilt.splitlines() if not line.endswith(": OK")] == ["docs/install.md: FAILED"]
+
+
+def assert_packs(folder: Path, names: set[str]) -> None:
+    archive = folder.with_name(f"{folder.name}.tar.gz")
+    digest, name = archive.with_name(f"{archive.name}.sha256").read_text().split()
+    assert (digest, name) == (hashlib.sha256(archive.read_bytes()).hexdigest(), archive.name)
+    with tarfile.open(archive) as whole:
+        assert {each.name for each in whole if each.isfile()} == {f"{folder.name}/{each}" for each in names}
+        assert {(each.uid, each.gid, each.uname) for each in whole} == {(0, 0, "root")}
+
+
+def test_the_package_as_one_file_holds_the_whole_folder_and_has_a_checksum(tmp_path: Path) -> None:
+    folder = tmp_path / "muster-v1.2.3"
+    (folder / "images").mkdir(parents=True)
+    (folder / SUMS).write_text("sums")
+    (folder / "images" / "muster.tar").write_bytes(bytes(100_000))
+    pack(folder)
+    assert_packs(folder, {SUMS, "images/muster.tar"})
+    (folder / "README.md").write_text("new")
+    pack(folder)
+    assert_packs(folder, {SUMS, "images/muster.tar", "README.md"})
 
 
 def assert_lists_the_image(text: str) -> None:

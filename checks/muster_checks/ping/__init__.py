@@ -5,7 +5,7 @@ neighbours.py supplies peers when none are configured.
 """
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
@@ -21,11 +21,11 @@ def _peers(value: object) -> object:
 
 class PingParameters(Parameters):
     sends = frozenset({"peers"})
-    peers: Annotated[dict[str, str], BeforeValidator(_peers)] = Field(
+    peers: Annotated[dict[str, str] | Literal["all"], BeforeValidator(_peers)] = Field(
         default={},
         max_length=100_000,
         description="the other nodes: name=address, comma-separated (IP addresses, so that broken DNS does not look "
-        "like a broken node); in a cluster the agent knows some nodes itself",
+        "like a broken node); all: every node that the agent knows (1024 per run); default: a sample of these",
     )
     sample: int = Field(default=8, ge=1, le=64, description="peers per run; each run takes the next ones")
     count: int = Field(default=10, ge=2, le=30, description="echo requests to each peer")  # 10: as Autopilot
@@ -67,5 +67,5 @@ PING = Check(
         "the real ping of iputils 20221126 between network namespaces of one Linux machine (IPv4 and IPv6, silence, "
         "loss, no route); output of busybox 1.35 and inetutils 2.4 recorded there; not on a cluster's network"
     ),
-    examples=("check=ping", "check=ping&peers=node-7=10.0.0.7,node-8=10.0.0.8"),
+    examples=("check=ping", "check=ping&peers=all", "check=ping&peers=node-7=10.0.0.7,node-8=10.0.0.8"),
 )

@@ -4,20 +4,24 @@ import re
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from ipaddress import ip_address
+from typing import Final, Literal
 
+ALL: Final = "all"
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 
 
-def read_peers(value: object) -> dict[str, str]:
+def read_peers(value: object) -> dict[str, str] | Literal["all"]:
     """Address by name, from ``"a=10.0.0.1,b=fd00::2"``, a list of such words, or a mapping. A bare address serves as
-    its own name. Raises ValueError."""
+    its own name. ``"all"`` stays as it is. Raises ValueError."""
+    if value == ALL:
+        return ALL
     if isinstance(value, Mapping):
         pairs = [(name, address) for name, address in value.items()]
     elif isinstance(value, (str, list, tuple)):
         words = value.split(",") if isinstance(value, str) else value
         pairs = [_pair(word.strip()) for word in map(str, words) if word.strip()]
     else:
-        raise ValueError("expected name=address, comma-separated")  # noqa: TRY004 - pydantic converts ValueError only
+        raise ValueError("expected all, or name=address, comma-separated")  # noqa: TRY004 - pydantic converts ValueError only
     peers = {}
     for name, address in pairs:
         try:

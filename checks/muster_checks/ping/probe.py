@@ -13,16 +13,21 @@ from muster_checks.ping import PingParameters
 from muster_checks.ping.judge import PingPeer, judge, suspects_itself
 from muster_checks.ping.neighbours import Neighbours, NodeAmongOthers
 from muster_checks.ping.parse import PingReplies, parse_summaries
-from muster_checks.ping.peers import choose_peers
+from muster_checks.ping.peers import ALL, choose_peers
 
 # ping's errors (C locale) if the kernel has no route at all: nothing is sent, so ping prints no summary
 NO_WAY = (b"Network is unreachable", b"No route to host", b"Network is down")
+# peers=all: 16 rounds of 64 processes; with the default count a round of silent peers takes 4 s of the 90 s timeout
+ALL_AT_MOST = 1024
+AT_ONCE = 64
 NO_RIGHT = "ping: not permitted: add its group to the sysctl net.ipv4.ping_group_range, or grant CAP_NET_RAW"
 
 
 async def probe(node: NodeView, parameters: PingParameters) -> list[Finding]:
-    neighbours = node.neighbours if isinstance(node, NodeAmongOthers) and not parameters.peers else None
-    addresses = parameters.peers if neighbours is None else await neighbours.known()
+    given = {} if parameters.peers == ALL else parameters.peers
+    size = ALL_AT_MOST if parameters.peers == ALL else parameters.sample
+    neighbours = node.neighbours if isinstance(node, NodeAmongOthers) and not given else None
+    addresses = given if neighbours is None else await neighbours.known()
     # this check's "devices" are the peers: without any, it does not apply
     names = [name for name in addresses if name != node.name]
     if not names:
@@ -33,11 +38,11 @@ async def probe(node: NodeView, parameters: PingParameters) -> list[Finding]:
     answered = (seen["answered"].latest if "answered" in seen else None) or 0.0
     # the first turn is random, so that an agent that restarts often still covers all peers
     turn = int(seen["turn"].latest or 0) + 1 if "turn" in seen else int(node.history.clock() // 60)
-    sample = choose_peers(names, node.name, parameters.sample, turn)
+    sample = choose_peers(names, node.name, size, turn)
     peers = await _find_addresses(node, sample, addresses, neighbours, parameters)
     if suspects_itself(peers):
         turn += 1
-        more = [name for name in choose_peers(names, node.name, parameters.sample, turn) if name not in sample]
+        more = [name for name in choose_peers(names, node.name, size, turn) if name not in sample]
         peers += await _find_addresses(node, more, addresses, neighbours, parameters)
     if not peers:
         raise CannotTell("none of the sampled peers exists any more; the next run asks others", "PeersGone")
@@ -76,7 +81,13 @@ async def _find_addresses(
 async def _ping_all(
     node: NodeView, names: Sequence[str], addresses: Mapping[str, str], parameters: PingParameters
 ) -> list[PingPeer]:
-    return list(await asyncio.gather(*(_ping(node, name, addresses[name], parameters) for name in names)))
+    free = asyncio.Semaphore(AT_ONCE)
+
+    async def ping(name: str) -> PingPeer:
+        async with free:
+            return await _ping(node, name, addresses[name], parameters)
+
+    return list(await asyncio.gather(*map(ping, names)))
 
 
 async def _ping(node: NodeView, name: str, address: str, parameters: PingParameters) -> PingPeer:

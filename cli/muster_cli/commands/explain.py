@@ -50,6 +50,7 @@ def _node_or_job(text: str) -> str:
 def main(arguments: argparse.Namespace) -> int:
     from muster_cli.cluster.active_policy import read_active_policy
     from muster_cli.cluster.node_snapshot import read_node_state
+    from muster_cli.cluster.spare_roles import read_common_taints
     from muster_cli.exit_codes import worst_exit_code
     from muster_cli.report.fleet_rows import parse_verdict
     from muster_tainter.explain.node import explain_node, format_explanation
@@ -85,7 +86,8 @@ def main(arguments: argparse.Namespace) -> int:
                 )
         explanations = []
         for state in states:
-            found = explain_node(state.node, state.health, policy, time.time(), paused=paused)
+            common = await read_common_taints(client, state.node, policy, time.time())
+            found = explain_node(state.node, state.health, policy, time.time(), paused=paused, common=common)
             jobs = await read_jobs_of_node(client, state.node.metadata.name)
             explanations.append(msgspec.structs.replace(found, notes=(*found.notes, *notes, *jobs)))
         if arguments.output != TABLE:

@@ -12,6 +12,7 @@ from muster_checks.base.vocabulary import Verdict, shorten, worst
 from muster_cli.cluster.client import add_kubeconfig, run_with_client
 from muster_cli.cluster.node_arguments import add_nodes, named_nodes
 from muster_cli.cluster.node_snapshot import NodeState, NotInCluster, read_node_state
+from muster_cli.cluster.spare_roles import read_node_role, read_roles
 from muster_cli.exit_codes import exit_code
 from muster_cli.interrupt import run_interruptibly
 from muster_cli.report.columns import print_table
@@ -28,6 +29,7 @@ from muster_cli.report.fleet_rows import (
 )
 from muster_cli.report.fleet_watch import FleetWatch
 from muster_cli.report.output_format import TABLE, add_output, print_document
+from muster_cli.report.spare_counts import SpareCount, spare_counts, spare_lines
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
 from muster_kube.api.errors import NotFound
@@ -54,22 +56,25 @@ def main(arguments: argparse.Namespace) -> int:
         print(f"muster: --watch prints a table: it does not work with -o {arguments.output}", file=sys.stderr)
         return EXIT_USAGE
 
-    async def show_once(client: KubeClient, _config: ClusterConfig) -> int:
+    async def show_once(client: KubeClient, config: ClusterConfig) -> int:
         if names:
-            return _show_nodes([await read_node_state(client, name) for name in names], arguments.output)
-        return _show_fleet(await read_fleet(client), arguments.output, every=arguments.all)
+            found = [await _read_node(client, config, name) for name in names]
+            return _show_nodes(found, arguments.output)
+        rows, spares = await read_fleet(client, config)
+        return _show_fleet(rows, spares, arguments.output, every=arguments.all)
 
     if not arguments.watch:
         return run_with_client(arguments, show_once)
 
-    watch = FleetWatch(every=arguments.all or bool(names))
+    counts: list[SpareCount] = []
+    watch = FleetWatch(every=arguments.all or bool(names), footer=lambda: spare_lines(counts))
 
-    async def watch_rows(client: KubeClient, _config: ClusterConfig) -> int:
+    async def watch_rows(client: KubeClient, config: ClusterConfig) -> int:
         async def read() -> list[NodeRow]:
-            if not names:
-                return await read_fleet(client)
-            states = [await read_node_state(client, name) for name in names]
-            return [node_row(each.node.metadata.name, each.node, each.health, time.time()) for each in states]
+            if names:
+                return [(await _read_node(client, config, name))[1] for name in names]
+            rows, counts[:] = await read_fleet(client, config)
+            return rows
 
         return await watch.run(read)
 
@@ -82,7 +87,13 @@ def main(arguments: argparse.Namespace) -> int:
     return run_with_client(arguments, watch_rows, run)
 
 
-async def read_fleet(client: KubeClient) -> list[NodeRow]:
+async def _read_node(client: KubeClient, config: ClusterConfig, name: str) -> tuple[NodeState, NodeRow]:
+    state, now = await read_node_state(client, name), time.time()
+    role = await read_node_role(client, config, state.node, state.health, now)
+    return state, node_row(name, state.node, state.health, now, role)
+
+
+async def read_fleet(client: KubeClient, config: ClusterConfig) -> tuple[list[NodeRow], list[SpareCount]]:
     """Raises NotInCluster, ApiError."""
     nodes, _ = await _list(client, "/api/v1/nodes", Node)
     try:
@@ -90,12 +101,14 @@ async def read_fleet(client: KubeClient) -> list[NodeRow]:
     except NotFound:
         raise NotInCluster("this cluster has no NodeHealths: Muster is not installed (docs/install.md)") from None
     known = {name: _unreadable_health(name, why) for name, why in broken.items()}
-    return node_rows(nodes, known | {health.metadata.name: health for health in healths}, time.time())
+    known |= {health.metadata.name: health for health in healths}
+    roles, groups = await read_roles(client, config, nodes, known, time.time())
+    return node_rows(nodes, known, time.time(), roles), spare_counts(groups)
 
 
-def _show_fleet(rows: list[NodeRow], output: str, *, every: bool) -> int:
+def _show_fleet(rows: list[NodeRow], spares: list[SpareCount], output: str, *, every: bool) -> int:
     if output != TABLE:
-        print_document(as_json(rows), output)
+        print_document(as_json(rows, spares), output)
     else:
         visible, hidden = select_rows(rows, every=every)
         if visible:
@@ -103,21 +116,22 @@ def _show_fleet(rows: list[NodeRow], output: str, *, every: bool) -> int:
             print_table(HEAD, [row.cells(now) for row in visible])
         if hidden:
             print(hidden)
+        for line in spare_lines(spares):
+            print(shorten(line))
         print(summary(rows))
     return exit_code(worst_verdict(rows).value)
 
 
-def _show_nodes(states: list[NodeState], output: str) -> int:
+def _show_nodes(nodes: list[tuple[NodeState, NodeRow]], output: str) -> int:
     from muster_cli.report.node import format_node
 
     now = time.time()
-    rows = [node_row(state.node.metadata.name, state.node, state.health, now) for state in states]
-    verdict = worst([row.verdict or Verdict.UNKNOWN for row in rows])
+    verdict = worst([row.verdict or Verdict.UNKNOWN for _, row in nodes])
     if output != TABLE:
-        documents = [_document(state, row) for state, row in zip(states, rows, strict=True)]
-        print_document(documents[0] if len(states) == 1 else {"nodes": documents, "verdict": verdict.value}, output)
+        documents = [_document(state, row) for state, row in nodes]
+        print_document(documents[0] if len(nodes) == 1 else {"nodes": documents, "verdict": verdict.value}, output)
     else:
-        print("\n\n".join("\n".join(format_node(state, row, now)) for state, row in zip(states, rows, strict=True)))
+        print("\n\n".join("\n".join(format_node(state, row, now)) for state, row in nodes))
     return exit_code(verdict.value)
 
 

@@ -1,6 +1,7 @@
 """A row for each node, made from its Node and its NodeHealth. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -8,15 +9,20 @@ import msgspec
 from muster_checks.base.vocabulary import Verdict, severity, worst
 from muster_cli.report.fleet_answer import GOOD, SHOWN_GOOD, describe_hidden
 from muster_cli.report.quantities import age, plural
+from muster_cli.report.spare_counts import SpareCount
 from muster_kube.api.objects import Node
 from muster_kube.api.times import seconds
 from muster_kube.nodehealth import NodeHealth
 from muster_tainter.faults.check_history import TESTING_LABEL
 from muster_tainter.faults.desired_state import HEALTH_LABEL, MANAGED_LABEL, is_managed
 from muster_tainter.faults.messages import format_taint, withheld_reason
+from muster_tainter.spares.facts import NodeRole
 
 HEAD = ("NODE", "VERDICT", "FAILING", "STATE", "TAINTS", "FOR", "MESSAGE")
 NOT_SHOWN = "node.kubernetes.io/"  # prefix of the taints that Kubernetes sets
+
+
+_NO_ROLES: Mapping[str, NodeRole] = MappingProxyType({})
 
 
 class NodeRow(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -25,6 +31,7 @@ class NodeRow(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     verdict: UNKNOWN also if the tainter does not trust the agent; None if no tainter watches the node
     since:   RFC 3339, when this verdict began; empty if not known
     withheld: why a taint that the policy wants is not set
+    role:     of a spare or a replacement
     """
 
     node: str
@@ -38,6 +45,7 @@ class NodeRow(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     testing: str = ""
     since: str = ""
     withheld: str = ""
+    role: NodeRole | None = None
 
     def cells(self, now: float) -> tuple[str, ...]:
         """The columns of :data:`HEAD`."""
@@ -45,7 +53,7 @@ class NodeRow(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
             self.node,
             self.verdict.value if self.verdict else "-",
             ", ".join(self.failing),
-            self.state,
+            ", ".join(part for part in (str(self.role or ""), self.state) if part),
             ", ".join((*(taint.replace("=true:", ":") for taint in self.taints), *["withheld"] * bool(self.withheld))),
             age(now - seconds(self.since)) if self.since else "",
             "; not tainted: ".join(part for part in (self.message.rstrip("."), self.withheld) if part)
@@ -54,26 +62,46 @@ class NodeRow(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
         )
 
 
-def node_rows(nodes: Iterable[Node], healths: Mapping[str, NodeHealth], now: float) -> list[NodeRow]:
-    """The worst nodes first. Includes nodes that no tainter watches, and NodeHealths without a Node."""
+def node_rows(
+    nodes: Iterable[Node],
+    healths: Mapping[str, NodeHealth],
+    now: float,
+    roles: Mapping[str, NodeRole] = _NO_ROLES,
+) -> list[NodeRow]:
+    """The worst nodes first. Includes nodes that no tainter watches, and NodeHealths without a Node. roles: by node."""
     there = {node.metadata.name: node for node in nodes}
-    rows = [node_row(name, there.get(name), healths.get(name), now) for name in there.keys() | healths.keys()]
+    rows = [
+        node_row(name, there.get(name), healths.get(name), now, roles.get(name))
+        for name in there.keys() | healths.keys()
+    ]
     return sorted(rows, key=lambda row: (-severity(row.verdict) if row.verdict else 1, row.node))
 
 
-def node_row(name: str, node: Node | None, health: NodeHealth | None, now: float) -> NodeRow:
+def node_row(
+    name: str, node: Node | None, health: NodeHealth | None, now: float, role: NodeRole | None = None
+) -> NodeRow:
     """``now``: seconds since the epoch."""
     labels = node.metadata.labels if node is not None else {}
     taints = tuple(_taints(node)) if node is not None else ()
     testing = labels.get(TESTING_LABEL, "")
     if health is None:
         return NodeRow(
-            node=name, verdict=None, taints=taints, testing=testing, message="not watched: it has no NodeHealth"
+            node=name,
+            verdict=None,
+            taints=taints,
+            testing=testing,
+            role=role,
+            message="not watched: it has no NodeHealth",
         )
     status = health.status
     if not status.verdict:
         return NodeRow(
-            node=name, verdict=Verdict.UNKNOWN, taints=taints, testing=testing, message="its agent has not reported yet"
+            node=name,
+            verdict=Verdict.UNKNOWN,
+            taints=taints,
+            testing=testing,
+            role=role,
+            message="its agent has not reported yet",
         )
     verdict, message = parse_verdict(status.verdict), status.message
     if labels.get(HEALTH_LABEL) == "unknown" and severity(verdict) < severity(Verdict.UNKNOWN):
@@ -97,6 +125,7 @@ def node_row(name: str, node: Node | None, health: NodeHealth | None, now: float
         testing=testing,
         since=_since(health),
         withheld=withheld_reason(node) if node is not None else "",
+        role=role,
     )
 
 
@@ -112,7 +141,7 @@ def summary(rows: Sequence[NodeRow]) -> str:
 def select_rows(rows: Sequence[NodeRow], *, every: bool) -> tuple[list[NodeRow], str]:
     """(the rows to show; a line about the others). every: all rows."""
     others = [row for row in rows if row.verdict is None]
-    good = [row for row in rows if row.verdict in GOOD and not (row.taints or row.withheld or row.testing)]
+    good = [row for row in rows if row.verdict in GOOD and not (row.taints or row.withheld or row.testing or row.role)]
     hidden: set[str] = set()
     if not every and len(good) > SHOWN_GOOD:
         hidden |= {row.node for row in good}
@@ -127,8 +156,12 @@ def worst_verdict(rows: Iterable[NodeRow]) -> Verdict:
     return worst([row.verdict for row in rows if row.verdict is not None], Verdict.UNKNOWN)
 
 
-def as_json(rows: Sequence[NodeRow]) -> dict[str, Any]:
-    return {"nodes": msgspec.to_builtins(rows), "verdict": worst_verdict(rows).value}
+def as_json(rows: Sequence[NodeRow], spares: Sequence[SpareCount] = ()) -> dict[str, Any]:
+    return {
+        "nodes": msgspec.to_builtins(rows),
+        "spares": msgspec.to_builtins(spares),
+        "verdict": worst_verdict(rows).value,
+    }
 
 
 def parse_verdict(text: str) -> Verdict:

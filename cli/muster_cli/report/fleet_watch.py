@@ -7,7 +7,7 @@ import asyncio
 import shutil
 import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TextIO
 
 import msgspec
@@ -27,17 +27,19 @@ _ERROR_LIMIT = 400  # bytes
 
 
 class FleetWatch:
-    """every: show healthy nodes too, however many there are."""
+    """every: show healthy nodes too, however many there are. footer: lines below the table, after each read."""
 
     def __init__(
         self,
         *,
         every: bool = False,
+        footer: Callable[[], Iterable[str]] = tuple,
         file: TextIO | None = None,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
         now: Callable[[], float] = time.time,
     ) -> None:
         self._every = every
+        self._footer = footer
         self._file = file or sys.stdout
         self._sleep = sleep
         self._now = now
@@ -71,7 +73,14 @@ class FleetWatch:
         elif before is None:
             visible, hidden = select_rows(rows, every=self._every)
             self._print_rows(visible, head=True)
-            print(*([hidden] if hidden else []), summary(rows), sep="\n", file=self._file, flush=True)
+            print(
+                *([hidden] if hidden else []),
+                *map(shorten, self._footer()),
+                summary(rows),
+                sep="\n",
+                file=self._file,
+                flush=True,
+            )
         else:
             known = {row.node: _without_ages(row) for row in before}
             self._print_rows([row for row in rows if known.pop(row.node, None) != _without_ages(row)])
@@ -91,7 +100,7 @@ class FleetWatch:
         now = self._now()
         page = as_page(HEAD, [row.cells(now) for row in visible], width, colour=use_colour(self._file))
         lines = page.splitlines()
-        last = [line for line in (hidden, summary(rows), self._error) if line]
+        last = [line for line in (hidden, *map(shorten, self._footer()), summary(rows), self._error) if line]
         room = max(1, height - len(last) - 2)
         if len(lines) > room:
             last = [f"{len(lines) - room} more lines do not fit on this screen", *last]

@@ -87,11 +87,20 @@ imagePullPolicy: {{ .Values.global.launcherImagePullPolicy | default (ternary $o
 {{- if .Values.tainter.enabled }}{{ include "muster.nodes" . }}{{ else }}{{ .Release.Namespace }}{{ end -}}
 {{- end -}}
 
+{{/* The ConfigMap with the V-IPU controllers. */}}
+{{- define "muster.controllersMap" -}}
+{{- include "muster.prefix" . }}-vipu-controllers
+{{- end -}}
+
+{{/*
+The proxy watches the ConfigMap of the controllers if the chart gives it the right to; otherwise it reads the mounted file,
+which the kubelet renews within about a minute.
+*/}}
 {{- define "muster.proxySettings" -}}
 {{- $own := .Values.vipuProxy -}}
 {{- $settings := dict
   "backend" $own.backend
-  "controllers_file" "/etc/muster/controllers/controllers.yaml"
+  (ternary "controllers_map" "controllers_file" $own.rbac.create) (ternary (include "muster.controllersMap" .) "/etc/muster/controllers/controllers.yaml" $own.rbac.create)
   "tracker" $own.proxyPartitionTrackerConfigMap
   "namespace" .Release.Namespace
   "quarantine_namespace" (include "muster.quarantineNamespace" .)

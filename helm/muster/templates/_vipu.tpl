@@ -60,7 +60,7 @@ nameOverride fullNameOverride global vipuControllers vipuServerAddr vipuServerPo
 {{/* Content of the ConfigMap: a person's edit is kept until the value changes. */}}
 {{- define "muster.controllersKept" -}}
 {{- $values := include "muster.controllers" . -}}
-{{- $live := lookup "v1" "ConfigMap" .Release.Namespace (printf "%s-vipu-controllers" (include "muster.prefix" .)) -}}
+{{- $live := lookup "v1" "ConfigMap" .Release.Namespace (include "muster.controllersMap" .) -}}
 {{- if and $live $live.data (eq (dig "metadata" "annotations" "muster.dev/values" "-" $live) $values) -}}
 {{- get $live.data "controllers.yaml" -}}
 {{- else -}}{{- $values -}}{{- end -}}

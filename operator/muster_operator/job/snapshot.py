@@ -33,11 +33,13 @@ class OwnedObject(Api, frozen=True):
 @dataclass(frozen=True)
 class NodeCapacity:
     """nodes: Ready and schedulable nodes that match the labels a worker of this job needs; healthy: those of them
-    without our taints that this job does not avoid; avoided: nodes that this job avoids and that would be healthy."""
+    without our taints that this job does not avoid; avoided: nodes that this job avoids and that would be healthy;
+    spares: matching nodes that are kept free, which no job may use; they count nowhere else."""
 
     nodes: int = 0
     healthy: int = 0
     avoided: int = 0
+    spares: int = 0
 
 
 @dataclass(frozen=True)

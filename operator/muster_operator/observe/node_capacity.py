@@ -13,6 +13,8 @@ from muster_kube.api.objects import Api, Metadata, NodeCondition, Taint
 from muster_operator.job.snapshot import NodeCapacity
 
 FAULTY_LABEL = "muster.dev/faulty"
+SPARE_TAINT = "muster.dev/spare"  # of a node that is kept free
+ROLE_LABEL = "muster.dev/role"  # accompanies that taint, with the value "spare"
 FAULTS = "muster.dev/faults"  # the tainter's record, written together with its taints
 FAULTS_SHOWN = 2
 MESSAGE_SHOWN = 160  # characters
@@ -96,8 +98,12 @@ def project_node(node: FleetNode) -> FleetNode:
 class _Count:
     nodes: int = 0
     healthy: int = 0
+    spares: int = 0
 
     def add(self, node: FleetNode, our_taints: frozenset[str], by: int) -> None:
+        if is_spare(node):
+            self.spares += by
+            return
         self.nodes += by
         self.healthy += by if is_healthy(node, our_taints) else 0
 
@@ -114,6 +120,11 @@ def is_healthy(node: FleetNode, our_taints: frozenset[str]) -> bool:
     return node.metadata.labels.get(FAULTY_LABEL) != "true" and not any(
         each.key in our_taints and each.effect != "PreferNoSchedule" for each in node.spec.taints
     )
+
+
+def is_spare(node: FleetNode) -> bool:
+    """No pod of a job starts there."""
+    return node.metadata.labels.get(ROLE_LABEL) == "spare" or any(each.key == SPARE_TAINT for each in node.spec.taints)
 
 
 class CapacityIndex:
@@ -141,7 +152,8 @@ class CapacityIndex:
         self._on_room()
 
     def count(self, selector: Mapping[str, str], avoided: Iterable[str] = ()) -> NodeCapacity:
-        """Counts the nodes with all these labels. avoided: names of nodes that do not count as healthy."""
+        """Counts the nodes with all these labels. Spares count apart. avoided: names of nodes that do not count as
+        healthy."""
         key: Selector = frozenset(selector.items())
         count = self._counts.get(key)
         if count is None:
@@ -153,14 +165,20 @@ class CapacityIndex:
                 self._counts.popitem(last=False)
         self._counts.move_to_end(key)
         out = len([name for name in set(avoided) if self._is_healthy_place(name, key)])
-        return NodeCapacity(nodes=count.nodes, healthy=count.healthy - out, avoided=out)
+        return NodeCapacity(nodes=count.nodes, healthy=count.healthy - out, avoided=out, spares=count.spares)
 
     def _is_healthy_place(self, name: str, selector: Selector) -> bool:
         node = self._nodes.get(name)
-        return node is not None and takes_pods(node) and _matches(selector, node) and is_healthy(node, self._our_taints)
+        return (
+            node is not None
+            and takes_pods(node)
+            and _matches(selector, node)
+            and is_healthy(node, self._our_taints)
+            and not is_spare(node)
+        )
 
     def _essence(self, node: FleetNode) -> tuple[object, ...]:
-        return node.metadata.labels, takes_pods(node), is_healthy(node, self._our_taints)
+        return node.metadata.labels, takes_pods(node), is_healthy(node, self._our_taints), is_spare(node)
 
 
 def _matches(selector: Selector, node: FleetNode) -> bool:

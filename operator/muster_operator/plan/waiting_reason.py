@@ -96,14 +96,15 @@ def _describe_no_node(state: JobState) -> str:
     places = state.snapshot.node_capacity
     if places is None:
         return ""
+    spares = f"; matching nodes that are kept free as spares: {places.spares}" if places.spares else ""
     if not places.nodes:
-        return "waiting for a node: no matching node is Ready and schedulable"
+        return f"waiting for a node: no matching node is Ready and schedulable{spares}"
     if places.healthy or (placement.tolerates_faulty(state.job) and places.nodes > places.avoided):
         return ""
     match = "1 node matches" if places.nodes == 1 else f"{places.nodes} nodes match"
     tainted = f"{places.nodes - places.avoided} tainted by {', '.join(state.setup.our_taints)}"
     failed = f", {places.avoided} failed the pre-flight checks" if places.avoided else ""
-    return f"waiting for a healthy node: {match}, {tainted}{failed}"
+    return f"waiting for a healthy node: {match}, {tainted}{failed}{spares}"
 
 
 def _describe_failed_workers(state: JobState) -> str:

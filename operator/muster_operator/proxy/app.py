@@ -27,7 +27,7 @@ from muster_kube.process.lifetime import (
     wait_until_one_ends,
 )
 from muster_operator.proxy.client_timeouts import Limits, timed
-from muster_operator.proxy.controllers.list_source import ControllerListSource
+from muster_operator.proxy.controllers.list_source import ControllerListSource, ListMap
 from muster_operator.proxy.logs import REQUESTS
 from muster_operator.proxy.metrics import ProxyMetrics
 from muster_operator.proxy.partition_limits import PartitionLimits
@@ -86,8 +86,9 @@ async def run(settings: ProxySettings) -> int:
         stack.callback(listener.close)
         server = _create_server(settings, app)
         source = ControllerListSource(proxy.controllers)
-        follow = _follow_controller_list(source, settings, watching, namespace)
-        parts = [proxy.store.run(watching), quarantine.run(), _verify_at_start(proxy, quarantine), *follow]
+        follow, watches = _follow_controller_list(source, settings, watching, namespace)
+        verify = _verify_at_start(proxy, quarantine, *watches)
+        parts = [proxy.store.run(watching), quarantine.run(), verify, *follow]
         tasks = [asyncio.create_task(part) for part in parts]
         http = asyncio.create_task(server.serve(sockets=[listener]))
         print_address("listening", listener)
@@ -100,25 +101,28 @@ async def run(settings: ProxySettings) -> int:
             await cancel_tasks(*tasks, http)
 
 
-async def _verify_at_start(proxy: VipuProxy, quarantine: Reflector[_QuarantineMap]) -> None:
-    """Continue unfinished work once the quarantine is known. Never returns, like the other tasks."""
+async def _verify_at_start(proxy: VipuProxy, *watches: Reflector[_QuarantineMap] | Reflector[ListMap]) -> None:
+    """Continue unfinished work once quarantine and controllers are known. Never returns, like the other tasks."""
     await proxy.store.wait_loaded()
-    await quarantine.wait_synced()
+    for watch in watches:
+        await watch.wait_synced()
     await proxy.reconciler.verify_all()
     await asyncio.Event().wait()
 
 
 def _follow_controller_list(
     source: ControllerListSource, settings: ProxySettings, watching: KubeClient, namespace: str
-) -> list[Coroutine[Any, Any, None]]:
+) -> tuple[list[Coroutine[Any, Any, None]], list[Reflector[ListMap]]]:
+    """What to run, and the watch among it, which has to be synced before the list is known."""
     if settings.controllers is not None:
         source.apply(settings.controllers, "the setting controllers")
-        return []
+        return [], []
     if settings.controllers_file is not None:
         source.read_file(settings.controllers_file)
-        return [source.follow_file(settings.controllers_file)]
+        return [source.follow_file(settings.controllers_file)], []
     assert settings.controllers_map is not None  # noqa: S101 - validated: one of the three
-    return [source.watch_map(watching, namespace, settings.controllers_map)]
+    watch = source.watch_map(watching, namespace, settings.controllers_map)
+    return [watch.run()], [watch]
 
 
 class _RequestLog:

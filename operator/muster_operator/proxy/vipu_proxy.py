@@ -64,7 +64,7 @@ class VipuProxy:
         """Why the proxy cannot serve requests; empty if it can."""
         if not self.store.is_loaded:
             return f"the tracker is not loaded yet: {self.store.error}"
-        return "" if self.reconciler.is_ready else "the quarantine of IPUs is not loaded yet"
+        return "" if self.reconciler.is_ready else "the quarantine of IPUs or the list of controllers is not loaded yet"
 
     def _wake(self, names: set[str]) -> None:
         self.reconciler.wake(names)

@@ -1,9 +1,9 @@
 """Placement of a job's pods: only on healthy nodes that reach their IPUs.
 
 A toleration of everything also tolerates our taints, and Kubernetes cannot exclude single taints from it. So the pods
-also avoid faulty nodes by node affinity: the label ``muster.dev/faulty`` is set exactly while one of our taints is. The
-rest of the template is kept; tolerations that name our keys are removed, and a toleration of everything stays for other
-taints.
+also avoid faulty nodes and spares by node affinity: the labels ``muster.dev/faulty`` and ``muster.dev/role`` say what
+the taints say. Jobs that tolerate faulty nodes avoid spares too. The rest of the template is kept; tolerations that
+name our keys are removed, and a toleration of everything stays for other taints.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +16,10 @@ from muster_operator.job.types import IPUJob
 
 FAULTY = "muster.dev/faulty"
 HEALTH = "muster.dev/health"
+ROLE = "muster.dev/role"  # of a spare, and of a spare that was released for a node with a fault
+NOT_SPARE: dict[str, Any] = {"key": ROLE, "operator": "NotIn", "values": ["spare"]}
 _PREFERENCE = 100  # the maximum weight: a node with a warning is used only if there is no other
+_TESTED = 50  # less: a released spare was tested lately, but a warning is newer
 
 Terms = list[dict[str, Any]]
 
@@ -34,26 +37,29 @@ def tolerations(users: Sequence[Mapping[str, Any]], setup: JobSetup, *, tolerate
     return [dict(each) for each in users if each.get("key") not in setup.our_taints]
 
 
-def node_affinity(users: Mapping[str, Any], *, tolerate: bool, avoid: Iterable[str] = ()) -> dict[str, Any]:
+def node_affinity(
+    users: Mapping[str, Any], *, tolerate: bool, avoid: Iterable[str] = (), moved: bool = False
+) -> dict[str, Any]:
     """Combines the template's nodeAffinity with ours. Its required terms are alternatives, so ours is added to each of
-    them. avoid: names of nodes."""
+    them. avoid: names of nodes; moved: prefer spares that were released for a node with a fault."""
     found = dict(users)
     # a requirement on metadata.name allows only one value
     fields = [{"key": "metadata.name", "operator": "NotIn", "values": [name]} for name in avoid]
-    labels = [] if tolerate else [{"key": FAULTY, "operator": "DoesNotExist"}]
-    ours = {key: found for key, found in (("matchExpressions", labels), ("matchFields", fields)) if found}
-    if ours:
-        required = found.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
-        terms = required.get("nodeSelectorTerms")
-        found["requiredDuringSchedulingIgnoredDuringExecution"] = {
-            **required,
-            "nodeSelectorTerms": [_and(term, ours) for term in terms] if terms else [ours],
-        }
+    labels: Terms = [NOT_SPARE] if tolerate else [{"key": FAULTY, "operator": "DoesNotExist"}, NOT_SPARE]
+    ours = {"matchExpressions": labels, **({"matchFields": fields} if fields else {})}
+    required = found.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    terms = required.get("nodeSelectorTerms")
+    found["requiredDuringSchedulingIgnoredDuringExecution"] = {
+        **required,
+        "nodeSelectorTerms": [_and(term, ours) for term in terms] if terms else [ours],
+    }
     healthy = {"matchExpressions": [{"key": HEALTH, "operator": "NotIn", "values": ["fail", "warn"]}]}
+    released = {"matchExpressions": [{"key": ROLE, "operator": "In", "values": ["replacement"]}]}
     preferred = found.get("preferredDuringSchedulingIgnoredDuringExecution") or []
     found["preferredDuringSchedulingIgnoredDuringExecution"] = [
         *preferred,
         {"weight": _PREFERENCE, "preference": healthy},
+        *([{"weight": _TESTED, "preference": released}] if moved else []),
     ]
     return found
 

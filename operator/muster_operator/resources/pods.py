@@ -155,7 +155,12 @@ def _spec(job: IPUJob, setup: JobSetup, selectors: Iterable[str], avoid: Iterabl
     affinity = spec.get("affinity") or {}
     spec["affinity"] = {
         **affinity,
-        "nodeAffinity": placement.node_affinity(affinity.get("nodeAffinity") or {}, tolerate=tolerate, avoid=avoid),
+        "nodeAffinity": placement.node_affinity(
+            affinity.get("nodeAffinity") or {},
+            tolerate=tolerate,
+            avoid=avoid,
+            moved=job.status.last_move is not None,
+        ),
     }
     if found := placement.tolerations(spec.get("tolerations") or (), setup, tolerate=tolerate):
         spec["tolerations"] = found

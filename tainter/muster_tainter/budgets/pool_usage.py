@@ -13,6 +13,7 @@ from muster_kube.api.objects import Node
 from muster_tainter.policy.budgets import Budget
 from muster_tainter.policy.heavy_checks import AtOnce
 from muster_tainter.policy.pools import Pool
+from muster_tainter.policy.rules import SPARE_KEY
 
 What = Literal["tainted", "perDomain", "healthyPerDomain", "rate", "unknown"]
 
@@ -23,7 +24,7 @@ class BudgetedNode(NamedTuple):
     """A node as budgets see it.
 
     pools:      (pool, value of the pool's domain label or "") of every pool that selects it
-    blocked:    it has a NoSchedule or NoExecute taint, from any source
+    blocked:    it has a NoSchedule or NoExecute taint, from any source, except that of a spare, which is at hand
     ours:       the node record holds taints, even if somebody has just removed them by mistake
     tainted_at: seconds since the epoch when it last got its first taint of ours, which may be gone since; 0: never
     """
@@ -47,7 +48,7 @@ def budgeted_node(node: Node, pools: Iterable[Pool], *, ours: bool, tainted_at: 
         pools=tuple((pool.name, pool.domain_of(labels)) for pool in pools if pool.selector.chooses(labels)),
         ready=any(condition.type == "Ready" and condition.status == "True" for condition in node.status.conditions),
         schedulable=not node.spec.unschedulable,
-        blocked=any(taint.effect in _KEEPS_WORK_OFF for taint in node.spec.taints),
+        blocked=any(taint.effect in _KEEPS_WORK_OFF for taint in node.spec.taints if taint.key != SPARE_KEY),
         ours=ours,
         tainted_at=tainted_at,
     )

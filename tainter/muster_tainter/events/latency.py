@@ -6,6 +6,7 @@ from muster_kube.api.times import seconds
 from muster_kube.nodehealth import NodeHealth
 from muster_tainter.faults.desired_state import Decision
 from muster_tainter.metrics import TainterMetrics
+from muster_tainter.policy.rules import SPARE_KEY
 
 
 class HopLatency:
@@ -25,7 +26,9 @@ class HopLatency:
 
     def patched(self, node: str, decision: Decision, health: NodeHealth | None) -> None:
         delivered = self._delivered.pop(node, None)
-        if delivered is None or not any(change.added for change in decision.taint_changes):
+        if delivered is None or not any(
+            change.added and change.taint.key != SPARE_KEY for change in decision.taint_changes
+        ):
             return
         observed = seconds(health.status.observed_at) if health is not None else 0.0
         hop = self._metrics.hop.labels

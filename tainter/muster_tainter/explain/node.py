@@ -3,7 +3,7 @@
 The first line gives the node's state and its cause; the rest is detail.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 import msgspec
@@ -27,7 +27,10 @@ from muster_tainter.faults.node_record import (
 from muster_tainter.faults.node_report import NodeReport, read_report
 from muster_tainter.faults.policy_match import FaultPolicy, confirmed_at, current_penalty, held_until, match_policy
 from muster_tainter.policy.recovery import SOURCE_CHECKS, read_proof_request
-from muster_tainter.policy.rules import STARTUP_KEY, CloseOn, Policy
+from muster_tainter.policy.rules import NOT_FOR_FAULTS, SPARE_KEY, STARTUP_KEY, CloseOn, Policy
+from muster_tainter.policy.spares import SpareRole
+from muster_tainter.spares.facts import NodeRole, node_role
+from muster_tainter.spares.plan import TaintSlot
 from muster_tainter.verification.messages import format_proof
 
 _LABEL_WIDTH = 8
@@ -62,8 +65,9 @@ class FaultChain(msgspec.Struct, frozen=True):
 
 
 class NodeExplanation(msgspec.Struct, frozen=True, rename="camel"):
-    """state: TAINTED, WITHHELD, FAULTY (open fault without action), HELD, FREE, UNMANAGED.
+    """state: TAINTED, WITHHELD, FAULTY (open fault without action), HELD, SPARE, FREE, UNMANAGED.
 
+    role: of a spare or a replacement, whatever its state
     why: one line; paused: who paused Muster and why; chains: open faults, worst state first; closed: newest first;
     findings: reported findings without a fault; do: commands for the operator
     """
@@ -71,6 +75,7 @@ class NodeExplanation(msgspec.Struct, frozen=True, rename="camel"):
     node: str
     state: str
     why: str
+    role: NodeRole | None = None
     paused: str = ""
     taints: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
@@ -82,9 +87,16 @@ class NodeExplanation(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def explain_node(
-    node: Node, health: NodeHealth | None, policy: Policy, now: float, *, paused: str = ""
+    node: Node,
+    health: NodeHealth | None,
+    policy: Policy,
+    now: float,
+    *,
+    paused: str = "",
+    common: Collection[TaintSlot] = (),
 ) -> NodeExplanation:
-    """now: seconds since the epoch; paused: why Muster sets no new taints, as ``muster pause`` recorded it."""
+    """now: seconds since the epoch; paused: why Muster sets no new taints, as ``muster pause`` recorded it; common:
+    taints of others that most nodes of a spare's pool have."""
     name = node.metadata.name
     if not is_managed(node):
         return NodeExplanation(
@@ -99,16 +111,21 @@ def explain_node(
     report = read_report(health)
     one = _Node(node, health, memory, report, policy, now)
     chains = sorted((one.chain(fault) for fault in memory.open), key=lambda chain: _STATES.index(chain.state))
-    taints = [taint for taint in node.spec.taints if as_our_taint(taint) in memory.ours or taint.key == STARTUP_KEY]
+    taints = [taint for taint in node.spec.taints if as_our_taint(taint) in memory.ours or taint.key in NOT_FOR_FAULTS]
     open_keys = {fault.key for fault in memory.open}
     closed = [one.closed(entry) for entry in memory.closed if entry.key not in open_keys]
     if not memory.open and node.metadata.labels.get(FAULTY_LABEL):
         notes.append(f"label {FAULTY_LABEL} without an open fault: the tainter removes it")
-    state, why = _headline(chains, [format_taint(taint) for taint in taints], one)
+    role = node_role(node, health, policy, now, common)
+    required = [format_taint(taint) for taint in taints if taint.key != SPARE_KEY]
+    state, why = _headline(chains, required, one)
+    if state == "FREE" and role is not None and role.role is SpareRole.SPARE:
+        state = "SPARE"
     return NodeExplanation(
         node=name,
         state=state,
         why=why,
+        role=role,
         paused=paused,
         taints=tuple(map(format_taint, taints)),
         others=tuple(format_taint(taint) for taint in node.spec.taints if taint not in taints),
@@ -369,6 +386,9 @@ def format_explanation(explanation: NodeExplanation) -> Iterator[str]:
     if explanation.paused:
         yield f"PAUSED{explanation.paused.removeprefix('paused')}; no new taints, recovery continues"
     yield f"{explanation.node} {explanation.state}  {explanation.why}"
+    if explanation.role is not None:
+        since = f", since {explanation.role.since}" if explanation.role.since else ""
+        yield f"  role: {explanation.role}{since}"
     if explanation.taints:
         yield f"  taints: {', '.join(explanation.taints)}"
     if explanation.others:

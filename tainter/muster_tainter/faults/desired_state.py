@@ -15,7 +15,7 @@ from muster_kube.api.times import rfc3339_whole
 from muster_kube.nodehealth import NodeHealth
 from muster_tainter.faults import node_record as remembered
 from muster_tainter.faults.check_history import TESTING_LABEL, check_under_test, pre_flight_left
-from muster_tainter.faults.decision_context import EMPTY_CONTEXT, DecisionContext
+from muster_tainter.faults.decision_context import EMPTY_CONTEXT, AssignedRole, DecisionContext
 from muster_tainter.faults.lifecycle import FaultChange, FaultStep, advance_faults, lost_fault
 from muster_tainter.faults.messages import (
     MESSAGE_LIMIT,
@@ -40,15 +40,18 @@ from muster_tainter.faults.node_record import (
 from muster_tainter.faults.node_report import NodeReport, UnusableHealth, read_report
 from muster_tainter.faults.policy_match import confirmed_at, held_until, match_policy
 from muster_tainter.faults.record_trust import trusted_record, untrusted_notices
+from muster_tainter.faults.role_record import ROLE_KEY, role_annotation
 from muster_tainter.policy.repair import LABEL as REPAIR_LABEL
-from muster_tainter.policy.rules import OUR_PREFIX, SILENT, STARTUP_KEY, Policy
+from muster_tainter.policy.rules import NOT_FOR_FAULTS, OUR_PREFIX, SILENT, SPARE_KEY, STARTUP_KEY, Policy
+from muster_tainter.policy.spares import SpareRole
 
 FAULTY_LABEL = "muster.dev/faulty"
 HEALTH_LABEL = "muster.dev/health"
 MANAGED_LABEL = "muster.dev/managed"
 READY = "Ready"  # the kubelet's
-OUR_LABELS = (FAULTY_LABEL, HEALTH_LABEL, MANAGED_LABEL, TESTING_LABEL, REPAIR_LABEL)
-OUR_ANNOTATIONS = (ANNOTATION, UNREADABLE_ANNOTATION)
+OUR_LABELS = (FAULTY_LABEL, HEALTH_LABEL, MANAGED_LABEL, TESTING_LABEL, REPAIR_LABEL, ROLE_KEY, SPARE_KEY)
+SPARE_TAINT = Taint(key=SPARE_KEY, value="true", effect="NoSchedule")
+OUR_ANNOTATIONS = (ANNOTATION, UNREADABLE_ANNOTATION, ROLE_KEY)
 
 _ASIDE_LIMIT = 16 << 10  # characters of an unreadable annotation that are kept
 
@@ -196,14 +199,16 @@ def decide(
         wants = {taint: faults for taint, faults in wants.items() if taint not in new}
         wants |= dict.fromkeys(_stand_ins(node, before, wants, waiting, changes, policy), waiting)
     taints = _taints(node, before, wants, passed=report.known and not report.error and _may_begin(node, health, policy))
+    if context.spare is not None:
+        taints = _with_role(taints, context.spare)
     held = tuple(
         as_our_taint(taint) for taint in taints if as_our_taint(taint) in wants and _may_hold(taint, node, before)
     )
     if held != memory.ours:
         tainted = rfc3339_whole(now) if held and not memory.ours else memory.tainted
         memory = remembered.fit_record(msgspec.structs.replace(memory, ours=held, tainted=tainted))
-    taint_changes = _taint_changes(node, taints, before, wants, changes)
-    notices += taint_notices(taint_changes, before, policy)
+    taint_changes = _taint_changes(node, taints, before, wants, changes, context)
+    notices += taint_notices(taint_changes, before, policy, context.spare)
     silence = _silence(memory, context)
     condition = node_condition(memory, report, policy, withheld, silence)
     if withheld and not withheld_reason(node):
@@ -212,11 +217,15 @@ def decide(
     labels = {FAULTY_LABEL: "true" if held else None, HEALTH_LABEL: _health(report, silence), TESTING_LABEL: None}
     if isinstance(health, NodeHealth):
         labels[TESTING_LABEL] = check_under_test(health)
+    if context.spare is not None:
+        labels[ROLE_KEY] = context.spare.role or None
     notices += jump_notices(changes, before, report.clears)
     if report.error and node.metadata.labels.get(HEALTH_LABEL) != "unknown":
         notices.append(Notice("HealthUnreadable", f"invalid NodeHealth: {report.error}", "health"))
     if memory != stored or annotations:
         annotations[ANNOTATION] = remembered.encode_record(memory)
+    if context.spare is not None:
+        annotations[ROLE_KEY] = role_annotation(node, context.spare, now)
     return Decision(
         taints=None if taints == node.spec.taints else taints,
         labels=_differing(node.metadata.labels, labels),
@@ -282,7 +291,7 @@ def _hands_off(node: Node, policy: Policy) -> Decision:
     return Decision(
         taints=None if kept == node.spec.taints else kept,
         labels=_differing(
-            node.metadata.labels, dict.fromkeys((FAULTY_LABEL, HEALTH_LABEL, TESTING_LABEL, REPAIR_LABEL))
+            node.metadata.labels, dict.fromkeys((FAULTY_LABEL, HEALTH_LABEL, TESTING_LABEL, REPAIR_LABEL, ROLE_KEY))
         ),
         annotations=_differing(node.metadata.annotations, dict.fromkeys(OUR_ANNOTATIONS)),
         notices=(*untrusted_notices(node, stored, memory), *taint_notices(gone, memory, None)),
@@ -315,7 +324,7 @@ def _with_lost(memory: NodeRecord, node: Node, report: NodeReport, policy: Polic
     lost = [
         lost_fault(as_our_taint(taint), report.boot, now)
         for taint in node.spec.taints
-        if taint.key.startswith(OUR_PREFIX) and taint.key != STARTUP_KEY and as_our_taint(taint) not in wants
+        if taint.key.startswith(OUR_PREFIX) and taint.key not in NOT_FOR_FAULTS and as_our_taint(taint) not in wants
     ]
     return msgspec.structs.replace(memory, open=(*memory.open, *lost))
 
@@ -357,12 +366,21 @@ def _taints(node: Node, before: NodeRecord, wants: Mapping[OurTaint, object], *,
         elif taint.key == STARTUP_KEY:
             if not passed:
                 result.append(taint)
+        elif taint.key == SPARE_KEY:
+            result.append(taint)  # whether it stays does not depend on this node alone
         else:
             want = left.pop((taint.key, taint.effect), None)
             if want is not None:
                 result.append(taint if taint.value == want.value else _taint(want))
     result += [_taint(want) for want in left.values()]
     return tuple(result)
+
+
+def _with_role(taints: tuple[Taint, ...], assigned: AssignedRole) -> tuple[Taint, ...]:
+    spare = (SPARE_TAINT,) if assigned.role is SpareRole.SPARE else ()
+    if [as_our_taint(taint) for taint in taints if taint.key == SPARE_KEY] == [as_our_taint(taint) for taint in spare]:
+        return taints
+    return (*(taint for taint in taints if taint.key != SPARE_KEY), *spare)
 
 
 def _taint(want: OurTaint) -> Taint:
@@ -375,10 +393,15 @@ def _taint_changes(
     before: NodeRecord,
     wants: Mapping[OurTaint, list[Fault]],
     changes: tuple[FaultChange, ...],
+    context: DecisionContext,
 ) -> tuple[TaintChange, ...]:
     result = []
+    why_spare = context.spare.why if context.spare is not None else ""
     for taint in taints:
-        if taint not in node.spec.taints:
+        if taint.key == SPARE_KEY:
+            if taint not in node.spec.taints:
+                result.append(TaintChange(taint, True, "", why_spare))
+        elif taint not in node.spec.taints:
             faults = wants[as_our_taint(taint)]
             put_back = as_our_taint(taint) in before.ours and all(fault.key in _keys(before.open) for fault in faults)
             why = "put back" if put_back else describe_fault(faults[0])
@@ -390,6 +413,8 @@ def _taint_changes(
             rules = ", ".join(sorted({change.fault.rule for change in closed if change.fault.rule}))
             if taint.key == STARTUP_KEY:
                 why = "the first full pass is complete"
+            elif taint.key == SPARE_KEY:
+                why = why_spare
             elif closed:
                 why = f"closed ({closed[-1].how}): {describe_fault(closed[-1].fault)}"
             else:

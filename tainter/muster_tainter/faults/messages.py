@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from muster_checks.base.vocabulary import Verdict, shorten
 from muster_kube.api.objects import Node, NodeCondition, Taint
 from muster_kube.nodehealth import ClearEntry
+from muster_tainter.faults.decision_context import AssignedRole
 from muster_tainter.faults.lifecycle import FaultChange, FaultStep
 from muster_tainter.faults.node_record import Fault, NodeRecord, OurTaint, as_our_taint
 from muster_tainter.faults.node_report import DISOWNED, NodeReport
 from muster_tainter.faults.occurrence import is_jump
 from muster_tainter.faults.policy_match import match_policy
-from muster_tainter.policy.rules import SILENT, Policy
+from muster_tainter.policy.rules import SILENT, SPARE_KEY, Policy
 
 CONDITION = "muster.dev/Healthy"
 MESSAGE_LIMIT = 800  # bytes of an Event's or condition's message; the API accepts 1024 for an Event
@@ -100,12 +101,17 @@ def jump_notices(changes: Iterable[FaultChange], before: NodeRecord, clears: Ite
     return notices
 
 
-def taint_notices(changes: tuple[TaintChange, ...], before: NodeRecord, policy: Policy | None) -> list[Notice]:
+def taint_notices(
+    changes: tuple[TaintChange, ...], before: NodeRecord, policy: Policy | None, spare: AssignedRole | None = None
+) -> list[Notice]:
     """The Events for taints that are set and removed. before: the previous record; policy: None if unmanaged."""
     notices = []
     for change in changes:
         text = format_taint(change.taint)
-        if not change.added:
+        if change.taint.key == SPARE_KEY:
+            reason = "SpareTaken" if change.added else "SpareReleased"
+            notices.append(Notice(reason, change.why, text, warning=spare is not None and not spare.ready))
+        elif not change.added:
             message = shorten(f"{text}: {change.why}", MESSAGE_LIMIT)
             notices.append(Notice("NodeUntainted", message, text, warning=False))
         elif as_our_taint(change.taint) in before.ours and policy is not None and change.why == "put back":

@@ -19,7 +19,7 @@ from muster_tainter.faults.occurrence import LOST_CHECK as LOST_CHECK
 from muster_tainter.faults.occurrence import REST as REST
 from muster_tainter.faults.occurrence import closes, is_counted
 from muster_tainter.policy.recovery import FOREIGN_CHECKS
-from muster_tainter.policy.rules import OUR_PREFIX, SILENT, STARTUP_KEY, TaintSpec
+from muster_tainter.policy.rules import NOT_FOR_FAULTS, OUR_PREFIX, SILENT, TaintSpec
 
 ANNOTATION = "muster.dev/faults"
 UNREADABLE_ANNOTATION = "muster.dev/faults-unreadable"
@@ -230,7 +230,7 @@ def _require_possible(taint: OurTaint) -> None:
         raise UnreadableRecord(
             f"a fault stands for an invalid taint: {taint.key}={taint.value}:{taint.effect}"
         ) from error
-    if not taint.key.startswith(OUR_PREFIX) or taint.key == STARTUP_KEY:
+    if not taint.key.startswith(OUR_PREFIX) or taint.key in NOT_FOR_FAULTS:
         raise UnreadableRecord(f"a fault stands for a taint that is not ours: {taint.key}")
 
 

@@ -1,5 +1,6 @@
 """The details of one node for its panel: what is wrong, what Muster did, what closes it, and its history. Pure."""
 
+from collections.abc import Collection
 from typing import Any, TypedDict
 
 import msgspec
@@ -24,7 +25,9 @@ from muster_tainter.faults.node_report import NodeReport, UnusableHealth, read_r
 from muster_tainter.faults.policy_match import FaultPolicy, confirmed_at, held_until, match_policy
 from muster_tainter.page.rows import held_taints, is_proving, silence_condition, state_of, what_was_done
 from muster_tainter.policy.recovery import SOURCE_CHECKS
-from muster_tainter.policy.rules import CloseOn, Policy
+from muster_tainter.policy.rules import SPARE_KEY, CloseOn, Policy
+from muster_tainter.spares.facts import NodeRole, node_role
+from muster_tainter.spares.plan import TaintSlot
 
 _ENDS = {
     CloseOn.BOOT: "a reboot, after which the check no longer finds it",
@@ -49,12 +52,13 @@ class NodeDetail(TypedDict):
     """The details of one node. Times are RFC 3339 as in the objects, or empty.
 
     faults: from the node record, with rule, taint, evidence, and what closes each; findings: those without a fault
-    closed: recently closed faults; attempts: repairs, by class
+    closed: recently closed faults; attempts: repairs, by class; role: of a spare or a replacement, whatever its state
     """
 
     node: str
     state: str
     done: str
+    role: NodeRole | None
     pool: str
     pools: list[str]
     domain: str
@@ -76,8 +80,14 @@ class NodeDetail(TypedDict):
     attempts: dict[str, dict[str, Any]]
 
 
-def describe_node(node: Node, health: NodeHealth | UnusableHealth | None, policy: Policy, now: float) -> NodeDetail:
-    """The JSON of one node."""
+def describe_node(
+    node: Node,
+    health: NodeHealth | UnusableHealth | None,
+    policy: Policy,
+    now: float,
+    common: Collection[TaintSlot] = (),
+) -> NodeDetail:
+    """The JSON of one node. common: as in :func:`muster_tainter.page.rows.row`."""
     error = ""
     try:
         memory = decode_record(node.metadata.annotations.get(ANNOTATION))
@@ -90,10 +100,12 @@ def describe_node(node: Node, health: NodeHealth | UnusableHealth | None, policy
     silent = silence_condition(node)
     held = held_taints(node, memory)
     open_keys = {fault.key for fault in memory.open}
+    role = node_role(node, health, policy, now, common)
     return {
         "node": node.metadata.name,
         "state": state.value,
-        "done": what_was_done(state, node, health, memory, policy, now),
+        "done": what_was_done(state, node, health, memory, policy, now, role),
+        "role": role,
         "pool": pool.name if pool else "",
         "pools": [each.name for each in policy.pools_of(node.metadata.labels)],
         "domain": pool.domain_of(node.metadata.labels) if pool else "",
@@ -108,7 +120,8 @@ def describe_node(node: Node, health: NodeHealth | UnusableHealth | None, policy
         "proving": is_proving(health),
         "tainted": memory.tainted if memory.ours else "",
         "taints": [
-            {"text": format_taint(taint), "ours": as_our_taint(taint) in memory.ours} for taint in node.spec.taints
+            {"text": format_taint(taint), "ours": as_our_taint(taint) in memory.ours or taint.key == SPARE_KEY}
+            for taint in node.spec.taints
         ],
         "faults": [_fault(fault, report, memory, policy, now, held) for fault in memory.open],
         "findings": [_finding(key, finding, policy) for key, finding in _ordered(report) if key not in open_keys],

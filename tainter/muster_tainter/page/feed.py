@@ -9,7 +9,7 @@ import asyncio
 import gzip
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -21,6 +21,7 @@ from muster_tainter.budgets.pool_usage import BudgetUsage
 from muster_tainter.controller import Tainter
 from muster_tainter.page.rows import row
 from muster_tainter.policy.rules import Policy
+from muster_tainter.spares.plan import TaintSlot
 
 LISTENERS = 64
 BATCH_S = 0.1  # between two messages with rows: a burst of faults is a few messages
@@ -209,7 +210,11 @@ class FleetFeed:
             return [name]
         pool = policy.pool_of(node.metadata.labels)
         place = (pool.name, pool.domain_of(node.metadata.labels)) if pool else ("", "")
-        return [name, *place, *row(node, self._fleet.health_of(name), policy, now)]
+        return [name, *place, *row(node, self._fleet.health_of(name), policy, now, self.common_taints(name))]
+
+    def common_taints(self, name: str) -> Collection[TaintSlot]:
+        """The taints of others that most nodes of a spare's pool have."""
+        return self._tainter.spares.common_taints(name)
 
     def _mark(self, seq: int) -> str:
         return f"{self._epoch}-{seq}"

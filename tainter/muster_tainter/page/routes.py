@@ -184,7 +184,8 @@ def add_page(
         known = fleet.node(name)
         if known is None:
             raise HttpRefusal(404, "NotFound", f"no node {name[:80]!r}")
-        return StructResponse(describe_node(known, fleet.health_of(name), fleet.policy(), now()), headers=_NEVER)
+        detail = describe_node(known, fleet.health_of(name), fleet.policy(), now(), feed.common_taints(name))
+        return StructResponse(detail, headers=_NEVER)
 
     @service.post(
         "/api/clear",

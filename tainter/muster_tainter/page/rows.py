@@ -3,6 +3,7 @@
 A passing node, which most of ten thousand are, is only its name.
 """
 
+from collections.abc import Collection
 from enum import StrEnum
 
 from muster_checks.base.vocabulary import Verdict, shorten
@@ -15,8 +16,12 @@ from muster_tainter.faults.messages import CONDITION, withheld_reason
 from muster_tainter.faults.node_record import ANNOTATION, Fault, NodeRecord, OurTaint, as_our_taint, read_record
 from muster_tainter.faults.node_report import NodeReport, UnusableHealth, read_report
 from muster_tainter.faults.policy_match import confirmed_at, held_until, match_policy
+from muster_tainter.faults.role_record import ROLE_KEY
 from muster_tainter.policy.recovery import read_proof_request
 from muster_tainter.policy.rules import SILENT, STARTUP_KEY, Policy
+from muster_tainter.policy.spares import SpareRole
+from muster_tainter.spares.facts import NodeRole, node_role, role_of
+from muster_tainter.spares.plan import TaintSlot
 
 MESSAGE_LIMIT = 200  # bytes of evidence in a row; the node's panel shows all
 
@@ -36,15 +41,27 @@ class RowState(StrEnum):
     WARNING = "N"
     NEW = "S"  # has the startup taint: it has not passed yet
     UNMANAGED = "M"  # labelled muster.dev/managed=false
+    SPARE = "R"  # kept free, and nothing is wrong; it may run a heavy check
+    REPLACEMENT = "L"  # released for a node that is still tainted
     TESTING = "H"
     PASSING = "."
 
 
-def row(node: Node, health: NodeHealth | UnusableHealth | None, policy: Policy, now: float) -> Row:
+_ROLES = {SpareRole.SPARE: RowState.SPARE, SpareRole.REPLACEMENT: RowState.REPLACEMENT}
+
+
+def row(
+    node: Node,
+    health: NodeHealth | UnusableHealth | None,
+    policy: Policy,
+    now: float,
+    common: Collection[TaintSlot] = (),
+) -> Row:
     """(state, faults, since, check, component, reason, class, message, done, testing); only the state if it passes.
 
     faults: number of open ones, or of findings as bad as the verdict. since: seconds since the epoch, 0 if unknown.
-    done: what Muster did about it. now: seconds since the epoch
+    done: what Muster did about it. now: seconds since the epoch. common: taints of others that most nodes of a spare's
+    pool have
     """
     if _is_quiet(node, health):
         return _QUIET
@@ -59,7 +76,10 @@ def row(node: Node, health: NodeHealth | UnusableHealth | None, policy: Policy, 
     else:
         silent = silence_condition(node)
         count, what = _of_report(report, health) if silent is None else (0, _of_silence(silent))
-    done = what_was_done(state, node, health, memory, policy, now)
+    role = node_role(node, health, policy, now, common) if state in _ROLES.values() else None
+    if role is not None:
+        count, what = 0, (int(seconds(role.since)) if role.since else 0, "", "", "", "", "")
+    done = what_was_done(state, node, health, memory, policy, now, role)
     return (state.value, count, *what, done, testing)
 
 
@@ -75,6 +95,7 @@ def _is_quiet(node: Node, health: NodeHealth | UnusableHealth | None) -> bool:
         and not health.spec.requests
         and not node.spec.taints
         and ANNOTATION not in node.metadata.annotations
+        and ROLE_KEY not in node.metadata.labels
         and is_managed(node)
     )
 
@@ -107,6 +128,8 @@ def state_of(
             return RowState.UNKNOWN
         case Verdict.WARN:
             return RowState.WARNING
+    if (role := role_of(node)) in _ROLES:
+        return _ROLES[role]
     return RowState.TESTING if isinstance(health, NodeHealth) and check_under_test(health) else RowState.PASSING
 
 
@@ -173,6 +196,7 @@ def what_was_done(
     memory: NodeRecord,
     policy: Policy,
     now: float,
+    role: NodeRole | None = None,
 ) -> str:
     """The line below a node's fault. Times are formatted by the browser: ``{1700000000}`` is one."""
     match state:
@@ -195,6 +219,8 @@ def what_was_done(
             return "not measured, no taint"
         case RowState.NEW:
             return "startup taint until its first full pass"
+        case RowState.SPARE | RowState.REPLACEMENT if role is not None:
+            return str(role)
         case RowState.UNMANAGED:
             return "not managed: muster.dev/managed=false"
     return ""

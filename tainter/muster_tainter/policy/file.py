@@ -26,6 +26,7 @@ from muster_tainter.policy.repair import REPAIRED, Create, Drain, Job, Quarantin
 from muster_tainter.policy.rules import DeadMan, Policy, Rule, SilentTaint, TaintSpec
 from muster_tainter.policy.sources import SOURCE_MODELS as SOURCES
 from muster_tainter.policy.sources import Sources
+from muster_tainter.policy.spares import Spares
 
 SIZE_LIMIT = 1 << 20  # bytes; a ConfigMap holds no more
 
@@ -163,6 +164,7 @@ _MODELS: dict[tuple[type[BaseModel], str], type[BaseModel]] = {
     (Policy, "formerTaints"): TaintSpec,
     (Pool, "drain"): Drain,
     (Pool, "repair"): Repair,
+    (Pool, "spares"): Spares,
     **{(Repair, str(name)): Remedy for name in REPAIRED},
     (Remedy, "job"): Job,
     (Remedy, "create"): Create,

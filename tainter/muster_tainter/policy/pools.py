@@ -5,14 +5,15 @@ drained and repaired.
 """
 
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from muster_tainter.policy import label_syntax as kubernetes_labels
 from muster_tainter.policy.budgets import Budget
 from muster_tainter.policy.heavy_checks import PoolTesting
 from muster_tainter.policy.repair import Drain, Repair
+from muster_tainter.policy.spares import Spares
 from muster_tainter.policy.strict_model import StrictModel
 
 
@@ -38,6 +39,7 @@ class Selector(StrictModel):
 class Pool(StrictModel):
     """domain: label of Nodes; nodes with the same value fail together (a rack, a switch, a power feed)
     drain, repair: None: tainted nodes are not drained, not repaired
+    spares: None: every node is for work
     """
 
     name: Annotated[str, Field(min_length=1, max_length=63)]
@@ -47,6 +49,7 @@ class Pool(StrictModel):
     testing: PoolTesting = PoolTesting()
     drain: Drain | None = None
     repair: Repair | None = None
+    spares: Spares | None = None
 
     @field_validator("domain")
     @classmethod
@@ -54,6 +57,12 @@ class Pool(StrictModel):
         if domain is not None and not kubernetes_labels.is_key(domain):
             raise ValueError(kubernetes_labels.KEY_WORDS)
         return domain
+
+    @model_validator(mode="after")
+    def _spares_per_domain_need_one(self) -> Self:
+        if self.spares is not None and self.spares.per_domain is not None and self.domain is None:
+            raise ValueError("spares.perDomain: expected the pool to have a domain, the label that tells them apart")
+        return self
 
     def domain_of(self, labels: Mapping[str, str]) -> str:
         """Empty for a node without the label, or if the pool has no domain."""

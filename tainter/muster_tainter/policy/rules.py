@@ -29,6 +29,8 @@ Effect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
 OUR_PREFIX = "muster.dev/"
 DEFAULT_KEY = OUR_PREFIX + "faulty"
 STARTUP_KEY = OUR_PREFIX + "startup"
+SPARE_KEY = OUR_PREFIX + "spare"  # of the taint on a spare, and of the label with a person's choice
+NOT_FOR_FAULTS = (STARTUP_KEY, SPARE_KEY)  # taints that no fault sets
 DEAD_MAN = "dead-man"  # name of the rule for silent agents
 SILENT = ("agent", "host", "AgentSilent")  # check, component and reason of such a fault
 
@@ -73,6 +75,8 @@ class TaintSpec(StrictModel):
             raise ValueError(labels.KEY_WORDS)
         if key == STARTUP_KEY:
             raise ValueError("expected another key: this one is reserved for new nodes")
+        if key == SPARE_KEY:
+            raise ValueError("expected another key: this one is reserved for spares")
         return key
 
     @field_validator("value")

@@ -216,6 +216,16 @@ async def test_an_older_cluster_is_asked_in_its_own_version():
     assert await setting.peers.known() == {"node-2": "10.0.0.2"}
 
 
+async def test_all_asks_every_known_node_and_no_sample_of_them():
+    names = {f"node-{number}": f"10.0.1.{number}" for number in range(2, 102)}
+    setting = Setting(slice_of("a", *(endpoint(*each) for each in names.items()))).connected()
+    for written, asked in (("", 8), ("all", 100)):
+        result = await setting.run(sound=tuple(names.values()), peers=written)
+        assert result.verdict is Verdict.PASS
+        found = next(finding for finding in result.findings if finding.component == "host")
+        assert {"peers": asked, "peers_silent": 0}.items() <= {m.name: m.value for m in found.measurements}.items()
+
+
 async def test_peers_that_were_named_win():
     setting = Setting(TWO).connected()
     result = await setting.run(sound=("10.9.9.9",), peers="other=10.9.9.9")

@@ -80,6 +80,7 @@ SAID = {
     "pcielink": Said(),
     "pcielink&max_replays_per_minute=20": Said(),
     "ping": Said("SKIP", "NoPeers: "),
+    "ping&peers=all": Said("SKIP", "NoPeers: "),
     "ping&peers=node-7=10.0.0.7,node-8=10.0.0.8": Said(),
     "pvc": Said("UNKNOWN", PVC),
     "pvc&storage_class=fast": Said("UNKNOWN", PVC),

@@ -1,6 +1,7 @@
 """`muster status`: the table of a fleet and the page of one node, from what the cluster holds."""
 
 import json
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -12,6 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 import msgspec
 import pytest
 import yaml
+from tests.browser.sample_fleet import make_fleet, xid79
 from tests.cli.commands.test_run import kubeconfig
 from tests.cli.withheld_taint import node_without_its_taint
 from tests.wording.facts import missing_facts
@@ -22,6 +24,7 @@ from muster_cli.cluster.node_snapshot import NodeState
 from muster_cli.report.columns import as_page
 from muster_cli.report.fleet_rows import HEAD, NodeRow, node_row, node_rows, select_rows, summary, worst_verdict
 from muster_cli.report.node import format_node
+from muster_cli.report.spare_counts import spare_counts, spare_lines
 from muster_kube.api.objects import Metadata, Node, NodeSpec, Taint
 from muster_kube.api.times import rfc3339
 from muster_kube.nodehealth import (
@@ -36,6 +39,8 @@ from muster_kube.nodehealth import (
     RequestAnswer,
 )
 from muster_tainter.faults.node_record import ClosedFault, Fault, NodeRecord
+from muster_tainter.policy.spares import SpareRole
+from muster_tainter.spares.plan import GroupState, SparePlan
 
 NOW = 1_800_000_000.0
 NOTHING_ASKED = NodeHealthSpec()
@@ -305,6 +310,96 @@ def test_the_fleet_is_printed_and_the_exit_code_is_the_worst(tmp_path: Path, cap
         document = json.loads(capsys.readouterr().out)
         assert document["verdict"] == "WARN"
         assert [each["node"] for each in document["nodes"]] == ["b", "a", "c", "d", "e"]
+
+
+SPARES = """
+rules: []
+pools: [{name: h100, selector: {matchLabels: {gpu: h100}}, spares: {nodes: 2, checks: [pciebw]}}]
+"""
+
+
+def fleet_with_spares(policy: str = SPARES) -> dict[str, Any]:
+    """A spare, a replacement, and the node that it replaces; each API path with its objects."""
+    fleet = make_fleet(25, time.time())
+    names = [name for name in fleet.nodes if name.startswith("h100")]
+    fleet.assign(names[0], SpareRole.SPARE, ago=900)
+    fleet.assign(names[1], SpareRole.REPLACEMENT, names[2])
+    fleet.break_node(names[2], "dmesg", xid79())
+    nodes = [
+        msgspec.structs.replace(
+            each, metadata=msgspec.structs.replace(each.metadata, labels=each.metadata.labels | {"gpu": "h100"})
+        )
+        for each in (fleet.nodes[name] for name in names)
+    ]
+    lease = {"metadata": {"name": "muster-tainter", "namespace": "ops"}, "spec": {}}
+    healths = [fleet.healths[name] for name in names]
+    return {
+        "/api/v1/nodes": nodes,
+        HEALTHS: healths,
+        **{f"/api/v1/nodes/{each.metadata.name}": each for each in nodes},
+        **{f"{HEALTHS}/{each.metadata.name}": each for each in healths},
+        "/apis/coordination.k8s.io/v1/leases": [lease],
+        "/api/v1/namespaces/ops/configmaps/muster-policy": {
+            "metadata": {"name": "muster-policy"},
+            "data": {"policy.yaml": policy},
+        },
+    }
+
+
+def test_spares_and_replacements_are_shown_and_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    objects = fleet_with_spares()
+    spare, replacement, faulty = (each.metadata.name for each in objects["/api/v1/nodes"][:3])
+    with cluster(objects) as server:
+        config = ["--kubeconfig", str(kubeconfig(tmp_path, server))]
+        assert main(["status", *config]) == 2
+        out = capsys.readouterr().out
+        assert main(["status", "--json", *config]) == 2
+        document = json.loads(capsys.readouterr().out)
+        assert main(["status", spare, *config]) == 0
+        in_full = capsys.readouterr().out
+    assert not missing_facts(next(line for line in out.splitlines() if line.startswith(spare)), "spare, ready")
+    assert not missing_facts(next(line for line in out.splitlines() if line.startswith(replacement)), faulty)
+    [line] = [line for line in out.splitlines() if line.startswith("spares of pool h100: ")]
+    assert not missing_facts(line, "1 ready of 2", "1 node")
+    assert document["spares"] == [
+        {"pool": "h100", "domain": "", "ready": 1, "spares": 1, "wanted": 2, "out": 1, "problem": ""}
+    ]
+    roles = {each["node"]: each["role"] for each in document["nodes"] if each["role"]}
+    assert roles.keys() == {spare, replacement}
+    assert (roles[spare]["role"], roles[spare]["ready"], roles[spare]["why"]) == ("spare", True, [])
+    assert roles[replacement]["replaces"] == faulty
+    assert not missing_facts(in_full, "spare, ready", roles[spare]["since"])
+
+
+def test_more_spares_than_nodes_is_shown_as_a_problem(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    with cluster(fleet_with_spares(SPARES.replace("nodes: 2", "nodes: 25"))) as server:
+        config = ["--kubeconfig", str(kubeconfig(tmp_path, server))]
+        assert main(["status", *config]) == 2
+        [line] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("spares of pool h100: ")]
+        assert main(["status", "--json", *config]) == 2
+    [count] = json.loads(capsys.readouterr().out)["spares"]
+    assert count["wanted"] == 25
+    assert count["problem"]
+    assert count["problem"] in line
+
+
+def test_without_the_policy_nothing_is_said_about_readiness(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    objects = fleet_with_spares()
+    del objects["/api/v1/namespaces/ops/configmaps/muster-policy"]
+    with cluster(objects) as server:
+        assert main(["status", "--json", "--kubeconfig", str(kubeconfig(tmp_path, server))]) == 2
+    document = json.loads(capsys.readouterr().out)
+    [why] = [each["role"]["why"] for each in document["nodes"] if (each["role"] or {}).get("role") == "spare"]
+    assert not missing_facts(why[0], "ConfigMap", "muster-policy")
+
+
+def test_spares_per_domain_are_one_line_that_names_the_short_ones():
+    groups = [
+        GroupState("h100", f"r{n}", SparePlan(size=8, asked=1, wanted=1, spares=n % 2, ready=n % 2)) for n in range(4)
+    ]
+    [line] = spare_lines(spare_counts(groups))
+    assert not missing_facts(line, "2 ready of 4", "r0 0 of 1", "r2 0 of 1")
+    assert "r1" not in line
 
 
 def test_one_node_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

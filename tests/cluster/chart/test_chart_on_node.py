@@ -354,7 +354,7 @@ def controller(release: Release) -> Iterator[None]:
 
 @pytest.mark.usefixtures("controller", "curl_pod")
 def test_a_controller_that_is_edited_in_is_asked(release: Release) -> None:
-    """The guide gives it 60 seconds; the kubelet brings a ConfigMap within a minute and some."""
+    """Within the guide's 60 seconds, because the proxy watches the ConfigMap."""
     path = "/api/v1/namespaces/default/configmaps/gc-ipu-operator-vipu-controllers"
     assert release.node.plane.admin.get(path)["data"] == {"controllers.yaml": "pod001:8090:ipunode=node1"}
 

@@ -136,6 +136,7 @@ class State:
     labelled: bool
     health: str
     memory: str
+    role: str = ""
 
 
 @dataclass
@@ -163,6 +164,7 @@ class Recorder:
             node.metadata.labels.get(LABEL) == "true",
             node.metadata.labels.get(HEALTH, ""),
             node.metadata.annotations.get(ANNOTATION, ""),
+            node.metadata.labels.get("muster.dev/role", ""),
         )
         self.states.append(state)
         self.now[name] = state

@@ -12,6 +12,7 @@ from muster_operator.observe.node_capacity import (
     FleetNodeSpec,
     FleetNodeStatus,
     is_healthy,
+    is_spare,
     project_node,
     takes_pods,
 )
@@ -67,6 +68,22 @@ def test_only_nodes_that_take_pods_count_and_tainted_ones_are_not_healthy() -> N
     assert fleet.places.count({"rack": "c"}) == NodeCapacity()
 
 
+def test_spares_are_no_places_and_a_released_one_is() -> None:
+    fleet = Fleet()
+    fleet.put("ok", node("ok"))
+    fleet.put("spare", node("spare", taint="muster.dev/spare"))
+    assert fleet.places.count({"rack": "a"}) == NodeCapacity(nodes=1, healthy=1, spares=1)
+    assert fleet.places.count({"rack": "a"}, ["spare"]) == NodeCapacity(nodes=1, healthy=1, spares=1)
+    rooms = fleet.rooms
+    fleet.put("spare", node("spare"))
+    assert fleet.places.count({"rack": "a"}) == NodeCapacity(nodes=2, healthy=2)
+    assert fleet.rooms == rooms + 1, "jobs that wait are woken"
+    labelled = node("spare")
+    labelled.metadata.labels["muster.dev/role"] = "spare"
+    fleet.put("spare", labelled)
+    assert fleet.places.count({"rack": "a"}) == NodeCapacity(nodes=1, healthy=1, spares=1)
+
+
 def test_a_heartbeat_wakes_no_job() -> None:
     fleet = Fleet()
     fleet.put("n", node("n"))
@@ -88,13 +105,11 @@ def test_a_cached_node_is_small() -> None:
 STATES = st.one_of(
     st.none(),
     st.builds(
-        lambda rack, ready, cordoned, taint: node(
-            "n", rack=rack, ready=ready, cordoned=cordoned, taint="muster.dev/faulty" if taint else ""
-        ),
+        lambda rack, ready, cordoned, taint: node("n", rack=rack, ready=ready, cordoned=cordoned, taint=taint),
         st.sampled_from("ab"),
         st.booleans(),
         st.booleans(),
-        st.booleans(),
+        st.sampled_from(["", "muster.dev/faulty", "muster.dev/spare"]),
     ),
 )
 
@@ -113,8 +128,10 @@ def test_counts_are_those_of_the_whole_fleet_whatever_came_before(changes: list[
                 for each in fleet.nodes.values()
                 if takes_pods(each) and selector.items() <= each.metadata.labels.items()
             ]
-            healthy = sum(is_healthy(each, frozenset(OURS)) for each in those)
-            assert fleet.places.count(selector) == NodeCapacity(nodes=len(those), healthy=healthy)
+            work = [each for each in those if not is_spare(each)]
+            healthy = sum(is_healthy(each, frozenset(OURS)) for each in work)
+            counted = NodeCapacity(nodes=len(work), healthy=healthy, spares=len(those) - len(work))
+            assert fleet.places.count(selector) == counted
 
 
 def test_unused_counts_are_dropped_and_recomputed() -> None:

@@ -98,6 +98,8 @@ def test_the_message_of_a_partition_is_shown() -> None:
         (NodeCapacity(3, 0), ("3", "muster.dev/faulty")),
         (NodeCapacity(1, 0), ("1", "muster.dev/faulty")),
         (NodeCapacity(0, 0), ("Ready",)),
+        (NodeCapacity(0, 0, spares=7), ("Ready", "spares", "7")),
+        (NodeCapacity(3, 0, spares=7), ("3", "muster.dev/faulty", "spares", "7")),
     ],
 )
 def test_no_partition_is_taken_without_a_healthy_node(places: NodeCapacity, facts: tuple[str, ...]) -> None:

@@ -11,6 +11,7 @@ from muster_operator.resources import pods
 from muster_operator.resources.placement import conflict, node_affinity, node_selector, tolerations
 
 NOT_FAULTY = {"key": "muster.dev/faulty", "operator": "DoesNotExist"}
+NOT_SPARE = {"key": "muster.dev/role", "operator": "NotIn", "values": ["spare"]}
 HEALTHY = {
     "weight": 100,
     "preference": {"matchExpressions": [{"key": "muster.dev/health", "operator": "NotIn", "values": ["fail", "warn"]}]},
@@ -26,7 +27,7 @@ def zone(*values: str) -> dict[str, Any]:
 
 def test_faulty_nodes_are_out_and_ailing_ones_come_last() -> None:
     assert node_affinity({}, tolerate=False) == {
-        REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [NOT_FAULTY]}]},
+        REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [NOT_FAULTY, NOT_SPARE]}]},
         PREFERRED: [HEALTHY],
     }
 
@@ -40,23 +41,32 @@ def test_required_affinity_is_kept_and_every_term_excludes_faulty_nodes() -> Non
     assert node_affinity(users, tolerate=False) == {
         REQUIRED: {
             "nodeSelectorTerms": [
-                {"matchExpressions": [zone("a"), NOT_FAULTY]},
-                {"matchFields": fields, "matchExpressions": [NOT_FAULTY]},
+                {"matchExpressions": [zone("a"), NOT_FAULTY, NOT_SPARE]},
+                {"matchFields": fields, "matchExpressions": [NOT_FAULTY, NOT_SPARE]},
             ]
         },
         PREFERRED: [{"weight": 3, "preference": {"matchExpressions": [zone("b")]}}, HEALTHY],
     }
 
 
+def test_a_job_that_moved_prefers_released_spares_to_other_healthy_nodes() -> None:
+    preferred = node_affinity({}, tolerate=False, moved=True)[PREFERRED]
+    [released] = [each for each in preferred if each != HEALTHY]
+    assert released["preference"]["matchExpressions"] == [
+        {"key": "muster.dev/role", "operator": "In", "values": ["replacement"]}
+    ]
+    assert released["weight"] < HEALTHY["weight"]
+
+
 def test_nodes_to_avoid_are_out_of_every_alternative_one_requirement_each() -> None:
     avoided = [{"key": "metadata.name", "operator": "NotIn", "values": [name]} for name in ("n1", "n2")]
-    for tolerate, ours in ((True, {}), (False, {"matchExpressions": [NOT_FAULTY]})):
+    for tolerate, ours in ((True, [NOT_SPARE]), (False, [NOT_FAULTY, NOT_SPARE])):
         found = node_affinity({}, tolerate=tolerate, avoid=["n1", "n2"])[REQUIRED]
-        assert found == {"nodeSelectorTerms": [{**ours, "matchFields": avoided}]}
+        assert found == {"nodeSelectorTerms": [{"matchExpressions": ours, "matchFields": avoided}]}
     fields = [{"key": "metadata.name", "operator": "In", "values": ["n3"]}]
     users = {REQUIRED: {"nodeSelectorTerms": [{"matchFields": fields}, {}]}}
     assert node_affinity(users, tolerate=True, avoid=["n1", "n2"])[REQUIRED] == {
-        "nodeSelectorTerms": [{"matchFields": [*fields, *avoided]}, {}]
+        "nodeSelectorTerms": [{"matchFields": [*fields, *avoided], "matchExpressions": [NOT_SPARE]}, {}]
     }
 
 
@@ -68,7 +78,8 @@ def test_a_term_that_matches_no_node_still_matches_none() -> None:
 def test_a_job_may_ask_for_faulty_nodes_too() -> None:
     job = make_job(healthPolicy={"tolerateFaulty": True})
     spec = pods.build_worker(job, 0, make_entry(job), 0, JobSetup())["spec"]
-    assert REQUIRED not in spec["affinity"]["nodeAffinity"]
+    required = spec["affinity"]["nodeAffinity"][REQUIRED]
+    assert required == {"nodeSelectorTerms": [{"matchExpressions": [NOT_SPARE]}]}, "but not for spares"
     assert spec["affinity"]["nodeAffinity"][PREFERRED] == [HEALTHY]
     assert spec["tolerations"] == [{"key": "muster.dev/faulty", "operator": "Exists"}]
 

@@ -14,11 +14,12 @@ from muster_kube.nodehealth import (
     RequestAnswer,
 )
 from muster_tainter.explain.node import FaultChain, NodeExplanation, explain_node, format_explanation
-from muster_tainter.faults.decision_context import DecisionContext
+from muster_tainter.faults.decision_context import AssignedRole, DecisionContext
 from muster_tainter.faults.desired_state import decide
 from muster_tainter.policy.file import load_policy
 from muster_tainter.policy.recovery import MANAGER, ProofRequest
 from muster_tainter.policy.rules import STARTUP_KEY
+from muster_tainter.policy.spares import SpareRole
 
 NOW = 1_800_000_000.0
 POLICY = load_policy(None)
@@ -90,6 +91,25 @@ class TestExplain:
         explained = explain_node(make.node(Taint(key=STARTUP_KEY, effect="NoSchedule")), None, POLICY, NOW)
         assert explained.state == "TAINTED"
         assert not [word for word in ("full pass", "preFlight") if word not in explained.why]
+
+    def test_a_spare_and_a_replacement_are_named_as_such(self, make: Any, policy_of: Any) -> None:
+        policy = policy_of("rules: []\npools: [{name: a, selector: {}, spares: {nodes: 2, checks: [pciebw]}}]")
+        context = DecisionContext(spare=AssignedRole(SpareRole.SPARE, ""))
+        node = decide(make.node(), make.health(), policy, NOW, context=context).applied(make.node())
+        explained = explain_node(node, make.health(), policy, NOW)
+        assert (explained.state, explained.others) == ("SPARE", ())
+        assert explained.taints == ("muster.dev/spare=true:NoSchedule",)
+        assert explained.role is not None
+        assert (explained.role.since, explained.role.ready) == ("2027-01-15T08:00:00Z", False)
+        text = self.text(node, make.health(), policy)
+        for fact in (*explained.role.why, "2027-01-15T08:00:00Z"):
+            assert fact in text
+        context = DecisionContext(spare=AssignedRole(SpareRole.REPLACEMENT, "", replaces="n7"))
+        node = decide(node, make.health(), policy, NOW, context=context).applied(node)
+        explained = explain_node(node, make.health(), policy, NOW)
+        assert explained.state == "FREE"
+        assert "n7" in self.text(node, make.health(), policy)
+        assert json.loads(msgspec.json.encode(explained))["role"]["replaces"] == "n7"
 
     def test_a_fault_that_waits_or_is_held_says_until_when(self, make: Any, policy_of: Any) -> None:
         policy = policy_of("rules: [{name: hw, match: {}, action: taint, for: 30s}]")

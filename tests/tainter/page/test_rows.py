@@ -11,6 +11,8 @@ from muster_tainter.faults.node_report import UnusableHealth
 from muster_tainter.page.detail import NodeDetail, describe_node
 from muster_tainter.page.rows import Row, row
 from muster_tainter.policy.file import parse_policy
+from muster_tainter.policy.spares import SpareRole
+from muster_tainter.spares.facts import NodeRole
 
 NOW = 1_800_000_000.0
 FULL = "budget: pool h100 has 2 of 2 nodes tainted (3% of 48)"
@@ -169,6 +171,56 @@ def test_a_node_that_is_left_alone_says_so_even_where_it_fails(fleet: SampleFlee
     fleet.break_node(name, "dmesg", xid79())
     assert shown(fleet, name)[0] == "M"
     assert "muster.dev/managed=false" in str(shown(fleet, name)[8])
+
+
+def test_a_spare_says_since_when_and_why_it_is_not_ready(fleet: SampleFleet, name: str) -> None:
+    fleet.assign(name, SpareRole.SPARE, ago=900)
+    made = shown(fleet, name)
+    assert (made[0], made[2]) == ("R", int(NOW) - 900)
+    detail = told(fleet, name)
+    assert detail["role"] == NodeRole(role=SpareRole.SPARE, since=rfc3339_whole(NOW - 900), ready=True)
+    assert detail["taints"] == [{"text": "muster.dev/spare=true:NoSchedule", "ours": True}]
+    fleet.assign(name, SpareRole.SPARE, tested_ago=90_000)
+    role = told(fleet, name)["role"]
+    assert role is not None
+    assert (role.ready, role.since) == (False, rfc3339_whole(NOW - 900))
+    assert [fact for fact in ("pciebw", "1 d") if fact not in role.why[0]] == []
+    assert role.why[0] in str(shown(fleet, name)[8])
+
+
+def test_a_spare_that_is_tested_stays_one_and_one_with_a_warning_shows_the_warning(
+    fleet: SampleFleet, name: str
+) -> None:
+    fleet.assign(name, SpareRole.SPARE)
+    fleet.ask(name, "pciebw")
+    assert (shown(fleet, name)[0], shown(fleet, name)[9]) == ("R", "pciebw")
+    fleet.report(name, "gputemp", HOT)
+    role = told(fleet, name)["role"]
+    assert shown(fleet, name)[0] == "N"
+    assert role is not None
+    assert role.role is SpareRole.SPARE
+
+
+def test_a_replacement_names_the_node_with_the_fault(fleet: SampleFleet, name: str) -> None:
+    fleet.assign(name, SpareRole.REPLACEMENT, "h100-h009-01", ago=60)
+    made = shown(fleet, name)
+    assert (made[0], made[2]) == ("L", int(NOW) - 60)
+    assert "h100-h009-01" in str(made[8])
+    role = told(fleet, name)["role"]
+    assert role == NodeRole(role=SpareRole.REPLACEMENT, since=rfc3339_whole(NOW - 60), replaces="h100-h009-01")
+
+
+def test_taints_of_others_that_most_nodes_have_do_not_keep_a_spare_from_being_ready(
+    fleet: SampleFleet, name: str
+) -> None:
+    fleet.assign(name, SpareRole.SPARE)
+    other = Taint(key="nvidia.com/gpu", effect="NoSchedule")
+    known = fleet.nodes[name].spec
+    fleet.put(name, spec=msgspec.structs.replace(known, taints=(*known.taints, other)))
+    for common, ready in (((), False), ((("nvidia.com/gpu", "NoSchedule"),), True)):
+        role = describe_node(fleet.nodes[name], fleet.healths[name], fleet.policy, NOW, common)["role"]
+        assert role is not None
+        assert role.ready is ready
 
 
 def test_evidence_in_a_row_is_bounded(fleet: SampleFleet, name: str) -> None:

@@ -98,6 +98,21 @@ def test_the_konduktor_example_taints_on_every_xid_and_never_lets_go(reason: str
     assert rule.closes_on("restart-app") == ()
 
 
+@pytest.mark.parametrize("reason", ["Xid14", "Xid31", "Xid79", "SXid12028", "NvidiaPeermemInvalidContext"])
+def test_the_konduktor_example_without_loki_taints_for_the_same_kernel_lines(reason: str) -> None:
+    policy = load_policy(EXAMPLE.with_stem("konduktor-without-loki"))
+    assert (policy.sources.loki, policy.sources.conditions) == (None, ())
+    for verdict in ("WARN", "FAIL"):
+        with_loki = load_policy(EXAMPLE).rule_for("dmesg", GPU, reason, verdict, "restart-app")
+        rule = policy.rule_for("dmesg", GPU, reason, verdict, "restart-app")
+        assert rule is not None
+        assert with_loki is not None
+        assert (rule.node_taint, rule.closes_on("restart-app")) == (with_loki.node_taint, ())
+    other = policy.rule_for("pciebw", GPU, "LowBandwidth", "FAIL", "reset")
+    assert other is not None
+    assert other.node_taint is None
+
+
 BAD: list[tuple[str, ...]] = [
     ('rules: [{name: a, action: taint, taint: {effect: NoShedule}}]',
      'rules[0].taint.effect: "NoShedule":', "NoSchedule", "PreferNoSchedule", "NoExecute"),

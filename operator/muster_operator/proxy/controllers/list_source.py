@@ -21,7 +21,7 @@ KEY = "controllers.yaml"  # the key that the original uses
 REREAD_S = 5.0  # the original promises a minute, and a kubelet may need most of it to update a mounted ConfigMap
 
 
-class _ListMap(Api, frozen=True):
+class ListMap(Api, frozen=True):
     metadata: Metadata
     data: dict[str, str] = msgspec.field(default_factory=dict)
 
@@ -62,14 +62,14 @@ class ControllerListSource:
             self.read_file(file)
             await asyncio.sleep(reread_s)
 
-    async def watch_map(self, client: KubeClient, namespace: str, name: str) -> None:
-        """Runs until cancelled. If the ConfigMap is deleted, the last list stays in use."""
+    def watch_map(self, client: KubeClient, namespace: str, name: str) -> Reflector[ListMap]:
+        """A watch, to be run, that applies the list. If the ConfigMap is deleted, the last list stays in use."""
 
-        def changed(_key: str, _old: _ListMap | None, new: _ListMap | None) -> None:
+        def changed(_key: str, _old: ListMap | None, new: ListMap | None) -> None:
             if new is None or KEY not in new.data:
                 log.error("controllers: ConfigMap %s/%s has no %s: the last list stays in use", namespace, name, KEY)
             else:
                 self.apply(new.data[KEY], f"ConfigMap {namespace}/{name}")
 
         path, only = f"/api/v1/namespaces/{namespace}/configmaps", {"fieldSelector": f"metadata.name={name}"}
-        await Reflector(client, path, _ListMap, on_change=changed, params=only).run()
+        return Reflector(client, path, ListMap, on_change=changed, params=only)

@@ -14,10 +14,12 @@ const SHAPES = {
   S: [{ d: RING, stroke: "--H", width: 1.8, dash: [2.6, 2.2] }, { d: "M8 5v6M5 8h6", stroke: "--H", width: 2 }],
   M: [{ d: "M2.5 8h11", stroke: "--M", width: 3 }],
   H: [{ d: "M8 1.2a6.8 6.8 0 1 0 0 13.6a6.8 6.8 0 1 0 0-13.6z", fill: "--H" }, { d: "M6.3 4.9v6.2l5-3.1z", fill: "--on-H" }],
+  R: [{ d: RING, stroke: "--R", width: 2.2 }, { d: "M8 4.4v7.2M4.4 8h7.2", stroke: "--R", width: 2.2 }],
+  L: [{ d: FULL, fill: "--R" }, { d: "M4.2 8h7M8.4 4.8L11.6 8L8.4 11.2", stroke: "--on-R", width: 2 }],
   ".": [{ d: "M3.5 2h9a1.5 1.5 0 0 1 1.5 1.5v9a1.5 1.5 0 0 1-1.5 1.5h-9a1.5 1.5 0 0 1-1.5-1.5v-9a1.5 1.5 0 0 1 1.5-1.5z", fill: "--pass" }],
 };
 
-// The order of the list: states that need a person first
+// The order of the list: states that need a person first. The first ten have a key
 export const STATES = [
   { code: "T", word: "tainted", title: "Tainted", bad: true },
   { code: "W", word: "waiting for a taint", title: "Withheld", bad: true },
@@ -29,6 +31,8 @@ export const STATES = [
   { code: "S", word: "new", title: "New" },
   { code: "M", word: "unmanaged", title: "Unmanaged" },
   { code: ".", word: "passing", title: "Pass" },
+  { code: "R", word: "spare", title: "Spare" },
+  { code: "L", word: "replacement", title: "Replacement" },
 ];
 export const STATE = Object.fromEntries(STATES.map((state) => [state.code, state]));
 
@@ -37,7 +41,7 @@ let colours = {};
 
 export function readColours() {
   const style = getComputedStyle(document.documentElement);
-  const names = ["--T", "--on-T", "--W", "--W-soft", "--F", "--on-F", "--P", "--U", "--N", "--M", "--H", "--on-H", "--pass",
+  const names = ["--T", "--on-T", "--W", "--W-soft", "--F", "--on-F", "--P", "--U", "--N", "--M", "--H", "--on-H", "--R", "--on-R", "--pass",
     "--block", "--block-bad", "--edge-bad", "--label", "--label-bad", "--focus", "--text", "--ground"];
   colours = Object.fromEntries(names.map((name) => [name, style.getPropertyValue(name).trim()]));
 }

@@ -4,8 +4,8 @@ import { STATES, STATE, icon } from "./glyphs.js";
 import { ago, clock, count, h, many, now, seconds, span, withTimes } from "./words.js";
 
 const SHOWN = 60; // per state; search shows the rest
-const LISTED = ["W", "T", "F", "P", "U", "N", "S", "M", "H"];
-const QUIET = new Set(["H", "S", "M", "N"]); // listed only if selected
+const LISTED = ["W", "T", "F", "P", "U", "N", "S", "M", "R", "L", "H"];
+const QUIET = new Set(["H", "S", "M", "N", "R", "L"]); // listed only if selected
 
 export function headline(fleet) {
   const all = fleet.nodes.size;
@@ -41,7 +41,7 @@ export function chips(fleet, filter, toggle) {
         type: "button",
         class: `chip s-${state.code === "." ? "pass" : state.code}${number ? "" : " none"}${state.bad ? " bad" : ""}`,
         "aria-pressed": String(filter.states.has(state.code)),
-        "aria-keyshortcuts": String((i + 1) % 10),
+        "aria-keyshortcuts": i < 10 ? String((i + 1) % 10) : null,
         data: { state: state.code },
         onclick: () => toggle(state.code),
       },

@@ -226,7 +226,7 @@ export class FleetMap {
       const node = this.fleet.nodes.get(name);
       if (!node) continue;
       context.globalAlpha = 1 - part;
-      const code = node.state === "." ? "--P" : `--${node.state}`;
+      const code = node.state === "." ? "--P" : node.state === "L" ? "--R" : `--${node.state}`;
       ring(name, colour(code) || colour("--focus"), 2, CALM.matches ? 4 : 2 + ((part * 3) % 1) * 12);
       context.globalAlpha = 1;
     }
@@ -262,8 +262,8 @@ export class FleetMap {
     this.canvas.classList.toggle("over", node !== null);
     this.tip.hidden = node === null;
     if (!node) return;
-    if (this.tip.dataset.of !== node.name + node.state) {
-      this.tip.dataset.of = node.name + node.state;
+    if (this.tip.dataset.of !== node.name + node.state + node.done) {
+      this.tip.dataset.of = node.name + node.state + node.done;
       this.tip.replaceChildren(...tipOf(node));
     }
     const { innerWidth, innerHeight } = window;

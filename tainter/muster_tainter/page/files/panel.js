@@ -75,6 +75,7 @@ export class Panel {
       this.#top(node.node, node),
       h("div", { class: `verdict s-${node.state === "." ? "pass" : node.state}` }, icon(node.state, 26),
         h("div", {}, h("b", {}, state.title), h("p", {}, verdictLine(node)))),
+      node.role ? part("Role", roleLines(node.role)) : "",
       node.errors.map((error) => h("p", { class: "banner bad" }, error)),
       node.faults.length ? part("Open faults", node.faults.map((fault) => this.#fault(node, fault))) : "",
       node.findings.length ? part("Findings that are not faults", node.findings.map((finding) => findingCard(finding))) : "",
@@ -129,6 +130,15 @@ function verdictLine(node) {
   if (!node.done && node.state === ".") bits.push("every check passed");
   if (node.testing) bits.push(`${node.done ? " · " : ""}running ${node.testing}`);
   return bits.flat(2).filter(Boolean);
+}
+
+function roleLines(role) {
+  const spare = role.role === "spare";
+  return h("dl", {},
+    row("role", spare ? "spare" : role.replaces ? ["replacement for ", h("b", {}, role.replaces)] : "replacement for a node with a fault"),
+    role.since ? row("since", clock(role.since, true), " · ", ago(role.since)) : "",
+    spare ? row("ready", role.ready ? "yes" : ["no: ", role.why.join("; ")]) : "",
+  );
 }
 
 function done(fault) {
