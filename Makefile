@@ -1,11 +1,11 @@
-# make sandbox | test | soak | explore | chaos | lint | bench | manifests | package | lock | audit   (each first creates .venv and installs what is missing)
+# make sandbox | test | soak | explore | chaos | mutation | lint | bench | manifests | package | lock | audit   (each first creates .venv and installs what is missing)
 PYTHON ?= python3
 BIN := .venv/bin
 AT_A_TIME := --numprocesses=3
 .DEFAULT_GOAL := help
 # where it is set, each of the hundreds of processes that tests start compiles all our modules anew
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help sandbox test soak explore chaos lint bench generate docs tour screenshots manifests package image lock audit clean
+.PHONY: help sandbox test soak explore chaos mutation lint bench generate docs tour screenshots manifests package image lock audit clean
 
 help:
 	@echo "make sandbox   runs a cluster on loopback, with this machine and seven simulated nodes, and shows a live table"
@@ -16,6 +16,8 @@ help:
 	@echo "               ARGS=\"--scope tainter/takeover --seconds 60\""
 	@echo "make chaos     breaks everything around Muster for MINUTES=10, with NODES=2000 simulated nodes and JOBS=200 IPUJobs,"
 	@echo "               and judges Muster by the API server's audit log; SEED=N repeats a schedule; takes root"
+	@echo "make mutation  changes the code of the pure modules, one place at a time, and names the changes that no unit test"
+	@echo "               notices; downloads cosmic-ray; ARGS=\"budgets --sample 10 --seed N\""
 	@echo "make lint      runs ruff, mypy, import-linter and yamllint; prints nothing if all is well"
 	@echo "make bench     measures the time from kernel line to taint, and the cost of each part; ARGS=\"--only idle --window 600\""
 	@echo "make image IMAGE=NAME TAG=TAG   builds Muster's image with docker or podman; BASE=IMAGE: on another base"
@@ -59,6 +61,12 @@ chaos: .venv/installed
 	@$(BIN)/python -m tests.machine chaos
 	@$(BIN)/python -m muster_sandbox
 	@$(BIN)/python tests/chaos/run.py $(foreach name,SEED MINUTES NODES JOBS,$(if $($(name)),--$(name)=$($(name))))
+
+mutation: .venv/installed build/mutation
+	@$(BIN)/python -m tests.mutation.run $(ARGS)
+
+build/mutation:
+	@$(BIN)/python -m pip install --quiet --target $@ cosmic-ray==8.7.0
 
 bench: .venv/installed
 	@$(BIN)/python -m muster_sandbox
