@@ -66,7 +66,7 @@ mutation: .venv/installed build/mutation
 	@$(BIN)/python -m tests.mutation.run $(ARGS)
 
 build/mutation:
-	@$(BIN)/python -m pip install --quiet --target $@ cosmic-ray==8.7.0
+	@$(BIN)/python -m pip install --quiet --target $@ --require-hashes --requirement requirements/mutation.txt
 
 bench: .venv/installed
 	@$(BIN)/python -m muster_sandbox

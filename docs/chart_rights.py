@@ -20,6 +20,8 @@ FILE = ROOT / "cli" / "muster_cli" / "doctor" / "rights.yaml"
 NOTE = "# made by `make generate` from the chart's roles (helm/muster/templates/*/rbac.yaml); edits are overwritten\n"
 PREFIX = "gc-ipu-operator"
 RENAMED = {f"{PREFIX}-webhook": "WEBHOOK", "ipu-partitions-tracker": "TRACKER"}
+# doctor does not ask for it: its name depends on the release, and without it the proxy is not ready and says why
+LISTS = f"{PREFIX}-vipu-controllers"
 PARTS = {
     "muster-agent": "agent",
     "muster-tainter": "tainter",
@@ -80,6 +82,7 @@ def rows(rendered: Rendered) -> set[Row]:
                     for resource in rule["resources"]
                     for named in rule.get("resourceNames", [""])
                     for verb in rule["verbs"]
+                    if named != LISTS
                 }
     return found
 

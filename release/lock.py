@@ -34,6 +34,7 @@ def inputs(pyproject: str) -> Mapping[str, Sequence[str]]:
         "image": image_requirements(pyproject),
         "build": build,
         "lock": groups["lock"],
+        "mutation": groups["mutation"],
         ALONE: groups[ALONE],
     }
 

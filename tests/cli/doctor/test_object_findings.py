@@ -307,3 +307,9 @@ def test_an_operator_with_a_scope_needs_its_rights_in_these_namespaces_only() ->
 def test_missing_right_to_review_access_is_reported_once() -> None:
     (found,) = rights.judge(RIGHTS, [], UNSEEN)
     assert found.verdict is Verdict.UNKNOWN
+
+
+def test_no_right_that_doctor_asks_for_depends_on_the_name_of_the_release() -> None:
+    names = {name for rules in rights.load_rules().values() for rule in rules for name in rule.names}
+    assert "WEBHOOK" in names
+    assert not {name for name in names if name.startswith("gc-")}

@@ -492,6 +492,16 @@ def test_a_second_operator_stands_by(desk: SandboxTerminal) -> None:
     assert desk.box.admin.get(f"{LEASES}/muster-operator")["spec"]["holderIdentity"] == leader
 
 
+@covers("kubectl get nodes -L muster.dev/role", "kubectl label node NODE muster.dev/spare=true")
+def test_a_person_names_a_spare(desk: SandboxTerminal) -> None:
+    desk.type("kubectl label node NODE muster.dev/spare=true", NODE="sim-4")
+    assert desk.box.admin.get(f"{NODES}/sim-4")["metadata"]["labels"]["muster.dev/spare"] == "true"
+    # the built-in policy keeps no spares, so the node has no role
+    row = next(line for line in desk.type("kubectl get nodes -L muster.dev/role").splitlines() if "sim-4" in line)
+    assert not row.endswith("spare")
+    desk.box.admin.patch(f"{NODES}/sim-4", {"metadata": {"labels": {"muster.dev/spare": None}}})
+
+
 def requested_token(desk: SandboxTerminal, account: str, audience: str) -> str:
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": [audience]}}
     path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{account}/token"
