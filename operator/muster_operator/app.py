@@ -14,7 +14,7 @@ from fastapi.responses import PlainTextResponse, Response
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import load_config
 from muster_kube.api.reviews import Reviews
-from muster_kube.controller.fencing import LeaderClient
+from muster_kube.controller.leader_client import LeaderClient
 from muster_kube.controller.lease import LeaderElector
 from muster_kube.http.responses import described
 from muster_kube.http.server import make_server

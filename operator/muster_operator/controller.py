@@ -17,7 +17,7 @@ import msgspec
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import ApiError, Conflict
-from muster_kube.controller.fencing import NotLeading
+from muster_kube.controller.leader_client import NotLeading
 from muster_kube.controller.workqueue import WorkQueue, run_workers
 from muster_operator.act.event_recorder import JobEventRecorder
 from muster_operator.act.executor import ActionExecutor

@@ -15,7 +15,7 @@ from muster_kube.api.client import KubeClient
 from muster_kube.api.config import load_config
 from muster_kube.api.reviews import Reviews
 from muster_kube.api.times import seconds
-from muster_kube.controller.fencing import LeaderClient
+from muster_kube.controller.leader_client import LeaderClient
 from muster_kube.controller.lease import LeaderElector
 from muster_kube.http.server import make_server
 from muster_kube.process.address import bind_socket

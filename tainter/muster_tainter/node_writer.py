@@ -7,7 +7,7 @@ from muster_kube import nodehealth
 from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import AlreadyExists, ApiError, Conflict
 from muster_kube.api.objects import Node
-from muster_kube.controller.fencing import NotLeading
+from muster_kube.controller.leader_client import NotLeading
 from muster_kube.nodehealth import NodeHealth
 from muster_tainter.budgets.reservations import BudgetReservations
 from muster_tainter.events.latency import HopLatency

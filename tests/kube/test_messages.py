@@ -8,7 +8,7 @@ import yaml
 from muster_kube.api.config import load_config
 from muster_kube.api.credentials import FileToken
 from muster_kube.api.errors import ConfigError, NotFound, Unreachable
-from muster_kube.controller.fencing import NotLeading
+from muster_kube.controller.leader_client import NotLeading
 from muster_kube.process.command_line import Parser
 from muster_kube.webhook.key_pairs import KeyPairSet, UnusableKeyPair, make_key_pair, read_key_pairs
 

@@ -12,7 +12,7 @@ import httpx2
 import msgspec
 
 from muster_kube.api.errors import ConfigError
-from muster_kube.controller.fencing import NotLeading
+from muster_kube.controller.leader_client import NotLeading
 from muster_operator.job.partition_api import (
     PartitionCapacity,
     PartitionEntry,

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from muster_kube.api.errors import Conflict, Forbidden, Invalid, NotFound, TooManyRequests
 from muster_kube.api.objects import Node
 from muster_kube.api.times import seconds
-from muster_kube.controller.fencing import NotLeading
+from muster_kube.controller.leader_client import NotLeading
 from muster_tainter.budgets.allocator import BudgetAllocator, Severity
 from muster_tainter.budgets.pool_usage import BudgetUsage, Shortage, budgeted_node
 from muster_tainter.faults.desired_state import Decision

@@ -10,7 +10,7 @@ import pytest
 from tests.wording.facts import missing_facts
 
 from muster_kube.api.credentials import StaticToken
-from muster_kube.controller.fencing import NotLeading
+from muster_kube.controller.leader_client import NotLeading
 from muster_operator.act.proxy_client import ANSWER_LIMIT, ProxyClient
 from muster_operator.job.partition_api import PartitionCapacity, PartitionEntry, PartitionRefusal, PartitionRequest
 

@@ -9,7 +9,7 @@ import pytest
 from tests.kube.conftest import Asked, FakeApi, Reply
 
 from muster_kube.api.config import ClusterConfig
-from muster_kube.controller.fencing import LeaderClient, NotLeading
+from muster_kube.controller.leader_client import LeaderClient, NotLeading
 
 NODE = "/api/v1/nodes/n1"
 
