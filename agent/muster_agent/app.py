@@ -11,7 +11,6 @@ import logging
 import os
 import socket
 import uuid
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,10 +39,12 @@ from muster_agent.metrics.agent_metrics import AgentMetrics
 from muster_agent.metrics.node_hardware import read_hardware
 from muster_agent.node_agent import Agent, AgentReadings, RunPlan
 from muster_agent.process.memory_trim import AFTER_START_S, trim_memory
+from muster_agent.process.privileges import KeptAccess
 from muster_agent.publish.change_signal import Delivery
 from muster_agent.publish.node_claim import NodeClaim
 from muster_agent.publish.publisher import OwnNodeHealth, Publisher
 from muster_agent.settings import AgentSettings, check_parameters, check_periods
+from muster_checks.base.commands import LocalCommands
 from muster_checks.base.declaration import VolumeTrialLender
 from muster_checks.ping.neighbours import NodeAmongOthers
 from muster_checks.registry import load_registry
@@ -68,15 +69,13 @@ STOP_S = 5.0
 FLUSH_S = 3.0  # limit for saving the state at the end; logs that are not saved are read again
 
 
-async def run(
-    settings: AgentSettings, opened: Mapping[Path, int] | None = None, kubelet: PodResources | None = None
-) -> int:
+async def run(settings: AgentSettings, kept: KeptAccess | None = None, kubelet: PodResources | None = None) -> int:
     """Run until SIGTERM or SIGINT. Raises SettingsError for settings that do not fit the checks or the cluster.
 
-    opened, kubelet: file descriptors by path, and the connection to the kubelet, opened before privileges were dropped
+    kept, kubelet: access and the connection to the kubelet, from before privileges were dropped
     """
     stop = stop_on_signals()
-    process = AgentProcess(settings, _load_cluster(settings), opened or {}, kubelet)
+    process = AgentProcess(settings, _load_cluster(settings), kept or KeptAccess(), kubelet)
     return await process.run(stop)
 
 
@@ -87,7 +86,7 @@ class AgentProcess:
         self,
         settings: AgentSettings,
         cluster: ClusterConfig | None,
-        opened: Mapping[Path, int],
+        kept: KeptAccess,
         kubelet: PodResources | None,
     ) -> None:
         self._settings = settings
@@ -100,11 +99,13 @@ class AgentProcess:
         self._state = StateFile(settings.state_directory, settings.node)
         self._kubelet = kubelet or PodResources(settings.pod_resources)
         self._ping_peers = PingPeers(settings.node, self._service) if self._service else None
+        self._helper = kept.helper
         view = NodeAmongOthers(
             settings.root,
+            commands=kept.helper or LocalCommands(),
             name=settings.node,
             volumes=_volume_trials(self._tainter),
-            opened=opened,
+            opened=kept.opened,
             neighbours=self._ping_peers,
         )
         self._local = LocalNode(name=settings.node, view=view, boot_id=read_boot_id(view))
@@ -133,6 +134,8 @@ class AgentProcess:
             if for_agents is not None and self._own is not None:
                 serving.append((make_server(app, tls=self._own.server, protocol=TlsProtocol), for_agents))
             jobs = [saver.run(), agent.run(), *(check.run() for check in agent.checks.values())]
+            if self._helper is not None:
+                jobs.append(self._helper.watch())
             tasks = [asyncio.create_task(job) for job in jobs]
             edges = [asyncio.create_task(server.serve(sockets=[bound])) for server, bound in serving]
             if publishing is not None:

@@ -3,9 +3,8 @@
 A container's device cgroup and ``kernel.dmesg_restrict`` restrict /dev/kmsg to root with CAP_SYSLOG. The kernel checks
 this only when the file is opened, so a process without privileges can keep reading and rewinding an open descriptor.
 
-Capabilities and prctl are called through ctypes (0.5 MB): Python's os has neither, python-prctl needs a compiler and
-libcap's headers, and a tool such as setpriv would have to be in every image. psutil cannot verify the result,
-because it knows neither capabilities nor the privileges of single threads.
+What needs root each time, such as a disk's health data, is left to a helper process (tool_helper.py), which is started
+before.
 """
 
 import logging
@@ -13,38 +12,48 @@ import os
 import stat
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from pydantic import ValidationError
 
 from muster_agent.checks.state_file import FILE_NAME, LOCK_NAME
+from muster_agent.process.capabilities import remaining_privileges, switch_user
+from muster_agent.process.helper_client import HelperCommands
+from muster_agent.process.tool_helper import FOR_DISKS, start_helper
 from muster_agent.settings import AgentSettings, CheckSettings
 from muster_checks.base.declaration import NodeView
+from muster_checks.disk import DiskParameters
 from muster_checks.dmesg import DmesgParameters, SourceKind
 from muster_kube.process.settings import SettingsError
 
 log = logging.getLogger(__name__)
 
-# linux/prctl.h, linux/capability.h
-_PR_CAPBSET_READ, _PR_CAPBSET_DROP = 23, 24
-_PR_SET_NO_NEW_PRIVS = 38
-_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
-_CAPABILITY_VERSION_3 = 0x20080522
 _OURS = FILE_NAME.partition(".")[0] + "."
 _NEEDED = "root with the capabilities CHOWN, SETGID, SETPCAP, SETUID and SYSLOG"
 
 
-def drop_privileges(settings: AgentSettings) -> Mapping[Path, int]:
+class KeptAccess(NamedTuple):
+    """What was opened or started before privileges were dropped.
+
+    opened: file descriptors by path
+    helper: runs the tools that need root; None: no check needs it, or this process has kept its privileges
+    """
+
+    opened: Mapping[Path, int] = {}
+    helper: HelperCommands | None = None
+
+
+def drop_privileges(settings: AgentSettings) -> KeptAccess:
     """Switch to the user ``settings.run_as`` for good, with no capabilities and no way to gain any.
 
-    Returns the file descriptors opened before, by path: the kernel log, if the check dmesg reads a device that can be
-    opened; otherwise the check reports the problem. Before the switch, it creates the state directory and gives it to
-    the new user.
+    Before the switch, it starts the helper process, opens the kernel log if the check dmesg reads a device that can be
+    opened (otherwise the check reports the problem), creates the state directory and gives it to the new user.
 
     Call it while the process has one thread, because privileges belong to threads; otherwise it raises RuntimeError.
     Raises SettingsError if the process may not drop its privileges.
     """
     if settings.run_as is None:
-        return {}
+        return KeptAccess()
     user, group = _user(settings.run_as)
     if os.geteuid() != 0:
         raise SettingsError(
@@ -56,44 +65,24 @@ def drop_privileges(settings: AgentSettings) -> Mapping[Path, int]:
         raise RuntimeError(
             f"cannot drop privileges with {len(threads)} threads running: the other threads would keep theirs"
         )
+    helper = _start_helper(settings)
     opened = _open_kernel_log(settings)
     _hand_over(settings.state_directory, user, group)
     try:
-        _drop(user, group)
+        switch_user(user, group)
     except OSError as error:
         raise SettingsError(f"run_as: {settings.run_as!r}: {error}: start the agent as {_NEEDED}") from error
     left = remaining_privileges("self", user, group)
     if left:  # the calls succeeded without effect: do not run with hidden privileges
         raise SettingsError(f"run_as: {settings.run_as!r}: privileges remain after dropping them: {', '.join(left)}")
     log.info(
-        "dropped privileges: user %d, group %d, no capabilities; files opened before: %s",
+        "dropped privileges: user %d, group %d, no capabilities; files opened before: %s; helper for disks and BMC: %s",
         user,
         group,
         [str(path) for path in opened],
+        "none" if helper is None else "started",
     )
-    return opened
-
-
-def remaining_privileges(process: str, user: int, group: int) -> list[str]:
-    """The privileges of a process (``self`` or a PID) beyond those of ``user`` and ``group``, by thread, from
-    /proc/PID/task/TID/status (proc(5)). Raises OSError if the process does not exist."""
-    wanted = {
-        "Uid": "\t".join([str(user)] * 4),
-        "Gid": "\t".join([str(group)] * 4),
-        "Groups": "",
-        **dict.fromkeys(("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"), "0" * 16),
-        "NoNewPrivs": "1",
-    }
-    left = []
-    for thread in sorted(Path(f"/proc/{process}/task").iterdir()):
-        lines = (thread / "status").read_text(encoding="utf-8", errors="replace").splitlines()
-        found = {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
-        left += [
-            f"{name} {found.get(name, 'missing')!r} (thread {thread.name})"
-            for name, value in wanted.items()
-            if found.get(name) != value
-        ]
-    return left
+    return KeptAccess(opened, helper)
 
 
 def _user(run_as: str) -> tuple[int, int]:
@@ -103,6 +92,17 @@ def _user(run_as: str) -> tuple[int, int]:
     if 0 in numbers:
         raise SettingsError(f"run_as: {run_as!r}: 0 is root; expected UID[:GID] of another user, such as 65534")
     return numbers
+
+
+def _start_helper(settings: AgentSettings) -> HelperCommands | None:
+    own = settings.checks.get("disk", CheckSettings())
+    try:
+        smart = own.enabled and DiskParameters.model_validate(own.parameters).smart
+    except ValidationError:
+        return None  # the start will fail with a better message
+    if not smart and not settings.checks.get("ipmi", CheckSettings()).enabled:
+        return None
+    return HelperCommands(start_helper(FOR_DISKS if smart else ()))
 
 
 def _open_kernel_log(settings: AgentSettings) -> dict[Path, int]:
@@ -168,35 +168,3 @@ def _give_file(folder: int, name: str, user: int, group: int) -> None:
             os.fchown(handle, user, group)
     finally:
         os.close(handle)
-
-
-def _drop(user: int, group: int) -> None:
-    """The order matters: each step needs a privilege that a later one drops. Raises OSError."""
-    import ctypes  # here: 0.5 MB that only this needs
-
-    libc = ctypes.CDLL(None, use_errno=True)
-
-    def prctl(option: int, argument: int = 0) -> int:
-        answer: int = libc.prctl(option, *(ctypes.c_ulong(number) for number in (argument, 0, 0, 0)))
-        return answer
-
-    def failure(what: str) -> OSError:
-        number = ctypes.get_errno()
-        return OSError(number, f"{what}: {os.strerror(number)}")
-
-    for capability in range(64):
-        bounded = prctl(_PR_CAPBSET_READ, capability)
-        if bounded < 0:
-            break  # the kernel has no more capabilities
-        if bounded and prctl(_PR_CAPBSET_DROP, capability) < 0:
-            raise failure("cannot empty the bounding set")
-    if prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL) < 0:
-        raise failure("cannot empty the ambient set")
-    os.setgroups([])
-    os.setresgid(group, group, group)
-    os.setresuid(user, user, user)
-    ourselves, nothing = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0), (ctypes.c_uint32 * 6)()
-    if libc.capset(ourselves, nothing) < 0:
-        raise failure("cannot drop capabilities")
-    if prctl(_PR_SET_NO_NEW_PRIVS, 1) < 0:
-        raise failure("cannot set no_new_privs")

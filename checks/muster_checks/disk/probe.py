@@ -1,11 +1,12 @@
 """Reads disks, arrays and file systems concurrently, and passes the readings to the judges."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
 from muster_checks.base.bounded_read import Unreadable
+from muster_checks.base.commands import Output
 from muster_checks.base.counter_history import CounterSeries
 from muster_checks.base.declaration import NodeView
 from muster_checks.base.execution import CannotTell, NotHere
@@ -70,13 +71,19 @@ async def _judge_own_view(node: NodeView, devices: DiskDevices, parameters: Disk
 
 async def _health(node: NodeView, name: str, timeout_s: float) -> SmartHealth | Finding | None:
     """None for a SCSI disk without SMART access: a virtual disk, or a volume of a RAID controller."""
-    nvme = name.startswith("nvme")
     output = await node.commands.run([*SMARTCTL, f"/dev/{name}"], timeout_s=timeout_s)
-    parse, why = parse_smartctl, "smartctl: not found on this node; install smartmontools"
-    if output.missing and nvme:
-        output = await node.commands.run([*NVME, f"/dev/{name}"], timeout_s=timeout_s)
-        parse = parse_nvme
+    found = _read(name, output, parse_smartctl)
+    if not isinstance(found, Finding) or not name.startswith("nvme") or output.timed_out:
+        return found
+    second = await node.commands.run([*NVME, f"/dev/{name}"], timeout_s=timeout_s)
+    other = found if second.missing else _read(name, second, parse_nvme)
+    return other if output.missing or isinstance(other, SmartHealth) else found
+
+
+def _read(name: str, output: Output, parse: Callable[[bytes], SmartHealth]) -> SmartHealth | Finding | None:
+    nvme = name.startswith("nvme")
     if output.missing:
+        why = "smartctl: not found on this node; install smartmontools"
         return _unknown(name, "ToolMissing", why) if nvme else None
     try:
         # smartctl's exit code is a bit mask, and most bits describe the disk's state
