@@ -124,7 +124,8 @@ class AgentIdentity(_Api, frozen=True):
 
 
 class RequestAnswer(_Api, frozen=True):
-    """The result of a request. finished: empty while it is running. reason, message: why it is not PASS."""
+    """The result of a request. finished: empty while it is running. reason, message: why it is not PASS, or why checks
+    do not count. without: checks that do not count, because they are not installed on the node."""
 
     id: str
     verdict: str
@@ -133,6 +134,7 @@ class RequestAnswer(_Api, frozen=True):
     finished: str = ""
     reason: str = ""
     message: str = ""
+    without: tuple[str, ...] = ()
 
 
 class NodeHealthStatus(_Api, frozen=True):

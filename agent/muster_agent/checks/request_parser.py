@@ -19,7 +19,7 @@ from muster_kube.process.settings import explain
 
 RUNS_LIMIT = 100
 LONGEST_INTERVAL_S = 86_400.0
-RESERVED = ("runs", "passes", "interval_s", "sees", "beside")
+RESERVED = ("runs", "passes", "interval_s", "sees", "beside", "if_installed")
 LIST_PARAMETERS = f'use {", ".join(RESERVED)} or a parameter of the checks, which "muster checks" lists'
 
 
@@ -36,6 +36,8 @@ class RunSeries(msgspec.Struct, frozen=True):
                 others
     expires:    seconds since the epoch by which it must start; 0: not given
     force:      run heavy checks on busy nodes too
+    optional:   checks that do not count if they report that what they need is not installed on this node
+    disabled:   those of them that are not enabled on this node
     beside:     run while pods whose ``namespace/name`` begins with this hold devices, which they do not use yet
     """
 
@@ -47,13 +49,20 @@ class RunSeries(msgspec.Struct, frozen=True):
     expires: float = 0.0
     force: bool = False
     beside: str = ""
+    optional: tuple[str, ...] = ()
+    disabled: tuple[str, ...] = ()
 
 
 def read_request(request: CheckRequest, running: Mapping[str, NodeCheck]) -> RunSeries:
     """Raises BadRequest. Guarded parameters are accepted, because the API server has authorized the author of the
     request."""
+    optional = _optional(request)
+    disabled = tuple(name for name in optional if name not in running)
     try:
-        checks = select_checks(request.checks, {name: each.check for name, each in running.items()})
+        checks = select_checks(
+            [each for each in request.checks if each not in disabled],
+            {name: each.check for name, each in running.items()},
+        )
     except UnknownCheck as error:
         raise BadRequest(f"checks: {error}") from error
     if not checks:
@@ -73,6 +82,8 @@ def read_request(request: CheckRequest, running: Mapping[str, NodeCheck]) -> Run
         expires=expires,
         force=request.force,
         beside=_beside(request.params),
+        optional=optional,
+        disabled=disabled,
     )
 
 
@@ -137,6 +148,16 @@ def _sees(params: Mapping[str, str]) -> tuple[str, ...]:
     if "" in components:
         raise BadRequest("params.sees: empty component; expected a comma-separated list of components")
     return components
+
+
+def _optional(request: CheckRequest) -> tuple[str, ...]:
+    text = request.params.get("if_installed")
+    if text is None:
+        return ()
+    names = tuple(text.split(","))
+    if not set(names) < set(request.checks):
+        raise BadRequest(f"params.if_installed: {text!r}: expected some, but not all, of {', '.join(request.checks)}")
+    return names
 
 
 def _beside(params: Mapping[str, str]) -> str:

@@ -20,6 +20,7 @@ from muster_agent.checks.state_file import StoredRequest
 from muster_agent.clock import SYSTEM_CLOCK, AgentClock
 from muster_agent.findings.ledger import REASON_LIMIT
 from muster_checks.base.declaration import Cost, Parameters
+from muster_checks.base.execution import NOT_INSTALLED
 from muster_checks.base.vocabulary import Result, Verdict, severity, shorten
 from muster_kube.api.times import rfc3339, seconds
 from muster_kube.nodehealth import REQUESTS_LIMIT, CheckRequest, RequestAnswer
@@ -34,6 +35,7 @@ MARK_S = 1.0  # a run is saved as started after this time; most have ended by th
 # ids are kept for a while, because lists from an API server's cache may lack a request temporarily or still have it
 REMEMBERED_S = 600.0
 REMEMBERED = 64
+NOT_INSTALLED_REASON = "NotInstalled"  # of a PASS without some of the checks
 STOPPING = "Stopping"  # reason of a result that the end of the agent caused
 
 RunCheck = Callable[[NodeCheck, Parameters, bool, str], Awaitable[CheckOutcome]]
@@ -133,6 +135,7 @@ class RequestRunner:
                 finished=rfc3339(state.finished),
                 reason=state.reason,
                 message=state.message,
+                without=state.without,
             )
             for state in states
             if state.finished
@@ -242,12 +245,16 @@ class RequestRunner:
 
     def _count(self, entry: _Entry, series: RunSeries, results: Sequence[Result]) -> None:
         """Count a run and, if it is the last one, finish the request. Both are saved together."""
-        bad = _bad(series, results)
+        absent = {each.check: each.message for each in results if _is_absent(series, each)}
+        bad = _bad(series, [each for each in results if each.check not in absent])
+        absent |= dict.fromkeys(series.disabled, "not enabled on this node")
         runs, passes = entry.state.runs + 1, entry.state.passes + (bad is None)
         entry.cut_off = 0
-        entry.note(runs=runs, passes=passes, begun=0, ran_at=self._clock.wall())
+        without = tuple(sorted({*entry.state.without, *absent}))
+        entry.note(runs=runs, passes=passes, begun=0, ran_at=self._clock.wall(), without=without)
         if passes >= series.passes:
-            self._finish(entry, Verdict.PASS)
+            why = "; ".join(f"{check}: {message}" for check, message in absent.items())
+            self._finish(entry, Verdict.PASS, NOT_INSTALLED_REASON if without else "", why)
         elif bad is not None and series.runs - runs < series.passes - passes:
             named = bad.check if len(series.checks) > 1 else ""
             text = ": ".join(part for part in (named, bad.message) if part)
@@ -289,6 +296,7 @@ class RequestRunner:
             verdict=answer.verdict,
             reason=answer.reason,
             message=answer.message,
+            without=answer.without,
         )
 
     def _forget_old(self, now: float) -> None:
@@ -297,6 +305,10 @@ class RequestRunner:
         for name, since in gone.items():
             if self._entries[name].task is None and (now - since > REMEMBERED_S or name not in newest):
                 del self._entries[name]
+
+
+def _is_absent(series: RunSeries, result: Result) -> bool:
+    return result.check in series.optional and result.verdict is Verdict.UNKNOWN and result.reason in NOT_INSTALLED
 
 
 def _bad(series: RunSeries, results: Sequence[Result]) -> Result | None:

@@ -73,7 +73,7 @@ class StoredRequest(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
     runs, passes:     runs that count
     begun:            how often the next run was started; a run that is interrupted twice counts
     ran_at, finished: epoch seconds; 0: not yet
-    verdict, reason, message: those of the answer
+    verdict, reason, message, without: those of the answer
     """
 
     id: str
@@ -85,6 +85,7 @@ class StoredRequest(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
     verdict: str = ""
     reason: str = ""
     message: str = ""
+    without: tuple[str, ...] = ()
 
 
 class StoredState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

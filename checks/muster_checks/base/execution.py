@@ -14,6 +14,9 @@ from muster_checks.base.vocabulary import Finding, Result, Verdict, severity, sh
 
 log = logging.getLogger(__name__)
 
+NOT_INSTALLED = frozenset({"ToolMissing", "NoHostEngine"})
+"""Reasons of UNKNOWN that concern what is installed on the node, not the state of its hardware."""
+
 
 class NotHere(Exception):
     """This node has no such device: SKIP. ``reason`` is one CamelCase word, ``message`` is for people."""

@@ -59,6 +59,7 @@ def rule_outcome(rule: Rule, row: PolicyRow, policy: Policy) -> dict[str, Any]:
         "closedBy": [*closes, "person"],
         "proof": {
             "checks": list(proof.checks),
+            "ifInstalled": list(proof.optional),
             "passes": proof.proof.passes,
             "interval": proof.proof.interval,
             "afterBoot": proof.new_boot,

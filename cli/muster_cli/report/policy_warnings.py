@@ -24,9 +24,9 @@ def find_warnings(policy: Policy, checks: Collection[str]) -> Iterator[str]:
         for glob in rule.match.check:
             if not any(fnmatchcase(name, glob) for name in (*checks, *SOURCE_CHECKS)):
                 yield f"{where}.match.check: {glob!r}: matches no check"
-        for name in rule.proof.checks if rule.proof is not None else ():
+        for name in (*rule.proof.checks, *rule.proof.if_installed) if rule.proof is not None else ():
             if name not in checks:
-                yield f"{where}.proof.checks: its faults are never verified: {explain_unknown('check', name, checks)}"
+                yield f"{where}.proof: its faults are never verified: {explain_unknown('check', name, checks)}"
         if rule.opens and rule.close_on == (CloseOn.PROOF,) and rule.proof is None and _has_no_proof(rule):
             yield f"{where}.closeOn: only proof, but the rule has no verification: only a person can close its faults"
     for number, pool in enumerate(policy.pools):

@@ -309,7 +309,7 @@ class _Node:
         if want.proof is not None and CloseOn.PROOF in want.close_on:
             after = ", after a reboot" if want.proof.new_boot else ""
             passes = want.proof.proof.passes
-            ways.insert(0, f"{', '.join(want.proof.checks)} passing {passes} times when requested{after}")
+            ways.insert(0, f"{', '.join(want.proof.names)} passing {passes} times when requested{after}")
         check = "" if fault.check == LOST_CHECK or fault.rest else f" {fault.check}"
         yield ChainLink("ends by", "; or ".join([*ways, f"an operator: muster clear {self.name}{check}"]))
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from muster_checks.base.execution import NOT_INSTALLED
 from muster_checks.base.vocabulary import Verdict
 from muster_kube.api.times import rfc3339_whole, seconds
 from muster_kube.nodehealth import CheckRequest, NodeHealth, RequestAnswer
@@ -32,12 +33,14 @@ class CheckRecord(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
     idle:     the node's ``idleSince`` then; a different value now means that a job has run since
     after:    not requested before that time
     failures: consecutive answers that measured nothing
+    missing:  the last answer says that what the check needs is not installed on the node
     """
 
     at: str = ""
     idle: str = ""
     after: str = ""
     failures: int = 0
+    missing: bool = False
 
 
 class CheckHistory(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
@@ -137,7 +140,8 @@ def note_answer(
         return msgspec.structs.replace(past, after=rfc3339_whole(now + pause_s), while_idle=idle or BUSY)
     again = rfc3339_whole(now + backoff_s(pause_s, known.failures))
     if not has_measured(answer):
-        test = CheckRecord(at=known.at, idle=known.idle, after=again, failures=known.failures + 1)
+        missing = answer.verdict == Verdict.UNKNOWN and answer.reason in NOT_INSTALLED
+        test = CheckRecord(at=known.at, idle=known.idle, after=again, failures=known.failures + 1, missing=missing)
     elif new and answer.verdict != Verdict.PASS:
         test = CheckRecord(at=rfc3339_whole(now), idle=idle, after=again, failures=known.failures + 1)
     else:

@@ -30,7 +30,7 @@ from muster_tainter.faults.node_record import (
 from muster_tainter.faults.node_report import DISOWNED, FaultKey, NodeReport
 from muster_tainter.faults.occurrence import closes, is_later_firing
 from muster_tainter.faults.policy_match import FaultPolicy, confirmed_at, current_penalty, held_until, match_policy
-from muster_tainter.policy.recovery import FOREIGN_CHECKS, ProofCheck
+from muster_tainter.policy.recovery import FOREIGN_CHECKS, ProofCheck, ProofRequest
 from muster_tainter.policy.rules import CloseOn, Policy, Rule
 
 PERSON = "person"
@@ -252,7 +252,9 @@ def _closing(
     if want.proof is not None:
         proof = proof_for(fault, want.proof, report)
         if proof is not None:
-            return _unless_passing(fault, want, now, "proof", f"{', '.join(want.proof.checks)} passed: {proof}")
+            return _unless_passing(
+                fault, want, now, "proof", f"{want.proof.names_without(proof.without)} passed: {proof.id}"
+            )
     if now < confirmed_at(fault, want, now) and fault.check in report.looked:
         left = _any_left(fault, report, policy) if fault.rest else report.finding(fault.key) is not None
         return None if left else (PASSING, f"ended within {want.wait_s:g} s")
@@ -263,14 +265,14 @@ def _unless_passing(fault: Fault, want: FaultPolicy, now: float, how: str, by: s
     return (how, by) if now >= confirmed_at(fault, want, now) else (PASSING, by)
 
 
-def proof_for(fault: Fault, proof: ProofCheck, report: NodeReport) -> str | None:
-    """The id of a request for this proof that was made after the fault's last sign and answered PASS."""
+def proof_for(fault: Fault, proof: ProofCheck, report: NodeReport) -> ProofRequest | None:
+    """The request for this proof that was made after the fault's last sign and answered PASS."""
     if proof.new_boot and not _booted_anew(fault, report):
         return None
     last_sign = max(seconds(fault.since), seconds(fault.raised))
     for request in report.proved:
         if request.digest == proof.digest and request.at > last_sign:
-            return request.id
+            return request
     return None
 
 

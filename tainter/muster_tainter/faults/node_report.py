@@ -4,7 +4,7 @@ So no part hides a failure in the rest, and nothing is released on the word of a
 clear requests in the spec count in any case.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from muster_checks.base.vocabulary import FaultClass, Verdict, worst
 from muster_kube.nodehealth import (
@@ -139,9 +139,13 @@ def _opening_part(health: NodeHealth, error: str) -> NodeReport:
 
 
 def _passed_requests(health: NodeHealth) -> tuple[ProofRequest, ...]:
-    passed = {answer.id for answer in health.status.answers if answer.finished and answer.verdict == Verdict.PASS}
-    proofs = [read_proof_request(request) for request in health.spec.requests if request.id in passed]
-    return tuple(each for each in proofs if each is not None)
+    passed = {each.id: each.without for each in health.status.answers if each.finished and each.verdict == Verdict.PASS}
+    proofs = [
+        replace(proof, without=passed[request.id])
+        for request in health.spec.requests
+        if request.id in passed and (proof := read_proof_request(request)) is not None
+    ]
+    return tuple(proofs)
 
 
 def _latest_request_at(health: NodeHealth) -> float:

@@ -177,7 +177,7 @@ def _ends(fault: Fault, want: FaultPolicy) -> list[str]:
     if want.proof is not None:
         times = f"{want.proof.proof.passes} times" if want.proof.proof.passes > 1 else "once"
         after = ", after a reboot" if want.proof.new_boot else ""
-        ends.insert(0, f"verification: {' and '.join(want.proof.checks)} passes {times}{after}")
+        ends.insert(0, f"verification: {' and '.join(want.proof.names)} passes {times}{after}")
     return [*ends, _PERSON]
 
 

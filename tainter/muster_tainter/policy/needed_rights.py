@@ -42,7 +42,7 @@ def needed_rights(policy: Policy, repair_namespace: str = "") -> Iterator[Needed
             yield NeededRight(f"{where}.action", Allow.DRAIN)
         if _PVC in rule.match.check:
             yield NeededRight(f"{where}.match.check", Allow.TRIALS)
-        if rule.proof is not None and _PVC in rule.proof.checks:
+        if rule.proof is not None and _PVC in (*rule.proof.checks, *rule.proof.if_installed):
             yield NeededRight(f"{where}.proof.checks", Allow.TRIALS)
     for number, pool in enumerate(policy.pools):
         where = f"pools[{number}] ({pool.name})"

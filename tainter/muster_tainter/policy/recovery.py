@@ -30,42 +30,66 @@ SOURCE_CHECKS = FOREIGN_CHECKS | (KERNEL_LOG_CHECKS - {"dmesg"})
 
 class Proof(StrictModel):
     """checks:   in addition to the failed check
+    if_installed: further checks, which do not count on a node that lacks what they need, such as a vendor's tool
     passes:   required passes in a row, ``interval`` seconds apart. Three by default, because a single pass of a
               part that fails intermittently is luck: one that fails every second time passes three in one of eight
     retry:    seconds until the next request after a failure; doubled each time, up to a day
     """
 
     checks: Checks = ()
+    if_installed: Checks = ()
     passes: Annotated[int, Field(ge=1, le=100)] = 3
     interval: AnyDuration = 10.0
     retry: Duration = 1800.0
 
-    _names = field_validator("checks")(check_names)
+    _names = field_validator("checks", "if_installed")(check_names)
+
+    @model_validator(mode="after")
+    def _each_once(self) -> "Proof":
+        if twice := set(self.checks) & set(self.if_installed):
+            raise ValueError(f"ifInstalled: {min(twice)}: expected a check that checks does not list")
+        return self
 
 
 @dataclass(frozen=True)
 class ProofCheck:
-    """The requested checks. new_boot: only after a reboot since the fault was seen. component: what a run has to
-    include and find healthy, whatever it finds on others; empty: everything that the checks look at."""
+    """The requested checks. optional: those of them that do not count where they are not installed. new_boot: only
+    after a reboot since the fault was seen. component: what a run has to include and find healthy, whatever it finds
+    on others; empty: everything that the checks look at."""
 
     checks: tuple[str, ...]
     proof: Proof
     new_boot: bool
     component: str = ""
+    optional: tuple[str, ...] = ()
 
     @property
     def digest(self) -> str:
         """Identifies the proof in a request's id."""
         what = f"{','.join(self.checks)} {self.proof.passes} {self.proof.interval:g} {self.component}".strip()
+        what += f" {','.join(self.optional)}" if self.optional else ""
         return hashlib.sha256(what.encode()).hexdigest()[:_DIGEST]
+
+    @property
+    def names(self) -> list[str]:
+        """The checks, for people."""
+        return [f"{check} (if installed)" if check in self.optional else check for check in self.checks]
+
+    def names_without(self, left_out: tuple[str, ...]) -> str:
+        """The checks that counted where ``left_out`` are not installed, for people."""
+        absent = [check for check in self.optional if check in left_out]
+        counted = ", ".join(check for check in self.checks if check not in absent)
+        return f"{counted} (without {', '.join(absent)}: not installed)" if absent else counted
 
 
 @dataclass(frozen=True)
 class ProofRequest:
-    """A request for proof, from its id. at: seconds since the epoch; it proves nothing about later events."""
+    """A request for proof, from its id. at: seconds since the epoch; it proves nothing about later events. without:
+    checks that its answer leaves out."""
 
     digest: str
     at: float
+    without: tuple[str, ...] = ()
 
     @property
     def id(self) -> str:

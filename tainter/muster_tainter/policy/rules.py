@@ -147,11 +147,12 @@ class Rule(StrictModel):
         proof = self.proof or Proof()
         cannot = check in KERNEL_LOG_CHECKS or check in FOREIGN_CHECKS or not CHECK_NAME.fullmatch(check)
         itself = () if cannot else (check,)
-        checks = tuple(dict.fromkeys((*itself, *proof.checks)))
-        if not checks:
-            return None
+        needed = tuple(dict.fromkeys((*itself, *proof.checks)))
+        optional = tuple(each for each in proof.if_installed if each not in needed)
+        if not needed:
+            return None  # checks that may all be absent would prove nothing
         # a log does not show that the device was checked: require a reboot
-        return ProofCheck(checks, proof, new_boot=check in KERNEL_LOG_CHECKS)
+        return ProofCheck((*needed, *optional), proof, new_boot=check in KERNEL_LOG_CHECKS, optional=optional)
 
     @cached_property
     def node_taint(self) -> Taint | None:

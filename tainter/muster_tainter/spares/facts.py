@@ -145,13 +145,16 @@ def _is_new(node: Node) -> bool:
 
 
 def _tested_at(health: NodeHealth, checks: tuple[str, ...]) -> float:
-    """When the oldest of the ``checks`` last measured something; 0: never. Empty: all that the plan runs there."""
+    """When the oldest of the ``checks`` last measured something; 0: never. Empty: all that the plan runs there and that
+    are installed on the node."""
     return min(_tests(health, checks).values(), default=0.0)
 
 
 def _tests(health: NodeHealth, checks: tuple[str, ...]) -> dict[str, float]:
     past = read_history(health).checks
-    wanted = checks or tuple({*past, *health.status.due})
+    wanted = checks or tuple(
+        check for check in {*past, *health.status.due} if not (check in past and past[check].missing)
+    )
     return {check: seconds(past[check].at) if check in past and past[check].at else 0.0 for check in wanted}
 
 

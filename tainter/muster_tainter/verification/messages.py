@@ -1,5 +1,7 @@
 """Describes how a fault is being verified as resolved, as lines of text. Pure functions."""
 
+from muster_checks.base.execution import NOT_INSTALLED
+from muster_checks.base.vocabulary import Verdict
 from muster_kube.api.times import rfc3339_whole
 from muster_kube.nodehealth import NodeHealth
 from muster_tainter.faults.node_record import Fault
@@ -25,7 +27,11 @@ def format_proof(
     proof = want.proof
     if proof is None or fault.over or not isinstance(health, NodeHealth):
         return []
-    lines = []
+    lines = [
+        f"{check.name} does not count: not installed on this node ({check.reason}: {check.message})"
+        for check in health.status.checks
+        if check.name in proof.optional and check.verdict == Verdict.UNKNOWN and check.reason in NOT_INSTALLED
+    ]
     known = read_attempts(health).get(proof.digest, VerificationAttempts())
     boot = health.status.boot_id
     if known.last_result:

@@ -70,6 +70,8 @@ class ProofToRequest:
             params["interval_s"] = f"{min(proof.interval, LONGEST_INTERVAL_S):g}"
         if self.proof.component:
             params["sees"] = self.proof.component
+        if self.proof.optional:
+            params["if_installed"] = ",".join(self.proof.optional)
         return CheckRequest(
             id=ProofRequest(self.proof.digest, max(int(now), self.stamp)).id,
             checks=self.proof.checks,

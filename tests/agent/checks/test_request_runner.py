@@ -352,7 +352,7 @@ async def test_whose_devices_are_no_work_reaches_the_node(node: ScriptedNode):
         (
             request("link", nonsense="1"),
             "params: ",
-            "runs, passes, interval_s, sees, beside ",
+            "runs, passes, interval_s, sees, beside, if_installed ",
         ),
         (request("link", **{"heavy.limit": "1"}), "params.heavy.limit: 'heavy' ", ""),
         (request("link", **{"link.x": "1"}), "params: ", "runs, passes, "),
@@ -501,3 +501,53 @@ async def test_whatever_is_killed_when_counts_never_exceed_and_answers_never_cha
     assert (answer.verdict == "PASS") == (answer.passes >= passes)
     assert answer.passes >= passes or runs - answer.runs < passes - answer.passes
     assert kills
+
+
+# --- checks that the node cannot run
+
+
+def lacking(reason: str, verdict: Verdict = Verdict.UNKNOWN) -> Result:
+    return Result(check="heavy", verdict=verdict, reason=reason, message="dcgmi: not found")
+
+
+@pytest.mark.parametrize("reason", ["ToolMissing", "NoHostEngine"])
+async def test_a_check_that_is_not_installed_is_left_out_if_the_request_allows_it(reason: str):
+    node = ScriptedNode()
+    node.finds["heavy"] = [lacking(reason), lacking(reason)]
+    answer = await node.answer(request("link", "heavy", runs="2", if_installed="heavy"))
+    assert (answer.verdict, answer.passes, answer.without) == ("PASS", 2, ("heavy",))
+    assert answer.reason == "NotInstalled"
+
+
+@pytest.mark.parametrize(
+    ("found", "params"),
+    [
+        (lacking("ToolMissing"), {}),
+        (lacking("ToolMissing"), {"if_installed": "link"}),
+        (lacking("DriverMissing"), {"if_installed": "heavy"}),
+        (lacking("Timeout"), {"if_installed": "heavy"}),
+        (lacking("ToolMissing", Verdict.FAIL), {"if_installed": "heavy"}),
+    ],
+)
+async def test_nothing_else_is_left_out(found: Result, params: dict[str, str]):
+    node = ScriptedNode()
+    node.finds["heavy"] = [found]
+    answer = await node.answer(request("link", "heavy", **params))
+    assert (answer.verdict, answer.reason, answer.without) == (found.verdict, found.reason, ())
+
+
+async def test_what_is_left_out_hides_no_failure_of_the_others():
+    node = ScriptedNode()
+    node.finds |= {"link": [Verdict.FAIL], "heavy": [lacking("ToolMissing")]}
+    assert (await node.answer(request("link", "heavy", if_installed="heavy"))).verdict == "FAIL"
+
+
+async def test_a_check_that_is_not_enabled_is_left_out_as_well(node: ScriptedNode):
+    answer = await node.answer(request("link", "dcgm", if_installed="dcgm"))
+    assert (answer.verdict, answer.without, node.ran) == ("PASS", ("dcgm",), ["link"])
+    assert (await node.answer(request("link", "dcgm", name="r2"))).reason == "BadRequest"
+
+
+@pytest.mark.parametrize("names", ["link", "dcgm", "link,heavy", ",", "link,"])
+async def test_a_request_can_leave_out_only_some_of_its_checks(node: ScriptedNode, names: str):
+    assert (await node.answer(request("link", if_installed=names))).reason == "BadRequest"

@@ -100,14 +100,22 @@ def agents() -> Iterator[ExitStack]:
 async def proved(
     control_plane: Any, fleet: Any, api: KubeClient, agents: ExitStack, tmp_path: Path
 ) -> Callable[..., Any]:
-    async def make(bandwidths: list[str]) -> ProvedNode:
+    async def make(bandwidths: list[str], *without: str, **more: dict[str, Any]) -> ProvedNode:
+        """without: tools that are not installed. more: enabled checks beside CHECKS."""
         [name] = await fleet.create(1, prefix="proved")
         place = tmp_path / name
         place.mkdir()
         agent = FleetAgent(
-            place, name, control_plane.kubeconfig_for("muster-agent", "muster"), "127.0.0.1", bandwidths, checks=CHECKS
+            place,
+            name,
+            control_plane.kubeconfig_for("muster-agent", "muster"),
+            "127.0.0.1",
+            bandwidths,
+            checks=CHECKS | more,
         )
         agents.callback(agent.close)
+        for tool in without:
+            (agent.tools / tool).unlink()
         node = ProvedNode(api, name, agent)
         await until(node.health, "its NodeHealth is made")
         await node.ask(THEIRS)
@@ -170,12 +178,12 @@ rules:
     match: {check: dmesg}
     action: taint
     closeOn: [proof]
-    proof: {checks: [pciebw], passes: 1}
+    proof: {checks: [pciebw], ifInstalled: [dcgm], passes: 1}
     holdDown: 0s
 testing: {atOnce: 100}
 """)
     replica = await tainters.start("--policy", str(file))
-    node = await proved(SECOND)
+    node = await proved(SECOND, "dcgmi", dcgm={})
     node.agent.write(XID)
     await until(node.tainted, "it is tainted")
     for _ in range(10):  # what must not happen gets a chance to
@@ -191,3 +199,4 @@ testing: {atOnce: 100}
     assert replica.logged(node.name, "pciebw", "proof-")
     [closed] = (await node.faults())["closed"]
     assert (closed["check"], closed["how"]) == ("dmesg", "proof")
+    assert closed["by"].startswith("pciebw (without dcgm")

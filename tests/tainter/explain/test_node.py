@@ -10,6 +10,7 @@ from muster_kube.nodehealth import (
     CheckRequest,
     ClearEntry,
     NodeHealthSpec,
+    ReportedCheck,
     ReportedMeasurement,
     RequestAnswer,
 )
@@ -158,6 +159,20 @@ class TestExplain:
             assert fact in asked
         for fact in ("dcgm", " 3 ", "reboot"):
             assert fact in link(chain, "ends by")
+
+    def test_a_proof_says_which_of_its_checks_its_node_lacks(self, make: Any, policy_of: Any) -> None:
+        proof = "{checks: [pciebw], ifInstalled: [dcgm]}"
+        policy = policy_of(f"rules: [{{name: hw, match: {{}}, action: taint, proof: {proof}}}]")
+        health = make.health(make.finding())
+        node = decide(make.node(), health, policy, NOW).applied(make.node())
+        _, chain = self.one(node, health, policy, NOW + 120)
+        assert "dcgm (" in link(chain, "ends by")
+        assert "ToolMissing" not in link(chain, "proof")
+        dcgm = ReportedCheck(name="dcgm", verdict="UNKNOWN", reason="ToolMissing", message="dcgmi: not found")
+        status = msgspec.structs.replace(health.status, checks=(*health.status.checks, dcgm))
+        _, chain = self.one(node, msgspec.structs.replace(health, status=status), policy, NOW + 120)
+        for fact in ("dcgm", "ToolMissing", "dcgmi"):
+            assert fact in link(chain, "proof").splitlines()[0]
 
     def test_a_closed_fault_tells_who_closed_it_when_and_by_which_rule_it_was_one(self, make: Any) -> None:
         health = make.health(make.finding())

@@ -17,6 +17,7 @@ from muster_tainter.policy.file import (
     load_policy,
     parse_policy,
 )
+from muster_tainter.policy.recovery import ProofCheck
 from muster_tainter.policy.rules import CloseOn
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "konduktor.yaml"
@@ -104,6 +105,26 @@ def test_a_board_of_nvidia_is_verified_after_a_reboot() -> None:
         proof = rule.proof_of("dmesg", "replace")
         assert proof is not None
         assert (proof.checks, proof.new_boot) == (("gpumem", "pciebw", "dcgm"), True)
+        assert proof.optional == ("dcgm",), "NVIDIA's tool is not in the image"
+
+
+def test_checks_that_may_be_missing_are_part_of_a_proof_but_never_all_of_it() -> None:
+    def proof(text: str, check: str = "dmesg") -> ProofCheck | None:
+        policy = parse_policy(f"rules: [{{name: a, match: {{}}, action: taint, closeOn: [proof], proof: {text}}}]")
+        return policy.rules[0].proof_of(check, "replace")
+
+    both = proof("{checks: [pciebw], ifInstalled: [dcgm]}")
+    plain = proof("{checks: [pciebw, dcgm]}")
+    assert both is not None
+    assert plain is not None
+    assert (both.checks, both.optional, plain.optional) == (("pciebw", "dcgm"), ("dcgm",), ())
+    assert both.digest != plain.digest, "a pass of the one is no pass of the other"
+    assert proof("{ifInstalled: [dcgm]}") is None
+    own = proof("{ifInstalled: [dcgm]}", "dcgm")
+    assert own is not None
+    assert (own.checks, own.optional) == (("dcgm",), ())
+    with pytest.raises(PolicyError, match="ifInstalled"):
+        proof("{checks: [dcgm], ifInstalled: [dcgm]}")
 
 
 @pytest.mark.parametrize(("fault_class", "expected"), [

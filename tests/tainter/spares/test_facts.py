@@ -10,6 +10,7 @@ from tests.browser.sample_fleet import HOT, SampleFleet, make_fleet, xid79
 
 from muster_kube.api.objects import NodeSpec, NodeStatus, Taint
 from muster_kube.nodehealth import NodeHealthStatus
+from muster_tainter.faults.check_history import ANNOTATION, CheckRecord, encode_history, read_history
 from muster_tainter.policy.spares import SpareRole
 from muster_tainter.spares.facts import node_role, spare_groups, spare_node
 
@@ -87,3 +88,22 @@ def test_a_pool_without_nodes_has_an_empty_group() -> None:
     [group] = spare_groups([], {}, fleet.policy, NOW)
     assert replace(group.plan, common=frozenset()) == replace(group.plan, ready=0, spares=0, wanted=0)
     assert (group.plan.asked, group.plan.size) == (2, 0)
+
+
+def test_a_planned_check_that_its_node_lacks_keeps_no_spare_from_being_ready() -> None:
+    fleet = make_fleet(4, NOW)
+    name = next(iter(fleet.nodes))
+    spare(fleet, name, set())
+    pool = fleet.policy.pools[0]
+    assert pool.spares is not None
+    planned = pool.model_copy(update={"spares": pool.spares.model_copy(update={"checks": ()})})
+    policy = fleet.policy.model_copy(update={"pools": (planned,)})
+    health = fleet.healths[name]
+    past = read_history(health)
+    for missing in (False, True):
+        checks = past.checks | {"dcgm": CheckRecord(failures=1, missing=missing)}
+        text = encode_history(msgspec.structs.replace(past, checks=checks))
+        metadata = msgspec.structs.replace(health.metadata, annotations={ANNOTATION: text})
+        role = node_role(fleet.nodes[name], msgspec.structs.replace(health, metadata=metadata), policy, NOW)
+        assert role is not None
+        assert role.ready is missing, role.why

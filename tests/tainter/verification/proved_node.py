@@ -119,11 +119,22 @@ class ProvedNode:
                 self.findings[key] = msgspec.structs.replace(was[key], occurrence=self.counters[key[0]])
         self.publish()
 
-    def answer(self, verdict: str = "PASS", reason: str = "", request: CheckRequest | None = None) -> None:
+    def answer(
+        self,
+        verdict: str = "PASS",
+        reason: str = "",
+        request: CheckRequest | None = None,
+        without: tuple[str, ...] = (),
+    ) -> None:
         """The agent answers, at once, what is asked (all of ours by default)."""
         for each in [request] if request is not None else self.asked():
             self.answers[each.id] = RequestAnswer(
-                id=each.id, verdict=verdict, reason=reason, finished=rfc3339_whole(self.now), runs=1
+                id=each.id,
+                verdict=verdict,
+                reason=reason,
+                finished=rfc3339_whole(self.now),
+                runs=1,
+                without=without,
             )
         self.publish()
 

@@ -6,6 +6,7 @@ from tests.tainter.verification.proved_node import GPU, ProvedNode, just_tainted
 from muster_kube.nodehealth import ClearEntry, NodeHealthSpec
 from muster_tainter.faults.desired_state import decide
 from muster_tainter.faults.policy_match import match_policy
+from muster_tainter.policy.file import default_policy_text
 
 
 @pytest.fixture
@@ -65,6 +66,22 @@ def test_kernel_faults_of_class_replace_and_contact_close_only_by_heavy_proof_in
     node.answer()
     node.settle()
     assert not node.tainted
+
+
+def test_under_the_built_in_policy_a_board_is_proved_without_the_tool_that_its_node_lacks() -> None:
+    node = ProvedNode(default_policy_text())
+    node.fails("dmesg", reason="Xid79", fault_class="replace")
+    node.settle()
+    node.reboots()
+    node.after(600.0)
+    [request] = node.asked()
+    assert request.checks == ("gpumem", "pciebw", "dcgm")
+    assert request.params["if_installed"] == "dcgm"
+    node.answer(without=("dcgm", "gpumem"))  # the policy does not let gpumem be left out, so nothing says that it was
+    node.settle()
+    assert not node.tainted
+    [closed] = node.memory.closed
+    assert closed.by.startswith("gpumem, pciebw (without dcgm")
 
 
 def test_a_board_that_fails_in_the_new_boot_too_waits_for_the_next_one() -> None:
