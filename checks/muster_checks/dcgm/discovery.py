@@ -4,8 +4,10 @@ Its table has a row "| 0 | Name: … |" for each GPU, followed by "PCI Bus ID: 0
 """
 
 import re
+from collections.abc import Sequence
 
 from muster_checks.base.declaration import NodeView
+from muster_checks.dcgm.program import find_dcgmi
 from muster_checks.hardware.pci import normal_address
 
 TIMEOUT_S = 30.0
@@ -26,7 +28,8 @@ def parse(text: str) -> dict[int, str]:
     return addresses
 
 
-async def read_addresses(node: NodeView) -> dict[int, str]:
-    """Empty if dcgmi does not list them; findings then contain DCGM's numbers."""
-    output = await node.commands.run(("dcgmi", "discovery", "-l"), timeout_s=TIMEOUT_S)
+async def read_addresses(node: NodeView, host: Sequence[str] = ()) -> dict[int, str]:
+    """Empty if dcgmi does not list them; findings then contain DCGM's numbers. host: its option --host."""
+    dcgmi = find_dcgmi(node) or ("dcgmi",)
+    output = await node.commands.run((*dcgmi, "discovery", "-l", *host), timeout_s=TIMEOUT_S)
     return parse(output.stdout.decode("utf-8", "replace")) if output.ok else {}

@@ -10,6 +10,7 @@ from muster_checks.base.vocabulary import Finding, Verdict
 from muster_checks.dcgm.discovery import read_addresses
 from muster_checks.dcgm.judge import judge
 from muster_checks.dcgm.parse import Diagnosis, parse
+from muster_checks.dcgm.program import find_dcgmi
 from muster_checks.hardware.pci import nvidia_gpus
 
 PACKAGE = "datacenter-gpu-manager-4-core (of DCGM 3 and older: datacenter-gpu-manager)"
@@ -24,7 +25,7 @@ _TROUBLES = (
     (
         ("unable to establish a connection", "unable to connect", "connection invalid", "connection is not valid"),
         "NoHostEngine",
-        "start the host engine (systemctl start nvidia-dcgm), or run the check where it runs",
+        "start the host engine (systemctl start nvidia-dcgm), or set checks.dcgm.parameters.host to its address",
     ),
     (
         ("nvvs binary was not found",),
@@ -39,14 +40,16 @@ _TROUBLES = (
 )
 
 
-async def probe(node: NodeView, level: int) -> list[Finding]:
+async def probe(node: NodeView, level: int, host: str = "") -> list[Finding]:
+    """host: address of the host engine; empty: localhost."""
     gpus = nvidia_gpus(node)
     if not gpus:
         raise NotHere("no NVIDIA GPU on the PCI bus")
-    if node.commands.which("dcgmi") is None:
+    if find_dcgmi(node) is None:
         raise ToolMissing("dcgmi", PACKAGE)
-    addresses = await read_addresses(node)
-    findings = judge(await diagnose(node, ("-r", str(level), "-j"), LEVEL_TIMEOUT_S[level]), addresses)
+    where = ("--host", host) if host else ()
+    addresses = await read_addresses(node, where)
+    findings = judge(await diagnose(node, ("-r", str(level), "-j", *where), LEVEL_TIMEOUT_S[level]), addresses)
     return findings + _judge_untested(findings, [gpu.address for gpu in gpus if gpu.driver in ("", "nvidia")])
 
 
@@ -68,7 +71,7 @@ async def diagnose(node: NodeView, arguments: tuple[str, ...], timeout_s: float)
     """Run ``dcgmi diag``. Raises CannotTell."""
     # a killed dcgmi leaves the host engine working on the GPUs; after SIGTERM it stops the diagnostic first
     gently = ("timeout", "-k", f"{STOP_S:g}", f"{timeout_s:g}") if node.commands.which("timeout") else ()
-    argv = (*gently, "dcgmi", "diag", *arguments)
+    argv = (*gently, *(find_dcgmi(node) or ("dcgmi",)), "diag", *arguments)
     output = await node.commands.run(argv, timeout_s=timeout_s + 2 * STOP_S if gently else timeout_s)
     if output.timed_out or (gently and output.exit_code in _TIMED_OUT):
         raise CannotTell(f"dcgmi diag: no end within {timeout_s:g} s, stopped", "Timeout")

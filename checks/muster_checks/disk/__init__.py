@@ -40,7 +40,7 @@ class DiskParameters(Parameters):
     )
     smart: bool = Field(
         default=True,
-        description="query each disk's own health data (SMART): needs root, and smartctl or nvme",
+        description="query each disk's own health data (SMART): needs smartctl or nvme, and root or the agent's helper",
     )
     command_timeout_s: float = Field(default=15.0, gt=0, le=120, description="seconds for one disk to answer")
     mount_timeout_s: float = Field(default=5.0, gt=0, le=60, description="seconds for one file system to answer")

@@ -12,6 +12,7 @@ from muster_checks.base.declaration import NodeView
 from muster_checks.base.execution import CannotTell
 from muster_checks.cuda.launcher import run_on_each_gpu
 from muster_checks.cuda.protocol import CopyResult
+from muster_checks.dcgm.program import find_dcgmi
 from muster_checks.hardware.pci import PciDevice
 from muster_checks.pciebw.bandwidth import Bandwidth
 from muster_checks.pciebw.nvbandwidth import FROM_DEVICE, TO_DEVICE, NvbandwidthReport, parse
@@ -43,7 +44,7 @@ async def measure(node: NodeView, gpus: Sequence[PciDevice]) -> GpuBandwidths:
         await _by_nvbandwidth(node, addresses, measured)
     if not measured.samples.keys() >= set(addresses):
         offered = await _by_copies(node, measured)
-        if not offered and node.commands.which("dcgmi") is not None:
+        if not offered and find_dcgmi(node) is not None:
             await _by_dcgm(node, measured)
     return measured
 

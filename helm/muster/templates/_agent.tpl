@@ -1,12 +1,12 @@
 {{/*
 What each check needs from its node. sys, proc: the node's, read-only. dev: device files, which only privileged containers
-can open. root: the mounted file systems. kubelet: which pod has which device, to detect an idle node. dbus: systemd.
-journal: the files of the journal. Only enabled checks count.
+can open. root: the mounted file systems, and the node's dcgmi. kubelet: which pod has which device, to detect an idle node.
+dbus: systemd. journal: the files of the journal. Only enabled checks count.
 */}}
 {{- define "muster.checkNeeds" -}}
 clock: [sys]
 cpu: [sys, proc]
-dcgm: [dev, proc, kubelet]
+dcgm: [dev, proc, kubelet, root]
 disk: [sys, proc, dev, root]
 gpuconfig: [sys, proc, dev]
 gpucount: [sys, proc, dev]

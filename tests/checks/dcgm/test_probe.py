@@ -1,15 +1,19 @@
 """The check ``dcgm`` as it is run, on recorded tools."""
 
+import platform
+import shutil
 from pathlib import Path
 
 import pytest
 from tests.checks.bad_input import TEXTS
 
+from muster_checks.base.commands import LocalCommands
 from muster_checks.base.declaration import NodeView
 from muster_checks.base.execution import CannotTell, run_probe
 from muster_checks.base.vocabulary import Result, Verdict
 from muster_checks.dcgm import DCGM, DcgmParameters
 from muster_checks.dcgm.probe import LEVEL_TIMEOUT_S, diagnose
+from muster_checks.dcgm.program import find_dcgmi
 from muster_checks.registry import load_registry
 from muster_checks.testing.recorded import Answer, RecordedCommands, failed, hung, lay_out, node
 
@@ -39,6 +43,63 @@ async def test_the_sixth_of_eight_gpus_is_named_by_its_address(tmp_path: Path) -
     result = await run(view)
     assert [one.component for one in result.findings if one.verdict is Verdict.FAIL] == ["gpu/0000:bd:00.0"]
     assert calls(view)[-1] == (("dcgmi", "diag", "-r", "1", "-j"), 180.0)
+
+
+async def test_the_host_engine_may_be_elsewhere_but_only_the_configuration_says_where(tmp_path: Path) -> None:
+    view = gpu_node(tmp_path, SIXTH_FAILS)
+    await run(view, host="unix:///host/run/dcgm.sock")
+    lines = [line for line, _ in calls(view)]
+    assert [line[-2:] for line in lines] == [("--host", "unix:///host/run/dcgm.sock")] * 2
+    assert DcgmParameters.configured == {"host"}
+
+
+@pytest.mark.parametrize("host", ["-r", "--host", "a b", "unix://run/x", "unix:///run/a b", "$(id)", "a\n"])
+def test_what_is_no_address_of_a_host_engine(host: str) -> None:
+    with pytest.raises(ValueError, match="host"):
+        DcgmParameters.model_validate({"host": host})
+
+
+@pytest.mark.parametrize("host", ["", "localhost", "10.0.0.1:5555", "[::1]:5555", "nvidia-dcgm.gpu-operator.svc"])
+def test_what_is_an_address_of_a_host_engine(host: str) -> None:
+    assert DcgmParameters.model_validate({"host": host}).host == host
+
+
+def installed_on_the_node(root: Path) -> None:
+    """A dcgmi below ``root`` that prints its arguments, with the loader and the C library of this machine."""
+    machine = platform.machine()
+    loader = Path("/lib64/ld-linux-x86-64.so.2" if machine == "x86_64" else "/lib/ld-linux-aarch64.so.1")
+    library = Path(f"/lib/{machine}-linux-gnu/libc.so.6")
+    for source, target in ((Path("/bin/echo"), Path("/usr/bin/dcgmi")), (loader, loader), (library, library)):
+        (root / str(target)[1:]).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(source, root / str(target)[1:])
+
+
+async def test_an_agent_in_a_container_runs_the_nodes_dcgmi_with_the_nodes_libraries(tmp_path: Path) -> None:
+    installed_on_the_node(tmp_path)
+    program = find_dcgmi(NodeView(tmp_path))
+    assert program is not None
+    output = await LocalCommands().run([*program, "diag", "-r", "1"], timeout_s=10.0)
+    assert output.stdout == b"diag -r 1\n"
+    maps = await LocalCommands().run([*program[:3], "--list", program[3]], timeout_s=10.0)
+    assert str(tmp_path).encode() in maps.stdout, "not the container's libraries"
+    view = gpu_node(tmp_path, SIXTH_FAILS)
+    assert isinstance(view.commands, RecordedCommands)
+    view.commands.answers = {program[0]: DISCOVERY, f"timeout -k 30 180 {program[0]}": SIXTH_FAILS, "timeout": b""}
+    assert (await run(view)).findings[0].component == "gpu/0000:bd:00.0"
+
+
+@pytest.mark.parametrize("lacks", ["/usr/bin/dcgmi", "/lib64/ld-linux-x86-64.so.2"])
+async def test_without_a_dcgmi_that_can_run_nothing_of_the_node_is_run(tmp_path: Path, lacks: str) -> None:
+    if lacks != "/usr/bin/dcgmi" and platform.machine() != "x86_64":
+        lacks = "/lib/ld-linux-aarch64.so.1"
+    installed_on_the_node(tmp_path)
+    (tmp_path / lacks[1:]).unlink()
+    view = gpu_node(tmp_path, SIXTH_FAILS)
+    assert isinstance(view.commands, RecordedCommands)
+    view.commands.answers = {}
+    result = await run(view)
+    assert (result.verdict, result.reason) == (Verdict.UNKNOWN, "ToolMissing")
+    assert calls(view) == []
 
 
 async def test_a_gpu_that_the_diagnostic_passed_over_is_unknown(tmp_path: Path) -> None:
