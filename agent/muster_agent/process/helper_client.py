@@ -2,15 +2,16 @@
 
 import asyncio
 import itertools
+import json
 import socket
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-import msgspec
-
-from muster_agent.process.tool_helper import HelperReply, HelperRequest, frame, is_allowed, read_message
+from muster_agent.process.tool_helper import OUTPUT_BYTES, is_allowed
 from muster_checks.base.commands import OUTPUT_LIMIT_BYTES, Commands, LocalCommands, Output
 
 _SLACK_S = 5.0  # for the end of a tool that was killed, and the way back
+_LINE_BYTES = 16 * OUTPUT_BYTES  # both outputs, six bytes a character at most, and the rest
 
 
 class HelperLost(RuntimeError):
@@ -28,18 +29,20 @@ class HelperCommands:
         self._local: Commands = local or LocalCommands()
         self._writer: asyncio.Future[asyncio.StreamWriter] | None = None
         self._numbers = itertools.count()
-        self._waiting: dict[int, asyncio.Future[Output]] = {}
+        self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
 
     async def watch(self) -> None:
         """Read replies until cancelled. Raises HelperLost."""
-        reader, writer = await asyncio.open_unix_connection(sock=self._connection)
+        reader, writer = await asyncio.open_unix_connection(sock=self._connection, limit=_LINE_BYTES)
         self._connected().set_result(writer)
         try:
-            while (message := await read_message(reader)) is not None:
-                reply = msgspec.msgpack.decode(message, type=HelperReply)
-                waiting = self._waiting.pop(reply.number, None)
+            while line := await reader.readline():
+                found = json.loads(line)
+                waiting = self._waiting.get(found.pop("number"))
                 if waiting is not None and not waiting.done():
-                    waiting.set_result(reply.output)
+                    waiting.set_result(found)
+        except ConnectionError:
+            pass
         finally:
             writer.close()
         raise HelperLost("the helper process for disks and BMC has ended: restart the agent")
@@ -59,13 +62,14 @@ class HelperCommands:
         try:
             async with asyncio.timeout(timeout_s + _SLACK_S):
                 writer = await asyncio.shield(self._connected())
-                writer.write(frame(HelperRequest(number, tuple(argv), timeout_s)))
-                output: Output = await waiting
-                return output
+                writer.write(json.dumps([number, list(argv), timeout_s]).encode() + b"\n")
+                found = await waiting
         except TimeoutError:
-            return Output(argv=tuple(argv), timed_out=True, duration_s=timeout_s)
+            found = {"timed_out": True, "duration_s": timeout_s}
         finally:
-            self._waiting.pop(number, None)
+            del self._waiting[number]
+        printed = {name: found.pop(name, "").encode("latin-1") for name in ("stdout", "stderr")}
+        return Output(argv=tuple(argv), **printed, **found)
 
     def which(self, name: str) -> str | None:
         return self._local.which(name)

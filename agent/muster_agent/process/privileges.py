@@ -17,9 +17,9 @@ from typing import NamedTuple
 from pydantic import ValidationError
 
 from muster_agent.checks.state_file import FILE_NAME, LOCK_NAME
-from muster_agent.process.capabilities import remaining_privileges, switch_user
+from muster_agent.process.capabilities import SYS_ADMIN, SYS_RAWIO, remaining_privileges, switch_user
 from muster_agent.process.helper_client import HelperCommands
-from muster_agent.process.tool_helper import FOR_DISKS, start_helper
+from muster_agent.process.tool_helper import start_helper
 from muster_agent.settings import AgentSettings, CheckSettings
 from muster_checks.base.declaration import NodeView
 from muster_checks.disk import DiskParameters
@@ -102,7 +102,7 @@ def _start_helper(settings: AgentSettings) -> HelperCommands | None:
         return None  # the start will fail with a better message
     if not smart and not settings.checks.get("ipmi", CheckSettings()).enabled:
         return None
-    return HelperCommands(start_helper(FOR_DISKS if smart else ()))
+    return HelperCommands(start_helper((SYS_ADMIN, SYS_RAWIO) if smart else ()))
 
 
 def _open_kernel_log(settings: AgentSettings) -> dict[Path, int]:

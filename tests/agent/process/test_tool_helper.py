@@ -7,9 +7,11 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 import yaml
 from tests.agent.process.test_privileges import GUARD_S, NO_CAPABILITY, NOBODY, Answering, environment, place, staged
@@ -17,16 +19,7 @@ from tests.machine import needs
 
 from muster_agent.process.capabilities import SYS_ADMIN, SYS_RAWIO
 from muster_agent.process.helper_client import HelperCommands, HelperLost
-from muster_agent.process.tool_helper import (
-    AT_ONCE,
-    LONGEST_S,
-    HelperReply,
-    HelperRequest,
-    frame,
-    is_allowed,
-    read_message,
-    serve,
-)
+from muster_agent.process.tool_helper import AT_ONCE, LONGEST_S, OUTPUT_BYTES, Run, is_allowed, run_tool, serve
 from muster_checks.base.commands import OUTPUT_LIMIT_BYTES, Output
 from muster_checks.base.declaration import NodeView
 from muster_checks.disk import DISK, DiskParameters
@@ -45,8 +38,14 @@ class Recording:
     def __init__(self) -> None:
         self.ran: list[tuple[str, ...]] = []
         self.timeouts: list[float] = []
-        self.gate = asyncio.Event()
+        self.gate = threading.Event()
         self.gate.set()
+
+    def __call__(self, argv: Sequence[str], timeout_s: float) -> Mapping[str, object]:
+        self.ran.append(tuple(argv))
+        self.timeouts.append(timeout_s)
+        assert self.gate.wait(GUARD_S)
+        return {"exit_code": 0, "stdout": " ".join(argv)}
 
     async def run(
         self,
@@ -56,9 +55,7 @@ class Recording:
         environment: Mapping[str, str] | None = None,
         limit_bytes: int = OUTPUT_LIMIT_BYTES,
     ) -> Output:
-        self.ran.append(tuple(argv))
-        self.timeouts.append(timeout_s)
-        await self.gate.wait()
+        self(argv, timeout_s)
         return Output(argv=tuple(argv), exit_code=0, stdout=" ".join(argv).encode())
 
     def which(self, name: str) -> str | None:
@@ -66,10 +63,11 @@ class Recording:
 
 
 @contextlib.asynccontextmanager
-async def helped(by: Recording, local: Recording) -> AsyncIterator[HelperCommands]:
-    """A client, with its helper in this process."""
+async def helped(by: Run, local: Recording) -> AsyncIterator[HelperCommands]:
+    """A client, with its helper in a thread of this process."""
     ours, its = socket.socketpair()
-    serving = asyncio.create_task(serve(its, by))
+    serving = threading.Thread(target=serve, args=(its, by))
+    serving.start()
     client = HelperCommands(ours, local)
     watching = asyncio.create_task(client.watch())
     try:
@@ -77,7 +75,11 @@ async def helped(by: Recording, local: Recording) -> AsyncIterator[HelperCommand
     finally:
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
-        await asyncio.gather(serving, return_exceptions=True)
+        await asyncio.to_thread(serving.join)
+
+
+def asked(number: int, argv: Sequence[str], timeout_s: float = 1.0) -> bytes:
+    return json.dumps([number, list(argv), timeout_s]).encode() + b"\n"
 
 
 @pytest.mark.parametrize(
@@ -119,26 +121,38 @@ def test_what_the_helper_runs(line: str) -> None:
         ("",),
     ],
 )
-async def test_everything_else_ends_the_helper_before_it_runs_anything(argv: tuple[str, ...]) -> None:
+def test_everything_else_ends_the_helper_before_it_runs_anything(argv: tuple[str, ...]) -> None:
     assert not is_allowed(argv)
-    runner = Recording()
-    ours, its = socket.socketpair()
-    with ours:
-        ours.send(frame(HelperRequest(1, argv, 1.0)))
-        with pytest.raises(ValueError, match="refused"):
-            await serve(its, runner)
-    assert runner.ran == []
+    assert_refused(asked(1, argv))
 
 
-@pytest.mark.parametrize("message", [b"\xff\xff\xff\xff", b"\0\0\0\1x", b"\0\0\0\5hello", b"\0\0\0\1\x90"])
-async def test_a_message_that_is_no_request_ends_the_helper(message: bytes) -> None:
+def assert_refused(message: bytes) -> None:
     runner = Recording()
     ours, its = socket.socketpair()
     with ours:
         ours.send(message)
         with pytest.raises(ValueError):
-            await serve(its, runner)
+            serve(its, runner)
     assert runner.ran == []
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"\xff\n",
+        b"smartctl\n",
+        b"[]\n",
+        b"{}\n",
+        b'["1", ["ipmitool", "sensor"], 1]\n',
+        b'[1, "ipmitool sensor", 1]\n',
+        b'[1, ["ipmitool", ["sensor"]], 1]\n',
+        b'[1, ["ipmitool", "sensor"], "1"]\n',
+        b'[1, ["ipmitool", "sensor"], 1, 1]\n',
+        b"[" * 300 + b"\n",
+    ],
+)
+def test_a_message_that_is_no_request_ends_the_helper(message: bytes) -> None:
+    assert_refused(message)
 
 
 async def test_the_helper_runs_what_needs_root_and_the_agent_the_rest() -> None:
@@ -149,25 +163,46 @@ async def test_the_helper_runs_what_needs_root_and_the_agent_the_rest() -> None:
         )
         await client.run(["iperf3"], timeout_s=1.0)
     assert [answer.stdout.split()[0] for answer in answers] == [b"smartctl", b"ipmitool"]
-    assert root.ran == [SMARTCTL, ("ipmitool", "sensor")]
-    assert root.timeouts == [15.0, LONGEST_S]
+    assert dict(zip(root.ran, root.timeouts, strict=True)) == {SMARTCTL: 15.0, ("ipmitool", "sensor"): LONGEST_S}
     assert local.ran == [("iperf3",)]
 
 
-async def test_the_number_of_tools_at_once_is_limited() -> None:
+def test_the_number_of_tools_at_once_is_limited() -> None:
     runner = Recording()
     runner.gate.clear()
     ours, its = socket.socketpair()
-    reader, writer = await asyncio.open_unix_connection(sock=ours)
-    serving = asyncio.create_task(serve(its, runner))
-    for number in range(AT_ONCE + 1):
-        writer.write(frame(HelperRequest(number, SMARTCTL, 9.0)))
-    import msgspec
+    serving = threading.Thread(target=serve, args=(its, runner))
+    serving.start()
+    with ours, ours.makefile("rb") as replies:
+        for number in range(AT_ONCE + 1):
+            ours.send(asked(number, SMARTCTL))
+        first = json.loads(replies.readline())
+        assert (first["number"], first["exit_code"]) == (AT_ONCE, 1)
+        runner.gate.set()
+        assert {json.loads(replies.readline())["number"] for _ in range(AT_ONCE)} == set(range(AT_ONCE))
+    serving.join()
+    assert len(runner.ran) == AT_ONCE
 
-    first = msgspec.msgpack.decode(await read_message(reader) or b"", type=HelperReply)
-    assert (first.number, first.output.exit_code, len(runner.ran)) == (AT_ONCE, 1, AT_ONCE)
-    writer.close()
-    await serving
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        ("printf 'a\\377'; printf b >&2; exit 3", Output(argv=(), exit_code=3, stdout=b"a\xff", stderr=b"b")),
+        ("kill -9 $$", Output(argv=(), exit_code=-9)),
+        ("exec sleep 1000", Output(argv=(), timed_out=True, duration_s=0.5)),
+        ("sleep 1000 & exit 0", Output(argv=(), timed_out=True, duration_s=0.5)),
+        ("yes", Output(argv=(), timed_out=True, duration_s=0.5, truncated=True, stdout=b"y\n" * (OUTPUT_BYTES // 2))),
+    ],
+)
+async def test_whatever_a_tool_does_has_an_output(script: str, expected: Output) -> None:
+    async with helped(lambda _, timeout_s: run_tool(("sh", "-c", script), timeout_s), Recording()) as client:
+        found = await client.run(SMARTCTL, timeout_s=0.5)
+    assert found == msgspec.structs.replace(expected, argv=SMARTCTL)
+
+
+async def test_a_tool_that_is_not_installed_is_missing() -> None:
+    async with helped(lambda _, timeout_s: run_tool(("no-such-tool",), timeout_s), Recording()) as client:
+        assert (await client.run(SMARTCTL, timeout_s=0.5)).missing == "not found"
 
 
 async def test_a_client_whose_helper_has_ended_ends_too() -> None:
