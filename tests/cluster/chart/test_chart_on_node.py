@@ -24,6 +24,7 @@ from tests.docs.command_list import commands_of_test
 from tests.docs.command_runner import CommandRunner, Done
 from tests.docs.document_commands import commands
 
+from muster_agent.process.capabilities import SYS_ADMIN, SYS_RAWIO
 from muster_sandbox.controlplane.admin import AdminClient
 from muster_sandbox.controlplane.admin import RequestRefused as Denied
 from muster_sandbox.controlplane.install import install
@@ -201,6 +202,17 @@ def test_the_agent_gives_back_every_right(release: Release) -> None:
     for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
         assert int(status[name], 16) == 0, name
     assert status["NoNewPrivs"].strip() == "1"
+
+
+def test_a_helper_with_two_rights_reads_disks_for_the_agent(release: Release) -> None:
+    script = 'for p in /proc/[0-9]*; do read -r n < $p/comm; [ "$n" != muster-helper ] || cat $p/status; done'
+    status = dict(line.split(":", 1) for line in release.in_agent("sh", "-c", script).splitlines())
+    assert status["Uid"].split() == ["0"] * 4
+    for name in ("CapPrm", "CapEff", "CapBnd"):
+        assert int(status[name], 16) == 1 << SYS_ADMIN | 1 << SYS_RAWIO, name
+    assert status["NoNewPrivs"].strip() == "1"
+    for words in (("smartctl", "--version"), ("nvme", "version"), ("ipmitool", "-V")):
+        assert words[0] in release.in_agent(*words), "the image has it, with its libraries"
 
 
 def test_the_operators_webhook_judges_jobs(release: Release) -> None:
