@@ -117,7 +117,7 @@ def describe_end(done: dict[str, Any], own: str) -> str:
     ways = [way for way in done["closedBy"] if way != "proof"]
     if proof is not None:
         names = ["the failed check" if name == own else name for name in proof["checks"]]
-        names = [f"{name} (if installed)" if name in proof["ifInstalled"] else name for name in names]
+        names = [f"{name} if installed" if name in proof["ifInstalled"] else name for name in names]
         after = " after a boot" if proof["afterBoot"] else ""
-        ways.insert(0, f"verification ({', '.join(names)}: {proof['passes']} times{after})")
+        ways.insert(0, f"verification ({', '.join(names)}: {proof['passes']}x{after})")
     return " or ".join(ways)

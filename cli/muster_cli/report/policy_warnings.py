@@ -10,7 +10,7 @@ from muster_tainter.policy.heavy_checks import AtOnce
 from muster_tainter.policy.match import Match
 from muster_tainter.policy.needed_rights import Allow, NeededRight, needed_rights
 from muster_tainter.policy.pools import Pool
-from muster_tainter.policy.recovery import SOURCE_CHECKS
+from muster_tainter.policy.recovery import SOURCE_CHECKS, Proof
 from muster_tainter.policy.rules import CloseOn, Policy, Rule
 
 
@@ -24,9 +24,13 @@ def find_warnings(policy: Policy, checks: Collection[str]) -> Iterator[str]:
         for glob in rule.match.check:
             if not any(fnmatchcase(name, glob) for name in (*checks, *SOURCE_CHECKS)):
                 yield f"{where}.match.check: {glob!r}: matches no check"
-        for name in (*rule.proof.checks, *rule.proof.if_installed) if rule.proof is not None else ():
-            if name not in checks:
-                yield f"{where}.proof: its faults are never verified: {explain_unknown('check', name, checks)}"
+        proof = rule.proof or Proof()
+        never = "its faults are never verified"
+        for key, names, effect in (("checks", proof.checks, never), ("ifInstalled", proof.if_installed, "no effect")):
+            for name in names:
+                if name not in checks:
+                    unknown = explain_unknown("check", name, checks)
+                    yield f"{where}.proof.{key}: {effect}: {unknown}"
         if rule.opens and rule.close_on == (CloseOn.PROOF,) and rule.proof is None and _has_no_proof(rule):
             yield f"{where}.closeOn: only proof, but the rule has no verification: only a person can close its faults"
     for number, pool in enumerate(policy.pools):

@@ -140,6 +140,7 @@ rules:
     ("rules: []", "rules: "),
     ("rules: [{name: a, match: {check: pcibw}, action: taint}]", "rules[0] (a).match.check: 'pcibw': "),
     ("rules: [{name: a, match: {}, action: taint, proof: {checks: [dcgmi]}}]", "rules[0] (a).proof.checks: "),
+    ("rules: [{name: a, match: {}, action: taint, proof: {ifInstalled: [dcgmi]}}]", "rules[0] (a).proof.ifInstalled: "),
     ("rules: [{name: a, match: {check: dmesg}, action: taint, closeOn: [proof]}]", "rules[0] (a).closeOn: "),
     ("rules: [{name: a, match: {}, action: event}]\npools: [{name: p, selector: {}, budget: {tainted: 0}}]",
      "pools[0] (p).budget.tainted: 0: "),
