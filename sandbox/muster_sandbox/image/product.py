@@ -34,9 +34,9 @@ WITHOUT = (
     *("adduser", "cdebconf", "debconf", "debianutils", "dpkg", "gawk", "init-system-helpers", "install-info"),
     *("libaudit-common", "libaudit1", "libcap2-bin", "libdb5.3", "libfile-find-rule-perl", "libgdbm-compat4"),
     *("libgdbm6", "libnumber-compare-perl", "libpam-modules", "libpam-modules-bin", "libpam0g", "libperl5.36"),
-    *("libsemanage-common", "libsemanage2", "libsepol2", "libtext-glob-perl", "mailcap", "mawk", "media-types"),
-    *("mime-support", "original-awk", "passwd", "perl", "perl-base", "perl-modules-5.36"),
-    *("tar", "usr-is-merged", "usrmerge", "util-linux-extra"),
+    *("libsemanage-common", "libsemanage2", "libsepol2", "libtext-glob-perl", "lsb-base", "mailcap", "mawk"),
+    *("media-types", "mime-support", "original-awk", "passwd", "perl", "perl-base", "perl-modules-5.36"),
+    *("sysvinit-utils", "tar", "usr-is-merged", "usrmerge", "util-linux-extra", "uuid-runtime"),
 )
 _UNUSED = (
     *("usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/info", "usr/share/lintian", "usr/share/bug"),
