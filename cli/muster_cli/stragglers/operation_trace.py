@@ -2,19 +2,19 @@
 a row for each operation with dp_rank, stage, rank, step, optype, duration (seconds) and mb_id (microbatch).
 """
 
-import math
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from muster_cli.stragglers.step_file import SECONDS_LIMITS
 from muster_cli.usage import UsageError
 from muster_tainter.stragglers.operations import Operations
 
 COLUMNS = ("dp_rank", "stage", "rank", "step", "optype", "duration", "mb_id")
 FORWARD, BACKWARD = "forward-compute", "backward-compute"
 MAGIC = b"PAR1"  # a Parquet file begins and ends with it
-OPERATIONS_LIMIT = 4_000_000
+OPERATIONS_LIMIT = 1_000_000  # 300 MB
 BATCH_ROWS = 64 << 10
 
 
@@ -76,8 +76,9 @@ def _read(
     for name, value in whole.items():
         if not isinstance(value, int) or value < 0:
             raise UsageError(f"{file}: row {row}: {name}: {value!r:.40}; expected a whole number from 0 on")
-    if not isinstance(duration, int | float) or not (math.isfinite(duration) and duration > 0):
-        raise UsageError(f"{file}: row {row}: duration: {duration!r:.40}; expected seconds above 0")
+    least, most = SECONDS_LIMITS
+    if not isinstance(duration, int | float) or not least <= duration <= most:
+        raise UsageError(f"{file}: row {row}: duration: {duration!r:.40}; expected seconds from {least} to {most:g}")
     numbers = [value for value in whole.values() if isinstance(value, int)]
     return Pass(optype, numbers[0], numbers[1], numbers[3], numbers[4]), numbers[2], duration
 

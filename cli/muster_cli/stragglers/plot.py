@@ -54,8 +54,7 @@ def _blamed_rows(job: JobTimes, verdict: Verdict) -> dict[int, list[range]]:
         for blame in cause.blamed:
             rows: Sequence[int] = [blame.row]
             if cause.kind == STAGE and job.workers is not None:
-                stages = sorted({stage for _, stage, _ in job.workers})
-                rows = [row for row, worker in enumerate(job.workers) if worker[1] == stages[blame.row]]
+                rows = [row for row, worker in enumerate(job.workers) if worker[1] == job.stages[blame.row]]
             for row in rows:
                 found.setdefault(row, []).append(blame.columns(len(job.times.steps)))
     return found

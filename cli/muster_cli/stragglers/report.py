@@ -29,6 +29,10 @@ class JobTimes:
     incomplete: int
     width: int = 1
 
+    @property
+    def stages(self) -> list[int]:
+        return sorted({stage for _, stage, _ in self.workers or ()})
+
     def label(self, row: int) -> str:
         if self.workers is None:
             return f"rank {self.times.ranks[row]}"
@@ -36,11 +40,11 @@ class JobTimes:
         return f"dp_rank {dp_rank}, stage {stage} (rank {rank})"
 
     def name(self, cause: Cause, blame: Blame) -> str:
-        return f"stage {blame.row}" if cause.kind == STAGE else self.label(blame.row)
+        return f"stage {self.stages[blame.row]}" if cause.kind == STAGE else self.label(blame.row)
 
     def identity(self, cause: Cause, blame: Blame) -> dict[str, int]:
         if cause.kind == STAGE:
-            return {"stage": blame.row}
+            return {"stage": self.stages[blame.row]}
         if self.workers is None:
             return {"rank": self.times.ranks[blame.row]}
         return dict(zip(("dp_rank", "stage", "rank"), self.workers[blame.row], strict=True))

@@ -12,6 +12,7 @@ from muster_cli.usage import UsageError
 COLUMNS = ("rank", "step", "seconds")
 LINE_LIMIT = 64 << 10  # characters
 WHOLE_LIMIT = 1 << 53
+SECONDS_LIMITS = 1e-9, 1e9
 
 
 def read_step_file(file: Path, table: StepTable) -> None:
@@ -69,6 +70,7 @@ def _seconds(text: str) -> float:
         seconds = float(text)
     except ValueError:
         seconds = math.nan
-    if not (math.isfinite(seconds) and seconds > 0):
-        raise UsageError(f"seconds: {text[:40]!r}; expected a number above 0")
+    least, most = SECONDS_LIMITS
+    if not least <= seconds <= most:
+        raise UsageError(f"seconds: {text[:40]!r}; expected a number from {least} to {most:g}")
     return seconds

@@ -122,6 +122,7 @@ def test_text_output(slow_rank: Path, capsys: pytest.CaptureFixture[str]) -> Non
         (HEAD + "0,0,inf\n", 2, "'inf'"),
         (HEAD + "0,0,-1\n", 2, "'-1'"),
         (HEAD + "0,0,0\n", 2, "'0'"),
+        (HEAD + "0,0,1e-300\n", 2, "'1e-300'"),
         (HEAD + "0,0,\n", 2, "''"),
         (HEAD + "0,0\n", 2, "2 values"),
         (HEAD + "a,0,1\n", 2, "'a'"),

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from random import Random
 from types import MappingProxyType
 
+import pytest
+
 from muster_tainter.stragglers.operations import Operations, judge_operations
 from muster_tainter.stragglers.verdict import DATA, NOBODY, NODE, STAGE, Verdict
 
@@ -12,10 +14,10 @@ MICROBATCHES, STEPS = 4, 40
 
 
 def job(
-    seed: int, dp_count: int = 4, stage_count: int = 3, *, skew: float = 0.0,
+    seed: int, dp_count: int = 4, stage_count: int = 3, *, skew: float = 0.0, noise: float = 0.01,
     slow: Mapping[tuple[int | None, int | None], float] = MappingProxyType({}),
 ) -> Verdict:  # fmt: skip
-    """skew: standard deviation of the logarithm of a microbatch's work.
+    """skew: standard deviation of the logarithm of a microbatch's work. noise: likewise, of a single pass.
 
     slow: the factors of time of (dp rank, stage); None: of all of them.
     """
@@ -34,7 +36,7 @@ def job(
         keys = {(dp_rank, stage), (dp_rank, None), (None, stage)}
         factor = seconds * math.prod(slow[key] for key in keys & set(slow))
         return [
-            [factor * math.exp(work[dp_rank, step, number] + random.gauss(0, 0.01)) for number in range(MICROBATCHES)]
+            [factor * math.exp(work[dp_rank, step, number] + random.gauss(0, noise)) for number in range(MICROBATCHES)]
             for step in range(STEPS)
         ]
 
@@ -83,6 +85,12 @@ def test_a_slow_stage_of_a_job_without_data_parallelism() -> None:
 
 def test_skewed_data() -> None:
     assert job(6, skew=0.4).kind == DATA
+
+
+@pytest.mark.parametrize(("skew", "noise"), [(0.0, 0.6), (0.3, 0.4)])
+def test_noise_that_costs_as_much_as_skewed_data_is_nobodys_fault(skew: float, noise: float) -> None:
+    """Microbatches that are slow together in all stages by half do not explain the time."""
+    assert job(10, skew=skew, noise=noise).kind == NOBODY
 
 
 def test_skewed_data_without_pipeline() -> None:
