@@ -7,9 +7,10 @@ import pytest
 from tests.shared_data import SharedData
 from tests.tainter.stragglers.recorded_jobs import mini_batches
 from tests.tainter.stragglers.simulated_jobs import SimulatedJob, step_times
+from tests.tainter.stragglers.test_operations import job as judge_trace
 
 from muster_tainter.stragglers.step_times import judge_step_times
-from muster_tainter.stragglers.verdict import FALSE_BLAME, NOBODY
+from muster_tainter.stragglers.verdict import DATA, FALSE_BLAME, NOBODY
 
 FEW = 30  # jobs of each kind; `make soak` plays 2,000, so 10,000 permutations of recorded jobs in all
 JOBS = {
@@ -59,3 +60,21 @@ def test_random_lives_of_recorded_jobs_with_permuted_ranks(
         if judge_step_times(step_times(permuted), random).kind != NOBODY:
             blamed.append(seed)
     assert len(blamed) <= most_allowed(count), blamed
+
+
+@pytest.mark.parametrize(("dp_count", "stage_count"), [(4, 3), (8, 1), (2, 4)])
+def test_random_lives_of_operation_traces_without_a_cause(
+    dp_count: int, stage_count: int, pytestconfig: pytest.Config
+) -> None:
+    first, count = first_and_count(pytestconfig)
+    seeds = range(first, first + count)
+    blamed = [seed for seed in seeds if judge_trace(seed, dp_count, stage_count, noise=0.3).kind != NOBODY]
+    assert len(blamed) <= most_allowed(count), blamed
+
+
+def test_random_lives_of_operation_traces_with_skewed_data_blame_no_worker(pytestconfig: pytest.Config) -> None:
+    """A third of a second each, so fewer of them."""
+    first, count = first_and_count(pytestconfig)
+    seeds = range(first, first + 1 + count // 20)
+    blamed = [seed for seed in seeds if {cause.kind for cause in judge_trace(seed, skew=0.4).causes} - {DATA}]
+    assert len(blamed) <= most_allowed(len(seeds)), blamed
