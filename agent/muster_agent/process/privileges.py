@@ -59,7 +59,7 @@ def drop_privileges(settings: AgentSettings) -> Mapping[Path, int]:
     opened = _open_kernel_log(settings)
     _hand_over(settings.state_directory, user, group)
     try:
-        _drop(user, group)
+        drop_to(user, group)
     except OSError as error:
         raise SettingsError(f"run_as: {settings.run_as!r}: {error}: start the agent as {_NEEDED}") from error
     left = remaining_privileges("self", user, group)
@@ -111,7 +111,7 @@ def _open_kernel_log(settings: AgentSettings) -> dict[Path, int]:
     from muster_checks.dmesg.stream_factory import choose_source
 
     own = settings.checks.get("dmesg", CheckSettings())
-    if not own.enabled:
+    if own.enabled is False:
         return {}
     values = dict(own.parameters) | ({"path": settings.kmsg} if settings.kmsg is not None else {})
     try:
@@ -170,7 +170,7 @@ def _give_file(folder: int, name: str, user: int, group: int) -> None:
         os.close(handle)
 
 
-def _drop(user: int, group: int) -> None:
+def drop_to(user: int, group: int) -> None:
     """The order matters: each step needs a privilege that a later one drops. Raises OSError."""
     import ctypes  # here: 0.5 MB that only this needs
 
