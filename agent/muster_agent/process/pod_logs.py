@@ -9,6 +9,7 @@ the node's containers. With root's group for the agent itself, it would be every
 import asyncio
 import errno
 import gc
+import logging
 import os
 import signal
 import socket
@@ -27,6 +28,8 @@ from muster_checks.base.declaration import LogOpener
 from muster_checks.base.execution import CannotTell
 from muster_checks.containerlog import CONTAINERLOG, ContainerlogParameters
 from muster_checks.containerlog.log_folder import FolderOpener, NotALog, open_beneath
+
+log = logging.getLogger(__name__)
 
 REQUEST_BYTES = 1024  # three names of at most 255 bytes
 ANSWER_BYTES = 2048
@@ -111,10 +114,14 @@ def _serve(folder: Path, connection: socket.socket) -> NoReturn:
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # from a terminal; the agent ends it
         drop_to(0, 0)
-        if not remaining_privileges("self", 0, 0):
-            while request := connection.recv(REQUEST_BYTES):
-                _answer(folder, connection, os.fsdecode(request))
-            status = 0
+        left = remaining_privileges("self", 0, 0)
+        if left:
+            log.error("the process that opens log files keeps privileges, so it ends: %s", ", ".join(left))
+        while not left and (request := connection.recv(REQUEST_BYTES)):
+            _answer(folder, connection, os.fsdecode(request))
+        status = 1 if left else 0
+    except OSError as error:
+        log.error("the process that opens log files ends: %s", error)  # noqa: TRY400 - no stack trace
     finally:
         os._exit(status)  # never back into the agent's code
 

@@ -13,7 +13,7 @@ from itertools import islice
 import msgspec
 
 from muster_checks.base.declaration import LogOpener
-from muster_checks.containerlog.cri import epoch_seconds
+from muster_checks.containerlog.cri import TIME_BYTES, epoch_seconds
 from muster_checks.containerlog.log_folder import listed
 
 CHUNK_BYTES = 16 * 1024
@@ -87,8 +87,7 @@ class ContainerLog:
             piece.more = True
         elif self._ending:
             self._finished = self._base()
-            self.close()
-            piece.more = True
+            piece.more = self._open_next(piece)
         else:
             # the writer may have used this file between the read and the look for its successor: read it once more
             self._ending = piece.more = self._has_successor()
@@ -145,18 +144,25 @@ class ContainerLog:
 
     def _open_next(self, piece: Piece) -> bool:
         """Open the oldest file that has not been read. Files that end before ``since`` are passed over."""
+        self._ending = False
         plain, compressed = self._files()
         waiting = [(key, name) for key, name, _ in plain if key > self._finished]
         for key, name in waiting:
             fd = self._opener.open((*self._parts, name))
             found = os.fstat(fd)
-            if found.st_mtime < self._since and key != waiting[-1][0]:
+            # some file systems list other inodes than they report, so the open file is among these
+            same = self._fd >= 0 and os.path.sameopenfile(fd, self._fd)
+            if (same or found.st_mtime < self._since) and key != waiting[-1][0]:
                 os.close(fd)
                 self._finished = key
                 continue
+            if same:
+                os.close(fd)
+                return False
             if self._key != _NONE:
-                piece.missed = sum(self._finished < each < key for each in compressed) - self._gone
-            self._fd, self._key, self._ending, self._gone = fd, key, False, False
+                piece.missed = max(0, sum(self._finished < each < key for each in compressed) - self._gone)
+            self.close()
+            self._fd, self._key, self._gone = fd, key, False
             self._old_until = found.st_size
             self._move_to(find_time(fd, found.st_size, self._since), dropping=False)
             return True
@@ -171,7 +177,7 @@ def find_time(fd: int, size: int, since: float) -> int:
         middle = (low + high) // 2
         data = os.pread(fd, CHUNK_BYTES, middle)
         begin = data.find(b"\n") + 1
-        at = epoch_seconds(data[begin : begin + 64].partition(b" ")[0]) if begin else None
+        at = epoch_seconds(data[begin : begin + TIME_BYTES].partition(b" ")[0]) if begin else None
         if at is None or at >= since:  # in doubt, earlier
             high = middle
         else:

@@ -8,6 +8,7 @@ one; containerd and CRI-O split lines at 16 KiB or less. Pieces of stdout and st
 from datetime import datetime
 
 LINE_BYTES = 32 * 1024  # the rest of a longer line is not judged
+TIME_BYTES = 64  # more than TIME has
 STREAMS = (b"stdout", b"stderr")
 
 

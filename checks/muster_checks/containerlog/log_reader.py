@@ -14,7 +14,7 @@ import msgspec
 
 from muster_checks.base.declaration import LogOpener
 from muster_checks.containerlog.container_log import ContainerLog, Piece
-from muster_checks.containerlog.cri import CriLines, MalformedLine, epoch_seconds
+from muster_checks.containerlog.cri import TIME_BYTES, CriLines, MalformedLine, epoch_seconds
 from muster_checks.containerlog.log_folder import NotALog, listed
 from muster_checks.containerlog.patterns import PatternHit, Patterns
 
@@ -72,9 +72,12 @@ class ReadCounts(msgspec.Struct):
 
 
 class _Followed:
-    def __init__(self, log: ContainerLog) -> None:
-        self.log = log
+    """since: epoch seconds; lines up to then have been judged."""
+
+    def __init__(self, opener: LogOpener, place: Place, since: float) -> None:
+        self.log = ContainerLog(opener, place, since)
         self.lines = CriLines()
+        self.since = since
 
 
 class LogReader:
@@ -90,6 +93,7 @@ class LogReader:
         self._since = since
         self._followed: dict[Place, _Followed] = {}
         self._known: set[str] = set()
+        self._until: dict[Place, float] = {}  # time of the last line, for a log that is opened again
 
     def close(self) -> None:
         for followed in self._followed.values():
@@ -125,6 +129,7 @@ class LogReader:
             folders = sorted(entry.name for entry in islice(entries, PODS_LIMIT))
         turn.new_pods = not self._known.issuperset(folders)
         self._known = set(folders)
+        self._until = {place: at for place, at in self._until.items() if place[0] in self._known}
         by_pod = [self._containers(folder, turn) for folder in folders if self._concerns(folder, pods)]
         places = [place for place in chain.from_iterable(zip_longest(*by_pod)) if place is not None]
         if len(places) > self._files:
@@ -154,7 +159,8 @@ class LogReader:
     def _read(self, place: Place, turn: Turn) -> Piece:
         followed = self._followed.get(place)
         if followed is None:
-            followed = self._followed[place] = _Followed(ContainerLog(self._opener, place, self._since))
+            since = self._until.get(place, self._since)
+            followed = self._followed[place] = _Followed(self._opener, place, since)
         try:
             piece = followed.log.read()
         except OSError as error:
@@ -169,8 +175,11 @@ class LogReader:
             what = f"{piece.skipped} bytes" if piece.skipped else f"{piece.missed} compressed files"
             message = f"pod {pod}: {what} of the log of container {place[1]} were skipped: written faster than read"
             turn.notices.append(Notice(pod, "PodLogSkipped", message))
+        after = followed.since if piece.old else 0.0
         for at, text in self._lines(followed.lines, piece):
-            self._match(pod, at, text, turn, old=piece.old)
+            self._match(pod, at, text, turn, after)
+        if piece.lines and (last := epoch_seconds(piece.lines[-1][:TIME_BYTES].partition(b" ")[0])) is not None:
+            self._until[place] = max(last, self._until.get(place, 0.0))
         return piece
 
     def _lines(self, lines: CriLines, piece: Piece) -> Iterator[tuple[bytes, bytes]]:
@@ -186,12 +195,12 @@ class LogReader:
                 yield line
         self.counts.overlong += lines.overlong - overlong
 
-    def _match(self, pod: str, at: bytes, raw: bytes, turn: Turn, *, old: bool) -> None:
+    def _match(self, pod: str, at: bytes, raw: bytes, turn: Turn, after: float) -> None:
         seconds = epoch_seconds(at)
         if seconds is None:
             self.counts.malformed += 1
             return
-        if old and seconds <= self._since:
+        if seconds <= after:
             return
         text = raw.decode("utf-8", "replace")
         for hit in self._patterns.hits(text):

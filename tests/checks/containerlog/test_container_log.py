@@ -104,6 +104,25 @@ def test_a_restarted_container_has_another_file(files: ContainerFiles, follower:
     assert follower.texts() == ["b", "c"]
 
 
+def test_a_file_system_that_lists_other_inodes_than_it_reports_repeats_nothing(
+    files: ContainerFiles, follower: Follower, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As overlayfs may."""
+    found = ContainerLog._files
+
+    def other_inodes(log: ContainerLog) -> object:
+        plain, compressed = found(log)
+        return [(key, name, inode + 1) for key, name, inode in plain], compressed
+
+    monkeypatch.setattr(ContainerLog, "_files", other_inodes)
+    files.print("a")
+    assert [follower.texts() for _ in range(3)] == [["a"], [], []]
+    files.print("b")
+    files.restart_container()
+    files.print("c")
+    assert set(follower.texts()) == {"b", "c"}
+
+
 def test_a_truncated_file_is_read_from_its_beginning(files: ContainerFiles, follower: Follower) -> None:
     files.print("a", "b")
     follower.texts()

@@ -131,6 +131,23 @@ def test_what_is_no_log_is_reported_and_others_are_read(tmp_path: Path, make: ty
     assert found(reader.turn(None)) == {("ml/bad", "CudaUncorrectableEcc"): 1}
 
 
+def test_a_log_that_could_not_be_read_for_a_while_is_not_read_twice(tmp_path: Path, make: type[LogReader]) -> None:
+    """A person may have cleared what its lines had opened."""
+    files, reader = ContainerFiles(tmp_path), make()
+    files.print(ECC, "step 2")
+    assert found(reader.turn({"ml/train-0"})) == {("ml/train-0", "CudaUncorrectableEcc"): 1}
+    assert found(reader.turn(())) == {}  # the kubelet no longer lists its pod
+    files.print(ORDINAL)
+    assert found(reader.turn({"ml/train-0"})) == {("ml/train-0", "InvalidDeviceOrdinal"): 1}
+    away = files.folder.rename(tmp_path / "away")
+    files.folder.symlink_to(away)
+    assert reasons(reader.turn({"ml/train-0"})) == [("ml/train-0", "PodLogRefused")]
+    files.folder.unlink()
+    away.rename(files.folder)
+    files.print(ECC)
+    assert found(reader.turn({"ml/train-0"})) == {("ml/train-0", "CudaUncorrectableEcc"): 1}
+
+
 def test_lines_of_another_format_are_counted(tmp_path: Path, make: type[LogReader]) -> None:
     files, reader = ContainerFiles(tmp_path), make()
     files.current.write_bytes(b'{"log": "CUDA error: invalid device ordinal"}\n\xff\xfe\n' + b"when stdout F broken\n")

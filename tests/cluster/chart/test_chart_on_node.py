@@ -59,7 +59,11 @@ NAMES = {
 }
 VALUES = {
     # other tests write to this machine's log, too: what is from before is not of interest
-    "checks": {"dmesg": {"parameters": {"start": "now"}}},
+    "checks": {
+        "dmesg": {"parameters": {"start": "now"}},
+        # this kubelet has no device plug-ins, and so no pod with an accelerator
+        "containerlog": {"enabled": True, "parameters": {"pods": "all", "namespaces": ["real-*"]}},
+    },
     # for the founding page's call from a pod, which names a heavy check
     "agent": {"config": {"open_heavy_checks": True}},
     "vipuProxy": {"backend": "sim", "image": {"pullPolicy": "IfNotPresent"}},
@@ -246,6 +250,31 @@ def test_a_kernel_line_keeps_pods_off_the_node_until_it_is_cleared(release: Rele
     release.clear()
     until(lambda: admin.get(f"{pods}/job")["status"]["phase"] == "Running", release.state)
     assert admin.get(f"{pods}/job")["spec"]["nodeName"] == release.node.name
+
+
+def test_a_line_in_a_pods_log_is_a_warning_and_opens_no_fault(release: Release, real_namespace: str) -> None:
+    """containerd's file, which belongs to root, read for an agent that has no right any more."""
+    admin = release.node.plane.admin
+    print_line = "echo RuntimeError: CUDA error: uncorrectable ECC error encountered; exec sleep 600"
+    container = {"name": "main", "image": IMAGE, "imagePullPolicy": "Never", "command": ["sh", "-c", print_line]}
+    spec = {"containers": [container], "tolerations": [{"operator": "Exists"}], "terminationGracePeriodSeconds": 1}
+    admin.create(f"/api/v1/namespaces/{real_namespace}/pods", {"metadata": {"name": "trains"}, "spec": spec})
+    component = f"pod/{real_namespace}/trains"
+
+    def findings() -> list[Object]:
+        health = admin.get(f"/apis/muster.dev/v1alpha1/nodehealths/{release.node.name}")
+        (check,) = [each for each in health["status"]["checks"] if each["name"] == "containerlog"]
+        return [each for each in check.get("findings", []) if each["component"] == component]
+
+    (found,) = until(findings, release.state)
+    assert (found["reason"], found["verdict"], found["class"]) == ("CudaUncorrectableEcc", "WARN", "reset")
+
+    def events() -> list[Object]:
+        listed = admin.get("/api/v1/events", {"fieldSelector": f"involvedObject.name={release.node.name}"})["items"]
+        return [each for each in listed if component in each["message"]]
+
+    until(events, release.state)
+    assert component not in release.open_faults()
 
 
 def typed(release: Release, line: str, codes: Sequence[int] = (0,)) -> str:
