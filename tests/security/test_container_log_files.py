@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from muster_checks.containerlog.log_folder import NotALog, open_beneath
+from muster_checks.containerlog.log_opener import NotALog, open_beneath
 
 TRIES = 200  # of each outcome
 GUARD_S = 60.0

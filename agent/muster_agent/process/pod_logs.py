@@ -8,12 +8,12 @@ the node's containers. With root's group for the agent itself, it would be every
 
 import asyncio
 import errno
-import gc
 import logging
 import os
 import signal
 import socket
 import struct
+import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,15 +26,13 @@ from muster_agent.process.privileges import drop_to, remaining_privileges
 from muster_agent.settings import AgentSettings, CheckSettings
 from muster_checks.base.declaration import LogOpener
 from muster_checks.base.execution import CannotTell
-from muster_checks.containerlog import CONTAINERLOG, ContainerlogParameters
-from muster_checks.containerlog.log_folder import FolderOpener, NotALog, open_beneath
+from muster_checks.containerlog import CONTAINERLOG, ContainerlogParameters, log_opener
+from muster_checks.containerlog.log_folder import FolderOpener
+from muster_checks.containerlog.log_opener import ANSWER_BYTES, FAILED, NO_LOG, OPENED, NotALog
 
 log = logging.getLogger(__name__)
 
-REQUEST_BYTES = 1024  # three names of at most 255 bytes
-ANSWER_BYTES = 2048
 _HANDLE = struct.Struct("i")
-_OPENED, _FAILED, _NO_LOG = b"o", b"f", b"n"
 
 
 class LogHelperLost(Exception):
@@ -59,13 +57,13 @@ class LogHelper:
             answer, passed, _, _ = self._connection.recvmsg(
                 ANSWER_BYTES, socket.CMSG_SPACE(_HANDLE.size), socket.MSG_CMSG_CLOEXEC
             )
-        if answer == _OPENED and passed:
+        if answer == OPENED and passed:
             handle: int = _HANDLE.unpack(passed[0][2])[0]
             return handle
         kind, number, text = answer[:1], *answer[1:].decode("utf-8", "replace").partition(":")[::2]
-        if kind not in (_FAILED, _NO_LOG):
+        if kind not in (FAILED, NO_LOG):
             raise OSError(errno.ESRCH, "the process that opens log files has ended")
-        raise (NotALog if kind == _NO_LOG else OSError)(int(number), text, request)
+        raise (NotALog if kind == NO_LOG else OSError)(int(number), text, request)
 
     async def watch(self) -> None:
         """Raises LogHelperLost when the helper ends."""
@@ -99,46 +97,29 @@ def start_log_helper(settings: AgentSettings) -> LogHelper | None:
     except ValidationError:
         return None  # the start will fail with a better message
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    gc.freeze()  # the pages of present objects stay shared
     pid = os.fork()
     if pid == 0:
         ours.close()
-        _serve(folder, theirs)
+        _become_helper(folder, theirs)
     theirs.close()
     return LogHelper(folder, ours, pid)
 
 
-def _serve(folder: Path, connection: socket.socket) -> NoReturn:
-    """The helper: answer requests until the agent has ended."""
-    status = 1
+def _become_helper(folder: Path, connection: socket.socket) -> NoReturn:
+    """In the fork: drop everything but the user, and replace the program, so that nothing of the agent stays."""
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # from a terminal; the agent ends it
         drop_to(0, 0)
-        left = remaining_privileges("self", 0, 0)
-        if left:
-            log.error("the process that opens log files keeps privileges, so it ends: %s", ", ".join(left))
-        while not left and (request := connection.recv(REQUEST_BYTES)):
-            _answer(folder, connection, os.fsdecode(request))
-        status = 1 if left else 0
+        if left := remaining_privileges("self", 0, 0):
+            log.error("cannot start the process that opens log files: privileges remain: %s", ", ".join(left))
+        else:
+            connection.set_inheritable(True)
+            program = [sys.executable, "-I", "-S", log_opener.__file__, str(folder), str(connection.fileno())]
+            os.execve(sys.executable, program, {})  # noqa: S606 - no shell
     except OSError as error:
-        log.error("the process that opens log files ends: %s", error)  # noqa: TRY400 - no stack trace
+        log.error("cannot start the process that opens log files: %s", error)  # noqa: TRY400 - no stack trace
     finally:
-        os._exit(status)  # never back into the agent's code
-
-
-def _answer(folder: Path, connection: socket.socket, request: str) -> None:
-    try:
-        handle = open_beneath(folder, request.split("/") if request != "." else ())
-    except (OSError, ValueError) as error:
-        kind = _NO_LOG if isinstance(error, NotALog) else _FAILED
-        number = getattr(error, "errno", None) or errno.EINVAL
-        text = getattr(error, "strerror", None) or str(error)
-        connection.send(kind + f"{number}:{text}".encode()[: ANSWER_BYTES - 1])
-        return
-    try:
-        socket.send_fds(connection, [_OPENED], [handle])
-    finally:
-        os.close(handle)
+        os._exit(1)  # never back into the agent's code
 
 
 class AgentPodLogs:

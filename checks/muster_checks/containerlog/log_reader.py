@@ -15,7 +15,8 @@ import msgspec
 from muster_checks.base.declaration import LogOpener
 from muster_checks.containerlog.container_log import ContainerLog, Piece
 from muster_checks.containerlog.cri import TIME_BYTES, CriLines, MalformedLine, epoch_seconds
-from muster_checks.containerlog.log_folder import NotALog, listed
+from muster_checks.containerlog.log_folder import listed
+from muster_checks.containerlog.log_opener import NotALog
 from muster_checks.containerlog.patterns import PatternHit, Patterns
 
 TURN_BYTES = 1 << 20

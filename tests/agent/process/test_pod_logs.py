@@ -19,7 +19,8 @@ from muster_agent.process.pod_logs import AgentPodLogs, LogHelper, LogHelperLost
 from muster_agent.process.privileges import remaining_privileges
 from muster_agent.settings import AgentSettings
 from muster_checks.base.execution import CannotTell
-from muster_checks.containerlog.log_folder import FolderOpener, NotALog
+from muster_checks.containerlog.log_folder import FolderOpener
+from muster_checks.containerlog.log_opener import NotALog
 
 __all__ = ["place"]  # a fixture
 pytestmark = needs("root")  # only root has rights that it can give up

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from muster_checks.containerlog.log_folder import NotALog, open_beneath
+from muster_checks.containerlog.log_opener import NotALog, open_beneath
 
 PARTS = ("pod", "main", "0.log")
 
