@@ -23,6 +23,11 @@ class CriLines:
         self._pieces: dict[bytes, bytearray] = {}
         self.overlong = 0
 
+    @property
+    def kept_bytes(self) -> int:
+        """Of unfinished lines."""
+        return sum(map(len, self._pieces.values()))
+
     def take(self, raw: bytes) -> tuple[bytes, bytes] | None:
         """(TIME, the whole line) if ``raw`` completes a line; None for an earlier piece. Raises MalformedLine."""
         fields = raw.split(b" ", 3)

@@ -31,6 +31,7 @@ def test_a_line_of_endless_pieces_is_bounded() -> None:
     lines = CriLines()
     for _ in range(1000):
         assert lines.take(line(b"x" * 16_000, b"P")) is None
+        assert lines.kept_bytes <= LINE_BYTES + 1
     whole = lines.take(line(b"end"))
     assert whole is not None
     assert len(whole[1]) == LINE_BYTES
