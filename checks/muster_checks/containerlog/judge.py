@@ -58,7 +58,7 @@ def _sign(found: LineHit, now: float) -> Sign:
         component=component_of(found.pod),
         reason=hit.reason,
         verdict=hit.verdict,
-        message=shorten(f"pod {found.pod}: {line.strip()}"),
+        message=shorten(line.strip()),
         at=min(found.at, now),
         fault_class=hit.fault_class,
         count=found.count,

@@ -34,7 +34,7 @@ def open_beneath(folder: str | os.PathLike[str], parts: Sequence[str]) -> int:
     ``folder`` itself may be reached through links: the administrator chose it. Raises OSError, NotALog.
     """
     if len(parts) > DEPTH or not all(map(_is_name, parts)):
-        raise NotALog(errno.EINVAL, "not the path of a container's log", "/".join(parts))
+        raise NotALog(errno.EINVAL, "is not the path of a container's log", "/".join(parts))
     current = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for part in parts:
@@ -47,7 +47,7 @@ def open_beneath(folder: str | os.PathLike[str], parts: Sequence[str]) -> int:
             raise NotALog(errno.EINVAL, f"is {kind}", "/".join(parts))
         return os.open(f"/proc/self/fd/{current}", _READ)  # the very thing that was examined
     except NotADirectoryError:
-        raise NotALog(errno.ENOTDIR, "a part of the path is no folder", "/".join(parts)) from None
+        raise NotALog(errno.ENOTDIR, "is below a link or a file", "/".join(parts)) from None
     finally:
         os.close(current)
 

@@ -174,7 +174,7 @@ class LogReader:
             followed.lines.forget()
             self.counts.skipped_bytes += piece.skipped
             what = f"{piece.skipped} bytes" if piece.skipped else f"{piece.missed} compressed files"
-            message = f"pod {pod}: {what} of the log of container {place[1]} were skipped: written faster than read"
+            message = f"{what} of the log of container {place[1]} were skipped: written faster than read"
             turn.notices.append(Notice(pod, "PodLogSkipped", message))
         after = followed.since if piece.old else 0.0
         for at, text in self._lines(followed.lines, piece):
@@ -216,8 +216,8 @@ class LogReader:
         pod = pod_of(folder)
         if isinstance(error, NotALog):
             self.counts.refused += 1
-            where = str(error.filename).partition("/")[2]
-            message = f"pod {pod}: the log {where} {error.strerror}, and is not read".replace("log  ", "log folder ")
+            inner = str(error.filename).partition("/")[2]
+            message = f"{f'the log {inner}' if inner else 'the log folder'} {error.strerror}, so it is not read"
             turn.notices.append(Notice(pod, "PodLogRefused", message))
         elif not isinstance(error, FileNotFoundError):  # the pod has been deleted
             turn.trouble = f"{self._opener.folder / folder}: {error.strerror or os.strerror(error.errno or 0)}"

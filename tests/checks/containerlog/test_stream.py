@@ -111,7 +111,8 @@ async def test_a_line_is_a_warning_on_its_pod(node: Node, files: ContainerFiles)
     assert (sign.component, sign.reason) == ("pod/ml/train-0", "CudaUncorrectableEcc")
     assert (sign.verdict, sign.fault_class) == (Verdict.WARN, FaultClass.RESET)
     assert (sign.origin, sign.at) == (Origin.USER, NOW - 9)
-    assert "ml/train-0" in sign.message
+    assert "ml/train-0" in sign.line
+    assert sign.message == ECC
     assert ECC in sign.line
 
 
