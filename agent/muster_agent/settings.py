@@ -51,18 +51,18 @@ Period = Annotated[float, BeforeValidator(_seconds), AfterValidator(_sensible)]
 class CheckSettings(BaseModel):
     """Settings of one check.
 
-    enabled:    None: the check's default (see /checks)
+    enabled:    whether it exists on this node; a check that is off by default needs it
     period:     seconds between two runs; 0: only on request; None: the check's default (see /checks)
     parameters: values for the check's parameters (see /checks)
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-    enabled: bool | None = None
+    enabled: bool = True
     period: Period | None = None
     parameters: dict[str, Any] = Field(default_factory=dict)
 
     def enables(self, check: Check) -> bool:
-        return check.enabled if self.enabled is None else self.enabled
+        return self.enabled and (check.enabled or "enabled" in self.model_fields_set)
 
 
 class AgentSettings(BaseModel):

@@ -111,7 +111,7 @@ def _open_kernel_log(settings: AgentSettings) -> dict[Path, int]:
     from muster_checks.dmesg.stream_factory import choose_source
 
     own = settings.checks.get("dmesg", CheckSettings())
-    if own.enabled is False:
+    if not own.enabled:
         return {}
     values = dict(own.parameters) | ({"path": settings.kmsg} if settings.kmsg is not None else {})
     try:
