@@ -1,4 +1,4 @@
-"""On OpenShift, every pod of the chart is one that the constraints of its service account allow, and no more is granted.
+"""On OpenShift, the constraints of each service account allow the pods of the chart, and no more is granted.
 
 The names of the fields, and which of them are required, are those of the CRD securitycontextconstraints.crd.yaml in
 security/v1 of https://github.com/openshift/api (2a3d739, August 2026). What nonroot-v2 allows is what
@@ -32,7 +32,18 @@ STRATEGIES = {
     "supplementalGroups": {"MustRunAs", "RunAsAny"},
 }
 # FSType of security/v1/types.go, of those that a chart's values can name
-VOLUMES = {"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "hostPath", "image", "nfs", "projected", "secret"}
+VOLUMES = {
+    "configMap",
+    "csi",
+    "downwardAPI",
+    "emptyDir",
+    "ephemeral",
+    "hostPath",
+    "image",
+    "nfs",
+    "projected",
+    "secret",
+}
 VOLUMES |= {"persistentVolumeClaim"}
 NONROOT: Object = {
     "allowHostDirVolumePlugin": False,
@@ -45,6 +56,7 @@ NONROOT: Object = {
     "runAsUser": {"type": "MustRunAsNonRoot"},
     "volumes": sorted(VOLUMES - {"hostPath", "nfs"}),
 }
+
 
 def rendered_on_openshift(helm: Helm, values: dict[str, Any]) -> Rendered:
     """As an upgrade, which also runs the Job that applies CRDs."""
