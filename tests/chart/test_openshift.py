@@ -1,8 +1,6 @@
 """On OpenShift, the constraints of each service account allow the pods of the chart, and no more is granted.
 
-The names of the fields, and which of them are required, are those of the CRD securitycontextconstraints.crd.yaml in
-security/v1 of https://github.com/openshift/api (2a3d739, August 2026). What nonroot-v2 allows is what
-scc-nonroot-v2.yaml in https://github.com/openshift/microshift (8e16b12) says. How OpenShift decides is described at
+How OpenShift decides is described at
 https://docs.openshift.com/container-platform/latest/authentication/managing-security-context-constraints.html: of the
 constraints that the pod's account may use, one must allow all of it.
 """
@@ -11,51 +9,8 @@ from typing import Any
 
 import pytest
 from tests.chart.helm_render import Helm, Object, Rendered
+from tests.chart.openshift_api import API, NONROOT, OPTIONAL, REQUIRED, STRATEGIES, VOLUMES
 from tests.chart.test_rendering import CASES
-
-API = "security.openshift.io/v1/SecurityContextConstraints"
-REQUIRED: dict[str, type | tuple[type, ...]] = {
-    **dict.fromkeys(("allowHostDirVolumePlugin", "allowHostIPC", "allowHostNetwork", "allowHostPID"), bool),
-    **dict.fromkeys(("allowHostPorts", "allowPrivilegedContainer", "readOnlyRootFilesystem"), bool),
-    **dict.fromkeys(("allowedCapabilities", "defaultAddCapabilities", "requiredDropCapabilities", "volumes"), list),
-    "priority": (int, type(None)),
-}
-OPTIONAL: dict[str, type] = {
-    "allowPrivilegeEscalation": bool,
-    **dict.fromkeys(("runAsUser", "seLinuxContext", "fsGroup", "supplementalGroups"), dict),
-    **dict.fromkeys(("users", "groups", "seccompProfiles"), list),
-}
-STRATEGIES = {
-    "runAsUser": {"MustRunAs", "MustRunAsRange", "MustRunAsNonRoot", "RunAsAny"},
-    "seLinuxContext": {"MustRunAs", "RunAsAny"},
-    "fsGroup": {"MustRunAs", "RunAsAny"},
-    "supplementalGroups": {"MustRunAs", "RunAsAny"},
-}
-# FSType of security/v1/types.go, of those that a chart's values can name
-VOLUMES = {
-    "configMap",
-    "csi",
-    "downwardAPI",
-    "emptyDir",
-    "ephemeral",
-    "hostPath",
-    "image",
-    "nfs",
-    "projected",
-    "secret",
-}
-VOLUMES |= {"persistentVolumeClaim"}
-NONROOT: Object = {
-    "allowHostDirVolumePlugin": False,
-    "allowHostNetwork": False,
-    "allowHostPID": False,
-    "allowHostPorts": False,
-    "allowPrivilegedContainer": False,
-    "allowPrivilegeEscalation": False,
-    "allowedCapabilities": ["NET_BIND_SERVICE"],
-    "runAsUser": {"type": "MustRunAsNonRoot"},
-    "volumes": sorted(VOLUMES - {"hostPath", "nfs"}),
-}
 
 
 def rendered_on_openshift(helm: Helm, values: dict[str, Any]) -> Rendered:
@@ -107,8 +62,8 @@ def excess(constraints: Object, pod: Object) -> set[str]:
 
 def test_every_pod_is_allowed(on_openshift: Rendered) -> None:
     for each in on_openshift.objects:
-        if each["kind"] in ("DaemonSet", "Deployment", "Job"):
-            pod = each["spec"]["template"]["spec"]
+        if each["kind"] in ("DaemonSet", "Deployment", "Job", "Pod"):
+            pod = each["spec"] if each["kind"] == "Pod" else each["spec"]["template"]["spec"]
             may_use = usable(on_openshift, each["metadata"]["namespace"], pod["serviceAccountName"])
             found = [excess(constraints, pod) for constraints in may_use]
             assert set() in found, (each["metadata"]["name"], found)
