@@ -24,6 +24,7 @@ from tests.docs.command_list import commands_of_test
 from tests.docs.command_runner import CommandRunner, Done
 from tests.docs.document_commands import commands
 
+from muster_kube.run_permit import PREFIX
 from muster_sandbox.controlplane.admin import AdminClient
 from muster_sandbox.controlplane.admin import RequestRefused as Denied
 from muster_sandbox.controlplane.install import install
@@ -85,11 +86,15 @@ class Release:
         self.helm.run("install", "gc", str(CHART), "--namespace", "default", "-f", "-", stdin=json.dumps(VALUES))
         until(lambda: all(self.ready(app) == count for app, count in PODS.items()), self.state)
 
-    def upgrade(self, values: Object) -> None:
-        """With ``values`` over those of the installation. Returns once a new agent is ready."""
-        before = [pod["metadata"]["uid"] for pod in self.pods("muster-agent")]
+    def set_values(self, values: Object) -> None:
+        """``values`` over those of the installation."""
         words = ("upgrade", "gc", str(CHART), "--namespace", "default", "--reset-then-reuse-values", "-f", "-")
         self.helm.run(*words, stdin=json.dumps(values))
+
+    def upgrade(self, values: Object) -> None:
+        """As set_values, with what changes the agents. Returns once a new agent is ready."""
+        before = [pod["metadata"]["uid"] for pod in self.pods("muster-agent")]
+        self.set_values(values)
 
         def renewed() -> bool:
             now = [pod["metadata"]["uid"] for pod in self.pods("muster-agent")]
@@ -494,6 +499,74 @@ def test_a_check_of_ones_own_comes_with_an_upgrade(release: Release, tmp_path: P
     url = "http://autopilot-healthchecks.autopilot.svc:3333/status?check=uptimemonitor"
     said = typed(release, f'{" ".join(IN_POD)} curl "{url}"')
     assert "[[ UPTIMEMONITOR ]] SUCCESS" in said, said
+
+
+CHECK_JOB = "kubectl create job {} -n autopilot --from=cronjob/muster-run"
+# without --force, an agent that opens heavy checks to everybody would ask for no right
+RUN = {"heavyChecks": True, "checks": ["ipu"], "args": ["--force"]}
+
+
+def ended_run(release: Release, job: str) -> Object:
+    """How the only container of the job's only pod ended: exitCode, message."""
+    pods = f"/api/v1/namespaces/{AUTOPILOT}/pods"
+
+    def ended() -> Object | None:
+        items = release.node.plane.admin.get(pods, {"labelSelector": f"job-name={job}"})["items"]
+        states = [each["state"] for pod in items for each in pod["status"].get("containerStatuses", [])]
+        assert len(states) <= 1, "it was repeated"
+        return states[0].get("terminated") if states else None
+
+    found: Object = until(ended, release.state)
+    return found
+
+
+def test_helm_test_and_jobs_run_checks_and_name_the_node_and_check_that_fail(release: Release, tmp_path: Path) -> None:
+    """docs/operating.md, "Run checks from the cluster": on this machine without IPUs, then with a broken GPU."""
+    node, admin = release.node.name, release.node.plane.admin
+    release.clear()
+    release.set_values({"helmTest": {"args": ["--check=ipu"]}, "run": RUN})
+    printed = release.type("helm test RELEASE -n RELEASE-NAMESPACE --logs")
+    assert re.search(rf"^{node} +SKIP +ipu\b", printed, re.MULTILINE), printed
+
+    release.type(CHECK_JOB.format("check-1"))
+    assert ended_run(release, "check-1")["exitCode"] == 0, release.state()
+    log = release.type("kubectl logs -f -n autopilot job/check-1")
+    assert re.search(rf"^{node} +SKIP +ipu\b", log, re.MULTILINE), log
+    described = release.type("kubectl describe pods -n autopilot -l job-name=check-1")
+    assert re.search(r"^ +Exit Code: +0$", described, re.MULTILINE), described
+    health = admin.get(f"/apis/muster.dev/v1alpha1/nodehealths/{node}")
+    assert not [key for key in health["metadata"].get("annotations", {}) if key.startswith(PREFIX)], "it was deleted"
+
+    break_gpu(release)
+    edited = yaml.safe_load(release.type(CHECK_JOB.format("check-2") + " --dry-run=client -o yaml"))
+    place = tmp_path / "job.yaml"
+    release.typist.names["job.yaml"] = str(place)
+    pod = edited["spec"]["template"]["spec"]
+    pod["containers"][0]["args"] = ["run", "--namespace=autopilot", f"--host={node}", "--check=dmesg"]
+    place.write_text(yaml.safe_dump(edited))
+    release.type("kubectl create -f job.yaml")
+    # the same without the account
+    edited["metadata"]["name"] = "check-3"
+    pod |= {"serviceAccountName": "default", "automountServiceAccountToken": False, "volumes": []}
+    url = "--url=http://autopilot-healthchecks.autopilot.svc:3333"
+    pod["containers"][0] |= {"args": ["run", url, "--check=ipu", "--force"], "volumeMounts": []}
+    admin.create(f"/apis/batch/v1/namespaces/{AUTOPILOT}/jobs", edited)
+    for job, exit_code, facts in (
+        ("check-2", 2, rf"^{node} +FAIL +dmesg +gpu/\S+ Xid79\b"),
+        ("check-3", 3, r"\brun\.heavyChecks=true\b"),
+    ):
+        ended = ended_run(release, job)
+        assert ended["exitCode"] == exit_code, release.state()
+        assert re.search(facts, ended["message"], re.MULTILINE), ended
+    failed = admin.get(f"/apis/batch/v1/namespaces/{AUTOPILOT}/jobs/check-2")["status"]
+    assert failed["failed"] == 1
+
+    release.set_values({"helmTest": {"args": ["--check=dmesg"]}})
+    with pytest.raises(Refused) as refused:
+        release.helm.run("test", "gc", "--namespace", "default", "--logs")
+    assert re.search(rf"^{node} +FAIL +dmesg +gpu/\S+ Xid79\b", str(refused.value), re.MULTILINE)
+    release.type("kubectl delete pod muster-test -n RELEASE-NAMESPACE")
+    release.clear()
 
 
 KUBECTL_LOOKS = ("get", "describe", "logs", "auth")
