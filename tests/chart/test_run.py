@@ -10,6 +10,7 @@ from muster_cli.command_table import whole_parser
 from muster_cli.commands.run import query_of
 
 HEAVY = {"heavyChecks": True}
+ACCOUNTS = ["muster-test", "muster-run"]
 MAY = {("muster-run", "cluster", "muster.dev", "nodehealths", "", verb) for verb in ("list", "patch")}
 
 
@@ -31,22 +32,21 @@ def query(pod: Object) -> dict[str, str]:
     return query_of(parser.parse_args(container["args"]))
 
 
-def test_by_default_they_have_no_account_and_no_token(helm: Helm) -> None:
+def test_by_default_they_have_no_token_and_no_right(helm: Helm) -> None:
     rendered = helm.template()
+    assert [pod["serviceAccountName"] for pod in pods(rendered)] == ACCOUNTS
     for pod in pods(rendered):
-        assert (pod["serviceAccountName"], pod["automountServiceAccountToken"]) == ("default", False)
+        assert pod["automountServiceAccountToken"] is False
         assert not pod.get("volumes")
         assert query(pod) == {}
-    assert "muster-run" not in {right[0] for right in rights(rendered.objects, {})}
-    assert not rendered.has("ServiceAccount", "muster-run")
+    assert not {right[0] for right in rights(rendered.objects, {})} & set(ACCOUNTS)
 
 
 def test_heavy_checks_bring_an_account_that_may_prove_its_right_and_no_other(helm: Helm) -> None:
     rendered = helm.template(values={"run": HEAVY})
-    found = {right for right in rights(rendered.objects, {}) if right[0] in ("muster-run", "default")}
+    assert {right for right in rights(rendered.objects, {}) if right[0] in ACCOUNTS} == MAY
     test, run = pods(rendered)
-    assert found == MAY
-    assert (test["serviceAccountName"], run["serviceAccountName"]) == ("default", "muster-run")
+    assert not test.get("volumes")
     assert rendered.one("ServiceAccount", "muster-run")["metadata"]["namespace"] == "autopilot"
     (source, *_) = run["volumes"][0]["projected"]["sources"]
     assert source["serviceAccountToken"]["expirationSeconds"] <= 3607
@@ -111,7 +111,19 @@ def test_the_pods_reach_the_agents_whatever_the_network_policies(helm: Helm) -> 
 def test_each_can_be_left_out(helm: Helm, values: dict[str, Any], left: set[str]) -> None:
     rendered = helm.template(values=values)
     assert {"Pod", "CronJob"} & {each["kind"] for each in rendered.objects} == left
+    assert len(left) == len(set(ACCOUNTS) & rendered.kind("ServiceAccount").keys())
     assert "muster-run" not in {right[0] for right in rights(rendered.objects, {})}
+
+
+@pytest.mark.parametrize("own", [[], [{"key": "gpu", "operator": "Exists"}]])
+def test_they_also_run_where_all_nodes_are_tainted_and_rather_elsewhere(helm: Helm, own: list[Object]) -> None:
+    rendered = helm.template(values={"admissionWebhooks": {"patch": {"tolerations": own}}})
+    ours = [{"key": f"muster.dev/{name}", "operator": "Exists"} for name in ("faulty", "startup")]
+    for pod in pods(rendered):
+        assert pod["tolerations"] == [*ours, *own]
+        (preferred,) = pod["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+        assert preferred["preference"]["matchExpressions"] == [{"key": "muster.dev/faulty", "operator": "DoesNotExist"}]
+    assert rendered.pod("Job", "muster-release").get("tolerations", []) == own
 
 
 @pytest.mark.parametrize("values", [{}, {"controller": {"enabled": False}, "vipuProxy": {"enabled": False}}])

@@ -74,10 +74,10 @@ class Release:
     helm: Helm
     typist: CommandRunner
 
-    def type(self, line: str, *, within: Sequence[str] = (), stdin: str = "") -> str:
+    def type(self, line: str, *more: str, within: Sequence[str] = (), stdin: str = "") -> str:
         """A line of the documents, as an administrator on the machine's network."""
         try:
-            return self.typist.type(line, within=[*self.node.machine.on_its_network, *within], stdin=stdin)
+            return self.typist.type(line, *more, within=[*self.node.machine.on_its_network, *within], stdin=stdin)
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.state()}") from None
 
@@ -119,7 +119,7 @@ class Release:
     def state(self) -> str:
         """For a test that failed."""
         told = [self.node.kubectl("get", "pods,nodehealths", "--all-namespaces", "-o", "wide").stdout]
-        for app in (*PODS, "muster-release"):
+        for app in (*PODS, "muster-release", "muster-run", "muster-test"):
             told.append(self.node.kubectl("describe", "pods", "--all-namespaces", "-l", f"app={app}").stdout)
             for pod in self.pods(app):
                 place = ["-n", pod["metadata"]["namespace"], pod["metadata"]["name"]]
@@ -501,6 +501,7 @@ def test_a_check_of_ones_own_comes_with_an_upgrade(release: Release, tmp_path: P
     assert "[[ UPTIMEMONITOR ]] SUCCESS" in said, said
 
 
+HELM_LIMIT = f"--timeout={LIMIT_S:g}s"
 CHECK_JOB = "kubectl create job {} -n autopilot --from=cronjob/muster-run"
 # without --force, an agent that opens heavy checks to everybody would ask for no right
 RUN = {"heavyChecks": True, "checks": ["ipu"], "args": ["--force"]}
@@ -525,7 +526,7 @@ def test_helm_test_and_jobs_run_checks_and_name_the_node_and_check_that_fail(rel
     node, admin = release.node.name, release.node.plane.admin
     release.clear()
     release.set_values({"helmTest": {"args": ["--check=ipu"]}, "run": RUN})
-    printed = release.type("helm test RELEASE -n RELEASE-NAMESPACE --logs")
+    printed = release.type("helm test RELEASE -n RELEASE-NAMESPACE --logs", HELM_LIMIT)
     assert re.search(rf"^{node} +SKIP +ipu\b", printed, re.MULTILINE), printed
 
     release.type(CHECK_JOB.format("check-1"))
@@ -537,7 +538,7 @@ def test_helm_test_and_jobs_run_checks_and_name_the_node_and_check_that_fail(rel
     health = admin.get(f"/apis/muster.dev/v1alpha1/nodehealths/{node}")
     assert not [key for key in health["metadata"].get("annotations", {}) if key.startswith(PREFIX)], "it was deleted"
 
-    break_gpu(release)
+    break_gpu(release)  # the pods run although the only node is tainted
     edited = yaml.safe_load(release.type(CHECK_JOB.format("check-2") + " --dry-run=client -o yaml"))
     place = tmp_path / "job.yaml"
     release.typist.names["job.yaml"] = str(place)
@@ -545,9 +546,9 @@ def test_helm_test_and_jobs_run_checks_and_name_the_node_and_check_that_fail(rel
     pod["containers"][0]["args"] = ["run", "--namespace=autopilot", f"--host={node}", "--check=dmesg"]
     place.write_text(yaml.safe_dump(edited))
     release.type("kubectl create -f job.yaml")
-    # the same without the account
+    # the same without a token
     edited["metadata"]["name"] = "check-3"
-    pod |= {"serviceAccountName": "default", "automountServiceAccountToken": False, "volumes": []}
+    pod |= {"volumes": []}
     url = "--url=http://autopilot-healthchecks.autopilot.svc:3333"
     pod["containers"][0] |= {"args": ["run", url, "--check=ipu", "--force"], "volumeMounts": []}
     admin.create(f"/apis/batch/v1/namespaces/{AUTOPILOT}/jobs", edited)
@@ -563,7 +564,7 @@ def test_helm_test_and_jobs_run_checks_and_name_the_node_and_check_that_fail(rel
 
     release.set_values({"helmTest": {"args": ["--check=dmesg"]}})
     with pytest.raises(Refused) as refused:
-        release.helm.run("test", "gc", "--namespace", "default", "--logs")
+        release.helm.run("test", "gc", "--namespace", "default", "--logs", HELM_LIMIT)
     assert re.search(rf"^{node} +FAIL +dmesg +gpu/\S+ Xid79\b", str(refused.value), re.MULTILINE)
     release.type("kubectl delete pod muster-test -n RELEASE-NAMESPACE")
     release.clear()

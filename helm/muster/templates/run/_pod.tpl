@@ -1,8 +1,14 @@
 {{/* The pod of `muster run`. It is not retried: a heavy check would run again, and the next result would hide the first.
-arguments: root, account, args */}}
+It also runs on tainted nodes: there may be no other.
+arguments: root, account, hasToken, args */}}
 {{- define "muster.runPod" -}}
-{{- $hasRights := ne .account "default" -}}
-{{- include "muster.jobPod" . }}
+{{- $tolerations := list (dict "key" "muster.dev/faulty" "operator" "Exists") (dict "key" "muster.dev/startup" "operator" "Exists") -}}
+{{- include "muster.jobPod" (merge (dict "tolerations" $tolerations) .) }}
+affinity:
+  nodeAffinity:
+    preferredDuringSchedulingIgnoredDuringExecution:
+      - weight: 100
+        preference: {matchExpressions: [{key: muster.dev/faulty, operator: DoesNotExist}]}
 {{- include "muster.pullSecrets" . }}
 containers:
   - name: run
@@ -12,13 +18,13 @@ containers:
     terminationMessagePolicy: FallbackToLogsOnError
     resources: {requests: {cpu: 50m, memory: 64Mi}, limits: {memory: 512Mi}}
     securityContext: {{- include "muster.noRights" .root | nindent 6 }}
-    {{- if $hasRights }}
+    {{- if .hasToken }}
     volumeMounts: {{- include "muster.tokenMounts" dict | nindent 6 }}
 volumes: {{- include "muster.tokens" dict | nindent 2 }}
     {{- end }}
 {{- end -}}
 
-{{/* Without an account of its own, the pod has no token and queries the agents as any pod may. */}}
+{{/* Without a token, the pod queries the agents as any pod may. */}}
 {{- define "muster.runUrl" -}}
 --url=http://autopilot-healthchecks.{{ include "muster.nodes" . }}.svc:3333
 {{- end -}}
