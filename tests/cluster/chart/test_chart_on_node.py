@@ -559,8 +559,8 @@ def test_helm_test_and_jobs_run_checks_and_name_the_node_and_check_that_fail(rel
         ended = ended_run(release, job)
         assert ended["exitCode"] == exit_code, release.state()
         assert re.search(facts, ended["message"], re.MULTILINE), ended
-    failed = admin.get(f"/apis/batch/v1/namespaces/{AUTOPILOT}/jobs/check-2")["status"]
-    assert failed["failed"] == 1
+    failed = f"/apis/batch/v1/namespaces/{AUTOPILOT}/jobs/check-2"
+    until(lambda: admin.get(failed)["status"].get("failed") == 1, release.state)
 
     release.set_values({"helmTest": {"args": ["--check=dmesg"]}})
     with pytest.raises(Refused) as refused:
