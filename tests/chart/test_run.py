@@ -1,8 +1,10 @@
-"""`muster run` in a pod: the hook of `helm test`, and the CronJob that Jobs are made from."""
+"""`muster run` in a pod: the hook of `helm test`, and the ConfigMap that Jobs are made from."""
 
 from typing import Any
 
 import pytest
+import yaml
+from tests.chart import kubernetes_schemas
 from tests.chart.helm_render import Helm, Object, Refused, Rendered
 from tests.chart.test_rights import rights
 
@@ -16,7 +18,13 @@ MAY = {("muster-run", "cluster", "muster.dev", "nodehealths", "", verb) for verb
 
 def job(rendered: Rendered) -> Object:
     """The spec of the Jobs."""
-    found: Object = rendered.one("CronJob", "muster-run")["spec"]["jobTemplate"]["spec"]
+    found: Object = made_from(rendered)["spec"]
+    return found
+
+
+def made_from(rendered: Rendered) -> Object:
+    """The Job in the ConfigMap."""
+    found: Object = yaml.safe_load(rendered.one("ConfigMap", "muster-run")["data"]["job"])
     return found
 
 
@@ -62,16 +70,6 @@ def test_checks_nodes_and_arguments_reach_the_command(helm: Helm, run: dict[str,
     assert query(test) == {"check": "ping", "host": "node-3"}
 
 
-@pytest.mark.parametrize(
-    ("schedule", "suspended"), [("", True), ("0 3 * * *", False), ("@daily", False), ("*/5  * * * 1-5", False)]
-)
-def test_nothing_starts_by_itself_without_a_schedule(helm: Helm, schedule: str, suspended: bool) -> None:
-    spec = helm.template(values={"run": {"schedule": schedule}}).one("CronJob", "muster-run")["spec"]
-    assert spec["suspend"] is suspended
-    assert spec["concurrencyPolicy"] == "Forbid"
-    assert schedule in ("", spec["schedule"])
-
-
 def test_a_run_is_not_repeated_and_the_end_of_its_log_is_in_the_pods_status(helm: Helm) -> None:
     rendered = helm.template()
     assert job(rendered)["backoffLimit"] == 0
@@ -103,15 +101,15 @@ def test_the_pods_reach_the_agents_whatever_the_network_policies(helm: Helm) -> 
 @pytest.mark.parametrize(
     ("values", "left"),
     [
-        ({"helmTest": {"enabled": False}}, {"CronJob"}),
-        ({"run": {"enabled": False, **HEAVY}}, {"Pod"}),
+        ({"helmTest": {"enabled": False}}, {"muster-run"}),
+        ({"run": {"enabled": False, **HEAVY}}, {"muster-test"}),
         ({"agent": {"enabled": False}, "run": HEAVY}, set()),
     ],
 )
 def test_each_can_be_left_out(helm: Helm, values: dict[str, Any], left: set[str]) -> None:
     rendered = helm.template(values=values)
-    assert {"Pod", "CronJob"} & {each["kind"] for each in rendered.objects} == left
-    assert len(left) == len(set(ACCOUNTS) & rendered.kind("ServiceAccount").keys())
+    assert set(ACCOUNTS) & (rendered.kind("Pod").keys() | rendered.kind("ConfigMap").keys()) == left
+    assert set(ACCOUNTS) & rendered.kind("ServiceAccount").keys() == left
     assert "muster-run" not in {right[0] for right in rights(rendered.objects, {})}
 
 
@@ -136,9 +134,12 @@ def test_a_private_image_can_be_pulled_in_both_namespaces(helm: Helm, values: di
         assert pod["imagePullSecrets"] == [{"name": "autopilot-pull-secret"}]
 
 
-@pytest.mark.parametrize(("version", "api"), [("1.20.2", "batch/v1beta1"), ("1.21.0", "batch/v1")])
-def test_the_cron_job_is_of_the_version_that_the_cluster_has(helm: Helm, version: str, api: str) -> None:
-    assert helm.template(version=version).one("CronJob", "muster-run")["apiVersion"] == api
+@pytest.mark.parametrize("version", ["1.20", "1.36"])
+@pytest.mark.parametrize("run", [{}, HEAVY])
+def test_the_job_is_one_that_the_version_knows(helm: Helm, run: dict[str, Any], version: str) -> None:
+    made = made_from(helm.template(values={"run": run}, version=f"{version}.0"))
+    kubernetes_schemas.validate(made, version)
+    assert (made["metadata"]["namespace"], "name" in made["metadata"]) == ("autopilot", False), "each has a new name"
 
 
 @pytest.mark.parametrize(
@@ -147,7 +148,6 @@ def test_the_cron_job_is_of_the_version_that_the_cluster_has(helm: Helm, version
         ({"checks": ["a,b"]}, ["run.checks.0"]),
         ({"checks": "pciebw"}, ["run.checks", "array"]),
         ({"nodes": ["--force"]}, ["run.nodes.0"]),
-        ({"schedule": "at night"}, ["run.schedule"]),
         ({"heavy": True}, ["run", "heavy"]),
     ],
 )

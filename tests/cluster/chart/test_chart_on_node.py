@@ -502,7 +502,7 @@ def test_a_check_of_ones_own_comes_with_an_upgrade(release: Release, tmp_path: P
 
 
 HELM_LIMIT = f"--timeout={LIMIT_S:g}s"
-CHECK_JOB = "kubectl create job {} -n autopilot --from=cronjob/muster-run"
+JOBS = f"/apis/batch/v1/namespaces/{AUTOPILOT}/jobs"
 # without --force, an agent that opens heavy checks to everybody would ask for no right
 RUN = {"heavyChecks": True, "checks": ["ipu"], "args": ["--force"]}
 
@@ -529,38 +529,38 @@ def test_helm_test_and_jobs_run_checks_and_name_the_node_and_check_that_fail(rel
     printed = release.type("helm test RELEASE -n RELEASE-NAMESPACE --logs", HELM_LIMIT)
     assert re.search(rf"^{node} +SKIP +ipu\b", printed, re.MULTILINE), printed
 
-    release.type(CHECK_JOB.format("check-1"))
-    assert ended_run(release, "check-1")["exitCode"] == 0, release.state()
-    log = release.type("kubectl logs -f -n autopilot job/check-1")
+    made = release.type("kubectl get configmap muster-run -n autopilot -o jsonpath={.data.job}")
+    place = tmp_path / "job.yaml"
+    place.write_text(made)
+    names = release.typist.names
+    names["job.yaml"] = str(place)
+    names["RUN"] = re.fullmatch(r"job\.batch/(\S+) created\n", release.type("kubectl create -f job.yaml"))[1]  # type: ignore[index]
+    assert ended_run(release, names["RUN"])["exitCode"] == 0, release.state()
+    log = release.type("kubectl logs -f -n autopilot job/RUN")
     assert re.search(rf"^{node} +SKIP +ipu\b", log, re.MULTILINE), log
-    described = release.type("kubectl describe pods -n autopilot -l job-name=check-1")
+    described = release.type("kubectl describe pods -n autopilot -l job-name=RUN")
     assert re.search(r"^ +Exit Code: +0$", described, re.MULTILINE), described
     health = admin.get(f"/apis/muster.dev/v1alpha1/nodehealths/{node}")
     assert not [key for key in health["metadata"].get("annotations", {}) if key.startswith(PREFIX)], "it was deleted"
 
     break_gpu(release)  # the pods run although the only node is tainted
-    edited = yaml.safe_load(release.type(CHECK_JOB.format("check-2") + " --dry-run=client -o yaml"))
-    place = tmp_path / "job.yaml"
-    release.typist.names["job.yaml"] = str(place)
+    edited = yaml.safe_load(made)
     pod = edited["spec"]["template"]["spec"]
     pod["containers"][0]["args"] = ["run", "--namespace=autopilot", f"--host={node}", "--check=dmesg"]
-    place.write_text(yaml.safe_dump(edited))
-    release.type("kubectl create -f job.yaml")
+    fails = admin.create(JOBS, edited)["metadata"]["name"]
     # the same without a token
-    edited["metadata"]["name"] = "check-3"
     pod |= {"volumes": []}
     url = "--url=http://autopilot-healthchecks.autopilot.svc:3333"
     pod["containers"][0] |= {"args": ["run", url, "--check=ipu", "--force"], "volumeMounts": []}
-    admin.create(f"/apis/batch/v1/namespaces/{AUTOPILOT}/jobs", edited)
+    refused_run = admin.create(JOBS, edited)["metadata"]["name"]
     for job, exit_code, facts in (
-        ("check-2", 2, rf"^{node} +FAIL +dmesg +gpu/\S+ Xid79\b"),
-        ("check-3", 3, r"\brun\.heavyChecks=true\b"),
+        (fails, 2, rf"^{node} +FAIL +dmesg +gpu/\S+ Xid79\b"),
+        (refused_run, 3, r"\brun\.heavyChecks=true\b"),
     ):
         ended = ended_run(release, job)
         assert ended["exitCode"] == exit_code, release.state()
         assert re.search(facts, ended["message"], re.MULTILINE), ended
-    failed = f"/apis/batch/v1/namespaces/{AUTOPILOT}/jobs/check-2"
-    until(lambda: admin.get(failed)["status"].get("failed") == 1, release.state)
+    until(lambda: admin.get(f"{JOBS}/{fails}")["status"].get("failed") == 1, release.state)
 
     release.set_values({"helmTest": {"args": ["--check=dmesg"]}})
     with pytest.raises(Refused) as refused:
