@@ -208,8 +208,10 @@ def checks() -> str:
 
 
 def default_of(value: object) -> str:
-    if value is None or value in ("", {}):
+    if value is None or value in ("", {}, []):
         return "not set"
+    if isinstance(value, list):
+        value = ", ".join(map(str, value))
     return f"`{str(value).lower() if isinstance(value, bool) else value}`"
 
 
@@ -218,7 +220,8 @@ def one_check(check: Check) -> list[str]:
         f"every {check.period_s:g} s" if check.period_s else "on request" if check.probe else "all the time (a stream)"
     )
     lines = [f"## {check.name}", "", f"{check.description[:1].upper()}{check.description[1:]}.", ""]
-    lines += [f"- Cost: {check.cost}", f"- Runs: {runs}, with a timeout of {check.timeout_s:g} s"]
+    off = "" if check.enabled else f"; off by default: `checks.{check.name}.enabled=true` enables it"
+    lines += [f"- Cost: {check.cost}", f"- Runs: {runs}, with a timeout of {check.timeout_s:g} s{off}"]
     lines.append(f"- Devices: {', '.join(check.devices)}")
     lines += [f"- Reads: {check.reads}"] if check.reads else []
     lines += [f"- Tested on: {check.ran_on}"] if check.ran_on else []

@@ -52,13 +52,14 @@ def main(arguments: argparse.Namespace) -> int:
 
         from muster_agent import app
         from muster_agent.idle.pod_resources import PodResources
-        from muster_agent.process import privileges
+        from muster_agent.process import pod_logs, privileges
 
         kubelet = None
+        helper = pod_logs.start_log_helper(loaded)
         if loaded.run_as is not None:
             kubelet = PodResources(loaded.pod_resources)
             kubelet.open_now()
-        return asyncio.run(app.run(loaded, privileges.drop_privileges(loaded), kubelet))
+        return asyncio.run(app.run(loaded, privileges.drop_privileges(loaded), kubelet, helper))
     except SettingsError as error:
         print("\n".join(f"muster: {line}" for line in str(error).splitlines()), file=sys.stderr)
         return EXIT_USAGE

@@ -39,6 +39,7 @@ from muster_agent.metrics.agent_metrics import AgentMetrics
 from muster_agent.metrics.node_hardware import read_hardware
 from muster_agent.node_agent import Agent, AgentReadings, RunPlan
 from muster_agent.process.memory_trim import AFTER_START_S, trim_memory
+from muster_agent.process.pod_logs import AgentPodLogs, LogHelper
 from muster_agent.process.privileges import KeptAccess
 from muster_agent.publish.change_signal import Delivery
 from muster_agent.publish.node_claim import NodeClaim
@@ -69,13 +70,19 @@ STOP_S = 5.0
 FLUSH_S = 3.0  # limit for saving the state at the end; logs that are not saved are read again
 
 
-async def run(settings: AgentSettings, kept: KeptAccess | None = None, kubelet: PodResources | None = None) -> int:
+async def run(
+    settings: AgentSettings,
+    kept: KeptAccess | None = None,
+    kubelet: PodResources | None = None,
+    log_helper: LogHelper | None = None,
+) -> int:
     """Run until SIGTERM or SIGINT. Raises SettingsError for settings that do not fit the checks or the cluster.
 
-    kept, kubelet: access and the connection to the kubelet, from before privileges were dropped
+    kept, kubelet, log_helper: access, the connection to the kubelet, and the process that opens log files, all from
+        before privileges were dropped
     """
     stop = stop_on_signals()
-    process = AgentProcess(settings, _load_cluster(settings), kept or KeptAccess(), kubelet)
+    process = AgentProcess(settings, _load_cluster(settings), kept or KeptAccess(), kubelet, log_helper)
     return await process.run(stop)
 
 
@@ -88,6 +95,7 @@ class AgentProcess:
         cluster: ClusterConfig | None,
         kept: KeptAccess,
         kubelet: PodResources | None,
+        log_helper: LogHelper | None,
     ) -> None:
         self._settings = settings
         self._cluster = cluster
@@ -98,6 +106,7 @@ class AgentProcess:
         self._delivery = Delivery(settings.node, self._metrics, in_cluster=cluster is not None)
         self._state = StateFile(settings.state_directory, settings.node)
         self._kubelet = kubelet or PodResources(settings.pod_resources)
+        self._log_helper = log_helper
         self._ping_peers = PingPeers(settings.node, self._service) if self._service else None
         self._helper = kept.helper
         view = NodeAmongOthers(
@@ -106,6 +115,7 @@ class AgentProcess:
             name=settings.node,
             volumes=_volume_trials(self._tainter),
             opened=kept.opened,
+            pod_logs=AgentPodLogs(self._kubelet, log_helper),
             neighbours=self._ping_peers,
         )
         self._local = LocalNode(name=settings.node, view=view, boot_id=read_boot_id(view))
@@ -136,6 +146,8 @@ class AgentProcess:
             jobs = [saver.run(), agent.run(), *(check.run() for check in agent.checks.values())]
             if self._helper is not None:
                 jobs.append(self._helper.watch())
+            if self._log_helper is not None:
+                jobs.append(self._log_helper.watch())
             tasks = [asyncio.create_task(job) for job in jobs]
             edges = [asyncio.create_task(server.serve(sockets=[bound])) for server, bound in serving]
             if publishing is not None:

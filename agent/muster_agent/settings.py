@@ -51,6 +51,7 @@ Period = Annotated[float, BeforeValidator(_seconds), AfterValidator(_sensible)]
 class CheckSettings(BaseModel):
     """Settings of one check.
 
+    enabled:    whether it exists on this node; a check that is off by default needs it
     period:     seconds between two runs; 0: only on request; None: the check's default (see /checks)
     parameters: values for the check's parameters (see /checks)
     """
@@ -59,6 +60,9 @@ class CheckSettings(BaseModel):
     enabled: bool = True
     period: Period | None = None
     parameters: dict[str, Any] = Field(default_factory=dict)
+
+    def enables(self, check: Check) -> bool:
+        return self.enabled and (check.enabled or "enabled" in self.model_fields_set)
 
 
 class AgentSettings(BaseModel):
@@ -156,7 +160,7 @@ def check_periods(settings: AgentSettings, checks: Mapping[str, Check]) -> dict[
             if own.period is not None:
                 raise SettingsError(f"checks.{name}.period: {name} runs all the time: remove its period")
             continue
-        if not own.enabled:
+        if not own.enables(check):
             continue
         if own.period is not None:
             period_s = own.period
@@ -178,7 +182,7 @@ def check_parameters(settings: AgentSettings, checks: Mapping[str, Check]) -> di
         raise SettingsError(f"checks: {error}") from error
     for name, check in checks.items():
         own = settings.checks.get(name, CheckSettings())
-        if not own.enabled:
+        if not own.enables(check):
             continue
         values = dict(own.parameters)
         if name == "dmesg" and settings.kmsg is not None:

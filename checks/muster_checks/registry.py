@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 GROUP = "muster.checks"
 SHIPPED = {
     "clock": "muster_checks.clock:CLOCK",
+    "containerlog": "muster_checks.containerlog:CONTAINERLOG",
     "cpu": "muster_checks.cpu:CPU",
     "dcgm": "muster_checks.dcgm:DCGM",
     "disk": "muster_checks.disk:DISK",
@@ -99,11 +100,14 @@ def load_registry(
 
 
 def select_checks(names: Iterable[str], checks: Mapping[str, Check]) -> list[Check]:
-    """The checks called ``names``, in that order, without repeats; ``all`` selects every check. Raises UnknownCheck."""
+    """The checks called ``names``, in that order, without repeats. Raises UnknownCheck.
+
+    ``all`` selects every check, except those that are off by default.
+    """
     chosen: dict[str, Check] = {}
     for name in names:
         if name == "all":
-            chosen.update(checks)
+            chosen.update((name, check) for name, check in checks.items() if check.enabled)
         elif name in checks:
             chosen[name] = checks[name]
         else:

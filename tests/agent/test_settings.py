@@ -125,3 +125,13 @@ def test_flags_for_the_log_are_settings():
     settings = load_agent_settings(None, {name: getattr(given, name) for name in FLAGS}, {})
     assert (settings.log_level, settings.log_format) == ("debug", "json")
     assert load_agent_settings(None, {"node": "n"}, {}).log_level == "info"
+
+
+@pytest.mark.parametrize(
+    ("own", "enabled"), [({}, False), ({"parameters": {"files": 1}}, False), ({"enabled": True}, True)]
+)
+def test_a_check_that_is_off_by_default_runs_only_if_it_is_enabled_by_name(
+    own: dict[str, object], enabled: bool
+) -> None:
+    found = AgentSettings.model_validate({"checks": {"containerlog": own}})
+    assert ("containerlog" in check_parameters(found, load_registry(()))) is enabled

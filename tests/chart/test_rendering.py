@@ -89,6 +89,7 @@ CASES: dict[str, dict[str, Any]] = {
         "admissionWebhooks": {"patch": {"enabled": False}, "certificateSecret": "null"},
         "pullSecrets": {"name": "1", "imagePullSecretData": "e30="},
     },
+    "logs of pods": {"checks": {"containerlog": {"enabled": True, "parameters": {"known": ["cuda"]}}}},
     "little access": {"checks": {"dmesg": {"parameters": {"source": "journal"}}}, "agent": {"runAs": ""}},
 }
 

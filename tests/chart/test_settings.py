@@ -9,6 +9,7 @@ from tests.chart.helm_render import Helm, Rendered
 from tests.docs.document_commands import ROOT
 
 from muster_agent import settings as agent
+from muster_checks.containerlog import ContainerlogParameters
 from muster_checks.registry import load_registry
 from muster_operator import settings as operator
 from muster_operator.admission.configurations import WebhookAddress, webhook_configurations
@@ -40,6 +41,31 @@ def test_the_agent_takes_its_settings(helm: Helm, tmp_path: Path) -> None:
     checks = load_registry(plug_ins=[])
     assert agent.check_parameters(found, checks)["pciebw"].model_dump()["min_bandwidth_gb_per_s"] == 8
     assert agent.check_periods(found, checks)["pciebw"] == 1800
+
+
+def test_the_logs_of_pods_are_mounted_only_where_they_are_read(helm: Helm, defaults: Rendered, tmp_path: Path) -> None:
+    check = {"enabled": True, "parameters": {"patterns": [{"name": "A", "pattern": "x", "class": "reset"}]}}
+    only = {name: {"enabled": False} for name in load_registry(())} | {"containerlog": check}
+    rendered = helm.template(values={"checks": only})
+    pod, default = rendered.agent["spec"]["template"]["spec"], defaults.agent["spec"]["template"]["spec"]
+    (volume,) = [each for each in pod["volumes"] if each["name"] == "pod-logs"]
+    (mount,) = [each for each in pod["containers"][0]["volumeMounts"] if each["name"] == "pod-logs"]
+    assert volume["hostPath"]["path"] == mount["mountPath"] == "/var/log/pods"
+    assert mount["readOnly"] is True
+    assert "pod-resources" in {each["name"] for each in pod["volumes"]}
+    # it needs neither a privileged container nor a further capability
+    assert pod["containers"][0]["securityContext"]["capabilities"] == {
+        "drop": ["ALL"],
+        "add": ["CHOWN", "SETGID", "SETPCAP", "SETUID"],
+    }
+    assert "pod-logs" not in {each["name"] for each in default["volumes"]}
+    assert [each for each in rendered.objects if each["kind"] == "ClusterRole"] == [
+        each for each in defaults.objects if each["kind"] == "ClusterRole"
+    ]
+    found = agent.load_agent_settings(stored(rendered, "muster-agent", "agent.yaml", tmp_path), {}, {})
+    parameters = agent.check_parameters(found, load_registry(()))["containerlog"]
+    assert parameters == ContainerlogParameters.model_validate(check["parameters"])
+    assert "containerlog" not in agent.check_parameters(agent.AgentSettings(), load_registry(()))
 
 
 def test_without_a_tainter_agents_plan_by_themselves(helm: Helm) -> None:

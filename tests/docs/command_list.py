@@ -18,7 +18,7 @@ from tests.docs.document_commands import ROOT, Command, commands, documents
 # names of commands that sentences mention without arguments; no test types them
 NAMED = frozenset(
     (
-        "helm rollback", "helm template", "helm uninstall", "helm upgrade", "kubectl create token",
+        "helm rollback", "helm template", "helm test", "helm uninstall", "helm upgrade", "kubectl create token",
         "kubectl delete pod", "kubectl describe", "kubectl describe pod", "kubectl exec",
         "kubectl get lease", "kubectl logs", "kubectl port-forward", "kubectl scale", "muster policy check",
         "muster release", "muster replay", "muster sandbox",

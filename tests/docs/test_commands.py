@@ -21,7 +21,8 @@ from muster_cli.__main__ import COMMANDS
 
 CHART = ROOT / "helm" / "muster"
 SUBCOMMANDS = {
-    "get", "history", "install", "lint", "list", "ls", "repo", "rollback", "show", "template", "uninstall", "upgrade",
+    "get", "history", "install", "lint", "list", "ls", "repo", "rollback", "show", "template", "test", "uninstall",
+    "upgrade",
 }  # fmt: skip
 KUBECTL = {
     "annotate", "api-resources", "apply", "auth", "cordon", "create", "delete", "describe", "edit", "exec", "explain",

@@ -18,6 +18,7 @@ from muster_agent.metrics.agent_metrics import AgentMetrics
 from muster_agent.node_agent import Agent
 from muster_agent.query.node_answer import PEER_AGENT, Ending, NodeAnswer, StatusDocument
 from muster_agent.query.status_query import (
+    NETWORK_CHECK,
     BadQuery,
     StatusParameters,
     StatusQuery,
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from muster_agent.fleet.agent_fleet import AgentFleet
 
 BODY_LIMIT = 8 << 10  # bytes; 64 tests of the network are 6 KB
+# Autopilot's routes for one check each: on the node of the agent that gets the request, iperf between all nodes
+CHECK_ROUTES = ("dcgm", "gpumem", "gpupower", NETWORK_CHECK, "pciebw", "ping", "pvc", "remapped")
 WRONG_NODE = "host: {}: this is the agent of {}; agents may query each other only for their own node\n"
 
 
@@ -133,9 +136,7 @@ def make_app(
         """Lists the routes."""
         return _index(app, agent)
 
-    @app.get("/status", dependencies=[Depends(check_repeated)], response_class=Response, responses=_STATUS)
-    async def status(request: Request, given: Annotated[StatusParameters, Query()]) -> Response:
-        """Runs checks on one, several or all nodes and returns the results."""
+    async def answer(request: Request, given: StatusParameters) -> Response:
         from muster_agent.query.answer_stream import MEDIA_TYPES, AnswerStream, render_answer
 
         query = read_query(given, agent.checks, request.headers.get("accept", ""))
@@ -149,6 +150,23 @@ def make_app(
         else:
             nodes = _answer_from_fleet(agent, fleet, query, fleet_query)
         return AnswerStream(render_answer(nodes, query, agent.local.clock.monotonic), MEDIA_TYPES[query.fmt])
+
+    @app.get("/status", dependencies=[Depends(check_repeated)], response_class=Response, responses=_STATUS)
+    async def status(request: Request, given: Annotated[StatusParameters, Query()]) -> Response:
+        """Runs checks on one, several or all nodes and returns the results."""
+        return await answer(request, given)
+
+    async def one_check(request: Request, given: Annotated[StatusParameters, Query()]) -> Response:
+        return await answer(request, _of_route(request.url.path.removeprefix("/"), given, agent.node))
+
+    for name in (each for each in CHECK_ROUTES if each in agent.checks):
+        app.get(
+            f"/{name}",
+            dependencies=[Depends(check_repeated)],
+            response_class=Response,
+            description=f"The same as /status?check={name}, as in Autopilot",
+            include_in_schema=False,  # the parameters are those of /status
+        )(one_check)
 
     @app.get("/report", responses={200: described("the current state", {"application/json": struct(AgentReport)})})
     async def report() -> Response:
@@ -202,6 +220,14 @@ async def _answer_from_fleet(
     async with aclosing((fleet_query or query_fleet)(agent, fleet, query)) as nodes:
         async for node in nodes:
             yield node
+
+
+def _of_route(check: str, given: StatusParameters, node: str) -> StatusParameters:
+    """The query of one of CHECK_ROUTES. Raises BadQuery."""
+    if given.check is not None:
+        raise BadQuery(f"check: the path /{check} names the check: leave it out, or request /status")
+    selects = given.host or given.job or given.nodelabel or check == NETWORK_CHECK
+    return given.model_copy(update={"check": (check,), "host": given.host if selects else (node,)})
 
 
 async def _check_access(request: Request, needs: str, access: AccessControl) -> None:

@@ -80,6 +80,24 @@ class VolumeTrialLender(Protocol):
         ...  # pragma: no cover - the interface
 
 
+class LogOpener(Protocol):
+    """Opens files of the kubelet's log folder; see muster_checks.containerlog.log_folder."""
+
+    @property
+    def folder(self) -> Path: ...  # pragma: no cover - the interface
+    def open(self, parts: Sequence[str], /) -> int: ...  # pragma: no cover - the interface
+
+
+class PodLogs(Protocol):
+    """Provides the check containerlog with what only the agent has."""
+
+    async def accelerator_pods(self) -> frozenset[str]:
+        """NAMESPACE/NAME of the pods that hold an accelerator. Raises CannotTell."""
+        ...  # pragma: no cover - the interface
+
+    def opener(self, folder: Path, /) -> LogOpener: ...  # pragma: no cover - the interface
+
+
 @dataclass(frozen=True)
 class NodeView:
     """The node as a check sees it: everything that a check may access.
@@ -90,6 +108,7 @@ class NodeView:
     name:      the node's name in the cluster; empty outside a cluster
     volumes:   creates volume claims, for which a check itself has no rights; None if nobody provides it
     opened:    file descriptors by path, for files that this process can no longer open
+    pod_logs:  the pods with accelerators, and their log files; None if nobody provides them
     """
 
     root: Path = Path("/")
@@ -98,6 +117,7 @@ class NodeView:
     name: str = ""
     volumes: "VolumeTrialLender | None" = None
     opened: Mapping[Path, int] = field(default_factory=dict, hash=False)
+    pod_logs: "PodLogs | None" = None
 
     def path(self, absolute: str) -> Path:
         return self.root / absolute.lstrip("/")
@@ -160,6 +180,7 @@ class Check:
     stream:      a stream's factory; see :mod:`muster_checks.dmesg`
     recorded:    judges a file of recorded output, for `muster check --sample`
     resume:      receives the findings that were open before a restart
+    enabled:     whether it exists on a node whose settings do not mention it
     reads:       what it reads or runs, for people: files, tools and the packages that contain them
     ran_on:      where it has run: real hardware, or recorded output and its origin
     """
@@ -179,6 +200,7 @@ class Check:
     reads: str = ""
     ran_on: str = ""
     examples: tuple[str, ...] = field(default=())
+    enabled: bool = True
 
     def __post_init__(self) -> None:
         if (self.probe is None) == (self.stream is None):

@@ -74,7 +74,7 @@ class Finding(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, k
 
     component:  ``gpu/0000:3b:00.0``, ``nvswitch/0000:c1:00.0``, ``nic/mlx5_0``, ``dimm/<label>``, ``disk/nvme0``,
                 ``pci/0000:00:01.0``, ``ipu/<IPU-Machine address>/<board index>``, ``peer/<node>``, ``numa/0``,
-                ``service/kubelet``, ``storage/<class>``, ``host``
+                ``service/kubelet``, ``storage/<class>``, ``pod/<namespace>/<name>``, ``host``
     reason:     one CamelCase word, e.g. ``Xid79``; letters, digits, ``_`` ``:`` ``,`` as in a Kubernetes condition
     message:    for people; at most :data:`MESSAGE_LIMIT_BYTES` bytes of UTF-8
     first_seen, last_seen:  seconds since the epoch (UTC) of the first and last sign of this occurrence

@@ -121,7 +121,7 @@ def _chosen(arguments: argparse.Namespace) -> list[Check]:
         return select_checks([name for word in arguments.names for name in word.split(",") if name], checks)
     if arguments.sample is not None:
         return list(checks.values())
-    return [check for check in checks.values() if check.cost is Cost.LIGHT]
+    return [check for check in checks.values() if check.cost is Cost.LIGHT and check.enabled]
 
 
 def read_parameters(checks: Sequence[Check], words: Sequence[str]) -> Mapping[str, Parameters]:

@@ -33,7 +33,7 @@ def main(arguments: argparse.Namespace) -> int:
 def _schedule(check: Check) -> str:
     if check.period_s:
         return f"every {check.period_s:g} s"
-    return "on request" if check.probe else "continuous"
+    return "on request" if check.probe else "continuous" if check.enabled else "continuous, off by default"
 
 
 def _document(check: Check) -> dict[str, object]:
@@ -41,6 +41,7 @@ def _document(check: Check) -> dict[str, object]:
         "name": check.name,
         "description": check.description,
         "cost": check.cost.value,
+        "enabled": check.enabled,
         "periodS": check.period_s,
         "timeoutS": check.timeout_s,
         "devices": list(check.devices),

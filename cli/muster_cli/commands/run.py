@@ -29,6 +29,10 @@ from muster_kube.process.command_line import EXIT_UNKNOWN, EXIT_USAGE
 from muster_kube.run_permit import HEADER, delete_permit, write_permit
 
 _TEXT_SHOWN = 500  # bytes of a response that an ApiError holds
+_NO_PROOF = (
+    "with --url, the command proves no right; in Jobs of the chart, run.heavyChecks=true lets it, and helm test runs "
+    "only what needs none"
+)
 _OWN = ("check", "host", "batch", "job", "nodelabel", "force", "format", "serverspernode", "clientsperiface", "plane")
 
 
@@ -122,7 +126,10 @@ def main(arguments: argparse.Namespace) -> int:
         print(f"muster: {error}", file=sys.stderr)
         return EXIT_USAGE
     except (ConfigError, ApiError) as error:
-        return _refused(error)
+        code = _refused(error)
+        if isinstance(error, ApiError) and error.status == 401 and route.permits is None and not arguments.token_file:
+            print(f"muster: {_NO_PROOF}", file=sys.stderr)
+        return code
 
 
 def query_of(arguments: argparse.Namespace) -> dict[str, str]:

@@ -1,7 +1,7 @@
 {{/*
 What each check needs from its node. sys, proc: the node's, read-only. dev: device files, which only privileged containers
 can open. root: the mounted file systems, and the node's dcgmi. kubelet: which pod has which device, to detect an idle node.
-dbus: systemd. journal: the files of the journal. Only enabled checks count.
+dbus: systemd. journal: the files of the journal. podlogs: the log files of pods. Only enabled checks count.
 */}}
 {{- define "muster.checkNeeds" -}}
 clock: [sys]
@@ -47,7 +47,13 @@ services: [dbus]
 {{- if has $source (list "auto" "kmsg") }}{{ $needs = concat $needs (list "dev" "kmsg") }}{{ end -}}
 {{- if eq $source "journal" }}{{ $needs = append $needs "journal" }}{{ end -}}
 {{- end -}}
+{{- if eq (toString (dig "containerlog" "enabled" false $checks)) "true" }}{{ $needs = concat $needs (list "podlogs" "kubelet") }}{{ end -}}
 {{- $needs | uniq | sortAlpha | toJson -}}
+{{- end -}}
+
+{{/* The folder of the pods' logs, on the node and in the agent's container. */}}
+{{- define "muster.podLogs" -}}
+{{- dig "containerlog" "parameters" "folder" "/var/log/pods" (.Values.checks | default dict) -}}
 {{- end -}}
 
 {{/* The settings of the agent. */}}

@@ -5,12 +5,12 @@ number by time, in seconds or milliseconds since the epoch: such numbers may lie
 """
 
 from muster_kube.nodehealth import CLOSING_GAP, OCCURRENCE_GAP, is_later
-from muster_tainter.policy.recovery import FOREIGN_CHECKS, KERNEL_LOG_CHECKS
+from muster_tainter.policy.recovery import SOURCE_CHECKS
 
 REST = "*"  # component and reason of the fault that counts the rest; its check, if it counts those of all checks
 LOST_CHECK = "muster"  # a fault of the tainter itself: the unknown reason of a taint whose record is lost
 
-_NUMBERED_BY_TIME = (FOREIGN_CHECKS | KERNEL_LOG_CHECKS | {LOST_CHECK, REST}) - {"dmesg"}
+_NUMBERED_BY_TIME = SOURCE_CHECKS | {LOST_CHECK, REST}
 _TIME_GAP = 1 << 37  # 4,000 years of seconds, less than to the year 9999 of a forged time; 4 years of milliseconds
 
 

@@ -19,7 +19,7 @@ from muster_tainter.policy.budgets import Incidents
 from muster_tainter.policy.heavy_checks import CHECK_NAME, AnyDuration, Duration, HeavyTesting
 from muster_tainter.policy.match import Match
 from muster_tainter.policy.pools import Pool
-from muster_tainter.policy.recovery import FOREIGN_CHECKS, KERNEL_LOG_CHECKS, HoldDown, Proof, ProofCheck
+from muster_tainter.policy.recovery import FOREIGN_CHECKS, LOG_CHECKS, HoldDown, Proof, ProofCheck
 from muster_tainter.policy.repair import Quarantine, check_node_keys
 from muster_tainter.policy.sources import Sources
 from muster_tainter.policy.strict_model import StrictModel
@@ -145,14 +145,14 @@ class Rule(StrictModel):
         if CloseOn.PROOF not in self.closes_on(fault_class):
             return None
         proof = self.proof or Proof()
-        cannot = check in KERNEL_LOG_CHECKS or check in FOREIGN_CHECKS or not CHECK_NAME.fullmatch(check)
+        cannot = check in LOG_CHECKS or check in FOREIGN_CHECKS or not CHECK_NAME.fullmatch(check)
         itself = () if cannot else (check,)
         needed = tuple(dict.fromkeys((*itself, *proof.checks)))
         optional = tuple(each for each in proof.if_installed if each not in needed)
         if not needed:
             return None  # checks that may all be absent would prove nothing
         # a log does not show that the device was checked: require a reboot
-        return ProofCheck((*needed, *optional), proof, new_boot=check in KERNEL_LOG_CHECKS, optional=optional)
+        return ProofCheck((*needed, *optional), proof, new_boot=check in LOG_CHECKS, optional=optional)
 
     @cached_property
     def node_taint(self) -> Taint | None:

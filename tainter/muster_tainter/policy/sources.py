@@ -5,7 +5,6 @@ into underscores), as in Konduktor's installation guide.
 """
 
 import re
-from collections.abc import Sequence
 from fnmatch import translate
 from functools import cached_property
 from pathlib import Path
@@ -15,24 +14,27 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, BeforeValidator, Field, field_validator, model_validator
 
 from muster_checks.base.vocabulary import FaultClass, Verdict
-from muster_checks.dmesg.catalogue.match import Pattern
+from muster_checks.containerlog.line_pattern import (
+    PATTERNS_LIMIT,
+    Known,
+    LinePattern,
+    Raised,
+    check_patterns,
+    check_unique,
+    reason_word,
+)
 from muster_tainter.policy.heavy_checks import AnyDuration, Duration
 from muster_tainter.policy.strict_model import StrictModel
 
 QUERY_LIMIT = 5120  # characters: Loki's own default for a query
-PATTERN_LIMIT = 1024  # characters
-INSTRUCTIONS_LIMIT = 2000  # of one compiled pattern, after expansion of repetitions
 ENTRIES_LIMIT = 16
-PATTERNS_LIMIT = 64
 
 _LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_:,]{0,62}")
 _CONDITION = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _TENANT = re.compile(r"[A-Za-z0-9!_.*'()|-]{1,600}")  # Loki's characters; | between several
 _USER = re.compile(r"[\x21-\x39\x3b-\x7e]{1,128}")
 _OWN_CONDITION = "muster.dev/Healthy"
 
-Raised = Literal["WARN", "FAIL"]
 Status = Literal["True", "False", "Unknown"]
 
 
@@ -47,53 +49,10 @@ def _statuses(value: object) -> object:
     return (str(value),) if isinstance(value, bool) else _listed(value)
 
 
-def _word(name: str) -> str:
-    if not _NAME.fullmatch(name):
-        raise ValueError("expected a word of letters, digits, _ : and , that begins with a letter (63 at most)")
-    return name
-
-
 def _label_name(label: str) -> str:
     if not _LABEL.fullmatch(label):
         raise ValueError("expected the name of a label: letters, digits and _, no digit first")
     return label
-
-
-def _check_unique(key: str, names: Sequence[str]) -> None:
-    for i, name in enumerate(names):
-        if name in names[:i]:
-            raise ValueError(f'{key}[{i}].name: "{name}": expected a unique name')
-
-
-class LinePattern(StrictModel):
-    """A line that matches ``pattern`` (RE2) is the finding ``name`` on its node.
-
-    verdict: WARN by default, because anybody can write anything into a pod's log
-    """
-
-    name: str
-    pattern: Annotated[str, Field(min_length=1, max_length=PATTERN_LIMIT)]
-    fault_class: FaultClass = Field(default=FaultClass.NONE, alias="class")
-    verdict: Raised = "WARN"
-
-    _reason = field_validator("name")(_word)
-
-    @field_validator("pattern")
-    @classmethod
-    def _linear(cls, text: str) -> str:
-        compiled = Pattern(text)
-        if compiled.instructions > INSTRUCTIONS_LIMIT:
-            raise ValueError(
-                f"compiles to {compiled.instructions} instructions; expected {INSTRUCTIONS_LIMIT} at most: "
-                "fewer or shorter repetitions"
-            )
-        if compiled.search(b"") is not None:
-            raise ValueError("matches every line, even an empty one; expected a pattern that requires some text")
-        return text
-
-    @property
-    def judged(self) -> Verdict:
-        return Verdict(self.verdict)
 
 
 class _Lines(StrictModel):
@@ -114,7 +73,7 @@ class _Lines(StrictModel):
 
     @model_validator(mode="after")
     def _names_once(self) -> Self:
-        _check_unique("patterns", [pattern.name for pattern in self.patterns])
+        check_patterns("patterns", self.patterns)
         return self
 
 
@@ -123,9 +82,6 @@ class KernelLines(_Lines):
 
     patterns: for lines that match nothing in the catalogue
     """
-
-
-Known = Literal["cuda", "nccl", "poplar"]
 
 
 class PodLines(_Lines):
@@ -243,7 +199,7 @@ class MetricQuery(StrictModel):
     end_query: PromQL | None = None
     end_after: Duration | None = None
 
-    _reason = field_validator("name")(_word)
+    _reason = field_validator("name")(reason_word)
     _label = field_validator("node_label")(_label_name)
 
     @model_validator(mode="after")
@@ -268,7 +224,7 @@ class PrometheusSource(HttpSource):
 
     @model_validator(mode="after")
     def _names_once(self) -> Self:
-        _check_unique("queries", [query.name for query in self.queries])
+        check_unique("queries", [query.name for query in self.queries])
         return self
 
 

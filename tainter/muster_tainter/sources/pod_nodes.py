@@ -9,13 +9,13 @@ from collections.abc import Callable
 
 from muster_checks.base.declaration import Sign
 from muster_checks.base.vocabulary import Origin, shorten
+from muster_checks.containerlog.patterns import PatternHit
 from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import Forbidden, Invalid, NotFound
 from muster_kube.api.objects import Pod
 from muster_tainter.policy.sources import PodLines
 from muster_tainter.sources.http_client import NS
 from muster_tainter.sources.loki_response import LogEntry
-from muster_tainter.sources.patterns import PatternHit
 
 CHECK = "podlog"
 COMPONENT = "host"

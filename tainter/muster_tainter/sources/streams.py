@@ -6,13 +6,13 @@ from typing import Protocol
 
 from muster_checks.base.declaration import AllClear, Sign
 from muster_checks.base.vocabulary import shorten
+from muster_checks.containerlog.patterns import Patterns
 from muster_checks.dmesg.sources.records import KernelLine
 from muster_tainter.policy.sources import KernelLines, PodLines
 from muster_tainter.sources.finding_tracker import QUIET_S, FindingTracker, Key
 from muster_tainter.sources.kernel_lines import Event, NodeJudges
 from muster_tainter.sources.log_formats import unwrap_line
 from muster_tainter.sources.loki_response import LogEntry
-from muster_tainter.sources.patterns import Patterns
 from muster_tainter.sources.pod_nodes import pod_of, sign_of
 
 log = logging.getLogger(__name__)

@@ -24,7 +24,7 @@ from muster_tainter.faults.occurrence import closes
 from muster_tainter.faults.policy_match import FaultPolicy, confirmed_at, match_policy
 from muster_tainter.faults.verification_attempts import VerificationAttempts, limit_attempts, read_attempts
 from muster_tainter.policy.heavy_checks import DAY_S
-from muster_tainter.policy.recovery import KERNEL_LOG_CHECKS, MANAGER, ProofCheck, ProofRequest, read_proof_request
+from muster_tainter.policy.recovery import LOG_CHECKS, MANAGER, ProofCheck, ProofRequest, read_proof_request
 from muster_tainter.policy.rules import OUR_PREFIX, Policy
 
 LABEL = OUR_PREFIX + "proving"  # of the NodeHealth
@@ -337,7 +337,7 @@ def _any_heavy(requests: Iterable[CheckRequest], costs: CheckCosts) -> bool:
 def _is_to_go(closed: ClosedFault) -> bool:
     """Whether the agent has to drop its finding: for faults closed by proof, and for kernel-log faults that a person
     closed by removing the taint. The next run of any other check reports a measured finding again anyway."""
-    return closed.how == "proof" or (closed.how == PERSON and closed.check in KERNEL_LOG_CHECKS)
+    return closed.how == "proof" or (closed.how == PERSON and closed.check in LOG_CHECKS)
 
 
 def _clear_owed(

@@ -22,7 +22,7 @@ from muster_checks.registry import load_registry
 from muster_sandbox.image.product import fetch_setuptools
 
 CHECKS = Path(__file__).parents[2] / "checks"
-LIGHT = {name for name, check in load_registry(plug_ins=[]).items() if check.cost is Cost.LIGHT}
+LIGHT = {name for name, check in load_registry(plug_ins=[]).items() if check.cost is Cost.LIGHT and check.enabled}
 
 
 HEAVY = "muster check pciebw gpumem membw"

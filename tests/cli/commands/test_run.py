@@ -373,6 +373,17 @@ def test_without_the_right_the_agents_refusal_is_the_error(stack: ExitStack, tmp
     assert not missing_facts(capsys.readouterr().err, "permission required")
 
 
+@pytest.mark.parametrize("has_token", [False, True])
+def test_a_url_that_proves_no_right_names_the_charts_value_that_does(ask, tmp_path: Path, has_token: bool):
+    """The Jobs of the chart have a URL unless the value gives them an account."""
+    file = tmp_path / "token"
+    file.write_text("t")
+    flags = ["--token-file", str(file)] if has_token else []
+    status, pieces = REFUSED
+    code, _, err, _ = ask(pieces, "--check", "pciebw", *flags, status=status)
+    assert (code, "run.heavyChecks=true" in err) == (3, not has_token)
+
+
 def test_the_token_of_a_kubeconfig_never_goes_to_a_url(ask, tmp_path):
     file = kubeconfig(tmp_path, "http://127.0.0.1:1")
     *_, agent = ask([node("a"), ending()], "--kubeconfig", str(file))

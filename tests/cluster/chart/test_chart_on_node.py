@@ -25,6 +25,7 @@ from tests.docs.command_runner import CommandRunner, Done
 from tests.docs.document_commands import commands
 
 from muster_agent.process.capabilities import SYS_ADMIN, SYS_RAWIO
+from muster_kube.run_permit import PREFIX
 from muster_sandbox.controlplane.admin import AdminClient
 from muster_sandbox.controlplane.admin import RequestRefused as Denied
 from muster_sandbox.controlplane.install import install
@@ -60,7 +61,11 @@ NAMES = {
 }
 VALUES = {
     # other tests write to this machine's log, too: what is from before is not of interest
-    "checks": {"dmesg": {"parameters": {"start": "now"}}},
+    "checks": {
+        "dmesg": {"parameters": {"start": "now"}},
+        # this kubelet has no device plug-ins, and so no pod with an accelerator
+        "containerlog": {"enabled": True, "parameters": {"pods": "all", "namespaces": ["real-*"]}},
+    },
     # for the founding page's call from a pod, which names a heavy check
     "agent": {"config": {"open_heavy_checks": True}},
     "vipuProxy": {"backend": "sim", "image": {"pullPolicy": "IfNotPresent"}},
@@ -74,10 +79,10 @@ class Release:
     helm: Helm
     typist: CommandRunner
 
-    def type(self, line: str, *, within: Sequence[str] = (), stdin: str = "") -> str:
+    def type(self, line: str, *more: str, within: Sequence[str] = (), stdin: str = "") -> str:
         """A line of the documents, as an administrator on the machine's network."""
         try:
-            return self.typist.type(line, within=[*self.node.machine.on_its_network, *within], stdin=stdin)
+            return self.typist.type(line, *more, within=[*self.node.machine.on_its_network, *within], stdin=stdin)
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.state()}") from None
 
@@ -86,11 +91,15 @@ class Release:
         self.helm.run("install", "gc", str(CHART), "--namespace", "default", "-f", "-", stdin=json.dumps(VALUES))
         until(lambda: all(self.ready(app) == count for app, count in PODS.items()), self.state)
 
-    def upgrade(self, values: Object) -> None:
-        """With ``values`` over those of the installation. Returns once a new agent is ready."""
-        before = [pod["metadata"]["uid"] for pod in self.pods("muster-agent")]
+    def set_values(self, values: Object) -> None:
+        """``values`` over those of the installation."""
         words = ("upgrade", "gc", str(CHART), "--namespace", "default", "--reset-then-reuse-values", "-f", "-")
         self.helm.run(*words, stdin=json.dumps(values))
+
+    def upgrade(self, values: Object) -> None:
+        """As set_values, with what changes the agents. Returns once a new agent is ready."""
+        before = [pod["metadata"]["uid"] for pod in self.pods("muster-agent")]
+        self.set_values(values)
 
         def renewed() -> bool:
             now = [pod["metadata"]["uid"] for pod in self.pods("muster-agent")]
@@ -115,7 +124,7 @@ class Release:
     def state(self) -> str:
         """For a test that failed."""
         told = [self.node.kubectl("get", "pods,nodehealths", "--all-namespaces", "-o", "wide").stdout]
-        for app in (*PODS, "muster-release"):
+        for app in (*PODS, "muster-release", "muster-run", "muster-test"):
             told.append(self.node.kubectl("describe", "pods", "--all-namespaces", "-l", f"app={app}").stdout)
             for pod in self.pods(app):
                 place = ["-n", pod["metadata"]["namespace"], pod["metadata"]["name"]]
@@ -258,6 +267,31 @@ def test_a_kernel_line_keeps_pods_off_the_node_until_it_is_cleared(release: Rele
     release.clear()
     until(lambda: admin.get(f"{pods}/job")["status"]["phase"] == "Running", release.state)
     assert admin.get(f"{pods}/job")["spec"]["nodeName"] == release.node.name
+
+
+def test_a_line_in_a_pods_log_is_a_warning_and_opens_no_fault(release: Release, real_namespace: str) -> None:
+    """containerd's file, which belongs to root, read for an agent that has no right any more."""
+    admin = release.node.plane.admin
+    print_line = "echo RuntimeError: CUDA error: uncorrectable ECC error encountered; exec sleep 600"
+    container = {"name": "main", "image": IMAGE, "imagePullPolicy": "Never", "command": ["sh", "-c", print_line]}
+    spec = {"containers": [container], "tolerations": [{"operator": "Exists"}], "terminationGracePeriodSeconds": 1}
+    admin.create(f"/api/v1/namespaces/{real_namespace}/pods", {"metadata": {"name": "trains"}, "spec": spec})
+    component = f"pod/{real_namespace}/trains"
+
+    def findings() -> list[Object]:
+        health = admin.get(f"/apis/muster.dev/v1alpha1/nodehealths/{release.node.name}")
+        (check,) = [each for each in health["status"]["checks"] if each["name"] == "containerlog"]
+        return [each for each in check.get("findings", []) if each["component"] == component]
+
+    (found,) = until(findings, release.state)
+    assert (found["reason"], found["verdict"], found["class"]) == ("CudaUncorrectableEcc", "WARN", "reset")
+
+    def events() -> list[Object]:
+        listed = admin.get("/api/v1/events", {"fieldSelector": f"involvedObject.name={release.node.name}"})["items"]
+        return [each for each in listed if component in each["message"]]
+
+    until(events, release.state)
+    assert component not in release.open_faults()
 
 
 def typed(release: Release, line: str, codes: Sequence[int] = (0,)) -> str:
@@ -506,6 +540,75 @@ def test_a_check_of_ones_own_comes_with_an_upgrade(release: Release, tmp_path: P
     url = "http://autopilot-healthchecks.autopilot.svc:3333/status?check=uptimemonitor"
     said = typed(release, f'{" ".join(IN_POD)} curl "{url}"')
     assert "[[ UPTIMEMONITOR ]] SUCCESS" in said, said
+
+
+HELM_LIMIT = f"--timeout={LIMIT_S:g}s"
+JOBS = f"/apis/batch/v1/namespaces/{AUTOPILOT}/jobs"
+# without --force, an agent that opens heavy checks to everybody would ask for no right
+RUN = {"heavyChecks": True, "checks": ["ipu"], "args": ["--force"]}
+
+
+def ended_run(release: Release, job: str) -> Object:
+    """How the only container of the job's only pod ended: exitCode, message."""
+    pods = f"/api/v1/namespaces/{AUTOPILOT}/pods"
+
+    def ended() -> Object | None:
+        items = release.node.plane.admin.get(pods, {"labelSelector": f"job-name={job}"})["items"]
+        states = [each["state"] for pod in items for each in pod["status"].get("containerStatuses", [])]
+        assert len(states) <= 1, "it was repeated"
+        return states[0].get("terminated") if states else None
+
+    found: Object = until(ended, release.state)
+    return found
+
+
+def test_helm_test_and_jobs_run_checks_and_name_the_node_and_check_that_fail(release: Release, tmp_path: Path) -> None:
+    """docs/operating.md, "Run checks from the cluster": on this machine without IPUs, then with a broken GPU."""
+    node, admin = release.node.name, release.node.plane.admin
+    release.clear()
+    release.set_values({"helmTest": {"args": ["--check=ipu"]}, "run": RUN})
+    printed = release.type("helm test RELEASE -n RELEASE-NAMESPACE --logs", HELM_LIMIT)
+    assert re.search(rf"^{node} +SKIP +ipu\b", printed, re.MULTILINE), printed
+
+    made = release.type("kubectl get configmap muster-run -n autopilot -o jsonpath={.data.job}")
+    place = tmp_path / "job.yaml"
+    place.write_text(made)
+    names = release.typist.names
+    names["job.yaml"] = str(place)
+    names["RUN"] = re.fullmatch(r"job\.batch/(\S+) created\n", release.type("kubectl create -f job.yaml"))[1]  # type: ignore[index]
+    assert ended_run(release, names["RUN"])["exitCode"] == 0, release.state()
+    log = release.type("kubectl logs -f -n autopilot job/RUN")
+    assert re.search(rf"^{node} +SKIP +ipu\b", log, re.MULTILINE), log
+    described = release.type("kubectl describe pods -n autopilot -l job-name=RUN")
+    assert re.search(r"^ +Exit Code: +0$", described, re.MULTILINE), described
+    health = admin.get(f"/apis/muster.dev/v1alpha1/nodehealths/{node}")
+    assert not [key for key in health["metadata"].get("annotations", {}) if key.startswith(PREFIX)], "it was deleted"
+
+    break_gpu(release)  # the pods run although the only node is tainted
+    edited = yaml.safe_load(made)
+    pod = edited["spec"]["template"]["spec"]
+    pod["containers"][0]["args"] = ["run", "--namespace=autopilot", f"--host={node}", "--check=dmesg"]
+    fails = admin.create(JOBS, edited)["metadata"]["name"]
+    # the same without a token
+    pod |= {"volumes": []}
+    url = "--url=http://autopilot-healthchecks.autopilot.svc:3333"
+    pod["containers"][0] |= {"args": ["run", url, "--check=ipu", "--force"], "volumeMounts": []}
+    refused_run = admin.create(JOBS, edited)["metadata"]["name"]
+    for job, exit_code, facts in (
+        (fails, 2, rf"^{node} +FAIL +dmesg +gpu/\S+ Xid79\b"),
+        (refused_run, 3, r"\brun\.heavyChecks=true\b"),
+    ):
+        ended = ended_run(release, job)
+        assert ended["exitCode"] == exit_code, release.state()
+        assert re.search(facts, ended["message"], re.MULTILINE), ended
+    until(lambda: admin.get(f"{JOBS}/{fails}")["status"].get("failed") == 1, release.state)
+
+    release.set_values({"helmTest": {"args": ["--check=dmesg"]}})
+    with pytest.raises(Refused) as refused:
+        release.helm.run("test", "gc", "--namespace", "default", "--logs", HELM_LIMIT)
+    assert re.search(rf"^{node} +FAIL +dmesg +gpu/\S+ Xid79\b", str(refused.value), re.MULTILINE)
+    release.type("kubectl delete pod muster-test -n RELEASE-NAMESPACE")
+    release.clear()
 
 
 KUBECTL_LOOKS = ("get", "describe", "logs", "auth")

@@ -56,7 +56,8 @@ def parts(cluster: Cluster) -> Iterator[Parts]:
     cluster.uninstall("gc", "--no-hooks")
 
 
-VALUES = ("--set", "admissionWebhooks.failurePolicy=Ignore")
+VALUES = ("--set", "admissionWebhooks.failurePolicy=Ignore", "--set", "run.heavyChecks=true")
+RUN = ("autopilot", "muster-run")
 AGENT, TAINTER = ("autopilot", "muster-agent"), ("autopilot", "muster-tainter")
 OPERATOR, PROXY = ("default", "gc-ipu-operator-controller-manager"), ("default", "gc-ipu-operator-vipu-proxy")
 DRY = "?dryRun=All"
@@ -142,6 +143,10 @@ MAY: dict[tuple[str, str], list[Call]] = {
         ("create", f"{MINE}/configmaps{DRY}", NAMED),
         ("create", TOKENS, REVIEW),
     ],
+    RUN: [
+        ("get", f"{HEALTHS}?limit=1", None),
+        ("patch", f"{HEALTHS}/n{DRY}", {"metadata": {"annotations": {"permit.muster.dev/x": "1"}}}),
+    ],
 }
 MAY_NOT: dict[tuple[str, str], list[Call]] = {
     AGENT: [
@@ -206,6 +211,19 @@ MAY_NOT: dict[tuple[str, str], list[Call]] = {
         ("get", IPUJOBS, None),
         ("create", f"{MINE}/pods{DRY}", POD),
         ("create", LEASES.format("default") + DRY, LEASE),
+    ],
+    RUN: [
+        ("patch", f"{HEALTHS}/n/status{DRY}", {"status": {"verdict": "PASS"}}),
+        ("create", f"{HEALTHS}{DRY}", NAMED),
+        ("delete", f"{HEALTHS}/n", None),
+        ("get", f"{CORE}/nodes", None),
+        ("get", f"{CORE}/pods", None),
+        ("get", f"{AUTO}/secrets", None),
+        ("get", f"{AUTO}/configmaps", None),
+        ("create", f"{AUTO}/pods{DRY}", POD),
+        ("create", JOBS.format("autopilot") + DRY, JOB),
+        ("create", TOKENS, REVIEW),
+        ("get", "/apis/discovery.k8s.io/v1beta1/namespaces/autopilot/endpointslices", None),
     ],
 }  # fmt: skip
 

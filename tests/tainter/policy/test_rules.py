@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from muster_checks.base.vocabulary import Verdict
+from muster_checks.base.vocabulary import FaultClass, Verdict
 from muster_checks.dmesg.catalogue.loader import load_catalogue
 from muster_tainter.faults.node_record import Fault
+from muster_tainter.faults.occurrence import is_counted
 from muster_tainter.faults.policy_match import match_policy
 from muster_tainter.policy.file import (
     FileWatch,
@@ -167,6 +168,37 @@ def test_the_konduktor_example_without_loki_taints_for_the_same_kernel_lines(rea
     other = policy.rule_for("pciebw", GPU, "LowBandwidth", "FAIL", "reset")
     assert other is not None
     assert other.node_taint is None
+
+
+def test_the_konduktor_example_without_loki_taints_for_the_same_line_of_a_pod() -> None:
+    policy, with_loki = load_policy(EXAMPLE.with_stem("konduktor-without-loki")), load_policy(EXAMPLE)
+    rule = policy.rule_for("containerlog", "pod/ml/train-0", "InvalidDeviceOrdinal", "WARN", "")
+    loki = with_loki.rule_for("podlog", "host", "InvalidDeviceOrdinal", "FAIL", "")
+    other = policy.rule_for("containerlog", "pod/ml/train-0", "NcclPortError", "WARN", "")
+    assert rule is not None
+    assert loki is not None
+    assert other is not None
+    assert (rule.node_taint, rule.closes_on("")) == (loki.node_taint, ())
+    assert other.node_taint is None
+
+
+@pytest.mark.parametrize("fault_class", list(FaultClass))
+def test_what_a_tenant_writes_taints_no_node_under_the_builtin_policy(fault_class: FaultClass) -> None:
+    for check in ("containerlog", "podlog"):
+        rule = load_policy(None).rule_for(check, "pod/ml/train-0", "CudaUncorrectableEcc", "WARN", fault_class)
+        assert rule is not None
+        assert (rule.action, rule.node_taint) == ("event", None)
+
+
+def test_a_fault_of_a_container_log_is_proven_after_a_reboot_only() -> None:
+    policy = parse_policy(
+        "{rules: [{name: a, match: {verdict: [WARN]}, action: taint, closeOn: [proof], proof: {checks: [gpumem]}}]}"
+    )
+    proof = policy.rules[0].proof_of("containerlog", "reset")
+    assert proof is not None
+    assert (proof.checks, proof.new_boot) == (("gpumem",), True)
+    assert is_counted("containerlog")  # by the agent, unlike what the tainter reads in Loki
+    assert not is_counted("podlog")
 
 
 BAD: list[tuple[str, ...]] = [

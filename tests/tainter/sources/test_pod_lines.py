@@ -6,6 +6,7 @@ from typing import Any, cast
 import pytest
 from prometheus_client import CollectorRegistry
 
+from muster_checks.containerlog.patterns import Patterns, known_patterns
 from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import Forbidden, NotFound, Unreachable
 from muster_kube.api.objects import Metadata, Pod, PodSpec
@@ -14,7 +15,6 @@ from muster_tainter.faults.node_record import NodeRecord
 from muster_tainter.policy.sources import PodLines
 from muster_tainter.sources.finding_tracker import FindingTracker
 from muster_tainter.sources.loki_response import LogEntry
-from muster_tainter.sources.patterns import Patterns, known_patterns
 from muster_tainter.sources.pod_nodes import KNOWN_FOR_S, PodNodeCache
 from muster_tainter.sources.streams import PodStream
 

@@ -12,6 +12,7 @@ import msgspec
 
 from muster_checks.base.vocabulary import FaultClass, Finding, Verdict
 
+MARK = b"recoverable_runtime_error:"  # in every error
 _ERROR = re.compile(
     r"recoverable_runtime_error:\s{0,4}\[Recovery action: ([A-Z_]{1,40})\]"
     r"(?:\s{0,4}CIUERRVR\.(\w{1,40}) error on IPU (\d{1,9}))?",

@@ -1,4 +1,4 @@
-{{/* Pod fields that the chart's jobs share. arguments: root, account */}}
+{{/* Pod fields that the chart's jobs share. arguments: root, account; tolerations: besides those of the values */}}
 {{- define "muster.jobPod" -}}
 {{- $own := .root.Values.admissionWebhooks.patch -}}
 serviceAccountName: {{ .account | quote }}
@@ -11,7 +11,7 @@ priorityClassName: {{ . | quote }}
 {{- with $own.nodeSelector }}
 nodeSelector: {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with $own.tolerations }}
+{{- with concat (.tolerations | default list) ($own.tolerations | default list) }}
 tolerations: {{- toYaml . | nindent 2 }}
 {{- end }}
 securityContext: {runAsNonRoot: true, runAsUser: {{ $own.runAsUser }}, runAsGroup: {{ $own.runAsUser }}, fsGroup: {{ $own.runAsUser }}}

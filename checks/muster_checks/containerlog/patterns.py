@@ -1,4 +1,4 @@
-"""Matches lines against a policy's patterns and those that are part of Muster, all in one pass (RE2)."""
+"""Matches lines of programs against own patterns and those that are part of Muster, all in one pass (RE2)."""
 
 from collections.abc import Iterable, Sequence
 from functools import cache
@@ -8,9 +8,9 @@ import msgspec
 import yaml
 
 from muster_checks.base.vocabulary import FaultClass, Verdict
+from muster_checks.containerlog.line_pattern import LinePattern
 from muster_checks.dmesg.catalogue.match import Matcher
 from muster_checks.graphcore.tools import poplar
-from muster_tainter.policy.sources import LinePattern
 
 POPLAR = "poplar"
 
@@ -37,6 +37,10 @@ class Patterns:
     def interesting(self, raw: bytes) -> bool:
         return bool(self._patterns) and bool(self._matcher.which(raw))
 
+    def may_match(self, raw: bytes) -> bool:
+        """Whether :meth:`hits` may find something in the text of ``raw``; False is never wrong for valid UTF-8."""
+        return (self._poplar and poplar.MARK in raw) or self.interesting(raw)
+
     def hits(self, text: str) -> list[PatternHit]:
         raw = text.encode("utf-8", "replace")
         found = [self._patterns[index] for index in self._matcher.which(raw)] if self._patterns else []
@@ -51,7 +55,7 @@ class Patterns:
 
 @cache
 def known_patterns() -> dict[str, tuple[LinePattern, ...]]:
-    text = files("muster_tainter.sources").joinpath("known_patterns.yaml").read_text("utf-8")
+    text = files("muster_checks.containerlog").joinpath("known_patterns.yaml").read_text("utf-8")
     return {
         name: tuple(LinePattern.model_validate({k: v for k, v in row.items() if k != "source"}) for row in rows)
         for name, rows in yaml.safe_load(text).items()
