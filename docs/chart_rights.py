@@ -35,10 +35,12 @@ VALUES = (
     "tainter.allow.repairJobs=false",
     "ownNode.mode=policy,nodeKeys.mode=policy",
     "admissionWebhooks.patch.enabled=false",
+    "ipuPods.enabled=false",
 )
 MOST = (  # the tainter has all its rights
     *("--set", "ownNode.mode=webhook,nodeKeys.mode=webhook"),
     *("--set", "tainter.allow.drain=true,tainter.allow.repairJobs=true,tainter.allow.trials=true"),
+    *("--set", "ipuPods.enabled=true"),
 )
 PLACES = {"muster-repairs": "repairs", "muster-trials": "trials"}
 BESIDE = {"admissionWebhooks.patch.enabled=false": "admissionWebhooks.certificateSecret=s"}

@@ -27,6 +27,7 @@ GROUPS = {
         "tests/cluster/agent/test_real_kernel_log.py",
         "tests/cluster/chart/test_real_node.py",
         "tests/cluster/chart/test_real_node_mpi.py",
+        "tests/cluster/chart/test_real_node_ipus.py",
         "tests/cluster/chart/test_chart_on_node.py",
         "tests/cluster/chart/test_migration_commands.py",
     ),

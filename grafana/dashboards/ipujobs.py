@@ -39,7 +39,7 @@ def dashboard() -> Object:
             stat(
                 "IPUs used",
                 Query(f"max(muster_operator_ipus_used{{{S}}})"),
-                "IPUs in partitions of jobs.",
+                "IPUs in partitions of jobs and pods.",
             ),
             stat(
                 "IPUs available",

@@ -89,6 +89,7 @@ async def run(settings: OperatorSettings) -> int:
             cert_dir=settings.cert_dir,
             scope=settings.scope,
             limits=limits,
+            ipu_pods=settings.setup() if settings.ipu_pods else None,
         )
         admission = await stack.enter_async_context(prepare_webhooks(place, config, agent, metrics.registry))
         leadership = asyncio.create_task(elector.run(operator.lead))
@@ -114,6 +115,7 @@ def _watch_scope(settings: OperatorSettings, namespace: str) -> WatchScope:
         tracker=(proxy_namespace, settings.tracker),
         quarantine=(settings.quarantine_namespace or proxy_namespace, settings.quarantine),
         namespaces=tuple(dict.fromkeys(settings.scope)),
+        ipu_pods=settings.ipu_pods,
     )
 
 

@@ -26,6 +26,8 @@ from muster_operator.act.orphans import OrphanCollector
 from muster_operator.act.proxy_client import ProxyClient
 from muster_operator.act.refusal_cache import RefusalCache
 from muster_operator.act.status_writer import StatusWriter
+from muster_operator.job.ipu_pod import IpuPod, as_job
+from muster_operator.job.names import is_pod
 from muster_operator.job.partition_api import PartitionEntry
 from muster_operator.job.pod_outcome import shorten
 from muster_operator.job.snapshot import (
@@ -48,10 +50,11 @@ from muster_operator.job.status import (
     is_finished,
     is_written_first,
 )
-from muster_operator.job.types import IPUJob, IPUJobStatus
+from muster_operator.job.types import KIND, IPUJob, IPUJobStatus
 from muster_operator.metrics import OperatorMetrics
 from muster_operator.observe.cluster import ChangeListener, ClusterCache, WatchScope
 from muster_operator.observe.tracker_reader import job_key
+from muster_operator.plan.ipu_pod import plan_ipu_pod
 from muster_operator.snapshot_reader import SnapshotReader
 
 log = logging.getLogger(__name__)
@@ -171,6 +174,8 @@ class Operator:
                 self._enqueue(_key(job))
             for key in (*self.cluster.tracker.job_keys(), *(key for key, _ in self.cluster.requests.jobs())):
                 self._enqueue(key)
+            for key in self.cluster.ipu_pod_keys():
+                self._enqueue(key)
             async with asyncio.TaskGroup() as group:
                 group.create_task(run_workers(queue, self._handle, workers=WORKERS))
                 group.create_task(events.run())
@@ -214,9 +219,8 @@ class Operator:
         self._woken_at = self._clock()
         # the job that has waited longest asks first
         for key in sorted(self._waiting, key=lambda each: self._waiting[each]):
-            job = self.cluster.job(key)
-            if job is not None:
-                self._refusals.room_came(job.metadata.uid)
+            if (owner := self.cluster.owner(key)) is not None:
+                self._refusals.room_came(owner.metadata.uid)
             self._enqueue(key)
 
     # one turn
@@ -243,11 +247,14 @@ class Operator:
         if (delay_s := await self._orphans.collect(key)) is not None:
             self._again(key, delay_s)
         for _ in range(ROUNDS):
-            job = self.cluster.job(key)
-            if job is None:
+            if (pod := self.cluster.ipu_pod(key)) is not None:
+                news = await self._pod_round(key, pod)
+            elif (job := self.cluster.job(key)) is not None:
+                news = await self._round(key, self._planner.reviewer.complete(job))
+            else:
                 self._waiting.pop(key, None)
                 return
-            if not await self._round(key, self._planner.reviewer.complete(job)):
+            if not news:
                 return
         log.warning("IPUJob %s: still not settled after %d decisions in a row", key, ROUNDS)
         self._again(key, CONFLICT_S)
@@ -262,11 +269,7 @@ class Operator:
             await self._status.write(job, accepted)
             return True
         plan = self._planner.decide(job, snapshot, self._planner.setup)
-        log.debug("IPUJob %s: %s", key, plan)
-        if plan.waits_for_room:
-            self._waiting[key] = job.metadata.creation_timestamp
-        else:
-            self._waiting.pop(key, None)
+        self._note_plan(key, job, plan)
         if plan.status is not None and is_written_first(job.status, plan.status):
             await self._status.write(job, plan.status)
             self._record_events(job, plan)
@@ -281,11 +284,34 @@ class Operator:
             rest_s = await self._status.write_if_new(job, status)
             if rest_s:
                 self._again(key, rest_s)
+        self._look_again(key, job, snapshot, plan)
+        return False
+
+    async def _pod_round(self, key: str, pod: IpuPod) -> bool:
+        """As :meth:`_round`, for a pod that has IPUs by its annotation. It has no status of the operator's."""
+        if (job := as_job(pod)) is None:
+            return False  # it has only the label
+        snapshot = self._snapshots.read_pod(job, pod)
+        plan = plan_ipu_pod(pod, job, snapshot, self.cluster.node_labels(pod), self._planner.setup.our_taints)
+        self._note_plan(key, job, plan)
+        news = await self._act(job, plan)
+        self._record_events(job, plan)
+        if not news:
+            self._look_again(key, job, snapshot, plan)
+        return news
+
+    def _note_plan(self, key: str, job: IPUJob, plan: JobPlan) -> None:
+        log.debug("IPUJob %s: %s", key, plan)
+        if plan.waits_for_room:
+            self._waiting[key] = job.metadata.creation_timestamp
+        else:
+            self._waiting.pop(key, None)
+
+    def _look_again(self, key: str, job: IPUJob, snapshot: Snapshot, plan: JobPlan) -> None:
         unknown_s = self.cluster.hardware.again_s(snapshot.pods.values())
         for delay_s in (plan.again_s, self._refusals.again_s(job.metadata.uid), unknown_s):
             if delay_s is not None:
                 self._again(key, delay_s)
-        return False
 
     async def _act(self, job: IPUJob, plan: JobPlan) -> bool:
         """Carry out the actions. Returns whether there is news that later decisions should take into account."""
@@ -311,7 +337,7 @@ class Operator:
             if isinstance(action, RecordEvent):
                 self._events.record(job, action)
         for (kind, name), owner in self._refusals.foreign(job.metadata.uid).items():
-            text = f"{kind} {name} already exists and is not managed by this IPUJob ({owner})"
+            text = f"{kind} {name} already exists and is not managed by this {_kind_of(job)} ({owner})"
             self._events.record(job, RecordEvent("Warning", "ErrResourceExists", text))
         for text in self._refusals.refused(job.metadata.uid).values():
             self._events.record(job, RecordEvent("Warning", "FailedCreate", text))
@@ -356,6 +382,10 @@ class Operator:
     def _again(self, key: str, delay_s: float) -> None:
         if self._queue is not None:
             self._queue.add_after(key, delay_s)
+
+
+def _kind_of(job: IPUJob) -> str:
+    return "pod" if is_pod(job.metadata.name) else KIND
 
 
 def _key(job: IPUJob) -> str:

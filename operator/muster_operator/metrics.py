@@ -167,8 +167,8 @@ class _JobCollector(Collector):
             if entry.job:
                 ipus += entry.size
                 partitions += 1
-        yield GaugeMetricFamily("muster_operator_ipus_used", "IPUs in partitions of jobs", value=ipus)
-        yield GaugeMetricFamily("muster_operator_partitions", "Partitions of jobs", value=partitions)
+        yield GaugeMetricFamily("muster_operator_ipus_used", "IPUs in partitions of jobs and pods", value=ipus)
+        yield GaugeMetricFamily("muster_operator_partitions", "Partitions of jobs and pods", value=partitions)
         yield GaugeMetricFamily("muster_operator_queue_depth", "Jobs waiting for reconciliation", value=self._depth())
 
 

@@ -70,6 +70,8 @@ class OperatorSettings(BaseModel):
       hostPath, nodeName, capability:NAME, serviceAccount:NAME; ``host_network`` and ``privileged`` allow it too
     - ``dns_policy``: of the jobs' pods; empty: ClusterFirstWithHostNet with ``host_network``, otherwise ClusterFirst
     - ``btl_tcp_if_include``: networks of jobs with several workers (Open MPI); empty: derived from the node's address
+    - ``ipu_pods``: give IPUs to pods with the annotation graphcore.ai/ipus too; needs the webhook of pods and the right
+      to patch pods
     - ``our_taints``: keys that no job tolerates unless it sets tolerateFaulty
     - ``restart_delay_s``: before a job's first restart; doubles with each restart up to ``restart_delay_limit_s``
     - ``free_partitions_at_end``: release the partitions of finished jobs, whatever their cleanPodPolicy
@@ -104,6 +106,7 @@ class OperatorSettings(BaseModel):
     allow_in_templates: TemplateRights = ()
     dns_policy: Literal["", "ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"] = ""
     btl_tcp_if_include: str = Field(default="", pattern=_INTERFACES, max_length=256)
+    ipu_pods: bool = False
     our_taints: TaintKeys = ("muster.dev/faulty",)
     max_ipus: int = Field(default=64, ge=1, le=1 << 20)
     restart_delay_s: float = Field(default=10.0, ge=0.0, le=3600.0, allow_inf_nan=False)

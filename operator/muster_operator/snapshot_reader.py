@@ -3,8 +3,9 @@
 from collections.abc import Callable, Mapping
 
 from muster_operator.act.refusal_cache import FREEING, TAKING, RefusalCache
+from muster_operator.job.ipu_pod import IpuPod
 from muster_operator.job.partition_api import PartitionEntry, PartitionRefusal
-from muster_operator.job.snapshot import NodeCapacity, Snapshot
+from muster_operator.job.snapshot import JobPod, NodeCapacity, Snapshot
 from muster_operator.job.types import IPUJob
 from muster_operator.observe.cluster import ClusterCache
 from muster_operator.plan.preflight import avoided_nodes
@@ -18,9 +19,16 @@ class SnapshotReader:
         self._refusals = refusals
         self._now = now
 
+    def read_pod(self, job: IPUJob, pod: IpuPod) -> Snapshot:
+        """For a pod that has IPUs by its annotation. ``job``: what stands for it."""
+        return self._read(job, {pod.metadata.name: pod})
+
     def read(self, job: IPUJob) -> Snapshot:
+        return self._read(job, self._cluster.pods.of_job(job.metadata.uid))
+
+    def _read(self, job: IPUJob, pods: Mapping[str, JobPod]) -> Snapshot:
         uid, cluster, refusals = job.metadata.uid, self._cluster, self._refusals
-        entries, pods = cluster.tracker.of_job(uid), cluster.pods.of_job(uid)
+        entries = cluster.tracker.of_job(uid)
         is_going = bool(job.metadata.deletion_timestamp)
         return Snapshot(
             now=self._now(),

@@ -16,7 +16,10 @@ ELSEWHERE = {  # roles in another namespace than the account's
     ("muster-repairs", "muster-repairs"),
     ("muster-trials", "muster-trials"),
 }
-EVERYTHING = {"tainter": {"allow": {"drain": True, "repairJobs": True, "trials": True}}}
+EVERYTHING = {
+    "tainter": {"allow": {"drain": True, "repairJobs": True, "trials": True}},
+    "ipuPods": {"enabled": True},
+}
 JOBS = "gc-ipu-operator-controller-manager-jobs"
 CHART = {
     "gc-ipu-operator-controller-manager": "operator",

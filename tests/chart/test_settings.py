@@ -215,15 +215,22 @@ def test_the_proxy_takes_its_settings(helm: Helm, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("minor", [20, 24, 30, 36])
-@pytest.mark.parametrize("scope", ["", "b,a"])
-def test_the_webhooks_are_those_that_the_operator_tells_of(helm: Helm, minor: int, scope: str) -> None:
+@pytest.mark.parametrize(("scope", "ipu_pods"), [("", False), ("b,a", False), ("", True), ("b,a", True)])
+def test_the_webhooks_are_those_that_the_operator_tells_of(helm: Helm, minor: int, scope: str, ipu_pods: bool) -> None:
     given = {"scope": scope, "failurePolicy": "Ignore", "timeoutSeconds": 9, "service": {"servicePort": 8443}}
-    rendered = helm.template(values={"admissionWebhooks": given}, version=f"1.{minor}.0")
+    values = {"admissionWebhooks": given, "ipuPods": {"enabled": ipu_pods}}
+    rendered = helm.template(values=values, version=f"1.{minor}.0")
     called = WebhookAddress(namespace="default", service="gc-ipu-operator-webhook", port=8443)
     names = [name for name in scope.split(",") if name]
 
     told = webhook_configurations(
-        "gc-ipu-operator-webhook", called, minor=minor, scope=names, failure_policy="Ignore", timeout_s=9
+        "gc-ipu-operator-webhook",
+        called,
+        minor=minor,
+        scope=names,
+        failure_policy="Ignore",
+        timeout_s=9,
+        ipu_pods=ipu_pods,
     )
 
     for expected in told:

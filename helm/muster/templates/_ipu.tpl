@@ -73,6 +73,7 @@ imagePullPolicy: {{ .Values.global.launcherImagePullPolicy | default (ternary $o
   "allow_in_templates" ($jobs.allow | default list)
   "dns_policy" $jobs.dnsPolicy
   "btl_tcp_if_include" $jobs.btlTcpIfInclude
+  "ipu_pods" .Values.ipuPods.enabled
   "max_ipus" (int $jobs.maxIPUs)
   "devel_logs" $own.develLogs
   "log_format" .Values.logFormat -}}

@@ -3,7 +3,7 @@ The V-IPU controllers. --set splits a value at each unescaped comma: the rest be
 (`c: {"d:8091:k": w}` from `c.d:8091:k=w`). These templates join the pieces again.
 */}}
 {{- define "muster.known" -}}
-nameOverride fullNameOverride global vipuControllers vipuServerAddr vipuServerPort vipuClusterName vipuCLusterName image namespace pullSecrets repeat PCIeBW annotations checks logFormat agent tainter run helmTest ownNode nodeKeys controller controllers ipuJobs admissionWebhooks vipuProxy proxyPort service podAnnotations podSecurityPolicyContext securityContext resources nodeSelector tolerations affinity ipuVisibility extendedScheduler networkPolicy podDisruptionBudget monitoring grafana alerts crds uninstall
+nameOverride fullNameOverride global vipuControllers vipuServerAddr vipuServerPort vipuClusterName vipuCLusterName image namespace pullSecrets repeat PCIeBW annotations checks logFormat agent tainter run helmTest ownNode nodeKeys controller controllers ipuJobs ipuPods admissionWebhooks vipuProxy proxyPort service podAnnotations podSecurityPolicyContext securityContext resources nodeSelector tolerations affinity ipuVisibility extendedScheduler networkPolicy podDisruptionBudget monitoring grafana alerts crds uninstall
 {{- end -}}
 
 {{/* Each remaining path with its value, one per line. arguments: at (the path so far), node */}}

@@ -1,4 +1,4 @@
-"""Events on the user's job, in its namespace, with lower priority than the job's own writes.
+"""Events on the user's job or pod, in its namespace, with lower priority than the job's own writes.
 
 There is one Event object per (job, reason, message). Its name is derived from these, so a new leader finds the existing
 Event. A token bucket limits the Events of each job.
@@ -15,7 +15,7 @@ from muster_kube.api.objects import Event, EventMetadata, EventSource, ObjectRef
 from muster_kube.api.times import rfc3339_whole
 from muster_kube.controller.token_bucket import TokenBuckets
 from muster_kube.controller.workqueue import WorkQueue, run_workers
-from muster_operator.job.names import MANAGER
+from muster_operator.job.names import MANAGER, POD_PREFIX, is_pod
 from muster_operator.job.snapshot import RecordEvent
 from muster_operator.job.types import API_VERSION, KIND, IPUJob
 
@@ -80,8 +80,10 @@ class JobEventRecorder:
         except (NotFound, Forbidden, Invalid) as error:
             # for example, the namespace is being deleted: a retry would not help
             self._note("refused")
+            about = event.involved_object
             log.warning(
-                "IPUJob %s/%s: cannot record Event %s: %s", namespace, event.involved_object.name, event.reason, error
+                "%s %s/%s: cannot record Event %s: %s",
+                *(about.kind, namespace, about.name, event.reason, error),
             )
         except ApiError:
             self._waiting[name] = waiting
@@ -95,10 +97,12 @@ class JobEventRecorder:
         digest = hashlib.blake2b(
             "\0".join((meta.uid, action.type, action.reason, message)).encode(), digest_size=8
         ).hexdigest()
+        name = meta.name.removeprefix(POD_PREFIX)
+        kind, version = ("Pod", "v1") if is_pod(meta.name) else (KIND, API_VERSION)
         return Event(
-            metadata=EventMetadata(name=f"{meta.name[:_NAME_LIMIT]}.{digest}", namespace=meta.namespace),
+            metadata=EventMetadata(name=f"{name[:_NAME_LIMIT]}.{digest}", namespace=meta.namespace),
             involved_object=ObjectReference(
-                kind=KIND, name=meta.name, namespace=meta.namespace, uid=meta.uid, api_version=API_VERSION
+                kind=kind, name=name, namespace=meta.namespace, uid=meta.uid, api_version=version
             ),
             reason=action.reason,
             message=message,

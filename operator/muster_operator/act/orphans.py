@@ -1,5 +1,5 @@
 """Releases partitions and check requests of jobs that no longer exist, because a user removed the finalizer or the
-job was deleted while there was no leader."""
+job was deleted while there was no leader; and partitions of pods that no longer exist, which have no finalizer."""
 
 import logging
 
@@ -9,16 +9,27 @@ from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import NotFound
 from muster_kube.api.objects import Metadata
 from muster_operator.act.executor import ActionExecutor
+from muster_operator.job import names
+from muster_operator.job.pod_outcome import FAILED, SUCCEEDED
 from muster_operator.job.types import jobs_path
-from muster_operator.observe.cluster import ClusterCache
+from muster_operator.observe.cluster import ClusterCache, objects_path
 
 log = logging.getLogger(__name__)
 
 AGAIN_S = 5.0
 
 
-class _JobIdentity(msgspec.Struct, frozen=True):
+class _OwnerStatus(msgspec.Struct, frozen=True):
+    """phase: of a pod."""
+
+    phase: str = ""
+
+
+class _Owner(msgspec.Struct, frozen=True):
+    """A job or a pod."""
+
     metadata: Metadata
+    status: _OwnerStatus = _OwnerStatus()
 
 
 class OrphanCollector:
@@ -28,14 +39,14 @@ class OrphanCollector:
         self._executor = executor
 
     async def collect(self, key: str) -> float | None:
-        """Release what is left of deleted jobs of the name ``key`` (namespace/name). Returns the seconds until the next
-        check, or None if nothing is left to do. Raises ApiError."""
+        """Release what is left of deleted jobs of the name ``key`` (namespace/name), or of pods (namespace/pod/NAME).
+        Returns the seconds until the next check, or None if nothing is left to do. Raises ApiError."""
         if key in self._cluster.unreadable:
             return None
         await self._withdraw(key)
-        job, again_s = self._cluster.job(key), None
+        owner, again_s = self._cluster.owner(key), None
         for uid in self._cluster.tracker.uids_at(key):
-            if job is not None and job.metadata.uid == uid:
+            if owner is not None and owner.metadata.uid == uid:
                 continue
             entries = self._cluster.tracker.of_job(uid)
             if all(entry.state == "deleting" for entry in entries.values()):
@@ -44,8 +55,10 @@ class OrphanCollector:
             # its pods are still being garbage-collected, or the cache of jobs is behind that of partitions
             if self._cluster.pods.of_job(uid) or await self._exists(key, uid):
                 continue
+            # a pod has no finalizer, so this is how its partition is released
+            level = logging.INFO if names.is_pod(key.partition("/")[2]) else logging.WARNING
             for name in entries:
-                log.warning("partition %s: releasing it, because its IPUJob %s (%s) no longer exists", name, key, uid)
+                log.log(level, "partition %s: releasing it, because its owner %s (%s) is gone", name, key, uid)
                 await self._executor.partitions.free(uid, name)
         return again_s
 
@@ -61,9 +74,14 @@ class OrphanCollector:
                 await self._executor.withdraw(uid, node)
 
     async def _exists(self, key: str, uid: str) -> bool:
+        """A pod that has ended counts as gone: nothing else looks at it if the setting ipu_pods is off."""
         namespace, _, name = key.partition("/")
+        path = f"{jobs_path(namespace)}/{name}"
+        if names.is_pod(name):
+            path = f"{objects_path('Pod', namespace)}/{name.removeprefix(names.POD_PREFIX)}"
         try:
-            found = await self._client.get(f"{jobs_path(namespace)}/{name}", type=_JobIdentity)
+            found = await self._client.get(path, type=_Owner)
         except NotFound:
             return False
-        return found.metadata.uid == uid
+        ended = names.is_pod(name) and found.status.phase in (FAILED, SUCCEEDED)
+        return found.metadata.uid == uid and not ended

@@ -4,6 +4,11 @@ CREATE fails closed. UPDATE is a separate entry, because removing a finalizer is
 whatever state the operator is in. From Kubernetes 1.28 the API server recognizes such updates itself
 (``matchConditions``). Older versions let an update pass without review, and the operator validates the job again before
 it acts on it.
+
+The webhook of pods must not stand in the way of pods without the annotation ``graphcore.ai/ipus``. From Kubernetes 1.28
+the API server calls it for annotated pods only, and such a pod is rejected while nobody answers, as it would otherwise
+run without IPUs. Older versions cannot select by annotation: there it is called for the pods of namespaces with a
+label, and fails open. An annotated pod that slips through then has no IPUs, and its program fails.
 """
 
 import base64
@@ -12,6 +17,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from muster_kube.webhook.review import VERSIONS
+from muster_operator.job.ipu_pod import ANNOTATION
+from muster_operator.job.names import IPUS
 from muster_operator.job.types import GROUP, PLURAL, VERSION
 
 Configuration = dict[str, Any]
@@ -20,7 +27,9 @@ FailurePolicy = Literal["Fail", "Ignore"]
 # of the published chart 1.2.0
 MUTATE_PATH = "/mutate-graphcore-ai-v1alpha1-ipujob"
 VALIDATE_PATH = "/validate-graphcore-ai-v1alpha1-ipujob"
+POD_PATH = "/mutate-v1-pod"
 MUTATING, VALIDATING = f"mipujob.{GROUP}", f"vipujob.{GROUP}"
+POD_MUTATING = f"mpod.{GROUP}"
 TIMEOUT_S = 30
 
 MATCH_CONDITIONS_MINOR = 28  # enabled by default from this version
@@ -34,6 +43,12 @@ CONDITIONS = (
         "expression": "!has(object.spec) || !has(oldObject.spec) || object.spec != oldObject.spec",
     },
 )
+POD_CONDITION = {
+    "name": "asks-for-ipus",
+    "expression": f"has(object.metadata.annotations) && '{ANNOTATION}' in object.metadata.annotations",
+}
+# of namespaces whose pods may ask for IPUs, before 1.28
+OPT_IN = {"key": IPUS, "operator": "In", "values": ["enabled"]}
 
 
 @dataclass(frozen=True)
@@ -65,31 +80,50 @@ def webhook_configurations(
     timeout_s: int = TIMEOUT_S,
     labels: Mapping[str, str] | None = None,
     annotations: Mapping[str, str] | None = None,
+    ipu_pods: bool = False,
 ) -> tuple[Configuration, Configuration]:
     """The MutatingWebhookConfiguration and the ValidatingWebhookConfiguration, both called ``name``.
 
     minor: of the API server, 1.``minor``. scope: only jobs of these namespaces are reviewed; empty: all. Before 1.21
     namespaces cannot be selected by name, so the configurations match all of them and the webhooks allow the others.
-    timeout_s: 1 to 30.
+    timeout_s: 1 to 30. ipu_pods: pods with IPUs are reviewed too.
     """
 
-    def entries(base: str, path: str, extra: Configuration) -> list[Configuration]:
-        common: Configuration = {
+    chosen = [{"key": NAMESPACE_LABEL, "operator": "In", "values": sorted(scope)}] if scope else []
+    if minor < NAMESPACE_LABEL_MINOR:
+        chosen = []
+
+    def common(path: str) -> Configuration:
+        return {
             "admissionReviewVersions": list(VERSIONS),
             "sideEffects": "None",
             "matchPolicy": "Equivalent",
             "timeoutSeconds": timeout_s,
             "clientConfig": called.client(path, bundle),
-            **extra,
         }
-        if scope and minor >= NAMESPACE_LABEL_MINOR:
-            chosen = {"key": NAMESPACE_LABEL, "operator": "In", "values": sorted(scope)}
-            common["namespaceSelector"] = {"matchExpressions": [chosen]}
-        create = common | {"name": base, "rules": [_rule("CREATE")], "failurePolicy": failure_policy}
-        update = common | {"name": f"update.{base}", "rules": [_rule("UPDATE")], "failurePolicy": "Ignore"}
+
+    def entries(base: str, path: str, extra: Configuration) -> list[Configuration]:
+        of_jobs = common(path) | extra
+        if chosen:
+            of_jobs["namespaceSelector"] = {"matchExpressions": chosen}
+        create = of_jobs | {"name": base, "rules": [_rule("CREATE")], "failurePolicy": failure_policy}
+        update = of_jobs | {"name": f"update.{base}", "rules": [_rule("UPDATE")], "failurePolicy": "Ignore"}
         if minor >= MATCH_CONDITIONS_MINOR:
             update |= {"failurePolicy": failure_policy, "matchConditions": [dict(each) for each in CONDITIONS]}
         return [create, update]
+
+    def of_pods() -> Configuration:
+        rule = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}
+        entry = common(POD_PATH) | {
+            "name": POD_MUTATING,
+            "reinvocationPolicy": "IfNeeded",
+            "rules": [rule | {"scope": "Namespaced"}],
+            "failurePolicy": "Ignore",
+        }
+        selected = [*chosen] if minor >= MATCH_CONDITIONS_MINOR else [*chosen, OPT_IN]
+        if minor >= MATCH_CONDITIONS_MINOR:
+            entry |= {"failurePolicy": failure_policy, "matchConditions": [dict(POD_CONDITION)]}
+        return entry | ({"namespaceSelector": {"matchExpressions": selected}} if selected else {})
 
     metadata: Configuration = {"name": name}
     if labels:
@@ -97,7 +131,7 @@ def webhook_configurations(
     if annotations:
         metadata["annotations"] = dict(annotations)
     api = "admissionregistration.k8s.io/v1"
-    mutating = entries(MUTATING, MUTATE_PATH, {"reinvocationPolicy": "IfNeeded"})
+    mutating = entries(MUTATING, MUTATE_PATH, {"reinvocationPolicy": "IfNeeded"}) + ([of_pods()] if ipu_pods else [])
     validating = entries(VALIDATING, VALIDATE_PATH, {})
     return (
         {"apiVersion": api, "kind": "MutatingWebhookConfiguration", "metadata": dict(metadata), "webhooks": mutating},

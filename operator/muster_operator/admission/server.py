@@ -1,4 +1,4 @@
-"""The HTTPS server of both webhooks. Every replica serves them, leader or not.
+"""The HTTPS server of the webhooks. Every replica serves them, leader or not.
 
 All its objects share one name: both webhook configurations and, in the operator's namespace, the Service and the Secret
 of the certificate.
@@ -22,10 +22,12 @@ from muster_kube.process.address import bind_socket
 from muster_kube.webhook.certificate_files import CertificateFiles
 from muster_kube.webhook.certificate_secret import CertificateSecret, mutating_webhook_path, validating_webhook_path
 from muster_kube.webhook.served_certificate import CertificateSource
-from muster_kube.webhook.server import WebhookApp, serve_webhooks
-from muster_operator.admission.configurations import MUTATE_PATH, VALIDATE_PATH
+from muster_kube.webhook.server import Reviewer, WebhookApp, serve_webhooks
+from muster_operator.admission.configurations import MUTATE_PATH, POD_PATH, VALIDATE_PATH
+from muster_operator.admission.ipu_pods import PodReviewer, read_minor
 from muster_operator.admission.review import Reviewers
 from muster_operator.admission.validation import SpecLimits
+from muster_operator.job.snapshot import JobSetup
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +38,8 @@ CONNECTIONS = 9  # three watches of the certificate, the writes that follow, and
 @dataclass(frozen=True)
 class WebhookEndpoint:
     """namespace: the operator's. port: 0 picks a free one. cert_dir: tls.crt and tls.key that another component renews
-    and makes trusted; None: generated here and kept in a Secret. scope: only jobs of these namespaces are reviewed."""
+    and makes trusted; None: generated here and kept in a Secret. scope: only jobs of these namespaces are reviewed.
+    ipu_pods: pods are reviewed too, and this is how they wait for their IPUs."""
 
     namespace: str
     host: str = "0.0.0.0"  # noqa: S104 - called by the API server
@@ -45,6 +48,7 @@ class WebhookEndpoint:
     cert_dir: Path | None = None
     scope: tuple[str, ...] = ()
     limits: SpecLimits = field(default_factory=SpecLimits)
+    ipu_pods: JobSetup | None = None
 
 
 def certificate_hosts(endpoint: WebhookEndpoint) -> Collection[str]:
@@ -61,7 +65,7 @@ def certificate_hosts(endpoint: WebhookEndpoint) -> Collection[str]:
 async def prepare_webhooks(
     endpoint: WebhookEndpoint, config: ClusterConfig, user_agent: str, registry: CollectorRegistry
 ) -> AsyncIterator[Coroutine[Any, Any, None]]:
-    """Yields a coroutine that serves both webhooks until cancelled. Prints ``webhooks on HOST:PORT``. Raises
+    """Yields a coroutine that serves the webhooks until cancelled. Prints ``webhooks on HOST:PORT``. Raises
     ConfigError, OSError.
 
     It needs the right to create SubjectAccessReviews and, without a cert_dir, those that :class:`CertificateSecret`
@@ -79,7 +83,7 @@ async def prepare_webhooks(
             )
         bound = bind_socket(endpoint.host, endpoint.port)
         with closing(bound):
-            yield _serve(endpoint, certificates, bound, registry, Reviews(client))
+            yield _serve(endpoint, certificates, bound, registry, client)
 
 
 async def _serve(
@@ -87,8 +91,10 @@ async def _serve(
     certificates: CertificateSource,
     bound: socket.socket,
     registry: CollectorRegistry,
-    rights: Reviews,
+    client: KubeClient,
 ) -> None:
+    rights = Reviews(client)
+
     async def may_create_pods(user: Identity, namespace: str) -> bool:
         return await rights.may(user, "create", "", "pods", namespace=namespace)
 
@@ -104,19 +110,27 @@ async def _serve(
     print(f"webhooks on {host}:{port}", flush=True)
     if endpoint.scope:
         log.info("IPUJobs outside the namespaces %s are not reviewed", ", ".join(endpoint.scope))
-    webhooks = WebhookApp({MUTATE_PATH: reviewers.mutate, VALIDATE_PATH: reviewers.validate})
-    await serve_webhooks(webhooks, certificates, bound)
+    served: dict[str, Reviewer] = {MUTATE_PATH: reviewers.mutate, VALIDATE_PATH: reviewers.validate}
+    if endpoint.ipu_pods is not None:
+        pods = PodReviewer(
+            endpoint.ipu_pods,
+            lambda: read_minor(client),
+            endpoint.scope,
+            lambda answer: reviews.labels("pod", answer).inc(),
+        )
+        served[POD_PATH] = pods.mutate
+    await serve_webhooks(WebhookApp(served), certificates, bound)
 
 
 def count_reviews(registry: CollectorRegistry) -> Counter:
-    """Labels: mutate or validate; allowed or refused."""
+    """Labels: mutate or validate, or pod for pods; allowed or refused."""
     reviews = Counter(
         "muster_operator_reviews",
-        "IPUJobs reviewed by the admission webhooks",
+        "IPUJobs reviewed by the admission webhooks, and pods (webhook pod)",
         ["webhook", "answer"],
         registry=registry,
     )
-    for webhook in ("mutate", "validate"):
+    for webhook in ("mutate", "validate", "pod"):
         for answer in ("allowed", "refused"):
             reviews.labels(webhook, answer)
     return reviews

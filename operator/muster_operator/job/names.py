@@ -26,6 +26,10 @@ REQUEST = "ipujob-"
 REQUESTER_PREFIX = "IPUJob "
 # never a job's name: those end in an instance number of at most 4 digits
 _PARKED = re.compile(rf"{PARKED_PREFIX}[0-9a-f]{{8}}")
+# stands where a job's name does, for a pod that has IPUs by its annotation: no name of an IPUJob has a slash
+POD_PREFIX = "pod/"
+IPUS = "muster.dev/ipus"  # label of such a pod, with its number of IPUs, and the name of its scheduling gate
+PARTITION = "muster.dev/partition"  # annotation of such a pod
 _PARTITION_LIMIT = 200  # characters; ConfigMap keys are limited to 253
 
 
@@ -52,13 +56,21 @@ def partition(namespace: str, job: str, instance: int) -> str:
 
     Job ``a-b`` in namespace ``c`` and job ``a`` in ``b-c`` would get the same name. If a hyphen makes the name
     ambiguous, it contains a digest of both, so names are unique. The digest begins with a capital letter, which no
-    namespace contains.
+    namespace contains. The partition of a pod (``job``: ``pod/NAME``) always contains one, which begins with P.
     """
+    if is_pod(job):
+        digest = hashlib.blake2b(f"{namespace}/{job}".encode(), digest_size=8).hexdigest()
+        return f"p-{job.removeprefix(POD_PREFIX)[:80]}-{namespace[:80]}-P{digest}-{instance}"
     plain = f"p-{job}-{namespace}-{instance}"
     if "-" not in namespace and len(plain) <= _PARTITION_LIMIT:
         return plain
     digest = hashlib.blake2b(f"{namespace}/{job}".encode(), digest_size=4).hexdigest()
     return f"p-{job[:80]}-{namespace[:80]}-X{digest}-{instance}"
+
+
+def is_pod(job: str) -> bool:
+    """Whether the name is that of a pod with IPUs, ``pod/NAME``, and not of an IPUJob."""
+    return job.startswith(POD_PREFIX)
 
 
 def request_prefix(job_uid: str) -> str:

@@ -1,4 +1,5 @@
-"""Caches each job's object, pods and four kinds of small objects, indexed by the owner's uid.
+"""Caches each job's object, pods and four kinds of small objects, indexed by the owner's uid. Likewise, where the
+setting ``ipu_pods`` asks for it, pods that have IPUs by their annotation (:mod:`muster_operator.job.ipu_pod`).
 
 Each list and watch selects the operator's objects by a label and decodes only what decisions need. Nothing is looked up
 by name alone: jobs of the same name, in two namespaces or one after the other, never see each other's objects.
@@ -17,6 +18,7 @@ from muster_kube.api.client import KubeClient
 from muster_kube.api.objects import Metadata, Object
 from muster_kube.controller.reflector import Reflector
 from muster_operator.job import names
+from muster_operator.job.ipu_pod import IpuPod, project_pod
 from muster_operator.job.snapshot import JobPod, OwnedObject
 from muster_operator.job.types import API_VERSION, GROUP, KIND, PLURAL, IPUJob
 from muster_operator.observe.check_requests import NodeCheckRequests
@@ -48,10 +50,13 @@ def objects_path(kind: str, namespace: str) -> str:
 
 
 def owner_of(metadata: Metadata) -> tuple[str, str] | None:
-    """(``namespace/name``, uid) of the IPUJob that controls the object; None if it has another controller or none."""
+    """(``namespace/name``, uid) of the IPUJob that controls the object, or (``namespace/pod/NAME``, uid) of the pod;
+    None if it has another controller or none."""
     for owner in metadata.owner_references:
         if owner.controller and owner.kind == KIND and owner.api_version.partition("/")[0] == GROUP:
             return f"{metadata.namespace}/{owner.name}", owner.uid
+        if owner.controller and (owner.api_version, owner.kind) == ("v1", "Pod"):
+            return f"{metadata.namespace}/{names.POD_PREFIX}{owner.name}", owner.uid
     return None
 
 
@@ -90,11 +95,13 @@ class _OwnedObjects(Generic[T]):
 @dataclass(frozen=True)
 class WatchScope:
     """What the operator watches. tracker, quarantine: namespace and name of the ConfigMap; by default both are in the
-    same namespace. namespaces: only jobs of these count; empty: all."""
+    same namespace. namespaces: only jobs of these count; empty: all. ipu_pods: also pods that have IPUs by their
+    annotation."""
 
     tracker: tuple[str, str]
     quarantine: tuple[str, str] | None = None
     namespaces: tuple[str, ...] = ()
+    ipu_pods: bool = False
 
 
 @dataclass(frozen=True)
@@ -137,6 +144,17 @@ class ClusterCache:
                 params={"labelSelector": names.OWNED_SELECTOR},
             )
             for namespace in namespaces
+        }
+        self._ipu_pods = {
+            namespace: Reflector(
+                client,
+                objects_path("Pod", namespace),
+                IpuPod,
+                on_change=self._ipu_pod_changed,
+                params={"labelSelector": names.IPUS},
+                transform=project_pod,
+            )
+            for namespace in (namespaces if scope.ipu_pods else ())
         }
         self._object_reflectors = {
             (kind, namespace): Reflector(
@@ -204,6 +222,8 @@ class ClusterCache:
             found[f"pods{place}"] = self._pod_reflectors[namespace]
             for kind in SMALL_KINDS:
                 found[f"{PLURALS[kind][1]}{place}"] = self._object_reflectors[kind, namespace]
+            if self._ipu_pods:
+                found[f"pods with IPUs{place}"] = self._ipu_pods[namespace]
         return found | {"the tracker": self.tracker.map, "nodes": self.nodes, "the quarantine": self._quarantine}
 
     def job(self, key: str) -> IPUJob | None:
@@ -212,6 +232,25 @@ class ClusterCache:
             if (job := reflector.store.get(key)) is not None:
                 return job
         return None
+
+    def ipu_pod(self, key: str) -> IpuPod | None:
+        """``key``: ``namespace/pod/NAME``."""
+        namespace, _, name = key.partition(f"/{names.POD_PREFIX}")
+        reflector = self._ipu_pods.get(namespace if self.namespaces else "")
+        return reflector.store.get(f"{namespace}/{name}") if reflector is not None and name else None
+
+    def ipu_pod_keys(self) -> list[str]:
+        """``namespace/pod/NAME`` of each."""
+        return [_pod_key(pod) for reflector in self._ipu_pods.values() for pod in reflector.store.values()]
+
+    def node_labels(self, pod: IpuPod) -> Mapping[str, str] | None:
+        """Of the pod's node; None if it has none, or one that is not known."""
+        node = self.nodes.store.get(pod.spec.node_name)
+        return None if node is None else node.metadata.labels
+
+    def owner(self, key: str) -> IPUJob | IpuPod | None:
+        """Whatever partitions of that key belong to."""
+        return self.job(key) or self.ipu_pod(key)
 
     def jobs(self) -> Iterator[IPUJob]:
         return (job for reflector in self._jobs for job in list(reflector.store.values()))
@@ -240,7 +279,11 @@ class ClusterCache:
         """Cache an object of the operator as the API server returned it."""
         if kind == "Pod":
             pod = msgspec.json.decode(raw, type=JobPod)
-            self._pod_reflectors[pod.metadata.namespace if self.namespaces else ""].observe(pod)
+            place = pod.metadata.namespace if self.namespaces else ""
+            if owner_of(pod.metadata) is not None:
+                self._pod_reflectors[place].observe(pod)
+            elif (reflector := self._ipu_pods.get(place)) is not None:
+                reflector.observe(msgspec.json.decode(raw, type=IpuPod))
         else:
             obj = msgspec.json.decode(raw, type=OwnedObject)
             self._object_reflectors[kind, obj.metadata.namespace if self.namespaces else ""].observe(obj)
@@ -261,10 +304,23 @@ class ClusterCache:
                 self.hardware.note_pod(key, old, new, owner[0])
         self.pods.note(key, old, new)
 
+    def _ipu_pod_changed(self, _key: str, old: IpuPod | None, new: IpuPod | None) -> None:
+        found = new or old
+        if found is None:
+            return
+        self.hardware.note_pod(_pod_key(found), old, new, _pod_key(found))
+        if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
+            self._listener.on_gone(old.metadata.uid)
+        self._listener.on_change(_pod_key(found))
+
     def _job_unreadable(self, key: str | None, _raw: bytes, error: str) -> None:
         log.warning("IPUJob %s cannot be decoded and is left unchanged: %s", key or "without a name", error)
         if key is not None:
             self.unreadable[key] = error
+
+
+def _pod_key(pod: IpuPod) -> str:
+    return f"{pod.metadata.namespace}/{names.POD_PREFIX}{pod.metadata.name}"
 
 
 def _project_job(job: IPUJob) -> IPUJob:

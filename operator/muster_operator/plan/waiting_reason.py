@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from muster_operator.job import names, pod_outcome
 from muster_operator.job.partition_api import PartitionEntry
-from muster_operator.job.snapshot import JobPod, Snapshot
+from muster_operator.job.snapshot import JobPod, NodeCapacity, Snapshot
 from muster_operator.job.status import NOT_READY, RECONCILED
 from muster_operator.plan.job_state import JobState
 from muster_operator.resources import placement
@@ -51,7 +51,10 @@ def find_obstacle(state: JobState) -> Obstacle | None:
         return Obstacle(_join(found), state.with_launcher, "")
     if found := [text for instance in state.ready_instances if (text := state.conflict(instance))]:
         return Obstacle(_join(sorted(set(found))), state.with_launcher, "NodeSelectorConflict")
-    if state.instances_to_take and (text := _describe_no_node(state)):
+    tolerate = placement.tolerates_faulty(state.job)
+    if state.instances_to_take and (
+        text := describe_no_node(state.snapshot.node_capacity, state.setup.our_taints, tolerate=tolerate)
+    ):
         return Obstacle(text, True, "NoHealthyNode")
     return None
 
@@ -91,18 +94,18 @@ def _describe_unready(state: JobState) -> str:
     return f"{text} {_join(list(dict.fromkeys(reasons)))}" if reasons else text
 
 
-def _describe_no_node(state: JobState) -> str:
-    """Without a healthy node for its pods, a partition would only be withheld from others."""
-    places = state.snapshot.node_capacity
+def describe_no_node(places: NodeCapacity | None, our_taints: tuple[str, ...], *, tolerate: bool = False) -> str:
+    """Without a healthy node for its pods, a partition would only be withheld from others. Empty if there is one, or if
+    nodes are not watched. tolerate: the pods may run on faulty nodes."""
     if places is None:
         return ""
     spares = f"; matching nodes that are kept free as spares: {places.spares}" if places.spares else ""
     if not places.nodes:
         return f"waiting for a node: no matching node is Ready and schedulable{spares}"
-    if places.healthy or (placement.tolerates_faulty(state.job) and places.nodes > places.avoided):
+    if places.healthy or (tolerate and places.nodes > places.avoided):
         return ""
     match = "1 node matches" if places.nodes == 1 else f"{places.nodes} nodes match"
-    tainted = f"{places.nodes - places.avoided} tainted by {', '.join(state.setup.our_taints)}"
+    tainted = f"{places.nodes - places.avoided} tainted by {', '.join(our_taints)}"
     failed = f", {places.avoided} failed the pre-flight checks" if places.avoided else ""
     return f"waiting for a healthy node: {match}, {tainted}{failed}{spares}"
 

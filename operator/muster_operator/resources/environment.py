@@ -38,7 +38,7 @@ def merge_environment(ours: Env, users: Iterable[Mapping[str, Any]], fixed: froz
 
 def worker_environment(job: IPUJob, instance: int, worker: int, entry: PartitionEntry, setup: JobSetup) -> Env:
     """worker: its number within the instance, which is also its GCD."""
-    host, port = _host_and_port(entry.controller)
+    host, port = host_and_port(entry.controller)
     ours = {
         "IPUOF_VIPU_API_HOST": host,
         "IPUOF_VIPU_API_PORT": port,
@@ -120,7 +120,7 @@ def _needs_interface(job: IPUJob) -> bool:
     return not any(each.get("name") in (BTL_INCLUDE, BTL_EXCLUDE) for each in users_launcher_environment(job))
 
 
-def _host_and_port(controller: str) -> tuple[str, str]:
+def host_and_port(controller: str) -> tuple[str, str]:
     """Splits ``host:port``; an IPv6 address is in brackets."""
     host, colon, port = controller.rpartition(":")
     return (host.strip("[]"), port) if colon and port.isdecimal() else (controller.strip("[]"), VIPU_PORT)

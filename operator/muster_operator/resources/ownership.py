@@ -37,16 +37,15 @@ def owner_references(job: IPUJob) -> list[Body]:
 
 def build_owned(job: IPUJob, api_version: str, kind: str, name: str, content: Mapping[str, Any]) -> Body:
     """An object of the operator with ``content`` beside its metadata, and a digest of it in the annotation CONTENT."""
-    text = json.dumps(content, sort_keys=True)
+    metadata = {"name": name, "namespace": job.metadata.namespace, "labels": labels(job)}
     return {
         "apiVersion": api_version,
         "kind": kind,
-        "metadata": {
-            "name": name,
-            "namespace": job.metadata.namespace,
-            "labels": labels(job),
-            "annotations": {CONTENT: hashlib.blake2b(text.encode(), digest_size=8).hexdigest()},
-            "ownerReferences": owner_references(job),
-        },
+        "metadata": metadata | {"annotations": annotate_content(content), "ownerReferences": owner_references(job)},
         **content,
     }
+
+
+def annotate_content(content: Mapping[str, Any]) -> dict[str, str]:
+    text = json.dumps(content, sort_keys=True)
+    return {CONTENT: hashlib.blake2b(text.encode(), digest_size=8).hexdigest()}

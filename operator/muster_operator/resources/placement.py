@@ -17,6 +17,7 @@ from muster_operator.job.types import IPUJob
 FAULTY = "muster.dev/faulty"
 HEALTH = "muster.dev/health"
 ROLE = "muster.dev/role"  # of a spare, and of a spare that was released for a node with a fault
+NOT_FAULTY: dict[str, Any] = {"key": FAULTY, "operator": "DoesNotExist"}
 NOT_SPARE: dict[str, Any] = {"key": ROLE, "operator": "NotIn", "values": ["spare"]}
 _PREFERENCE = 100  # the maximum weight: a node with a warning is used only if there is no other
 _TESTED = 50  # less: a released spare was tested lately, but a warning is newer
@@ -45,7 +46,7 @@ def node_affinity(
     found = dict(users)
     # a requirement on metadata.name allows only one value
     fields = [{"key": "metadata.name", "operator": "NotIn", "values": [name]} for name in avoid]
-    labels: Terms = [NOT_SPARE] if tolerate else [{"key": FAULTY, "operator": "DoesNotExist"}, NOT_SPARE]
+    labels: Terms = [NOT_SPARE] if tolerate else [NOT_FAULTY, NOT_SPARE]
     ours = {"matchExpressions": labels, **({"matchFields": fields} if fields else {})}
     required = found.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
     terms = required.get("nodeSelectorTerms")

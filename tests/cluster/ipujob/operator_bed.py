@@ -281,10 +281,17 @@ class Bed:
             await until(self.operator.ready, "the operator is ready")
         return self.operator
 
-    async def start_webhooks(self) -> None:
-        """Registered once the operator serves them, so that nobody waits for what does not come up."""
-        url = f"https://127.0.0.1:{self.webhook_port}"
-        mutating, validating = webhook_configurations(WEBHOOKS, WebhookAddress(url=url), minor=20)
+    @property
+    def minor(self) -> int:
+        """Of the API server."""
+        return int(self.control_plane.server_version.split(".")[1])
+
+    async def start_webhooks(self, *, ipu_pods: bool = False) -> None:
+        """Registered once the operator serves them, so that nobody waits for what does not come up. ipu_pods: pods,
+        too, as this version selects them."""
+        called = WebhookAddress(url=f"https://127.0.0.1:{self.webhook_port}")
+        minor = self.minor if ipu_pods else 20
+        mutating, validating = webhook_configurations(WEBHOOKS, called, minor=minor, ipu_pods=ipu_pods)
         for plural, body in (("mutating", mutating), ("validating", validating)):
             await self.api.create(f"{_REGISTRATION}/{plural}webhookconfigurations", body)
 
@@ -301,13 +308,15 @@ class Bed:
 
         await until(refused, "the webhooks are called")
 
-    async def start(self, *flags: str, ipus: int = 32, delay_s: float = 0.0, nodes: int = 2) -> None:
+    async def start(
+        self, *flags: str, ipus: int = 32, delay_s: float = 0.0, nodes: int = 2, ipu_pods: bool = False
+    ) -> None:
         """All of it, ready."""
         shape = NodeShape(labels={SELECTOR[0]: SELECTOR[1]}, gpus=0)
         if nodes:
             self.nodes = await self.fleet.create(nodes, prefix=f"ipu-{self.namespace}", shape=shape)
         self.webhook_port = free_ports(1)[0]
-        await self.start_webhooks()
+        await self.start_webhooks(ipu_pods=ipu_pods)
         await self.start_simulator(ipus=ipus, delay_s=delay_s)
         await self.start_proxy()
         await self.start_operator(*flags)

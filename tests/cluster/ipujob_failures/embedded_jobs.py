@@ -127,6 +127,7 @@ class JobTestBed:
         proxy_fate: ProcessFate | None = None,
         *,
         operators: int = 1,
+        ipu_pods: bool = False,
         timeout_s: float = CALL_S,
         setup: JobSetup = SETUP,
     ) -> AsyncIterator[EmbeddedJob]:
@@ -139,6 +140,7 @@ class JobTestBed:
             operator_fate=operator_fate or ProcessFate(),
             proxy_fate=proxy_fate or ProcessFate(),
             operators=operators,
+            ipu_pods=ipu_pods,
             timeout_s=timeout_s,
         )
         async with runs.running():

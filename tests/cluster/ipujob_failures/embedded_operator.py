@@ -236,6 +236,7 @@ class EmbeddedOperator:
         fate: ProcessFate,
         *,
         setup: JobSetup,
+        ipu_pods: bool = False,
         timeout_s: float = CALL_S,
     ) -> None:
         self.fate = fate
@@ -251,7 +252,7 @@ class EmbeddedOperator:
         self.operator = Operator(
             WriteAccess(self._client, self._proxy, self._lives),
             JobPlanner(plan, setup, UnadmittedReview(SpecLimits(max_ipus=setup.max_ipus))),
-            WatchScope((scope[0], TRACKER), namespaces=scope),
+            WatchScope((scope[0], TRACKER), namespaces=scope, ipu_pods=ipu_pods),
             self.metrics,
             # restarts begin at whole seconds: rounded down, none has to wait for the next one
             OperatorTiming(now=lambda: float(int(time.time())), rng=random.Random(1)),
@@ -295,6 +296,7 @@ class Installation:
         proxy_fate: ProcessFate,
         fate: Callable[[], ProcessFate] = ProcessFate,
         operators: int = 1,
+        ipu_pods: bool = False,
         timeout_s: float = CALL_S,
     ) -> None:
         self.vipu = vipu
@@ -306,6 +308,7 @@ class Installation:
         self._setup = setup
         self._fate = fate
         self._operators = operators
+        self._ipu_pods = ipu_pods
         self._timeout_s = timeout_s
         self._line = ProxyTransport()
 
@@ -327,7 +330,13 @@ class Installation:
         fate = self.operator_fate if first else self._fate()
         while True:
             operator = EmbeddedOperator(
-                self._config, (self._namespace,), self._line, fate, setup=self._setup, timeout_s=self._timeout_s
+                self._config,
+                (self._namespace,),
+                self._line,
+                fate,
+                setup=self._setup,
+                ipu_pods=self._ipu_pods,
+                timeout_s=self._timeout_s,
             )
             try:
                 await _ended(fate, await operator.start())

@@ -5,7 +5,13 @@ from typing import Any
 
 import pytest
 
-from muster_operator.admission.configurations import MUTATE_PATH, VALIDATE_PATH, WebhookAddress, webhook_configurations
+from muster_operator.admission.configurations import (
+    MUTATE_PATH,
+    POD_PATH,
+    VALIDATE_PATH,
+    WebhookAddress,
+    webhook_configurations,
+)
 
 SERVICE = WebhookAddress(namespace="muster", service="webhooks")
 
@@ -70,6 +76,35 @@ def test_15_conditions_pass_finalisers_labels_and_whatever_is_being_deleted() ->
     going, changed = (each["expression"] for each in update["matchConditions"])
     assert going == "!has(object.metadata.deletionTimestamp)"
     assert "object.spec != oldObject.spec" in changed
+
+
+@pytest.mark.parametrize(("minor", "wanted"), [(20, "Fail"), (27, "Fail"), (28, "Fail"), (36, "Fail"), (36, "Ignore")])
+@pytest.mark.parametrize("scope", [(), ("team",)])
+def test_no_pod_without_the_annotation_is_held_up(minor: int, wanted: str, scope: tuple[str, ...]) -> None:
+    (*others, entry) = webhook_configurations(
+        "n",
+        SERVICE,
+        minor=minor,
+        scope=scope,
+        failure_policy=wanted,
+        ipu_pods=True,  # type: ignore[arg-type]
+    )[0]["webhooks"]
+    assert "pods" not in [resource for each in others for rule in each["rules"] for resource in rule["resources"]]
+    assert entry["clientConfig"]["service"]["path"] == POD_PATH
+    assert [(rule["resources"], rule["operations"]) for rule in entry["rules"]] == [(["pods"], ["CREATE"])]
+    selected = {each["key"] for each in entry.get("namespaceSelector", {}).get("matchExpressions", ())}
+    assert ("kubernetes.io/metadata.name" in selected) == bool(scope and minor >= 21)
+    if minor >= 28:  # the API server itself asks for annotated pods only
+        (condition,) = entry["matchConditions"]
+        assert "'graphcore.ai/ipus' in object.metadata.annotations" in condition["expression"]
+        assert entry["failurePolicy"] == wanted
+    else:
+        assert "muster.dev/ipus" in selected
+        assert entry["failurePolicy"] == "Ignore"
+
+
+def test_pods_are_asked_about_only_where_they_may_have_ipus() -> None:
+    assert {tuple(rule["resources"]) for each in entries() for rule in each["rules"]} == {("ipujobs",)}
 
 
 def test_only_the_mutating_one_is_asked_again_after_others() -> None:

@@ -9,13 +9,14 @@ from enum import Enum
 
 import msgspec
 
-from muster_operator.job.names import is_parked
+from muster_operator.job.names import POD_PREFIX, is_parked
 from muster_operator.job.partition_api import PartitionEntry, PartitionRefusal, PartitionRequest
 from muster_operator.proxy.partition_limits import is_power_of_two, list_sizes
 from muster_operator.proxy.tracker.entries import ASIDE_SUFFIX
 from muster_operator.vipu.controller import Ipu, VipuPartition
 
 GCDS_LIMIT = 1024
+_TEXT_LIMIT = 253 + len(POD_PREFIX)  # characters: names of Kubernetes have at most 253
 # a key of the ConfigMap, with room for a suffix: an invalid key would make every write fail
 _NAME = re.compile(r"p-[-._A-Za-z0-9]{0,237}[A-Za-z0-9]", re.ASCII)
 
@@ -49,8 +50,8 @@ def validate_request(name: str, wish: PartitionRequest, max_ipus: int) -> Partit
         return _refuse_invalid(f"instance, attempt: {wish.instance}, {wish.attempt}: expected 0 or more")
     for field in ("job", "namespace", "name"):
         text = getattr(wish, field)
-        if not 0 < len(text) <= 253 or not text.isprintable():
-            return _refuse_invalid(f"{field}: {text[:40]!r}: expected 1 to 253 characters")
+        if not 0 < len(text) <= _TEXT_LIMIT or not text.isprintable():
+            return _refuse_invalid(f"{field}: {text[:40]!r}: expected 1 to {_TEXT_LIMIT} characters")
     return None
 
 

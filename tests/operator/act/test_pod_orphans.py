@@ -1,0 +1,54 @@
+"""The partition of a pod with IPUs goes once the API server itself says that the pod is gone or has ended."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import pytest
+from tests.kube.conftest import Reply
+from tests.operator.operator_bench import NS, PODS, OperatorBench, bench_around, failure
+
+from muster_operator.act.orphans import AGAIN_S, OrphanCollector
+from muster_operator.job.names import partition
+from muster_operator.job.partition_api import PartitionEntry
+
+KEY, UID = f"{NS}/pod/web-0", "uid-1"
+NAME = partition(NS, "pod/web-0", 0)
+JOB = f"/apis/graphcore.ai/v1alpha1/namespaces/{NS}/ipujobs/pod/web-0"
+
+
+@pytest.fixture
+async def bench() -> AsyncIterator[OperatorBench]:
+    async with bench_around() as made:
+        entry = PartitionEntry(job=UID, namespace=NS, name="pod/web-0", size=4, state="active")
+        made.cluster.tracker.update({NAME: msgspec.json.encode(entry).decode()})
+        made.played.on("DELETE", f"/partitions/{NAME}", 202, entry)
+        yield made
+
+
+def pod(uid: str, phase: str) -> Reply:
+    metadata: dict[str, Any] = {"name": "web-0", "namespace": NS, "uid": uid}
+    return Reply(200, {"metadata": metadata, "status": {"phase": phase}})
+
+
+@pytest.mark.parametrize(
+    ("found", "frees"),
+    [
+        (pod(UID, "Pending"), False),
+        (pod(UID, "Running"), False),
+        (pod(UID, "Succeeded"), True),
+        (pod(UID, "Failed"), True),
+        (pod("uid-2", "Running"), True),  # another pod of its name
+        (failure(404, "NotFound"), True),
+    ],
+    ids=["pending", "running", "succeeded", "failed", "another", "gone"],
+)
+async def test_a_partition_is_released_only_if_its_pod_cannot_use_it(
+    bench: OperatorBench, found: Reply, frees: bool
+) -> None:
+    """Without the watch of pods, as after the setting ipu_pods was switched off."""
+    bench.api.on("GET", f"{PODS}/web-0", found)
+    collector = OrphanCollector(bench.client, bench.cluster, bench.executor)
+    assert await collector.collect(KEY) == AGAIN_S
+    assert (("DELETE", f"/partitions/{NAME}") in bench.played.asked) is frees
+    assert JOB not in [asked.path for asked in bench.api.asked]
