@@ -51,6 +51,23 @@ image: {{ $named | default $own.image | quote }}
 imagePullPolicy: {{ .Values.global.launcherImagePullPolicy | default (ternary $own.imagePullPolicy "Never" (empty $named)) }}
 {{- end -}}
 
+{{/* labels, resources or none */}}
+{{- define "muster.ipuVisibility" -}}
+{{- $own := .Values.ipuVisibility -}}
+{{- if .Values.controller.enabled }}{{ $own.advertise | default (ternary "labels" "none" $own.advertiseOnMaster) }}{{ else }}none{{ end -}}
+{{- end -}}
+
+{{/* Port of the scheduler's extension; empty: it is not enabled. */}}
+{{- define "muster.extenderPort" -}}
+{{- if and .Values.controller.enabled .Values.extendedScheduler.enabled -}}
+{{- $port := int .Values.extendedScheduler.port -}}
+{{- if has $port (list 8081 (int .Values.admissionWebhooks.port) (include "muster.metricsPort" . | int)) -}}
+{{- fail (printf "\n\nextendedScheduler.port: the operator uses %d already: choose another port\n" $port) -}}
+{{- end -}}
+{{- $port -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "muster.operatorSettings" -}}
 {{- if not .Values.vipuProxy.enabled }}{{ fail "\n\ncontroller.enabled: the operator needs the V-IPU proxy: set vipuProxy.enabled=true, or also set controller.enabled=false\n" }}{{ end -}}
 {{- $own := .Values.controller -}}{{- $hooks := .Values.admissionWebhooks -}}{{- $jobs := .Values.ipuJobs -}}
@@ -74,8 +91,11 @@ imagePullPolicy: {{ .Values.global.launcherImagePullPolicy | default (ternary $o
   "dns_policy" $jobs.dnsPolicy
   "btl_tcp_if_include" $jobs.btlTcpIfInclude
   "max_ipus" (int $jobs.maxIPUs)
+  "ipu_visibility" (include "muster.ipuVisibility" .)
+  "advertise_on_master" .Values.ipuVisibility.advertiseOnMaster
   "devel_logs" $own.develLogs
   "log_format" .Values.logFormat -}}
+{{- with include "muster.extenderPort" . }}{{ $_ := set $settings "extender_port" (int .) }}{{ end -}}
 {{- if not $hooks.patch.enabled -}}
 {{- if not $hooks.certificateSecret }}{{ fail "\n\nadmissionWebhooks.patch.enabled is false, so the operator creates no certificate: set admissionWebhooks.certificateSecret to a Secret with tls.crt and tls.key\n" }}{{ end -}}
 {{- $_ := set $settings "cert_dir" "/etc/muster/certificate" -}}
