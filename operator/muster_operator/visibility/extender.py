@@ -20,11 +20,10 @@ _REASON_LIMIT = 300  # characters; the scheduler joins the reasons of all nodes 
 
 
 class FilterResult(msgspec.Struct, frozen=True, rename="pascal"):
-    """ExtenderFilterResult. failed_nodes: why each of the other nodes is unsuitable."""
+    """The fields of ExtenderFilterResult that are used. failed_nodes: why each of the other nodes is unsuitable."""
 
     node_names: list[str]
     failed_nodes: dict[str, str]
-    error: str = ""
 
 
 class HostPriority(msgspec.Struct, frozen=True, rename="pascal"):

@@ -120,10 +120,8 @@ async def test_the_nodes_of_a_controller_show_its_free_ipus(
     for node in bed.nodes:
         await until_numbers(api, node, form, 32)
 
-    job = await bed.submit("serve", inference(ipus=4))
-    await job.until_running()
-    await until_numbers(api, bed.nodes[0], form, 28)
     await api.create(MAPS, quarantined(("10.1.1.8", 3)))
+    job = await bed.submit("serve", inference(ipus=4))
     await until_numbers(api, bed.nodes[0], form, 27)
     await job.delete()
     await until_numbers(api, bed.nodes[0], form, 31)
