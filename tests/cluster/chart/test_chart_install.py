@@ -330,17 +330,15 @@ def test_the_numbers_of_ipus_leave_the_nodes_when_turned_off_and_at_an_uninstall
     clean.upgrade("gc", *parts, "--set", "ipuVisibility.advertise=labels")
     assert left() == set(keys)
 
-    off = (*parts, "--set", "ipuVisibility.advertise=none")
-    clean.beside(lambda: clean.upgrade("gc", *off), "default", "gc-ipu-operator-ipus-post-upgrade")
+    resources = (*parts, "--set", "ipuVisibility.advertise=resources")
+    clean.beside(lambda: clean.upgrade("gc", *resources), "default", "gc-ipu-operator-ipus-post-upgrade")
     assert not left()
     assert not [key for key in clean.objects() if "ipu-labels" in key[2]]
-    clean.upgrade("gc", *off)
 
-    clean.upgrade("gc", *parts, "--set", "ipuVisibility.advertise=resources")
-    admin.patch("/api/v1/nodes/ipu-1", {"metadata": {"labels": keys}})
     admin.patch("/api/v1/nodes/ipu-1/status", {"status": status})
     clean.beside(clean.uninstall, "default", "gc-ipu-operator-ipus-pre-delete")
     assert not left()
+    clean.wait_until_gone("/api/v1/namespaces/autopilot")
     assert not clean.objects()
     admin.delete("/api/v1/nodes/ipu-1")
 

@@ -108,47 +108,68 @@ def quarantined(*ipus: tuple[str, int]) -> Object:
     return {"metadata": {"name": "muster-ipu-quarantine"}, "data": data}
 
 
-@pytest.mark.parametrize("form", ["labels", "resources"])
 async def test_the_nodes_of_a_controller_show_its_free_ipus(
-    bed: Bed, api: KubeClient, helm: Helm, rights: list[str], quarantine: None, tmp_path: Path, form: str
+    bed: Bed, api: KubeClient, helm: Helm, rights: list[str], quarantine: None, tmp_path: Path
 ) -> None:
-    await grant(api, helm, form, rights)
+    await grant(api, helm, "labels", rights)
     shape = NodeShape(labels=LABELS | {"node-role.kubernetes.io/master": ""}, gpus=0)
     [master] = await bed.fleet.create(1, prefix=f"master-{bed.namespace}", shape=shape)
     [elsewhere] = await bed.fleet.create(1, prefix=f"other-{bed.namespace}", shape=NodeShape(gpus=0))
-    await bed.start(*settings(tmp_path, ipu_visibility=form))
+    await bed.start(*settings(tmp_path, ipu_visibility="labels"))
     for node in bed.nodes:
-        await until_numbers(api, node, form, 32)
+        await until_numbers(api, node, "labels", 32)
 
     await api.create(MAPS, quarantined(("10.1.1.8", 3)))
     job = await bed.submit("serve", inference(ipus=4))
-    await until_numbers(api, bed.nodes[0], form, 27)
+    await until_numbers(api, bed.nodes[0], "labels", 27)
     await job.delete()
-    await until_numbers(api, bed.nodes[0], form, 31)
+    await until_numbers(api, bed.nodes[0], "labels", 31)
 
     # somebody changes a number, and a node joins the controller
-    wrong = (
-        {"metadata": {"labels": {IPUS_FREE: "7"}}} if form == "labels" else {"status": {"capacity": {IPUS_FREE: "7"}}}
-    )
-    await api.patch(f"/api/v1/nodes/{bed.nodes[0]}{'' if form == 'labels' else '/status'}", wrong)
+    await api.patch(f"/api/v1/nodes/{bed.nodes[0]}", {"metadata": {"labels": {IPUS_FREE: "7"}}})
     await api.patch(f"/api/v1/nodes/{elsewhere}", {"metadata": {"labels": LABELS}})
     for node in (bed.nodes[0], elsewhere):
-        await until_numbers(api, node, form, 31)
+        await until_numbers(api, node, "labels", 31)
     await api.patch(f"/api/v1/nodes/{elsewhere}", {"metadata": {"labels": {SELECTOR[0]: None}}})
-    await until_numbers(api, elsewhere, form, None)
-    await until_numbers(api, master, form, None)
+    await until_numbers(api, elsewhere, "labels", None)
+    await until_numbers(api, master, "labels", None)
 
-    assert bed.operator is not None
-    await bed.operator.stop()
-    environ = {"KUBECONFIG": str(bed.control_plane.kubeconfig), "PATH": f"{PROGRAM.parent}:{os.environ['PATH']}"}
-    typist = CommandRunner(commands_of_test(__file__), {}, environ, tmp_path)
+    typist = typing_as_documented(bed, tmp_path)
     printed = await asyncio.to_thread(typist.type, "kubectl get nodes -L muster.dev/ipus-free -L muster.dev/ipus-total")
     shown = {line.split()[0]: line.split()[-2:] for line in printed.splitlines()}
-    assert (shown[bed.nodes[0]] == ["31", "32"]) == (form == "labels")
-    await asyncio.to_thread(typist.type, "muster release --ipus")
+    assert shown[bed.nodes[0]] == ["31", "32"]
+    await until_removed(bed, typist, "labels")
     assert not typist.left
+
+
+async def test_extended_resources_are_written_restored_and_removed(
+    bed: Bed, api: KubeClient, helm: Helm, rights: list[str], tmp_path: Path
+) -> None:
+    await grant(api, helm, "resources", rights)
+    shape = NodeShape(labels=LABELS | {"node-role.kubernetes.io/control-plane": ""}, gpus=0)
+    [master] = await bed.fleet.create(1, prefix=f"master-{bed.namespace}", shape=shape)
+    await bed.start(*settings(tmp_path, ipu_visibility="resources", advertise_on_master=True), nodes=1)
+    for node in (master, *bed.nodes):
+        await until_numbers(api, node, "resources", 32)
+    # as a kubelet does that registers its node anew
+    await api.patch(f"/api/v1/nodes/{master}/status", {"status": {"capacity": {IPUS_FREE: "0", IPUS_TOTAL: "0"}}})
+    await until_numbers(api, master, "resources", 32)
+    await until_removed(bed, typing_as_documented(bed, tmp_path), "resources")
+    await until_numbers(api, master, "resources", None)
+
+
+def typing_as_documented(bed: Bed, folder: Path) -> CommandRunner:
+    environ = {"KUBECONFIG": str(bed.control_plane.kubeconfig), "PATH": f"{PROGRAM.parent}:{os.environ['PATH']}"}
+    return CommandRunner(commands_of_test(__file__), {}, environ, folder)
+
+
+async def until_removed(bed: Bed, typist: CommandRunner, form: str) -> None:
+    """With the operator stopped, which would write the numbers again."""
+    assert bed.operator is not None
+    await bed.operator.stop()
+    await asyncio.to_thread(typist.type, "muster release --ipus")
     for node in bed.nodes:
-        await until_numbers(api, node, form, None)
+        await until_numbers(bed.api, node, form, None)
 
 
 def printed_configuration(helm: Helm, bed: Bed) -> Object:
