@@ -57,6 +57,20 @@ imagePullPolicy: {{ .Values.global.launcherImagePullPolicy | default (ternary $o
 {{- if .Values.controller.enabled }}{{ $own.advertise | default (ternary "labels" "none" $own.advertiseOnMaster) }}{{ else }}none{{ end -}}
 {{- end -}}
 
+{{/* When a job removes the numbers of IPUs: at an uninstall, and after an upgrade to another form than the installed
+release writes. A list of helm's events, as JSON. */}}
+{{- define "muster.ipuRemovals" -}}
+{{- $form := include "muster.ipuVisibility" . }}
+{{- $events := list }}
+{{- if and .Values.uninstall.release (ne $form "none") }}{{ $events = append $events "pre-delete" }}{{ end }}
+{{- range $old := list "labels" "resources" }}
+{{- if and (ne $old $form) (lookup "rbac.authorization.k8s.io/v1" "ClusterRole" "" (printf "%s-ipu-%s" (include "muster.controller" $) $old)) }}{{ $events = append $events "post-upgrade" | uniq }}{{ end }}
+{{- end }}
+{{- toJson $events -}}
+{{- end -}}
+{{/* The account of that job. arguments: root, event */}}
+{{- define "muster.ipuRemover" -}}{{ include "muster.prefix" .root }}-ipus-{{ .event }}{{- end -}}
+
 {{/* Port of the scheduler's extension; empty: it is not enabled. */}}
 {{- define "muster.extenderPort" -}}
 {{- if and .Values.controller.enabled .Values.extendedScheduler.enabled -}}
