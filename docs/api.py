@@ -18,6 +18,7 @@ from muster_operator import app as operator
 from muster_operator import metrics_server
 from muster_operator.proxy import routes as proxy
 from muster_operator.vipu.simulator import routes as simulator
+from muster_operator.visibility.extender_app import extender_app
 from muster_tainter.http import routes as tainter
 from muster_tainter.page.routes import add_page
 
@@ -41,6 +42,7 @@ def text() -> str:
         ("muster tainter, port 3334", of_tainter),
         ("muster operator, port 8081", operator.health_app(nothing)),
         ("muster operator, port 8443 (TLS)", metrics_server.metrics_app(nothing, nothing)),
+        ("muster operator, port 9444 (TLS), for kube-scheduler", extender_app(nothing, nothing, 64)),
         ("muster vipu-proxy, port 8080", proxy.make_app(nothing, nothing, allowed=frozenset())),
         ("muster vipu-sim, port 8090", simulator.make_app(nothing)),
     )

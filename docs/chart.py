@@ -45,7 +45,7 @@ OPERATOR_GIVEN = {
     "kubeconfig", "vipu_proxy", "proxy_token", "proxy_namespace", "tracker", "namespace", "scope", "host", "port",
     "metrics_port", "webhook_port", "webhook_name", "cert_dir", "launcher_image", "launcher_image_pull_policy",
     "kubectl_version", "host_network", "privileged", "allow_in_templates", "dns_policy", "btl_tcp_if_include",
-    "max_ipus", "devel_logs", "log_format",
+    "max_ipus", "ipu_visibility", "advertise_on_master", "extender_port", "devel_logs", "log_format",
 }  # fmt: skip
 PROXY_GIVEN = {
     "kubeconfig", "backend", "controllers", "controllers_file", "controllers_map", "tracker", "namespace", "allowed",

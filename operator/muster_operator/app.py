@@ -38,6 +38,9 @@ from muster_operator.metrics_server import OwnCertificate, metrics_app
 from muster_operator.observe.cluster import WatchScope
 from muster_operator.plan.phase_table import plan
 from muster_operator.settings import OperatorSettings
+from muster_operator.visibility.advertiser import IpuAdvertiser
+from muster_operator.visibility.extender_app import extender_app
+from muster_operator.visibility.ipu_capacity import IpuCapacity
 
 log = logging.getLogger(__name__)
 
@@ -74,6 +77,8 @@ async def run(settings: OperatorSettings) -> int:
             _watch_scope(settings, namespace),
             metrics,
         )
+        capacity = IpuCapacity(proxy)
+        advertiser = IpuAdvertiser(client, operator.cluster.nodes, capacity, settings.advertising())
         health = await stack.enter_async_context(_listen(settings.host, settings.port))
         measured = await stack.enter_async_context(_listen(settings.host, settings.metrics_port))
         certificate = _find_certificate(settings)
@@ -81,6 +86,11 @@ async def run(settings: OperatorSettings) -> int:
             (make_server(health_app(operator)), health),
             (make_server(metrics_app(metrics.registry, Reviews(reviewing)), tls=certificate.ssl_context), measured),
         ]
+        if settings.extender_port is not None:
+            extended = await stack.enter_async_context(_listen(settings.host, settings.extender_port))
+            app = extender_app(operator.cluster, capacity, settings.max_ipus)
+            servers.append((make_server(app, tls=certificate.ssl_context), extended))
+            print_address("extender", extended)
         place = WebhookEndpoint(
             namespace,
             host=settings.host,
@@ -92,8 +102,19 @@ async def run(settings: OperatorSettings) -> int:
             ipu_pods=settings.setup() if settings.ipu_pods else None,
         )
         admission = await stack.enter_async_context(prepare_webhooks(place, config, agent, metrics.registry))
-        leadership = asyncio.create_task(elector.run(operator.lead))
+
+        async def lead() -> None:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(operator.lead())
+                if settings.ipu_visibility != "none":
+                    group.create_task(advertiser.run())
+
+        leadership = asyncio.create_task(elector.run(lead))
         parts = _start_tasks(operator.watch(), certificate.run(), admission)
+        if settings.ipu_visibility != "none" or settings.extender_port is not None:
+            operator.cluster.followers += [capacity.note_change, advertiser.note_change]
+            capacity.followers.append(advertiser.note_change)
+            parts += _start_tasks(capacity.run())
         serving = [asyncio.create_task(server.serve(sockets=[bound])) for server, bound in servers]
         print_address("listening", health)
         print_address("metrics", measured)

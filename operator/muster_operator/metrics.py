@@ -76,7 +76,7 @@ class OperatorMetrics:
             registry=r,
         )
         self.leader = Gauge("muster_operator_leader", "1 while this process leads", registry=r)
-        for call in ("query", "take", "free"):
+        for call in ("query", "take", "free", "controllers"):
             self.proxy_calls.labels(call)
         for cause in CAUSES:
             self.restarts.labels(cause)

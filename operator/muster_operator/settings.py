@@ -17,6 +17,7 @@ from muster_operator.admission.pod_security import ALLOWED_FORMS, ALLOWED_WORDS,
 from muster_operator.admission.validation import SpecLimits
 from muster_operator.job import names
 from muster_operator.job.snapshot import JobSetup
+from muster_operator.visibility.advertisement import Advertising, Form
 
 PREFIX = "MUSTER_OPERATOR_"
 _NAME = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
@@ -79,6 +80,10 @@ class OperatorSettings(BaseModel):
     - ``hold_timeout_s``: how long a job that cannot start as a whole keeps its partitions; 0: forever
     - ``hold_delay_s``: before it requests them again; doubles each time up to ``hold_delay_limit_s``, as in Kueue's
       waitForPodsReady
+    - ``ipu_visibility``: write the free and total IPUs of V-IPU controllers on the nodes that they serve, as labels or
+      as extended resources; none: do not
+    - ``advertise_on_master``: also on nodes of the control plane
+    - ``extender_port``: HTTPS port for kube-scheduler, which asks it where IPUs are free; None: no scheduler extender
     - ``devel_logs``: log the decisions about each job
     """
 
@@ -116,6 +121,9 @@ class OperatorSettings(BaseModel):
     hold_delay_s: float = Field(default=60.0, ge=0.0, le=3600.0, allow_inf_nan=False)
     hold_delay_limit_s: float = Field(default=3600.0, ge=0.0, le=86400.0, allow_inf_nan=False)
     moves_per_hour: int = Field(default=3, ge=0, le=1000)
+    ipu_visibility: Form = "none"
+    advertise_on_master: bool = False
+    extender_port: int | None = Field(default=None, ge=0, le=65535)
     devel_logs: bool = False
     log_level: LogLevel = "info"
     log_format: Literal["text", "json"] = "text"
@@ -131,6 +139,9 @@ class OperatorSettings(BaseModel):
         added = {HOST_NETWORK: self.host_network, PRIVILEGED: self.privileged}
         allow = {*self.allow_in_templates, *(name for name, is_added in added.items() if is_added)}
         return SpecLimits(max_ipus=self.max_ipus, allow=frozenset(allow))
+
+    def advertising(self) -> Advertising:
+        return Advertising(self.ipu_visibility, self.advertise_on_master)
 
     def setup(self) -> JobSetup:
         return JobSetup(

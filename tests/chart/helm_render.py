@@ -115,7 +115,7 @@ class Helm:
         # by libyaml: the dashboards alone are 200 KB
         return Rendered(tuple(each for each in yaml.load_all(printed, Loader=yaml.CSafeLoader) if each))
 
-    def notes(self, values: Mapping[str, Any] | None = None) -> str:
+    def notes(self, values: Mapping[str, Any] | None = None, version: str = "1.32.0") -> str:
         """What an install would print. helm prints it only where there is a cluster: here a copy of the chart shows it
         as an object."""
         copy = self.home / "with-notes" / CHART.name
@@ -123,7 +123,8 @@ class Helm:
             shutil.copytree(CHART, copy)
             (copy / "templates" / "shown.yaml").write_text(SHOWN)
         printed = self.run(
-            "template", "gc", str(copy), "-s", "templates/shown.yaml", "-f", "-", stdin=json.dumps(values or {})
+            *("template", "gc", str(copy), "--kube-version", version, "-s", "templates/shown.yaml", "-f", "-"),
+            stdin=json.dumps(values or {}),
         )
         text: str = yaml.safe_load(printed)["data"]["notes"]
         return text

@@ -51,6 +51,8 @@ CASES: dict[str, dict[str, Any]] = {
             "tolerations": [{"operator": "Exists"}],
             "serviceAccount": {"annotations": {"a": "b"}},
         },
+        "ipuVisibility": {"advertise": "resources", "advertiseOnMaster": True},
+        "extendedScheduler": {"enabled": True},
         "admissionWebhooks": {
             "scope": "one,two",
             "annotations": {"a": "b"},

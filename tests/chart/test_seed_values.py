@@ -104,6 +104,14 @@ ROWS: list[tuple[dict[str, Any], str, str, str, Any]] = [
     ({"admissionWebhooks": {"patch": {"enabled": False}, "certificateSecret": "s"}}, RUN, MANAGER,
      "spec/template/spec/volumes/4", {"name": "certificate", "secret": {"secretName": "s"}}),
     *(
+        ({"extendedScheduler": {"enabled": True, "port": 9555}}, kind, name, place, 9555)
+        for kind, name, place in (
+            (RUN, MANAGER, "spec/template/spec/containers/0/ports/3/containerPort"),
+            ("Service", "gc-ipu-operator-extender", "spec/ports/0/port"),
+            ("NetworkPolicy", MANAGER, "spec/ingress/1/ports/1/port"),
+        )
+    ),
+    *(
         ({"admissionWebhooks": {"patch": {key: given}}}, "Job", "muster-release", f"spec/template/{place}", expected)
         for key, given, place, expected in (
             ("priorityClassName", "p", "spec/priorityClassName", "p"),
@@ -178,9 +186,9 @@ def test_the_defaults_are_the_tables() -> None:
 @pytest.mark.parametrize(
     ("values", "fact"),
     [
-        ({"extendedScheduler": {"enabled": True}}, "- extendedScheduler.enabled "),
+        ({"extendedScheduler": {"enabled": True}, "controller": {"enabled": False}}, "- extendedScheduler and "),
         ({"global": {"kubectlVersion": "1.32.0"}}, "global.launcherImage"),
-        ({"ipuVisibility": {"advertiseOnMaster": True}}, "- ipuVisibility.advertiseOnMaster "),
+        ({"ipuVisibility": {"advertise": "none", "advertiseOnMaster": True}}, "- ipuVisibility.advertiseOnMaster "),
         ({"admissionWebhooks": {"image": {"tag": "v0.2.0"}}}, "controller.image"),
         ({"admissionWebhooks": {"patch": {"image": {"tag": "v1.1.1"}}}}, "- admissionWebhooks.patch.image "),
         ({"vipuServerAddr": "a"}, "kubectl label nodes NODE muster.dev/vipu-cluster=test"),
@@ -222,6 +230,8 @@ def test_the_notes_warn_of_nothing_else(helm: Helm) -> None:
         ("vipuProxy.enabled=false", "the operator needs the V-IPU proxy"),
         ("admissionWebhooks.scope=A!", "expected namespace names"),
         ("admissionWebhooks.port=8081", "choose another port"),
+        ("extendedScheduler.enabled=true,extendedScheduler.port=9443", "choose another port"),
+        ("ipuVisibility.advertise=annotations", 'must be one of the following: "", "none", "labels", "resources"'),
         ("nameOverride=My_IPUs", "nameOverride: Does not match pattern"),
         ("image.repository=one two", "image.repository: Does not match pattern"),
         ("global.launcherImage=one two", "global.launcherImage: Does not match pattern"),

@@ -1,4 +1,5 @@
-"""`muster release --all`, `muster release NODE…`: removes everything that Muster has set on nodes."""
+"""`muster release --all`, `muster release NODE…`: removes everything that Muster has set on nodes. `--ipus`: only the
+numbers of IPUs, which the others leave to the operator."""
 
 import argparse
 import json
@@ -34,10 +35,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "label muster.dev/managed, and the next tainter that leads returns the IPUs to use. In both cases the command "
         "also removes the taint muster.dev/startup: new nodes that Muster has not checked yet then accept pods.\n\n"
         "A fault that occurs again afterwards taints its node again; a check that still fails reports it with its "
-        'next run. "muster pause" delays these taints until "muster resume".'
+        'next run. "muster pause" delays these taints until "muster resume".\n\n'
+        "With --ipus it removes only the numbers of IPUs (chart value ipuVisibility) from all nodes. An operator that "
+        "advertises them writes them again."
     )
     parser.add_argument("nodes", metavar="NODE", nargs="*", type=node_name, help="release these nodes")
     parser.add_argument("--all", action="store_true", help="release every node of the cluster")
+    parser.add_argument("--ipus", action="store_true", help="only remove the numbers of IPUs from all nodes")
     parser.add_argument("--yes", action="store_true", help="do not ask for confirmation")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.add_argument(
@@ -52,9 +56,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    if arguments.all == bool(arguments.nodes):
-        print("muster: release: expected either NODE… or --all", file=sys.stderr)
+    if bool(arguments.all) + bool(arguments.nodes) + bool(arguments.ipus) != 1:
+        print("muster: release: expected either NODE…, --all or --ipus", file=sys.stderr)
         return EXIT_USAGE
+    if arguments.ipus:
+        from muster_cli.commands.release_ipus import release_ipus
+
+        return run_with_client(arguments, lambda client, _config: release_ipus(client))
     if not arguments.yes and not sys.stdin.isatty():
         print("muster: release: cannot ask for confirmation, as stdin is not a terminal: add --yes", file=sys.stderr)
         return EXIT_USAGE

@@ -51,6 +51,37 @@ image: {{ $named | default $own.image | quote }}
 imagePullPolicy: {{ .Values.global.launcherImagePullPolicy | default (ternary $own.imagePullPolicy "Never" (empty $named)) }}
 {{- end -}}
 
+{{/* labels, resources or none */}}
+{{- define "muster.ipuVisibility" -}}
+{{- $own := .Values.ipuVisibility -}}
+{{- if .Values.controller.enabled }}{{ $own.advertise | default (ternary "labels" "none" $own.advertiseOnMaster) }}{{ else }}none{{ end -}}
+{{- end -}}
+
+{{/* When a job removes the numbers of IPUs: at an uninstall, and after an upgrade to another form than the installed
+release writes. A list of helm's events, as JSON. */}}
+{{- define "muster.ipuRemovals" -}}
+{{- $form := include "muster.ipuVisibility" . }}
+{{- $events := list }}
+{{- if and .Values.uninstall.release (ne $form "none") }}{{ $events = append $events "pre-delete" }}{{ end }}
+{{- range $old := list "labels" "resources" }}
+{{- if and (ne $old $form) (lookup "rbac.authorization.k8s.io/v1" "ClusterRole" "" (printf "%s-ipu-%s" (include "muster.controller" $) $old)) }}{{ $events = append $events "post-upgrade" | uniq }}{{ end }}
+{{- end }}
+{{- toJson $events -}}
+{{- end -}}
+{{/* The account of that job. arguments: root, event */}}
+{{- define "muster.ipuRemover" -}}{{ include "muster.prefix" .root }}-ipus-{{ .event }}{{- end -}}
+
+{{/* Port of the scheduler's extension; empty: it is not enabled. */}}
+{{- define "muster.extenderPort" -}}
+{{- if and .Values.controller.enabled .Values.extendedScheduler.enabled -}}
+{{- $port := int .Values.extendedScheduler.port -}}
+{{- if has $port (list 8081 (int .Values.admissionWebhooks.port) (include "muster.metricsPort" . | int)) -}}
+{{- fail (printf "\n\nextendedScheduler.port: the operator uses %d already: choose another port\n" $port) -}}
+{{- end -}}
+{{- $port -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "muster.operatorSettings" -}}
 {{- if not .Values.vipuProxy.enabled }}{{ fail "\n\ncontroller.enabled: the operator needs the V-IPU proxy: set vipuProxy.enabled=true, or also set controller.enabled=false\n" }}{{ end -}}
 {{- $own := .Values.controller -}}{{- $hooks := .Values.admissionWebhooks -}}{{- $jobs := .Values.ipuJobs -}}
@@ -75,8 +106,11 @@ imagePullPolicy: {{ .Values.global.launcherImagePullPolicy | default (ternary $o
   "btl_tcp_if_include" $jobs.btlTcpIfInclude
   "ipu_pods" .Values.ipuPods.enabled
   "max_ipus" (int $jobs.maxIPUs)
+  "ipu_visibility" (include "muster.ipuVisibility" .)
+  "advertise_on_master" .Values.ipuVisibility.advertiseOnMaster
   "devel_logs" $own.develLogs
   "log_format" .Values.logFormat -}}
+{{- with include "muster.extenderPort" . }}{{ $_ := set $settings "extender_port" (int .) }}{{ end -}}
 {{- if not $hooks.patch.enabled -}}
 {{- if not $hooks.certificateSecret }}{{ fail "\n\nadmissionWebhooks.patch.enabled is false, so the operator creates no certificate: set admissionWebhooks.certificateSecret to a Secret with tls.crt and tls.key\n" }}{{ end -}}
 {{- $_ := set $settings "cert_dir" "/etc/muster/certificate" -}}

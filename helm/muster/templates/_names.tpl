@@ -10,6 +10,7 @@ prefix that the IPU Operator's guide uses. */}}
 {{- end -}}
 {{- define "muster.controller" -}}{{ include "muster.prefix" . }}-controller-manager{{- end -}}
 {{- define "muster.proxy" -}}{{ include "muster.prefix" . }}-vipu-proxy{{- end -}}
+{{- define "muster.extender" -}}{{ include "muster.prefix" . }}-extender{{- end -}}
 {{- define "muster.webhook" -}}{{ include "muster.prefix" . }}-webhook{{- end -}}
 {{- define "muster.metricsReader" -}}{{ .Values.fullNameOverride | default .Release.Name }}-metrics-reader{{- end -}}
 {{- define "muster.nodes" -}}{{ .Values.namespace.name }}{{- end -}}

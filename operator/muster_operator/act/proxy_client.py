@@ -14,6 +14,7 @@ import msgspec
 from muster_kube.api.errors import ConfigError
 from muster_kube.controller.leader_client import NotLeading
 from muster_operator.job.partition_api import (
+    ControllerCapacity,
     PartitionCapacity,
     PartitionEntry,
     PartitionRefusal,
@@ -70,6 +71,12 @@ class ProxyClient:
         answer = await self._called("query", "POST", "/query", {"size": size}, PartitionCapacity)
         return answer[1] if isinstance(answer, tuple) else answer
 
+    async def controllers(self) -> list[ControllerCapacity] | PartitionRefusal:
+        """The IPUs of each V-IPU controller. Every replica may ask, and needs no token."""
+        answer = await self._answer("GET", "/controllers", None, list[ControllerCapacity], None)
+        self._note_outcome("controllers", answer)
+        return answer[1] if isinstance(answer, tuple) else answer
+
     async def take(self, name: str, wish: PartitionRequest) -> PartitionEntry | PartitionRefusal:
         """Create the partition or take it over; returns an entry that is active or in progress."""
         answer = await self._called("take", "PUT", f"/partitions/{name}", wish, PartitionEntry)
@@ -85,19 +92,22 @@ class ProxyClient:
     ) -> tuple[int, T] | PartitionRefusal:
         if not self._may_write():
             raise NotLeading(path)
-        answer = await self._answer(method, path, body, kind)
-        outcome = answer.why if isinstance(answer, PartitionRefusal) else "pending" if answer[0] == 202 else "ok"
-        self._note(call, outcome)
+        answer = await self._answer(method, path, body, kind, self._credentials)
+        self._note_outcome(call, answer)
         return answer
 
+    def _note_outcome(self, call: str, answer: tuple[int, object] | PartitionRefusal) -> None:
+        outcome = answer.why if isinstance(answer, PartitionRefusal) else "pending" if answer[0] == 202 else "ok"
+        self._note(call, outcome)
+
     async def _answer(
-        self, method: str, path: str, body: object | None, kind: type[T]
+        self, method: str, path: str, body: object | None, kind: type[T], credentials: ProxyCredentials | None
     ) -> tuple[int, T] | PartitionRefusal:
         content = b"" if body is None else msgspec.json.encode(body)
         try:
             async with asyncio.timeout(self._timeout_s):
                 status, raw = await _authorized(
-                    self._credentials, lambda header: self._exchange(method, path, content, header)
+                    credentials, lambda header: self._exchange(method, path, content, header)
                 )
         except TimeoutError:
             return self._refused("Unreachable", f"no response within {self._timeout_s:g} s")
@@ -138,9 +148,11 @@ class ProxyClient:
 
 
 async def _authorized(
-    credentials: ProxyCredentials, exchange: Callable[[str | None], Awaitable[tuple[int, bytes | None]]]
+    credentials: ProxyCredentials | None, exchange: Callable[[str | None], Awaitable[tuple[int, bytes | None]]]
 ) -> tuple[int, bytes | None]:
-    """Retry once with a fresh token after a 401, which changed nothing."""
+    """Retry once with a fresh token after a 401, which changed nothing. credentials: None sends no token."""
+    if credentials is None:
+        return await exchange(None)
     header = await credentials.header()
     status, raw = await exchange(header)
     if status == 401 and credentials.refused(header) and (fresh := await credentials.header()) != header:

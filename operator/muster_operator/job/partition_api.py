@@ -76,6 +76,26 @@ class PartitionCapacity(msgspec.Struct, frozen=True, rename="camel"):
     message: str = ""
 
 
+class IpuCount(msgspec.Struct, frozen=True):
+    """IPUs of one controller. free: in no partition and not quarantined. largest: size of the largest partition that
+    can be created now, 0 if none."""
+
+    total: int
+    free: int
+    largest: int
+
+
+class ControllerCapacity(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An item of the response to ``GET /controllers``, in the order in which partitions are placed. selector:
+    ``key=value`` of the nodes that the controller serves, empty: all nodes. ipus: None if the controller did not
+    answer; message: why."""
+
+    controller: str
+    selector: str
+    ipus: IpuCount | None = None
+    message: str = ""
+
+
 def ipus_text(ipus: Iterable[tuple[str, int]]) -> str:
     """(IPU-Machine, index) pairs as ``10.1.5.10/0,1,2,3 10.1.5.11/0``. Compact, because the tracker is limited to 1
     MiB."""

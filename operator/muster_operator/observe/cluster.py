@@ -128,6 +128,7 @@ class ClusterCache:
     ) -> None:
         self._client = client
         self._listener = listener
+        self.followers: list[Callable[[], None]] = []  # called when partitions, quarantine or labels of nodes change
         on_change = listener.on_change
         self.namespaces = scope.namespaces
         namespaces = scope.namespaces or ("",)
@@ -167,7 +168,9 @@ class ClusterCache:
             for kind in SMALL_KINDS
             for namespace in namespaces
         }
-        self.tracker = TrackerReader(client, *scope.tracker, on_change=on_change, on_room=listener.on_room, clock=clock)
+        self.tracker = TrackerReader(
+            client, *scope.tracker, on_change=self._entry_changed, on_room=listener.on_room, clock=clock
+        )
         self.nodes: Reflector[FleetNode] = Reflector(
             client,
             "/api/v1/nodes",
@@ -183,7 +186,7 @@ class ClusterCache:
             client,
             f"/api/v1/namespaces/{namespace}/configmaps",
             TrackerSnapshot,
-            on_change=lambda _key, _old, new: self.hardware.note_quarantine(new.data if new is not None else {}),
+            on_change=self._quarantine_changed,
             params={"fieldSelector": f"metadata.name={name}"},
         )
 
@@ -297,6 +300,20 @@ class ClusterCache:
     def _node_changed(self, name: str, old: FleetNode | None, new: FleetNode | None) -> None:
         self.capacity.note(name, old, new)
         self.hardware.note_node(name, old, new)
+        if _advertised_part(old) != _advertised_part(new):
+            self._call_followers()
+
+    def _quarantine_changed(self, _key: str, _old: TrackerSnapshot | None, new: TrackerSnapshot | None) -> None:
+        self.hardware.note_quarantine(new.data if new is not None else {})
+        self._call_followers()
+
+    def _entry_changed(self, key: str) -> None:
+        self._listener.on_change(key)
+        self._call_followers()
+
+    def _call_followers(self) -> None:
+        for follower in self.followers:
+            follower()
 
     def _pod_changed(self, key: str, old: JobPod | None, new: JobPod | None) -> None:
         for pod in (old, new):
@@ -321,6 +338,10 @@ class ClusterCache:
 
 def _pod_key(pod: IpuPod) -> str:
     return f"{pod.metadata.namespace}/{names.POD_PREFIX}{pod.metadata.name}"
+
+
+def _advertised_part(node: FleetNode | None) -> tuple[object, ...] | None:
+    return None if node is None else (node.metadata.labels, node.status.capacity)
 
 
 def _project_job(job: IPUJob) -> IPUJob:

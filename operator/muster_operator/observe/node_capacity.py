@@ -15,6 +15,7 @@ from muster_operator.job.snapshot import NodeCapacity
 FAULTY_LABEL = "muster.dev/faulty"
 SPARE_TAINT = "muster.dev/spare"  # of a node that is kept free
 ROLE_LABEL = "muster.dev/role"  # accompanies that taint, with the value "spare"
+IPUS_FREE, IPUS_TOTAL = "muster.dev/ipus-free", "muster.dev/ipus-total"  # labels or extended resources (visibility)
 FAULTS = "muster.dev/faults"  # the tainter's record, written together with its taints
 FAULTS_SHOWN = 2
 MESSAGE_SHOWN = 160  # characters
@@ -30,10 +31,11 @@ class FleetNodeSpec(Api, frozen=True):
 
 class FleetNodeStatus(Api, frozen=True):
     conditions: tuple[NodeCondition, ...] = ()
+    capacity: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class FleetNode(Api, frozen=True):
-    """A Node reduced to labels, taints and readiness."""
+    """A Node reduced to labels, taints, readiness and advertised IPUs."""
 
     metadata: Metadata
     spec: FleetNodeSpec = FleetNodeSpec()
@@ -80,6 +82,7 @@ def project_node(node: FleetNode) -> FleetNode:
     )
     taints = tuple(Taint(key=each.key, effect=each.effect) for each in node.spec.taints)
     meta = node.metadata
+    ipus = {key: node.status.capacity[key] for key in (IPUS_FREE, IPUS_TOTAL) if key in node.status.capacity}
     return FleetNode(
         metadata=Metadata(
             name=meta.name,
@@ -90,7 +93,7 @@ def project_node(node: FleetNode) -> FleetNode:
             else {},
         ),
         spec=FleetNodeSpec(taints=taints, unschedulable=node.spec.unschedulable),
-        status=FleetNodeStatus(conditions=ready),
+        status=FleetNodeStatus(conditions=ready, capacity=ipus),
     )
 
 

@@ -20,6 +20,8 @@ from muster_kube.http.service import Service
 from muster_kube.process.lifetime import package_version
 from muster_operator.job.partition_api import (
     PROXY_AUDIENCE,
+    ControllerCapacity,
+    IpuCount,
     PartitionCapacity,
     PartitionEntry,
     PartitionRefusal,
@@ -89,7 +91,7 @@ def make_app(proxy: VipuProxy, reviews: Reviewer, *, allowed: frozenset[tuple[st
         package_version(),
         description="Manages partitions for IPUJobs. A refused request is answered with JSON: why, message.",
         refuse=_refuse,
-        structs=(PartitionCapacity, PartitionEntry, PartitionRefusal),
+        structs=(ControllerCapacity, IpuCount, PartitionCapacity, PartitionEntry, PartitionRefusal),
         body_limit=BODY_LIMIT,
     )
 
@@ -117,6 +119,19 @@ def make_app(proxy: VipuProxy, reviews: Reviewer, *, allowed: frozenset[tuple[st
     async def stats() -> dict[str, dict[str, int]]:
         """IPUs used and available, by namespace and in total."""
         return await capacity.count_ipus()
+
+    @service.get(
+        "/controllers",
+        responses={
+            200: described(
+                "in the order in which partitions are placed",
+                {"application/json": {"schema": {"type": "array", "items": struct(ControllerCapacity)["schema"]}}},
+            )
+        },
+    )
+    async def controllers() -> Response:
+        """IPUs of each V-IPU controller: total, free, and the largest partition that can be created now."""
+        return StructResponse(await capacity.count_each(proxy.limits.max_ipus))
 
     @service.post(
         "/query",

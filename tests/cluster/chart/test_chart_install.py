@@ -313,6 +313,37 @@ def test_uninstall_frees_the_nodes_and_leaves_jobs_partitions_and_crds(clean: Cl
     assert not clean.objects()
 
 
+def test_the_numbers_of_ipus_leave_the_nodes_when_turned_off_and_at_an_uninstall(clean: Cluster) -> None:
+    """Without a tainter, whose own hook would run too."""
+    admin, parts = clean.admin, ("--set", "tainter.enabled=false,agent.enabled=false", "--set", GUIDE)
+    clean.install("gc", *parts, "--set", "ipuVisibility.advertise=labels")
+    keys = {"muster.dev/ipus-free": "4", "muster.dev/ipus-total": "64"}
+    status = {"capacity": {"cpu": "8"} | keys, "allocatable": {"cpu": "8"} | keys}
+    admin.create("/api/v1/nodes", {"metadata": {"name": "ipu-1", "labels": keys | {"ipunode": "pod1"}}})
+    admin.patch("/api/v1/nodes/ipu-1/status", {"status": status})
+
+    def left() -> set[str]:
+        node = admin.get("/api/v1/nodes/ipu-1")
+        found = node["metadata"]["labels"], node["status"]["capacity"], node["status"]["allocatable"]
+        return {key for each in found for key in each if key in keys}
+
+    # nothing was turned off: helm waits for no job
+    clean.upgrade("gc", *parts, "--set", "ipuVisibility.advertise=labels")
+    assert left() == set(keys)
+
+    resources = (*parts, "--set", "ipuVisibility.advertise=resources")
+    clean.beside(lambda: clean.upgrade("gc", *resources), "default", "gc-ipu-operator-ipus-post-upgrade")
+    assert not left()
+    assert not [key for key in clean.objects() if "ipu-labels" in key[2]]
+
+    admin.patch("/api/v1/nodes/ipu-1/status", {"status": status})
+    clean.beside(clean.uninstall, "default", "gc-ipu-operator-ipus-pre-delete")
+    assert not left()
+    clean.wait_until_gone("/api/v1/namespaces/autopilot")
+    assert not clean.objects()
+    admin.delete("/api/v1/nodes/ipu-1")
+
+
 def test_a_namespace_that_exists_is_told_with_what_to_type(clean: Cluster, typist: CommandRunner) -> None:
     clean.admin.create("/api/v1/namespaces", {"metadata": {"name": "autopilot"}})
     with pytest.raises(Refused, match=r"autopilot.*--set namespace\.create=false"):

@@ -12,7 +12,14 @@ from tests.wording.facts import missing_facts
 from muster_kube.api.credentials import StaticToken
 from muster_kube.controller.leader_client import NotLeading
 from muster_operator.act.proxy_client import ANSWER_LIMIT, ProxyClient
-from muster_operator.job.partition_api import PartitionCapacity, PartitionEntry, PartitionRefusal, PartitionRequest
+from muster_operator.job.partition_api import (
+    ControllerCapacity,
+    IpuCount,
+    PartitionCapacity,
+    PartitionEntry,
+    PartitionRefusal,
+    PartitionRequest,
+)
 
 URL = "http://proxy:8080"
 WISH = PartitionRequest(job="u1", namespace="ns", name="train", instance=0, attempt=0, size=4, gcds=2)
@@ -176,3 +183,18 @@ async def test_a_replica_that_does_not_lead_calls_nothing() -> None:
         with pytest.raises(NotLeading):
             await proxy.free("p", "u1")
     assert bench.asked == []
+
+
+async def test_every_replica_may_ask_for_free_ipus_and_sends_no_token() -> None:
+    listed = [
+        ControllerCapacity("a:8090", "ipunode=a", IpuCount(64, 28, 16)),
+        ControllerCapacity("b:8090", "", message="down"),
+    ]
+    raw = msgspec.json.encode(listed)
+    bench = Bench(lambda _: httpx2.Response(200, content=raw), leads=False)
+    assert await bench.proxy.controllers() == listed
+    [asked] = bench.asked
+    assert (asked.url.path, "authorization" in asked.headers) == ("/controllers", False)
+    assert bench.noted == [("controllers", "ok")]
+    for body in (b"{}", b'[{"controller": 1}]', b"<html>"):
+        assert isinstance(await answering(200, body).proxy.controllers(), PartitionRefusal)

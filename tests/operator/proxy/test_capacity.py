@@ -7,11 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.operator.proxy.world import World, build_request, partition_name, quarantined
 
-from muster_operator.job.partition_api import PartitionCapacity, PartitionEntry, PartitionRefusal
+from muster_operator.job.partition_api import (
+    ControllerCapacity,
+    IpuCount,
+    PartitionCapacity,
+    PartitionEntry,
+    PartitionRefusal,
+)
 from muster_operator.proxy.partition_limits import PartitionLimits
 from muster_operator.proxy.quarantine.quarantine_list import parse_quarantine_map
 from muster_operator.proxy.quarantine.quarantined_blocks import IpuLayout, find_quarantined_blocks
 from muster_operator.vipu.controller import Ipu
+from muster_operator.vipu.simulator.fleet import InjectedFaults
 
 
 async def test_52_four_of_thirty_two_are_used_by_default() -> None:
@@ -85,6 +92,24 @@ async def test_a_partition_that_falls_on_one_is_parked_and_made_elsewhere(knows_
     assert parked not in world.api.data
     world.assert_they_agree()
     assert (await proxy.capacity.count_ipus())["total"] == {"used": 6, "available": 10}
+    await world.kill()
+
+
+async def test_each_controller_is_counted_with_its_largest_partition() -> None:
+    world = World(16, 8)
+    proxy = await world.start(quarantined(Ipu("10.1.1.3", 0)))
+    asked = build_request(size=4)
+    await proxy.intents.request(partition_name(asked), asked)
+    world.vipus[1].inner.clocked_fleet.create("theirs", 8, 1)
+    assert await proxy.capacity.count_each(64) == [
+        ControllerCapacity("v0:8090", "rack=v0", IpuCount(16, 11, 4)),
+        ControllerCapacity("v1:8090", "rack=v1", IpuCount(8, 0, 0)),
+    ]
+    assert (await proxy.capacity.count_each(2))[0].ipus == IpuCount(16, 11, 2), "no larger one is created"
+    world.vipus[1].inner.clocked_fleet.set_faults(InjectedFaults(down=True))
+    first, silent = await proxy.capacity.count_each(64)
+    assert first.ipus is not None
+    assert (silent.ipus, "v1:8090" in silent.message) == (None, True)
     await world.kill()
 
 

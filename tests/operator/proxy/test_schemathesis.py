@@ -11,7 +11,14 @@ from tests.operator.proxy.test_routes import Accounts
 from tests.operator.proxy.world import build_request, partition_name
 
 from muster_kube.http.service import Service
-from muster_operator.job.partition_api import PartitionCapacity, PartitionEntry, PartitionRefusal, PartitionRequest
+from muster_operator.job.partition_api import (
+    ControllerCapacity,
+    IpuCount,
+    PartitionCapacity,
+    PartitionEntry,
+    PartitionRefusal,
+    PartitionRequest,
+)
 from muster_operator.proxy.metrics import ProxyMetrics
 from muster_operator.proxy.partition_limits import PartitionLimits
 from muster_operator.proxy.routes import make_app
@@ -33,6 +40,10 @@ class Intents:
 class Capacity:
     async def count_ipus(self) -> dict[str, dict[str, int]]:
         return {"total": {"used": 4, "available": 28}}
+
+    async def count_each(self, _max_ipus: int) -> list[ControllerCapacity]:
+        silent = ControllerCapacity("v1:8090", "rack=v1", message="down")
+        return [ControllerCapacity("v0:8090", "rack=v0", IpuCount(32, 28, 16)), silent]
 
     async def count_partitions(self, size: int) -> PartitionCapacity:
         return PartitionCapacity(True, 28 // size)

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from muster_operator.job.partition_api import PartitionCapacity, PartitionRefusal
+from muster_operator.job.partition_api import ControllerCapacity, IpuCount, PartitionCapacity, PartitionRefusal
 from muster_operator.proxy.controllers.list_syntax import ControllerEndpoint
 from muster_operator.proxy.controllers.measured_calls import MeasuredController
 from muster_operator.proxy.controllers.registry import ControllerRegistry
@@ -101,6 +101,10 @@ class CapacityCounter:
         """Number of partitions of that size that can be created now, one after the other."""
         return await self._share(("query", size), lambda: self._ask_all(size))
 
+    async def count_each(self, max_ipus: int) -> list[ControllerCapacity]:
+        """The IPUs of each controller, in the order of the list. max_ipus: the largest partition that is created."""
+        return await self._share("controllers", lambda: self._count_each(max_ipus))
+
     async def choose_controller(
         self, name: str, size: int, skip: Collection[str] = ()
     ) -> ControllerEndpoint | PartitionRefusal:
@@ -186,6 +190,33 @@ class CapacityCounter:
         except VipuError as error:
             log.warning("skipping a controller in the count of IPUs: %s", error)
             return _FreeBlocks(0)
+
+    async def _count_each(self, max_ipus: int) -> list[ControllerCapacity]:
+        return list(await asyncio.gather(*(self._count_one(each, max_ipus) for each in self._controllers.endpoints)))
+
+    async def _count_one(self, endpoint: ControllerEndpoint, max_ipus: int) -> ControllerCapacity:
+        controller = self._controllers.get(endpoint)
+
+        async def count() -> IpuCount:
+            partitions = await controller.list_partitions()
+            self._on_listed(controller.address, partitions)
+            capacity = await controller.read_capacity()
+
+            async def count_usable(size: int, blocks: int) -> int:
+                return _count_usable([_FreeBlocks(blocks, await self._find_quarantined(controller, partitions, size))])
+
+            free = await count_usable(1, capacity.free)
+            # partitions are powers of two; a smaller one fits wherever a larger one does
+            size = 1 << (min(free, max_ipus).bit_length() - 1) if free else 0
+            while size and not await count_usable(size, await controller.count_free_blocks(size)):
+                size //= 2
+            return IpuCount(capacity.total, free, size)
+
+        try:
+            ipus = await self._wait_in_time(controller, count())
+        except VipuError as error:
+            return ControllerCapacity(endpoint.address, endpoint.selector, message=str(error))
+        return ControllerCapacity(endpoint.address, endpoint.selector, ipus)
 
     async def _ask_all(self, size: int) -> PartitionCapacity:
         async def ask(endpoint: ControllerEndpoint) -> _FreeBlocks | str:

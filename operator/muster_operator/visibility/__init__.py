@@ -1,0 +1,1 @@
+"""Free IPUs for others: numbers on the nodes, and an extender of the Kubernetes scheduler."""

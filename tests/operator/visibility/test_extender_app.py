@@ -1,0 +1,90 @@
+"""The extender over HTTP: as kube-scheduler writes and reads, and input that is no scheduler's."""
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import httpx2
+import pytest
+from tests.operator.visibility.capacities import Proxy, capacity_of, controller, node
+
+from muster_operator.job.partition_api import PartitionEntry
+from muster_operator.visibility.extender_app import BODY_LIMIT, NODES_LIMIT, extender_app
+
+HELD = PartitionEntry(job="held", namespace="ns", name="n", selector="ipunode=b")
+
+
+@pytest.fixture
+async def http() -> httpx2.AsyncClient:
+    capacity = capacity_of(Proxy(controller("a", 4), controller("b", 0)))
+    await capacity.refresh()
+    nodes = SimpleNamespace(store={name: node(name, name[0]) for name in ("a1", "b1")})
+    tracker = SimpleNamespace(of_job=lambda uid: {"p": HELD} if uid == "held" else {})
+    cluster: Any = SimpleNamespace(nodes=nodes, tracker=tracker)
+    transport = httpx2.ASGITransport(app=extender_app(cluster, capacity, 64))
+    return httpx2.AsyncClient(transport=transport, base_url="http://extender")
+
+
+def asked(ipus: str | None = "4", names: object = ("a1", "b1"), uid: str = "u") -> dict[str, Any]:
+    """With more of a pod than is read."""
+    annotations = {"graphcore.ai/ipus": ipus} if ipus is not None else None
+    pod = {"metadata": {"name": "p", "uid": uid, "annotations": annotations}, "spec": {"containers": []}, "status": {}}
+    return {"Pod": pod, "Nodes": None, "NodeNames": names}
+
+
+async def test_filter_and_prioritize_answer_in_the_form_of_the_scheduler(http: httpx2.AsyncClient) -> None:
+    found = (await http.post("/filter", json=asked())).json()
+    assert set(found) == {"NodeNames", "FailedNodes"}
+    assert (found["NodeNames"], set(found["FailedNodes"])) == (["a1"], {"b1"})
+    scores = (await http.post("/prioritize", json=asked())).json()
+    assert scores == [{"Host": "a1", "Score": 10}, {"Host": "b1", "Score": 0}]
+    old = {key.lower(): value for key, value in asked().items()}
+    assert (await http.post("/filter", json=old)).json() == found
+
+
+async def test_a_pod_without_the_annotation_is_let_through_unread(http: httpx2.AsyncClient) -> None:
+    names = ["elsewhere"] * 3
+    found = (await http.post("/filter", json=asked(None, names))).json()
+    assert (found["NodeNames"], found["FailedNodes"]) == (names, {})
+    scores = (await http.post("/prioritize", json=asked(None, names))).json()
+    assert {each["Score"] for each in scores} == {0}
+
+
+async def test_a_pod_with_a_partition_is_found_by_its_uid(http: httpx2.AsyncClient) -> None:
+    found = (await http.post("/filter", json=asked("4", uid="held"))).json()
+    assert found["NodeNames"] == ["b1"]
+
+
+async def test_unknown_nodes_are_named(http: httpx2.AsyncClient) -> None:
+    found = (await http.post("/filter", json=asked(names=["a1", "ghost"]))).json()
+    assert (found["NodeNames"], set(found["FailedNodes"])) == (["a1"], {"ghost"})
+    answer = await http.post("/prioritize", json=asked(names=["a1", "ghost"]))
+    assert (answer.status_code, "ghost" in answer.text) == (400, True)
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "fact"),
+    [
+        ("", 400, "body"),
+        ("{", 400, "JSON"),
+        ("[]", 400, "body"),
+        ("{}", 400, "Pod"),
+        (json.dumps({"Pod": {}, "NodeNames": []}), 400, "metadata"),
+        (json.dumps(asked(names=None)), 400, "NodeNames"),
+        (json.dumps(asked(names=["a1", 7])), 400, "NodeNames"),
+        (json.dumps(asked(names=[""])), 400, "NodeNames"),
+        (json.dumps(asked(names=["n" * 254])), 400, "NodeNames"),
+        (json.dumps(asked(names=["n"] * (NODES_LIMIT + 1))), 400, str(NODES_LIMIT)),
+        (json.dumps(asked(4)), 400, "annotations"),  # type: ignore[arg-type] # a number is no annotation
+        ("[" * 100_000, 400, "body"),
+        (" " * (BODY_LIMIT + 1), 413, str(BODY_LIMIT)),
+    ],
+    ids=lambda each: str(each)[:30],
+)
+async def test_what_no_scheduler_sends_is_refused_with_its_place(
+    http: httpx2.AsyncClient, body: str, status: int, fact: str
+) -> None:
+    for verb in ("/filter", "/prioritize"):
+        answer = await http.post(verb, content=body)
+        assert (answer.status_code, fact in answer.text) == (status, True), answer.text
+        assert len(answer.text) < 1000
