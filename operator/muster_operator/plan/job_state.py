@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from muster_operator.job import lost_pods, names, pod_outcome
+from muster_operator.job import lost_pods, names, pod_outcome, timers
 from muster_operator.job.partition_api import PartitionEntry
 from muster_operator.job.pod_outcome import AttemptEnd
 from muster_operator.job.snapshot import JobPod, JobSetup, Snapshot
@@ -67,8 +67,18 @@ class JobState:
         return self.job.status.attempt
 
     def attempt_of(self, instance: int) -> int:
-        """An instance that has moved alone is ahead of the others: see :mod:`muster_operator.plan.move`."""
-        return self.attempt + self.job.status.instance_moves.get(str(instance), 0)
+        """An instance that has moved or restarted alone is ahead of the others: see :mod:`muster_operator.plan.move`,
+        :mod:`muster_operator.plan.instance_restart`."""
+        status, key = self.job.status, str(instance)
+        restart = status.instance_restarts.get(key)
+        return self.attempt + status.instance_moves.get(key, 0) + (restart.count if restart is not None else 0)
+
+    @cached_property
+    def restart_delays_s(self) -> Mapping[int, float]:
+        """Seconds until wanted instances that restart alone begin again, by instance."""
+        now, limit_s = self.snapshot.now, self.setup.restart_delay_limit_s
+        left_s = {each: timers.instance_delay_s(self.job, each, now, limit_s) for each in self.active_instances}
+        return {instance: delay_s for instance, delay_s in left_s.items() if delay_s}
 
     def partition(self, instance: int) -> str:
         return names.partition(self.job.metadata.namespace, self.job.metadata.name, instance)
@@ -173,8 +183,12 @@ class JobState:
             str(entry.instance): str(entry.attempt)
             for entry in self.entries.values()
             if entry.state != "deleting" and entry.attempt < self.attempt_of(entry.instance)
-            if entry.instance not in self.moved_instances
+            if entry.instance not in self.moved_instances and not self._has_restarted_since(entry)
         }
+
+    def _has_restarted_since(self, entry: PartitionEntry) -> bool:
+        restart = self.job.status.instance_restarts.get(str(entry.instance))
+        return restart is not None and entry.attempt < restart.attempt
 
     @property
     def moved_instances(self) -> tuple[int, ...]:
@@ -214,7 +228,7 @@ class JobState:
         return tuple(
             instance
             for instance in self.active_instances
-            if instance not in ready
+            if instance not in ready and instance not in self.restart_delays_s
             if (entry := self.entry(instance)) is None
             or (
                 entry.state != "deleting"
@@ -345,7 +359,8 @@ class JobState:
     def is_running(self) -> bool:
         """All pods exist, and the launcher's own command runs (so every worker was ready) or, without a launcher, at
         least one worker does. An instance that was just added need not run yet, as observed with the original."""
-        if not self.instances or (len(self.complete_instances) < self.instances and not self.is_rolling_out):
+        missing = set(range(self.instances)).difference(self.complete_instances)
+        if not self.instances or (missing - self.restarting_instances and not self.is_rolling_out):
             return False
         if self.with_launcher:
             return self.launcher is not None and self.launcher.status.phase == "Running"
@@ -362,7 +377,22 @@ class JobState:
     def replaced_instances(self) -> frozenset[int]:
         """Instances of a running job that are between the pods of two templates: the old pods are going, or the
         partition is being reset."""
-        if not has_condition(self.job.status, RUNNING) or not self.may_mix or rolling.recreates_pods(self.job):
+        return frozenset() if rolling.recreates_pods(self.job) else self._changing_instances
+
+    @cached_property
+    def restarting_instances(self) -> frozenset[int]:
+        """Instances of a running job that restart alone: their pods are going, they wait, or their partition is being
+        reset."""
+        restarts = self.job.status.instance_restarts
+        return frozenset(
+            instance
+            for instance in self._changing_instances
+            if (restart := restarts.get(str(instance))) is not None and restart.attempt == self.attempt_of(instance)
+        )
+
+    @cached_property
+    def _changing_instances(self) -> frozenset[int]:
+        if not has_condition(self.job.status, RUNNING) or not self.may_mix:
             return frozenset()
         found = []
         for instance in range(self.instances):
@@ -391,13 +421,19 @@ class JobState:
         return AttemptEnd(False, self._why(failed[0]), failed) if failed else AttemptEnd(True)
 
     def _is_over(self, instance: int) -> bool:
-        found = [self.pods[name] for name in self.workers_of(instance).values() if self.is_present(name)]
-        lost = any(pod.metadata.labels.get(names.INSTANCE) == str(instance) for pod in self.pods_lost_with_node)
-        return (
-            lost
-            or bool(pod_outcome.failed_pods(found))
-            or (len(found) == self.workers_each and all(pod_outcome.has_ended(pod) for pod in found))
-        )
+        return self.is_lost(instance) or self.end_of(instance) is not None
+
+    def is_lost(self, instance: int) -> bool:
+        """A pod of the instance is lost with its node."""
+        return any(pod.metadata.labels.get(names.INSTANCE) == str(instance) for pod in self.pods_lost_with_node)
+
+    def end_of(self, instance: int) -> AttemptEnd | None:
+        """How an instance of a job without launcher has ended; None: it continues."""
+        found = self.present_workers(instance)
+        if failed := tuple(pod_outcome.failed_pods(found)):
+            return AttemptEnd(False, self._why(failed[0]), failed)
+        ended = len(found) == self.workers_each and all(pod_outcome.has_ended(pod) for pod in found)
+        return AttemptEnd(True) if ended else None
 
     def _with_cause(self, launcher: JobPod, failed: Sequence[JobPod]) -> str:
         """A launcher mostly fails because a worker did."""

@@ -87,7 +87,8 @@ def rollout_events(state: JobState) -> tuple[RecordEvent, ...]:
 def describe_rollout(state: JobState) -> str:
     """lastMessage during a rollout; empty if there is none."""
     found = state.rollout
-    if found.limits is None and not (state.replaced_instances.difference(state.moved_instances) and state.is_running):
+    replaced = state.replaced_instances.difference(state.moved_instances, state.restarting_instances)
+    if found.limits is None and not (replaced and state.is_running):
         return ""
     text = f"rolling update: {found.done} of {state.instances} instances have the new template"
     if found.replace:

@@ -81,7 +81,12 @@ def build_worker(
         )
         for container in spec["containers"]
     ]
-    marks = {names.ROLE: names.WORKER, names.INSTANCE: str(instance), names.ATTEMPT: str(attempt)}
+    marks = {
+        names.ROLE: names.WORKER,
+        names.INSTANCE: str(instance),
+        names.NUMBER: str(number),
+        names.ATTEMPT: str(attempt),
+    }
     if instance >= instances(job.spec):
         marks[names.SURGE] = "true"
     return _pod(job, names.worker_pod(job.metadata.name, index), marks, spec)
