@@ -18,7 +18,7 @@ from muster_operator.job import pod_outcome
 from muster_operator.job.pod_outcome import AttemptEnd
 from muster_operator.job.snapshot import Action, JobPlan, RecordEvent
 from muster_operator.job.types import InstanceRestart, IPUJobStatus
-from muster_operator.plan import full_reset, poplar_recovery, restart_policy
+from muster_operator.plan import attempts, full_reset, poplar_recovery, restart_policy
 from muster_operator.plan.job_state import JobState
 from muster_operator.plan.restart_policy import RestartDecision
 
@@ -83,7 +83,7 @@ def _ended_instances(state: JobState) -> Iterator[tuple[int, AttemptEnd]]:
 
 
 def _next_restart(state: JobState, instance: int) -> InstanceRestart:
-    now, former = state.snapshot.now, state.job.status.instance_restarts.get(str(instance), InstanceRestart())
+    now, former = state.snapshot.now, attempts.last_restart(state.job.status, instance)
     is_stable = not 0 <= now - times.seconds(former.start_time) < STABLE_S
     in_a_row = 1 if is_stable else former.in_a_row + 1
     return InstanceRestart(

@@ -17,6 +17,7 @@ from muster_operator.job.types import (
     ipus_per_instance,
     workers_per_instance,
 )
+from muster_operator.plan import attempts
 from muster_operator.plan import rollout as rolling
 from muster_operator.plan.rollout import Rollout
 from muster_operator.resources import placement, template
@@ -67,11 +68,7 @@ class JobState:
         return self.job.status.attempt
 
     def attempt_of(self, instance: int) -> int:
-        """An instance that has moved or restarted alone is ahead of the others: see :mod:`muster_operator.plan.move`,
-        :mod:`muster_operator.plan.instance_restart`."""
-        status, key = self.job.status, str(instance)
-        restart = status.instance_restarts.get(key)
-        return self.attempt + status.instance_moves.get(key, 0) + (restart.count if restart is not None else 0)
+        return attempts.attempt_of(self.job.status, instance)
 
     @cached_property
     def restart_delays_s(self) -> Mapping[int, float]:
@@ -176,25 +173,7 @@ class JobState:
 
     @cached_property
     def _former_attempts(self) -> Mapping[str, str]:
-        """Attempts of partitions that may still be used, by instance, as in the labels."""
-        if not self.may_mix:
-            return {}
-        return {
-            str(entry.instance): str(entry.attempt)
-            for entry in self.entries.values()
-            if entry.state != "deleting" and entry.attempt < self.attempt_of(entry.instance)
-            if entry.instance not in self.moved_instances and not self._has_restarted_since(entry)
-        }
-
-    def _has_restarted_since(self, entry: PartitionEntry) -> bool:
-        restart = self.job.status.instance_restarts.get(str(entry.instance))
-        return restart is not None and entry.attempt < restart.attempt
-
-    @property
-    def moved_instances(self) -> tuple[int, ...]:
-        """Instances that move, or have moved, alone in this attempt: those of the last move."""
-        move = self.job.status.last_move
-        return move.instances if move is not None and move.attempt == self.attempt else ()
+        return attempts.former_attempts(self.job.status, self.entries.values()) if self.may_mix else {}
 
     def is_mixed(self, instance: int) -> bool:
         """Pods of another template still exist: no pod of the current template may run beside them."""
@@ -383,12 +362,8 @@ class JobState:
     def restarting_instances(self) -> frozenset[int]:
         """Instances of a running job that restart alone: their pods are going, they wait, or their partition is being
         reset."""
-        restarts = self.job.status.instance_restarts
-        return frozenset(
-            instance
-            for instance in self._changing_instances
-            if (restart := restarts.get(str(instance))) is not None and restart.attempt == self.attempt_of(instance)
-        )
+        status = self.job.status
+        return frozenset(each for each in self._changing_instances if attempts.has_restarted(status, each))
 
     @cached_property
     def _changing_instances(self) -> frozenset[int]:
@@ -415,10 +390,10 @@ class JobState:
                 if self.launcher.status.phase == pod_outcome.SUCCEEDED:
                     return AttemptEnd(True)
                 return AttemptEnd(False, self._with_cause(self.launcher, failed), (self.launcher, *failed))
-            return AttemptEnd(False, self._why(failed[0]), failed) if failed else None
+            return self._end_with(failed) if failed else None
         if not self.instances or not all(self._is_over(instance) for instance in range(self.instances)):
             return None
-        return AttemptEnd(False, self._why(failed[0]), failed) if failed else AttemptEnd(True)
+        return self._end_with(failed) if failed else AttemptEnd(True)
 
     def _is_over(self, instance: int) -> bool:
         return self.is_lost(instance) or self.end_of(instance) is not None
@@ -431,21 +406,17 @@ class JobState:
         """How an instance of a job without launcher has ended; None: it continues."""
         found = self.present_workers(instance)
         if failed := tuple(pod_outcome.failed_pods(found)):
-            return AttemptEnd(False, self._why(failed[0]), failed)
+            return self._end_with(failed)
         ended = len(found) == self.workers_each and all(pod_outcome.has_ended(pod) for pod in found)
         return AttemptEnd(True) if ended else None
+
+    def _end_with(self, failed: tuple[JobPod, ...]) -> AttemptEnd:
+        return AttemptEnd(False, lost_pods.describe_end(failed[0], self.snapshot), failed)
 
     def _with_cause(self, launcher: JobPod, failed: Sequence[JobPod]) -> str:
         """A launcher mostly fails because a worker did."""
         failure = pod_outcome.describe_failure(launcher)
-        return f"{failure}; {self._why(failed[0])}" if failed else failure
-
-    def _why(self, pod: JobPod) -> str:
-        return (
-            lost_pods.describe_loss(pod, self.snapshot)
-            if lost_pods.is_lost(pod, self.snapshot)
-            else pod_outcome.describe_failure(pod)
-        )
+        return f"{failure}; {lost_pods.describe_end(failed[0], self.snapshot)}" if failed else failure
 
 
 def _number(text: str) -> int | None:
