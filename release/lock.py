@@ -27,9 +27,10 @@ def inputs(pyproject: str) -> Mapping[str, Sequence[str]]:
     """The requirements of each file, by its name."""
     given = tomllib.loads(pyproject)
     project, groups = given["project"], given["dependency-groups"]
+    extras = project["optional-dependencies"]
     build = given["build-system"]["requires"]
     return {
-        WHOLE: [*project["dependencies"], *project["optional-dependencies"]["dev"], *build],
+        WHOLE: [*project["dependencies"], *extras["traces"], *extras["dev"], *build],
         "command-line": [*project["dependencies"], *build],
         "image": image_requirements(pyproject),
         "build": build,

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 DEFAULT = "../shared/data"
 NEED = "need recorded samples of other projects"
 # what the tests read from it
-TOPICS = ("autopilot", "catalogue", "dcgm", "infiniband", "ipu", "kernel-lines", "nvidia-smi", "npd")
+TOPICS = ("autopilot", "catalogue", "dcgm", "infiniband", "ipu", "kernel-lines", "nvidia-smi", "npd", "traces")
 
 
 class SharedData:

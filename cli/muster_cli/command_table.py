@@ -71,6 +71,14 @@ COMMANDS = {
         f"{_BY_VERDICT} (of the nodes). For an IPUJob: 2 if it has failed, else 1 if it is restarting or runs on "
         f"faulty hardware, else 0. Also {_NOT_REACHED}",
     ),
+    "stragglers": Command(
+        "muster_cli.stragglers.command",
+        CLUSTER,
+        "name the rank that slows a job, from recorded times of its steps; needs no cluster",
+        "muster stragglers steps-*.csv --plot steps.svg",
+        "0 if the verdict is nobody; 1 if it is stage or data; 2 if it is node; 64 if a file is not valid or cannot be "
+        "read, or on another usage error.",
+    ),
     "clear": Command(
         "muster_cli.commands.clear",
         CLUSTER,

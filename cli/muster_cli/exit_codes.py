@@ -16,9 +16,9 @@ _CODES = {"PASS": EXIT_OK, "SKIP": EXIT_OK, "WARN": EXIT_WARN, "FAIL": EXIT_FAIL
 MEANINGS = {
     EXIT_OK: "OK: every verdict is PASS or SKIP, or the command has done its work.",
     EXIT_WARN: "WARN: the worst verdict is WARN. `policy check`: the policy is valid, with warnings. `release`: you "
-    "answered no. A part of Muster: one of its tasks has ended unexpectedly; its log says which. `wait-workers`: a "
-    "worker cannot become ready, or kubectl cannot be copied.",
-    EXIT_FAIL: "FAIL: the worst verdict is FAIL.",
+    "answered no. `stragglers`: the verdict is stage or data. A part of Muster: one of its tasks has ended "
+    "unexpectedly; its log says which. `wait-workers`: a worker cannot become ready, or kubectl cannot be copied.",
+    EXIT_FAIL: "FAIL: the worst verdict is FAIL. `stragglers`: the verdict is node.",
     EXIT_UNKNOWN: "UNKNOWN: the cluster, an agent or the node could not be reached or does not exist, an object could "
     "not be written, or the worst verdict is UNKNOWN.",
     EXIT_USAGE: "Usage error: an unknown command, flag, check or parameter, or a file or setting that is not valid. "

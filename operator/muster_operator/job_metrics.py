@@ -101,7 +101,7 @@ def running_ipu_s(jobs: Iterable[IPUJob], counted_to: float, now: float) -> floa
 
 def _has_first_partitions(before: IPUJobStatus, after: IPUJobStatus) -> bool:
     """Later partitions, after a restart or a scale, do not count as the end of the first wait."""
-    first = before.first_running_time is None and not before.attempt
+    first = before.first_running_time is None and not before.attempt and not has_condition(after, SUSPENDED)
     return first and after.ipu_partition_created and not before.ipu_partition_created
 
 

@@ -4,7 +4,8 @@ import json
 from typing import Any
 
 import pytest
-from tests.chart.helm_render import Helm, Refused
+import yaml
+from tests.chart.helm_render import CHART, Helm, Refused
 
 RUN = "Deployment"
 MANAGER, PROXY = "gc-ipu-operator-controller-manager", "gc-ipu-operator-vipu-proxy"
@@ -120,6 +121,58 @@ def test_a_value_has_the_effect_of_its_row(
     helm: Helm, values: dict[str, Any], kind: str, name: str, place: str, expected: Any
 ) -> None:
     assert at(helm.template(values=values).one(kind, name), place) == expected
+
+
+# of table 6.1 of 1.0.3, but for those that docs/promises.md lists as changed
+DEFAULTS: dict[str, Any] = {
+    **dict.fromkeys(("nameOverride", "fullNameOverride"), ""),
+    **{f"global.{key}": list[str]() for key in ("imagePullSecrets", "kubectlVersion", "vipuControllers")},
+    "admissionWebhooks.failurePolicy": "Fail",
+    "admissionWebhooks.patch.nodeSelector": {},
+    "admissionWebhooks.patch.podAnnotations": {},
+    "admissionWebhooks.patch.priorityClassName": "",
+    "admissionWebhooks.patch.runAsUser": 2000,
+    "admissionWebhooks.patch.tolerations": [],
+    "admissionWebhooks.port": 9443,
+    "admissionWebhooks.service": {"annotations": {}, "servicePort": 443, "type": "ClusterIP"},
+    "admissionWebhooks.timeoutSeconds": 30,
+    "controller.develLogs": True,
+    "controller.podSecurityContext": {"runAsUser": 65532},
+    "controller.resources": {
+        "limits": {"cpu": "500m", "memory": "512Mi"},
+        "requests": {"cpu": "100m", "memory": "200Mi"},
+    },
+    "controller.service": {"port": 8443, "type": "ClusterIP"},
+    **{
+        f"{part}.{key}": default
+        for part in ("controller", "vipuProxy")
+        for key, default in (
+            ("affinity", {}),
+            ("image.pullPolicy", "Always"),
+            ("image.tag", ""),
+            ("nodeSelector", {}),
+            ("podAnnotations", {}),
+            ("rbac.create", True),
+            ("securityContext", {}),
+            ("serviceAccount", {"annotations": {}, "create": True, "name": ""}),
+            ("tolerations", []),
+        )
+    },
+    "vipuProxy.logLevel": 2,
+    "vipuProxy.podSecurityContext": {},
+    "vipuProxy.proxyIdleTimeoutSeconds": 60,
+    "vipuProxy.proxyPartitionTrackerConfigMap": "ipu-partitions-tracker",
+    "vipuProxy.proxyPort": 8080,
+    "vipuProxy.proxyReadTimeoutSeconds": 30,
+    "vipuProxy.proxyWriteTimeoutSeconds": 300,
+    "vipuProxy.resources": {},
+    "vipuProxy.service": {"port": 80, "type": "ClusterIP"},
+}
+
+
+def test_the_defaults_are_the_tables() -> None:
+    values = yaml.load((CHART / "values.yaml").read_text(), Loader=yaml.CSafeLoader)
+    assert {value: at(values, value.replace(".", "/")) for value in DEFAULTS} == DEFAULTS
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,7 @@ def failed_pod(reason: str = "", init: bool = False, **ended: Any) -> JobPod:
 def test_54_a_job_waits_for_partitions_once() -> None:
     assert count(job(), ipu_partition_created=True, now=30.0).queued_s == 30.0
     assert count(job(ipu_partition_created=True), ipu_partition_created=True).queued_s is None
+    assert count(job(), condition("Suspended"), ipu_partition_created=True).queued_s is None
     grown = job(first_running_time=at(40))
     assert count(grown, ipu_partition_created=True).queued_s is None
     assert count(job(attempt=1), ipu_partition_created=True).queued_s is None

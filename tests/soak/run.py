@@ -1,7 +1,7 @@
 """`make soak`: state machines with thousands of random examples, then IPUJobs under random faults of everything around
 them, on a real API server.
 
-    --examples N  that each state machine plays (default 2000)
+    --examples N  that each state machine plays, and jobs without a slow rank of each kind (default 2000)
     --jobs N      how many (default 500)
     --minutes M   of faults (default 10); jobs are submitted over the first four fifths of it
     --seed N      of the examples, the faults and the jobs; default: a new one, printed (the order of events stays the

@@ -9,8 +9,7 @@ from dataclasses import replace
 
 from muster_operator.admission.defaults import DefaultedSpec
 from muster_operator.admission.numbers import RawSpec, mapping
-
-QUEUE = "kueue.x-k8s.io/queue-name"
+from muster_operator.job.kueue import QUEUE
 
 
 def queue_of(metadata: Mapping[str, object]) -> str:

@@ -10,6 +10,7 @@ JOB = "muster.dev/ipujob"
 JOB_UID = "muster.dev/ipujob-uid"
 ROLE = "muster.dev/role"  # launcher or worker
 INSTANCE = "muster.dev/instance"
+INDEX = "muster.dev/index"  # of a worker: the number in its name
 NUMBER = "muster.dev/worker"  # of a worker within its instance, from 0
 ATTEMPT = "muster.dev/attempt"
 TEMPLATE = "muster.dev/template"  # digest of the template that the pod was created from

@@ -362,9 +362,9 @@ class IPUJobStatus(Api, frozen=True, omit_defaults=False):
     launcher_status: Annotated[
         LauncherStatus, Meta(description="Pending, Running, Completed or Failed; derived from the conditions.")
     ] = "Pending"
-    ipu_partition_created: Annotated[bool, Meta(description="Every instance has its partition.")] = field(
-        name="iPUPartitionCreated", default=False
-    )
+    ipu_partition_created: Annotated[
+        bool, Meta(description="Every instance has its partition. Of a suspended job: not all are released yet.")
+    ] = field(name="iPUPartitionCreated", default=False)
     restart_count: Annotated[int, Meta(description="Number of restarts, of the job and of single instances.")] = 0
     attempt: Annotated[
         int,

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import UnsetType
 
-from muster_operator.admission.kueue import QUEUE
 from muster_operator.job import lost_pods, names, pod_outcome, status, timers
+from muster_operator.job.kueue import QUEUE
 from muster_operator.job.partition_api import PartitionEntry
 from muster_operator.job.snapshot import (
     Action,
@@ -117,7 +117,14 @@ def suspend(state: JobState) -> JobPlan | None:
     events: tuple[Action, ...] = ()
     if not status.has_condition(job.status, SUSPENDED):
         events = (RecordEvent("Normal", "IPUJobSuspended", "its pods are deleted and its partitions released"),)
-    written = status.compose_status(job, StatusUpdate(SUSPENDED, line, desired=state.instances), (), state.snapshot.now)
+    update = StatusUpdate(
+        SUSPENDED,
+        line,
+        desired=state.instances,
+        # until pods are gone and partitions released: by this a queue knows when the job's quota is free again
+        partitions=bool(state.entries),
+    )
+    written = status.compose_status(job, update, (), state.snapshot.now)
     return JobPlan((*actions, *events), written, again_s=_next_forced_s(state))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import UnsetType
 
-from muster_operator.job import checkpoint, names
+from muster_operator.job import checkpoint, kueue, names
 from muster_operator.job.partition_api import PartitionEntry
 from muster_operator.job.snapshot import JobSetup
 from muster_operator.job.types import IPUJob, has_launcher, instances, workers_per_instance
@@ -84,6 +84,7 @@ def build_worker(
     marks = {
         names.ROLE: names.WORKER,
         names.INSTANCE: str(instance),
+        names.INDEX: str(index),
         names.NUMBER: str(number),
         names.ATTEMPT: str(attempt),
     }
@@ -132,7 +133,11 @@ def build_launcher(
         "containers": [_privileged(container, setup)],
         "volumes": [*volumes, _config_volume(job, mpi), {"name": kube, "emptyDir": {}}],
     }
-    marks = {names.ROLE: names.LAUNCHER, names.ATTEMPT: str(attempt)}
+    marks = {
+        names.ROLE: names.LAUNCHER,
+        names.ATTEMPT: str(attempt),
+        **kueue.launcher_pod_set(pod_metadata(job, "labels")),
+    }
     return _pod(job, names.launcher_pod(job.metadata.name), marks, spec)
 
 

@@ -55,7 +55,7 @@ class Host:
         await self._api.apply(f"{HEALTHS}/{self.name}", body | {"spec": {"requests": [asked]}}, field_manager="ann")
 
         async def answered() -> dict[str, Any] | None:
-            answers = (await self.health())["status"].get("answers", [])
+            answers = (await self.health()).get("status", {}).get("answers", [])  # its creation comes first
             return next((each for each in answers if each["id"] == name), None)
 
         return dict(await until(answered, f"{check} is answered"))

@@ -19,6 +19,7 @@ import pytest
 import yaml
 from release import manifests
 from tests.chart.helm_render import CHART, PROGRAM, SHA256, Helm, Object, Refused, checked
+from tests.chart.openshift_api import definition
 from tests.docs.command_list import commands_of_test
 from tests.docs.command_runner import CommandRunner
 from tests.machine import require
@@ -463,6 +464,29 @@ def test_everything_of_the_chart_is_taken_by_kubectl_too(clean: Cluster) -> None
 
     assert ended.returncode == 0, ended.stderr
     assert len(ended.stdout.splitlines()) > 40
+
+
+def test_on_openshift_the_constraints_of_its_accounts_come_and_go_with_the_release(clean: Cluster) -> None:
+    """Its API, with the fields that the chart's tests know, on the real API server. Nothing judges pods here."""
+    made = "/apis/security.openshift.io/v1/securitycontextconstraints"
+    name = f"{made.rpartition('/')[2]}.security.openshift.io"
+    clean.admin.create(CRDS, definition())
+    try:
+        until(lambda: clean.admin.exists(made), f"{name} is served")
+        clean.install()
+        installed = clean.admin.get(f"{made}/muster-agent")
+        rendered = clean.helm.run("template", "gc", str(CHART), "--validate", "-s", "templates/openshift.yaml")
+        [wanted] = [each for each in yaml.safe_load_all(rendered) if each["kind"] == installed["kind"]]
+        assert {key: installed[key] for key in wanted if key != "metadata"} == {
+            key: value for key, value in wanted.items() if key != "metadata"
+        }, "no field is unknown there, and none that it requires is missing"
+        clean.upgrade()
+        assert rest({("", "", ""): clean.admin.get(f"{made}/muster-agent")}) == rest({("", "", ""): installed})
+        clean.uninstall("gc", "--no-hooks")
+        assert clean.admin.get(made)["items"] == []
+    finally:
+        clean.admin.delete(f"{CRDS}/{name}")
+        clean.wait_until_gone(f"{CRDS}/{name}")
 
 
 def test_whichever_of_the_pages_lines_is_typed_the_release_goes_on_from_it(

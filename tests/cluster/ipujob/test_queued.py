@@ -1,4 +1,5 @@
-"""IPUJobs of a Kueue queue on the real API server: what Kueue's job framework does with a job, done by hand.
+"""IPUJobs of a Kueue queue on the real API server: what Kueue's job framework does with a job, done by hand, with the
+labels and annotations of its topology-aware scheduling.
 
 It resumes by one update that also writes the flavour's node selector, tolerations, labels and annotations into the pod
 template; to preempt, it suspends and restores the template by one update, and may start the job elsewhere afterwards.
@@ -20,10 +21,12 @@ from tests.cluster.ipujob.operator_bed import (
     until,
 )
 
-from muster_operator.job.types import jobs_path
+from muster_operator.job.types import API_VERSION, jobs_path
 from muster_sandbox.simulation.nodes import NodeShape
 
 LABEL = "kueue.x-k8s.io/queue-name"
+POD_SET = "kueue.x-k8s.io/podset"
+TOPOLOGY = "kueue.x-k8s.io/podset-required-topology"
 FLAVOR = "example.com/flavor"  # label of nodes, as a ResourceFlavor names it
 
 
@@ -50,7 +53,10 @@ async def replace(bed: Bed, job: Job, suspend: bool, template: Object) -> None:
 def assigned(flavor: str) -> Object:
     """The template as Kueue starts it on a flavour."""
     template = copy.deepcopy(TEMPLATE)
-    template["metadata"] = {"labels": {"kueue.x-k8s.io/podset": "workers"}, "annotations": {"flavor": flavor}}
+    template["metadata"] = {
+        "labels": {POD_SET: "workers"},
+        "annotations": {"flavor": flavor, TOPOLOGY: "rack", "kueue.x-k8s.io/workload": "ipujob-train-1a2b3"},
+    }
     template["spec"] |= {"nodeSelector": {FLAVOR: flavor}, "tolerations": [{"key": flavor, "operator": "Exists"}]}
     return template
 
@@ -96,12 +102,22 @@ async def test_44_a_job_of_a_queue_holds_nothing_until_it_is_resumed_and_moves_t
         assert pod["spec"]["nodeSelector"][FLAVOR] == "reserved"
         assert "reserved" in [each.get("key") for each in pod["spec"]["tolerations"]]
         assert pod["metadata"]["annotations"]["flavor"] == "reserved"
-    workers = [pod for name, pod in (await job.pods()).items() if "-worker-" in name]
-    assert {pod["metadata"]["labels"]["kueue.x-k8s.io/podset"] for pod in workers} == {"workers"}
+    # a pod of a kind that Kueue is told of as an external framework is its owner's business
+    sets: dict[str, list[str]] = {}
+    for pod in (await job.pods()).values():
+        metadata = pod["metadata"]
+        assert metadata["annotations"][TOPOLOGY] == "rack"
+        [owner] = [each for each in metadata["ownerReferences"] if each.get("controller")]
+        assert (owner["apiVersion"], owner["kind"]) == (API_VERSION, "IPUJob")
+        sets.setdefault(metadata["labels"][POD_SET], []).append(metadata["labels"].get("muster.dev/index", ""))
+    assert {name: sorted(indexes) for name, indexes in sets.items()} == (
+        {"workers": ["0", "1"], "launcher": [""]} if launcher else {"workers": ["0", "1"]}
+    )
 
     await replace(bed, job, True, TEMPLATE)  # preempted
     await until(lambda: nothing_held(bed, job), "it holds nothing any more")
-    await job.until("is suspended", lambda status: condition(status, "Suspended") == "True")
+    inactive = await job.until("is inactive", lambda status: not status.get("iPUPartitionCreated"))
+    assert condition(inactive, "Suspended") == "True"
     await replace(bed, job, False, assigned("spot"))
     again = await on(spot)
     assert FLAVOR in again["train-worker-0"]["spec"]["nodeSelector"]

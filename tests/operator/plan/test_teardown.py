@@ -175,6 +175,18 @@ def test_44_a_suspended_job_has_no_pods_and_then_no_partitions() -> None:
     assert decided.actions == (FreePartition("p-train-default-0"),)
 
 
+def test_44_a_suspended_job_says_until_when_it_holds_ipus() -> None:
+    """By this a queue knows when their quota is free for another job."""
+    job = make_job(suspend=True)
+    seen = running_snapshot(job, "Running")
+    held = decide(job, **seen).status
+    assert held is not None
+    assert held.ipu_partition_created
+    released = decide(with_status(job, decide(job, **seen)), objects=seen["objects"]).status
+    assert released is not None
+    assert not released.ipu_partition_created
+
+
 def test_44_a_job_that_was_never_begun_stays_suspended() -> None:
     decided = decide(make_job(suspend=True))
     assert actions_but_events(decided) == ()

@@ -288,7 +288,26 @@ class TestTemplates:
     def test_a_worker_says_its_instance_and_attempt(self) -> None:
         job = make_job(instances=3, workers=2)
         labels = pods.build_worker(job, 5, make_entry(job, 2), 7, JobSetup())["metadata"]["labels"]
-        assert (labels[names.INSTANCE], labels[names.ATTEMPT]) == ("2", "7")
+        assert (labels[names.INSTANCE], labels[names.INDEX], labels[names.ATTEMPT]) == ("2", "5", "7")
+
+    def test_what_a_kueue_integration_writes_into_the_template_reaches_the_pods_and_the_launcher_has_its_own_set(
+        self,
+    ) -> None:
+        annotations = {"kueue.x-k8s.io/podset-required-topology": "rack", "kueue.x-k8s.io/workload": "ipujob-train"}
+        gates = [{"name": "kueue.x-k8s.io/topology"}]
+        added = template()
+        added["metadata"] = {"labels": {"kueue.x-k8s.io/podset": "workers"}, "annotations": annotations}
+        added["spec"]["schedulingGates"] = gates
+        for body in both(make_job(pods=added)):
+            metadata = body["metadata"]
+            pod_set = "workers" if metadata["labels"][names.ROLE] == names.WORKER else "launcher"
+            assert metadata["labels"]["kueue.x-k8s.io/podset"] == pod_set
+            assert metadata["annotations"] == annotations
+            assert body["spec"]["schedulingGates"] == gates
+
+    def test_without_kueue_no_pod_is_of_a_set(self) -> None:
+        for body in both(make_job()):
+            assert not any(key.startswith("kueue") for key in body["metadata"]["labels"])
 
     def test_starting_again_is_the_jobs_business_unless_the_template_says_otherwise(self) -> None:
         assert [body["spec"]["restartPolicy"] for body in both(make_job())] == ["Never", "Never"]

@@ -1,0 +1,76 @@
+"""Step times as CSV: a header with the columns rank, step and seconds, in any order and beside others."""
+
+import csv
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TextIO
+
+from muster_cli.stragglers.step_table import StepTable
+from muster_cli.usage import UsageError
+
+COLUMNS = ("rank", "step", "seconds")
+LINE_LIMIT = 64 << 10  # characters
+WHOLE_LIMIT = 1 << 53
+SECONDS_LIMITS = 1e-9, 1e9
+
+
+def read_step_file(file: Path, table: StepTable) -> None:
+    """Add the times of one file. Raises UsageError with file and line, OSError."""
+    with file.open(encoding="utf-8-sig", errors="replace", newline="") as text:
+        lines = _Lines(text)
+        reader = csv.reader(lines, strict=True)
+        try:
+            places = _header(next(reader, []))
+            for row in reader:
+                if row:
+                    table.add(*_times(row, places))
+        except (UsageError, csv.Error) as error:
+            raise UsageError(f"{file}:{max(lines.number, 1)}: {error}") from None
+
+
+class _Lines:
+    """Lines of bounded length. number: of the last one that was read, from 1."""
+
+    def __init__(self, text: TextIO) -> None:
+        self.text, self.number = text, 0
+
+    def __iter__(self) -> Iterator[str]:
+        while line := self.text.readline(LINE_LIMIT):
+            self.number += 1
+            if len(line) == LINE_LIMIT:
+                raise UsageError(f"a line of {LINE_LIMIT} characters or more; expected CSV")
+            yield line
+
+
+def _header(row: list[str]) -> tuple[int, int, int]:
+    names = [name.strip() for name in row]
+    for name in COLUMNS:
+        if names.count(name) != 1:
+            found = ", ".join(repr(each[:40]) for each in names[:12])
+            raise UsageError(f"columns: found {found or 'none'}; expected one each of {', '.join(COLUMNS)}")
+    return names.index("rank"), names.index("step"), names.index("seconds")
+
+
+def _times(row: list[str], places: tuple[int, int, int]) -> tuple[int, int, float]:
+    if len(row) <= max(places):
+        raise UsageError(f"{len(row)} values; expected as many as the header has columns")
+    rank, step, seconds = (row[place].strip() for place in places)
+    return _whole("rank", rank), _whole("step", step), _seconds(seconds)
+
+
+def _whole(name: str, text: str) -> int:
+    if not text.isascii() or not text.isdigit() or len(text) > 16 or int(text) > WHOLE_LIMIT:
+        raise UsageError(f"{name}: {text[:40]!r}; expected a whole number from 0 to 2^53")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    least, most = SECONDS_LIMITS
+    if not least <= seconds <= most:
+        raise UsageError(f"seconds: {text[:40]!r}; expected a number from {least} to {most:g}")
+    return seconds
