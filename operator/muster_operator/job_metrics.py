@@ -62,8 +62,7 @@ def count_life_events(
     stops = since is not None and not has_condition(after, RUNNING)
     lost = None
     if cause is not None and cause != "success" and since is not None:
-        concerned = sum(count != before.instance_moves.get(each, 0) for each, count in after.instance_moves.items())
-        lost = cause, (ipus if not concerned else concerned * ipus_per_instance(job.spec)) * _span(since, now)
+        lost = cause, _lost_ipu_s(job, after, since, now)
     waits = _true_since(before, RESTARTING)
     return LifeEvents(
         queued_s=_span(begun, now) if _has_first_partitions(before, after) else None,
@@ -74,6 +73,20 @@ def count_life_events(
         lost_ipu_s=lost,
         waited_ipu_s=ipus * _span(waits, now) if waits is not None and has_condition(after, RUNNING) else 0.0,
     )
+
+
+def _lost_ipu_s(job: IPUJob, after: IPUJobStatus, since: float, now: float) -> float:
+    """Since the job runs, or since an instance that moves or restarts alone last did."""
+    before, each_ipus = job.status, ipus_per_instance(job.spec)
+    moved = sum(count != before.instance_moves.get(each, 0) for each, count in after.instance_moves.items())
+    restarted = [
+        seconds(former.start_time) if (former := before.instance_restarts.get(each)) is not None else 0.0
+        for each, restart in after.instance_restarts.items()
+        if restart != before.instance_restarts.get(each)
+    ]
+    if not moved and not restarted:
+        return instances(job.spec) * each_ipus * _span(since, now)
+    return each_ipus * (moved * _span(since, now) + sum(_span(max(since, began), now) for began in restarted))
 
 
 def running_ipu_s(jobs: Iterable[IPUJob], counted_to: float, now: float) -> float:

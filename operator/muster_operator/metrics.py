@@ -108,7 +108,7 @@ class OperatorMetrics:
         if found.first_running_s is not None:
             self.first_running.observe(found.first_running_s)
         if found.restarted is not None:
-            self.restarts.labels(found.restarted).inc()
+            self.restarts.labels(found.restarted).inc(after.restart_count - before.restart_count)
         if found.moved is not None:
             self.moves.labels(found.moved).inc()
         if found.lost_ipu_s is not None:

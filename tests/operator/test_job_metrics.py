@@ -11,7 +11,7 @@ from muster_kube.api.pods import ContainerState, ContainerStatus, ContainerTermi
 from muster_kube.api.times import rfc3339_whole
 from muster_operator.job.lost_pods import LOST
 from muster_operator.job.snapshot import JobPod
-from muster_operator.job.types import IPUJob, IPUJobCondition, IPUJobStatus, JobMove
+from muster_operator.job.types import InstanceRestart, IPUJob, IPUJobCondition, IPUJobStatus, JobMove
 from muster_operator.job_metrics import LifeEvents, count_life_events
 from muster_operator.metrics import OperatorMetrics
 
@@ -141,6 +141,26 @@ def test_63_one_instance_that_moves_loses_its_own_work_only() -> None:
     both = JobMove(instances=(0, 1))
     joined = count(before, running, moves=1, instance_moves={"0": 1, "1": 1}, last_move=both)
     assert joined.lost_ipu_s == ("fault", 60.0 * 4), "the other one is counted already"
+
+
+def test_instances_that_restart_alone_lose_their_own_work_since_they_last_began() -> None:
+    running = condition("Running", since=40)
+    once = {"1": InstanceRestart(count=1, attempt=1, start_time=at(100))}
+    found = count(job(running), running, pods=(failed_pod(exit_code=1),), restart_count=1, instance_restarts=once)
+    assert (found.restarted, found.lost_ipu_s, found.ran_ipu_s) == ("exit", ("exit", 60.0 * 4), 0.0)
+    twice = {"0": InstanceRestart(count=1, attempt=1), "1": InstanceRestart(count=2, attempt=2, start_time=at(130))}
+    before = job(running, restart_count=1, instance_restarts=once)
+    pods = (failed_pod(exit_code=1),)
+    found = count(before, running, now=130.0, pods=pods, restart_count=3, instance_restarts=twice)
+    assert found.lost_ipu_s == ("exit", (90.0 + 30.0) * 4)
+
+
+def test_54_several_instances_that_restart_at_once_count_each() -> None:
+    metrics = OperatorMetrics()
+    before = job(condition("Running"))
+    after = msgspec.structs.replace(before.status, restart_count=2)
+    metrics.status_written(before, after, (failed_pod(exit_code=1),), T0)
+    assert metrics.registry.get_sample_value("muster_operator_job_restarts_total", {"cause": "exit"}) == 2.0
 
 
 def test_the_time_between_attempts_is_counted_when_the_job_runs_again() -> None:

@@ -23,6 +23,7 @@ _WORDS = {
     "IPUJobSuspended": "suspended",
     "IPUJobResumed": "resumed",
     "IPUJobRestarting": "restart",
+    "InstanceRestarting": "restart",
     "NoHealthyNode": "queued",
     "NodeSelectorConflict": "queued",
     "FailedCreate": "blocked",

@@ -93,6 +93,7 @@ def _as_patch(status: IPUJobStatus) -> dict[str, object]:
         # kubectl describe misaligns its columns if a value is empty
         "adoptedTemplate": status.adopted_template or None,
         "instanceMoves": status.instance_moves or None,
+        "instanceRestarts": patch["instanceRestarts"] or None,
         "moveStarts": status.move_starts or None,
         "workersStatus": {name: number or None for name, number in counts.items()},
     }

@@ -29,6 +29,11 @@ def describe_loss(pod: JobPod, snapshot: Snapshot) -> str:
     )
 
 
+def describe_end(pod: JobPod, snapshot: Snapshot) -> str:
+    """Of a pod that has failed or is lost."""
+    return describe_loss(pod, snapshot) if is_lost(pod, snapshot) else pod_outcome.describe_failure(pod)
+
+
 def force_delete_at(pod: JobPod, snapshot: Snapshot) -> float | None:
     """When the pod may be deleted by force, in seconds since the epoch; None: never."""
     bad = snapshot.bad_nodes.get(pod.spec.node_name)

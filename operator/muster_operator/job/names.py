@@ -11,6 +11,7 @@ JOB_UID = "muster.dev/ipujob-uid"
 ROLE = "muster.dev/role"  # launcher or worker
 INSTANCE = "muster.dev/instance"
 INDEX = "muster.dev/index"  # of a worker: the number in its name
+NUMBER = "muster.dev/worker"  # of a worker within its instance, from 0
 ATTEMPT = "muster.dev/attempt"
 TEMPLATE = "muster.dev/template"  # digest of the template that the pod was created from
 SURGE = "muster.dev/surge"  # marks an instance that replaces others during a rolling update

@@ -20,7 +20,14 @@ import msgspec
 from muster_kube.api.times import rfc3339_whole
 from muster_operator.job import names, pod_outcome
 from muster_operator.job.snapshot import JobPod
-from muster_operator.job.types import IPUJob, IPUJobCondition, IPUJobStatus, LauncherStatus, WorkersStatus
+from muster_operator.job.types import (
+    IPUJob,
+    IPUJobCondition,
+    IPUJobStatus,
+    LauncherStatus,
+    WorkersStatus,
+    workers_per_instance,
+)
 
 PENDING, RUNNING, RESTARTING = "Pending", "Running", "Restarting"
 SUSPENDED, COMPLETE, FAILED = "Suspended", "Complete", "Failed"
@@ -99,7 +106,7 @@ def compose_status(job: IPUJob, stand: StatusUpdate, workers: Iterable[JobPod], 
         last_message=pod_outcome.shorten(stand.line),
         launcher_status=launcher_status(conditions),
         ipu_partition_created=stand.partitions,
-        selector=f"{names.JOB_UID}={job.metadata.uid},{names.ROLE}={names.WORKER}",
+        selector=_selector(job),
         start_time=None if stand.state == SUSPENDED else before.start_time or at,
         first_running_time=_first_running(before, stand, at),
         next_attempt_time=stand.next_attempt,
@@ -112,6 +119,13 @@ def compose_status(job: IPUJob, stand: StatusUpdate, workers: Iterable[JobPod], 
         conditions=conditions,
     )
     return None if after == before else msgspec.structs.replace(after, last_reconcile_time=at)
+
+
+def _selector(job: IPUJob) -> str:
+    """One pod of each instance: an autoscaler counts the pods that match, and takes their number for that of the
+    instances."""
+    selector = f"{names.JOB_UID}={job.metadata.uid},{names.ROLE}={names.WORKER}"
+    return selector if workers_per_instance(job.spec) == 1 else f"{selector},{names.NUMBER}=0"
 
 
 def _first_running(before: IPUJobStatus, stand: StatusUpdate, at: str) -> str | None:

@@ -34,6 +34,14 @@ def session_warning(job: IPUJob) -> float | None:
     return end - min(WARNED_BEFORE_S, session.ttl / 10)
 
 
+def instance_delay_s(job: IPUJob, instance: int, now: float, limit_s: float) -> float:
+    """Seconds until an instance that restarts alone begins again; 0 if that is longer than any delay, limit_s, which
+    means that the clock was set back."""
+    restart = job.status.instance_restarts.get(str(instance))
+    left_s = times.seconds(restart.start_time) - now if restart is not None else 0.0
+    return left_s if 0 < left_s <= limit_s + 1 else 0.0
+
+
 def next_s(now: float, *moments: float | None) -> float | None:
     """Seconds until the first of these moments that is still to come; None if there is none."""
     return min((moment - now for moment in moments if moment is not None and moment > now), default=None)

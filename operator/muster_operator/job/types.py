@@ -306,6 +306,17 @@ class JobMove(Api, frozen=True, omit_defaults=False):
     message: Annotated[str, Meta(description="Why.")] = ""
 
 
+class InstanceRestart(Api, frozen=True, omit_defaults=False):
+    """Muster's own: restarts of one instance of a job without launcher, while others continued."""
+
+    count: Annotated[int, Meta(description="Their number; added to attempt for its partition.")] = 0
+    attempt: Annotated[int, Meta(description="The instance's attempt that began with the latest one.")] = 0
+    start_time: Annotated[str, Meta(description="When the latest one began, or will begin.")] = ""
+    in_a_row: Annotated[
+        int, Meta(description="Restarts without ten minutes of running in between; the delay grows with them.")
+    ] = 0
+
+
 class RejectedNode(Api, frozen=True, omit_defaults=False):
     """A node that failed a pre-flight check."""
 
@@ -342,8 +353,8 @@ class FullResetCheck(Api, frozen=True, omit_defaults=False):
 
 
 class IPUJobStatus(Api, frozen=True, omit_defaults=False):
-    """Status of the job. attempt, adoptedTemplate, selector, firstRunningTime, nextAttemptTime, givenBack, preFlight,
-    suspected, observedGeneration and all fields about moves are Muster's own."""
+    """Status of the job. attempt, adoptedTemplate, selector, firstRunningTime, nextAttemptTime, instanceRestarts,
+    givenBack, preFlight, suspected, observedGeneration and all fields about moves are Muster's own."""
 
     desired_replicas: Annotated[int, Meta(description="Number of instances wanted.")] = 0
     last_message: Annotated[str, Meta(description="What was last done, or what the job waits for.")] = ""
@@ -354,7 +365,7 @@ class IPUJobStatus(Api, frozen=True, omit_defaults=False):
     ipu_partition_created: Annotated[
         bool, Meta(description="Every instance has its partition. Of a suspended job: not all are released yet.")
     ] = field(name="iPUPartitionCreated", default=False)
-    restart_count: Annotated[int, Meta(description="Number of restarts.")] = 0
+    restart_count: Annotated[int, Meta(description="Number of restarts, of the job and of single instances.")] = 0
     attempt: Annotated[
         int,
         Meta(
@@ -377,7 +388,13 @@ class IPUJobStatus(Api, frozen=True, omit_defaults=False):
         dict[str, int],
         Meta(description="Number of moves of single instances, by instance; added to attempt for their partitions."),
     ] = field(default_factory=dict)
-    selector: Annotated[str, Meta(description="Label selector of the worker pods, for autoscalers.")] = ""
+    instance_restarts: Annotated[
+        dict[str, InstanceRestart],
+        Meta(description="Restarts of single instances while others continued, by instance; see restartCount for all."),
+    ] = field(default_factory=dict)
+    selector: Annotated[
+        str, Meta(description="Label selector of the first worker of each instance, for autoscalers.")
+    ] = ""
     start_time: Annotated[str | None, Meta(description="When the operator accepted the job.")] = None
     first_running_time: Annotated[
         str | None, Meta(description="When the job first ran: the ttl of an interactive session counts from it.")

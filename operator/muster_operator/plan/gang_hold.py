@@ -142,6 +142,8 @@ def _find_waiting(state: JobState) -> dict[int, tuple[float, str]]:
     for gang in gangs:
         if not any((entry := state.entry(each)) is not None and entry.state == "active" for each in gang):
             continue
+        if any(each in state.restart_delays_s for each in gang):
+            continue
         pods = [pod for instance in gang for pod in state.present_workers(instance)]
         if state.with_launcher and state.launcher is not None:
             pods.append(state.launcher)

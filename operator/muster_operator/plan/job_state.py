@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from muster_operator.job import lost_pods, names, pod_outcome
+from muster_operator.job import lost_pods, names, pod_outcome, timers
 from muster_operator.job.partition_api import PartitionEntry
 from muster_operator.job.pod_outcome import AttemptEnd
 from muster_operator.job.snapshot import JobPod, JobSetup, Snapshot
@@ -17,6 +17,7 @@ from muster_operator.job.types import (
     ipus_per_instance,
     workers_per_instance,
 )
+from muster_operator.plan import attempts
 from muster_operator.plan import rollout as rolling
 from muster_operator.plan.rollout import Rollout
 from muster_operator.resources import placement, template
@@ -67,8 +68,14 @@ class JobState:
         return self.job.status.attempt
 
     def attempt_of(self, instance: int) -> int:
-        """An instance that has moved alone is ahead of the others: see :mod:`muster_operator.plan.move`."""
-        return self.attempt + self.job.status.instance_moves.get(str(instance), 0)
+        return attempts.attempt_of(self.job.status, instance)
+
+    @cached_property
+    def restart_delays_s(self) -> Mapping[int, float]:
+        """Seconds until wanted instances that restart alone begin again, by instance."""
+        now, limit_s = self.snapshot.now, self.setup.restart_delay_limit_s
+        left_s = {each: timers.instance_delay_s(self.job, each, now, limit_s) for each in self.active_instances}
+        return {instance: delay_s for instance, delay_s in left_s.items() if delay_s}
 
     def partition(self, instance: int) -> str:
         return names.partition(self.job.metadata.namespace, self.job.metadata.name, instance)
@@ -166,21 +173,7 @@ class JobState:
 
     @cached_property
     def _former_attempts(self) -> Mapping[str, str]:
-        """Attempts of partitions that may still be used, by instance, as in the labels."""
-        if not self.may_mix:
-            return {}
-        return {
-            str(entry.instance): str(entry.attempt)
-            for entry in self.entries.values()
-            if entry.state != "deleting" and entry.attempt < self.attempt_of(entry.instance)
-            if entry.instance not in self.moved_instances
-        }
-
-    @property
-    def moved_instances(self) -> tuple[int, ...]:
-        """Instances that move, or have moved, alone in this attempt: those of the last move."""
-        move = self.job.status.last_move
-        return move.instances if move is not None and move.attempt == self.attempt else ()
+        return attempts.former_attempts(self.job.status, self.entries.values()) if self.may_mix else {}
 
     def is_mixed(self, instance: int) -> bool:
         """Pods of another template still exist: no pod of the current template may run beside them."""
@@ -214,7 +207,7 @@ class JobState:
         return tuple(
             instance
             for instance in self.active_instances
-            if instance not in ready
+            if instance not in ready and instance not in self.restart_delays_s
             if (entry := self.entry(instance)) is None
             or (
                 entry.state != "deleting"
@@ -345,7 +338,8 @@ class JobState:
     def is_running(self) -> bool:
         """All pods exist, and the launcher's own command runs (so every worker was ready) or, without a launcher, at
         least one worker does. An instance that was just added need not run yet, as observed with the original."""
-        if not self.instances or (len(self.complete_instances) < self.instances and not self.is_rolling_out):
+        missing = set(range(self.instances)).difference(self.complete_instances)
+        if not self.instances or (missing - self.restarting_instances and not self.is_rolling_out):
             return False
         if self.with_launcher:
             return self.launcher is not None and self.launcher.status.phase == "Running"
@@ -362,7 +356,18 @@ class JobState:
     def replaced_instances(self) -> frozenset[int]:
         """Instances of a running job that are between the pods of two templates: the old pods are going, or the
         partition is being reset."""
-        if not has_condition(self.job.status, RUNNING) or not self.may_mix or rolling.recreates_pods(self.job):
+        return frozenset() if rolling.recreates_pods(self.job) else self._changing_instances
+
+    @cached_property
+    def restarting_instances(self) -> frozenset[int]:
+        """Instances of a running job that restart alone: their pods are going, they wait, or their partition is being
+        reset."""
+        status = self.job.status
+        return frozenset(each for each in self._changing_instances if attempts.has_restarted(status, each))
+
+    @cached_property
+    def _changing_instances(self) -> frozenset[int]:
+        if not has_condition(self.job.status, RUNNING) or not self.may_mix:
             return frozenset()
         found = []
         for instance in range(self.instances):
@@ -385,31 +390,33 @@ class JobState:
                 if self.launcher.status.phase == pod_outcome.SUCCEEDED:
                     return AttemptEnd(True)
                 return AttemptEnd(False, self._with_cause(self.launcher, failed), (self.launcher, *failed))
-            return AttemptEnd(False, self._why(failed[0]), failed) if failed else None
+            return self._end_with(failed) if failed else None
         if not self.instances or not all(self._is_over(instance) for instance in range(self.instances)):
             return None
-        return AttemptEnd(False, self._why(failed[0]), failed) if failed else AttemptEnd(True)
+        return self._end_with(failed) if failed else AttemptEnd(True)
 
     def _is_over(self, instance: int) -> bool:
-        found = [self.pods[name] for name in self.workers_of(instance).values() if self.is_present(name)]
-        lost = any(pod.metadata.labels.get(names.INSTANCE) == str(instance) for pod in self.pods_lost_with_node)
-        return (
-            lost
-            or bool(pod_outcome.failed_pods(found))
-            or (len(found) == self.workers_each and all(pod_outcome.has_ended(pod) for pod in found))
-        )
+        return self.is_lost(instance) or self.end_of(instance) is not None
+
+    def is_lost(self, instance: int) -> bool:
+        """A pod of the instance is lost with its node."""
+        return any(pod.metadata.labels.get(names.INSTANCE) == str(instance) for pod in self.pods_lost_with_node)
+
+    def end_of(self, instance: int) -> AttemptEnd | None:
+        """How an instance of a job without launcher has ended; None: it continues."""
+        found = self.present_workers(instance)
+        if failed := tuple(pod_outcome.failed_pods(found)):
+            return self._end_with(failed)
+        ended = len(found) == self.workers_each and all(pod_outcome.has_ended(pod) for pod in found)
+        return AttemptEnd(True) if ended else None
+
+    def _end_with(self, failed: tuple[JobPod, ...]) -> AttemptEnd:
+        return AttemptEnd(False, lost_pods.describe_end(failed[0], self.snapshot), failed)
 
     def _with_cause(self, launcher: JobPod, failed: Sequence[JobPod]) -> str:
         """A launcher mostly fails because a worker did."""
         failure = pod_outcome.describe_failure(launcher)
-        return f"{failure}; {self._why(failed[0])}" if failed else failure
-
-    def _why(self, pod: JobPod) -> str:
-        return (
-            lost_pods.describe_loss(pod, self.snapshot)
-            if lost_pods.is_lost(pod, self.snapshot)
-            else pod_outcome.describe_failure(pod)
-        )
+        return f"{failure}; {lost_pods.describe_end(failed[0], self.snapshot)}" if failed else failure
 
 
 def _number(text: str) -> int | None:

@@ -1,4 +1,5 @@
-"""Whether and when another attempt follows one that has ended, according to restartPolicy and backOffLimit.
+"""Whether and when another attempt of a job or instance follows one that has ended, according to restartPolicy and
+backOffLimit.
 
 Behaviours 38 to 41.
 
@@ -64,6 +65,15 @@ def next_attempt_time(job: IPUJob, end: AttemptEnd, now: float, setup: JobSetup)
     """Start of the next attempt, RFC 3339. The delay does not grow after a success."""
     doublings = 0 if end.success else min(job.status.restart_count, _DOUBLINGS)
     delay_s = min(setup.restart_delay_limit_s, setup.restart_delay_s * 2**doublings)
+    return times.rfc3339_whole(math.ceil(now + delay_s))
+
+
+def instance_start_time(in_a_row: int, now: float, setup: JobSetup) -> str:
+    """Start of the attempt of a single instance, RFC 3339. in_a_row: restarts in a row, with this one, which has no
+    delay if it is the first."""
+    if in_a_row == 1:
+        return times.rfc3339_whole(now)
+    delay_s = min(setup.restart_delay_limit_s, setup.restart_delay_s * 2 ** min(in_a_row - 2, _DOUBLINGS))
     return times.rfc3339_whole(math.ceil(now + delay_s))
 
 

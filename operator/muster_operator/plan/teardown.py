@@ -24,7 +24,11 @@ from muster_operator.job.snapshot import (
 from muster_operator.job.status import COMPLETE, FAILED, SUSPENDED, StatusUpdate
 from muster_operator.job.types import FINALIZER
 from muster_operator.plan import waiting_reason
+from muster_operator.plan.degradation import DEGRADED
 from muster_operator.plan.job_state import JobState
+
+# activeDeadlineSeconds and healthPolicy.onFault Fail stop a job whose pods still run
+_STOPPED_BY_SPEC = ("DeadlineExceeded", DEGRADED)
 
 
 def delete_job(state: JobState) -> JobPlan | None:
@@ -53,8 +57,8 @@ def clean_up(state: JobState) -> JobPlan | None:
     """A finished job creates nothing again, even after a new leader starts or objects are deleted by hand (behaviours
     37, 43).
 
-    After a failure its remaining pods are stopped whatever the policy, because they would hold nodes and IPUs for
-    nothing (57). Pods that have ended stay, with their logs, if the policy says so.
+    With ``cleanPodPolicy`` None all pods stay, also after a failure and if they still run. With Workers, a failed job's
+    launcher is stopped if it still runs, because mpirun may wait for its workers for ever (57).
     """
     job, now = state.job, state.snapshot.now
     if not status.is_finished(job.status):
@@ -65,19 +69,22 @@ def clean_up(state: JobState) -> JobPlan | None:
     workers = [pod for pod in state.pods.values() if pod.metadata.labels.get(names.ROLE) == names.WORKER]
     failed = status.has_condition(job.status, FAILED)
     everything = _is_all_cleaned(state, success=not failed)
+    kind = FAILED if failed else COMPLETE
+    ended = next(each for each in job.status.conditions if each.type == kind)
+    stops = state.setup.free_partitions_at_end or (
+        failed and (job.spec.clean_pod_policy != "None" or ended.reason in _STOPPED_BY_SPEC)
+    )
     doomed = [
         pod
         for pod in state.pods.values()
         if everything
         or (job.spec.clean_pod_policy == "Workers" and pod in workers)
-        or ((failed or state.setup.free_partitions_at_end) and not pod_outcome.has_ended(pod))
+        or (stops and not pod_outcome.has_ended(pod))
     ]
     actions: tuple[Action, ...] = _delete_pods(state, doomed)
     frees = everything or state.setup.free_partitions_at_end
     if not doomed and frees and all(pod_outcome.has_ended(pod) for pod in state.pods.values()):
         actions = _free_partitions(state.entries)
-    kind = FAILED if failed else COMPLETE
-    ended = next(each for each in job.status.conditions if each.type == kind)
     update = StatusUpdate(
         kind,
         job.status.last_message,

@@ -16,7 +16,7 @@ from muster_operator.job import names, pod_outcome, status
 from muster_operator.job.snapshot import JobPlan, JobPod, RecordEvent
 from muster_operator.job.status import RESTARTING, StatusUpdate
 from muster_operator.job.types import IPUJobStatus
-from muster_operator.plan import rollout, waiting_reason
+from muster_operator.plan import attempts, rollout, waiting_reason
 from muster_operator.plan.job_state import JobState
 
 EVENT = "RollingUpdate"
@@ -87,7 +87,10 @@ def rollout_events(state: JobState) -> tuple[RecordEvent, ...]:
 def describe_rollout(state: JobState) -> str:
     """lastMessage during a rollout; empty if there is none."""
     found = state.rollout
-    if found.limits is None and not (state.replaced_instances.difference(state.moved_instances) and state.is_running):
+    replaced = state.replaced_instances.difference(
+        attempts.moved_instances(state.job.status), state.restarting_instances
+    )
+    if found.limits is None and not (replaced and state.is_running):
         return ""
     text = f"rolling update: {found.done} of {state.instances} instances have the new template"
     if found.replace:

@@ -1,12 +1,13 @@
 """Describes what a job waits for, in the lastMessage that `kubectl get` shows."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from muster_operator.job import names, pod_outcome
 from muster_operator.job.partition_api import PartitionEntry
 from muster_operator.job.snapshot import JobPod, NodeCapacity, Snapshot
 from muster_operator.job.status import NOT_READY, RECONCILED
+from muster_operator.plan import instance_restart
 from muster_operator.plan.job_state import JobState
 from muster_operator.resources import placement
 
@@ -66,7 +67,7 @@ def describe_wait(state: JobState, obstacle: Obstacle | None) -> str:
     if obstacle is not None:
         return obstacle.text
     if state.unready_instances:
-        return _describe_unready(state)
+        return _describe_restarts(state) or _describe_unready(state)
     if not state.is_running and (text := describe_pending_pods(state)):
         return text
     if text := _describe_failed_workers(state):
@@ -94,6 +95,18 @@ def _describe_unready(state: JobState) -> str:
     return f"{text} {_join(list(dict.fromkeys(reasons)))}" if reasons else text
 
 
+def _describe_restarts(state: JobState) -> str:
+    """Instances that restart alone, later."""
+    restarts = state.job.status.instance_restarts
+    return _join(
+        [
+            f"instance {instance} restarts at {restarts[str(instance)].start_time}: {_describe_failures(failed)}"
+            for instance in state.restart_delays_s
+            if (failed := [state.pods[name] for name in state.workers_of(instance).values() if name in state.pods])
+        ]
+    )
+
+
 def describe_no_node(places: NodeCapacity | None, our_taints: tuple[str, ...], *, tolerate: bool = False) -> str:
     """Without a healthy node for its pods, a partition would only be withheld from others. Empty if there is one, or if
     nodes are not watched. tolerate: the pods may run on faulty nodes."""
@@ -115,8 +128,14 @@ def _describe_failed_workers(state: JobState) -> str:
     failed = pod_outcome.failed_pods(state.workers)
     if not failed:
         return ""
-    texts = [pod_outcome.shorten(pod_outcome.describe_failure(pod), _FAILURE_LIMIT) for pod in failed]
-    return f"{_join(texts)}; other instances continue"
+    finals = instance_restart.final_failures(state).values()
+    notes = dict.fromkeys(decision.note for _, decision in finals if decision.note)
+    return "; ".join([_describe_failures(failed), *notes, "other instances continue"])
+
+
+def _describe_failures(pods: Iterable[JobPod]) -> str:
+    failed = pod_outcome.failed_pods(pods)
+    return _join([pod_outcome.shorten(pod_outcome.describe_failure(pod), _FAILURE_LIMIT) for pod in failed])
 
 
 def describe_pending_pods(state: JobState) -> str:

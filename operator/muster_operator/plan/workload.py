@@ -24,6 +24,7 @@ from muster_operator.job.types import IPUJob, ipus_per_instance
 from muster_operator.plan import (
     degradation,
     gang_hold,
+    instance_restart,
     move,
     preflight,
     restart_policy,
@@ -72,7 +73,13 @@ def wait_for_attempt(state: JobState) -> JobPlan | None:
 def start_and_keep_running(state: JobState) -> JobPlan:
     """Delete superfluous pods, request missing partitions, and create the objects that can be created now."""
     job, snapshot = state.job, state.snapshot
-    deletions: tuple[Action, ...] = (*move.delete_pods(state, state.superfluous_pods), *_free_surplus(state))
+    # what has failed can be inspected until its instance begins again
+    doomed = [
+        pod
+        for pod in state.superfluous_pods
+        if not pod_outcome.has_ended(pod) or degradation.instance_of(pod) not in state.restart_delays_s
+    ]
+    deletions: tuple[Action, ...] = (*move.delete_pods(state, doomed), *_free_surplus(state))
     creations: tuple[Action, ...] = () if state.misfit_partitions else _create_missing(state)
     obstacle = waiting_reason.find_obstacle(state)
     taking: tuple[Action, ...] = ()
@@ -93,7 +100,7 @@ def start_and_keep_running(state: JobState) -> JobPlan:
         started=gang_hold.is_back_off_over(state),
     )
     written = status.compose_status(job, update, state.workers, snapshot.now)
-    events: list[Action] = [*template_change.rollout_events(state)]
+    events: list[Action] = [*template_change.rollout_events(state), *instance_restart.report_failures(state)]
     if status.has_condition(job.status, SUSPENDED):
         events.append(RecordEvent("Normal", "IPUJobResumed", "its partitions and pods are created again"))
     if obstacle is not None and obstacle.event:
@@ -102,6 +109,7 @@ def start_and_keep_running(state: JobState) -> JobPlan:
     again_s = timers.next_s(
         snapshot.now,
         snapshot.now + (_next_s(state) or 0.0),
+        snapshot.now + (instance_restart.next_start_s(state) or 0.0),
         gang_hold.next_change_at(state),
         preflight.next_change_at(state),
         *lost_pods.force_delete_times(state.superfluous_pods, snapshot),

@@ -85,6 +85,7 @@ def build_worker(
         names.ROLE: names.WORKER,
         names.INSTANCE: str(instance),
         names.INDEX: str(index),
+        names.NUMBER: str(number),
         names.ATTEMPT: str(attempt),
     }
     if instance >= instances(job.spec):

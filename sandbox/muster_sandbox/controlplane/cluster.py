@@ -356,6 +356,8 @@ class ControlPlane:
             "--kube-api-qps=500",
             "--kube-api-burst=1000",
             f"--node-monitor-grace-period={NODE_GRACE}",
+            # a HorizontalPodAutoscaler would act after 15 s
+            "--horizontal-pod-autoscaler-sync-period=1s",
         ]
 
     def _scheduler_args(self) -> list[str]:

@@ -264,7 +264,12 @@ class Bed:
         return self.proxy
 
     async def start_operator(
-        self, *flags: str, account: Path | None = None, ready: bool = True, webhook_port: int | None = None
+        self,
+        *flags: str,
+        account: Path | None = None,
+        ready: bool = True,
+        webhook_port: int | None = None,
+        environ: Mapping[str, str] | None = None,
     ) -> Program:
         """webhook_port: None is where the API server calls them."""
         assert self.proxy is not None
@@ -276,6 +281,7 @@ class Bed:
             ("operator", "--kubeconfig", str(kubeconfig), "--vipu-proxy", self.proxy.url, "--proxy-token", str(token),
              "--host", "127.0.0.1", "--port", "0", "--metrics-port", "0", "--webhook-port", str(served_at), *flags),
             ("listening", "metrics", "webhooks"),
+            environ,
         )  # fmt: skip
         if ready:
             await until(self.operator.ready, "the operator is ready")
@@ -309,17 +315,23 @@ class Bed:
         await until(refused, "the webhooks are called")
 
     async def start(
-        self, *flags: str, ipus: int = 32, delay_s: float = 0.0, nodes: int = 2, ipu_pods: bool = False
+        self,
+        *flags: str,
+        ipus: int = 32,
+        delay_s: float = 0.0,
+        nodes: int = 2,
+        max_ipus: int = 64,
+        ipu_pods: bool = False,
     ) -> None:
-        """All of it, ready."""
+        """All of it, ready. max_ipus: of one partition, for operator and proxy."""
         shape = NodeShape(labels={SELECTOR[0]: SELECTOR[1]}, gpus=0)
         if nodes:
             self.nodes = await self.fleet.create(nodes, prefix=f"ipu-{self.namespace}", shape=shape)
         self.webhook_port = free_ports(1)[0]
         await self.start_webhooks(ipu_pods=ipu_pods)
         await self.start_simulator(ipus=ipus, delay_s=delay_s)
-        await self.start_proxy()
-        await self.start_operator(*flags)
+        await self.start_proxy(environ={"MUSTER_VIPU_PROXY_MAX_IPUS": str(max_ipus)})
+        await self.start_operator(*flags, environ={"MUSTER_OPERATOR_MAX_IPUS": str(max_ipus)})
         await self.until_admission()
 
     async def _start(

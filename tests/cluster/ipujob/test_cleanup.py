@@ -55,6 +55,16 @@ async def test_43_workers_takes_the_workers_and_keeps_the_launcher_and_the_parti
     assert set(await job.partitions()) == {partition(bed.namespace, "train", 0)}
 
 
+async def test_43_a_failed_job_ends_under_workers_what_still_runs(bed: Bed) -> None:
+    await bed.start()
+    job = await bed.submit("train", training(cleanPodPolicy="Workers"))
+    await job.until_running()
+    job.finish("train-worker-1", 1)  # its mpirun would wait for ever
+    await until_over(job, "Failed")
+    await job.until_pods()
+    assert set(await job.partitions()) == {partition(bed.namespace, "train", 0)}
+
+
 async def test_44_suspended_it_has_nothing_and_what_is_edited_meanwhile_reaches_its_pods(bed: Bed) -> None:
     await bed.start()
     job = await bed.submit("train", training())

@@ -48,9 +48,16 @@ async def test_38_never_fails_at_the_first_failure(bed: Bed) -> None:
     job.finish("train-launcher", 1)
     over = await until_over(job, "Failed")
     assert (over["restartCount"], over["attempt"]) == (0, 0)
-    # the launcher is the one that failed; the workers, which ran on, are ended
-    pods = await job.until_pods("train-launcher")
-    assert pods["train-launcher"]["status"]["phase"] == "Failed"
+    # cleanPodPolicy None: the workers run on, also after the operator has looked at other jobs
+    other = await bed.submit("other", training(workers=1))
+    await other.until_running()
+    pods = await job.pods()
+    assert {name: pod["status"]["phase"] for name, pod in pods.items()} == {
+        "train-launcher": "Failed",
+        "train-worker-0": "Running",
+        "train-worker-1": "Running",
+    }
+    assert not any(pod["metadata"].get("deletionTimestamp") for pod in pods.values())
 
 
 async def test_39_on_failure_restarts_to_its_limit_and_a_success_never(bed: Bed) -> None:

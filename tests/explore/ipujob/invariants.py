@@ -104,4 +104,7 @@ def _of_job(job: Json, pods: list[Json], held: set[int], *, healthy: bool) -> st
     found = running, held, state, status.get("currentReplicas")
     if found != (wanted, wanted, "Running" if wanted else "Pending", len(wanted)):
         return f"pods {running}, partitions {held}, {state}, CURRENT {found[3]}; wanted: {wanted}"
-    return ""
+    policy = spec["restartPolicy"]
+    restarts = policy["type"] in ("OnFailure", "Always") and status.get("restartCount", 0) < policy["backOffLimit"]
+    down = [pod["metadata"]["name"] for pod in pods if pod["status"]["phase"] == "Failed"]
+    return f"{down} have failed, and are not replaced" if restarts and down else ""

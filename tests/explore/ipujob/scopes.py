@@ -1,7 +1,7 @@
 """The scopes of IPUJobs: which jobs there are, and what may disturb them, each as often as it says.
 
-``everything`` has two jobs with three partitions and all disturbances; in ``running`` they run already. The others are
-small enough for orders of the usual steps, too.
+``everything`` has two jobs with three partitions and all disturbances; in ``running`` they run already. In ``replicas``
+a service runs whose instances restart alone. The others are small enough for orders of the usual steps, too.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,9 +13,12 @@ from tests.explore.ipujob.world import IPUJobWorld
 Kind = tuple[Any, ...]
 
 
-def _world(jobs: dict[str, int], *kinds: Kind, orders: bool = True, begun: bool = False) -> IPUJobWorld:
+def _world(
+    jobs: dict[str, int], *kinds: Kind, orders: bool = True, begun: bool = False, restarts: str = "Never"
+) -> IPUJobWorld:
     """jobs: instances by name."""
-    submitted = {name: make_job(name, instances) for name, instances in jobs.items()}
+    policy = {"type": restarts, "backOffLimit": 3}
+    submitted = {name: make_job(name, instances, restartPolicy=policy) for name, instances in jobs.items()}
     return IPUJobWorld(submitted, dict.fromkeys(kinds, 1), orders=orders, begun=begun)
 
 
@@ -53,6 +56,21 @@ SCOPES: Mapping[str, Callable[[], IPUJobWorld]] = {
         ("stall", "operator 1", "/ipujobs"),
         orders=False,
         begun=True,
+    ),
+    "replicas": lambda: _world(
+        {"a": 3},
+        ("end", "Failed"),
+        ("end", "Succeeded"),
+        ("scale", "a", 2),
+        *_LOST,
+        ("depose",),
+        ("crash", "operator 0"),
+        ("crash", "proxy"),
+        ("stall", "operator 1", "/ipujobs"),
+        ("stall", "operator 0", "/pods"),
+        orders=False,
+        begun=True,
+        restarts="Always",
     ),
     "two jobs": lambda: _world({"a": 1, "b": 2}, *_USERS, *_LOST, ("depose",), ("crash", "proxy")),
 }

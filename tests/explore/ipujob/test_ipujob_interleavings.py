@@ -17,10 +17,12 @@ from muster_operator.act.executor import ActionExecutor
 from muster_operator.act.leader_check import LeaderCheck
 from muster_operator.job.partition_api import PartitionRefusal
 from muster_operator.job.snapshot import ActionResult
+from muster_operator.plan import instance_restart
 from muster_operator.proxy.partitions.reconciler import PartitionReconciler
 from muster_operator.vipu.controller import VipuUnreachable
 
 SLICE = 3000  # states
+AGAIN = {"type": "OnFailure", "backOffLimit": 3}
 
 
 def explore(world: IPUJobWorld, **bounds: Any) -> Result:
@@ -54,6 +56,22 @@ def test_a_creation_that_v_ipu_carries_out_late_leaks_nothing() -> None:
     result = explore(small(("silent",), ("delete", "a")), departures=2)
     assert result.violations == []
     assert result.departures == 2
+
+
+def replicas(*kinds: tuple[Any, ...]) -> IPUJobWorld:
+    return small(("end", "Failed"), *kinds, begun=True, jobInstances=2, restartPolicy=AGAIN)
+
+
+def test_a_replica_that_fails_is_replaced_whoever_ends_meanwhile() -> None:
+    result = explore(replicas(("refuse",), ("crash", "operator 0"), ("crash", "proxy")), departures=2)
+    assert result.violations == []
+    assert result.departures == 2
+
+
+def test_a_replica_that_stays_down_is_found() -> None:
+    with patch.object(instance_restart, "_ended_instances", lambda _state: iter(())):
+        result = explore(replicas(), departures=1)
+    assert _kinds(result) == ["end"]
 
 
 def test_a_finalizer_that_waits_for_ever_is_found() -> None:

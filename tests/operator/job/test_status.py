@@ -6,9 +6,10 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.operator.plan.job_factory import NOW, make_job, make_pod
+from tests.operator.plan.job_factory import NOW, make_entry, make_job, make_pod
 from tests.wording.facts import missing_facts
 
+from muster_operator.job.snapshot import JobSetup
 from muster_operator.job.status import (
     COMPLETE,
     FAILED,
@@ -20,6 +21,7 @@ from muster_operator.job.status import (
     launcher_status,
 )
 from muster_operator.job.types import IPUJob, IPUJobCondition, IPUJobStatus, WorkersStatus
+from muster_operator.resources import pods
 
 STATES = [PENDING, RUNNING, SUSPENDED, COMPLETE, FAILED]
 CREATED, LATER = "2023-11-14T22:13:20Z", "2023-11-14T22:13:34Z"
@@ -165,6 +167,15 @@ def test_workers_are_counted_as_a_batch_job_counts() -> None:
 def test_the_selector_names_this_jobs_workers_only() -> None:
     job = after(make_job(), PENDING, NOW)
     assert job.status.selector == "muster.dev/ipujob-uid=uid-default-train,muster.dev/role=worker"
+
+
+def test_50_the_selector_names_one_worker_of_each_instance() -> None:
+    """An autoscaler takes the number of pods that match for the number of instances."""
+    job = make_job(launcher=False, instances=2, workers=2)
+    wanted = dict(each.split("=") for each in after(job, RUNNING, NOW).status.selector.split(","))
+    found = [pods.build_worker(job, index, make_entry(job, index // 2), 0, JobSetup()) for index in range(4)]
+    matching = [pod["metadata"]["name"] for pod in found if wanted.items() <= pod["metadata"]["labels"].items()]
+    assert matching == ["train-worker-0", "train-worker-2"]
 
 
 def test_long_lines_are_cut() -> None:

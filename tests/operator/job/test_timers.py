@@ -14,7 +14,7 @@ from tests.operator.plan.decisions import (
     with_status,
     workers,
 )
-from tests.operator.plan.job_factory import NOW, ended_container, make_job
+from tests.operator.plan.job_factory import NOW, ended_container, make_job, make_pod
 from tests.wording.facts import missing_facts
 
 from muster_operator.job.snapshot import DeleteJob, DeletePod, FreePartition, JobPlan, JobSetup, RecordEvent
@@ -116,12 +116,23 @@ def test_46_its_people_are_warned(ttl: int, from_s: int) -> None:
     assert first.again_s == ttl - from_s
 
 
-def test_43_57_nothing_of_a_failed_job_runs_on_whatever_the_policy() -> None:
-    for clean in ("None", "Workers"):
+def test_43_a_failed_job_keeps_all_pods_under_none_and_stops_its_workers_under_workers() -> None:
+    for clean, deleted in (("None", ()), ("Workers", (DeletePod("train-worker-0", "pod-train-worker-0"),))):
         job, seen = begun(make_job(cleanPodPolicy=clean))
         seen["pods"] |= launcher(job, "Failed", containerStatuses=[ended_container("main", 1)])
         decided = decide(with_status(job, decide(job, **seen)), **seen)
-        assert decided.actions == (DeletePod("train-worker-0", "pod-train-worker-0"),)
+        assert decided.actions == deleted
+
+
+def test_43_57_a_launcher_that_outlives_a_failed_worker_stays_under_none_and_is_stopped_under_workers() -> None:
+    for clean, deleted in (("None", set()), ("Workers", {"train-launcher", "train-worker-0"})):
+        job, seen = begun(make_job(cleanPodPolicy=clean))
+        seen["pods"]["train-worker-0"] = make_pod(
+            job, "train-worker-0", "Failed", containerStatuses=[ended_container("main", 1)]
+        )
+        seen["pods"] |= launcher(job, "Running")
+        decided = decide(with_status(job, decide(job, **seen)), **seen)
+        assert {each.name for each in decided.actions if isinstance(each, DeletePod)} == deleted
 
 
 def test_43_partitions_can_be_freed_at_the_end() -> None:

@@ -204,11 +204,11 @@ def test_without_a_launcher_a_worker_that_failed_ends_its_instance() -> None:
     seen["pods"] = workers(job, "Failed", "Running", "Running", "Running")
     decided = decide(job, **seen)
     assert decided.status is not None
-    assert decided.status.restart_count == 0, "the other instance goes on"
+    assert decided.status.attempt == 0, "the other instance goes on"
 
 
-def test_without_a_launcher_a_failed_instance_is_named_and_stays_while_another_runs() -> None:
-    job = make_job(launcher=False, instances=2, **policy("Always"))
+def test_without_a_launcher_a_failed_instance_is_named_and_stays_with_never_while_another_runs() -> None:
+    job = make_job(launcher=False, instances=2, **policy("Never"))
     pods = workers(job, "Failed", "Running")
     failed = names.worker_pod(job.metadata.name, 0)
     pods[failed] = make_pod(job, failed, "Failed", containerStatuses=[ended_container("main", 139)])
