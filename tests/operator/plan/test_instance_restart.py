@@ -9,6 +9,7 @@ from tests.operator.plan.job_factory import ended_container, make_job, partition
 from tests.operator.plan.simulated_cluster import SimulatedCluster
 from tests.wording.facts import missing_facts
 
+from muster_kube.api import times
 from muster_operator.job import names
 from muster_operator.job.snapshot import JobPod, JobSetup, RecordEvent
 from muster_operator.job.types import IPUJobStatus, RestartPolicy
@@ -91,6 +92,25 @@ def test_a_failed_instance_is_replaced_at_once_and_the_other_runs_on() -> None:
     assert service.cluster.resets == {(service.uid, name, 1): 1}
     service.go(1)
     assert service.status.current_replicas == 2
+
+
+def test_restarts_of_single_instances_do_not_lengthen_the_delay_of_the_whole_job() -> None:
+    service = running(backOffLimit=100)
+    delays = []
+    for _ in range(2):
+        for number in (0, 1, 0):
+            service.end(number)
+            service.cluster.now += 3600
+            service.go()
+        service.end(0)
+        service.end(1)
+        at = service.cluster.now
+        service.cluster.turn(service.uid)
+        delays.append(times.seconds(service.status.next_attempt_time or "") - at)
+        service.cluster.now += 3600
+        service.go()
+    assert delays == [10, 20]
+    assert service.status.restart_count == 8
 
 
 def test_all_workers_of_the_instance_are_replaced_together() -> None:
