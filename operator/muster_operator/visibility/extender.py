@@ -50,9 +50,8 @@ class IpuState:
     labels: Mapping[str, Mapping[str, str]]
 
 
-def read_request(annotations: Mapping[str, str], max_ipus: int) -> IpuRequest | None:
-    """None: the pod asks for no IPUs."""
-    text = annotations.get(ANNOTATION)
+def read_request(text: str | None, max_ipus: int) -> IpuRequest | None:
+    """text: the annotation. None: the pod asks for no IPUs."""
     if text is None:
         return None
     ipus = int(text) if text.isascii() and text.isdecimal() and len(text) <= 9 else 0

@@ -26,7 +26,7 @@ FOUR = IpuRequest(4)
 
 @pytest.mark.parametrize("text", ["0", "-1", "3", "1000000", "65", "128", "four", "", "4.0", "٤", "9" * 400])
 def test_an_annotation_that_no_partition_can_have_is_an_error(text: str) -> None:
-    found = read_request({ANNOTATION: text}, 64)
+    found = read_request(text, 64)
     assert found is not None
     assert found.ipus is None
     assert [fact for fact in (ANNOTATION, "64", text[:20]) if fact not in found.error] == []
@@ -34,8 +34,8 @@ def test_an_annotation_that_no_partition_can_have_is_an_error(text: str) -> None
 
 
 def test_an_annotation_is_a_power_of_two() -> None:
-    assert read_request({}, 64) is None
-    assert [read_request({ANNOTATION: text}, 64) for text in ("1", "64")] == [IpuRequest(1), IpuRequest(64)]
+    assert read_request(None, 64) is None
+    assert [read_request(text, 64) for text in ("1", "64")] == [IpuRequest(1), IpuRequest(64)]
 
 
 def test_a_pod_without_the_annotation_goes_anywhere() -> None:

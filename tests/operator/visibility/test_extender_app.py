@@ -1,6 +1,9 @@
 """The extender over HTTP: as kube-scheduler writes and reads, and input that is no scheduler's."""
 
+import asyncio
 import json
+import tracemalloc
+from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,8 +12,10 @@ import pytest
 from tests.operator.visibility.capacities import Proxy, capacity_of, controller, node
 
 from muster_operator.job.partition_api import PartitionEntry
-from muster_operator.visibility.extender_app import BODY_LIMIT, NODES_LIMIT, extender_app
+from muster_operator.visibility.extender_app import extender_app
+from muster_operator.visibility.extender_args import BODY_LIMIT, HELD_LIMIT, NODES_LIMIT
 
+MIB = 1 << 20
 HELD = PartitionEntry(job="held", namespace="ns", name="n", selector="ipunode=b")
 
 
@@ -88,3 +93,78 @@ async def test_what_no_scheduler_sends_is_refused_with_its_place(
         answer = await http.post(verb, content=body)
         assert (answer.status_code, fact in answer.text) == (status, True), answer.text
         assert len(answer.text) < 1000
+
+
+def many(text: str) -> str:
+    """That text, again and again, in 2 MiB of JSON."""
+    return ",".join([text] * (2 * MIB // (len(text) + 1)))
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (f'{{"Pod":{{"metadata":{{}}}},"NodeNames":[],"x":[{many("[]")}]}}', 200),
+        (f'{{"Pod":{{"metadata":{{}},"spec":[{many("{}")}]}},"NodeNames":[]}}', 200),
+        (f'{{"Pod":{{"metadata":{{"labels":[{many("1.5")}]}}}},"NodeNames":[]}}', 200),
+        (f'{{"Pod":{{"metadata":{{}}}},"NodeNames":[{many(json.dumps("n"))}]}}', 400),
+    ],
+    ids=["unknown", "pod", "metadata", "names"],
+)
+async def test_what_is_not_used_takes_no_memory_beyond_its_bytes(
+    http: httpx2.AsyncClient, body: str, status: int
+) -> None:
+    tracemalloc.start()
+    try:
+        answer = await http.post("/filter", content=body)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert answer.status_code == status
+    assert peak < 8 * MIB  # the client's copy, the body, the names
+
+
+async def test_many_annotations_are_skipped(http: httpx2.AsyncClient) -> None:
+    sent = asked()
+    sent["Pod"]["metadata"]["annotations"] |= {f"a{number}": "" for number in range(200_000)}
+    body = json.dumps(sent)
+    tracemalloc.start()
+    try:
+        answer = await http.post("/filter", content=body)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert answer.json()["NodeNames"] == ["a1"]
+    assert peak < 5 * len(body)
+
+
+async def test_requests_under_way_share_a_limit_and_give_it_back(http: httpx2.AsyncClient) -> None:
+    held, go_on = 0, asyncio.Event()
+
+    async def slowly() -> AsyncIterator[bytes]:
+        nonlocal held
+        for _ in range(BODY_LIMIT // MIB):
+            yield b" " * MIB
+            held += MIB
+            if held == HELD_LIMIT:
+                go_on.set()
+        await finish.wait()
+
+    finish = asyncio.Event()
+    slow = [asyncio.create_task(http.post("/filter", content=slowly())) for _ in range(HELD_LIMIT // BODY_LIMIT)]
+    async with asyncio.timeout(60):
+        await go_on.wait()
+        assert (await http.post("/filter", json=asked())).status_code == 503
+        finish.set()
+        assert [(await each).status_code for each in slow] == [400, 400]
+        assert (await http.post("/filter", json=asked())).status_code == 200
+
+
+async def test_a_client_that_goes_away_gives_its_bytes_back(http: httpx2.AsyncClient) -> None:
+    async def broken() -> AsyncIterator[bytes]:
+        yield b" " * BODY_LIMIT
+        raise ConnectionResetError
+
+    for _ in range(HELD_LIMIT // BODY_LIMIT + 1):
+        with pytest.raises(ConnectionResetError):
+            await http.post("/filter", content=broken())
+    assert (await http.post("/filter", json=asked())).status_code == 200
