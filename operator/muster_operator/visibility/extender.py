@@ -1,7 +1,8 @@
 """Decides for the scheduler's extender where a pod that asks for IPUs can get them. Pure.
 
 A pod asks by the annotation ``graphcore.ai/ipus``. A pod that already has a partition goes where that partition is;
-what is free no longer matters. Other pods are not restricted.
+what is free no longer matters. Other pods are not restricted, among them those of IPUJobs, which have their IPUs by
+the job and a node selector for its partition.
 """
 
 from collections.abc import Iterable, Mapping

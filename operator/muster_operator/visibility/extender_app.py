@@ -23,7 +23,7 @@ from muster_operator.visibility.extender import (
     read_request,
     score_nodes,
 )
-from muster_operator.visibility.extender_args import BODY_LIMIT, ArgsReader, ExtenderArgs
+from muster_operator.visibility.extender_args import BODY_LIMIT, ArgsReader, ExtenderArgs, annotation_of
 from muster_operator.visibility.ipu_capacity import IpuCapacity
 
 BODY_S = 10.0
@@ -48,9 +48,8 @@ def extender_app(cluster: ClusterCache, capacity: IpuCapacity, max_ipus: int) ->
         return IpuState(capacity.read(), capacity.error, labels)
 
     def read_pod(args: ExtenderArgs) -> tuple[IpuRequest | None, list[PartitionEntry]]:
-        metadata = args.pod.metadata
-        ipus = metadata.annotations.ipus if metadata.annotations is not None else None
-        return read_request(ipus, max_ipus), list(cluster.tracker.of_job(metadata.uid).values())
+        entries = cluster.tracker.of_job(args.pod.metadata.uid)
+        return read_request(annotation_of(args.pod), max_ipus), list(entries.values())
 
     @service.post(
         "/filter",

@@ -11,11 +11,14 @@ from fastapi import HTTPException, Request
 from msgspec import Meta, Raw, Struct, field
 from starlette.requests import ClientDisconnect
 
+from muster_kube.api.objects import OwnerReference
 from muster_kube.http.bad_request import BadRequest
 from muster_operator.job.ipu_pod import ANNOTATION
+from muster_operator.observe.cluster import is_ipu_job
 
 BODY_LIMIT = 8 << 20  # bytes: 15,000 names of 253 characters, and a pod (1.5 MiB in etcd)
 HELD_LIMIT = 2 * BODY_LIMIT  # bytes of all bodies under way: a scheduler waits for each answer
+OWNERS_LIMIT = 64 << 10  # bytes of a pod's ownerReferences: hundreds
 NODES_LIMIT = 15_000  # three times what Kubernetes supports in one cluster
 
 NodeName = Annotated[str, Meta(min_length=1, max_length=253)]
@@ -27,8 +30,11 @@ class Annotations(Struct, frozen=True):
 
 
 class PodMetadata(Struct, frozen=True):
+    """owners: the JSON of ownerReferences; empty: absent."""
+
     uid: Annotated[str, Meta(max_length=253)] = ""
     annotations: Annotations | None = None
+    owners: Raw = field(name="ownerReferences", default=Raw(b""))
 
 
 class Pod(Struct, frozen=True):
@@ -53,6 +59,7 @@ class _Received(Struct, frozen=True):
 
 
 _received = msgspec.json.Decoder(_Received)
+_owners = msgspec.json.Decoder(tuple[OwnerReference, ...] | None)
 _names = msgspec.json.Decoder(list[NodeName])
 
 
@@ -88,7 +95,20 @@ def decode_args(body: bytes | bytearray) -> ExtenderArgs:
         raise BadRequest("body: NodeNames: missing; expected names of nodes (nodeCacheCapable: true)")
     if raw.count(b",") >= NODES_LIMIT:  # before a million strings are built; no node's name has a comma
         raise BadRequest(f"body: NodeNames: expected at most {NODES_LIMIT} names")
+    if len(bytes(pod.metadata.owners)) > OWNERS_LIMIT:
+        raise BadRequest(f"body: Pod.metadata.ownerReferences: expected at most {OWNERS_LIMIT} bytes")
     return ExtenderArgs(pod, _decode(_names, raw, "body: NodeNames"))
+
+
+def annotation_of(pod: Pod) -> str | None:
+    """None: the pod does not ask, or it is an IPUJob's, which has its IPUs by the job. Raises BadRequest."""
+    annotations, owners = pod.metadata.annotations, bytes(pod.metadata.owners)
+    if annotations is None or annotations.ipus is None:
+        return None
+    if not owners:
+        return annotations.ipus
+    found = _decode(_owners, owners, "body: Pod.metadata.ownerReferences") or ()
+    return None if any(map(is_ipu_job, found)) else annotations.ipus
 
 
 def _decode(decoder: "msgspec.json.Decoder[T]", raw: bytes | bytearray, place: str) -> T:

@@ -37,6 +37,12 @@ def asked(ipus: str | None = "4", names: object = ("a1", "b1"), uid: str = "u") 
     return {"Pod": pod, "Nodes": None, "NodeNames": names}
 
 
+def owned(*owners: object) -> dict[str, Any]:
+    found = asked()
+    found["Pod"]["metadata"]["ownerReferences"] = owners
+    return found
+
+
 async def test_filter_and_prioritize_answer_in_the_form_of_the_scheduler(http: httpx2.AsyncClient) -> None:
     found = (await http.post("/filter", json=asked())).json()
     assert set(found) == {"NodeNames", "FailedNodes"}
@@ -60,6 +66,30 @@ async def test_a_pod_with_a_partition_is_found_by_its_uid(http: httpx2.AsyncClie
     assert found["NodeNames"] == ["b1"]
 
 
+@pytest.mark.parametrize(
+    ("owner", "nodes"),
+    [
+        ({"kind": "IPUJob", "apiVersion": "graphcore.ai/v1alpha1", "controller": True}, ["a1", "b1", "ghost"]),
+        ({"kind": "IPUJob", "apiVersion": "graphcore.ai/v1alpha1"}, ["a1"]),
+        ({"kind": "IPUJob", "apiVersion": "example.com/v1", "controller": True}, ["a1"]),
+        ({"kind": "Job", "apiVersion": "batch/v1", "controller": True}, ["a1"]),
+    ],
+)
+async def test_the_annotation_has_no_effect_on_a_pod_of_an_ipu_job(
+    http: httpx2.AsyncClient, owner: dict[str, Any], nodes: list[str]
+) -> None:
+    sent = owned({"name": "train", "uid": "j", **owner}) | {"NodeNames": ["a1", "b1", "ghost"]}
+    assert (await http.post("/filter", json=sent)).json()["NodeNames"] == nodes
+    assert (await http.post("/prioritize", json=sent)).status_code == (200 if "ghost" in nodes else 400)
+
+
+async def test_a_pod_without_owners_asks_by_its_annotation(http: httpx2.AsyncClient) -> None:
+    without = owned()
+    without["Pod"]["metadata"]["ownerReferences"] = None
+    for sent in (owned(), without):
+        assert (await http.post("/filter", json=sent)).json()["NodeNames"] == ["a1"]
+
+
 async def test_unknown_nodes_are_named(http: httpx2.AsyncClient) -> None:
     found = (await http.post("/filter", json=asked(names=["a1", "ghost"]))).json()
     assert (found["NodeNames"], set(found["FailedNodes"])) == (["a1"], {"ghost"})
@@ -81,6 +111,8 @@ async def test_unknown_nodes_are_named(http: httpx2.AsyncClient) -> None:
         (json.dumps(asked(names=["n" * 254])), 400, "NodeNames"),
         (json.dumps(asked(names=["n"] * (NODES_LIMIT + 1))), 400, str(NODES_LIMIT)),
         (json.dumps(asked(4)), 400, "annotations"),  # type: ignore[arg-type] # a number is no annotation
+        (json.dumps(owned({"kind": "IPUJob"})), 400, "ownerReferences"),
+        (json.dumps(owned("o" * (64 << 10))), 400, "ownerReferences"),
         ("[" * 100_000, 400, "body"),
         (" " * (BODY_LIMIT + 1), 413, str(BODY_LIMIT)),
     ],
