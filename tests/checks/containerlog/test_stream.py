@@ -1,7 +1,9 @@
 """From lines in files to signs, over restarts, floods, and a kubelet or a folder that is not there."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import os
+import threading
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -11,7 +13,7 @@ import msgspec
 import pytest
 from tests.checks.containerlog.pod_folder import ContainerFiles
 
-from muster_checks.base.declaration import AllClear, NodeView, Sign
+from muster_checks.base.declaration import AllClear, LogOpener, NodeView, Sign
 from muster_checks.base.execution import CannotTell
 from muster_checks.base.vocabulary import MESSAGE_LIMIT_BYTES, FaultClass, Origin, Verdict
 from muster_checks.containerlog import ContainerlogParameters, stream
@@ -26,6 +28,21 @@ ECC = "RuntimeError: CUDA error: uncorrectable ECC error encountered"
 NOW = 1_800_000_000.0
 
 
+class Gate(FolderOpener):
+    """A disk that does not answer: opening the file ``name`` takes until ``open_gate``."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        super().__init__(folder)
+        self._name = name
+        self.reached, self.open_gate = threading.Event(), threading.Event()
+
+    def open(self, parts: Sequence[str], /) -> int:
+        if parts[-1:] == (self._name,):
+            self.reached.set()
+            assert self.open_gate.wait(60)
+        return super().open(parts)
+
+
 @dataclass(eq=False)
 class Node:
     """``pods``: what the kubelet answers. Time passes only by ``now``."""
@@ -38,6 +55,7 @@ class Node:
     events: list[Sign | AllClear] = field(default_factory=list)
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
     stream: Any = None
+    gate: "Gate | None" = None
     _reading: Any = None
 
     def __post_init__(self) -> None:
@@ -56,8 +74,8 @@ class Node:
             raise self.pods
         return self.pods
 
-    def opener(self, folder: Path, /) -> FolderOpener:
-        return FolderOpener(folder)
+    def opener(self, folder: Path, /) -> LogOpener:
+        return self.gate or FolderOpener(folder)
 
     def start(self, saved: bytes | None = None, **parameters: Any) -> ContainerLogStream:
         values = ContainerlogParameters.model_validate({"folder": self.folder, "cpu_share": 1.0, **parameters})
@@ -319,6 +337,51 @@ async def test_a_drain_ends_in_a_flood_that_does_not(
     async with asyncio.timeout(60):
         await node.stream.drain()
     assert node.stream.caught_up
+
+
+async def test_a_slow_disk_is_reported_and_no_line_is_lost(
+    node: Node, files: ContainerFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "TURN_S", 0.05)
+    monkeypatch.setattr(stream, "DRAIN_S", 3600.0)
+    node.gate = Gate(node.folder, "0.log")
+    files.print(ECC)
+    node.start()
+    draining = asyncio.create_task(node.stream.drain())
+    async with asyncio.timeout(60):
+        while not node.stream.health():
+            await asyncio.sleep(0)
+    late = asyncio.create_task(node.stream.drain())  # the turn under way does not count for this one
+    await asyncio.sleep(0)
+    assert not draining.done()
+    node.gate.open_gate.set()
+    async with asyncio.timeout(60):
+        await draining
+        assert not late.done()
+        await late
+    assert [event.reason for event in node.events if isinstance(event, Sign)] == ["CudaUncorrectableEcc"]
+    assert node.stream.health() == ""
+
+
+async def test_an_end_amid_a_turn_leaves_no_file_open(node: Node, files: ContainerFiles) -> None:
+    files.print("a line")
+    second = ContainerFiles(node.folder, container="second")  # opened while the first one's file is open
+    second.restart = 1
+    second.print("another line")
+    node.gate = Gate(node.folder, "1.log")
+    node.start()
+    assert await asyncio.to_thread(node.gate.reached.wait, 60)
+    await node.stop()
+    assert open_below(node.folder)  # the thread reads on
+    node.gate.open_gate.set()
+    async with asyncio.timeout(60):
+        while open_below(node.folder):
+            await asyncio.sleep(0)
+
+
+def open_below(folder: Path) -> list[str]:
+    links = (Path(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd"))  # noqa: PTH208 - numbers
+    return [str(path) for path in (link.resolve() for link in links) if path.is_relative_to(folder)]
 
 
 async def test_a_drain_of_a_stream_that_has_ended_says_so(node: Node) -> None:
