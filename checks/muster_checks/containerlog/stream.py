@@ -33,7 +33,7 @@ PODS_EVERY_S = 10.0  # between two requests to the kubelet; sooner when a pod's 
 PODS_KEPT_S = 60.0  # a pod that has ended is read for this long, and one that the kubelet cannot report at the moment
 DRAIN_S = 5.0  # limit for which a drain waits for the end of the logs, which a flood may never let it reach
 LOOKBACK_S = 3600.0  # how far back reading begins without a position
-POSITION_EVERY_S = 60.0  # while nothing matches: what a restart reads again at most
+POSITION_EVERY_S = 60.0  # of the logs, while nothing matches: what a restart reads again at most
 
 
 class LogPosition(msgspec.Struct, frozen=True):
@@ -102,7 +102,7 @@ class ContainerLogStream(CheckStream):
         self._clocks = clocks
         self._every_s = every_s
         self._boot_id = start.boot_id
-        self._until = start.until
+        self._until = self._saved_until = start.until
         self._position = msgspec.json.encode(start)
         self._last_seen: dict[str, float] = {}  # pods with accelerators, and when (monotonic)
         self._pods_due = float("-inf")
@@ -112,6 +112,7 @@ class ContainerLogStream(CheckStream):
         self._drain_waiters: list[tuple[asyncio.Future[None], float]] = []
         self._turn: asyncio.Future[Turn] | None = None  # the one in the thread, and the waiters of before its start
         self._turn_waiters: list[tuple[asyncio.Future[None], float]] = []
+        self._turn_began = start.until
         self._closed = False
 
     async def events(self) -> AsyncGenerator[list[Sign | AllClear], None]:
@@ -124,8 +125,9 @@ class ContainerLogStream(CheckStream):
                 events = self._judge.take(turn, now)
                 if events:
                     yield events
-                if events or not 0 <= now - self._until < POSITION_EVERY_S:
-                    self._until = max([now, *(hit.at for hit in turn.hits.values() if hit.at <= now + self._every_s)])
+                self._advance(turn)
+                if events or not 0 <= self._until - self._saved_until < POSITION_EVERY_S:
+                    self._saved_until = self._until
                     self._position = msgspec.json.encode(LogPosition(self._boot_id, self._until, self._judge.dump()))
                 self.caught_up = True
                 self._answer(at_end=turn.at_end)
@@ -145,6 +147,7 @@ class ContainerLogStream(CheckStream):
         if self._turn is None:
             pods = None if self._all else await self._pods()
             self._turn_waiters = self._drain_waiters.copy()  # later waiters need a later turn
+            self._turn_began = self._clocks.realtime()
             self._turn = begin_in_thread(partial(self._reader.turn, pods), name="containerlog")
         await asyncio.wait([self._turn], timeout=TURN_S)
         if not self._turn.done():
@@ -155,10 +158,21 @@ class ContainerLogStream(CheckStream):
             turn = ended.result()
         except OSError as error:
             turn = Turn(trouble=f"{self._folder}: {error.strerror or error}: {_advice(error)}")
-        if turn.new_pods:
+        if turn.new_pods and not self._all:  # the kubelet has to name them first
             self._pods_due = float("-inf")
+            turn.at_end, turn.behind = False, 0.0
         self._trouble = turn.trouble
         return turn
+
+    def _advance(self, turn: Turn) -> None:
+        """Move the position up to what has been read for certain: a restart rather reads lines twice than never."""
+        if turn.trouble or self._pods_trouble:
+            return  # there may be logs of which nothing has been read
+        if turn.at_end:
+            limit = self._turn_began + self._every_s
+            self._until = max([self._turn_began, *(hit.at for hit in turn.hits.values() if hit.at <= limit)])
+        else:
+            self._until = max(self._until, turn.behind)
 
     async def _pods(self) -> frozenset[str]:
         """The pods to read. The kubelet is asked when it is time."""

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -16,12 +16,19 @@ from tests.checks.containerlog.pod_folder import ContainerFiles
 from muster_checks.base.declaration import AllClear, LogOpener, NodeView, Sign
 from muster_checks.base.execution import CannotTell
 from muster_checks.base.vocabulary import MESSAGE_LIMIT_BYTES, FaultClass, Origin, Verdict
-from muster_checks.containerlog import ContainerlogParameters, stream
+from muster_checks.containerlog import ContainerlogParameters, log_reader, stream
 from muster_checks.containerlog.container_log import BACKLOG_BYTES
 from muster_checks.containerlog.judge import QUIET_S
 from muster_checks.containerlog.log_folder import FolderOpener
 from muster_checks.containerlog.log_reader import Turn
-from muster_checks.containerlog.stream import PODS_EVERY_S, PODS_KEPT_S, ContainerLogStream, LogPosition, open_stream
+from muster_checks.containerlog.stream import (
+    PODS_EVERY_S,
+    PODS_KEPT_S,
+    POSITION_EVERY_S,
+    ContainerLogStream,
+    LogPosition,
+    open_stream,
+)
 from muster_checks.dmesg.sources.timeline import KernelClocks
 
 ECC = "RuntimeError: CUDA error: uncorrectable ECC error encountered"
@@ -211,6 +218,79 @@ async def test_a_restart_reads_no_line_twice_and_misses_none(node: Node, files: 
     }
 
 
+async def test_a_restart_amid_a_backlog_loses_none_of_it(
+    node: Node, files: ContainerFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_reader, "TURN_BYTES", 1)  # one read for each log and turn
+    files.now = NOW - 3000
+    files.print(ECC, *["x" * 15_000] * 100, "CUDA error: invalid device ordinal")
+    ContainerFiles(node.folder, container="other", now=NOW - 5).print("a log that has been read to its end")
+    node.start()
+    async with asyncio.timeout(60):
+        await node.arrived.wait()
+    saved = await node.stop()
+    assert len(node.events) == 1
+    monkeypatch.undo()
+    assert msgspec.json.decode(saved, type=LogPosition).until < NOW - 2900
+    node.start(saved)
+    assert "InvalidDeviceOrdinal" in {event.reason for event in await node.read() if isinstance(event, Sign)}
+
+
+async def test_the_position_follows_a_backlog(
+    node: Node, files: ContainerFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_reader, "TURN_BYTES", 1)
+    files.now = NOW - 3000
+    files.print(*["x" * 15_000] * 100)
+    node.start()
+    begin = msgspec.json.decode(node.stream.position(), type=LogPosition).until
+    async with asyncio.timeout(60):
+        while not begin < (until := msgspec.json.decode(node.stream.position(), type=LogPosition).until):
+            await asyncio.sleep(0)
+    assert until < NOW - 2900
+
+
+async def test_a_restart_reads_the_logs_of_pods_that_the_kubelet_had_not_named(
+    node: Node, files: ContainerFiles
+) -> None:
+    node.pods = CannotTell("connection refused")
+    files.print(ECC)
+    node.start()
+    await node.pass_time(POSITION_EVERY_S + 1)
+    saved = await node.stop()
+    node.pods = frozenset({"ml/train-0"})
+    node.start(saved)
+    assert len(await node.read()) == 1
+
+
+async def test_a_restart_reads_the_log_of_a_pod_that_has_just_appeared(
+    node: Node, files: ContainerFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files.print(ECC)
+    ContainerFiles(node.folder, "ml_short_0f6c", now=NOW - 5).print(ECC)
+    monkeypatch.setattr(node, "accelerator_pods", named_once(frozenset({"ml/train-0"})))
+    node.start()
+    async with asyncio.timeout(60):
+        await node.arrived.wait()
+    saved = await node.stop()
+    monkeypatch.undo()
+    node.pods = frozenset({"ml/train-0", "ml/short"})
+    node.start(saved)
+    assert "pod/ml/short" in {event.component for event in await node.read() if isinstance(event, Sign)}
+
+
+def named_once(pods: frozenset[str]) -> Callable[[], Awaitable[frozenset[str]]]:
+    """A kubelet that answers its first request only."""
+    answers = [pods]
+
+    async def accelerator_pods() -> frozenset[str]:
+        if not answers:
+            await asyncio.Event().wait()
+        return answers.pop()
+
+    return accelerator_pods
+
+
 async def test_nothing_of_a_log_is_stored_but_the_messages_of_findings(node: Node, files: ContainerFiles) -> None:
     files.print("password=hunter2", ECC, "password=hunter3")
     node.start()
@@ -351,14 +431,10 @@ async def test_a_slow_disk_is_reported_and_no_line_is_lost(
     async with asyncio.timeout(60):
         while not node.stream.health():
             await asyncio.sleep(0)
-    late = asyncio.create_task(node.stream.drain())  # the turn under way does not count for this one
-    await asyncio.sleep(0)
     assert not draining.done()
     node.gate.open_gate.set()
     async with asyncio.timeout(60):
         await draining
-        assert not late.done()
-        await late
     assert [event.reason for event in node.events if isinstance(event, Sign)] == ["CudaUncorrectableEcc"]
     assert node.stream.health() == ""
 
