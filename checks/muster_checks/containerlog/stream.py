@@ -98,7 +98,7 @@ class ContainerLogStream(CheckStream):
         self._folder = parameters.folder
         self._cpu_share = parameters.cpu_share
         self._reader = reader
-        self._judge = ContainerLogJudge(start.findings)
+        self._judge = ContainerLogJudge(start.findings, show_lines=parameters.show_lines)
         self._clocks = clocks
         self._every_s = every_s
         self._boot_id = start.boot_id

@@ -127,7 +127,7 @@ def files(node: Node) -> ContainerFiles:
 
 
 async def test_a_line_is_a_warning_on_its_pod(node: Node, files: ContainerFiles) -> None:
-    node.start()
+    node.start(show_lines=True)
     assert await node.read() == []
     assert node.stream.caught_up
     files.print("step 1", ECC)
@@ -143,13 +143,26 @@ async def test_a_line_is_a_warning_on_its_pod(node: Node, files: ContainerFiles)
 
 async def test_text_of_a_tenant_is_bounded_and_on_one_line(node: Node, files: ContainerFiles) -> None:
     files.print(f"{ECC} \x1b[2J\r" + "x" * 20_000)
-    node.start()
+    node.start(show_lines=True)
     [sign] = await node.read()
     assert isinstance(sign, Sign)
     assert sign.message.isprintable()
     assert len(sign.message.encode()) <= MESSAGE_LIMIT_BYTES
     assert sign.line.isprintable()
     assert len(sign.line) < 5_000
+
+
+async def test_a_line_is_shown_in_the_agents_log_only(node: Node, files: ContainerFiles) -> None:
+    poplar = "recoverable_runtime_error: [Recovery action: IPU_RESET] CIUERRVR.IPUSOFTERR error on IPU 0"
+    files.print(f"{ECC} password=hunter2", f"{poplar} password=hunter2")
+    node.start()
+    signs = {event.reason: event for event in await node.read() if isinstance(event, Sign)}
+    assert signs.keys() == {"CudaUncorrectableEcc", "Ciuerrvr:IPUSOFTERR"}
+    for sign in signs.values():
+        assert "hunter2" in sign.line
+        assert "hunter2" not in sign.message
+    assert "IPU_RESET" in signs["Ciuerrvr:IPUSOFTERR"].message
+    assert b"hunter2" not in await node.stop()
 
 
 async def test_a_pattern_fails_only_if_its_owner_says_so(node: Node, files: ContainerFiles) -> None:
@@ -243,11 +256,13 @@ async def test_the_position_follows_a_backlog(
     files.now = NOW - 3000
     files.print(*["x" * 15_000] * 100)
     node.start()
-    begin = msgspec.json.decode(node.stream.position(), type=LogPosition).until
-    async with asyncio.timeout(60):
-        while not begin < (until := msgspec.json.decode(node.stream.position(), type=LogPosition).until):
-            await asyncio.sleep(0)
-    assert until < NOW - 2900
+    begin = node.stream.position()
+    await until(lambda: node.stream.position() != begin)
+    assert (
+        msgspec.json.decode(begin, type=LogPosition).until
+        < msgspec.json.decode(node.stream.position(), type=LogPosition).until
+        < NOW - 2900
+    )
 
 
 async def test_a_restart_reads_the_logs_of_pods_that_the_kubelet_had_not_named(
@@ -428,9 +443,7 @@ async def test_a_slow_disk_is_reported_and_no_line_is_lost(
     files.print(ECC)
     node.start()
     draining = asyncio.create_task(node.stream.drain())
-    async with asyncio.timeout(60):
-        while not node.stream.health():
-            await asyncio.sleep(0)
+    await until(node.stream.health)
     assert not draining.done()
     node.gate.open_gate.set()
     async with asyncio.timeout(60):
@@ -450,8 +463,12 @@ async def test_an_end_amid_a_turn_leaves_no_file_open(node: Node, files: Contain
     await node.stop()
     assert open_below(node.folder)  # the thread reads on
     node.gate.open_gate.set()
+    await until(lambda: not open_below(node.folder))
+
+
+async def until(condition: Callable[[], object]) -> None:
     async with asyncio.timeout(60):
-        while open_below(node.folder):
+        while not condition():  # noqa: ASYNC110 - what is waited for sets no event
             await asyncio.sleep(0)
 
 
