@@ -54,17 +54,19 @@ def main(arguments: argparse.Namespace) -> int:
 def judge_files(files: Sequence[Path]) -> tuple[JobTimes, Verdict]:
     """Raises UsageError, OSError."""
     random = Random(0)  # noqa: S311  # the same files give the same answer
-    traces = [file for file in files if is_parquet(file)]
-    if traces and len(files) > 1:
-        raise UsageError(f"{traces[0]}: an operation trace; expected no file beside it")
+    table = StepTable()
     try:
-        if traces:
-            operations, incomplete = read_operation_trace(traces[0])
-            times = StepTimes(range(len(operations.workers)), operations.steps, operations.seconds())
-            return JobTimes(times, operations.workers, incomplete), judge_operations(operations, random)
-        table = StepTable()
         for file in files:
-            read_step_file(file, table)
+            with file.open("rb") as opened:
+                if is_parquet(opened):
+                    if len(files) > 1:
+                        raise UsageError(f"{file}: an operation trace; expected no file beside it")
+                    if not opened.seekable():
+                        raise UsageError(f"{file}: an operation trace; expected a file instead of a pipe")
+                    operations, incomplete = read_operation_trace(file)
+                    times = StepTimes(range(len(operations.workers)), operations.steps, operations.seconds())
+                    return JobTimes(times, operations.workers, incomplete), judge_operations(operations, random)
+                read_step_file(file, opened, table)
         times, incomplete = table.complete()
         return JobTimes(times, None, incomplete, table.width), judge_step_times(times, random)
     except (TooFewSteps, IncompleteTimes) as error:
