@@ -52,8 +52,10 @@ def plan_ipu_pod(
 
 def _take(pod: IpuPod, job: IPUJob, snapshot: Snapshot, our_taints: tuple[str, ...]) -> JobPlan:
     if not pod.spec.node_name:
-        if not is_gated(pod):
-            return JobPlan()  # it has to find a node first: without one it would withhold the partition from others
+        if [gate.name for gate in pod.spec.scheduling_gates] != [names.IPUS]:
+            # without our gate it has to find a node first, and with others it waits for something else meanwhile (a
+            # queue's admission, for example): it would withhold the partition from others
+            return JobPlan()
         if text := describe_no_node(snapshot.node_capacity, our_taints):
             return JobPlan((RecordEvent("Warning", "NoHealthyNode", text),), waits_for_room=True)
     take = TakePartitions((0,), attempt=0, size=ipus_per_instance(job.spec), gcds=1, together=True)
