@@ -187,6 +187,11 @@ async def test_a_pod_of_an_ipujob_has_its_ipus_already() -> None:
     ]
     answer = await PodWebhook().answer(worker)
     assert (answer.allowed, answer.patch, len(answer.warnings)) == (True, (), 1)
+    # its template has what the webhook would have added
+    forged = await PodWebhook().pod(pod())
+    assert as_job(read(forged)) is not None
+    forged["metadata"]["ownerReferences"] = worker["metadata"]["ownerReferences"]
+    assert as_job(read(forged)) is None
 
 
 async def test_only_pods_that_are_made_within_the_scope_are_changed() -> None:
