@@ -19,6 +19,7 @@ from muster_operator.resources.ownership import Body, annotate_content
 MOUNTED_AT = "/etc/muster/ipus"
 WAIT = "muster-wait-ipus"
 HOST, PORT, PARTITION = "IPUOF_VIPU_API_HOST", "IPUOF_VIPU_API_PORT", "IPUOF_VIPU_API_PARTITION_ID"
+_NOBODY = 65534  # the user of Muster's image
 # the first process of a container ignores SIGTERM unless it has a handler
 _WAITING = f"""\
 trap 'exit 143' TERM
@@ -101,8 +102,14 @@ def _waiting_container(ipus: int, setup: JobSetup) -> Body:
         "env": [{"name": "IPUS", "value": str(ipus)}],
         # pods without requests are rejected in namespaces with a quota
         "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}},
-        # as the Pod Security level restricted demands
-        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        # as the Pod Security level restricted demands; the user, because an image of the installation may run as root
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "runAsNonRoot": True,
+            "runAsUser": _NOBODY,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
         "volumeMounts": [{"name": VOLUME, "mountPath": MOUNTED_AT, "readOnly": True}],
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }

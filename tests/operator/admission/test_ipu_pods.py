@@ -126,6 +126,11 @@ async def test_a_pod_that_bypasses_the_scheduler_waits_in_an_init_container() ->
     stored = await PodWebhook().pod(pod(nodeName="n1"))
     assert [each["name"] for each in stored["spec"]["initContainers"]] == [WAIT]
     assert "schedulingGates" not in stored["spec"]
+    # the fields that the Pod Security Standards list for "restricted"
+    context = stored["spec"]["initContainers"][0]["securityContext"]
+    assert (context["allowPrivilegeEscalation"], context["capabilities"]) == (False, {"drop": ["ALL"]})
+    assert (context["runAsNonRoot"], context["seccompProfile"]) == (True, {"type": "RuntimeDefault"})
+    assert context["runAsUser"] > 0
 
 
 async def test_every_container_reads_its_partition_from_the_config_map_and_users_cannot_name_another() -> None:
