@@ -37,6 +37,7 @@ def inject(pod: Mapping[str, Any], ipus: int, token: str, setup: JobSetup, *, ga
     """
     found = copy.deepcopy(dict(pod))
     found["metadata"]["labels"] = (found["metadata"].get("labels") or {}) | {names.IPUS: str(ipus)}
+    (found["metadata"].get("annotations") or {}).pop(names.PARTITION, None)  # of a copied pod
     spec, name = found["spec"], config_map_name(ipus, token)
     ours = {"name": VOLUME, "configMap": {"name": name, "optional": True}}
     spec["volumes"] = [*_others(spec.get("volumes"), VOLUME), ours]

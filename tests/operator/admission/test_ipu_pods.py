@@ -13,6 +13,7 @@ from muster_kube.api.errors import ApiError, Unreachable
 from muster_kube.api.reviews import Identity
 from muster_kube.webhook.review import AdmissionRequest, BadReview, Resource, ReviewAnswer
 from muster_operator.admission.ipu_pods import FIELD, PodReviewer
+from muster_operator.job import names
 from muster_operator.job.ipu_pod import VOLUME, IpuPod, as_job, config_map_of, is_gated
 from muster_operator.job.snapshot import JobSetup
 from muster_operator.job.types import ipus_per_instance
@@ -69,6 +70,9 @@ def patched(asked: Object, answer: ReviewAnswer) -> Object:
         at = found
         for part in way:
             at = at[part]
+        if each["op"] == "remove":
+            del at[last]
+            continue
         assert each["op"] in ("add", "replace")
         at[last] = each["value"]
     return found
@@ -167,6 +171,14 @@ async def test_a_config_map_that_a_user_names_is_replaced_and_no_two_pods_get_th
     again = copy.deepcopy(copied)
     token, older = (config_map_of(read(each)) for each in (copied, first))
     assert json.loads(json.dumps(again).replace(token, older)) == first
+
+
+@pytest.mark.parametrize("minor", [20, 30])
+async def test_a_copied_pod_does_not_name_the_partition_of_the_other(minor: int) -> None:
+    webhook = PodWebhook(minor)
+    first = await webhook.pod(pod())
+    first["metadata"]["annotations"][names.PARTITION] = "p-others"
+    assert (await webhook.pod(first))["metadata"]["annotations"] == pod()["metadata"]["annotations"]
 
 
 @pytest.mark.parametrize("name", ["kube-root-ca.crt", "muster-ipus-4", "muster-ipus-0-0123456789abcdef", ""])
