@@ -177,12 +177,20 @@ def test_a_config_map_of_another_controller_is_corrected() -> None:
     "found", [pod(selector="rack2"), pod(gated=False, node="n2")], ids=["by its own selector", "by its node"]
 )
 def test_a_pod_that_cannot_reach_its_partition_does_not_go_on_and_says_why(found: IpuPod) -> None:
-    plan = planned(found, entry(), objects=with_config(found, entry()))
-    assert kinds(plan) == [RecordEvent]
+    plan = planned(found, entry())
     assert reasons(plan) == ["NodeSelectorConflict"]
-    (event,) = plan.actions
+    returned, event = plan.actions
+    assert returned == FreePartition(NAME, unsuitable=True)
     assert isinstance(event, RecordEvent)
     assert missing_facts(event.message, "ipunode=rack1") == []
+
+
+def test_a_pod_that_may_have_started_keeps_its_partition_though_the_label_of_its_node_changes() -> None:
+    found = pod(gated=False, node="n2", phase="Running")
+    plan = planned(found, entry(), objects=with_config(found, entry()))
+    assert (kinds(plan), reasons(plan)) == ([RecordEvent], ["NodeSelectorConflict"])
+    knows = pod(gated=False, node="n2", phase="Running", annotations={"muster.dev/partition": NAME})
+    assert FreePartition not in kinds(planned(knows, entry()))
 
 
 def test_quarantined_ipus_under_a_pod_are_told() -> None:

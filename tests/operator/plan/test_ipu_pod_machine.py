@@ -58,6 +58,7 @@ class PodCluster:
     tracker: dict[str, PartitionEntry] = field(default_factory=dict)
     maps: dict[str, tuple[str, OwnedObject]] = field(default_factory=dict)
     problems: dict[str, NodeProblem] = field(default_factory=dict)
+    unsuitable: set[str] = field(default_factory=set)  # uids of pods that ask for no other partition yet
     numbers: int = 0
 
     def turn(self, name: str, actions: int = 99) -> None:
@@ -112,7 +113,7 @@ class PodCluster:
         partition = names.partition(NS, f"pod/{pod.metadata.name}", 0)
         match action:
             case TakePartitions():
-                if partition in refusals:
+                if partition in refusals or pod.metadata.uid in self.unsuitable:
                     return None
                 if partition in self.tracker or not self.room:
                     refusals[partition] = PartitionRefusal(why="NoRoom", message="no room")
@@ -132,6 +133,8 @@ class PodCluster:
                 entry = self.tracker[partition]
                 assert entry.job == pod.metadata.uid, "the partition of another pod"
                 self.tracker[partition] = msgspec.structs.replace(entry, state="deleting")
+                if action.unsuitable:
+                    self.unsuitable.add(pod.metadata.uid)
                 return True
             case CreateObject(kind="ConfigMap"):
                 return self._create(pod, action, foreign)
@@ -288,6 +291,10 @@ class PodLives(RuleBasedStateMachine):
         if other:
             self.cluster.maps[config_map_of(pod)] = "others", OwnedObject(metadata=Metadata(name=config_map_of(pod)))
 
+    @rule()
+    def unsuitable_partitions_are_forgotten(self) -> None:
+        self.cluster.unsuitable.clear()
+
     @rule(healthy=st.integers(0, 1))
     def nodes_are_tainted(self, healthy: int) -> None:
         self.cluster.healthy = healthy
@@ -322,7 +329,10 @@ class PodLives(RuleBasedStateMachine):
                 assert uid not in held, "it withholds a partition that it cannot use yet"
             elif uid not in held and is_gated(pod) and not pod.metadata.deletion_timestamp:
                 waits = names.partition(NS, f"pod/{pod.metadata.name}", 0) in cluster.tracker
+                waits = waits or uid in cluster.unsuitable
                 assert waits or not cluster.room or not cluster.healthy, "it waits for nothing"
+            elif uid in held and is_gated(pod) and pod.spec.node_selector.get("ipunode") == "rack2":
+                assert held[uid].state == "creating", "it withholds a partition that it cannot reach"
 
 
 TestPodLives = PodLives.TestCase
