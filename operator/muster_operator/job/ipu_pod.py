@@ -8,11 +8,11 @@ import re
 
 import msgspec
 
-from muster_kube.api.objects import Api
+from muster_kube.api.objects import Api, Metadata
 from muster_kube.api.pods import PodPlacement
 from muster_operator.job import names
 from muster_operator.job.snapshot import JobPod
-from muster_operator.job.types import IPUJob, IPUJobSpec, JobMetadata, Workers
+from muster_operator.job.types import GROUP, KIND, IPUJob, IPUJobSpec, JobMetadata, Workers
 
 ANNOTATION = "graphcore.ai/ipus"
 VOLUME = "muster-ipus"
@@ -73,9 +73,9 @@ def is_gated(pod: IpuPod) -> bool:
 
 def as_job(pod: IpuPod) -> IPUJob | None:
     """What requests of partitions take the pod for: a job of one instance with one worker, named ``pod/NAME``. None if
-    admission did not give it IPUs."""
+    admission did not give it IPUs, or if it is an IPUJob's, which has its partitions already."""
     match = _CONFIG_NAME.fullmatch(config_map_of(pod))
-    if match is None:
+    if match is None or _is_of_a_job(pod.metadata):
         return None
     meta = pod.metadata
     return IPUJob(
@@ -93,4 +93,11 @@ def as_job(pod: IpuPod) -> IPUJob | None:
             workers_per_job_instance="1",
             workers=Workers(template={"spec": {"nodeSelector": pod.spec.node_selector}}),
         ),
+    )
+
+
+def _is_of_a_job(metadata: Metadata) -> bool:
+    return any(
+        owner.controller and owner.kind == KIND and owner.api_version.startswith(f"{GROUP}/")
+        for owner in metadata.owner_references
     )

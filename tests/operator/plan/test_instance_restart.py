@@ -9,6 +9,7 @@ from tests.operator.plan.job_factory import ended_container, make_job, partition
 from tests.operator.plan.simulated_cluster import SimulatedCluster
 from tests.wording.facts import missing_facts
 
+from muster_kube.api import times
 from muster_operator.job import names
 from muster_operator.job.snapshot import JobPod, JobSetup, RecordEvent
 from muster_operator.job.types import IPUJobStatus, RestartPolicy
@@ -277,3 +278,18 @@ def test_an_instance_that_is_scaled_away_while_it_waits_leaves_nothing() -> None
     service.cluster.now += 10
     service.go()
     assert service.attempts() == {0: "0", 1: "0", 2: "2"}
+
+
+def test_restarts_of_single_instances_do_not_delay_the_first_one_of_the_whole_job() -> None:
+    service = running(backOffLimit=100)
+    for _ in range(6):
+        service.cluster.now += 3600
+        service.end(0)
+        service.go()
+    assert service.status.restart_count == 6
+    service.end(0)
+    service.end(1)
+    now = service.cluster.now
+    service.cluster.turn(service.uid)
+    assert service.status.next_attempt_time is not None
+    assert times.seconds(service.status.next_attempt_time) == now + 10
