@@ -35,7 +35,7 @@ from muster_tainter.faults.messages import CONDITION, describe_fault, format_tai
 from muster_tainter.faults.node_record import LOST_CHECK, NodeRecord, as_our_taint, read_record
 from muster_tainter.faults.node_report import read_report
 from muster_tainter.faults.record_trust import trusted_record, untrusted_taints
-from muster_tainter.policy.rules import OUR_PREFIX, STARTUP_KEY, Policy
+from muster_tainter.policy.rules import NOT_FOR_FAULTS, OUR_PREFIX, SPARE_KEY, STARTUP_KEY, Policy
 
 NODES = "/api/v1/nodes"
 MANAGER = "muster-cli"
@@ -71,11 +71,18 @@ class ReleaseTarget:
         return bool(self.taints or self.faults)
 
 
-def make_target(node: Node, failing: int, policy: Policy) -> ReleaseTarget | None:
-    """None if Muster has set nothing on the node. failing: FAIL findings in its NodeHealth."""
+def make_target(node: Node, failing: int, policy: Policy, *, keep_spares: bool = False) -> ReleaseTarget | None:
+    """None if Muster has set nothing on the node. failing: FAIL findings in its NodeHealth.
+
+    keep_spares: a tainter leads, which keeps as many spares as the policy asks for
+    """
     stored = read_record(node)
     memory = trusted_record(stored, node, policy)
-    taints = tuple(format_taint(taint) for taint in node.spec.taints if is_ours(taint, memory))
+    taints = tuple(
+        format_taint(taint)
+        for taint in node.spec.taints
+        if is_ours(taint, memory) and not (keep_spares and taint.key == SPARE_KEY)
+    )
     notes = any(key in node.metadata.labels for key in OUR_LABELS if key != MANAGED_LABEL) or any(
         key in node.metadata.annotations for key in OUR_ANNOTATIONS
     )
@@ -86,13 +93,15 @@ def make_target(node: Node, failing: int, policy: Policy) -> ReleaseTarget | Non
     return ReleaseTarget(node.metadata.name, taints, faults, left, node=node)
 
 
-async def find_targets(client: KubeClient, names: Iterable[str] | None, policy: Policy) -> list[ReleaseTarget]:
+async def find_targets(
+    client: KubeClient, names: Iterable[str] | None, policy: Policy, *, keep_spares: bool = False
+) -> list[ReleaseTarget]:
     """The nodes of ``names``, or all, on which Muster has set something. Raises NotFound for an unknown name."""
     found: list[ReleaseTarget] = []
     if names is not None:
         for name in dict.fromkeys(names):
             node = await client.get(f"{NODES}/{name}", type=Node)
-            target = make_target(node, _fails(await _health(client, name)), policy)
+            target = make_target(node, _fails(await _health(client, name)), policy, keep_spares=keep_spares)
             found += [] if target is None else [target]
         return found
     failing: dict[str, int] = {}
@@ -103,7 +112,7 @@ async def find_targets(client: KubeClient, names: Iterable[str] | None, policy: 
     except NotFound:
         pass  # without the CRD the nodes may still have taints and labels
     async for node in _pages(client, NODES, Node):
-        target = make_target(node, failing.get(node.metadata.name, 0), policy)
+        target = make_target(node, failing.get(node.metadata.name, 0), policy, keep_spares=keep_spares)
         found += [] if target is None else [target]
     return sorted(found, key=lambda target: target.name)
 
@@ -244,8 +253,8 @@ class NodeRelease:
         report = read_report(await _health(self._client, target.name))
         if any(report.clear_for(fault.key, fault.occurrence) for fault in memory.open):
             return target  # the tainter has not processed the clear entry yet
-        if not any(is_ours(taint, memory) for taint in node.spec.taints):
-            return replace(target, done=True)
+        if not any(is_ours(taint, memory) and taint.key != SPARE_KEY for taint in node.spec.taints):
+            return replace(target, done=True)  # a node may become a spare as it loses its taint
         return replace(target, why=f"a new fault: {describe_fault(memory.open[0])}") if memory.open else target
 
     async def _strip(self, target: ReleaseTarget) -> ReleaseTarget:
@@ -315,7 +324,7 @@ def clear_everything(node: Node, health: NodeHealth, by: str, at: str) -> tuple[
 def _has_lost(node: Node, memory: NodeRecord) -> bool:
     """Whether the record lacks a taint with Muster's prefix. The tainter would keep it, as its fault is unknown."""
     return any(
-        taint.key.startswith(OUR_PREFIX) and taint.key != STARTUP_KEY and as_our_taint(taint) not in memory.ours
+        taint.key.startswith(OUR_PREFIX) and taint.key not in NOT_FOR_FAULTS and as_our_taint(taint) not in memory.ours
         for taint in node.spec.taints
     )
 
