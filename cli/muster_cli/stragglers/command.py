@@ -24,9 +24,14 @@ EXIT_CODES = {NODE: EXIT_FAIL, STAGE: EXIT_WARN, DATA: EXIT_WARN, NOBODY: EXIT_O
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Reads step times as CSV with the columns rank, step and seconds, in one file or one for each rank, or one "
-        "operation trace as Parquet. docs/in-flight.md has an example that writes step times, the columns of a trace, "
-        "and what the error bound promises. The same files always give the same answer."
+        "FILE is one of these: one CSV file with the columns rank, step and seconds; one such file for each rank; or "
+        "one Parquet file with the times of a job's forward and backward operations. docs/in-flight.md describes both "
+        "formats, and says how rarely a job without a cause gets another verdict than nobody. The same files always "
+        "give the same verdict:\n\n"
+        "  node     one or more ranks are slow: check their nodes\n"
+        "  stage    a pipeline stage has more work than the others\n"
+        "  data     some microbatches have more work than others\n"
+        "  nobody   no cause is proven"
     )
     parser.add_argument("files", metavar="FILE", nargs="+", type=Path, help="CSV files of one job, or a Parquet file")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
