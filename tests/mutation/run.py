@@ -140,7 +140,10 @@ def sample_mutants(file: Path, number: int, chance: random.Random) -> list[Mutan
         except SyntaxError:
             continue
         for code in functions:
-            if code != originals.get(_place(code)):
+            original = originals.get(_place(code))
+            if code != original:
+                if original is not None and code.co_posonlyargcount != original.co_posonlyargcount:
+                    break  # "*," of a declaration became "/,"
                 pairs = enumerate(zip(source.splitlines(), mutated.splitlines(), strict=False), 1)
                 line, text = next((at, new.strip()) for at, (old, new) in pairs if old != new)
                 mutants.append(Mutant(_place(code), code, line, text))
