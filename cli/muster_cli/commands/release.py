@@ -78,7 +78,7 @@ def main(arguments: argparse.Namespace) -> int:
     async def work(client: KubeClient, config: ClusterConfig) -> int:
         leader, paused = await _state(client, config, arguments.namespace)
         policy = given_policy or (await read_active_policy(client, config, arguments.namespace))[0]
-        targets = await find_targets(client, None if arguments.all else arguments.nodes, policy)
+        targets = await find_targets(client, None if arguments.all else arguments.nodes, policy, led=bool(leader))
         if leader:
             targets = [
                 target for target in targets if target.heavy
