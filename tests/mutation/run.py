@@ -134,10 +134,10 @@ def sample_mutants(file: Path, number: int, chance: random.Random) -> list[Mutan
     originals = {_place(code): code for code in _functions(compile(source, file, "exec"))}
     mutants: list[Mutant] = []
     for operator, occurrence in spots:
-        mutated = mutate_code(source, operator, occurrence)
         try:
+            mutated = mutate_code(source, operator, occurrence)
             functions = list(_functions(compile(mutated, file, "exec")))
-        except SyntaxError:
+        except (SyntaxError, AttributeError):  # AttributeError: cosmic-ray cannot replace an exception "module.Name"
             continue
         for code in functions:
             original = originals.get(_place(code))
