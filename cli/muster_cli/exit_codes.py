@@ -15,10 +15,12 @@ _CODES = {"PASS": EXIT_OK, "SKIP": EXIT_OK, "WARN": EXIT_WARN, "FAIL": EXIT_FAIL
 # for docs/commands.md
 MEANINGS = {
     EXIT_OK: "OK: every verdict is PASS or SKIP, or the command has done its work.",
-    EXIT_WARN: "WARN: the worst verdict is WARN. `policy check`: the policy is valid, with warnings. `release`: you "
-    "answered no. `stragglers`: the verdict is stage or data. A part of Muster: one of its tasks has ended "
+    EXIT_WARN: "WARN: the worst verdict is WARN. `explain ipujob`: the job is restarting or runs on faulty hardware. "
+    "`policy check`: the policy is valid, with warnings. `release`: you answered no. `stragglers`: a pipeline stage "
+    "or some data has more work (stage, data). A part of Muster: one of its tasks has ended "
     "unexpectedly; its log says which. `wait-workers`: a worker cannot become ready, or kubectl cannot be copied.",
-    EXIT_FAIL: "FAIL: the worst verdict is FAIL. `stragglers`: the verdict is node.",
+    EXIT_FAIL: "FAIL: the worst verdict is FAIL. `explain ipujob`: the job has failed. "
+    "`stragglers`: a rank is slow (node).",
     EXIT_UNKNOWN: "UNKNOWN: the cluster, an agent or the node could not be reached or does not exist, an object could "
     "not be written, or the worst verdict is UNKNOWN.",
     EXIT_USAGE: "Usage error: an unknown command, flag, check or parameter, or a file or setting that is not valid. "

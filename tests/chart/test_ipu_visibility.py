@@ -42,7 +42,7 @@ def test_ipus_are_advertised_with_the_right_to_do_it_and_taken_away_at_an_uninst
         pod = rendered.pod("Job", job)
         steps = [each["args"] for each in (*pod["initContainers"], *pod["containers"])]
         assert steps[0][:2] == ["delete", f"deployment/{MANAGER}"]
-        assert steps[1] == ["release", "--ipus"]
+        assert steps[1] == ["release", "--ipus", "--yes"]
 
 
 @pytest.mark.parametrize(

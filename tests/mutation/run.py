@@ -134,13 +134,16 @@ def sample_mutants(file: Path, number: int, chance: random.Random) -> list[Mutan
     originals = {_place(code): code for code in _functions(compile(source, file, "exec"))}
     mutants: list[Mutant] = []
     for operator, occurrence in spots:
-        mutated = mutate_code(source, operator, occurrence)
         try:
+            mutated = mutate_code(source, operator, occurrence)
             functions = list(_functions(compile(mutated, file, "exec")))
-        except SyntaxError:
+        except (SyntaxError, AttributeError):  # AttributeError: cosmic-ray cannot replace an exception "module.Name"
             continue
         for code in functions:
-            if code != originals.get(_place(code)):
+            original = originals.get(_place(code))
+            if code != original:
+                if original is not None and code.co_posonlyargcount != original.co_posonlyargcount:
+                    break  # "*," of a declaration became "/,"
                 pairs = enumerate(zip(source.splitlines(), mutated.splitlines(), strict=False), 1)
                 line, text = next((at, new.strip()) for at, (old, new) in pairs if old != new)
                 mutants.append(Mutant(_place(code), code, line, text))

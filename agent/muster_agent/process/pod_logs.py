@@ -40,11 +40,12 @@ class LogHelperLost(Exception):
 
 
 class LogHelper:
-    """The helper process ``pid``, at the other end of ``connection``."""
+    """The helper process ``pid``, at the other end of ``connection``. alive: a pipe that ends with the helper."""
 
-    def __init__(self, folder: Path, connection: socket.socket, pid: int) -> None:
+    def __init__(self, folder: Path, connection: socket.socket, pid: int, alive: int) -> None:
         self.folder = folder
         self.pid = pid
+        self._alive = alive
         self._connection = connection
         self._lock = threading.Lock()  # one request at a time: an answer belongs to the last one
 
@@ -68,19 +69,19 @@ class LogHelper:
     async def watch(self) -> None:
         """Raises LogHelperLost when the helper ends."""
         ended = asyncio.Event()
-        handle = os.pidfd_open(self.pid)
         loop = asyncio.get_running_loop()
-        loop.add_reader(handle, ended.set)
+        # nobody writes to the pipe. Not pidfd_open(2), which needs Linux 5.3 and which some seccomp profiles forbid
+        loop.add_reader(self._alive, ended.set)
         try:
             await ended.wait()
         finally:
-            loop.remove_reader(handle)
-            os.close(handle)
+            loop.remove_reader(self._alive)
         raise LogHelperLost("the process that opens log files has ended: restart the agent")
 
     def close(self) -> None:
         """End the helper."""
         self._connection.close()
+        os.close(self._alive)
         os.waitpid(self.pid, 0)
 
 
@@ -97,16 +98,20 @@ def start_log_helper(settings: AgentSettings) -> LogHelper | None:
     except ValidationError:
         return None  # the start will fail with a better message
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    alive, its_alive = os.pipe()
     pid = os.fork()
     if pid == 0:
         ours.close()
-        _become_helper(folder, theirs)
+        _become_helper(folder, theirs, its_alive)
     theirs.close()
-    return LogHelper(folder, ours, pid)
+    os.close(its_alive)
+    return LogHelper(folder, ours, pid, alive)
 
 
-def _become_helper(folder: Path, connection: socket.socket) -> NoReturn:
-    """In the fork: drop everything but the user, and replace the program, so that nothing of the agent stays."""
+def _become_helper(folder: Path, connection: socket.socket, alive: int) -> NoReturn:
+    """In the fork: drop everything but the user, and replace the program, so that nothing of the agent stays.
+
+    alive: stays open as long as the process is there."""
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # from a terminal; the agent ends it
         switch_user(0, 0)
@@ -114,6 +119,7 @@ def _become_helper(folder: Path, connection: socket.socket) -> NoReturn:
             log.error("cannot start the process that opens log files: privileges remain: %s", ", ".join(left))
         else:
             connection.set_inheritable(True)
+            os.set_inheritable(alive, True)
             program = [sys.executable, "-I", "-S", log_opener.__file__, str(folder), str(connection.fileno())]
             os.execve(sys.executable, program, {})  # noqa: S606 - no shell
     except OSError as error:

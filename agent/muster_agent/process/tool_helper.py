@@ -39,7 +39,7 @@ COMMANDS = tuple(
 )
 """The command lines that the helper runs; no word of them contains a space."""
 LONGEST_S = 120.0  # of one command: the upper limit of the check's parameter command_timeout_s
-AT_ONCE = 64  # a node has fewer disks than this; a tool that waits in the kernel cannot be ended
+AT_ONCE = 64  # tools; the client waits for its turn, so that only another client is refused
 OUTPUT_BYTES = 1 << 20  # of stdout and of stderr; 4,096 entries of an event log are 0.4 MB
 REQUEST_BYTES = 256  # of a line
 

@@ -26,7 +26,7 @@ Namespace = Annotated[str, Field(pattern=r"^[-a-z0-9*?]{1,63}$")]
 
 
 class ContainerlogParameters(Parameters):
-    configured = frozenset({"known", "patterns", "pods", "namespaces", "folder", "files", "cpu_share"})
+    configured = frozenset({"known", "patterns", "pods", "namespaces", "folder", "files", "cpu_share", "show_lines"})
     known: Annotated[tuple[Known, ...], BeforeValidator(_listed)] = Field(
         default=("cuda", "nccl", "poplar"), description="pattern sets that are part of Muster; they only warn"
     )
@@ -47,6 +47,10 @@ class ContainerlogParameters(Parameters):
     )
     files: int = Field(default=FILES_LIMIT, ge=1, le=FILES_LIMIT, description="containers whose logs are followed")
     cpu_share: float = Field(default=0.02, ge=0.001, le=1, description="share of one core for reading, on average")
+    show_lines: bool = Field(
+        default=False,
+        description="findings show the line: to everyone who reaches the agent's port or may read NodeHealths",
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -2,6 +2,9 @@
 
 A line of a program proves nothing about the node: every user of the cluster can print it. So the patterns that are part
 of Muster only warn, and so do others unless their owner says otherwise.
+
+A line may also contain secrets, and everyone on the network may read findings. So a finding shows it only if a
+parameter says so; the agent's log always does.
 """
 
 from collections.abc import Iterable
@@ -19,7 +22,8 @@ Event = Sign | AllClear
 
 
 class ContainerLogJudge:
-    def __init__(self, open_findings: Iterable[OpenFinding] = ()) -> None:
+    def __init__(self, open_findings: Iterable[OpenFinding] = (), *, show_lines: bool) -> None:
+        self._show_lines = show_lines
         self._findings = OpenFindings.load(list(open_findings))
         self._noticed: dict[tuple[str, str], float] = {}
 
@@ -27,7 +31,7 @@ class ContainerLogJudge:
         """now: epoch seconds."""
         events: list[Event] = []
         for hit in turn.hits.values():
-            events += self._findings.take(_sign(hit, now), QUIET_S)
+            events += self._findings.take(_sign(hit, now, show_line=self._show_lines), QUIET_S)
         self._noticed = {key: at for key, at in self._noticed.items() if 0 <= now - at < NOTICE_EVERY_S}
         for notice in turn.notices:
             key = notice.pod, notice.reason
@@ -51,14 +55,15 @@ def component_of(pod: str) -> str:
     return f"pod/{pod}" if pod else "host"
 
 
-def _sign(found: LineHit, now: float) -> Sign:
+def _sign(found: LineHit, now: float, *, show_line: bool) -> Sign:
     hit = found.hit
-    line = f"{hit.prefix}: {found.text}" if hit.prefix else found.text
+    shown = found.text if show_line else "a line of the pod's log matches; the agent's log shows it"
+    message = f"{hit.prefix}: {shown}" if hit.prefix else shown
     return Sign(
         component=component_of(found.pod),
         reason=hit.reason,
         verdict=hit.verdict,
-        message=shorten(line.strip()),
+        message=shorten(message.strip()),
         at=min(found.at, now),
         fault_class=hit.fault_class,
         count=found.count,

@@ -47,12 +47,14 @@ class Notice(msgspec.Struct, frozen=True):
 class Turn(msgspec.Struct):
     """at_end: all files have been read to their end; new_pods: there are folders of pods that were not there before.
 
+    behind: epoch seconds up to which every log has been read if not at_end; 0: unknown
     trouble: why the logs of some pods cannot be read at all; cpu_s: processor time of this turn
     """
 
     hits: dict[tuple[str, str], LineHit] = {}
     notices: list[Notice] = []
     at_end: bool = True
+    behind: float = 0.0
     new_pods: bool = False
     trouble: str = ""
     cpu_s: float = 0.0
@@ -118,6 +120,7 @@ class LogReader:
                     more.append(place)
             pending = more
         turn.at_end = not pending
+        turn.behind = min((self._until.get(place, self._since) for place in pending), default=0.0)
         turn.cpu_s = time.thread_time() - began
         return turn
 

@@ -9,12 +9,13 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncGenerator, Mapping
+from functools import partial
 
 import msgspec
 
 from muster_checks.base.declaration import AllClear, CheckStream, NodeView, Sign
 from muster_checks.base.execution import CannotTell
-from muster_checks.base.threads import in_thread
+from muster_checks.base.threads import begin_in_thread
 from muster_checks.containerlog import ContainerlogParameters
 from muster_checks.containerlog.judge import ContainerLogJudge
 from muster_checks.containerlog.log_folder import FolderOpener
@@ -32,7 +33,7 @@ PODS_EVERY_S = 10.0  # between two requests to the kubelet; sooner when a pod's 
 PODS_KEPT_S = 60.0  # a pod that has ended is read for this long, and one that the kubelet cannot report at the moment
 DRAIN_S = 5.0  # limit for which a drain waits for the end of the logs, which a flood may never let it reach
 LOOKBACK_S = 3600.0  # how far back reading begins without a position
-POSITION_EVERY_S = 60.0  # while nothing matches: what a restart reads again at most
+POSITION_EVERY_S = 60.0  # of the logs, while nothing matches: what a restart reads again at most
 
 
 class LogPosition(msgspec.Struct, frozen=True):
@@ -97,11 +98,11 @@ class ContainerLogStream(CheckStream):
         self._folder = parameters.folder
         self._cpu_share = parameters.cpu_share
         self._reader = reader
-        self._judge = ContainerLogJudge(start.findings)
+        self._judge = ContainerLogJudge(start.findings, show_lines=parameters.show_lines)
         self._clocks = clocks
         self._every_s = every_s
         self._boot_id = start.boot_id
-        self._until = start.until
+        self._until = self._saved_until = start.until
         self._position = msgspec.json.encode(start)
         self._last_seen: dict[str, float] = {}  # pods with accelerators, and when (monotonic)
         self._pods_due = float("-inf")
@@ -109,6 +110,9 @@ class ContainerLogStream(CheckStream):
         self._pods_known = float("-inf")  # the time of the kubelet's last answer
         self._woken = asyncio.Event()
         self._drain_waiters: list[tuple[asyncio.Future[None], float]] = []
+        self._turn: asyncio.Future[Turn] | None = None  # the one in the thread, and the waiters of before its start
+        self._turn_waiters: list[tuple[asyncio.Future[None], float]] = []
+        self._turn_began = start.until
         self._closed = False
 
     async def events(self) -> AsyncGenerator[list[Sign | AllClear], None]:
@@ -117,37 +121,58 @@ class ContainerLogStream(CheckStream):
             while True:
                 self._woken.clear()
                 began, now = loop.time(), self._clocks.realtime()
-                waiting = len(self._drain_waiters)  # later waiters need a later turn
                 turn = await self._take_turn()
                 events = self._judge.take(turn, now)
                 if events:
                     yield events
-                if events or not 0 <= now - self._until < POSITION_EVERY_S:
-                    self._until = max([now, *(hit.at for hit in turn.hits.values() if hit.at <= now + self._every_s)])
+                self._advance(turn)
+                if events or not 0 <= self._until - self._saved_until < POSITION_EVERY_S:
+                    self._saved_until = self._until
                     self._position = msgspec.json.encode(LogPosition(self._boot_id, self._until, self._judge.dump()))
                 self.caught_up = True
-                self._answer(waiting, at_end=turn.at_end)
+                self._answer(at_end=turn.at_end)
                 await self._rest(loop.time() - began, turn.cpu_s)
         finally:
             self._closed = True
-            self._reader.close()
+            if self._turn is None:
+                self._reader.close()
+            else:  # not beside the thread, which has files open and opens more
+                self._turn.add_done_callback(lambda _: self._reader.close())
             for waiter, _ in self._drain_waiters:
                 if not waiter.done():
                     waiter.set_exception(RuntimeError("the stream of container logs has ended"))
 
     async def _take_turn(self) -> Turn:
-        pods = None if self._all else await self._pods()
+        """A turn that takes longer than TURN_S is reported, and goes on: it is judged when it has ended."""
+        if self._turn is None:
+            pods = None if self._all else await self._pods()
+            self._turn_waiters = self._drain_waiters.copy()  # later waiters need a later turn
+            self._turn_began = self._clocks.realtime()
+            self._turn = begin_in_thread(partial(self._reader.turn, pods), name="containerlog")
+        await asyncio.wait([self._turn], timeout=TURN_S)
+        if not self._turn.done():
+            self._trouble = f"{self._folder}: reading takes longer than {TURN_S:g} s: check the disk"
+            return Turn(trouble=self._trouble, at_end=False)
+        ended, self._turn = self._turn, None
         try:
-            async with asyncio.timeout(TURN_S):
-                turn = await in_thread(self._node, self._reader.turn, pods)
-        except TimeoutError:
-            turn = Turn(trouble=f"{self._folder}: reading takes longer than {TURN_S:g} s: check the disk")
+            turn = ended.result()
         except OSError as error:
             turn = Turn(trouble=f"{self._folder}: {error.strerror or error}: {_advice(error)}")
-        if turn.new_pods:
+        if turn.new_pods and not self._all:  # the kubelet has to name them first
             self._pods_due = float("-inf")
+            turn.at_end, turn.behind = False, 0.0
         self._trouble = turn.trouble
         return turn
+
+    def _advance(self, turn: Turn) -> None:
+        """Move the position up to what has been read for certain: a restart rather reads lines twice than never."""
+        if turn.trouble or self._pods_trouble:
+            return  # there may be logs of which nothing has been read
+        if turn.at_end:
+            limit = self._turn_began + self._every_s
+            self._until = max([self._turn_began, *(hit.at for hit in turn.hits.values() if hit.at <= limit)])
+        else:
+            self._until = max(self._until, turn.behind)
 
     async def _pods(self) -> frozenset[str]:
         """The pods to read. The kubelet is asked when it is time."""
@@ -175,12 +200,12 @@ class ContainerLogStream(CheckStream):
                 async with asyncio.timeout(max(0.0, self._every_s - passed_s)):
                     await self._woken.wait()
 
-    def _answer(self, count: int, *, at_end: bool) -> None:
-        """Answer the first ``count`` waiters if the logs have been read to their end, or after their time."""
+    def _answer(self, *, at_end: bool) -> None:
+        """Answer the waiters of before the turn if it has read the logs to their end, and all after their time."""
         now = asyncio.get_running_loop().time()
-        for entry in self._drain_waiters[:count]:
+        for entry in self._drain_waiters.copy():
             waiter, until = entry
-            if at_end or now >= until:
+            if (at_end and entry in self._turn_waiters) or now >= until:
                 self._drain_waiters.remove(entry)
                 if not waiter.done():
                     waiter.set_result(None)

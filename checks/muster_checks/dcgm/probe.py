@@ -37,6 +37,12 @@ _TROUBLES = (
         "DriverMissing",
         "check that the NVIDIA driver is loaded (nvidia-smi)",
     ),
+    (
+        # of the dynamic loader (glibc, elf/dl-catch.c, dl-version.c, dl-minimal.c)
+        ("error while loading shared libraries", "symbol lookup error", "relocation error", "not found (required by"),
+        "ToolMissing",
+        "dcgmi does not start: install it together with its libraries",
+    ),
 )
 
 

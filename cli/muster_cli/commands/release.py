@@ -59,13 +59,19 @@ def main(arguments: argparse.Namespace) -> int:
     if bool(arguments.all) + bool(arguments.nodes) + bool(arguments.ipus) != 1:
         print("muster: release: expected either NODE…, --all or --ipus", file=sys.stderr)
         return EXIT_USAGE
-    if arguments.ipus:
-        from muster_cli.commands.release_ipus import release_ipus
-
-        return run_with_client(arguments, lambda client, _config: release_ipus(client))
     if not arguments.yes and not sys.stdin.isatty():
         print("muster: release: cannot ask for confirmation, as stdin is not a terminal: add --yes", file=sys.stderr)
         return EXIT_USAGE
+
+    def confirm(question: str) -> bool:
+        return arguments.yes or _confirm(question)
+
+    if arguments.ipus:
+        from muster_cli.commands.release_ipus import release_ipus
+
+        return run_with_client(
+            arguments, lambda client, _config: release_ipus(client, confirm=confirm, as_document=arguments.json)
+        )
 
     given_policy = None
     if arguments.policy is not None:
@@ -78,7 +84,7 @@ def main(arguments: argparse.Namespace) -> int:
     async def work(client: KubeClient, config: ClusterConfig) -> int:
         leader, paused = await _state(client, config, arguments.namespace)
         policy = given_policy or (await read_active_policy(client, config, arguments.namespace))[0]
-        targets = await find_targets(client, None if arguments.all else arguments.nodes, policy)
+        targets = await find_targets(client, None if arguments.all else arguments.nodes, policy, led=bool(leader))
         if leader:
             targets = [
                 target for target in targets if target.heavy
@@ -86,7 +92,7 @@ def main(arguments: argparse.Namespace) -> int:
         if not targets:
             _show([], as_document=arguments.json)
             return 0
-        if not arguments.yes and not _confirm(_question(targets, leader, paused)):
+        if not confirm(_question(targets, leader, paused)):
             print("nothing was released", file=sys.stderr)
             return EXIT_WARN
         progress = ReleaseProgress(sys.stderr.isatty())

@@ -16,7 +16,7 @@ from muster_checks.base.vocabulary import Verdict
 from muster_cli.commands.clear import write_clear
 from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import ApiError, Conflict, NotFound
-from muster_kube.api.objects import Node, Object
+from muster_kube.api.objects import Node, Object, Taint
 from muster_kube.api.times import rfc3339, rfc3339_whole
 from muster_kube.nodehealth import CLEAR_LIMIT, PATH, ClearEntry, NodeHealth
 from muster_tainter.events.recorder import condition_patch
@@ -35,7 +35,7 @@ from muster_tainter.faults.messages import CONDITION, describe_fault, format_tai
 from muster_tainter.faults.node_record import LOST_CHECK, NodeRecord, as_our_taint, read_record
 from muster_tainter.faults.node_report import read_report
 from muster_tainter.faults.record_trust import trusted_record, untrusted_taints
-from muster_tainter.policy.rules import OUR_PREFIX, STARTUP_KEY, Policy
+from muster_tainter.policy.rules import NOT_FOR_FAULTS, OUR_PREFIX, SPARE_KEY, STARTUP_KEY, Policy
 
 NODES = "/api/v1/nodes"
 MANAGER = "muster-cli"
@@ -71,11 +71,11 @@ class ReleaseTarget:
         return bool(self.taints or self.faults)
 
 
-def make_target(node: Node, failing: int, policy: Policy) -> ReleaseTarget | None:
-    """None if Muster has set nothing on the node. failing: FAIL findings in its NodeHealth."""
+def make_target(node: Node, failing: int, policy: Policy, *, led: bool = False) -> ReleaseTarget | None:
+    """None if Muster has set nothing on the node. failing: FAIL findings in its NodeHealth. led: a tainter leads."""
     stored = read_record(node)
     memory = trusted_record(stored, node, policy)
-    taints = tuple(format_taint(taint) for taint in node.spec.taints if is_ours(taint, memory))
+    taints = tuple(map(format_taint, removable_taints(node, memory, led=led)))
     notes = any(key in node.metadata.labels for key in OUR_LABELS if key != MANAGED_LABEL) or any(
         key in node.metadata.annotations for key in OUR_ANNOTATIONS
     )
@@ -86,13 +86,23 @@ def make_target(node: Node, failing: int, policy: Policy) -> ReleaseTarget | Non
     return ReleaseTarget(node.metadata.name, taints, faults, left, node=node)
 
 
-async def find_targets(client: KubeClient, names: Iterable[str] | None, policy: Policy) -> list[ReleaseTarget]:
-    """The nodes of ``names``, or all, on which Muster has set something. Raises NotFound for an unknown name."""
+def removable_taints(node: Node, memory: NodeRecord, *, led: bool) -> tuple[Taint, ...]:
+    """Muster's taints. Without that of a spare if a tainter leads: no fault requires it, and the tainter would set it
+    again."""
+    ours = (taint for taint in node.spec.taints if is_ours(taint, memory))
+    return tuple(taint for taint in ours if not (led and taint.key == SPARE_KEY))
+
+
+async def find_targets(
+    client: KubeClient, names: Iterable[str] | None, policy: Policy, *, led: bool = False
+) -> list[ReleaseTarget]:
+    """The nodes of ``names``, or all, on which Muster has set something. led: a tainter leads. Raises NotFound for an
+    unknown name."""
     found: list[ReleaseTarget] = []
     if names is not None:
         for name in dict.fromkeys(names):
             node = await client.get(f"{NODES}/{name}", type=Node)
-            target = make_target(node, _fails(await _health(client, name)), policy)
+            target = make_target(node, _fails(await _health(client, name)), policy, led=led)
             found += [] if target is None else [target]
         return found
     failing: dict[str, int] = {}
@@ -103,7 +113,7 @@ async def find_targets(client: KubeClient, names: Iterable[str] | None, policy: 
     except NotFound:
         pass  # without the CRD the nodes may still have taints and labels
     async for node in _pages(client, NODES, Node):
-        target = make_target(node, failing.get(node.metadata.name, 0), policy)
+        target = make_target(node, failing.get(node.metadata.name, 0), policy, led=led)
         found += [] if target is None else [target]
     return sorted(found, key=lambda target: target.name)
 
@@ -244,7 +254,7 @@ class NodeRelease:
         report = read_report(await _health(self._client, target.name))
         if any(report.clear_for(fault.key, fault.occurrence) for fault in memory.open):
             return target  # the tainter has not processed the clear entry yet
-        if not any(is_ours(taint, memory) for taint in node.spec.taints):
+        if not removable_taints(node, memory, led=True):
             return replace(target, done=True)
         return replace(target, why=f"a new fault: {describe_fault(memory.open[0])}") if memory.open else target
 
@@ -315,7 +325,7 @@ def clear_everything(node: Node, health: NodeHealth, by: str, at: str) -> tuple[
 def _has_lost(node: Node, memory: NodeRecord) -> bool:
     """Whether the record lacks a taint with Muster's prefix. The tainter would keep it, as its fault is unknown."""
     return any(
-        taint.key.startswith(OUR_PREFIX) and taint.key != STARTUP_KEY and as_our_taint(taint) not in memory.ours
+        taint.key.startswith(OUR_PREFIX) and taint.key not in NOT_FOR_FAULTS and as_our_taint(taint) not in memory.ours
         for taint in node.spec.taints
     )
 

@@ -55,7 +55,8 @@ L = TypeVar("L", bound=Object)
 @dataclass(frozen=True)
 class Installation:
     """What all areas need. now: seconds since the epoch by the clock of the API server. namespace: of agent and
-    tainter. events: warnings by namespace. blind: there may be parts that the user may not see."""
+    tainter. events: warnings by namespace. blind: there may be parts that the user may not see. everywhere: all
+    namespaces were looked at."""
 
     reader: BoundedReader
     parts: tuple[InstalledPart, ...]
@@ -63,6 +64,7 @@ class Installation:
     namespace: str
     events: Mapping[str, Sequence[EventFacts]] = field(default_factory=dict)
     blind: bool = False
+    everywhere: bool = True
 
     def part(self, kind: str) -> InstalledPart | None:
         return next((part for part in self.parts if part.kind == kind), None)
@@ -144,7 +146,7 @@ async def _find_installation(
     for name in {part.namespace for part in known}:
         warned = await reader.list(f"/api/v1/namespaces/{name}/events", EventFacts, {"fieldSelector": "type=Warning"})
         events[name] = () if isinstance(warned, ReadFailure) else warned
-    return findings, Installation(reader, known, now, namespace, events, blind=bool(findings))
+    return findings, Installation(reader, known, now, namespace, events, blind=bool(findings), everywhere=not given)
 
 
 async def _parts(installation: Installation) -> list[DoctorFinding]:
@@ -249,7 +251,7 @@ def _setting(found: DataMap | ReadFailure | None, key: str, name: str) -> object
 
 
 async def _nodes(installation: Installation, server: float | None, here: float) -> list[DoctorFinding]:
-    """The areas agents, reports and clocks, which read the same objects."""
+    """The areas agents, reports and clocks, and the numbers of IPUs, which read the same objects."""
     nodes, healths, leases = await asyncio.gather(
         installation.reader.list("/api/v1/nodes", Node),
         installation.reader.list(HEALTHS, HealthFacts),
@@ -258,6 +260,8 @@ async def _nodes(installation: Installation, server: float | None, here: float) 
     known = _by_name(healths)
     there = [] if isinstance(nodes, ReadFailure) else nodes
     found = [*reports.judge(known), *clocks.judge(server, here, there, _by_name(leases), known)]
+    forms = await _advertised_forms(installation)
+    found += ipus.judge_numbers(there, forms) if forms is not None else []
     part = installation.part(AGENT)
     if part is None:
         return found
@@ -268,6 +272,21 @@ async def _nodes(installation: Installation, server: float | None, here: float) 
         return [*read_failures(agents.AREA, *blind), *found]
     events = installation.events.get(part.namespace, ())
     return [*agents.judge(there, part.workload, pods, events, known, installation.now), *found]
+
+
+async def _advertised_forms(installation: Installation) -> set[object] | None:
+    """The setting ipu_visibility of all operators; None if there may be one whose setting is unknown."""
+    if installation.blind or not installation.everywhere:
+        return None
+    forms: set[object] = set()
+    for part in installation.parts:
+        if part.kind == OPERATOR:
+            path = f"/api/v1/namespaces/{part.namespace}/configmaps/{part.name}"
+            found = await installation.reader.read(path, DataMap) if part.workload is not None else None
+            if not isinstance(found, DataMap):
+                return None
+            forms.add(_setting(found, "operator.yaml", "ipu_visibility"))
+    return forms
 
 
 def _by_name(found: list[L] | ReadFailure) -> dict[str, L]:

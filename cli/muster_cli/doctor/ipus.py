@@ -1,13 +1,17 @@
-"""Judges whether the V-IPU proxy reaches its controllers. Pure."""
+"""Judges whether the V-IPU proxy reaches its controllers, and whether the numbers of IPUs on nodes are kept up to date.
+Pure."""
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from muster_checks.base.vocabulary import Verdict, shorten
 from muster_cli.doctor.facts import DataMap
-from muster_cli.doctor.findings import DoctorFinding, ReadFailure, read_failures
+from muster_cli.doctor.findings import DoctorFinding, ReadFailure, join_some, read_failures
 from muster_cli.doctor.parts import InstalledPart
 from muster_cli.report.quantities import plural
+from muster_kube.api.objects import Node
 from muster_operator.job.partition_api import PartitionCapacity
+from muster_operator.observe.node_capacity import IPUS_FREE, IPUS_TOTAL
 from muster_operator.proxy.controllers.list_syntax import parse_controller_list
 
 AREA = "v-ipu"
@@ -64,3 +68,20 @@ def judge(vipu: VipuState | None) -> list[DoctorFinding]:
     if not found and vipu.answer is not None:
         found.append(DoctorFinding(AREA, Verdict.PASS, f"{plural(number, 'V-IPU controller')} answered"))
     return found
+
+
+def judge_numbers(nodes: Iterable[Node], forms: Collection[object]) -> list[DoctorFinding]:
+    """Numbers that no operator updates: the chart's job that removes them did not run, or failed, and no later upgrade
+    repeats it. As extended resources they look like capacity.
+
+    forms: the setting ipu_visibility of the operators that run.
+    """
+    left: list[str] = []
+    for node in nodes:
+        places = {"labels": node.metadata.labels, "resources": node.status.allocatable}
+        if any(key in place for form, place in places.items() if form not in forms for key in (IPUS_FREE, IPUS_TOTAL)):
+            left.append(node.metadata.name)
+    if not left:
+        return []
+    what = f"{plural(len(left), 'node')} ({join_some(left)}): {IPUS_FREE} or {IPUS_TOTAL}, which no operator updates"
+    return [DoctorFinding(AREA, Verdict.WARN, what, "muster release --ipus")]

@@ -24,9 +24,14 @@ EXIT_CODES = {NODE: EXIT_FAIL, STAGE: EXIT_WARN, DATA: EXIT_WARN, NOBODY: EXIT_O
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Reads step times as CSV with the columns rank, step and seconds, in one file or one for each rank, or one "
-        "operation trace as Parquet. docs/in-flight.md has an example that writes step times, the columns of a trace, "
-        "and what the error bound promises. The same files always give the same answer."
+        "FILE is one of these: one CSV file with the columns rank, step and seconds; one such file for each rank; or "
+        "one Parquet file with the times of a job's forward and backward operations. docs/in-flight.md describes both "
+        "formats, and says how rarely a job without a cause gets another verdict than nobody. The same files always "
+        "give the same verdict:\n\n"
+        "  node     one or more ranks are slow: check their nodes\n"
+        "  stage    a pipeline stage has more work than the others\n"
+        "  data     some microbatches have more work than others\n"
+        "  nobody   no cause is proven"
     )
     parser.add_argument("files", metavar="FILE", nargs="+", type=Path, help="CSV files of one job, or a Parquet file")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
@@ -54,17 +59,19 @@ def main(arguments: argparse.Namespace) -> int:
 def judge_files(files: Sequence[Path]) -> tuple[JobTimes, Verdict]:
     """Raises UsageError, OSError."""
     random = Random(0)  # noqa: S311  # the same files give the same answer
-    traces = [file for file in files if is_parquet(file)]
-    if traces and len(files) > 1:
-        raise UsageError(f"{traces[0]}: an operation trace; expected no file beside it")
+    table = StepTable()
     try:
-        if traces:
-            operations, incomplete = read_operation_trace(traces[0])
-            times = StepTimes(range(len(operations.workers)), operations.steps, operations.seconds())
-            return JobTimes(times, operations.workers, incomplete), judge_operations(operations, random)
-        table = StepTable()
         for file in files:
-            read_step_file(file, table)
+            with file.open("rb") as opened:
+                if is_parquet(opened):
+                    if len(files) > 1:
+                        raise UsageError(f"{file}: an operation trace; expected no file beside it")
+                    if not opened.seekable():
+                        raise UsageError(f"{file}: an operation trace; expected a file instead of a pipe")
+                    operations, incomplete = read_operation_trace(file)
+                    times = StepTimes(range(len(operations.workers)), operations.steps, operations.seconds())
+                    return JobTimes(times, operations.workers, incomplete), judge_operations(operations, random)
+                read_step_file(file, opened, table)
         times, incomplete = table.complete()
         return JobTimes(times, None, incomplete, table.width), judge_step_times(times, random)
     except (TooFewSteps, IncompleteTimes) as error:

@@ -4,6 +4,7 @@ a row for each operation with dp_rank, stage, rank, step, optype, duration (seco
 
 from collections import defaultdict
 from collections.abc import Iterator
+from io import BufferedReader
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,10 +29,9 @@ class Pass(NamedTuple):
     microbatch: int
 
 
-def is_parquet(file: Path) -> bool:
-    """Raises OSError."""
-    with file.open("rb") as opened:
-        return opened.read(len(MAGIC)) == MAGIC
+def is_parquet(opened: BufferedReader) -> bool:
+    """Consumes nothing, because a pipe can be read only once. Raises OSError."""
+    return opened.peek(len(MAGIC)).startswith(MAGIC)
 
 
 def read_operation_trace(file: Path, operations_limit: int = OPERATIONS_LIMIT) -> tuple[Operations, int]:

@@ -3,6 +3,7 @@
 import csv
 import math
 from collections.abc import Iterator
+from io import BufferedReader, TextIOWrapper
 from pathlib import Path
 from typing import TextIO
 
@@ -15,9 +16,9 @@ WHOLE_LIMIT = 1 << 53
 SECONDS_LIMITS = 1e-9, 1e9
 
 
-def read_step_file(file: Path, table: StepTable) -> None:
-    """Add the times of one file. Raises UsageError with file and line, OSError."""
-    with file.open(encoding="utf-8-sig", errors="replace", newline="") as text:
+def read_step_file(file: Path, opened: BufferedReader, table: StepTable) -> None:
+    """Add the times of one file, and close it. Raises UsageError with file and line, OSError."""
+    with TextIOWrapper(opened, encoding="utf-8-sig", errors="replace", newline="") as text:
         lines = _Lines(text)
         reader = csv.reader(lines, strict=True)
         try:

@@ -88,7 +88,7 @@ class ActionExecutor:
             case TakePartitions():
                 return await self.partitions.take(job, action)
             case FreePartition():
-                return await self.partitions.free(job.metadata.uid, action.name)
+                return await self.partitions.free(job.metadata.uid, action.name, unsuitable=action.unsuitable)
             case QueryCapacity():
                 return await self.partitions.ask_room(job.metadata.uid, action.size)
             case RequestChecks():

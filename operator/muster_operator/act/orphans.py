@@ -17,6 +17,7 @@ from muster_operator.observe.cluster import ClusterCache, objects_path
 log = logging.getLogger(__name__)
 
 AGAIN_S = 5.0
+AGAIN_LIMIT_S = 60.0  # doubles up to this while the owner exists: nothing watches a pod if ipu_pods is off
 
 
 class _OwnerStatus(msgspec.Struct, frozen=True):
@@ -37,6 +38,7 @@ class OrphanCollector:
         self._client = client
         self._cluster = cluster
         self._executor = executor
+        self._found: dict[str, int] = {}  # how often in a row an owner was found, by key
 
     async def collect(self, key: str) -> float | None:
         """Release what is left of deleted jobs of the name ``key`` (namespace/name), or of pods (namespace/pod/NAME).
@@ -44,23 +46,29 @@ class OrphanCollector:
         if key in self._cluster.unreadable:
             return None
         await self._withdraw(key)
-        owner, again_s = self._cluster.owner(key), None
+        owner, again_s, exists = self._cluster.owner(key), None, False
         for uid in self._cluster.tracker.uids_at(key):
             if owner is not None and owner.metadata.uid == uid:
                 continue
             entries = self._cluster.tracker.of_job(uid)
             if all(entry.state == "deleting" for entry in entries.values()):
                 continue
-            again_s = AGAIN_S
-            # its pods are still being garbage-collected, or the cache of jobs is behind that of partitions
-            if self._cluster.pods.of_job(uid) or await self._exists(key, uid):
+            if not self._cluster.pods.of_job(uid) and await self._exists(key, uid):
+                exists = True  # the cache of jobs is behind that of partitions, or nothing watches the pod
                 continue
+            again_s = AGAIN_S
+            if self._cluster.pods.of_job(uid):
+                continue  # its pods are still being garbage-collected
             # a pod has no finalizer, so this is how its partition is released
             level = logging.INFO if names.is_pod(key.partition("/")[2]) else logging.WARNING
             for name in entries:
                 log.log(level, "partition %s: releasing it, because its owner %s (%s) is gone", name, key, uid)
                 await self._executor.partitions.free(uid, name)
-        return again_s
+        if not exists:
+            self._found.pop(key, None)
+            return again_s
+        found = self._found[key] = self._found.get(key, 0) + 1
+        return again_s or min(AGAIN_LIMIT_S, AGAIN_S * 2 ** min(found - 1, 4))
 
     async def _withdraw(self, key: str) -> None:
         job, requests = self._cluster.job(key), self._cluster.requests

@@ -11,7 +11,7 @@ import msgspec
 
 from muster_operator.act.gang_reservations import GangReservations
 from muster_operator.act.proxy_client import ProxyClient
-from muster_operator.act.refusal_cache import FREEING, TAKING, RefusalCache
+from muster_operator.act.refusal_cache import FREEING, TAKING, UNSUITABLE, RefusalCache
 from muster_operator.job import names
 from muster_operator.job.partition_api import PartitionEntry, PartitionRefusal, PartitionRequest
 from muster_operator.job.snapshot import ActionResult, TakePartitions
@@ -36,7 +36,9 @@ class PartitionRequester:
             (names.partition(job.metadata.namespace, job.metadata.name, instance), _make_request(job, take, instance))
             for instance in take.instances
         ]
-        early = [name for name, _ in wished if self._refusals.waits(uid, (TAKING, name))]
+        early = [
+            name for name, _ in wished if any(self._refusals.waits(uid, (why, name)) for why in (TAKING, UNSUITABLE))
+        ]
         if early and (take.together or len(early) == len(wished)):
             return ActionResult.WAITS
         wished = [(name, wish) for name, wish in wished if name not in early]
@@ -125,10 +127,12 @@ class PartitionRequester:
         self._refusals.note_room(uid, 0 if isinstance(answer, PartitionRefusal) else answer.num_of_partitions)
         return ActionResult.DONE
 
-    async def free(self, uid: str, name: str) -> ActionResult:
+    async def free(self, uid: str, name: str, *, unsuitable: bool = False) -> ActionResult:
         """Release a partition of the job ``uid``, which may be deleted already. A partition that does not exist counts
-        as released."""
+        as released. unsuitable: see FreePartition."""
         key = (FREEING, name)
+        if unsuitable and not self._refusals.waits(uid, (UNSUITABLE, name)):
+            self._refusals.note(uid, (UNSUITABLE, name), None)
         if self._refusals.waits(uid, key):
             return ActionResult.WAITS
         known = name in self._cluster.tracker.of_job(uid)

@@ -9,6 +9,7 @@ from muster_operator.job.partition_api import PartitionRefusal
 
 AGAIN = Backoff(base_s=2.0, cap_s=60.0)
 TAKING, FREEING = "take", "free"  # used instead of a kind if the proxy refused
+UNSUITABLE = "unsuitable"  # likewise, if a partition was released because its owner could not use it
 ASKING = "ask"  # likewise, if a check request of a node failed
 ROOM_S = 25.0  # a capacity answer is valid this long: shorter than a plan waits before it asks again
 

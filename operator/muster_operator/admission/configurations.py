@@ -8,7 +8,8 @@ it acts on it.
 The webhook of pods must not stand in the way of pods without the annotation ``graphcore.ai/ipus``. From Kubernetes 1.28
 the API server calls it for annotated pods only, and such a pod is rejected while nobody answers, as it would otherwise
 run without IPUs. Older versions cannot select by annotation: there it is called for the pods of namespaces with a
-label, and fails open. An annotated pod that slips through then has no IPUs, and its program fails.
+label, with a short timeout, and fails open. An annotated pod that slips through then has no IPUs, and its program
+fails.
 """
 
 import base64
@@ -31,6 +32,9 @@ POD_PATH = "/mutate-v1-pod"
 MUTATING, VALIDATING = f"mipujob.{GROUP}", f"vipujob.{GROUP}"
 POD_MUTATING = f"mpod.{GROUP}"
 TIMEOUT_S = 30
+# where other pods wait too; the webhook itself answers in milliseconds. Kubernetes recommends small timeouts for
+# webhooks (Admission Webhook Good Practices)
+ALL_PODS_TIMEOUT_S = 5
 
 MATCH_CONDITIONS_MINOR = 28  # enabled by default from this version
 NAMESPACE_LABEL_MINOR = 21  # every namespace has its name as a label from this version
@@ -86,7 +90,8 @@ def webhook_configurations(
 
     minor: of the API server, 1.``minor``. scope: only jobs of these namespaces are reviewed; empty: all. Before 1.21
     namespaces cannot be selected by name, so the configurations match all of them and the webhooks allow the others.
-    timeout_s: 1 to 30. ipu_pods: pods with IPUs are reviewed too.
+    timeout_s: 1 to 30; where the webhook of pods is called for other pods too, at most ALL_PODS_TIMEOUT_S. ipu_pods:
+    pods with IPUs are reviewed too.
     """
 
     chosen = [{"key": NAMESPACE_LABEL, "operator": "In", "values": sorted(scope)}] if scope else []
@@ -120,9 +125,12 @@ def webhook_configurations(
             "rules": [rule | {"scope": "Namespaced"}],
             "failurePolicy": "Ignore",
         }
-        selected = [*chosen] if minor >= MATCH_CONDITIONS_MINOR else [*chosen, OPT_IN]
         if minor >= MATCH_CONDITIONS_MINOR:
+            selected = [*chosen]
             entry |= {"failurePolicy": failure_policy, "matchConditions": [dict(POD_CONDITION)]}
+        else:
+            selected = [*chosen, OPT_IN]
+            entry |= {"timeoutSeconds": min(timeout_s, ALL_PODS_TIMEOUT_S)}
         return entry | ({"namespaceSelector": {"matchExpressions": selected}} if selected else {})
 
     metadata: Configuration = {"name": name}

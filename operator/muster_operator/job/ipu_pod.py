@@ -5,14 +5,15 @@ name of the ConfigMap of one of them: ``muster-ipus-<IPUs>-<token>``.
 """
 
 import re
+from collections.abc import Iterable
 
 import msgspec
 
-from muster_kube.api.objects import Api
+from muster_kube.api.objects import Api, OwnerReference
 from muster_kube.api.pods import PodPlacement
 from muster_operator.job import names
 from muster_operator.job.snapshot import JobPod
-from muster_operator.job.types import IPUJob, IPUJobSpec, JobMetadata, Workers
+from muster_operator.job.types import GROUP, KIND, IPUJob, IPUJobSpec, JobMetadata, Workers
 
 ANNOTATION = "graphcore.ai/ipus"
 VOLUME = "muster-ipus"
@@ -73,9 +74,9 @@ def is_gated(pod: IpuPod) -> bool:
 
 def as_job(pod: IpuPod) -> IPUJob | None:
     """What requests of partitions take the pod for: a job of one instance with one worker, named ``pod/NAME``. None if
-    admission did not give it IPUs."""
+    admission did not give it IPUs, or if it is an IPUJob's, which has its partitions already."""
     match = _CONFIG_NAME.fullmatch(config_map_of(pod))
-    if match is None:
+    if match is None or is_of_a_job(pod.metadata.owner_references):
         return None
     meta = pod.metadata
     return IPUJob(
@@ -93,4 +94,11 @@ def as_job(pod: IpuPod) -> IPUJob | None:
             workers_per_job_instance="1",
             workers=Workers(template={"spec": {"nodeSelector": pod.spec.node_selector}}),
         ),
+    )
+
+
+def is_of_a_job(owners: Iterable[OwnerReference]) -> bool:
+    """Whether an IPUJob controls the pod with these owners."""
+    return any(
+        owner.controller and owner.kind == KIND and owner.api_version.startswith(f"{GROUP}/") for owner in owners
     )

@@ -163,9 +163,11 @@ class TakePartitions:
 
 @dataclass(frozen=True)
 class FreePartition:
-    """name: of the partition. Releasing a partition that does not exist succeeds at once."""
+    """name: of the partition. Releasing a partition that does not exist succeeds at once. unsuitable: its owner cannot
+    use it; another one is requested after a back-off only."""
 
     name: str
+    unsuitable: bool = False
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from muster_kube.api.client import KubeClient
-from muster_kube.api.objects import Metadata, Object, OwnerReference
+from muster_kube.api.objects import Metadata, Object
 from muster_kube.controller.reflector import Reflector
 from muster_operator.job import names
 from muster_operator.job.ipu_pod import IpuPod, project_pod
@@ -49,16 +49,11 @@ def objects_path(kind: str, namespace: str) -> str:
     return f"{root}/namespaces/{namespace}/{plural}" if namespace else f"{root}/{plural}"
 
 
-def is_ipu_job(owner: OwnerReference) -> bool:
-    """Whether this is the controller of an object and an IPUJob."""
-    return owner.controller and owner.kind == KIND and owner.api_version.partition("/")[0] == GROUP
-
-
 def owner_of(metadata: Metadata) -> tuple[str, str] | None:
     """(``namespace/name``, uid) of the IPUJob that controls the object, or (``namespace/pod/NAME``, uid) of the pod;
     None if it has another controller or none."""
     for owner in metadata.owner_references:
-        if is_ipu_job(owner):
+        if owner.controller and owner.kind == KIND and owner.api_version.partition("/")[0] == GROUP:
             return f"{metadata.namespace}/{owner.name}", owner.uid
         if owner.controller and (owner.api_version, owner.kind) == ("v1", "Pod"):
             return f"{metadata.namespace}/{names.POD_PREFIX}{owner.name}", owner.uid

@@ -1,14 +1,14 @@
 """Plans the next actions for a pod that has IPUs by its annotation. Pure and idempotent, as for jobs.
 
 The pod belongs to somebody else: the operator neither creates nor deletes it. A partition is released when nothing of
-the pod can use it any more: the pod has ended, or is lost with its node. Of a pod that is gone, the collector of
-orphans (:mod:`muster_operator.act.orphans`) releases it.
+the pod can use it: the pod has ended, is lost with its node, or cannot reach it. Of a pod that is gone, the collector
+of orphans (:mod:`muster_operator.act.orphans`) releases it.
 """
 
 from collections.abc import Mapping
 
 from muster_operator.job import lost_pods, names, pod_outcome, timers
-from muster_operator.job.ipu_pod import IpuPod, is_gated
+from muster_operator.job.ipu_pod import IpuPod, config_map_of, is_gated
 from muster_operator.job.partition_api import PartitionEntry
 from muster_operator.job.snapshot import (
     Action,
@@ -46,19 +46,30 @@ def plan_ipu_pod(
         return JobPlan(tuple(events), again_s=again_s)
     faults = (RecordEvent("Warning", "HealthDegraded", text) for text in snapshot.bad_ipus.get(name, ()))
     if text := _conflict(pod, entry, node_labels):
-        return JobPlan((RecordEvent("Warning", "NodeSelectorConflict", text), *faults), again_s=again_s)
+        event = RecordEvent("Warning", "NodeSelectorConflict", text)
+        if not _may_use(pod, snapshot):
+            return JobPlan((FreePartition(name, unsuitable=True), event))
+        return JobPlan((event, *faults), again_s=again_s)
     return JobPlan((*_hand_over(pod, entry, name, snapshot), *faults), again_s=again_s)
 
 
 def _take(pod: IpuPod, job: IPUJob, snapshot: Snapshot, our_taints: tuple[str, ...]) -> JobPlan:
     if not pod.spec.node_name:
-        if not is_gated(pod):
-            return JobPlan()  # it has to find a node first: without one it would withhold the partition from others
+        if [gate.name for gate in pod.spec.scheduling_gates] != [names.IPUS]:
+            # without our gate it has to find a node first, and with others it waits for something else meanwhile (a
+            # queue's admission, for example): it would withhold the partition from others
+            return JobPlan()
         if text := describe_no_node(snapshot.node_capacity, our_taints):
             return JobPlan((RecordEvent("Warning", "NoHealthyNode", text),), waits_for_room=True)
     take = TakePartitions((0,), attempt=0, size=ipus_per_instance(job.spec), gcds=1, together=True)
     refused = (RecordEvent("Warning", WAITING, each.message) for each in snapshot.refusals.values())
     return JobPlan((take, *refused), waits_for_room=True)
+
+
+def _may_use(pod: IpuPod, snapshot: Snapshot) -> bool:
+    """Whether its containers may have started on the partition; a node's labels can change afterwards."""
+    given = names.PARTITION in pod.metadata.annotations or ("ConfigMap", config_map_of(pod)) in snapshot.objects
+    return given and not pod.spec.scheduling_gates
 
 
 def _conflict(pod: IpuPod, entry: PartitionEntry, node_labels: Mapping[str, str] | None) -> str:

@@ -62,9 +62,9 @@ def decide_restart(job: IPUJob, end: AttemptEnd) -> RestartDecision:
 
 
 def next_attempt_time(job: IPUJob, end: AttemptEnd, now: float, setup: JobSetup) -> str:
-    """Start of the next attempt, RFC 3339. The delay grows neither after a success nor with the restarts of single
-    instances, whose own delays are :func:`instance_start_time`."""
-    alone = sum(each.count for each in job.status.instance_restarts.values())
+    """Start of the next attempt of the job, RFC 3339. The delay does not grow after a success, nor with restarts of
+    single instances, which have their own."""
+    alone = sum(restart.count for restart in job.status.instance_restarts.values())
     doublings = 0 if end.success else min(max(0, job.status.restart_count - alone), _DOUBLINGS)
     delay_s = min(setup.restart_delay_limit_s, setup.restart_delay_s * 2**doublings)
     return times.rfc3339_whole(math.ceil(now + delay_s))

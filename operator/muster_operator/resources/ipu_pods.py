@@ -19,6 +19,7 @@ from muster_operator.resources.ownership import Body, annotate_content
 MOUNTED_AT = "/etc/muster/ipus"
 WAIT = "muster-wait-ipus"
 HOST, PORT, PARTITION = "IPUOF_VIPU_API_HOST", "IPUOF_VIPU_API_PORT", "IPUOF_VIPU_API_PARTITION_ID"
+_NOBODY = 65534  # the user of Muster's image
 # the first process of a container ignores SIGTERM unless it has a handler
 _WAITING = f"""\
 trap 'exit 143' TERM
@@ -36,6 +37,7 @@ def inject(pod: Mapping[str, Any], ipus: int, token: str, setup: JobSetup, *, ga
     """
     found = copy.deepcopy(dict(pod))
     found["metadata"]["labels"] = (found["metadata"].get("labels") or {}) | {names.IPUS: str(ipus)}
+    (found["metadata"].get("annotations") or {}).pop(names.PARTITION, None)  # of a copied pod
     spec, name = found["spec"], config_map_name(ipus, token)
     ours = {"name": VOLUME, "configMap": {"name": name, "optional": True}}
     spec["volumes"] = [*_others(spec.get("volumes"), VOLUME), ours]
@@ -101,8 +103,14 @@ def _waiting_container(ipus: int, setup: JobSetup) -> Body:
         "env": [{"name": "IPUS", "value": str(ipus)}],
         # pods without requests are rejected in namespaces with a quota
         "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}},
-        # as the Pod Security level restricted demands
-        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        # as the Pod Security level restricted demands; the user, because an image of the installation may run as root
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "runAsNonRoot": True,
+            "runAsUser": _NOBODY,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
         "volumeMounts": [{"name": VOLUME, "mountPath": MOUNTED_AT, "readOnly": True}],
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }

@@ -13,8 +13,7 @@ from starlette.requests import ClientDisconnect
 
 from muster_kube.api.objects import OwnerReference
 from muster_kube.http.bad_request import BadRequest
-from muster_operator.job.ipu_pod import ANNOTATION
-from muster_operator.observe.cluster import is_ipu_job
+from muster_operator.job.ipu_pod import ANNOTATION, is_of_a_job
 
 BODY_LIMIT = 8 << 20  # bytes: 15,000 names of 253 characters, and a pod (1.5 MiB in etcd)
 HELD_LIMIT = 2 * BODY_LIMIT  # bytes of all bodies under way: a scheduler waits for each answer
@@ -108,7 +107,7 @@ def annotation_of(pod: Pod) -> str | None:
     if not owners:
         return annotations.ipus
     found = _decode(_owners, owners, "body: Pod.metadata.ownerReferences") or ()
-    return None if any(map(is_ipu_job, found)) else annotations.ipus
+    return None if is_of_a_job(found) else annotations.ipus
 
 
 def _decode(decoder: "msgspec.json.Decoder[T]", raw: bytes | bytearray, place: str) -> T:

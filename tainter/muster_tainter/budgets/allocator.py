@@ -103,7 +103,7 @@ class BudgetAllocator:
             return freed and bool(self._waiting)
         held = name in self._held
         wait = self._waiting.get(name)
-        before = None if self._served is None or old is None else self._figures(old)
+        before = None if old is None else self._figures(old)
         if wait is not None:
             self._leave(name)
         if old is not None:
@@ -117,7 +117,7 @@ class BudgetAllocator:
             self._count(standing, held)
             if wait is not None and not standing.ours:
                 self._enter(name, standing, wait.turn)
-        if wait is not None or before is None or standing is None or self._figures(standing) != before:
+        if wait is not None or standing is None or self._figures(standing) != before:
             self._served = None  # otherwise e.g. a reservation was confirmed: the room of the others is unchanged
         return bool(self._waiting)
 
@@ -243,10 +243,10 @@ class BudgetAllocator:
         if not pool.nodes and pool.name not in self._limited:
             del self._pools[pool.name]
 
-    def _recount(self, name: str, *, held: bool) -> None:
-        standing = self._nodes[name]
-        for pool_name, domain in standing.pools:
-            self._pools[pool_name].change(domain, standing, held)
+    def _recount(self, names: Iterable[str], *, held: bool) -> None:
+        for standing in map(self._nodes.__getitem__, names):
+            for pool, domain in standing.pools:
+                self._pools[pool].change(domain, standing, held)
 
     def _hold(self, name: str, standing: BudgetedNode) -> None:
         hold = self._held.get(name)
@@ -254,7 +254,7 @@ class BudgetAllocator:
             hold.asked = True
             return
         self._held[name] = _Hold()
-        self._recount(name, held=True)
+        self._recount([name], held=True)
         if standing.ours and standing.healthy:
             self._served = None
         elif self._served is not None:
@@ -263,7 +263,7 @@ class BudgetAllocator:
     def _release(self, name: str) -> None:
         del self._held[name]
         self._doubted.discard(name)
-        self._recount(name, held=False)
+        self._recount([name], held=False)
         standing = self._nodes[name]
         if standing.healthy or not standing.ours:
             self._served = None
@@ -299,14 +299,13 @@ class BudgetAllocator:
 
     def _left_for_worse(self, name: str, standing: BudgetedNode, turn: _Turn, second: int) -> Shortage | None:
         """The shortage after all worse waiting nodes have got what they can use."""
-        if not self._waiting:
-            return None
         served = self._to_serve(second)
-        if not served or (name in served and self._waiting[name].turn == turn):
+        if name in served:
             return None
-        worse = self._serve(second, turn)
+        worse = [other for other in served if self._waiting[other].turn < turn]
+        self._recount(worse, held=True)
         shortage = self._shortage(standing, second)
-        self._unserve(worse)
+        self._recount(worse, held=False)
         return None if shortage is None else shortage._replace(for_worse=True)
 
     def _clock_shows(self, now: float) -> int:
@@ -322,26 +321,22 @@ class BudgetAllocator:
         subset of nodes that fit together fits too, and a node without room stays without.
         """
         if self._served is None:
-            served = self._serve(second, None)
-            self._unserve(served)
+            served = self._serve(second)
+            self._recount(served, held=False)
             self._served = dict.fromkeys(served)
         return self._served
 
-    def _serve(self, now: int, before: _Turn | None) -> list[str]:
-        """Take a place for each waiting node (with a turn before ``before``) while there is one."""
+    def _serve(self, now: int) -> list[str]:
+        """Take a place for each waiting node while there is one."""
         heads = [(*members[0], 0, kind) for kind, members in self._kinds.items()]
-        if before is not None:
-            heads = [head for head in heads if head[0] < before]
         heapq.heapify(heads)
         served = []
         while heads:
-            turn, name, place, kind = heads[0]
-            if before is not None and turn >= before:
-                break
+            _, name, place, kind = heads[0]
             if self._shortage(self._nodes[name], now) is not None:
                 heapq.heappop(heads)  # no room for one node of a kind means none for the others: room only shrinks
                 continue
-            self._recount(name, held=True)
+            self._recount([name], held=True)
             served.append(name)
             members = self._kinds[kind]
             if place + 1 < len(members):
@@ -349,10 +344,6 @@ class BudgetAllocator:
             else:
                 heapq.heappop(heads)
         return served
-
-    def _unserve(self, served: list[str]) -> None:
-        for name in served:
-            self._recount(name, held=False)
 
     def _enter(self, name: str, standing: BudgetedNode, turn: _Turn) -> None:
         kind = standing.pools, standing.healthy, standing.tainted_at

@@ -170,7 +170,7 @@ class PoolUsage:
             part.healthy += sign
         if held and not standing.ours:
             self.promised += sign  # counts as tainted now: its time is not written yet
-        elif standing.tainted_at and sign > 0:
+        elif standing.tainted_at and sign == 1:
             insort(self.stamps, standing.tainted_at)
         elif standing.tainted_at:
             del self.stamps[bisect_left(self.stamps, standing.tainted_at)]

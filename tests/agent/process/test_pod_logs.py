@@ -1,6 +1,7 @@
 """The helper of an agent without privileges, which opens the log files of pods and nothing else."""
 
 import asyncio
+import errno
 import os
 import signal
 import time
@@ -98,15 +99,23 @@ def test_it_ends_with_the_agent(logs: ContainerFiles) -> None:
         os.kill(started.pid, 0)
 
 
-async def test_its_end_ends_the_agent(helper: LogHelper) -> None:
+@pytest.mark.parametrize("kernel", ["new", "before 5.3"])
+async def test_its_end_ends_the_agent(helper: LogHelper, kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if kernel == "before 5.3":
+        monkeypatch.setattr(os, "pidfd_open", pidfd_open_of_an_old_kernel)
     watching = asyncio.create_task(helper.watch())
     await asyncio.sleep(0)
+    assert not watching.done()
     os.kill(helper.pid, signal.SIGKILL)
     async with asyncio.timeout(60):
         with pytest.raises(LogHelperLost):
             await watching
     with pytest.raises(OSError):
         helper.open((POD,))
+
+
+def pidfd_open_of_an_old_kernel(_: int) -> int:
+    raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ import yaml
 from tests.agent.process.test_privileges import GUARD_S, NO_CAPABILITY, NOBODY, Answering, environment, place, staged
 from tests.machine import needs
 
+from muster_agent.process import helper_client
 from muster_agent.process.capabilities import SYS_ADMIN, SYS_RAWIO
 from muster_agent.process.helper_client import HelperCommands, HelperLost
 from muster_agent.process.tool_helper import AT_ONCE, LONGEST_S, OUTPUT_BYTES, Run, is_allowed, run_tool, serve
@@ -165,6 +166,38 @@ async def test_the_helper_runs_what_needs_root_and_the_agent_the_rest() -> None:
     assert [answer.stdout.split()[0] for answer in answers] == [b"smartctl", b"ipmitool"]
     assert dict(zip(root.ran, root.timeouts, strict=True)) == {SMARTCTL: 15.0, ("ipmitool", "sensor"): LONGEST_S}
     assert local.ran == [("iperf3",)]
+
+
+async def test_of_more_disks_than_the_helper_has_places_each_gets_its_turn() -> None:
+    root = Recording()
+    root.gate.clear()
+    async with helped(root, Recording()) as client:
+        disks = [f"/dev/nvme{number}" for number in range(2 * AT_ONCE)]
+        answers = asyncio.gather(*(client.run([*SMARTCTL[:-1], disk], timeout_s=GUARD_S) for disk in disks))
+        async with asyncio.timeout(GUARD_S):
+            while len(root.ran) < AT_ONCE:  # noqa: ASYNC110 - of a thread
+                await asyncio.sleep(0.01)
+        root.gate.set()
+        assert [answer.stdout.split()[-1].decode() for answer in await answers] == disks
+
+
+async def test_a_tool_that_does_not_end_is_not_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(helper_client, "_SLACK_S", 0.0)
+    root = Recording()
+    root.gate.clear()
+    async with helped(root, Recording()) as client:
+        try:
+            for _ in range(3):
+                assert (await client.run(SMARTCTL, timeout_s=0.2)).timed_out
+            assert root.ran == [SMARTCTL]
+            both = asyncio.gather(*(client.run(SMARTCTL, timeout_s=GUARD_S) for _ in range(2)))
+            await asyncio.sleep(0)
+        finally:
+            root.gate.set()
+        assert [answer.exit_code for answer in await both] == [0, 0]
+        assert root.ran == [SMARTCTL]
+        assert (await client.run(SMARTCTL, timeout_s=GUARD_S)).ok
+        assert root.ran == [SMARTCTL] * 2
 
 
 def test_the_number_of_tools_at_once_is_limited() -> None:

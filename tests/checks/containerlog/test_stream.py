@@ -1,7 +1,9 @@
 """From lines in files to signs, over restarts, floods, and a kubelet or a folder that is not there."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import os
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -11,19 +13,41 @@ import msgspec
 import pytest
 from tests.checks.containerlog.pod_folder import ContainerFiles
 
-from muster_checks.base.declaration import AllClear, NodeView, Sign
+from muster_checks.base.declaration import AllClear, LogOpener, NodeView, Sign
 from muster_checks.base.execution import CannotTell
 from muster_checks.base.vocabulary import MESSAGE_LIMIT_BYTES, FaultClass, Origin, Verdict
-from muster_checks.containerlog import ContainerlogParameters, stream
+from muster_checks.containerlog import ContainerlogParameters, log_reader, stream
 from muster_checks.containerlog.container_log import BACKLOG_BYTES
 from muster_checks.containerlog.judge import QUIET_S
 from muster_checks.containerlog.log_folder import FolderOpener
 from muster_checks.containerlog.log_reader import Turn
-from muster_checks.containerlog.stream import PODS_EVERY_S, PODS_KEPT_S, ContainerLogStream, LogPosition, open_stream
+from muster_checks.containerlog.stream import (
+    PODS_EVERY_S,
+    PODS_KEPT_S,
+    POSITION_EVERY_S,
+    ContainerLogStream,
+    LogPosition,
+    open_stream,
+)
 from muster_checks.dmesg.sources.timeline import KernelClocks
 
 ECC = "RuntimeError: CUDA error: uncorrectable ECC error encountered"
 NOW = 1_800_000_000.0
+
+
+class Gate(FolderOpener):
+    """A disk that does not answer: opening the file ``name`` takes until ``open_gate``."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        super().__init__(folder)
+        self._name = name
+        self.reached, self.open_gate = threading.Event(), threading.Event()
+
+    def open(self, parts: Sequence[str], /) -> int:
+        if parts[-1:] == (self._name,):
+            self.reached.set()
+            assert self.open_gate.wait(60)
+        return super().open(parts)
 
 
 @dataclass(eq=False)
@@ -38,6 +62,7 @@ class Node:
     events: list[Sign | AllClear] = field(default_factory=list)
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
     stream: Any = None
+    gate: "Gate | None" = None
     _reading: Any = None
 
     def __post_init__(self) -> None:
@@ -56,8 +81,8 @@ class Node:
             raise self.pods
         return self.pods
 
-    def opener(self, folder: Path, /) -> FolderOpener:
-        return FolderOpener(folder)
+    def opener(self, folder: Path, /) -> LogOpener:
+        return self.gate or FolderOpener(folder)
 
     def start(self, saved: bytes | None = None, **parameters: Any) -> ContainerLogStream:
         values = ContainerlogParameters.model_validate({"folder": self.folder, "cpu_share": 1.0, **parameters})
@@ -102,7 +127,7 @@ def files(node: Node) -> ContainerFiles:
 
 
 async def test_a_line_is_a_warning_on_its_pod(node: Node, files: ContainerFiles) -> None:
-    node.start()
+    node.start(show_lines=True)
     assert await node.read() == []
     assert node.stream.caught_up
     files.print("step 1", ECC)
@@ -118,13 +143,26 @@ async def test_a_line_is_a_warning_on_its_pod(node: Node, files: ContainerFiles)
 
 async def test_text_of_a_tenant_is_bounded_and_on_one_line(node: Node, files: ContainerFiles) -> None:
     files.print(f"{ECC} \x1b[2J\r" + "x" * 20_000)
-    node.start()
+    node.start(show_lines=True)
     [sign] = await node.read()
     assert isinstance(sign, Sign)
     assert sign.message.isprintable()
     assert len(sign.message.encode()) <= MESSAGE_LIMIT_BYTES
     assert sign.line.isprintable()
     assert len(sign.line) < 5_000
+
+
+async def test_a_line_is_shown_in_the_agents_log_only(node: Node, files: ContainerFiles) -> None:
+    poplar = "recoverable_runtime_error: [Recovery action: IPU_RESET] CIUERRVR.IPUSOFTERR error on IPU 0"
+    files.print(f"{ECC} password=hunter2", f"{poplar} password=hunter2")
+    node.start()
+    signs = {event.reason: event for event in await node.read() if isinstance(event, Sign)}
+    assert signs.keys() == {"CudaUncorrectableEcc", "Ciuerrvr:IPUSOFTERR"}
+    for sign in signs.values():
+        assert "hunter2" in sign.line
+        assert "hunter2" not in sign.message
+    assert "IPU_RESET" in signs["Ciuerrvr:IPUSOFTERR"].message
+    assert b"hunter2" not in await node.stop()
 
 
 async def test_a_pattern_fails_only_if_its_owner_says_so(node: Node, files: ContainerFiles) -> None:
@@ -191,6 +229,81 @@ async def test_a_restart_reads_no_line_twice_and_misses_none(node: Node, files: 
         "CudaUncorrectableEcc",
         "InvalidDeviceOrdinal",
     }
+
+
+async def test_a_restart_amid_a_backlog_loses_none_of_it(
+    node: Node, files: ContainerFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_reader, "TURN_BYTES", 1)  # one read for each log and turn
+    files.now = NOW - 3000
+    files.print(ECC, *["x" * 15_000] * 100, "CUDA error: invalid device ordinal")
+    ContainerFiles(node.folder, container="other", now=NOW - 5).print("a log that has been read to its end")
+    node.start()
+    async with asyncio.timeout(60):
+        await node.arrived.wait()
+    saved = await node.stop()
+    assert len(node.events) == 1
+    monkeypatch.undo()
+    assert msgspec.json.decode(saved, type=LogPosition).until < NOW - 2900
+    node.start(saved)
+    assert "InvalidDeviceOrdinal" in {event.reason for event in await node.read() if isinstance(event, Sign)}
+
+
+async def test_the_position_follows_a_backlog(
+    node: Node, files: ContainerFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_reader, "TURN_BYTES", 1)
+    files.now = NOW - 3000
+    files.print(*["x" * 15_000] * 100)
+    node.start()
+    begin = node.stream.position()
+    await until(lambda: node.stream.position() != begin)
+    assert (
+        msgspec.json.decode(begin, type=LogPosition).until
+        < msgspec.json.decode(node.stream.position(), type=LogPosition).until
+        < NOW - 2900
+    )
+
+
+async def test_a_restart_reads_the_logs_of_pods_that_the_kubelet_had_not_named(
+    node: Node, files: ContainerFiles
+) -> None:
+    node.pods = CannotTell("connection refused")
+    files.print(ECC)
+    node.start()
+    await node.pass_time(POSITION_EVERY_S + 1)
+    saved = await node.stop()
+    node.pods = frozenset({"ml/train-0"})
+    node.start(saved)
+    assert len(await node.read()) == 1
+
+
+async def test_a_restart_reads_the_log_of_a_pod_that_has_just_appeared(
+    node: Node, files: ContainerFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files.print(ECC)
+    ContainerFiles(node.folder, "ml_short_0f6c", now=NOW - 5).print(ECC)
+    monkeypatch.setattr(node, "accelerator_pods", named_once(frozenset({"ml/train-0"})))
+    node.start()
+    async with asyncio.timeout(60):
+        await node.arrived.wait()
+    saved = await node.stop()
+    monkeypatch.undo()
+    node.pods = frozenset({"ml/train-0", "ml/short"})
+    node.start(saved)
+    assert "pod/ml/short" in {event.component for event in await node.read() if isinstance(event, Sign)}
+
+
+def named_once(pods: frozenset[str]) -> Callable[[], Awaitable[frozenset[str]]]:
+    """A kubelet that answers its first request only."""
+    answers = [pods]
+
+    async def accelerator_pods() -> frozenset[str]:
+        if not answers:
+            await asyncio.Event().wait()
+        return answers.pop()
+
+    return accelerator_pods
 
 
 async def test_nothing_of_a_log_is_stored_but_the_messages_of_findings(node: Node, files: ContainerFiles) -> None:
@@ -319,6 +432,49 @@ async def test_a_drain_ends_in_a_flood_that_does_not(
     async with asyncio.timeout(60):
         await node.stream.drain()
     assert node.stream.caught_up
+
+
+async def test_a_slow_disk_is_reported_and_no_line_is_lost(
+    node: Node, files: ContainerFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "TURN_S", 0.05)
+    monkeypatch.setattr(stream, "DRAIN_S", 3600.0)
+    node.gate = Gate(node.folder, "0.log")
+    files.print(ECC)
+    node.start()
+    draining = asyncio.create_task(node.stream.drain())
+    await until(node.stream.health)
+    assert not draining.done()
+    node.gate.open_gate.set()
+    async with asyncio.timeout(60):
+        await draining
+    assert [event.reason for event in node.events if isinstance(event, Sign)] == ["CudaUncorrectableEcc"]
+    assert node.stream.health() == ""
+
+
+async def test_an_end_amid_a_turn_leaves_no_file_open(node: Node, files: ContainerFiles) -> None:
+    files.print("a line")
+    second = ContainerFiles(node.folder, container="second")  # opened while the first one's file is open
+    second.restart = 1
+    second.print("another line")
+    node.gate = Gate(node.folder, "1.log")
+    node.start()
+    assert await asyncio.to_thread(node.gate.reached.wait, 60)
+    await node.stop()
+    assert open_below(node.folder)  # the thread reads on
+    node.gate.open_gate.set()
+    await until(lambda: not open_below(node.folder))
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(60):
+        while not condition():  # noqa: ASYNC110 - what is waited for sets no event
+            await asyncio.sleep(0)
+
+
+def open_below(folder: Path) -> list[str]:
+    links = (Path(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd"))  # noqa: PTH208 - numbers
+    return [str(path) for path in (link.resolve() for link in links) if path.is_relative_to(folder)]
 
 
 async def test_a_drain_of_a_stream_that_has_ended_says_so(node: Node) -> None:

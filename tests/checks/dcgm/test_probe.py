@@ -88,6 +88,32 @@ async def test_an_agent_in_a_container_runs_the_nodes_dcgmi_with_the_nodes_libra
     assert (await run(view)).findings[0].component == "gpu/0000:bd:00.0"
 
 
+async def test_links_of_the_node_are_followed_on_the_node(tmp_path: Path) -> None:
+    """As on Debian and Ubuntu, where /lib64/ld-linux-x86-64.so.2 is an absolute link."""
+    installed_on_the_node(tmp_path)
+    program = find_dcgmi(NodeView(tmp_path))
+    assert program is not None
+    loader = Path(program[0])
+    (tmp_path / "lib").rename(tmp_path / "usr/lib")
+    (tmp_path / "lib").symlink_to("/usr/lib")
+    own = f"{platform.machine()}-linux-gnu/ld-of-the-node.so"
+    loader = tmp_path / "usr" / loader.relative_to(tmp_path) if "lib64" not in loader.parts else loader
+    loader.rename(tmp_path / "usr/lib" / own)
+    loader.symlink_to(f"/lib/{own}")
+    (tmp_path / "opt").mkdir()
+    (tmp_path / "usr/bin/dcgmi").rename(tmp_path / "opt/dcgmi-of-the-node")
+    (tmp_path / "usr/bin/dcgmi").symlink_to("/opt/dcgmi-of-the-node")
+    found = find_dcgmi(NodeView(tmp_path))
+    assert found is not None
+    folders = found[2].split(":")
+    assert (found[0], found[3]) == (str(tmp_path / "usr/lib" / own), str(tmp_path / "opt/dcgmi-of-the-node"))
+    assert [folder for folder in folders if not Path(folder).resolve().is_relative_to(tmp_path)] == []
+    output = await LocalCommands().run([*found, "diag", "-r", "1"], timeout_s=10.0)
+    assert output.stdout == b"diag -r 1\n"
+    maps = await LocalCommands().run([*found[:3], "--list", found[3]], timeout_s=10.0)
+    assert f"{tmp_path}/usr/lib" in maps.stdout.decode()
+
+
 @pytest.mark.parametrize("lacks", ["/usr/bin/dcgmi", "/lib64/ld-linux-x86-64.so.2"])
 async def test_without_a_dcgmi_that_can_run_nothing_of_the_node_is_run(tmp_path: Path, lacks: str) -> None:
     if lacks != "/usr/bin/dcgmi" and platform.machine() != "x86_64":
@@ -186,6 +212,26 @@ async def test_a_dcgmi_out_of_time_can_tell_its_host_engine_to_stop(
             "homogeneous group",
         ),
         (failed("dcgmi diag", 127, b"libdcgm.so.4: cannot open"), "DiagNotRun", "libdcgm.so.4"),
+        (
+            failed(
+                "dcgmi diag",
+                127,
+                b"/host/usr/bin/dcgmi: error while loading shared libraries: libdcgm.so.4: cannot open shared object "
+                b"file: No such file or directory",
+            ),
+            "ToolMissing",
+            "libdcgm.so.4",
+        ),
+        (
+            failed("dcgmi diag", 1, b"dcgmi: libc.so.6: version `GLIBC_2.38' not found (required by dcgmi)"),
+            "ToolMissing",
+            "GLIBC_2.38",
+        ),
+        (
+            failed("dcgmi diag", 127, b"dcgmi: symbol lookup error: libc.so.6: undefined symbol: _dl_x, GLIBC_PRIVATE"),
+            "ToolMissing",
+            "_dl_x",
+        ),
         (failed("dcgmi diag", -9), "DiagNotRun", "SIGKILL"),
         (failed("dcgmi diag", 255, stdout=b"Error: PARSE ERROR"), "DiagNotRun", "255"),
         *[(text, "DiagNotRun", "") for text in TEXTS],

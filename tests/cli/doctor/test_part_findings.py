@@ -19,7 +19,7 @@ from muster_cli.doctor.facts import (
 )
 from muster_cli.doctor.findings import DoctorFinding, ReadFailure
 from muster_cli.exit_codes import worst_exit_code
-from muster_kube.api.objects import Metadata
+from muster_kube.api.objects import Metadata, Node, NodeStatus
 from muster_kube.api.times import rfc3339_whole
 from muster_kube.controller.lease import Lease
 from muster_operator.job.partition_api import PartitionCapacity
@@ -243,6 +243,27 @@ def test_unhealthy_proxy_is_reported_with_its_error() -> None:
     assert found.verdict is Verdict.FAIL
     assert why in found.what
     assert "deployment/gc-ipu-operator-vipu-proxy" in found.mend
+
+
+@pytest.mark.parametrize(
+    ("forms", "left"),
+    [
+        (set(), ["labels", "resources"]),
+        ({"none"}, ["labels", "resources"]),
+        ({"labels"}, ["resources"]),
+        ({"resources"}, ["labels"]),
+        ({"resources", "labels"}, []),
+    ],
+)
+def test_numbers_of_ipus_that_no_operator_keeps_are_named(forms: set[object], left: list[str]) -> None:
+    nodes = [
+        Node(metadata=Metadata(name="labels", labels={"muster.dev/ipus-free": "4"})),
+        Node(metadata=Metadata(name="resources"), status=NodeStatus(allocatable={"muster.dev/ipus-total": "16"})),
+        Node(metadata=Metadata(name="plain"), status=NodeStatus(allocatable={"cpu": "8"})),
+    ]
+    found = ipus.judge_numbers(nodes, forms)
+    assert [(each.verdict, each.mend) for each in found] == [(Verdict.WARN, "muster release --ipus")] * bool(left)
+    assert all(not missing_facts(each.what, f"({', '.join(left)})") for each in found)
 
 
 def test_missing_right_to_query_the_proxy_is_unknown() -> None:

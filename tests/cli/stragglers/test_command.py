@@ -90,6 +90,27 @@ def test_several_files_are_one_job(slow_rank: Path, capsys: pytest.CaptureFixtur
     assert run(capsys, *files) == run(capsys, slow_rank)
 
 
+def piped(content: bytes) -> str:
+    """A pipe, as of `muster stragglers <(…)`; it is read once. At most 64 KiB."""
+    reading, writing = os.pipe()
+    os.write(writing, content)
+    os.close(writing)
+    return f"/dev/fd/{reading}"
+
+
+def test_pipes_are_read_like_files(slow_rank: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = slow_rank.read_text().splitlines()[1:]
+    halves = [[line for line in lines if (line[0] < "3") == low] for low in (True, False)]
+    pipes = [piped((HEAD + "\n".join(half) + "\n").encode()) for half in halves]
+    assert run(capsys, *pipes) == run(capsys, slow_rank)
+
+
+def test_a_trace_in_a_pipe_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pipe = piped(trace(tmp_path / "trace.parquet").read_bytes())
+    assert main(["stragglers", pipe]) == 64
+    assert capsys.readouterr().err.startswith(f"muster: {pipe}: an operation trace")
+
+
 def test_nobody_and_other_columns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "steps.csv"
     rows = [f'{step},"a, b",1.0,{rank}' for step in range(20) for rank in (0, 8, 16)]
@@ -296,6 +317,7 @@ def test_the_pytorch_example_writes_a_file_that_is_read(tmp_path: Path, monkeypa
     table.add(4, 0, 1.0)
     from muster_cli.stragglers.step_file import read_step_file
 
-    read_step_file(tmp_path / "steps-3.csv", table)
+    with (tmp_path / "steps-3.csv").open("rb") as opened:
+        read_step_file(tmp_path / "steps-3.csv", opened, table)
     read, _ = table.complete()
     assert (read.ranks, read.steps) == ([3, 4], [0])

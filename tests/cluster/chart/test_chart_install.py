@@ -556,6 +556,9 @@ def test_a_policy_comes_with_an_upgrade_and_the_other_values_stay(clean: Cluster
     clean.install("gc", "--set", "tainter.replicas=3")
     policy = {"rules": [{"name": "watch", "match": {"verdict": ["WARN", "FAIL"]}, "action": "event"}]}
     (clean.folder / "typed/policy.yaml").write_text(yaml.safe_dump(policy))
+    manifest = typist.type("helm get manifest RELEASE")
+    assert "3335" in manifest
+    assert "proxy_token" in manifest
     typist.type("helm upgrade RELEASE helm/muster --reset-then-reuse-values --set-file tainter.policy=policy.yaml")
     stored = clean.admin.get("/api/v1/namespaces/autopilot/configmaps/muster-policy")["data"]["policy.yaml"]
     assert yaml.safe_load(stored) == policy

@@ -167,7 +167,7 @@ async def until_removed(bed: Bed, typist: CommandRunner, form: str) -> None:
     """With the operator stopped, which would write the numbers again."""
     assert bed.operator is not None
     await bed.operator.stop()
-    await asyncio.to_thread(typist.type, "muster release --ipus")
+    await asyncio.to_thread(typist.type, "muster release --ipus", "--yes")
     for node in bed.nodes:
         await until_numbers(bed.api, node, form, None)
 

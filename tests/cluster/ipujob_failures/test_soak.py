@@ -1,5 +1,6 @@
 """A small soak, the same that `make soak` runs for longer: every job ends with a true reason, and nothing is left."""
 
+import os
 import re
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 from tests.docs.checkout import checkout
 from tests.docs.command_list import commands_of_test
 from tests.docs.command_runner import CommandRunner
+from tests.shared_data import VARIABLE, find_folder
 from tests.soak.soak import CALL_S, SPACE, soak
 
 from muster_kube.api.config import load_config
@@ -36,7 +38,8 @@ async def test_58_59_jobs_under_random_faults_all_end_with_a_true_reason_and_lea
 @pytest.mark.usefixtures("binaries")
 def test_make_soak_says_which_faults_there_were_and_how_each_job_ended(tmp_path: Path) -> None:
     folder = checkout(tmp_path / "muster")
-    environ = {"ARGS": "--examples 1 --jobs 2 --minutes 0.02 --seed 7"}
+    samples = find_folder(os.environ)  # the copy does not stand beside them
+    environ = {"ARGS": "--examples 1 --jobs 2 --minutes 0.02 --seed 7", **({VARIABLE: str(samples)} if samples else {})}
     typist = CommandRunner(commands_of_test(__file__), {}, environ, folder)
     said = [line.partition(" s  ")[2] for line in typist.type("make soak").splitlines()]
     begun = [line for line in said if line.endswith(", --seed 7")]

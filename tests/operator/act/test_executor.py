@@ -361,3 +361,16 @@ async def test_a_partition_of_another_job_counts_as_released(bench: OperatorBenc
     bench.played.on("DELETE", FIRST, 409, PartitionRefusal(why="NotOurs", message="of u2"))
     assert await bench.executor.execute(a_job(), FreePartition(name)) is ActionResult.DONE
     assert bench.refusals.refusals("u1", FREEING) == {}
+
+
+async def test_a_partition_that_its_owner_could_not_use_is_not_followed_by_another_at_once(
+    bench: OperatorBench,
+) -> None:
+    bench.played.on("DELETE", FIRST, 202, ENTRY)
+    bench.played.on("POST", "/query", 200, {"available": True, "numOfPartitions": 1})
+    bench.played.on("PUT", FIRST, 200, ENTRY)
+    free = FreePartition(partition("ns", "train", 0), unsuitable=True)
+    await bench.executor.execute(a_job(), free)
+    bench.refusals.room_came("u1")  # its own partition makes room
+    assert await bench.executor.execute(a_job(), take(0, together=True)) is ActionResult.WAITS
+    assert bench.refusals.again_s("u1") is not None

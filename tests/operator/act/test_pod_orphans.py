@@ -8,7 +8,7 @@ import pytest
 from tests.kube.conftest import Reply
 from tests.operator.operator_bench import NS, PODS, OperatorBench, bench_around, failure
 
-from muster_operator.act.orphans import AGAIN_S, OrphanCollector
+from muster_operator.act.orphans import AGAIN_LIMIT_S, AGAIN_S, OrphanCollector
 from muster_operator.job.names import partition
 from muster_operator.job.partition_api import PartitionEntry
 
@@ -52,3 +52,11 @@ async def test_a_partition_is_released_only_if_its_pod_cannot_use_it(
     assert await collector.collect(KEY) == AGAIN_S
     assert (("DELETE", f"/partitions/{NAME}") in bench.played.asked) is frees
     assert JOB not in [asked.path for asked in bench.api.asked]
+
+
+async def test_a_pod_that_runs_on_is_read_less_and_less_often(bench: OperatorBench) -> None:
+    collector = OrphanCollector(bench.client, bench.cluster, bench.executor)
+    bench.api.on("GET", f"{PODS}/web-0", pod(UID, "Running"))
+    assert [await collector.collect(KEY) for _ in range(6)] == [5, 10, 20, 40, AGAIN_LIMIT_S, AGAIN_LIMIT_S]
+    bench.api.on("GET", f"{PODS}/web-0", failure(404, "NotFound"))
+    assert await collector.collect(KEY) == AGAIN_S

@@ -97,10 +97,10 @@ def test_no_pod_without_the_annotation_is_held_up(minor: int, wanted: str, scope
     if minor >= 28:  # the API server itself asks for annotated pods only
         (condition,) = entry["matchConditions"]
         assert "'graphcore.ai/ipus' in object.metadata.annotations" in condition["expression"]
-        assert entry["failurePolicy"] == wanted
-    else:
+        assert (entry["failurePolicy"], entry["timeoutSeconds"]) == (wanted, 30)
+    else:  # other pods wait for the answer too
         assert "muster.dev/ipus" in selected
-        assert entry["failurePolicy"] == "Ignore"
+        assert (entry["failurePolicy"], entry["timeoutSeconds"]) == ("Ignore", 5)
 
 
 def test_pods_are_asked_about_only_where_they_may_have_ipus() -> None:

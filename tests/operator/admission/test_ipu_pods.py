@@ -13,6 +13,7 @@ from muster_kube.api.errors import ApiError, Unreachable
 from muster_kube.api.reviews import Identity
 from muster_kube.webhook.review import AdmissionRequest, BadReview, Resource, ReviewAnswer
 from muster_operator.admission.ipu_pods import FIELD, PodReviewer
+from muster_operator.job import names
 from muster_operator.job.ipu_pod import VOLUME, IpuPod, as_job, config_map_of, is_gated
 from muster_operator.job.snapshot import JobSetup
 from muster_operator.job.types import ipus_per_instance
@@ -69,6 +70,9 @@ def patched(asked: Object, answer: ReviewAnswer) -> Object:
         at = found
         for part in way:
             at = at[part]
+        if each["op"] == "remove":
+            del at[last]
+            continue
         assert each["op"] in ("add", "replace")
         at[last] = each["value"]
     return found
@@ -126,6 +130,11 @@ async def test_a_pod_that_bypasses_the_scheduler_waits_in_an_init_container() ->
     stored = await PodWebhook().pod(pod(nodeName="n1"))
     assert [each["name"] for each in stored["spec"]["initContainers"]] == [WAIT]
     assert "schedulingGates" not in stored["spec"]
+    # the fields that the Pod Security Standards list for "restricted"
+    context = stored["spec"]["initContainers"][0]["securityContext"]
+    assert (context["allowPrivilegeEscalation"], context["capabilities"]) == (False, {"drop": ["ALL"]})
+    assert (context["runAsNonRoot"], context["seccompProfile"]) == (True, {"type": "RuntimeDefault"})
+    assert context["runAsUser"] > 0
 
 
 async def test_every_container_reads_its_partition_from_the_config_map_and_users_cannot_name_another() -> None:
@@ -164,6 +173,14 @@ async def test_a_config_map_that_a_user_names_is_replaced_and_no_two_pods_get_th
     assert json.loads(json.dumps(again).replace(token, older)) == first
 
 
+@pytest.mark.parametrize("minor", [20, 30])
+async def test_a_copied_pod_does_not_name_the_partition_of_the_other(minor: int) -> None:
+    webhook = PodWebhook(minor)
+    first = await webhook.pod(pod())
+    first["metadata"]["annotations"][names.PARTITION] = "p-others"
+    assert (await webhook.pod(first))["metadata"]["annotations"] == pod()["metadata"]["annotations"]
+
+
 @pytest.mark.parametrize("name", ["kube-root-ca.crt", "muster-ipus-4", "muster-ipus-0-0123456789abcdef", ""])
 async def test_a_volume_that_admission_did_not_make_gives_nothing(name: str) -> None:
     stored = pod(volumes=[{"name": VOLUME, "configMap": {"name": name}}])
@@ -187,6 +204,11 @@ async def test_a_pod_of_an_ipujob_has_its_ipus_already() -> None:
     ]
     answer = await PodWebhook().answer(worker)
     assert (answer.allowed, answer.patch, len(answer.warnings)) == (True, (), 1)
+    # its template has what the webhook would have added
+    forged = await PodWebhook().pod(pod())
+    assert as_job(read(forged)) is not None
+    forged["metadata"]["ownerReferences"] = worker["metadata"]["ownerReferences"]
+    assert as_job(read(forged)) is None
 
 
 async def test_only_pods_that_are_made_within_the_scope_are_changed() -> None:

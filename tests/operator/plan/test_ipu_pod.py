@@ -37,8 +37,16 @@ def entry(state: str = "active", **fields: Any) -> PartitionEntry:
     return msgspec.convert(given | {"controller": "h:8090", "selector": "ipunode=rack1"} | fields, PartitionEntry)
 
 
-def pod(*, gated: bool = True, node: str = "", phase: str = "Pending", selector: str = "", **meta: Any) -> IpuPod:
-    made = make_pod("a", 1, gated=gated, selector=selector)
+def pod(
+    *,
+    gated: bool = True,
+    node: str = "",
+    phase: str = "Pending",
+    selector: str = "",
+    queued: bool = False,
+    **meta: Any,
+) -> IpuPod:
+    made = make_pod("a", 1, gated=gated, selector=selector, queued=queued)
     return msgspec.structs.replace(
         made,
         metadata=msgspec.structs.replace(made.metadata, **meta),
@@ -115,6 +123,11 @@ def test_a_pod_without_a_gate_takes_none_before_it_has_a_node() -> None:
     assert kinds(planned(pod(gated=False, node="n1"))) == [TakePartitions]
 
 
+def test_a_pod_that_waits_at_the_gate_of_another_takes_none() -> None:
+    assert planned(pod(queued=True)) == JobPlan()
+    assert planned(pod(queued=True, gated=False)) == JobPlan()
+
+
 def test_while_no_node_is_healthy_a_pod_at_its_gate_takes_none() -> None:
     plan = planned(pod(), node_capacity=NodeCapacity(nodes=2))
     assert (reasons(plan), kinds(plan), plan.waits_for_room) == (["NoHealthyNode"], [RecordEvent], True)
@@ -126,8 +139,8 @@ def test_nothing_is_handed_over_before_the_partition_is_active(state: str) -> No
     assert (kinds(plan), reasons(plan)) == ([RecordEvent], ["WaitingForIPUs"])
 
 
-def test_first_the_config_map_then_the_gate() -> None:
-    found, held = pod(), entry()
+def test_first_the_config_map_then_the_gate_and_no_other() -> None:
+    found, held = pod(queued=True), entry()
     (made,) = planned(found, held).actions
     assert isinstance(made, CreateObject)
     assert made.body["data"] == {
@@ -164,12 +177,20 @@ def test_a_config_map_of_another_controller_is_corrected() -> None:
     "found", [pod(selector="rack2"), pod(gated=False, node="n2")], ids=["by its own selector", "by its node"]
 )
 def test_a_pod_that_cannot_reach_its_partition_does_not_go_on_and_says_why(found: IpuPod) -> None:
-    plan = planned(found, entry(), objects=with_config(found, entry()))
-    assert kinds(plan) == [RecordEvent]
+    plan = planned(found, entry())
     assert reasons(plan) == ["NodeSelectorConflict"]
-    (event,) = plan.actions
+    returned, event = plan.actions
+    assert returned == FreePartition(NAME, unsuitable=True)
     assert isinstance(event, RecordEvent)
     assert missing_facts(event.message, "ipunode=rack1") == []
+
+
+def test_a_pod_that_may_have_started_keeps_its_partition_though_the_label_of_its_node_changes() -> None:
+    found = pod(gated=False, node="n2", phase="Running")
+    plan = planned(found, entry(), objects=with_config(found, entry()))
+    assert (kinds(plan), reasons(plan)) == ([RecordEvent], ["NodeSelectorConflict"])
+    knows = pod(gated=False, node="n2", phase="Running", annotations={"muster.dev/partition": NAME})
+    assert FreePartition not in kinds(planned(knows, entry()))
 
 
 def test_quarantined_ipus_under_a_pod_are_told() -> None:

@@ -38,8 +38,9 @@ ROOM = 2
 which = st.sampled_from(["a", "b", "c"])
 
 
-def make_pod(name: str, number: int, *, gated: bool, selector: str = "") -> IpuPod:
-    gates = [{"name": "others"}, {"name": names.IPUS}] if gated else []
+def make_pod(name: str, number: int, *, gated: bool, selector: str = "", queued: bool = False) -> IpuPod:
+    """queued: it has the gate of another controller."""
+    gates = [{"name": "others"}] * queued + [{"name": names.IPUS}] * gated
     volume = {"name": "muster-ipus", "configMap": {"name": config_map_name(4, f"{number:016x}")}}
     spec = {"volumes": [volume], "schedulingGates": gates, "nodeSelector": {"ipunode": selector} if selector else {}}
     metadata = {"name": name, "namespace": NS, "uid": f"uid-{number}", "resourceVersion": "1"}
@@ -57,6 +58,7 @@ class PodCluster:
     tracker: dict[str, PartitionEntry] = field(default_factory=dict)
     maps: dict[str, tuple[str, OwnedObject]] = field(default_factory=dict)
     problems: dict[str, NodeProblem] = field(default_factory=dict)
+    unsuitable: set[str] = field(default_factory=set)  # uids of pods that ask for no other partition yet
     numbers: int = 0
 
     def turn(self, name: str, actions: int = 99) -> None:
@@ -111,7 +113,7 @@ class PodCluster:
         partition = names.partition(NS, f"pod/{pod.metadata.name}", 0)
         match action:
             case TakePartitions():
-                if partition in refusals:
+                if partition in refusals or pod.metadata.uid in self.unsuitable:
                     return None
                 if partition in self.tracker or not self.room:
                     refusals[partition] = PartitionRefusal(why="NoRoom", message="no room")
@@ -119,6 +121,7 @@ class PodCluster:
                 assert (action.size, action.gcds) == (4, 1)
                 assert not pod.metadata.deletion_timestamp
                 assert not pod_outcome.has_ended(pod)
+                assert pod.spec.node_name or not is_queued(pod), "it cannot use it yet"
                 self.room -= 1
                 job = f"pod/{pod.metadata.name}"
                 self.tracker[partition] = PartitionEntry(
@@ -130,6 +133,8 @@ class PodCluster:
                 entry = self.tracker[partition]
                 assert entry.job == pod.metadata.uid, "the partition of another pod"
                 self.tracker[partition] = msgspec.structs.replace(entry, state="deleting")
+                if action.unsuitable:
+                    self.unsuitable.add(pod.metadata.uid)
                 return True
             case CreateObject(kind="ConfigMap"):
                 return self._create(pod, action, foreign)
@@ -159,6 +164,10 @@ class PodCluster:
         self.pods[name] = msgspec.structs.replace(pod, status=msgspec.structs.replace(pod.status, **status))
 
 
+def is_queued(pod: IpuPod) -> bool:
+    return any(gate.name == "others" for gate in pod.spec.scheduling_gates)
+
+
 def patched(pod: IpuPod, body: dict[str, Any]) -> IpuPod:
     """A merge patch of what the operator changes."""
     gates = body.get("spec", {}).get("schedulingGates", [{"name": each.name} for each in pod.spec.scheduling_gates])
@@ -177,11 +186,24 @@ class PodLives(RuleBasedStateMachine):
         super().__init__()
         self.cluster = PodCluster()
 
-    @rule(name=which, gated=st.booleans(), selector=st.sampled_from(["", "", "rack1", "rack2"]))
-    def a_pod_is_made(self, name: str, gated: bool, selector: str) -> None:
+    @rule(
+        name=which,
+        gated=st.booleans(),
+        selector=st.sampled_from(["", "", "rack1", "rack2"]),
+        queued=st.booleans(),
+    )
+    def a_pod_is_made(self, name: str, gated: bool, selector: str, queued: bool) -> None:
         if name not in self.cluster.pods:
             self.cluster.numbers += 1
-            self.cluster.pods[name] = make_pod(name, self.cluster.numbers, gated=gated, selector=selector)
+            number = self.cluster.numbers
+            self.cluster.pods[name] = make_pod(name, number, gated=gated, selector=selector, queued=queued)
+
+    @rule(name=which)
+    def another_controller_opens_its_gate(self, name: str) -> None:
+        if (pod := self.cluster.pods.get(name)) is not None:
+            gates = tuple(gate for gate in pod.spec.scheduling_gates if gate.name != "others")
+            spec = msgspec.structs.replace(pod.spec, scheduling_gates=gates)
+            self.cluster.pods[name] = msgspec.structs.replace(pod, spec=spec)
 
     @rule(name=which, actions=st.integers(0, 4))
     def the_operator_dies_while_it_looks(self, name: str, actions: int) -> None:
@@ -194,7 +216,8 @@ class PodLives(RuleBasedStateMachine):
     @rule(name=which, gated=st.booleans(), steps=st.integers(1, 5), end=st.sampled_from(["Running", "Succeeded"]))
     def all_goes_well(self, name: str, gated: bool, steps: int, end: str) -> None:
         if name not in self.cluster.pods:
-            self.a_pod_is_made(name, gated, "")
+            self.a_pod_is_made(name, gated, "", queued=False)
+        self.another_controller_opens_its_gate(name)
         for _ in range(steps):
             self.cluster.turn(name)
             self.vipu_gets_on()
@@ -220,7 +243,7 @@ class PodLives(RuleBasedStateMachine):
     def the_scheduler_binds(self, name: str, node: str) -> None:
         pod = self.cluster.pods.get(name)
         labels = NODES[node]
-        if pod is None or is_gated(pod) or pod.spec.node_name:
+        if pod is None or pod.spec.scheduling_gates or pod.spec.node_name:
             return
         if all(labels.get(key) == value for key, value in pod.spec.node_selector.items()):
             spec = msgspec.structs.replace(pod.spec, node_name=node)
@@ -268,6 +291,10 @@ class PodLives(RuleBasedStateMachine):
         if other:
             self.cluster.maps[config_map_of(pod)] = "others", OwnedObject(metadata=Metadata(name=config_map_of(pod)))
 
+    @rule()
+    def unsuitable_partitions_are_forgotten(self) -> None:
+        self.cluster.unsuitable.clear()
+
     @rule(healthy=st.integers(0, 1))
     def nodes_are_tainted(self, healthy: int) -> None:
         self.cluster.healthy = healthy
@@ -298,9 +325,14 @@ class PodLives(RuleBasedStateMachine):
             bad = cluster.problems.get(pod.spec.node_name)
             if pod_outcome.has_ended(pod) or (bad is not None and bad.kind == "Gone"):
                 assert uid not in held
+            elif is_queued(pod):
+                assert uid not in held, "it withholds a partition that it cannot use yet"
             elif uid not in held and is_gated(pod) and not pod.metadata.deletion_timestamp:
                 waits = names.partition(NS, f"pod/{pod.metadata.name}", 0) in cluster.tracker
+                waits = waits or uid in cluster.unsuitable
                 assert waits or not cluster.room or not cluster.healthy, "it waits for nothing"
+            elif uid in held and is_gated(pod) and pod.spec.node_selector.get("ipunode") == "rack2":
+                assert held[uid].state == "creating", "it withholds a partition that it cannot reach"
 
 
 TestPodLives = PodLives.TestCase

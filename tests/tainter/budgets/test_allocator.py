@@ -142,6 +142,17 @@ def test_a_taint_whose_node_forgot_it_for_a_moment_keeps_its_place() -> None:
     assert reason(allocator, "n0") == ""
 
 
+def test_a_removed_taint_that_is_set_again_makes_the_node_unhealthy() -> None:
+    h100 = pool(healthyPerDomain=2)
+    allocator = fleet(4, h100)
+    allocator.note("n0", standing(0, h100, ours=True), "2")
+    assert [reason(allocator, f"n{number}") == "" for number in (1, 2, 3)] == [True, True, False]
+    allocator.release("n1")
+    assert allocator.ready(NOW) == ["n3"]
+    assert reason(allocator, "n0") == ""
+    assert allocator.ready(NOW) == []
+
+
 # domains
 
 
@@ -149,7 +160,9 @@ def test_no_more_nodes_of_one_domain_are_tainted_than_its_budget_says() -> None:
     allocator = fleet(8, pool(perDomain="50%"), racks=2)
     assert [reason(allocator, name) for name in ("n0", "n2", "n1")] == ["", "", ""]
     half = AtOnce(percent=50)
-    assert allocator.ask("n4", MILD, NOW) == Shortage("h100", "perDomain", 2, 2, half, 4, RACK, "r0")
+    shortage = Shortage("h100", "perDomain", 2, 2, half, 4, RACK, "r0")
+    assert allocator.ask("n4", MILD, NOW) == shortage
+    assert f"{RACK}=r0" in shortage.reason
 
 
 def test_so_many_nodes_of_each_domain_stay_healthy() -> None:
@@ -194,6 +207,7 @@ def test_nodes_without_the_label_are_a_domain_too() -> None:
 def test_no_more_nodes_are_newly_tainted_within_a_time_than_the_rate_says() -> None:
     h100 = pool(rate={"nodes": "20%", "within": "10m"})
     allocator = fleet(10, h100)
+    allocator.note("n9", standing(0, h100, tainted_at=NOW - 600), "2")  # long ago
     taint(allocator, "n0", h100)
     taint(allocator, "n1", h100, now=NOW + 60)
     fifth = AtOnce(percent=20)
@@ -210,6 +224,15 @@ def test_a_node_that_was_released_counts_for_the_rate_until_its_time_is_over() -
     allocator.note("n0", standing(0, h100, tainted_at=NOW), "3")
     assert reason(allocator, "n1", now=NOW + 10) != ""
     assert reason(allocator, "n0", now=NOW + 10) == ""  # one node counts once
+
+
+@pytest.mark.parametrize("edge", [NOW - 600, NOW + 600])
+def test_a_taint_as_old_or_as_far_ahead_as_the_window_counts_no_more_and_spares_its_node_nothing(edge: float) -> None:
+    h100 = pool(rate={"nodes": 1, "within": "10m"})
+    allocator = fleet(2, h100)
+    allocator.note("n0", standing(0, h100, tainted_at=edge), "2")
+    assert reason(allocator, "n1") == ""
+    assert allocator.ask("n0", MILD, NOW) == Shortage("h100", "rate", 1, 1, AtOnce(1), 2, within=600.0)
 
 
 def test_a_clock_set_forward_lets_the_rate_pass_and_never_the_level() -> None:
@@ -291,7 +314,8 @@ def test_a_later_version_of_the_node_shows_what_came_of_its_write() -> None:
     assert reason(allocator, "n0") == ""
     allocator.mark_uncertain("n0", "1")
     assert reason(allocator, "n1") != ""
-    allocator.note("n0", standing(0, h100), "1")
+    assert not allocator.note("n0", standing(0, h100), "1")
+    assert not allocator.note("n1", standing(0, h100), "2")
     assert allocator.ready(NOW) == []
     assert allocator.note("n0", standing(0, h100), "2")
     assert allocator.ready(NOW) == ["n1"]
@@ -334,6 +358,15 @@ def test_a_node_that_another_leader_tainted_waits_no_longer() -> None:
     assert reason(allocator, "n1") != ""
     allocator.note("n1", standing(0, h100, ours=True, blocked=True), "2")
     assert allocator.waiting == 0
+
+
+def test_a_waiting_node_that_leaves_its_pools_and_is_tainted_by_another_leader_is_not_called() -> None:
+    allocator = fleet(2, pool(tainted=0))
+    assert reason(allocator, "n0") != ""
+    allocator.note("n0", standing(0), "2")
+    assert allocator.ready(NOW) == ["n0"]
+    allocator.note("n0", standing(0, ours=True, blocked=True), "3")
+    assert allocator.ready(NOW) == []
 
 
 def test_a_node_that_goes_gives_its_place_free() -> None:
