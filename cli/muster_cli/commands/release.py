@@ -29,19 +29,23 @@ PRINTED_EVERY_S = 2.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "If a tainter leads, it removes the taints that Muster set and the label muster.dev/faulty, keeps Muster's "
-        "other labels, annotations and conditions up to date, and returns quarantined IPUs to use. If none leads, as "
-        "in a dry run, the command itself removes all taints, labels, annotations and conditions of Muster, except the "
-        "label muster.dev/managed, and the next tainter that leads returns the IPUs to use. In both cases the command "
-        "also removes the taint muster.dev/startup: new nodes that Muster has not checked yet then accept pods.\n\n"
+        "If a tainter leads, it removes the taints that Muster set for faults and the label muster.dev/faulty, keeps "
+        "Muster's other labels, annotations and conditions up to date, and returns quarantined IPUs to use. Spares "
+        "keep the taint muster.dev/spare. If no tainter leads, as in a dry run, the command itself removes all "
+        "taints, labels, annotations and conditions of Muster, except the labels muster.dev/managed and "
+        "muster.dev/spare, which people set; the next tainter that leads returns the IPUs to use. In both cases the "
+        "command also removes the taint muster.dev/startup: new nodes that Muster has not checked yet then accept "
+        "pods.\n\n"
         "A fault that occurs again afterwards taints its node again; a check that still fails reports it with its "
         'next run. "muster pause" delays these taints until "muster resume".\n\n'
-        "With --ipus it removes only the numbers of IPUs (chart value ipuVisibility) from all nodes. An operator that "
-        "advertises them writes them again."
+        "With --ipus, the command removes only the labels and resources muster.dev/ipus-free and muster.dev/ipus-total "
+        "from all nodes. The operator writes them again while the chart value ipuVisibility is on."
     )
     parser.add_argument("nodes", metavar="NODE", nargs="*", type=node_name, help="release these nodes")
     parser.add_argument("--all", action="store_true", help="release every node of the cluster")
-    parser.add_argument("--ipus", action="store_true", help="only remove the numbers of IPUs from all nodes")
+    parser.add_argument(
+        "--ipus", action="store_true", help="only remove muster.dev/ipus-free and muster.dev/ipus-total from all nodes"
+    )
     parser.add_argument("--yes", action="store_true", help="do not ask for confirmation")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.add_argument(

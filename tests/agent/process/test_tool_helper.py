@@ -218,18 +218,22 @@ def test_the_number_of_tools_at_once_is_limited() -> None:
 
 
 @pytest.mark.parametrize(
-    ("script", "expected"),
+    ("script", "timeout_s", "expected"),
     [
-        ("printf 'a\\377'; printf b >&2; exit 3", Output(argv=(), exit_code=3, stdout=b"a\xff", stderr=b"b")),
-        ("kill -9 $$", Output(argv=(), exit_code=-9)),
-        ("exec sleep 1000", Output(argv=(), timed_out=True, duration_s=0.5)),
-        ("sleep 1000 & exit 0", Output(argv=(), timed_out=True, duration_s=0.5)),
-        ("yes", Output(argv=(), timed_out=True, duration_s=0.5, truncated=True, stdout=b"y\n" * (OUTPUT_BYTES // 2))),
+        ("printf 'a\\377'; printf b >&2; exit 3", GUARD_S, Output(argv=(), exit_code=3, stdout=b"a\xff", stderr=b"b")),
+        ("kill -9 $$", GUARD_S, Output(argv=(), exit_code=-9)),
+        ("exec sleep 1000", 0.5, Output(argv=(), timed_out=True, duration_s=0.5)),
+        ("sleep 1000 & exit 0", 0.5, Output(argv=(), timed_out=True, duration_s=0.5)),
+        (
+            f"yes | head -c {2 * OUTPUT_BYTES}",
+            GUARD_S,
+            Output(argv=(), exit_code=0, truncated=True, stdout=b"y\n" * (OUTPUT_BYTES // 2)),
+        ),
     ],
 )
-async def test_whatever_a_tool_does_has_an_output(script: str, expected: Output) -> None:
+async def test_whatever_a_tool_does_has_an_output(script: str, timeout_s: float, expected: Output) -> None:
     async with helped(lambda _, timeout_s: run_tool(("sh", "-c", script), timeout_s), Recording()) as client:
-        found = await client.run(SMARTCTL, timeout_s=0.5)
+        found = await client.run(SMARTCTL, timeout_s=timeout_s)
     assert found == msgspec.structs.replace(expected, argv=SMARTCTL)
 
 
