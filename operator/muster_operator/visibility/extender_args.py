@@ -33,7 +33,7 @@ class PodMetadata(Struct, frozen=True):
 
     uid: Annotated[str, Meta(max_length=253)] = ""
     annotations: Annotations | None = None
-    owners: Raw = field(name="ownerReferences", default=Raw(b""))
+    owners: Raw = field(name="ownerReferences", default_factory=Raw)
 
 
 class Pod(Struct, frozen=True):
@@ -53,8 +53,8 @@ class _Received(Struct, frozen=True):
 
     pod: Pod | None = field(name="Pod", default=None)
     old_pod: Pod | None = field(name="pod", default=None)
-    names: Raw = field(name="NodeNames", default=Raw(b""))
-    old_names: Raw = field(name="nodenames", default=Raw(b""))
+    names: Raw = field(name="NodeNames", default_factory=Raw)
+    old_names: Raw = field(name="nodenames", default_factory=Raw)
 
 
 _received = msgspec.json.Decoder(_Received)

@@ -90,6 +90,11 @@ async def test_a_pod_without_owners_asks_by_its_annotation(http: httpx2.AsyncCli
         assert (await http.post("/filter", json=sent)).json()["NodeNames"] == ["a1"]
 
 
+async def test_the_request_is_described(http: httpx2.AsyncClient) -> None:
+    document = (await http.get("/openapi.json")).json()
+    assert set(document["components"]["schemas"]["ExtenderArgs"]["required"]) == {"Pod", "NodeNames"}
+
+
 async def test_unknown_nodes_are_named(http: httpx2.AsyncClient) -> None:
     found = (await http.post("/filter", json=asked(names=["a1", "ghost"]))).json()
     assert (found["NodeNames"], set(found["FailedNodes"])) == (["a1"], {"ghost"})
