@@ -1,0 +1,52 @@
+"""policy.yaml: what the tainter concludes from how the pods of jobs end (``inFlight``).
+
+Models only; :mod:`muster_tainter.outcomes` draws the conclusions.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator
+
+from muster_checks.base.vocabulary import Verdict
+from muster_tainter.policy.heavy_checks import Checks, Duration, check_names
+from muster_tainter.policy.strict_model import StrictModel
+
+CHECK = "pod-outcomes"  # the check of such findings
+
+KindName = Literal[
+    "DeviceAllocation",
+    "KubeletAdmission",
+    "Admission",
+    "PodStart",
+    "ImagePull",
+    "ContainerStart",
+    "ApplicationExit",
+    "OutOfMemory",
+    "Evicted",
+]
+KindVerdict = Literal["FAIL", "WARN", "ignore"]
+
+# no pod that a tenant writes fails like this on a node that works (muster_tainter/outcomes/kinds.py)
+HOST_KINDS: frozenset[KindName] = frozenset({"DeviceAllocation", "KubeletAdmission"})
+
+
+class InFlight(StrictModel):
+    """false_alarms_per_node_year: bound on the expected number of findings per node and year without a cause, over all
+                   kinds. 0.01: one in a hundred node-years
+    start_within:  seconds after which a bound pod that has not started counts as failed. 15 minutes: a pull of an
+                   image of 30 GB at 0.5 Gbit/s takes 8
+    kinds:         verdicts that differ from the default: FAIL for kinds that no tenant controls, WARN for the others
+    heavy_checks:  requested once on the node of a WARN when it is idle
+    """
+
+    false_alarms_per_node_year: Annotated[float, Field(ge=1e-6, le=1.0)] = 0.01
+    start_within: Duration = 900.0
+    kinds: dict[KindName, KindVerdict] = {}
+    heavy_checks: Checks = ("gpumem", "pciebw")
+
+    _names = field_validator("heavy_checks")(check_names)
+
+    def verdict_of(self, kind: KindName) -> Verdict | None:
+        """None: the kind is ignored."""
+        chosen = self.kinds.get(kind, "FAIL" if kind in HOST_KINDS else "WARN")
+        return None if chosen == "ignore" else Verdict(chosen)
