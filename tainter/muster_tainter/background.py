@@ -62,9 +62,10 @@ class BackgroundTasks:
         evictor.on_empty = executor.note
         node_of_pod = PodNodeCache(plan, replica.clock)
         sources = SourceFeeds(fleet, replica, SourceMetrics(registry), node_of_pod=node_of_pod)
+        self._plan = FleetPlanExecutor(plan, fleet, replica, metrics)
         # each task, the changes of a Node that concern it, and those of a NodeHealth
         self._leading = (
-            TriggeredTask(FleetPlanExecutor(plan, fleet, replica, metrics), _plan_inputs_changed, _always),
+            TriggeredTask(self._plan, _plan_inputs_changed, _always),
             TriggeredTask(Verifier(plan, fleet, replica, metrics), inputs_changed, _always),
             TriggeredTask(evictor, inputs_changed, _idleness_changed),
             TriggeredTask(executor, inputs_changed, _never),
@@ -99,6 +100,10 @@ class BackgroundTasks:
         for each in self._all:
             if each.node_matters(old, new):
                 each.task.note(name)
+
+    def findings_changed(self, name: str) -> None:
+        """Findings of external sources about this node have changed."""
+        self._plan.note(name)
 
     def health_changed(self, name: str, old: NodeHealth | None, new: NodeHealth | None) -> None:
         for each in self._all:

@@ -19,7 +19,7 @@ from muster_tainter.policy.budgets import Incidents
 from muster_tainter.policy.heavy_checks import CHECK_NAME, AnyDuration, Duration, HeavyTesting
 from muster_tainter.policy.match import Match
 from muster_tainter.policy.pools import Pool
-from muster_tainter.policy.recovery import FOREIGN_CHECKS, LOG_CHECKS, HoldDown, Proof, ProofCheck
+from muster_tainter.policy.recovery import FOREIGN_CHECKS, LOG_CHECKS, STRAGGLERS, HoldDown, Proof, ProofCheck
 from muster_tainter.policy.repair import Quarantine, check_node_keys
 from muster_tainter.policy.sources import Sources
 from muster_tainter.policy.strict_model import StrictModel
@@ -342,6 +342,12 @@ class Policy(StrictModel):
     def wait_of(self, rule: Rule) -> float:
         """Seconds that a fault of ``rule`` must be open before Muster acts."""
         return max(rule.wait, self.incidents.within if rule.match.solo else 0.0)
+
+    @cached_property
+    def suspect_checks(self) -> Mapping[str, tuple[str, ...]]:
+        """By the check of an external finding: the heavy checks to request on its node once the node is idle."""
+        step_times = self.sources.step_times
+        return {} if step_times is None else {STRAGGLERS: step_times.heavy_checks}
 
     def pools_of(self, labels: Mapping[str, str]) -> Iterator[Pool]:
         """Every pool that selects a node with these labels, in the file's order."""
