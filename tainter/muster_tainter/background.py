@@ -1,5 +1,5 @@
 """Runs everything with a lower priority than taints: heavy checks, verification, drains, repairs, the quarantine of
-IPUs, external sources, and the watch of the agents.
+IPUs, external sources, pod outcomes, and the watch of the agents.
 
 Each task is notified of relevant changes of Nodes and NodeHealths, and works while no taint is waiting.
 """
@@ -15,6 +15,8 @@ from muster_tainter.fleet.interface import Fleet
 from muster_tainter.fleet.replica import AgentPodSelector, Connections, Replica
 from muster_tainter.metrics import TainterMetrics
 from muster_tainter.node_decider import inputs_changed
+from muster_tainter.outcomes.feed import OutcomeFeed
+from muster_tainter.outcomes.metrics import OutcomeMetrics
 from muster_tainter.repair.evictor import Evictor
 from muster_tainter.repair.ipu_quarantine_writer import IpuQuarantineWriter
 from muster_tainter.repair.repair_executor import RepairExecutor
@@ -71,6 +73,9 @@ class BackgroundTasks:
             TriggeredTask(executor, inputs_changed, _never),
             TriggeredTask(IpuQuarantineWriter(repair, fleet, replica, registry), inputs_changed, _never),
             TriggeredTask(sources, _always, _never),
+            TriggeredTask(
+                OutcomeFeed(plan, fleet, replica, OutcomeMetrics(registry)), _annotations_changed, _boot_changed
+            ),
         )
         self._agents = None if agents is None else AgentWatch(connections.taints, fleet, replica, registry, agents)
         always = () if self._agents is None else (TriggeredTask(self._agents, _always, _first_report),)
@@ -131,6 +136,19 @@ def _plan_inputs(node: Node) -> tuple[object, ...]:
 def _idleness_changed(old: NodeHealth | None, new: NodeHealth | None) -> bool:
     """The pods on the node may have changed."""
     return old is not None and new is not None and old.status.idle_since != new.status.idle_since
+
+
+def _annotations_changed(old: Node | None, new: Node | None) -> bool:
+    """Its record of faults may have changed."""
+    return old is None or new is None or old.metadata.annotations != new.metadata.annotations
+
+
+def _boot_changed(old: NodeHealth | None, new: NodeHealth | None) -> bool:
+    return old is None or new is None or _boot(old) != _boot(new)
+
+
+def _boot(health: NodeHealth) -> tuple[str, str]:
+    return health.status.boot_id, health.status.verdict
 
 
 def _first_report(old: NodeHealth | None, new: NodeHealth | None) -> bool:

@@ -47,6 +47,8 @@ class Reflector(Generic[T]):
                      keeps the previous value of that key
     params:          labelSelector, fieldSelector
     transform:       applied to each object before it is stored, to save memory
+    objects:         the store; one of the caller's may keep fewer objects. on_change is called for those that it does
+                     not keep as for new ones, at each change and list, and not when they are deleted
     Keys are ``name``, or ``namespace/name``.
     """
 
@@ -60,6 +62,7 @@ class Reflector(Generic[T]):
         on_undecodable: OnUndecodable | None = None,
         params: Params | None = None,
         transform: Callable[[T], T] | None = None,
+        objects: dict[str, T] | None = None,
         backoff: Backoff = Backoff(),  # noqa: B008 - frozen
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
@@ -73,7 +76,7 @@ class Reflector(Generic[T]):
         self._transform = transform
         self._backoff = backoff
         self._clock = clock
-        self._objects: dict[str, T] = {}
+        self._objects: dict[str, T] = {} if objects is None else objects
         self._version = _ANY_VERSION  # where the next watch continues
         self._listed = False
         self._list_newest = False

@@ -6,6 +6,9 @@ other reason, ``how`` says what a tenant does to get it. docs/in-flight.md shows
 
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
+from typing import Final
+
+from muster_tainter.policy.in_flight import KindName
 
 
 class Stage(IntEnum):
@@ -42,7 +45,7 @@ class Kind:
     """tenant: whether a pod that a tenant writes may fail like this on a node that works; how: what such a pod does, or
     why none does."""
 
-    name: str
+    name: KindName
     stage: Stage
     tenant: bool
     how: str
@@ -55,15 +58,15 @@ _IMAGES = "pkg/kubelet/images/types.go"
 _CONTAINER = "pkg/kubelet/kuberuntime/kuberuntime_container.go"
 _CONTAINERD = "containerd: internal/cri/server/helpers.go"
 
-DEVICE_ALLOCATION = "DeviceAllocation"
-KUBELET_ADMISSION = "KubeletAdmission"
-ADMISSION = "Admission"
-POD_START = "PodStart"
-IMAGE_PULL = "ImagePull"
-CONTAINER_START = "ContainerStart"
-APPLICATION_EXIT = "ApplicationExit"
-OUT_OF_MEMORY = "OutOfMemory"
-EVICTED = "Evicted"
+DEVICE_ALLOCATION: Final = "DeviceAllocation"
+KUBELET_ADMISSION: Final = "KubeletAdmission"
+ADMISSION: Final = "Admission"
+POD_START: Final = "PodStart"
+IMAGE_PULL: Final = "ImagePull"
+CONTAINER_START: Final = "ContainerStart"
+APPLICATION_EXIT: Final = "ApplicationExit"
+OUT_OF_MEMORY: Final = "OutOfMemory"
+EVICTED: Final = "Evicted"
 
 UNEXPECTED = "UnexpectedAdmissionError"
 

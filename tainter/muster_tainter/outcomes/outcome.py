@@ -202,4 +202,3 @@ def _devices(pod: OutcomePod) -> Devices:
         if len(_known_devices) < _KNOWN_LIMIT:
             _known_devices[devices] = devices
     return known
-

@@ -10,13 +10,11 @@ from muster_kube.api.objects import Api, Metadata
 
 PATH = "/api/v1/pods"
 # One watch for all. The API server sends a running pod once, when it leaves this selection.
-SELECTOR: dict[str, str | int | bool] = {
-    "fieldSelector": "spec.nodeName!=,status.phase!=Running,status.phase!=Unknown"
-}
+SELECTOR: dict[str, str | int | bool] = {"fieldSelector": "spec.nodeName!=,status.phase!=Running,status.phase!=Unknown"}
 
 
 class Resources(Api, frozen=True):
-    limits: dict[str, str] = {}
+    limits: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class ContainerSpec(Api, frozen=True):

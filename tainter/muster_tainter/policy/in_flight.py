@@ -11,8 +11,6 @@ from muster_checks.base.vocabulary import Verdict
 from muster_tainter.policy.heavy_checks import Checks, Duration, check_names
 from muster_tainter.policy.strict_model import StrictModel
 
-CHECK = "pod-outcomes"  # the check of such findings
-
 KindName = Literal[
     "DeviceAllocation",
     "KubeletAdmission",
@@ -26,9 +24,6 @@ KindName = Literal[
 ]
 KindVerdict = Literal["FAIL", "WARN", "ignore"]
 
-# no pod that a tenant writes fails like this on a node that works (muster_tainter/outcomes/kinds.py)
-HOST_KINDS: frozenset[KindName] = frozenset({"DeviceAllocation", "KubeletAdmission"})
-
 
 class InFlight(StrictModel):
     """false_alarms_per_node_year: bound on the expected number of findings per node and year without a cause, over all
@@ -41,12 +36,12 @@ class InFlight(StrictModel):
 
     false_alarms_per_node_year: Annotated[float, Field(ge=1e-6, le=1.0)] = 0.01
     start_within: Duration = 900.0
-    kinds: dict[KindName, KindVerdict] = {}
+    kinds: dict[KindName, KindVerdict] = Field(default_factory=dict)
     heavy_checks: Checks = ("gpumem", "pciebw")
 
     _names = field_validator("heavy_checks")(check_names)
 
-    def verdict_of(self, kind: KindName) -> Verdict | None:
-        """None: the kind is ignored."""
-        chosen = self.kinds.get(kind, "FAIL" if kind in HOST_KINDS else "WARN")
+    def verdict_of(self, kind: KindName, *, tenant: bool) -> Verdict | None:
+        """None: the kind is ignored. tenant: whether a tenant may cause it."""
+        chosen = self.kinds.get(kind, "WARN" if tenant else "FAIL")
         return None if chosen == "ignore" else Verdict(chosen)

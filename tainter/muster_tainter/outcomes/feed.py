@@ -1,0 +1,232 @@
+"""Watches how pods end while this process leads, and reports the nodes that the evidence proves bad.
+
+No state is stored: the API server still has the pods that ended last (12,500 of them by default), and a new leader
+begins with these. Open faults are in the Nodes' annotations; evidence below the proof, and pods that are gone, are
+forgotten.
+"""
+
+import asyncio
+from contextlib import suppress
+
+import msgspec
+
+from muster_checks.base.vocabulary import Verdict
+from muster_kube.api.client import KubeClient
+from muster_kube.controller.reflector import Reflector
+from muster_tainter.fleet.interface import Fleet
+from muster_tainter.fleet.replica import Replica
+from muster_tainter.outcomes.attempts import AttemptMaker
+from muster_tainter.outcomes.evidence import EvidenceSettings
+from muster_tainter.outcomes.evidence import Verdict as Evidence
+from muster_tainter.outcomes.evidence_tracker import EvidenceTracker
+from muster_tainter.outcomes.findings import OutcomeFindings
+from muster_tainter.outcomes.kinds import KINDS
+from muster_tainter.outcomes.metrics import OutcomeMetrics
+from muster_tainter.outcomes.outcome import reduce_pod
+from muster_tainter.outcomes.pods import PATH, SELECTOR, OutcomePod, PodOutcome
+from muster_tainter.outcomes.store import CountedPods, PendingPods
+from muster_tainter.policy.in_flight import InFlight
+from muster_tainter.task_rounds import yield_to_taints
+
+LEAST_S = 0.25  # outcomes within this time are handled together
+PERIOD_S = 15.0  # between two looks at pods that have not started, and at rounds of evidence that time ends
+ARRIVED_LIMIT = 150_000  # pods waiting to be counted
+SLICE = 200  # pods, then other tasks run
+LAST_FAILURES_LIMIT = 4096
+
+
+class OutcomeFeed:
+    """What runs on the leader: one :class:`OutcomeWatch` for the settings in force."""
+
+    def __init__(self, client: KubeClient, fleet: Fleet, replica: Replica, metrics: OutcomeMetrics) -> None:
+        self._client = client
+        self._fleet = fleet
+        self._replica = replica
+        self._metrics = metrics
+        self._changed = asyncio.Event()
+        self._settings: InFlight | None = None
+        self.watch: OutcomeWatch | None = None
+
+    def note(self, name: str) -> None:
+        """This node, or its NodeHealth, has changed."""
+        if self.watch is not None:
+            self.watch.note(name)
+
+    def look_at_all(self) -> None:
+        """The policy may have changed; only then does it begin anew."""
+        if self._fleet.policy().in_flight != self._settings:
+            self._changed.set()
+
+    async def run(self) -> None:
+        """Runs until cancelled; reports nothing before or after."""
+        try:
+            while True:
+                self._changed.clear()
+                self._settings = settings = self._fleet.policy().in_flight
+                changed = asyncio.create_task(self._changed.wait())
+                tasks: set[asyncio.Task[None] | asyncio.Task[bool]] = {changed}
+                if settings is None:
+                    findings = OutcomeFindings(self._fleet, lambda _node: None)
+                    findings.drop_kinds([kind.name for kind in KINDS], self._replica.now())
+                else:
+                    self.watch = OutcomeWatch(self._client, self._fleet, self._replica, self._metrics, settings)
+                    tasks.add(asyncio.create_task(self.watch.run()))
+                try:
+                    done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                    for task in done:
+                        task.result()
+                finally:
+                    self.watch = None
+                    for task in tasks:
+                        task.cancel()
+                    await asyncio.gather(*tasks, return_exceptions=True)
+        finally:
+            self._metrics.connected.set(0)
+
+
+class OutcomeWatch:
+    """The pods, and the evidence from them, under one policy."""
+
+    def __init__(
+        self, client: KubeClient, fleet: Fleet, replica: Replica, metrics: OutcomeMetrics, settings: InFlight
+    ) -> None:
+        self._fleet = fleet
+        self._replica = replica
+        self._metrics = metrics
+        self._settings = settings
+        self._verdicts = _verdicts(settings)
+        self._maker = AttemptMaker(self._verdicts)
+        self._evidence = EvidenceTracker(
+            EvidenceSettings(
+                kinds={kind.name: kind.tenant for kind in KINDS if kind.name in self._verdicts} or _NO_KINDS,
+                false_alarms_per_node_year=settings.false_alarms_per_node_year,
+            )
+        )
+        self._findings = OutcomeFindings(fleet, self._restart)
+        self._pending = PendingPods()
+        self._counted = CountedPods()
+        self._arrived: list[PodOutcome] = []
+        self._last: dict[tuple[str, str], PodOutcome] = {}  # by node and kind, the last failure
+        self._booted: set[str] = set()
+        self._look_again_at = 0.0
+        self._wake = asyncio.Event()
+        self.pods: Reflector[OutcomePod] = Reflector(
+            client,
+            PATH,
+            OutcomePod,
+            on_change=self._pod_changed,
+            params=SELECTOR,
+            transform=reduce_pod,
+            objects=self._pending,
+            clock=replica.timing,
+        )
+
+    async def run(self) -> None:
+        """Runs until cancelled."""
+        self._findings.adopt(self._replica.now())
+        self._findings.drop_kinds([kind.name for kind in KINDS if kind.name not in self._verdicts], self._replica.now())
+        self._booted.update(self._fleet.nodes)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.pods.run())
+            group.create_task(self._count())
+
+    def note(self, name: str) -> None:
+        """This node, or its NodeHealth, has changed."""
+        if name not in self._fleet.nodes:
+            self._evidence.drop(name)
+            self._findings.drop(name)
+            self._maker.devices.drop(name)
+        self._booted.add(name)
+        self._wake.set()
+
+    def _pod_changed(self, _key: str, _old: OutcomePod | None, new: OutcomePod | None) -> None:
+        outcome = None if new is None else new.outcome
+        if outcome is None or outcome.pending or not outcome.uid:
+            return
+        if len(self._arrived) >= ARRIVED_LIMIT:
+            self._metrics.dropped.labels("full").inc()
+            return
+        self._arrived.append(outcome)
+        self._wake.set()
+
+    async def _count(self) -> None:
+        """Handle what has arrived, in the order of its time."""
+        await self.pods.wait_synced()
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(PERIOD_S):
+                    await self._wake.wait()
+            self._wake.clear()
+            await yield_to_taints(self._fleet.taints_idle)
+            arrived, self._arrived = self._arrived, []
+            arrived.sort(key=_at)
+            for start in range(0, len(arrived), SLICE):
+                for outcome in arrived[start : start + SLICE]:
+                    self.take(outcome)
+                await asyncio.sleep(0)
+            self.look()
+            await asyncio.sleep(LEAST_S)
+
+    def look(self) -> None:
+        """What time alone changes, and what happened to the nodes."""
+        now = self._replica.now()
+        self._metrics.connected.set(self.pods.connected)
+        while self._booted:
+            self._findings.look_at_boot(self._booted.pop(), now)
+        self._findings.settle(now)
+        if self._replica.clock() >= self._look_again_at:
+            self._look_again_at = self._replica.clock() + PERIOD_S
+            for pod in list(self._pending.values()):
+                outcome = pod.outcome
+                if outcome is not None and now - outcome.at >= self._settings.start_within:
+                    self.take(msgspec.structs.replace(outcome, at=outcome.at + self._settings.start_within))
+            for proven in self._evidence.advance(now):
+                self._report(proven)
+
+    def take(self, outcome: PodOutcome) -> None:
+        """Count a pod, once."""
+        if outcome.node not in self._fleet.nodes:
+            self._metrics.dropped.labels("homeless").inc()
+            return
+        if outcome.at > (now := self._replica.now()):  # the node's clock is ahead
+            outcome = msgspec.structs.replace(outcome, at=now)
+        if not self._counted.add(outcome.uid, outcome.at):
+            return
+        kind = self._maker.kind_of(outcome)
+        self._metrics.pods.labels("unrelated" if kind is None else "failed" if kind else "succeeded").inc()
+        if kind:
+            self._metrics.failures.labels(kind).inc()
+            if self._findings.has_ended(outcome.node, kind, outcome.at):
+                return  # a failure from before the end of a finding, which a new leader reads again
+            self._last[outcome.node, kind] = outcome
+            if len(self._last) > LAST_FAILURES_LIMIT:
+                self._last.pop(next(iter(self._last)))
+        for attempt in self._maker.attempts(outcome):
+            for proven in self._evidence.add(attempt):
+                self._report(proven)
+
+    def _report(self, proven: Evidence) -> None:
+        verdict = self._verdicts.get(proven.kind)
+        if verdict is None or proven.node not in self._fleet.nodes:
+            return
+        self._metrics.proven.labels(proven.kind).inc()
+        last = self._last.get((proven.node, proven.kind))
+        if not self._findings.take(proven, verdict, last, self._replica.now()):
+            self._restart(proven.node)
+
+    def _restart(self, node: str) -> None:
+        self._evidence.restart(node)
+        for key in [key for key in self._last if key[0] == node]:
+            del self._last[key]
+
+
+def _verdicts(settings: InFlight) -> dict[str, Verdict]:
+    chosen = {kind.name: settings.verdict_of(kind.name, tenant=kind.tenant) for kind in KINDS}
+    return {kind: verdict for kind, verdict in chosen.items() if verdict is not None}
+
+
+_NO_KINDS = {"none": True}  # every kind is ignored: nothing can be proven
+
+
+def _at(outcome: PodOutcome) -> float:
+    return outcome.at
