@@ -15,11 +15,11 @@ class Attempt:
     node, owner, namespace: an owner is identified by (namespace, owner). Two owners are independent witnesses only if
     their namespaces differ.
     pod: the pod's UID, which the API server chooses. Of an owner's pods that run on one node at a time, only one
-    counts: the one that started first, and of several the one with the smallest UID, so nobody can choose it.
+    counts: the one that started first, and of several the one with the smallest UID. So its result does not matter.
     kind: why it failed. Ignored if ``failed`` is false: a success is a success for all kinds.
-    started: when the API server created the pod, in seconds. It must not be a time that a tenant can write.
-    at: when it ended, or when it was seen not to start. Seconds of the same clock; the caller limits it to now.
-    Raises ValueError for a time that is not finite, and for a failure without a kind.
+    at: when it ended, or was seen not to start. Seconds of the clock of ``started``; the caller limits it to now.
+    started: when the API server created the pod. It must not be a time that a tenant can write.
+    Raises ValueError for a time that is not finite, and for an empty node or kind.
     """
 
     node: str
@@ -33,20 +33,20 @@ class Attempt:
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.at) and math.isfinite(self.started)):
-            raise ValueError(f"times of pod {self.pod!r}: {self.started!r}, {self.at!r}: must be finite numbers")
-        if self.failed and not self.kind:
-            raise ValueError(f"pod {self.pod!r} failed without a kind: name one of the kinds of failures")
+            raise ValueError(f"pod {self.pod!r}: started {self.started!r}, at {self.at!r}: times must be finite")
+        if not self.node or (self.failed and not self.kind):
+            raise ValueError(f"pod {self.pod!r}: node {self.node!r}, kind {self.kind!r}: must not be empty")
 
 
 @dataclass(frozen=True, slots=True)
 class EvidenceSettings:
     """host_kinds: no tenant can cause them; they may be proven from the pods of one owner.
-    tenant_kinds: a tenant may cause them; they take pods of two namespaces. Failures of other kinds are not counted.
-    false_alarms_per_node_year: bound on the expected number of verdicts per node and year without a cause, over all
-    kinds together.
+    tenant_kinds: a tenant may cause them; they take pods of two namespaces. Failures of other kinds are ignored.
+    false_alarms_per_node_year: bound on the expected number of proofs per node and year without a cause, all kinds
+    together.
     round_s: how long a round waits for the ends of its pods (evidence_rounds.py).
-    spacing_s: of a host kind, attempts on one node that end within this time count once.
-    round_records, nodes: bounds on memory, over the fleet.
+    spacing_s: of a host kind, failures on a node that are closer than this count once.
+    records, nodes: bounds on memory: pods in open rounds, and nodes.
     Raises ValueError.
     """
 
@@ -55,19 +55,19 @@ class EvidenceSettings:
     false_alarms_per_node_year: float = 0.01
     round_s: float = 6 * HOUR_S
     spacing_s: float = 10.0
-    round_records: int = 50_000
+    records: int = 50_000
     nodes: int = 20_000
 
     def __post_init__(self) -> None:
         if not self.host_kinds | self.tenant_kinds:
-            raise ValueError("no kinds of failures: name at least one")
+            raise ValueError("host_kinds and tenant_kinds are empty: name at least one kind of failure")
         if both := sorted(self.host_kinds & self.tenant_kinds):
             raise ValueError(f"kinds {both}: a kind is either of the host or of the tenant")
         for name, low, high in (
             ("false_alarms_per_node_year", 1e-9, 1.0),
             ("round_s", 1.0, WEEK_S),
             ("spacing_s", 0.0, HOUR_S),
-            ("round_records", 100, 10_000_000),
+            ("records", 100, 10_000_000),
             ("nodes", 1, 1_000_000),
         ):
             value = getattr(self, name)
@@ -76,19 +76,19 @@ class EvidenceSettings:
 
     @property
     def threshold(self) -> float:
-        """A value at or above it is a proof. 1 / threshold: chance of a false one per node, kind and week."""
+        """A value that reaches it is a proof. Its inverse: expected number of false ones per node, kind and week."""
         kinds = len(self.host_kinds) + len(self.tenant_kinds)
-        return max(kinds * YEAR_S / WEEK_S / self.false_alarms_per_node_year, 1.0)
+        return kinds * YEAR_S / WEEK_S / self.false_alarms_per_node_year
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The evidence that ``node`` makes attempts fail with ``kind``.
+    """The evidence that attempts on ``node`` fail with ``kind`` more often than they should.
 
-    value: at least 0; proven means that it has reached ``threshold`` and, for a tenant's kind, with enough witnesses.
-    attempts, failures, expected_rate: those counted on this node ``since``, and the share of them that would have
-    failed on other nodes. since: time of the attempt with which the evidence begins to grow.
-    witnesses: namespaces that add to the value. ``None`` where all evidence has gone.
+    value: at least 0. proven: it has reached ``threshold``, for a tenant's kind with more than one witness.
+    attempts, failures: those counted on this node ``since`` the evidence began to grow.
+    expected_rate: the share of these attempts that would have failed, and as early, on other nodes.
+    witnesses: namespaces whose pods add to the value; at most 8 are counted.
     """
 
     node: str
