@@ -1,7 +1,6 @@
-"""Turns the outcome of a pod into attempts: one for each kind of failure about which its end says something. Pure, but
-for what it remembers of the nodes' devices."""
+"""Turns the outcome of a pod into an attempt. Pure, but for what it remembers of the nodes' devices."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 
 from muster_tainter.outcomes.devices import AllocatedDevices
 from muster_tainter.outcomes.evidence import Attempt
@@ -10,13 +9,11 @@ from muster_tainter.outcomes.pods import PodOutcome
 
 
 class AttemptMaker:
-    """kinds: those that count; others are neither failures nor successes."""
+    """kinds: those that count; a failure of another kind is none of theirs."""
 
     def __init__(self, kinds: Collection[str], devices: AllocatedDevices | None = None) -> None:
         self.devices = AllocatedDevices() if devices is None else devices
-        counted = [kind for kind in KINDS if kind.name in kinds]
-        self._by_stage = {stage: tuple(kind.name for kind in counted if kind.stage is stage) for stage in Stage}
-        self._kinds = frozenset(kinds)
+        self._host = frozenset(kind.name for kind in KINDS if not kind.tenant and kind.name in kinds)
 
     def kind_of(self, outcome: PodOutcome) -> str | None:
         """As in the outcome, unless the request's size may be why the devices were not allocated."""
@@ -24,30 +21,27 @@ class AttemptMaker:
             return ADMISSION
         return outcome.kind
 
-    def attempts(self, outcome: PodOutcome) -> Iterator[Attempt]:
-        """``outcome.at``: when the pod ended, or when it was seen not to have started."""
+    def attempt(self, outcome: PodOutcome) -> Attempt | None:
+        """``outcome.at``: when the pod ended, or when it was seen not to have started. None: it says nothing."""
         kind = self.kind_of(outcome)
         if kind is None:
-            return
-        failed_in = KIND_OF[kind].stage if kind else None
-        if outcome.devices and failed_in is not Stage.ADMISSION:
+            return None
+        admitted = not kind or KIND_OF[kind].stage is not Stage.ADMISSION
+        passed: frozenset[str] = frozenset()
+        if admitted and outcome.devices:
             self.devices.allocated(outcome.node, outcome.devices)
-        for stage, names in self._by_stage.items():
-            if failed_in is None or stage < failed_in:
-                for name in names:
-                    yield _attempt(outcome, name, failed=False)
-            elif stage == failed_in and kind in self._kinds:
-                yield _attempt(outcome, kind, failed=True)
-
-
-def _attempt(outcome: PodOutcome, kind: str, *, failed: bool) -> Attempt:
-    return Attempt(
-        node=outcome.node,
-        owner=outcome.owner,
-        namespace=outcome.namespace,
-        kind=kind,
-        failed=failed,
-        at=outcome.at,
-        started=outcome.created,
-        pod=outcome.uid,
-    )
+            passed = self._host
+        elif admitted:
+            # nothing was allocated: a node whose devices are lost still runs such pods
+            passed = self._host - {DEVICE_ALLOCATION}
+        return Attempt(
+            node=outcome.node,
+            owner=outcome.owner,
+            namespace=outcome.namespace,
+            kind=kind,
+            failed=bool(kind),
+            at=outcome.at,
+            started=outcome.created,
+            pod=outcome.uid,
+            passed=passed,
+        )

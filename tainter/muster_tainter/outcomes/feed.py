@@ -66,7 +66,7 @@ class OutcomeFeed:
                 changed = asyncio.create_task(self._changed.wait())
                 tasks: set[asyncio.Task[None] | asyncio.Task[bool]] = {changed}
                 if settings is None:
-                    findings = OutcomeFindings(self._fleet, lambda _node: None)
+                    findings = OutcomeFindings(self._fleet, lambda _node, _kind: None)
                     findings.drop_kinds([kind.name for kind in KINDS], self._replica.now())
                 else:
                     self.watch = OutcomeWatch(self._client, self._fleet, self._replica, self._metrics, settings)
@@ -98,7 +98,8 @@ class OutcomeWatch:
         self._maker = AttemptMaker(self._verdicts)
         self._evidence = EvidenceTracker(
             EvidenceSettings(
-                kinds={kind.name: kind.tenant for kind in KINDS if kind.name in self._verdicts} or _NO_KINDS,
+                host_kinds=frozenset(kind.name for kind in KINDS if kind.name in self._verdicts and not kind.tenant),
+                tenant_kinds=frozenset(kind.name for kind in KINDS if kind.name in self._verdicts and kind.tenant),
                 false_alarms_per_node_year=settings.false_alarms_per_node_year,
             )
         )
@@ -201,9 +202,9 @@ class OutcomeWatch:
             self._last[outcome.node, kind] = outcome
             if len(self._last) > LAST_FAILURES_LIMIT:
                 self._last.pop(next(iter(self._last)))
-        for attempt in self._maker.attempts(outcome):
-            for proven in self._evidence.add(attempt):
-                self._report(proven)
+        attempt = self._maker.attempt(outcome)
+        for proven in () if attempt is None else self._evidence.add(attempt):
+            self._report(proven)
 
     def _report(self, proven: Evidence) -> None:
         verdict = self._verdicts.get(proven.kind)
@@ -212,20 +213,16 @@ class OutcomeWatch:
         self._metrics.proven.labels(proven.kind).inc()
         last = self._last.get((proven.node, proven.kind))
         if not self._findings.take(proven, verdict, last, self._replica.now()):
-            self._restart(proven.node)
+            self._restart(proven.node, proven.kind)
 
-    def _restart(self, node: str) -> None:
-        self._evidence.restart(node)
-        for key in [key for key in self._last if key[0] == node]:
-            del self._last[key]
+    def _restart(self, node: str, kind: str) -> None:
+        self._evidence.restart(node, kind)
+        self._last.pop((node, kind), None)
 
 
 def _verdicts(settings: InFlight) -> dict[str, Verdict]:
     chosen = {kind.name: settings.verdict_of(kind.name, tenant=kind.tenant) for kind in KINDS}
     return {kind: verdict for kind, verdict in chosen.items() if verdict is not None}
-
-
-_NO_KINDS = {"none": True}  # every kind is ignored: nothing can be proven
 
 
 def _at(outcome: PodOutcome) -> float:

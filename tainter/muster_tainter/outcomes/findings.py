@@ -22,9 +22,9 @@ QUIET_S = 86_400.0
 
 
 class OutcomeFindings:
-    """restarted: called with a node on which a finding has ended: its evidence begins anew."""
+    """restarted: called with the node and kind of a finding that has ended: its evidence begins anew."""
 
-    def __init__(self, fleet: Fleet, restarted: Callable[[str], None]) -> None:
+    def __init__(self, fleet: Fleet, restarted: Callable[[str, str], None]) -> None:
         self._fleet = fleet
         self._restarted = restarted
         external = fleet.external_findings
@@ -62,7 +62,7 @@ class OutcomeFindings:
 
     def settle(self, now: float) -> None:
         """Drop what ended elsewhere, and warnings after their quiet time."""
-        self._tracker.settle(lambda node, _key: self._restarted(node))
+        self._tracker.settle(lambda node, key: self._restarted(node, key[1]))
         self._tracker.tick(now)
 
     def look_at_boot(self, name: str, now: float) -> None:
@@ -76,7 +76,7 @@ class OutcomeFindings:
                 line = f"boot {boot}"
                 clear = AllClear(component=COMPONENT, at=now, how="boot", reasons=(fault.reason,), line=line)
                 self._tracker.clear(name, clear)
-                self._restarted(name)
+                self._restarted(name, fault.reason)
 
     def drop_kinds(self, kinds: Collection[str], now: float) -> None:
         """The policy does not ask for these kinds now."""

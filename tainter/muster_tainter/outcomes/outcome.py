@@ -98,10 +98,8 @@ def outcome_of(pod: OutcomePod) -> PodOutcome | None:
     created = seconds(meta.creation_timestamp)
     at = max(_bound_at(pod), created)
     pending = status.phase == "Pending"
-    if pending:
-        kind, reason = _waiting(status)
-    else:
-        kind, reason = _ended(pod)
+    kind, reason = _waiting(status) if pending else _ended(pod)
+    if not pending:
         at = max((at, *(seconds(each.finished_at) for each in _all_ended(status) if each.finished_at)))
     return PodOutcome(
         node=sys.intern(pod.spec.node_name),

@@ -3,7 +3,7 @@
 Models only; :mod:`muster_tainter.outcomes` draws the conclusions.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field, field_validator
 
@@ -38,6 +38,13 @@ class InFlight(StrictModel):
     start_within: Duration = 900.0
     kinds: dict[KindName, KindVerdict] = Field(default_factory=dict)
     heavy_checks: Checks = ("gpumem", "pciebw")
+
+    @field_validator("kinds")
+    @classmethod
+    def _some(cls, kinds: dict[KindName, KindVerdict]) -> dict[KindName, KindVerdict]:
+        if sum(verdict == "ignore" for verdict in kinds.values()) == len(get_args(KindName)):
+            raise ValueError("expected at least one kind that is not ignored; to watch no pods, leave out inFlight")
+        return kinds
 
     _names = field_validator("heavy_checks")(check_names)
 

@@ -10,49 +10,56 @@ from muster_tainter.outcomes.attempts import AttemptMaker
 from muster_tainter.outcomes.devices import AllocatedDevices
 from muster_tainter.outcomes.kinds import KIND_OF, KINDS, Stage
 
+HOST = {kind.name for kind in KINDS if not kind.tenant}
 ALL = [kind.name for kind in KINDS]
 REJECTED: dict[str, Any] = {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": NO_DEVICES}
 EXIT: dict[str, Any] = {"phase": "Failed", "containers": [ended("Error")]}
 
 
-def attempts(maker: AttemptMaker, **fields: Any) -> dict[str, bool]:
-    return {attempt.kind: attempt.failed for attempt in maker.attempts(outcome(**fields))}
+def kind_and_passed(maker: AttemptMaker, **fields: Any) -> tuple[str, set[str]]:
+    attempt = maker.attempt(outcome(**fields))
+    assert attempt is not None
+    assert attempt.failed == bool(attempt.kind)
+    return attempt.kind, set(attempt.passed)
 
 
-def test_a_success_is_one_of_every_kind() -> None:
-    assert attempts(AttemptMaker(ALL)) == dict.fromkeys(ALL, False)
+def test_a_pod_with_devices_that_was_admitted_passed_all_that_the_host_does() -> None:
+    assert kind_and_passed(AttemptMaker(ALL), gpus=1) == ("", HOST)
+    assert kind_and_passed(AttemptMaker(ALL), **EXIT, gpus=1) == ("ApplicationExit", HOST)
 
 
-def test_a_failure_says_nothing_about_later_stages_and_other_kinds_of_its_stage() -> None:
-    found = attempts(AttemptMaker(ALL), phase="Pending")
-    assert found == {"DeviceAllocation": False, "KubeletAdmission": False, "Admission": False, "PodStart": True}
+def test_a_pod_without_devices_says_nothing_about_their_allocation() -> None:
+    assert kind_and_passed(AttemptMaker(ALL)) == ("", HOST - {"DeviceAllocation"})
 
 
-def test_kinds_that_the_policy_ignores_give_no_attempts() -> None:
-    maker = AttemptMaker(["DeviceAllocation", "PodStart"])
-    assert attempts(maker, **EXIT) == {"DeviceAllocation": False, "PodStart": False}
+def test_a_pod_that_was_rejected_has_passed_nothing() -> None:
+    assert kind_and_passed(AttemptMaker(ALL), phase="Failed", reason="OutOfcpu", gpus=1) == ("Admission", set())
 
 
-def test_an_end_that_says_nothing_gives_no_attempt() -> None:
-    assert attempts(AttemptMaker(ALL), phase="Failed", reason="Preempting") == {}
+def test_kinds_that_the_policy_ignores_are_not_passed() -> None:
+    assert kind_and_passed(AttemptMaker(["PodStart"]), gpus=1) == ("", set())
+
+
+def test_an_end_that_says_nothing_is_no_attempt() -> None:
+    assert AttemptMaker(ALL).attempt(outcome(phase="Failed", reason="Preempting")) is None
 
 
 def test_a_request_for_one_device_is_not_too_large() -> None:
-    assert attempts(AttemptMaker(ALL), **REJECTED, gpus=1) == {"DeviceAllocation": True}
+    assert kind_and_passed(AttemptMaker(ALL), **REJECTED, gpus=1)[0] == "DeviceAllocation"
 
 
 def test_a_large_request_counts_only_on_a_node_that_has_allocated_as_many() -> None:
     maker = AttemptMaker(ALL)
-    assert attempts(maker, **REJECTED, gpus=8) == {"Admission": True}
-    attempts(maker, **EXIT, gpus=8, node="n2")
-    assert attempts(maker, **REJECTED, gpus=8) == {"Admission": True}
-    attempts(maker, **EXIT, gpus=8, node="n1")
-    assert attempts(maker, **REJECTED, gpus=8) == {"DeviceAllocation": True}
-    assert attempts(maker, **REJECTED, gpus=16) == {"Admission": True}
+    assert kind_and_passed(maker, **REJECTED, gpus=8) == ("Admission", set())
+    kind_and_passed(maker, **EXIT, gpus=8, node="n2")
+    assert kind_and_passed(maker, **REJECTED, gpus=8) == ("Admission", set())
+    kind_and_passed(maker, **EXIT, gpus=8, node="n1")
+    assert kind_and_passed(maker, **REJECTED, gpus=8)[0] == "DeviceAllocation"
+    assert kind_and_passed(maker, **REJECTED, gpus=16)[0] == "Admission"
 
 
 def test_a_pod_without_devices_is_not_rejected_for_them() -> None:
-    assert attempts(AttemptMaker(ALL), **REJECTED) == {"Admission": True}
+    assert kind_and_passed(AttemptMaker(ALL), **REJECTED)[0] == "Admission"
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 30), st.integers(1, 9)), max_size=300))
@@ -68,5 +75,5 @@ def test_the_memory_of_devices_is_bounded(seen: list[tuple[int, int, int]]) -> N
 
 def test_every_stage_has_kinds_and_the_first_ones_are_the_hosts() -> None:
     assert {kind.stage for kind in KINDS} == set(Stage)
-    assert {kind.name for kind in KINDS if not kind.tenant} == {"DeviceAllocation", "KubeletAdmission"}
+    assert sorted(HOST) == ["DeviceAllocation", "KubeletAdmission"]
     assert len(KIND_OF) == len(KINDS)
