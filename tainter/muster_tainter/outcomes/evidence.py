@@ -16,7 +16,9 @@ class Attempt:
     their namespaces differ.
     pod: the pod's UID, which the API server chooses. Of an owner's pods that run on one node at a time, only one
     counts: the one that started first, and of several the one with the smallest UID. So its result does not matter.
-    kind: why it failed. Ignored if ``failed`` is false: a success is a success for all kinds.
+    kind: why it failed. Ignored if ``failed`` is false.
+    passed: the host kinds for which it is a success, as it got past them: a pod without a device says nothing about
+    the allocation of devices. For the tenants' kinds, a pod that did not fail is a success.
     at: when it ended, or was seen not to start. Seconds of the clock of ``started``; the caller limits it to now.
     started: when the API server created the pod. It must not be a time that a tenant can write.
     Raises ValueError for a time that is not finite, and for an empty node or kind.
@@ -30,6 +32,7 @@ class Attempt:
     at: float
     started: float
     pod: str
+    passed: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.at) and math.isfinite(self.started)):

@@ -23,7 +23,6 @@ ODDS_WEIGHTS = (1 / len(ODDS),) * len(ODDS)
 class EvidenceTracker:
     def __init__(self, settings: EvidenceSettings) -> None:
         self._settings = settings
-        self._kinds = settings.host_kinds | settings.tenant_kinds
         self._threshold = settings.threshold
         self._rounds = Rounds(settings)
         self._rates = {kind: BaseRate(settings.nodes) for kind in sorted(settings.host_kinds)}
@@ -34,11 +33,9 @@ class EvidenceTracker:
     def add(self, attempt: Attempt) -> list[Verdict]:
         """Returns what it proves. One attempt can end a round and so prove something about other nodes.
 
-        Failures of kinds that the settings do not name change nothing. Neither does an attempt on a node that is
-        proven to be bad: it would make the other nodes look good.
+        Failures of kinds that the settings do not name are not compared. Neither is an attempt on a node that is proven
+        to be bad: it would make the other nodes look good.
         """
-        if attempt.failed and attempt.kind not in self._kinds:
-            return []
         self._now = max(self._now, attempt.at)
         proofs: list[Verdict] = []
         for kind, rate in self._rates.items():
@@ -47,7 +44,8 @@ class EvidenceTracker:
                 attempt.failed and attempt.kind in self._rates
             ):  # else it did not get as far as this kind
                 proofs += self._add_to_rate(attempt, kind, failed, rate)
-        if not (attempt.failed and attempt.kind in self._rates) and not self._is_proven_by_tenants(attempt.node):
+        comparable = attempt.kind in self._settings.tenant_kinds or not attempt.failed
+        if comparable and not self._is_proven_by_tenants(attempt.node):
             proofs += self._judge_rounds(self._rounds.add(attempt))
         return proofs
 
@@ -59,7 +57,7 @@ class EvidenceTracker:
     def verdict(self, node: str, kind: str) -> Verdict | None:
         """None: nothing is known."""
         detector = self._detector(node, kind)
-        return detector and self._verdict(node, kind, detector)
+        return self._verdict(node, kind, detector) if detector else None
 
     def proven(self) -> list[Verdict]:
         """By node and kind."""
