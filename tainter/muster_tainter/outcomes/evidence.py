@@ -65,7 +65,7 @@ class EvidenceSettings:
         if not self.host_kinds | self.tenant_kinds:
             raise ValueError("host_kinds and tenant_kinds are empty: name at least one kind of failure")
         if both := sorted(self.host_kinds & self.tenant_kinds):
-            raise ValueError(f"kinds {both}: a kind is either of the host or of the tenant")
+            raise ValueError(f"host_kinds and tenant_kinds: both have {both}: a kind belongs to one of them")
         for name, low, high in (
             ("false_alarms_per_node_year", 1e-9, 1.0),
             ("round_s", 1.0, WEEK_S),

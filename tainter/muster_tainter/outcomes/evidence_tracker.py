@@ -27,7 +27,7 @@ class EvidenceTracker:
         self._rounds = Rounds(settings)
         self._rates = {kind: BaseRate(settings.nodes) for kind in sorted(settings.host_kinds)}
         self._nodes: OrderedDict[str, dict[str, Detector]] = OrderedDict()
-        self._begin = -math.inf  # detectors that were given up have used the capital until then
+        self._begin = -math.inf  # what was evicted has used the capital until then, if it comes back
         self._now = -math.inf
 
     def add(self, attempt: Attempt) -> list[Verdict]:
@@ -40,9 +40,7 @@ class EvidenceTracker:
         proofs: list[Verdict] = []
         for kind, rate in self._rates.items():
             failed = attempt.failed and attempt.kind == kind
-            if failed or not (
-                attempt.failed and attempt.kind in self._rates
-            ):  # else it did not get as far as this kind
+            if failed or kind in attempt.passed:
                 proofs += self._add_to_rate(attempt, kind, failed, rate)
         comparable = attempt.kind in self._settings.tenant_kinds or not attempt.failed
         if comparable and not self._is_proven_by_tenants(attempt.node):
@@ -77,15 +75,27 @@ class EvidenceTracker:
         """The node is gone."""
         for rate in self._rates.values():
             rate.leave_out(node)
-        for detector in self._nodes.pop(node, {}).values():
-            self._begin = max(self._begin, detector.last)
+        self._nodes.pop(node, None)
 
     def forget_before(self, time: float) -> None:
         """Gives up nodes without evidence since ``time``, unless something is proven about them."""
         for node, kinds in list(self._nodes.items()):
             if all(each.last < time and not each.proven for each in kinds.values()):
-                self.drop(node)
+                self._evict(node)
         self._rounds.forget_before(time)
+
+    def _evict(self, node: str) -> None:
+        self._begin = max([self._begin, *(each.last for each in self._nodes[node].values())])
+        self.drop(node)
+
+    def _evict_oldest(self) -> None:
+        """A node about which something is proven goes only if there is no other."""
+        for _ in range(len(self._nodes) - 1):
+            node, kinds = next(iter(self._nodes.items()))
+            if not any(each.proven for each in kinds.values()):
+                break
+            self._nodes.move_to_end(node)
+        self._evict(next(iter(self._nodes)))
 
     def _add_to_rate(self, attempt: Attempt, kind: str, failed: bool, rate: BaseRate) -> list[Verdict]:
         detector = self._detector_to_use(attempt.node, kind, RATE_WEIGHTS)
@@ -134,10 +144,10 @@ class EvidenceTracker:
         return self._nodes.get(node, {}).get(kind)
 
     def _detector_to_use(self, node: str, kind: str, weights: tuple[float, ...]) -> Detector:
+        if node not in self._nodes and len(self._nodes) >= self._settings.nodes:
+            self._evict_oldest()
         kinds = self._nodes.setdefault(node, {})
         self._nodes.move_to_end(node)
-        if len(self._nodes) > self._settings.nodes:
-            self.drop(next(iter(self._nodes)))
         return kinds.setdefault(kind, Detector(weights, self._begin))
 
     def _verdict(self, node: str, kind: str, detector: Detector) -> Verdict:
