@@ -44,7 +44,10 @@ Judge = Callable[[JobQuestion, bytearray], Awaitable[JobVerdict]]
 
 
 class StepTimesFeed:
-    """settle_s: how long after its end a window is judged; cpu_share: of a core, on average"""
+    """settle_s: how long after its end a window is judged; look_s: how often at least to look whether one is over
+
+    cpu_share: of a core, on average
+    """
 
     def __init__(
         self,
@@ -56,6 +59,7 @@ class StepTimesFeed:
         *,
         judge: Judge = judge_apart,
         settle_s: float = SETTLE_S,
+        look_s: float = LOOK_S,
         cpu_share: float = CPU_SHARE,
         backoff: Backoff = BACKOFF,
     ) -> None:
@@ -67,6 +71,7 @@ class StepTimesFeed:
         self._sources = sources
         self._judge = judge
         self._settle_s = settle_s
+        self._look_s = look_s
         self._rest = 1 / cpu_share - 1
         self._backoff = backoff
         self._changed = asyncio.Event()
@@ -134,7 +139,7 @@ class StepTimesFeed:
             end = math.floor((now - self._settle_s) / where.window) * where.window
             if end != last.end:
                 return _Window(end)
-            await asyncio.sleep(min(LOOK_S, max(0.0, end + where.window + self._settle_s - now)))
+            await asyncio.sleep(min(self._look_s, max(0.0, end + where.window + self._settle_s - now)))
 
     async def _judge_window(self, client: PrometheusClient, where: StepTimesSource, window: "_Window") -> None:
         """Raises SourceError, ApiError; the same window continues later."""

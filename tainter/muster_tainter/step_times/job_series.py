@@ -142,8 +142,8 @@ def _rank_series(pair: Mapping[str, _Series], labels: SeriesLabels) -> RankSerie
     metric = pair["count"].metric
     rank = rank_of(metric, labels.rank)
     assert rank is not None  # noqa: S101 - decode_ranks has looked
-    pod, gpu = (metric.get(label, "")[:NAME_LIMIT] for label in (labels.pod, labels.gpu))
-    return RankSeries(rank, pod, gpu, times, counts, totals)
+    pod, gpu = (metric.get(label, "") for label in (labels.pod, labels.gpu))
+    return RankSeries(rank, pod if len(pod) <= NAME_LIMIT else "", gpu[:NAME_LIMIT], times, counts, totals)
 
 
 def _number(text: str) -> float | None:
