@@ -23,6 +23,7 @@ from muster_tainter.repair.repair_executor import RepairExecutor
 from muster_tainter.sources.feeds import SourceFeeds
 from muster_tainter.sources.pod_nodes import PodNodeCache
 from muster_tainter.sources.source_status import SourceMetrics
+from muster_tainter.step_times.feed import StepTimesFeed
 from muster_tainter.verification.fleet_plan_executor import FleetPlanExecutor
 from muster_tainter.verification.verifier import Verifier
 
@@ -63,7 +64,9 @@ class BackgroundTasks:
         executor = RepairExecutor(repair, fleet, replica, registry, evictor=evictor)
         evictor.on_empty = executor.note
         node_of_pod = PodNodeCache(plan, replica.clock)
-        sources = SourceFeeds(fleet, replica, SourceMetrics(registry), node_of_pod=node_of_pod)
+        answering = SourceMetrics(registry)
+        sources = SourceFeeds(fleet, replica, answering, node_of_pod=node_of_pod)
+        step_times = StepTimesFeed(plan, fleet, replica, metrics, answering)
         self._plan = FleetPlanExecutor(plan, fleet, replica, metrics)
         # each task, the changes of a Node that concern it, and those of a NodeHealth
         self._leading = (
@@ -76,6 +79,7 @@ class BackgroundTasks:
             TriggeredTask(
                 OutcomeFeed(plan, fleet, replica, OutcomeMetrics(registry)), _annotations_changed, _boot_changed
             ),
+            TriggeredTask(step_times, _never, _never),
         )
         self._agents = None if agents is None else AgentWatch(connections.taints, fleet, replica, registry, agents)
         always = () if self._agents is None else (TriggeredTask(self._agents, _always, _first_report),)

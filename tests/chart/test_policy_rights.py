@@ -20,6 +20,8 @@ POLICIES = {
     "drain by rule": "rules: [{name: a, action: drain}]",
     "drain by pool": POOL + "drain: {when: now}}]",
     "drain later": POOL + "}, {name: q, selector: {}, drain: {when: after, after: 1h}}]",
+    "slow pods stay": "rules: []\nsources: {stepTimes: {url: 'http://p'}}",
+    "slow pods move": "rules: []\nsources: {stepTimes: {url: 'http://p', evict: true}}",
     "annotation": POOL + "repair: {reset: {annotate: {example.com/a: b}}}}]",
     "a Job": POOL + "repair: {atOnce: 1, reboot: {job: {template: " + JOB + "}}}}]",
     "a Job there": POOL

@@ -11,6 +11,8 @@ policy in force (tainter/muster_tainter/policy/needed_rights.py). */}}
 {{- $match := get (.match | default dict) "check" | default list -}}
 {{- $named = concat $named (kindIs "slice" $match | ternary $match (list $match)) (get (.proof | default dict) "checks" | default list) -}}
 {{- end }}{{ end -}}
+{{- $stepTimes := get (kindIs "map" $policy.sources | ternary $policy.sources dict) "stepTimes" -}}
+{{- if kindIs "map" $stepTimes }}{{ if eq (toString $stepTimes.evict) "true" }}{{ $drain = true }}{{ end }}{{ end -}}
 {{- range (kindIs "slice" $policy.pools | ternary $policy.pools list) }}{{ if kindIs "map" . -}}
 {{- if has (get (.drain | default dict) "when") (list "after" "now") }}{{ $drain = true }}{{ end -}}
 {{- $testing := .testing | default dict -}}

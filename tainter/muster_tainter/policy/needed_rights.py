@@ -44,6 +44,8 @@ def needed_rights(policy: Policy, repair_namespace: str = "") -> Iterator[Needed
             yield NeededRight(f"{where}.match.check", Allow.TRIALS)
         if rule.proof is not None and _PVC in (*rule.proof.checks, *rule.proof.if_installed):
             yield NeededRight(f"{where}.proof.checks", Allow.TRIALS)
+    if policy.sources.step_times is not None and policy.sources.step_times.evict:
+        yield NeededRight("sources.stepTimes.evict", Allow.DRAIN)
     for number, pool in enumerate(policy.pools):
         where = f"pools[{number}] ({pool.name})"
         if pool.drain is not None and pool.drain.when != "completion":
