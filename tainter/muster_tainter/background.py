@@ -77,7 +77,9 @@ class BackgroundTasks:
             TriggeredTask(IpuQuarantineWriter(repair, fleet, replica, registry), inputs_changed, _never),
             TriggeredTask(sources, _always, _never),
             TriggeredTask(
-                OutcomeFeed(plan, fleet, replica, OutcomeMetrics(registry)), _annotations_changed, _boot_changed
+                OutcomeFeed(plan, fleet, replica, OutcomeMetrics(registry), answering),
+                _annotations_changed,
+                _boot_changed,
             ),
             TriggeredTask(step_times, _never, _never),
         )

@@ -6,6 +6,7 @@ forgotten.
 """
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 
 import msgspec
@@ -26,8 +27,10 @@ from muster_tainter.outcomes.outcome import reduce_pod
 from muster_tainter.outcomes.pods import PATH, SELECTOR, OutcomePod, PodOutcome
 from muster_tainter.outcomes.store import CountedPods, PendingPods
 from muster_tainter.policy.in_flight import InFlight
+from muster_tainter.sources.source_status import SourceMetrics, SourceStatus
 from muster_tainter.task_rounds import yield_to_taints
 
+SOURCE = "inFlight"  # as in muster_tainter_source_up
 LEAST_S = 0.25  # outcomes within this time are handled together
 PERIOD_S = 15.0  # between two looks at pods that have not started, and at rounds of evidence that time ends
 ARRIVED_LIMIT = 150_000  # pods waiting to be counted
@@ -38,8 +41,12 @@ LAST_FAILURES_LIMIT = 4096
 class OutcomeFeed:
     """What runs on the leader: one :class:`OutcomeWatch` for the settings in force."""
 
-    def __init__(self, client: KubeClient, fleet: Fleet, replica: Replica, metrics: OutcomeMetrics) -> None:
+    def __init__(
+        self, client: KubeClient, fleet: Fleet, replica: Replica, metrics: OutcomeMetrics, sources: SourceMetrics
+    ) -> None:
         self._client = client
+        self._status = SourceStatus(sources)
+        self._up = sources.up
         self._fleet = fleet
         self._replica = replica
         self._metrics = metrics
@@ -59,29 +66,32 @@ class OutcomeFeed:
 
     async def run(self) -> None:
         """Runs until cancelled; reports nothing before or after."""
+        while True:
+            self._changed.clear()
+            self._settings = settings = self._fleet.policy().in_flight
+            if settings is None:
+                findings = OutcomeFindings(self._fleet, lambda _node, _kind: None)
+                findings.drop_kinds([kind.name for kind in KINDS], self._replica.now())
+                await self._changed.wait()
+                continue
+            with self._status.followed([SOURCE]):
+                await self._watch_under(settings)
+
+    async def _watch_under(self, settings: InFlight) -> None:
+        """Returns when the policy has changed."""
+        self.watch = OutcomeWatch(self._client, self._fleet, self._replica, self._metrics, settings)
+        self.watch.on_connected = self._up.labels(SOURCE).set
+        changed = asyncio.create_task(self._changed.wait())
+        watching = asyncio.create_task(self.watch.run())
         try:
-            while True:
-                self._changed.clear()
-                self._settings = settings = self._fleet.policy().in_flight
-                changed = asyncio.create_task(self._changed.wait())
-                tasks: set[asyncio.Task[None] | asyncio.Task[bool]] = {changed}
-                if settings is None:
-                    findings = OutcomeFindings(self._fleet, lambda _node, _kind: None)
-                    findings.drop_kinds([kind.name for kind in KINDS], self._replica.now())
-                else:
-                    self.watch = OutcomeWatch(self._client, self._fleet, self._replica, self._metrics, settings)
-                    tasks.add(asyncio.create_task(self.watch.run()))
-                try:
-                    done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-                    for task in done:
-                        task.result()
-                finally:
-                    self.watch = None
-                    for task in tasks:
-                        task.cancel()
-                    await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.wait({changed, watching}, return_when=asyncio.FIRST_COMPLETED)
+            if watching.done():
+                watching.result()
         finally:
-            self._metrics.connected.set(0)
+            self.watch = None
+            changed.cancel()
+            watching.cancel()
+            await asyncio.gather(changed, watching, return_exceptions=True)
 
 
 class OutcomeWatch:
@@ -111,6 +121,7 @@ class OutcomeWatch:
         self._booted: set[str] = set()
         self._look_again_at = 0.0
         self._wake = asyncio.Event()
+        self.on_connected: Callable[[bool], None] = lambda _: None
         self.pods: Reflector[OutcomePod] = Reflector(
             client,
             PATH,
@@ -171,7 +182,7 @@ class OutcomeWatch:
     def look(self) -> None:
         """What time alone changes, and what happened to the nodes."""
         now = self._replica.now()
-        self._metrics.connected.set(self.pods.connected)
+        self.on_connected(self.pods.connected)
         while self._booted:
             self._findings.look_at_boot(self._booted.pop(), now)
         self._findings.settle(now)

@@ -42,8 +42,8 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """tenant: whether a pod that a tenant writes may fail like this on a node that works; how: what such a pod does, or
-    why none does."""
+    """tenant: whether a pod that a tenant writes may fail like this on a node that works; how: what such a pod does
+    (after "it"), or why none does."""
 
     name: KindName
     stage: Stage
@@ -75,7 +75,7 @@ KINDS: tuple[Kind, ...] = (
         DEVICE_ALLOCATION,
         Stage.ADMISSION,
         tenant=False,
-        how="one device, or as many as the node has allocated before; and the message is the device manager's",
+        how="the error is the device manager's, about one device or about as many as the node has allocated before",
         reasons=(Reason(Place.POD, UNEXPECTED, "pkg/kubelet/cm/devicemanager/manager.go"),),
     ),
     Kind(
@@ -150,7 +150,7 @@ KINDS: tuple[Kind, ...] = (
         APPLICATION_EXIT,
         Stage.RUN,
         tenant=True,
-        how="its program exits with an error, or runs longer than activeDeadlineSeconds",
+        how="exits with an error, or runs longer than activeDeadlineSeconds",
         reasons=(
             Reason(Place.ENDED, "Error", _CONTAINERD),
             Reason(Place.ENDED, "ContainerStatusUnknown", "pkg/kubelet/container/runtime.go"),

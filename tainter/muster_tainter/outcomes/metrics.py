@@ -1,6 +1,6 @@
-"""Metrics of pod outcomes."""
+"""Metrics of pod outcomes. Whether the watch is up is a source's metric."""
 
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client import CollectorRegistry, Counter
 
 
 class OutcomeMetrics:
@@ -22,7 +22,4 @@ class OutcomeMetrics:
             "Pods that did not count, by reason: full (too many at once), homeless (no Node of that name)",
             ["why"],
             registry=registry,
-        )
-        self.connected = Gauge(
-            "muster_tainter_outcomes_connected", "0 while the watch of pods is down", registry=registry
         )
