@@ -12,8 +12,8 @@ YEAR_S = 365.25 * 24 * HOUR_S
 class Attempt:
     """How one pod ended, or that it does not start.
 
-    node, owner, namespace: an owner is identified by (namespace, owner). Two owners are independent witnesses only if
-    their namespaces differ.
+    node, owner, namespace: an owner is identified by (namespace, owner). Owners of one namespace are not independent
+    witnesses: whoever may create pods there can name owners at will.
     pod: the pod's UID, which the API server chooses. Of an owner's pods that run on one node at a time, only one
     counts: the one that started first, and of several the one with the smallest UID. So its result does not matter.
     kind: why it failed. Ignored if ``failed`` is false.
@@ -44,7 +44,8 @@ class Attempt:
 @dataclass(frozen=True, slots=True)
 class EvidenceSettings:
     """host_kinds: no tenant can cause them; they may be proven from the pods of one owner.
-    tenant_kinds: a tenant may cause them; they take pods of two namespaces. Failures of other kinds are ignored.
+    tenant_kinds: a tenant may cause them; the proof must hold without the pods of any one namespace.
+    Failures of other kinds are ignored.
     false_alarms_per_node_year: bound on the expected number of proofs per node and year without a cause, all kinds
     together.
     round_s: how long a round waits for the ends of its pods (evidence_rounds.py).
@@ -88,10 +89,11 @@ class EvidenceSettings:
 class Verdict:
     """The evidence that attempts on ``node`` fail with ``kind`` more often than they should.
 
-    value: at least 0. proven: it has reached ``threshold``, for a tenant's kind with more than one witness.
+    proven: ``value``, at least 0, has reached ``threshold``. For a tenant's kind it is what remains of the value
+    without the namespace that adds most.
     attempts, failures: those counted on this node ``since`` the evidence began to grow.
     expected_rate: the share of these attempts that would have failed, and as early, on other nodes.
-    witnesses: namespaces whose pods add to the value; at most 8 are counted.
+    namespaces: of the pods of these failures; at most 8 are counted.
     """
 
     node: str
@@ -101,6 +103,6 @@ class Verdict:
     threshold: float
     attempts: int
     failures: int
-    witnesses: int
+    namespaces: int
     expected_rate: float
     since: float

@@ -18,17 +18,22 @@ each alarm takes A out, so
     E[number of alarms in a time T] * A <= capital that came in <= T / week
 
 exp(-d / week) forgets old evidence. What is forgotten, cut off or not counted only makes V smaller.
+
+Where a tenant may cause the failures, the value is the smallest of V and, for each namespace a, of V
+without the factors of a's pods. So the bound holds even if one namespace does what it likes.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from muster_tainter.outcomes.evidence import HOUR_S, WEEK_S
 
 NAMESPACES = 8
-"""Of a detector, whose growth is known separately. More namespaces than that add nothing to a tenant's kind."""
+"""Whose factors a detector knows apart. When one more comes, the one that adds least is taken out of V."""
 
-LARGEST = 1e100  # a single tenant may raise the value without end; it proves nothing
+LARGEST = 1e100  # one tenant may raise V without end; it proves nothing
+
+Bets = list[float]
 
 
 class Detector:
@@ -36,79 +41,64 @@ class Detector:
 
     weights: of the alternatives between which each piece of capital is divided; their sum is 1.
     begin: capital comes in from this time on, in seconds; -inf: the first outcome brings an hour's.
+    distrust: a tenant may cause this kind.
     failed_at: when the last failure that counted ended.
     """
 
-    __slots__ = ("attempts", "bets", "expected", "failed_at", "failures", "growth", "last", "proven", "run", "since")
+    __slots__ = (
+        "attempts", "bets", "distrust", "expected", "failed_at", "failures", "last", "namespaces", "proven", "run",
+        "since", "weights", "without",
+    )  # fmt: skip
 
-    def __init__(self, weights: Sequence[float], begin: float) -> None:
-        self.bets = [0.0] * len(weights)
-        self.last = begin
-        self.failed_at = -math.inf
-        self.growth: dict[str, float] = {}
-        self.proven = False
-        self.run = 0.0
-        self._clear_counts(0.0)
-
-    def _clear_counts(self, since: float) -> None:
-        self.attempts, self.failures, self.expected, self.since = 0, 0, 0.0, since
-
-    @property
-    def value(self) -> float:
-        return sum(self.bets)
+    def __init__(self, weights: Sequence[float], begin: float, distrust: bool) -> None:
+        self.weights, self.distrust = weights, distrust
+        self.last, self.failed_at = begin, -math.inf
+        self.bets: Bets = []
+        self.without: dict[str, Bets] = {}
+        self.namespaces: set[str] = set()
+        self.restart()
 
     def restart(self) -> None:
         """Gives up all evidence. Time that has brought capital in does not bring it in again."""
-        self.bets = [0.0] * len(self.bets)
-        self.growth.clear()
+        self.bets = [0.0] * len(self.weights)
+        self.without = {}
         self.proven = False
         self.run = 0.0
         self._clear_counts(self.last)
 
-    def let_time_pass(self, at: float, weights: Sequence[float]) -> None:
+    @property
+    def value(self) -> float:
+        return min(map(sum, (self.bets, *self.without.values())))
+
+    def let_time_pass(self, at: float) -> None:
         """A time before the last one changes nothing; a jump forward brings in at most an hour's capital."""
         passed = at - self.last
         if passed <= 0:
             return
         kept, capital = math.exp(-passed / WEEK_S), min(passed, HOUR_S) / WEEK_S
-        self.bets = [bet * kept + capital * weight for bet, weight in zip(self.bets, weights, strict=True)]
-        faded = min(passed / WEEK_S, LARGEST)
-        for namespace, growth in list(self.growth.items()):
-            if growth > faded:
-                self.growth[namespace] = growth - faded
-            else:
-                del self.growth[namespace]
+        for bets in (self.bets, *self.without.values()):
+            bets[:] = [bet * kept + capital * weight for bet, weight in zip(bets, self.weights, strict=True)]
         self.last = at
 
-    def multiply(self, factors: Iterable[float], namespace: str, needs_witnesses: bool) -> float:
-        """factors: one for each alternative. Returns by what the value was multiplied.
+    def multiply(self, factors: Sequence[float], namespace: str) -> float:
+        """factors: one for each alternative. Returns by what V was multiplied."""
+        if self.distrust and namespace not in self.without:
+            if len(self.without) >= NAMESPACES:
+                self._take_out_least()
+            self.without[namespace] = list(self.bets)
+        before = sum(self.bets)
+        for bets in (self.bets, *(each for name, each in self.without.items() if name != namespace)):
+            bets[:] = [bet * factor for bet, factor in zip(bets, factors, strict=True)]
+            if (total := sum(bets)) > LARGEST:
+                bets[:] = [bet * (LARGEST / total) for bet in bets]
+        return sum(self.bets) / before if before > 0 else 0.0
 
-        ``growth`` has, for each namespace, the logarithm of the most that its factors have multiplied any piece of
-        capital by (Page's recursion: max(0, growth + log f)).
-        """
-        before = self.value
-        bets = [bet * factor for bet, factor in zip(self.bets, factors, strict=True)]
-        after = sum(bets)
-        if before <= 0 or after <= 0:
-            self.bets = bets
-            self.growth.pop(namespace, None)
-            return 0.0
-        unknown = namespace not in self.growth and len(self.growth) >= NAMESPACES
-        limit = before if unknown and needs_witnesses else LARGEST
-        if after > limit:
-            bets = [bet * (limit / after) for bet in bets]
-            after = limit
-        self.bets = bets
-        log = math.log(after / before)
-        if not unknown:
-            growth = self.growth.get(namespace, 0.0) + log
-            if growth > 0:
-                self.growth[namespace] = growth
-            else:
-                self.growth.pop(namespace, None)
-        return after / before
+    def _take_out_least(self) -> None:
+        """Only lowers V, and so never lets a namespace prove more than it could."""
+        least = max(self.without, key=lambda name: sum(self.without[name]))
+        self.bets = list(map(min, self.bets, self.without.pop(least)))
 
-    def count(self, failed: bool, expected: float, factor: float, at: float) -> None:
+    def count(self, failed: bool, expected: float, factor: float, at: float, namespace: str) -> None:
         """For people: the stretch of outcomes that speaks most against the node (Page, Biometrika 41, 1954)."""
         if self.run <= 0:
             self._clear_counts(at)
@@ -116,8 +106,9 @@ class Detector:
         self.attempts += 1
         self.failures += failed
         self.expected += expected
+        if failed and len(self.namespaces) < NAMESPACES:
+            self.namespaces.add(namespace)
 
-    def has_witnesses(self, threshold: float) -> bool:
-        """Without the namespace that adds most, the others bring at least half of the evidence, in logarithms."""
-        growths = self.growth.values()
-        return sum(growths) - max(growths, default=0.0) >= math.log(threshold) / 2
+    def _clear_counts(self, since: float) -> None:
+        self.attempts, self.failures, self.expected, self.since = 0, 0, 0.0, since
+        self.namespaces = set()

@@ -98,7 +98,7 @@ class EvidenceTracker:
         self._evict(next(iter(self._nodes)))
 
     def _add_to_rate(self, attempt: Attempt, kind: str, failed: bool, rate: BaseRate) -> list[Verdict]:
-        detector = self._detector_to_use(attempt.node, kind, RATE_WEIGHTS)
+        detector = self._detector_to_use(attempt.node, kind)
         if detector.proven:
             return []
         if failed:
@@ -107,9 +107,9 @@ class EvidenceTracker:
             detector.failed_at = attempt.at
         chance = rate.of_healthy(attempt.node, self._now)
         rate.add(attempt.node, failed, self._now)
-        detector.let_time_pass(attempt.at, RATE_WEIGHTS)
-        factor = detector.multiply(factors(chance, failed), attempt.namespace, needs_witnesses=False)
-        detector.count(failed, chance, factor, attempt.at)
+        detector.let_time_pass(attempt.at)
+        factor = detector.multiply(factors(chance, failed), attempt.namespace)
+        detector.count(failed, chance, factor, attempt.at, attempt.namespace)
         return self._judge(attempt.node, kind, detector)
 
     def _is_proven_by_tenants(self, node: str) -> bool:
@@ -121,19 +121,17 @@ class EvidenceTracker:
         for each in rounds:
             namespace, _ = each.owner
             for found in compare(each.records):
-                detector = self._detector_to_use(found.node, found.kind, ODDS_WEIGHTS)
+                detector = self._detector_to_use(found.node, found.kind)
                 if detector.proven:
                     continue
-                detector.let_time_pass(self._now, ODDS_WEIGHTS)
-                factor = detector.multiply(found.factors, namespace, needs_witnesses=True)
-                detector.count(found.failed, found.expected, factor, self._now)
+                detector.let_time_pass(self._now)
+                factor = detector.multiply(found.factors, namespace)
+                detector.count(found.failed, found.expected, factor, self._now, namespace)
                 proofs += self._judge(found.node, found.kind, detector)
         return proofs
 
     def _judge(self, node: str, kind: str, detector: Detector) -> list[Verdict]:
         if detector.value < self._threshold:
-            return []
-        if kind not in self._rates and not detector.has_witnesses(self._threshold):
             return []
         detector.proven = True
         if rate := self._rates.get(kind):
@@ -143,12 +141,15 @@ class EvidenceTracker:
     def _detector(self, node: str, kind: str) -> Detector | None:
         return self._nodes.get(node, {}).get(kind)
 
-    def _detector_to_use(self, node: str, kind: str, weights: tuple[float, ...]) -> Detector:
+    def _detector_to_use(self, node: str, kind: str) -> Detector:
         if node not in self._nodes and len(self._nodes) >= self._settings.nodes:
             self._evict_oldest()
         kinds = self._nodes.setdefault(node, {})
         self._nodes.move_to_end(node)
-        return kinds.setdefault(kind, Detector(weights, self._begin))
+        if kind not in kinds:
+            host = kind in self._rates
+            kinds[kind] = Detector(RATE_WEIGHTS if host else ODDS_WEIGHTS, self._begin, distrust=not host)
+        return kinds[kind]
 
     def _verdict(self, node: str, kind: str, detector: Detector) -> Verdict:
         return Verdict(
@@ -159,7 +160,7 @@ class EvidenceTracker:
             threshold=self._threshold,
             attempts=detector.attempts,
             failures=detector.failures,
-            witnesses=len(detector.growth),
+            namespaces=len(detector.namespaces),
             expected_rate=detector.expected / max(detector.attempts, 1),
             since=detector.since,
         )

@@ -38,7 +38,7 @@ def test_node_that_rejects_everything_is_proven_by_five_attempts_without_history
     assert rejected_until_proven(EvidenceTracker(settings()), START, gap_s) <= 5
 
 
-@pytest.mark.parametrize(("healthy", "gap_s"), [(20, 180.0), (1000, 180.0), (1000, 11.5), (1000, 1.0)])
+@pytest.mark.parametrize(("healthy", "gap_s"), [(20, 180.0), (200, 180.0), (200, 11.5), (200, 1.0)])
 @pytest.mark.parametrize("nodes", [1, 5, 20])
 def test_node_that_rejects_everything_is_proven_by_five_attempts_after_health(
     healthy: int, gap_s: float, nodes: int
@@ -102,8 +102,8 @@ def play(tracker: EvidenceTracker, kinds: dict[str, str], namespaces: list[str],
 
 
 def test_node_on_which_jobs_of_two_namespaces_fail_is_proven() -> None:
-    proofs = play(EvidenceTracker(settings()), {"n3": EXITED}, ["a", "b"], jobs=12)
-    assert [(each.node, each.kind, each.witnesses) for each in proofs] == [("n3", EXITED, 2)]
+    proofs = play(EvidenceTracker(settings()), {"n3": EXITED}, ["a", "b"], jobs=24)
+    assert [(each.node, each.kind, each.namespaces) for each in proofs] == [("n3", EXITED, 2)]
     assert proofs[0].failures == proofs[0].attempts
     assert proofs[0].expected_rate == pytest.approx(1 / 20)
     assert proofs[0].value >= proofs[0].threshold
@@ -114,8 +114,8 @@ def test_one_tenant_cannot_prove_anything_about_a_node() -> None:
     assert play(tracker, {"n3": EXITED}, ["a"], jobs=300) == []
     verdict = tracker.verdict("n3", EXITED)
     assert verdict
-    assert verdict.value > 1e6 * verdict.threshold
-    assert (verdict.proven, verdict.witnesses) == (False, 1)
+    assert verdict.value < 1.1
+    assert (verdict.proven, verdict.namespaces, verdict.failures) == (False, 1, 300)
 
 
 @pytest.mark.parametrize("kind", [EXITED, IMAGE])
@@ -135,13 +135,13 @@ def test_owner_with_one_pod_says_nothing() -> None:
 
 def test_proven_node_is_not_compared_until_it_starts_anew() -> None:
     tracker = EvidenceTracker(settings())
-    (proof,) = play(tracker, {"n3": EXITED}, ["a", "b"], jobs=12)
+    (proof,) = play(tracker, {"n3": EXITED}, ["a", "b"], jobs=24)
     assert tracker.proven() == [proof]
-    assert play(tracker, {"n3": EXITED}, ["a", "b"], jobs=12) == []
+    assert play(tracker, {"n3": EXITED}, ["a", "b"], jobs=24) == []
     tracker.restart("n3", EXITED)
     assert tracker.proven() == []
     later = START + 30 * 24 * HOUR_S
-    for number in range(12):
+    for number in range(24):
         for each in job(later + number * 600, {"n3": EXITED}, "ab"[number % 2], f"p{number}"):
             tracker.add(each)
     assert [each.node for each in tracker.advance(later + 24 * HOUR_S)] == ["n3"]
@@ -160,7 +160,7 @@ def test_pod_without_devices_does_not_hide_that_devices_are_not_allocated() -> N
 
 def test_failure_of_an_unknown_kind_is_not_compared() -> None:
     tracker = EvidenceTracker(settings())
-    assert play(tracker, {"n3": "Unheard"}, ["a", "b"], jobs=12) == []
+    assert play(tracker, {"n3": "Unheard"}, ["a", "b"], jobs=24) == []
     assert tracker.verdict("n3", "Unheard") is None
 
 
@@ -239,7 +239,7 @@ class EvidenceMachine(RuleBasedStateMachine):
         for each in proofs:
             assert each.proven
             assert each.value >= each.threshold
-            assert each.kind in HOST_KINDS or each.witnesses > 1
+            assert each.kind in HOST_KINDS or each.namespaces > 1
             assert (each.node, each.kind) not in self.proven
             self.proven.add((each.node, each.kind))
 
