@@ -95,7 +95,7 @@ class OutcomeFindings:
 
 def message_of(evidence: Evidence, last: PodOutcome | None) -> str:
     """The evidence in words, with the names of a pod and its namespace, which its owner has chosen."""
-    of = "1 namespace" if evidence.witnesses == 1 else f"{evidence.witnesses} namespaces"
+    of = "1 namespace" if evidence.namespaces == 1 else f"{evidence.namespaces} namespaces"
     text = (
         f"{evidence.failures} of {evidence.attempts} attempts of {of} failed here, "
         f"{evidence.expected_rate:.2g} of them expected; evidence {evidence.value:.2g} of {evidence.threshold:.2g}"
