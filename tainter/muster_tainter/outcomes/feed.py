@@ -6,6 +6,7 @@ forgotten.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -13,6 +14,7 @@ import msgspec
 
 from muster_checks.base.vocabulary import Verdict
 from muster_kube.api.client import KubeClient
+from muster_kube.api.errors import ApiError, ConfigError
 from muster_kube.controller.reflector import Reflector
 from muster_tainter.fleet.interface import Fleet
 from muster_tainter.fleet.replica import Replica
@@ -24,15 +26,19 @@ from muster_tainter.outcomes.findings import OutcomeFindings
 from muster_tainter.outcomes.kinds import KINDS
 from muster_tainter.outcomes.metrics import OutcomeMetrics
 from muster_tainter.outcomes.outcome import reduce_pod
-from muster_tainter.outcomes.pods import PATH, SELECTOR, OutcomePod, PodOutcome
-from muster_tainter.outcomes.store import CountedPods, PendingPods
+from muster_tainter.outcomes.pods import ENDED, PATH, PENDING, OutcomePod, PodOutcome
+from muster_tainter.outcomes.store import CountedPods, NoStore
 from muster_tainter.policy.in_flight import InFlight
 from muster_tainter.sources.source_status import SourceMetrics, SourceStatus
 from muster_tainter.task_rounds import yield_to_taints
 
+log = logging.getLogger(__name__)
+
 SOURCE = "inFlight"  # as in muster_tainter_source_up
 LEAST_S = 0.25  # outcomes within this time are handled together
-PERIOD_S = 15.0  # between two looks at pods that have not started, and at rounds of evidence that time ends
+PERIOD_S = 60.0  # between two looks at rounds of evidence that time ends
+PENDING_EVERY_S = 300.0  # between two lists of pods that have not started
+QUIET_EVERY_S = 3600.0  # the same while no pod ends: an idle cluster is left alone
 ARRIVED_LIMIT = 150_000  # pods waiting to be counted
 SLICE = 200  # pods, then other tasks run
 LAST_FAILURES_LIMIT = 4096
@@ -63,6 +69,8 @@ class OutcomeFeed:
         """The policy may have changed; only then does it begin anew."""
         if self._fleet.policy().in_flight != self._settings:
             self._changed.set()
+        elif self.watch is not None:
+            self.watch.look_at_all()
 
     async def run(self) -> None:
         """Runs until cancelled; reports nothing before or after."""
@@ -114,8 +122,10 @@ class OutcomeWatch:
             )
         )
         self._findings = OutcomeFindings(fleet, self._restart)
-        self._pending = PendingPods()
         self._counted = CountedPods()
+        self._client = client
+        self._events = 0  # that the watch has delivered
+        self._pending_wanted = asyncio.Event()
         self._arrived: list[PodOutcome] = []
         self._last: dict[tuple[str, str], PodOutcome] = {}  # by node and kind, the last failure
         self._booted: set[str] = set()
@@ -127,9 +137,10 @@ class OutcomeWatch:
             PATH,
             OutcomePod,
             on_change=self._pod_changed,
-            params=SELECTOR,
+            params=ENDED,
             transform=reduce_pod,
-            objects=self._pending,
+            objects=NoStore(),
+            rest_s=LEAST_S,
             clock=replica.timing,
         )
 
@@ -141,6 +152,7 @@ class OutcomeWatch:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.pods.run())
             group.create_task(self._count())
+            group.create_task(self._follow_pending())
 
     def note(self, name: str) -> None:
         """This node, or its NodeHealth, has changed."""
@@ -151,7 +163,12 @@ class OutcomeWatch:
         self._booted.add(name)
         self._wake.set()
 
+    def look_at_all(self) -> None:
+        """List the pods that have not started now."""
+        self._pending_wanted.set()
+
     def _pod_changed(self, _key: str, _old: OutcomePod | None, new: OutcomePod | None) -> None:
+        self._events += 1
         outcome = None if new is None else new.outcome
         if outcome is None or outcome.pending or not outcome.uid:
             return
@@ -188,12 +205,43 @@ class OutcomeWatch:
         self._findings.settle(now)
         if self._replica.clock() >= self._look_again_at:
             self._look_again_at = self._replica.clock() + PERIOD_S
-            for pod in list(self._pending.values()):
-                outcome = pod.outcome
-                if outcome is not None and now - outcome.at >= self._settings.start_within:
-                    self.take(msgspec.structs.replace(outcome, at=outcome.at + self._settings.start_within))
             for proven in self._evidence.advance(now):
                 self._report(proven)
+
+    async def _follow_pending(self) -> None:
+        """Look for pods that do not start."""
+        await self.pods.wait_synced()
+        trouble = ""
+        while True:
+            self._pending_wanted.clear()
+            seen = self._events
+            try:
+                await self._look_at_pending()
+                trouble = ""
+            except (ApiError, ConfigError) as error:
+                if str(error) != trouble:
+                    log.warning("cannot list pods that have not started: %s; will retry", error)
+                trouble = str(error)
+            for _ in range(round(QUIET_EVERY_S / PENDING_EVERY_S)):
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(PENDING_EVERY_S):
+                        await self._pending_wanted.wait()
+                if self._pending_wanted.is_set() or self._events != seen:
+                    break
+
+    async def _look_at_pending(self) -> None:
+        """Raises ApiError, ConfigError."""
+        async for page in self._client.list_pages(PATH, OutcomePod, params=PENDING, transform=reduce_pod):
+            for pod in page.items:
+                if pod.outcome is not None:
+                    self.look_at_pending(pod.outcome)
+            await asyncio.sleep(0)
+
+    def look_at_pending(self, outcome: PodOutcome) -> None:
+        """A pod that has not started has failed if its time is over."""
+        due = outcome.at + self._settings.start_within
+        if outcome.pending and outcome.uid and self._replica.now() >= due:
+            self.take(msgspec.structs.replace(outcome, at=due))
 
     def take(self, outcome: PodOutcome) -> None:
         """Count a pod, once."""

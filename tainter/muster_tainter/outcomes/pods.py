@@ -9,8 +9,12 @@ import msgspec
 from muster_kube.api.objects import Api, Metadata
 
 PATH = "/api/v1/pods"
-# One watch for all. The API server sends a running pod once, when it leaves this selection.
-SELECTOR: dict[str, str | int | bool] = {"fieldSelector": "spec.nodeName!=,status.phase!=Running,status.phase!=Unknown"}
+# ended pods: watched. The API server sends no running pod, and none that is about to start
+ENDED: dict[str, str | int | bool] = {
+    "fieldSelector": "spec.nodeName!=,status.phase!=Pending,status.phase!=Running,status.phase!=Unknown"
+}
+# bound pods that have not started: listed now and then, since only time makes them interesting
+PENDING: dict[str, str | int | bool] = {"fieldSelector": "spec.nodeName!=,status.phase=Pending", "resourceVersion": "0"}
 
 
 class Resources(Api, frozen=True):

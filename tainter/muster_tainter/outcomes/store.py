@@ -1,4 +1,4 @@
-"""What is remembered of pods: those that have not started, and of ended ones only that they were counted.
+"""Which pods were counted: all that is remembered of a pod that has ended.
 
 A cluster keeps 12,500 ended pods by default (kube-controller-manager's --terminated-pod-gc-threshold), but a hundred
 thousand that end in a minute are all there for a while, and each list returns them again.
@@ -6,26 +6,14 @@ thousand that end in a minute are all there for a while, and each list returns t
 
 from muster_tainter.outcomes.pods import OutcomePod
 
-PENDING_LIMIT = 20_000
 COUNTED_LIMIT = 150_000  # about 140 bytes each
 
 
-class PendingPods(dict[str, OutcomePod]):
-    """The reflector's store, by key. It keeps no ended pod; beyond ``limit``, it keeps no further pod, and counts it as
-    ``dropped``: such a pod counts when it ends."""
-
-    def __init__(self, limit: int = PENDING_LIMIT) -> None:
-        super().__init__()
-        self.dropped = 0
-        self._limit = limit
+class NoStore(dict[str, OutcomePod]):
+    """The reflector's store: it keeps nothing."""
 
     def __setitem__(self, key: str, pod: OutcomePod) -> None:
-        if pod.outcome is None or not pod.outcome.pending:
-            self.pop(key, None)
-        elif len(self) < self._limit or key in self:
-            super().__setitem__(key, pod)
-        else:
-            self.dropped += 1
+        pass
 
 
 class CountedPods:

@@ -10,8 +10,8 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 
-import pytest
 from tests.cluster.tainter.pod_endings import Jobs, Object, failed, no_image, rejected, succeeded
 from tests.cluster.tainter.test_end_to_end import until
 
@@ -21,9 +21,10 @@ from muster_kube.api.objects import Node
 from muster_sandbox.controlplane.cluster import ControlPlane
 from muster_sandbox.simulation.nodes import NodeShape, SimulatedNodes
 from muster_tainter.controller import Tainter
-from muster_tainter.faults.node_record import read_record
+from muster_tainter.faults.node_record import ANNOTATION, read_record
 from muster_tainter.fleet.replica import Connections, Replica
 from muster_tainter.metrics import TainterMetrics
+from muster_tainter.outcomes.kinds import KINDS
 from muster_tainter.policy.file import parse_policy
 
 LABEL = "testbed.muster.dev/outcomes"
@@ -55,6 +56,9 @@ class Bed:
 
     def counted(self) -> float:
         return sum(self.value("pods_total", result=result) for result in ("succeeded", "failed", "unrelated"))
+
+    def proven(self) -> float:
+        return sum(self.value("proven_total", kind=kind.name) for kind in KINDS)
 
     async def until_counted(self, pods: float) -> None:
         async def all_counted() -> bool:
@@ -108,13 +112,8 @@ async def test_a_node_that_rejects_the_pods_of_one_controller_is_tainted_within_
             pods = await jobs.create(namespace, f"runner-{attempts}", 1, only_there)
             await jobs.end(pods, lambda _node: rejected(bed.now()))
             await bed.until_counted(attempts)
-            proven = bed.value("proven_total", kind="DeviceAllocation")
-            if proven:
-
-                async def is_tainted() -> bool:
-                    return bad in await bed.tainted()
-
-                await until(is_tainted, "tainted on proof")
+            if bed.proven():
+                await until(bed.tainted, "tainted on proof")
         assert await bed.tainted() == {bad: "DeviceAllocation"}
         faults = read_record(await api.get(f"/api/v1/nodes/{bad}", type=Node)).open
         number = faults[0].occurrence
@@ -126,77 +125,99 @@ async def test_a_node_that_rejects_the_pods_of_one_controller_is_tainted_within_
         assert await bed.tainted() == {bad: "DeviceAllocation"}
 
 
+End = Callable[[float], Object]
+
+
 @dataclass(frozen=True)
 class Trouble:
-    """What goes wrong: a job's name -> how its pod on a node ends."""
+    """ends: how a job's pod on a node ends: whether that is the bad node, the job's number, chance. found: whether the
+    bad node has to be."""
 
     name: str
-    ends: Callable[[str, int, str, random.Random], Callable[[float], Object]]
-    found: bool
+    ends: Callable[[bool, int, random.Random], End]
+    found: bool = False
+    jobs: int = 4
 
 
-def _bad_node(_node: str, _turn: int, bad: str, _rng: random.Random) -> Callable[[float], Object]:
-    return failed if _node == bad else succeeded
+def _bad_node(bad: bool, _job: int, _rng: random.Random) -> End:
+    return failed if bad else succeeded
 
 
-def _bad_image(_node: str, turn: int, _bad: str, _rng: random.Random) -> Callable[[float], Object]:
-    return no_image if turn % 3 == 0 else succeeded
+def _bad_image(_bad: bool, job: int, _rng: random.Random) -> End:
+    return no_image if job % 2 else succeeded
 
 
-def _bad_user(_node: str, turn: int, _bad: str, _rng: random.Random) -> Callable[[float], Object]:
-    return failed if turn % 3 == 1 else succeeded
+def _bad_user(_bad: bool, job: int, _rng: random.Random) -> End:
+    return failed if job % 2 else succeeded
 
 
-def _flaky(_node: str, turn: int, _bad: str, rng: random.Random) -> Callable[[float], Object]:
-    return failed if rng.random() < (0.3 if turn % 2 else 0.05) else succeeded
+def _flaky(_bad: bool, job: int, rng: random.Random) -> End:
+    return failed if rng.random() < (0.3 if job % 2 else 0.05) else succeeded
 
 
-def _all(node: str, turn: int, bad: str, rng: random.Random) -> Callable[[float], Object]:
-    if node == bad and turn % 3 != 0:
-        return failed
-    return (_bad_image, _bad_user, _flaky)[turn % 3](node, turn, bad, rng)
+def _all(bad: bool, job: int, rng: random.Random) -> End:
+    troubles = (_bad_node, _flaky, _bad_image, _bad_node, _bad_user, _bad_node)
+    return failed if bad and job % 6 != 2 else troubles[job % 6](bad, 1, rng)
 
 
 TROUBLES = (
-    Trouble("bad-node", _bad_node, found=True),
-    Trouble("bad-image", _bad_image, found=False),
-    Trouble("bad-user", _bad_user, found=False),
-    Trouble("flaky-job", _flaky, found=False),
-    Trouble("all-together", _all, found=True),
+    Trouble("bad-image", _bad_image),
+    Trouble("bad-user", _bad_user),
+    Trouble("flaky-job", _flaky),
+    Trouble("bad-node", _bad_node, found=True, jobs=12),
+    Trouble("all-together", _all, found=True, jobs=36),
 )
+POOL_NODES = 32
+NAMESPACES = 8
 
 
-@pytest.mark.parametrize("trouble", TROUBLES, ids=lambda trouble: trouble.name)
 async def test_over_two_hundred_nodes_only_the_bad_node_is_named(
-    control_plane: ControlPlane, api: KubeClient, fleet: SimulatedNodes, trouble: Trouble
+    control_plane: ControlPlane, api: KubeClient, fleet: SimulatedNodes
 ) -> None:
-    rng = random.Random(trouble.name)
     bed = await make_bed(api, fleet, 200)
-    jobs, bad = Jobs(api, bed.now), bed.names[77]
-    group = bed.names[64:96]  # where the jobs run: a pool of 32
-    spaces = [f"outcomes-{trouble.name}-{i}" for i in range(2)]
+    group = bed.names[64 : 64 + POOL_NODES]  # where the jobs run
     for name in group:
         await api.patch(f"/api/v1/nodes/{name}", {"metadata": {"labels": {"job-pool": "big"}}})
-    for space in spaces:
-        control_plane.admin.create_namespace(space)
-    try:
-        async with leading(control_plane, bed):
-            counted = 0.0
-            for turn in range(12 if trouble.found else 6):
-                pods = await jobs.create(
-                    spaces[turn % 2], f"job-{turn}", 32 - len(await bed.tainted()), {"job-pool": "big"}
-                )
-                bed.ahead_s += 60.0
-                how = {pod.spec.node_name: trouble.ends(pod.spec.node_name, turn, bad, rng) for pod in pods}
-                await jobs.end(pods, lambda node, how=how: how[node](bed.now()))  # type: ignore[misc]
-                bed.ahead_s += 2 * HOUR_S  # pods that have not started count by then
-                counted += len(pods)
-                await bed.until_counted(counted)
-                if trouble.found and await bed.tainted():
-                    break
-            tainted = await bed.tainted()
-    finally:
+    for number, trouble in enumerate(TROUBLES):
+        spaces = [f"outcomes-{trouble.name}-{i}" for i in range(NAMESPACES)]
+        bad = group[5 + number]
         for space in spaces:
-            control_plane.admin.delete(f"/api/v1/namespaces/{space}/pods", grace_s=0)
-            control_plane.admin.delete(f"/api/v1/namespaces/{space}")
-    assert tainted == ({bad: "ApplicationExit"} if trouble.found else {})
+            control_plane.admin.create_namespace(space)
+        try:
+            async with leading(control_plane, bed) as tainter:
+                tainted = await run_jobs(bed, tainter, trouble, spaces, bad)
+        finally:
+            for space in spaces:
+                control_plane.admin.delete(f"/api/v1/namespaces/{space}/pods", grace_s=0)
+                control_plane.admin.delete(f"/api/v1/namespaces/{space}")
+        assert tainted == ({bad: "ApplicationExit"} if trouble.found else {}), trouble.name
+        for name in tainted:
+            notes = {ANNOTATION: None}
+            await api.patch(f"/api/v1/nodes/{name}", {"metadata": {"annotations": notes}, "spec": {"taints": None}})
+
+
+async def run_jobs(bed: Bed, tainter: Tainter, trouble: Trouble, spaces: list[str], bad: str) -> dict[str, str]:
+    """One job after the other, until a node is tainted. Returns the tainted nodes."""
+    rng = random.Random(trouble.name)
+    jobs = Jobs(bed.api, bed.now)
+    ended = waiting = 0
+    for job in range(trouble.jobs):
+        pods = await jobs.create(spaces[job % len(spaces)], f"job-{job}", POOL_NODES, {"job-pool": "big"})
+        how = {pod.spec.node_name: trouble.ends(pod.spec.node_name == bad, job, rng) for pod in pods}
+        await jobs.end(pods, partial(_end_of, how, bed.now))
+        waits = sum(end is no_image for end in how.values())
+        ended, waiting = ended + len(pods) - waits, waiting + waits
+        await bed.until_counted(ended)
+        if bed.proven():
+            await until(bed.tainted, "tainted on proof")
+            break
+    bed.ahead_s += HOUR_S  # now it is time for those that have not started
+    tainter.look_at_all()
+    await bed.until_counted(ended + waiting)
+    assert bed.value("failures_total", kind="ImagePull") == waiting
+    bed.ahead_s -= HOUR_S
+    return await bed.tainted()
+
+
+def _end_of(how: dict[str, End], now: Callable[[], float], node: str) -> Object:
+    return how[node](now())

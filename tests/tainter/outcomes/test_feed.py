@@ -203,13 +203,13 @@ def test_a_bad_image_and_a_bad_user_are_their_own_fault() -> None:
 def test_a_pod_that_does_not_start_counts_after_its_time_and_once() -> None:
     cluster = Cluster(policy={"startWithin": "10m"})
     pod = reduced(pod_object("p", phase="Pending", node="n1", containers=[waiting("ErrImagePull")], bound=NOW))
-    cluster.watch._pending["ml/p"] = pod
+    assert pod.outcome is not None
     cluster.now += 599
-    cluster.watch.look()
+    cluster.watch.look_at_pending(pod.outcome)
     assert cluster.value("failures_total", kind="ImagePull") == 0
     for _ in range(3):
         cluster.now += 30
-        cluster.watch.look()
+        cluster.watch.look_at_pending(pod.outcome)
     assert cluster.value("failures_total", kind="ImagePull") == 1
     done = reduced(pod_object("p", phase="Succeeded", node="n1")).outcome
     assert done is not None
