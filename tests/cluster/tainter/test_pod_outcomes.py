@@ -17,7 +17,7 @@ from tests.cluster.tainter.test_end_to_end import until
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import load_config
-from muster_kube.api.objects import Node
+from muster_kube.api.objects import Node, Pod
 from muster_sandbox.controlplane.cluster import ControlPlane
 from muster_sandbox.simulation.nodes import NodeShape, SimulatedNodes
 from muster_tainter.controller import Tainter
@@ -190,10 +190,17 @@ async def test_over_two_hundred_nodes_only_the_bad_node_is_named(
             for space in spaces:
                 control_plane.admin.delete(f"/api/v1/namespaces/{space}/pods", grace_s=0)
                 control_plane.admin.delete(f"/api/v1/namespaces/{space}")
+        await until(partial(no_pods_left, api), "the pods are gone")
         assert tainted == ({bad: "ApplicationExit"} if trouble.found else {}), trouble.name
         for name in tainted:
             notes = {ANNOTATION: None}
             await api.patch(f"/api/v1/nodes/{name}", {"metadata": {"annotations": notes}, "spec": {"taints": None}})
+
+
+async def no_pods_left(api: KubeClient) -> bool:
+    """Also for a list of the next leader, which the API server answers from its cache."""
+    params = {"labelSelector": "job", "resourceVersion": "0"}
+    return not (await api.list_page("/api/v1/pods", Pod, params=params)).items
 
 
 async def run_jobs(bed: Bed, tainter: Tainter, trouble: Trouble, spaces: list[str], bad: str) -> dict[str, str]:
