@@ -199,7 +199,7 @@ def test_node_that_was_evicted_gets_no_capital_twice() -> None:
 @pytest.mark.parametrize("name", ["at", "started"])
 def test_time_that_is_not_a_number_is_an_error(name: str, number: float) -> None:
     with pytest.raises(ValueError, match="'7'"):
-        replace(attempt("n0", START), pod="7", **{name: number})
+        replace(attempt("n0", START), pod="7", **{name: number})  # type: ignore[arg-type]  # mypy takes any field for it
 
 
 @pytest.mark.parametrize(
