@@ -29,7 +29,7 @@ PRINTED_EVERY_S = 2.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-                "If a tainter leads, it removes the label muster.dev/faulty and the taints that Muster set for faults, and "
+        "If a tainter leads, it removes the label muster.dev/faulty and the taints that Muster set for faults, and "
         "returns quarantined IPUs to use. It keeps Muster's other labels, annotations and conditions up to date. "
         "Spares keep the taint muster.dev/spare.\n\n"
         "If no tainter leads, as in a dry run, the command itself removes all taints, labels, annotations and "
