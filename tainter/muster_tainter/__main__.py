@@ -31,8 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         metavar="N",
         help="HTTPS port of the webhook for Kubernetes before 1.30 (default: no webhook); 0 picks a free port. The "
-        "webhook enforces two rules: an agent may write only the NodeHealth of its own node; and to change Muster's "
-        "labels, annotations and taints of Nodes, a user needs the right to patch NodeHealths, and must not be a "
+        "webhook enforces two rules. An agent may write only the NodeHealth of its own node. Muster's labels, "
+        "annotations and taints of Nodes may be changed only by users who may patch NodeHealths, and never by a "
         "kubelet",
     )
     add(
