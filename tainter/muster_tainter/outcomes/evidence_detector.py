@@ -55,7 +55,7 @@ class Detector:
         self.last, self.failed_at = begin, -math.inf
         self.bets: Bets = []
         self.without: dict[str, Bets] = {}
-        self.namespaces: set[str] = set()
+        self.namespaces: frozenset[str] = frozenset()
         self.restart()
 
     def restart(self) -> None:
@@ -107,8 +107,8 @@ class Detector:
         self.failures += failed
         self.expected += expected
         if failed and len(self.namespaces) < NAMESPACES:
-            self.namespaces.add(namespace)
+            self.namespaces |= {namespace}
 
     def _clear_counts(self, since: float) -> None:
         self.attempts, self.failures, self.expected, self.since = 0, 0, 0.0, since
-        self.namespaces = set()
+        self.namespaces = frozenset()

@@ -12,7 +12,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Iterable
 
-from muster_tainter.outcomes.evidence import Attempt, EvidenceSettings, Verdict
+from muster_tainter.outcomes.evidence import HOUR_S, Attempt, EvidenceSettings, Verdict
 from muster_tainter.outcomes.evidence_base_rate import RATE_WEIGHTS, BaseRate, factors
 from muster_tainter.outcomes.evidence_detector import Detector
 from muster_tainter.outcomes.evidence_rounds import ODDS, Round, Rounds, compare
@@ -24,11 +24,14 @@ class EvidenceTracker:
     def __init__(self, settings: EvidenceSettings) -> None:
         self._settings = settings
         self._threshold = settings.threshold
-        self._rounds = Rounds(settings)
-        self._rates = {kind: BaseRate(settings.nodes) for kind in sorted(settings.host_kinds)}
         self._nodes: OrderedDict[str, dict[str, Detector]] = OrderedDict()
-        self._begin = -math.inf  # what was evicted has used the capital until then, if it comes back
-        self._now = -math.inf
+        self._begin_at(-math.inf)
+
+    def _begin_at(self, now: float) -> None:
+        self._now = now
+        self._begin = now  # what was evicted has used the capital until then, if it comes back
+        self._rounds = Rounds(self._settings)
+        self._rates = {kind: BaseRate(self._settings.nodes) for kind in sorted(self._settings.host_kinds)}
 
     def add(self, attempt: Attempt) -> list[Verdict]:
         """Returns what it proves. One attempt can end a round and so prove something about other nodes.
@@ -48,7 +51,17 @@ class EvidenceTracker:
         return proofs
 
     def advance(self, now: float) -> list[Verdict]:
-        """Ends the rounds that have waited long enough. Returns what they prove."""
+        """Ends the rounds that have waited long enough. Returns what they prove.
+
+        If the clock has gone back by more than an hour, all evidence that is not a proof is given up. Otherwise no
+        capital would come in until the clock is again where it was.
+        """
+        if now < self._now - HOUR_S:
+            for node, kinds in list(self._nodes.items()):
+                self._nodes[node] = {kind: each for kind, each in kinds.items() if each.proven}
+                for each in self._nodes[node].values():
+                    each.last = each.failed_at = now
+            self._begin_at(now)
         self._now = max(self._now, now)
         return self._judge_rounds(self._rounds.due(now))
 

@@ -13,12 +13,12 @@ from tests.tainter.outcomes.simulated_fleets import EXITED, REJECTED, Fleet, Own
 
 from muster_tainter.outcomes.evidence import HOUR_S
 
-FEW = 5  # fleets; `make soak` plays 2,000 of each
+FEW = 4  # fleets; `make soak` plays 1,000 of each
 DAYS = 7.0
 
 
 def first_and_count(pytestconfig: pytest.Config) -> tuple[int, int]:
-    return int(pytestconfig.getoption("hypothesis_seed")), pytestconfig.getoption("examples") or FEW
+    return int(pytestconfig.getoption("hypothesis_seed")), (pytestconfig.getoption("examples") or 0) // 2 or FEW
 
 
 def most_allowed(expected: float) -> int:

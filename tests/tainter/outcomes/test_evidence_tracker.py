@@ -158,6 +158,25 @@ def test_pod_without_devices_does_not_hide_that_devices_are_not_allocated() -> N
     assert [each.kind for each in proofs] == ["DeviceAllocation"]
 
 
+@pytest.mark.parametrize("jump_s", [-30 * 24 * HOUR_S, 30 * 24 * HOUR_S])
+def test_clock_that_jumps_proves_nothing_and_hides_nothing_afterwards(jump_s: float) -> None:
+    tracker, at = EvidenceTracker(settings()), START
+    assert rejected_until_proven(tracker, at, 11.5, most=3) > 3
+    at += jump_s
+    assert tracker.advance(at) == []
+    assert rejected_until_proven(tracker, at, 11.5, most=1) > 1
+    at -= jump_s
+    assert tracker.advance(at) == []
+    assert rejected_until_proven(tracker, at + 60, 11.5) <= 6
+
+
+def test_proof_outlives_a_clock_that_goes_back() -> None:
+    tracker = EvidenceTracker(settings())
+    rejected_until_proven(tracker, START, 11.5)
+    assert tracker.advance(START - 24 * HOUR_S) == []
+    assert [each.node for each in tracker.proven()] == ["n0"]
+
+
 def test_failure_of_an_unknown_kind_is_not_compared() -> None:
     tracker = EvidenceTracker(settings())
     assert play(tracker, {"n3": "Unheard"}, ["a", "b"], jobs=24) == []
@@ -199,7 +218,7 @@ def test_node_that_was_evicted_gets_no_capital_twice() -> None:
 @pytest.mark.parametrize("name", ["at", "started"])
 def test_time_that_is_not_a_number_is_an_error(name: str, number: float) -> None:
     with pytest.raises(ValueError, match="'7'"):
-        replace(attempt("n0", START), pod="7", **{name: number})
+        replace(attempt("n0", START), pod="7", **{name: number})  # type: ignore[arg-type]  # mypy takes any field for it
 
 
 @pytest.mark.parametrize(
