@@ -1,4 +1,4 @@
-"""What follows from a verdict ``node``: a finding on the node, Events for owners, and an eviction if they ask for it.
+"""What follows from a verdict: a finding on the node, Events for owners, and an eviction if they ask for it.
 
 The finding is a WARN, because everything but the node's name is the job's word. It ends by itself after a quiet time.
 """
@@ -22,8 +22,15 @@ from muster_tainter.policy.sources import StepTimesSource
 from muster_tainter.repair.pod_eviction import PodEviction
 from muster_tainter.sources.finding_tracker import FindingTracker
 from muster_tainter.step_times.job_queries import JobKey
-from muster_tainter.step_times.job_verdict import JobVerdict
-from muster_tainter.step_times.messages import REASON, describe_event, describe_finding, event_name
+from muster_tainter.step_times.job_verdict import STALLED, JobVerdict
+from muster_tainter.step_times.messages import (
+    REASON,
+    STALL_REASON,
+    describe_event,
+    describe_finding,
+    describe_stall,
+    event_name,
+)
 from muster_tainter.step_times.metrics import StepTimesMetrics
 from muster_tainter.step_times.owner_policy import OnStraggler, owner_policy
 from muster_tainter.step_times.slow_pods import SlowPod, read_slow_pods
@@ -51,7 +58,7 @@ class StragglerReporter:
         external = fleet.external_findings
         self._tracker = FindingTracker(STRAGGLERS, partial(record_of, fleet), external.add, external.close)
         self._blamed: OrderedDict[tuple[JobKey, int], str] = OrderedDict()  # the node where a rank was first slow
-        self._notified: OrderedDict[tuple[JobKey, str], float] = OrderedDict()  # by pod UID: when it was last slow
+        self._notified: OrderedDict[tuple[JobKey, str, str], float] = OrderedDict()  # by pod UID: when last slow
         for node in list(fleet.nodes):
             self._tracker.adopt(node, replica.now())
 
@@ -75,6 +82,11 @@ class StragglerReporter:
         been reported is not reported twice."""
         found = await read_slow_pods(self._client, key.namespace, verdict.slow)
         found = [slow for slow in found if slow.node in self._fleet.nodes]
+        if verdict.verdict == STALLED:
+            for slow in () if self._replica.dry_run else found:
+                if owner_policy(slow.pod.metadata.annotations)[0] is not OnStraggler.CONTINUE:
+                    await self._notify(where, key, slow, STALL_REASON, describe_stall(key, verdict, slow))
+            return len(verdict.slow) - sum(len(slow.ranks) for slow in found)
         evicted = False
         for slow in sorted(found, key=lambda each: -max(rank.excess for rank in each.ranks)):
             elsewhere = self._was_slow_elsewhere(key, slow)
@@ -87,7 +99,7 @@ class StragglerReporter:
                 continue
             stays = self._stays_because(where, slow, elsewhere, evicted=evicted) if policy is OnStraggler.MOVE else ""
             outlook = _outlook(where, policy, problem, elsewhere, stays)
-            await self._notify(where, key, slow, describe_event(key, verdict, slow, outlook))
+            await self._notify(where, key, slow, REASON, describe_event(key, verdict, slow, outlook))
             if policy is OnStraggler.MOVE and not stays:
                 evicted = True
                 refusal = await self._eviction.evict(slow.pod.metadata, slow.node)
@@ -129,16 +141,16 @@ class StragglerReporter:
             return "another pod of the job was evicted just now"
         return self._fleet.withheld() or ("" if self._replica.may_write() else "another replica leads")
 
-    async def _notify(self, where: StepTimesSource, key: JobKey, slow: SlowPod, message: str) -> None:
+    async def _notify(self, where: StepTimesSource, key: JobKey, slow: SlowPod, reason: str, message: str) -> None:
         """Once for each time that the pod becomes slow."""
         pod = slow.pod.metadata
-        told = (key, pod.uid)
+        told = (key, pod.uid, reason)
         last = self._notified.get(told, float("-inf"))
         if slow.until_at - last > QUIET_WINDOWS * where.window:
             about = ObjectReference(kind="Pod", name=pod.name, namespace=pod.namespace, uid=pod.uid, api_version="v1")
             owners: Sequence[ObjectReference] = await PodOwners(self._client).of(pod)
             for each in (about, *owners):
-                await self._events.create(each, event_name(each, key, slow), REASON, message)
+                await self._events.create(each, event_name(each, key, slow, reason), reason, message)
         self._notified[told] = max(last, slow.until_at)
         self._notified.move_to_end(told)
         while len(self._notified) > EVENTS_KNOWN:

@@ -128,7 +128,7 @@ async def test_a_slow_pod_is_evicted_as_its_owner_asks_but_not_against_its_budge
     for name, asks in (("moves", "checkpoint-and-move"), ("guarded", "checkpoint-and-move"), ("stays", "notify")):
         metadata = {"name": name, "labels": {"pod": name}, "annotations": {ANNOTATION: asks}}
         await api.create(pods, {"metadata": metadata, "spec": pod_spec(bad, GPU)})
-    budgets = f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets"
+    budgets = f"/apis/policy/v1beta1/namespaces/{namespace}/poddisruptionbudgets"
     spec = {"maxUnavailable": 0, "selector": {"matchLabels": {"pod": "guarded"}}}
     await api.create(budgets, {"metadata": {"name": "guarded"}, "spec": spec})
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.kube.conftest import Asked, Reply
 from tests.tainter.sources.test_loki_feed import until
-from tests.tainter.step_times.scraped_jobs import START, Answer, ScrapedJob, answer_of
+from tests.tainter.step_times.scraped_jobs import START, Answer, Points, ScrapedJob, answer_of
 from tests.tainter.step_times.step_bench import StepBench, step_bench
 from tests.tainter.step_times.test_job_verdict import slow_job
 
@@ -256,3 +256,19 @@ async def test_a_child_process_that_ends_early_leaves_the_other_jobs(bench: Step
     async with bench.leading(judge=judge):
         await bench.window()
         assert bench.value("step_time_jobs", verdict="failed") == 2.0
+
+
+async def test_the_owner_hears_of_a_stall_and_no_node_is_suspected(bench: StepBench) -> None:
+    def change(rank: int, points: Points) -> Points:
+        at, _, total = points[-1]
+        return [*points[:-1], *((at + 30 * number, 5_000.0 - (rank == 1), total) for number in range(40))]
+
+    bench.server.answers["train"] = answer_of(ScrapedJob(slow_job(factor=1.0).seconds), Random(2), change)
+    bench.use(evict=True)
+    bench.pod("train-1", "n1", annotations=MOVE)
+    async with bench.leading():
+        await bench.window()
+        assert bench.value("step_time_jobs", verdict="stalled") == 1.0
+        await bench.next_window()
+        assert bench.findings("n1") == []
+    assert [(each["involvedObject"]["name"], each["reason"]) for each in bench.events] == [("train-1", "StalledRank")]

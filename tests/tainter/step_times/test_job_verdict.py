@@ -141,7 +141,7 @@ def test_times_out_of_order_are_skipped() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ranks", "steps", "verdict"), [(1, STEPS, "one_rank"), (4, 3, "one_rank"), (4, 100, "too_few_steps")]
+    ("ranks", "steps", "verdict"), [(1, STEPS, "one_rank"), (4, 3, "too_few_steps"), (4, 100, "too_few_steps")]
 )
 def test_too_little_to_compare(ranks: int, steps: int, verdict: str) -> None:
     job = ScrapedJob([row[:steps] for row in slow_job().seconds[:ranks]])
