@@ -8,7 +8,9 @@ from random import Random
 from typing import Any
 
 import pytest
-from tests.cluster.tainter.test_end_to_end import until
+from tests.cluster.tainter import test_end_to_end as end_to_end
+from tests.cluster.tainter.test_drain_repair import budgets_of
+from tests.cluster.tainter.test_end_to_end import Tainters, until
 from tests.cluster.tainter.test_pod_notification import GPU, Work, pod_spec
 from tests.tainter.fake_fleet import FakeFleet
 from tests.tainter.step_times.scraped_jobs import START, ScrapedJob
@@ -29,6 +31,7 @@ from muster_tainter.step_times.metrics import StepTimesMetrics
 from muster_tainter.step_times.owner_policy import ANNOTATION
 from muster_tainter.step_times.reporter import StragglerReporter
 
+tainters = end_to_end.tainters  # fixture
 SLOW = ScrapedJob([[2 * each for each in row] for row in slow_job(since=100).seconds])
 EVEN = ScrapedJob([[2 * each for each in row] for row in slow_job(factor=1.0).seconds])
 
@@ -73,6 +76,22 @@ async def test_a_real_prometheus_names_the_slow_rank_of_one_of_two_jobs(bench: S
             verdicts = {verdict: bench.value("step_time_jobs", verdict=verdict) for verdict in ("node", "nobody")}
             assert verdicts == {"node": 1.0, "nobody": 1.0}
     assert bench.told == ["Pod/train-1"]
+
+
+async def test_the_tainter_judges_a_job_in_a_process_of_its_own(tainters: Tainters, tmp_path: Path) -> None:
+    programs = find_programs(print)
+    folder = tmp_path / "prometheus"
+    folder.mkdir()
+    backfill(programs, folder, {"even": EVEN}, (time.time() - 30) // WINDOW_S * WINDOW_S - WINDOW_S - 300)
+    with Prometheus(programs, folder, []) as prometheus:
+        policy = tmp_path / "policy.yaml"
+        policy.write_text(f"rules: []\nsources: {{stepTimes: {{url: '{prometheus.url}'}}}}\n")
+        tainter = await tainters.start("--policy", str(policy))
+
+        async def judged() -> bool:
+            return 'muster_tainter_step_time_jobs{verdict="nobody"} 1.0' in (await tainter.get("/metrics")).text
+
+        await until(judged, "the job is judged")
 
 
 class Owners:
@@ -128,7 +147,7 @@ async def test_a_slow_pod_is_evicted_as_its_owner_asks_but_not_against_its_budge
     for name, asks in (("moves", "checkpoint-and-move"), ("guarded", "checkpoint-and-move"), ("stays", "notify")):
         metadata = {"name": name, "labels": {"pod": name}, "annotations": {ANNOTATION: asks}}
         await api.create(pods, {"metadata": metadata, "spec": pod_spec(bad, GPU)})
-    budgets = f"/apis/policy/v1beta1/namespaces/{namespace}/poddisruptionbudgets"
+    budgets = await budgets_of(api, namespace)
     spec = {"maxUnavailable": 0, "selector": {"matchLabels": {"pod": "guarded"}}}
     await api.create(budgets, {"metadata": {"name": "guarded"}, "spec": spec})
 
