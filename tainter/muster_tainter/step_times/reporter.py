@@ -17,6 +17,7 @@ from muster_tainter.events.pod_owners import PodOwners
 from muster_tainter.fleet.interface import Fleet, record_of
 from muster_tainter.fleet.replica import Replica
 from muster_tainter.metrics import TainterMetrics
+from muster_tainter.policy.heavy_checks import DAY_S
 from muster_tainter.policy.recovery import STRAGGLERS
 from muster_tainter.policy.sources import StepTimesSource
 from muster_tainter.repair.pod_eviction import PodEviction
@@ -57,7 +58,7 @@ class StragglerReporter:
         self._eviction = PodEviction(client, own.evictions)
         external = fleet.external_findings
         self._tracker = FindingTracker(STRAGGLERS, partial(record_of, fleet), external.add, external.close)
-        self._blamed: OrderedDict[tuple[JobKey, int], str] = OrderedDict()  # the node where a rank was first slow
+        self._blamed: OrderedDict[tuple[JobKey, int], tuple[str, float]] = OrderedDict()  # node, when slow there
         self._notified: OrderedDict[tuple[JobKey, str, str], float] = OrderedDict()  # by pod UID: when last slow
         for node in list(fleet.nodes):
             self._tracker.adopt(node, replica.now())
@@ -118,16 +119,18 @@ class StragglerReporter:
         self._tracker.take(slow.node, sign, quiet_s=max(QUIET_S, QUIET_WINDOWS * where.window))
 
     def _was_slow_elsewhere(self, key: JobKey, slow: SlowPod) -> str:
-        """Another node on which one of these ranks was slow; empty if there is none. A rank that is slow wherever it
-        runs has more work than others, for example because it writes the checkpoints."""
+        """Another node on which one of these ranks was slow in the last day; empty if there is none. A rank that is
+        slow wherever it runs has more work than others, for example because it writes the checkpoints."""
+        elsewhere = ""
         for rank in slow.ranks:
-            first = self._blamed.setdefault((key, rank.rank), slow.node)
-            self._blamed.move_to_end((key, rank.rank))
-            if first != slow.node:
-                return first
+            node, at = self._blamed.pop((key, rank.rank), (slow.node, slow.until_at))
+            if slow.until_at - at > DAY_S:
+                node = slow.node
+            self._blamed[key, rank.rank] = node, slow.until_at
+            elsewhere = elsewhere or (node if node != slow.node else "")
         while len(self._blamed) > RANKS_KNOWN:
             self._blamed.popitem(last=False)
-        return ""
+        return elsewhere
 
     def _stays_because(self, where: StepTimesSource, slow: SlowPod, elsewhere: str, *, evicted: bool) -> str:
         """Why a pod whose owner asks for it is not evicted; empty if it is."""
