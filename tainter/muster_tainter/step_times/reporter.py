@@ -23,6 +23,7 @@ from muster_tainter.policy.sources import StepTimesSource
 from muster_tainter.repair.pod_eviction import PodEviction
 from muster_tainter.sources.finding_tracker import FindingTracker
 from muster_tainter.step_times.job_queries import JobKey
+from muster_tainter.step_times.job_suspension import suspend_job
 from muster_tainter.step_times.job_verdict import STALLED, JobVerdict
 from muster_tainter.step_times.messages import (
     REASON,
@@ -43,6 +44,7 @@ QUIET_S = 3600.0
 QUIET_WINDOWS = 3  # a finding outlasts two windows without a verdict
 RANKS_KNOWN = 4096
 EVENTS_KNOWN = 4096
+_ACTS = {OnStraggler.MOVE: ("The pod", "evicted"), OnStraggler.STOP: ("The Job", "suspended")}
 
 
 class StragglerReporter:
@@ -88,7 +90,7 @@ class StragglerReporter:
                 if owner_policy(slow.pod.metadata.annotations)[0] is not OnStraggler.CONTINUE:
                     await self._notify(where, key, slow, STALL_REASON, describe_stall(key, verdict, slow))
             return len(verdict.slow) - sum(len(slow.ranks) for slow in found)
-        evicted = False
+        acted = False
         for slow in sorted(found, key=lambda each: -max(rank.excess for rank in each.ranks)):
             elsewhere = self._was_slow_elsewhere(key, slow)
             if not elsewhere:
@@ -98,14 +100,12 @@ class StragglerReporter:
             policy, problem = owner_policy(slow.pod.metadata.annotations)
             if policy is OnStraggler.CONTINUE:
                 continue
-            stays = self._stays_because(where, slow, elsewhere, evicted=evicted) if policy is OnStraggler.MOVE else ""
+            stays = self._stays_because(where, policy, slow, elsewhere, acted=acted)
+            if policy in _ACTS and not stays:
+                acted = True
+                stays = await self._act(policy, slow)
             outlook = _outlook(where, policy, problem, elsewhere, stays)
             await self._notify(where, key, slow, REASON, describe_event(key, verdict, slow, outlook))
-            if policy is OnStraggler.MOVE and not stays:
-                evicted = True
-                refusal = await self._eviction.evict(slow.pod.metadata, slow.node)
-                if refusal:
-                    log.warning("could not evict %s/%s: %s", key.namespace, slow.pod.metadata.name, refusal)
         return len(verdict.slow) - sum(len(slow.ranks) for slow in found)
 
     def _suspect(self, where: StepTimesSource, key: JobKey, verdict: JobVerdict, slow: SlowPod) -> None:
@@ -132,16 +132,31 @@ class StragglerReporter:
             self._blamed.popitem(last=False)
         return elsewhere
 
-    def _stays_because(self, where: StepTimesSource, slow: SlowPod, elsewhere: str, *, evicted: bool) -> str:
-        """Why a pod whose owner asks for it is not evicted; empty if it is."""
+    async def _act(self, policy: OnStraggler, slow: SlowPod) -> str:
+        """Why it failed; empty if it did not. Raises ApiError."""
+        if policy is OnStraggler.MOVE:
+            refusal = await self._eviction.evict(slow.pod.metadata, slow.node)
+        else:
+            refusal = await suspend_job(self._client, slow.pod.metadata)
+        if refusal:
+            log.warning("%s/%s: %s: %s", slow.pod.metadata.namespace, slow.pod.metadata.name, policy, refusal)
+        return refusal
+
+    def _stays_because(
+        self, where: StepTimesSource, policy: OnStraggler, slow: SlowPod, elsewhere: str, *, acted: bool
+    ) -> str:
+        """Why Muster does not do what the owner asks for; empty if it does, or if the owner asks for nothing."""
+        if policy not in _ACTS:
+            return ""
         if elsewhere:
             return "another node would not help"
-        if not where.evict:
-            return "the policy does not allow it (sources.stepTimes.evict)"
+        setting, allowed = ("evict", where.evict) if policy is OnStraggler.MOVE else ("suspend", where.suspend)
+        if not allowed:
+            return f"the policy does not allow it (sources.stepTimes.{setting})"
         if all(rank.until is not None for rank in slow.ranks):
             return "it is no longer slow"
-        if evicted:
-            return "another pod of the job was evicted just now"
+        if acted:
+            return "another pod of the job was just handled"
         return self._fleet.withheld() or ("" if self._replica.may_write() else "another replica leads")
 
     async def _notify(self, where: StepTimesSource, key: JobKey, slow: SlowPod, reason: str, message: str) -> None:
@@ -162,10 +177,10 @@ class StragglerReporter:
 
 def _outlook(where: StepTimesSource, policy: OnStraggler, problem: str, elsewhere: str, stays: str) -> str:
     """What happens next."""
-    if policy is OnStraggler.MOVE:
-        act = f"The pod is not evicted: {stays}." if stays else "The pod is evicted, as its annotation asks."
-    else:
-        act = "The job goes on."
+    act = "The job goes on."
+    if policy in _ACTS:
+        what, done = _ACTS[policy]
+        act = f"{what} is not {done}: {shorten(stays, 300)}." if stays else f"{what} is {done}, as its owner asks."
     if elsewhere:
         why = f"The same rank was slow on node {elsewhere}, so it has more work than others, and no node is suspected."
     elif where.heavy_checks:
