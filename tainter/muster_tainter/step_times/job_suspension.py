@@ -49,7 +49,7 @@ async def suspend_job(client: KubeClient, pod: Metadata) -> str:
     if job.metadata.uid != owner.uid:
         return _GONE
     above = controller_of(job.metadata)
-    if above is not None:
+    if above is not None and (above.api_version.partition("/")[0], above.kind) != ("batch", "CronJob"):
         return f"its Job belongs to {above.kind} {above.name}, which would resume it"
     if owner_policy(job.spec.template.metadata.annotations)[0] is not OnStraggler.STOP:
         return "the pod template of its Job does not ask for it"

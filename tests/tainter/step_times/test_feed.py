@@ -283,6 +283,8 @@ STOP = {ANNOTATION: "stop"}
     [
         (STOP, {}, {"suspend": True}, True),
         (STOP, {}, {}, False),  # a server of before 1.21 drops the field
+        (STOP, {"ownerReferences": [{"apiVersion": "batch/v1", "kind": "CronJob", "name": "nightly", "uid": "c",
+                                     "controller": True}]}, {"suspend": True}, True),
         ({}, {}, {"suspend": True}, False),  # the pod claims an owner that did not ask
         (STOP, {"uid": "another"}, {"suspend": True}, False),
         (STOP, {"ownerReferences": [{"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "set",
