@@ -253,7 +253,7 @@ class StepTimesSource(HttpSource):
     window:   a job is judged once for each; windows do not overlap
     jobs:     judged at most, those with most ranks first
     heavy_checks: requested on the node of a slow rank when it is idle
-    evict:    whether a slow pod is evicted if its owner asks for that
+    evict, suspend: whether a slow pod is evicted, or its Job suspended, if its owner asks for that
     """
 
     metric: str = "muster_step_seconds"
@@ -269,6 +269,7 @@ class StepTimesSource(HttpSource):
     jobs: Annotated[int, Field(ge=1, le=1000)] = 100
     heavy_checks: Checks = ("gpumem", "pciebw", "dcgm")
     evict: bool = False
+    suspend: bool = False
 
     _names = field_validator("heavy_checks")(check_names)
     _label = field_validator("namespace_label", "pod_label", "rank_label", "gpu_label")(_label_name)

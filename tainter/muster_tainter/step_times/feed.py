@@ -29,7 +29,7 @@ from muster_tainter.step_times.job_verdict import JobQuestion, JobVerdict
 from muster_tainter.step_times.judge import JudgeFailed, judge_apart
 from muster_tainter.step_times.metrics import FAILED, LEFT_OUT, TOO_LARGE, StepTimesMetrics
 from muster_tainter.step_times.reporter import StragglerReporter
-from muster_tainter.stragglers.verdict import NOBODY, NODE
+from muster_tainter.stragglers.verdict import NOBODY
 from muster_tainter.task_rounds import yield_to_taints
 
 log = logging.getLogger(__name__)
@@ -157,7 +157,7 @@ class StepTimesFeed:
                 verdict = JobVerdict(LEFT_OUT) if full else await self._verdict(client, where, key, ranks, window.end)
                 if not full:
                     window.verdicts[key] = verdict
-            if verdict.verdict == NODE:
+            if verdict.slow:
                 self._count("homeless", await self._reporter.report(where, key, verdict))
             window.reported[key] = verdict.verdict
             self._log(key, verdict)
@@ -174,14 +174,13 @@ class StepTimesFeed:
         if ranks > RANKS_LIMIT:
             return JobVerdict(TOO_LARGE, f"{ranks} ranks; expected {RANKS_LIMIT} at most")
         await yield_to_taints(self._fleet.taints_idle)
+        reading_s = step_s(ranks, where.window)
         try:
-            body = await client.ask_range(
-                series_query(where, key), end - where.window, end, step_s(ranks, where.window)
-            )
+            body = await client.ask_range(series_query(where, key), end - where.window, end, reading_s)
         except AnswerTooLarge as error:
             return JobVerdict(TOO_LARGE, str(error))
         labels = SeriesLabels(rank=where.rank_label, pod=where.pod_label, gpu=where.gpu_label)
-        question = JobQuestion(labels, f"{key} {end:.0f}", math.ceil(DAY_S / where.window))
+        question = JobQuestion(labels, f"{key} {end:.0f}", math.ceil(DAY_S / where.window), reading_s)
         begun = self._replica.clock()
         try:
             verdict = await self._judge(question, body)
@@ -206,7 +205,7 @@ class StepTimesFeed:
         if before == verdict.verdict or verdict.verdict == LEFT_OUT:
             return
         names = ", ".join(f"{slow.rank} ({slow.pod or 'no pod'})" for slow in verdict.slow[:8])
-        text = f"slow ranks: {names}" if verdict.slow else verdict.message
+        text = "; ".join(filter(None, (f"ranks {names}" if names else "", verdict.message)))
         log.info("%s: job %s: %s%s", NAME, key, verdict.verdict, f": {text}" if text else "")
 
 

@@ -39,7 +39,7 @@ class SeriesLabels(msgspec.Struct, frozen=True):
 class RankSeries:
     """times: rising, in seconds since the epoch, one for each rise of ``counts``, completed steps; sums: their seconds.
 
-    pod, gpu: empty if no label says
+    At least one of each. seen: time of the last reading. pod, gpu: empty if no label says
     """
 
     rank: int
@@ -48,6 +48,7 @@ class RankSeries:
     times: Sequence[float]
     counts: Sequence[float]
     sums: Sequence[float]
+    seen: float
 
 
 class _Series(msgspec.Struct):
@@ -122,7 +123,7 @@ def _decoded(body: bytes | bytearray) -> list[msgspec.Raw]:
 
 
 def _rank_series(pair: Mapping[str, _Series], labels: SeriesLabels) -> RankSeries | None:
-    """Since the counters last began anew. None: the rank has not completed two steps at different times."""
+    """Since the counters last began anew. None: there is no usable reading."""
     sums = dict(pair["sum"].values)
     times, counts, totals = list[float](), list[float](), list[float]()
     seen = -math.inf
@@ -137,13 +138,13 @@ def _rank_series(pair: Mapping[str, _Series], labels: SeriesLabels) -> RankSerie
             times.append(at)
             counts.append(count)
             totals.append(total)
-    if len(times) < 2:
+    if not times:
         return None
     metric = pair["count"].metric
     rank = rank_of(metric, labels.rank)
     assert rank is not None  # noqa: S101 - decode_ranks has looked
     pod, gpu = (metric.get(label, "") for label in (labels.pod, labels.gpu))
-    return RankSeries(rank, pod if len(pod) <= NAME_LIMIT else "", gpu[:NAME_LIMIT], times, counts, totals)
+    return RankSeries(rank, pod if len(pod) <= NAME_LIMIT else "", gpu[:NAME_LIMIT], times, counts, totals, seen)
 
 
 def _number(text: str) -> float | None:

@@ -1,16 +1,19 @@
 """The verdict on one job's step times in one window: a pure function, and the types that cross to the child process."""
 
+from collections.abc import Sequence
 from random import Random
 
 import msgspec
 
-from muster_tainter.step_times.job_series import SeriesLabels, UnusableSeries, decode_ranks
+from muster_tainter.step_times.job_series import RankSeries, SeriesLabels, UnusableSeries, decode_ranks
 from muster_tainter.step_times.rank_table import RankTable, tabulate
+from muster_tainter.step_times.stall import Stall, find_stall
 from muster_tainter.stragglers.step_times import judge_step_times
 from muster_tainter.stragglers.verdict import FALSE_BLAME, NOBODY, NODE, Blame, TooFewSteps
 
+STALLED = "stalled"
 TOO_FEW_STEPS = "too_few_steps"
-VERDICTS = (NODE, NOBODY, TOO_FEW_STEPS, "ambiguous", "steps_differ", "one_rank", "unusable")
+VERDICTS = (NODE, NOBODY, STALLED, TOO_FEW_STEPS, "ambiguous", "steps_differ", "one_rank", "unusable")
 RANKS_SHOWN = 16  # ranks left out that a verdict names
 
 
@@ -18,6 +21,7 @@ class SlowRank(msgspec.Struct, frozen=True):
     """since, until: steps; until is None if the rank is slow to the end. since_at, until_at: seconds since the epoch.
 
     excess: how much slower than the median of the others, 0.5: by half. pod, gpu: empty if no label says
+    Of a job that has stalled: a rank that others wait for; since: its last step.
     """
 
     rank: int
@@ -53,18 +57,22 @@ class JobVerdict(msgspec.Struct, frozen=True):
 class JobQuestion(msgspec.Struct, frozen=True):
     """seed: the same for the same job and window, so that a new leader comes to the same verdict.
 
-    looks: windows in a day
+    looks: windows in a day. reading_s: between two values of a series
     """
 
     labels: SeriesLabels
     seed: str
     looks: int
+    reading_s: float
 
 
 def judge_job(question: JobQuestion, body: bytes) -> JobVerdict:
     """body: Prometheus' answer. Never raises for its content."""
     try:
         series, unusable = decode_ranks(body, question.labels)
+        stall = find_stall(series, question.reading_s)
+        if stall is not None:
+            return _stalled(stall, series)
         table = tabulate(series)
     except UnusableSeries as error:
         return JobVerdict(error.kind, str(error))
@@ -89,6 +97,26 @@ def judge_job(question: JobQuestion, body: bytes) -> JobVerdict:
     [cause] = verdict.causes
     slow = tuple(_slow_rank(table, blame) for blame in cause.blamed)
     return msgspec.structs.replace(known, verdict=NODE, slowdown=cause.slowdown, slow=slow)
+
+
+def _stalled(stall: Stall, series: Sequence[RankSeries]) -> JobVerdict:
+    newest = max(each.seen for each in series)
+    behind = tuple(
+        SlowRank(
+            rank=each.rank,
+            pod=each.pod,
+            gpu=each.gpu,
+            since=int(each.counts[-1]),
+            since_at=each.times[-1],
+            until=None,
+            until_at=newest,
+            excess=0.0,
+            p=0.0,
+        )
+        for each in stall.behind
+    )
+    message = f"no rank has completed a step for {newest - stall.since_at:.0f} s"
+    return JobVerdict(STALLED, message, ranks=len(series), slow=behind)
 
 
 def _slow_rank(table: RankTable, blame: Blame) -> SlowRank:

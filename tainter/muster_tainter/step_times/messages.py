@@ -9,6 +9,7 @@ from muster_tainter.step_times.job_verdict import JobVerdict, SlowRank
 from muster_tainter.step_times.slow_pods import SlowPod
 
 REASON = "SlowRank"  # of findings and of Events
+STALL_REASON = "StalledRank"  # of Events
 EVENT_LIMIT = 1000  # bytes; the API takes 1024 characters
 _NAME_LIMIT = 253 - 17
 _SHOWN = 4
@@ -23,6 +24,17 @@ def describe_event(key: JobKey, verdict: JobVerdict, slow: SlowPod, outlook: str
     text = (
         f"{_ranks(slow)} (node {slow.node}) than the median of the job's {verdict.ranks} ranks; {_cost(key, verdict)}. "
         f"At most {verdict.false_blame:.0%} of jobs without a slow rank get such an Event in a day. {outlook}"
+    )
+    return shorten(text, EVENT_LIMIT)
+
+
+def describe_stall(key: JobKey, verdict: JobVerdict, slow: SlowPod) -> str:
+    shown = ", ".join(map(_rank, slow.ranks[:_SHOWN]))
+    more = f" and {len(slow.ranks) - _SHOWN} more" if len(slow.ranks) > _SHOWN else ""
+    text = (
+        f"job {key} has stalled: {verdict.message}. Rank{'' if len(slow.ranks) == 1 else 's'} {shown}{more} in pod "
+        f"{slow.pod.metadata.name} (node {slow.node}) completed step {slow.ranks[0].since}; most of the job's "
+        f"{verdict.ranks} ranks have completed the next one and wait"
     )
     return shorten(text, EVENT_LIMIT)
 
@@ -47,8 +59,8 @@ def _rank(rank: SlowRank) -> str:
     return f"{rank.rank} (GPU {shorten(rank.gpu, 40)})" if rank.gpu else str(rank.rank)
 
 
-def event_name(about: ObjectReference, key: JobKey, slow: SlowPod) -> str:
+def event_name(about: ObjectReference, key: JobKey, slow: SlowPod, reason: str) -> str:
     """Deterministic, so that two leaders do not create the same Event."""
-    text = "\0".join((about.uid, str(key), slow.pod.metadata.uid))
+    text = "\0".join((about.uid, str(key), slow.pod.metadata.uid, reason))
     digest = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
     return f"{about.name[:_NAME_LIMIT].rstrip('-.')}.{digest}"

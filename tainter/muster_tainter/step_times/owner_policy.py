@@ -13,11 +13,12 @@ ANNOTATION = "muster.dev/on-straggler"
 
 class OnStraggler(StrEnum):
     """CONTINUE: nothing. NOTIFY: Events on the pod and its owners. MOVE: also evict the slow pod, so that it saves its
-    state when it gets SIGTERM, and its owner creates it again."""
+    state when it gets SIGTERM, and its owner creates it again. STOP: also suspend its Job."""
 
     CONTINUE = "continue"
     NOTIFY = "notify"
     MOVE = "checkpoint-and-move"
+    STOP = "stop"
 
 
 def owner_policy(annotations: Mapping[str, str]) -> tuple[OnStraggler, str]:

@@ -41,10 +41,13 @@ def tabulate(series: Sequence[RankSeries]) -> RankTable:
     """Raises UnusableSeries."""
     if len(series) < 2:
         raise UnusableSeries("one_rank", f"series of {len(series)} ranks; expected at least two, as ranks are compared")
-    width = max(1, math.ceil(median(map(_typical_rise, series))))
+    rising = [each for each in series if len(each.times) > 1]
+    if len(rising) < 2:
+        raise UnusableSeries("too_few_steps", f"{len(rising)} ranks have completed steps; expected at least two")
+    width = max(1, math.ceil(median(map(_typical_rise, rising))))
     last = median(each.counts[-1] for each in series)
     middle = (median(each.counts[0] for each in series) + last) / 2
-    rows = [each for each in series if each.counts[0] < middle and each.counts[-1] + 3 * width >= last]
+    rows = [each for each in rising if each.counts[0] < middle and each.counts[-1] + 3 * width >= last]
     taking_part = {each.rank for each in rows}
     left_out = [each.rank for each in series if each.rank not in taking_part]
     if len(rows) < 2 or len(left_out) * LEFT_OUT_LIMIT > len(series):

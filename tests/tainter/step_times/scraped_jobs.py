@@ -80,4 +80,4 @@ def answer_of(
 def judge(answer: Answer | bytes, looks: int = 1) -> JobVerdict:
     """looks: one, because the verdict on a slow rank takes 48 times as long with the 48 windows of a day."""
     body = answer if isinstance(answer, bytes) else answer.body()
-    return judge_job(JobQuestion(LABELS, "ml/train", looks), body)
+    return judge_job(JobQuestion(LABELS, "ml/train", looks, 30.0), body)

@@ -126,7 +126,7 @@ class StepBench:
 
     async def _judge(self, question: JobQuestion, body: bytearray) -> JobVerdict:
         self.judged.append(question)
-        return judge_job(JobQuestion(question.labels, question.seed, 1), bytes(body))
+        return judge_job(JobQuestion(question.labels, question.seed, 1, question.reading_s), bytes(body))
 
     @asynccontextmanager
     async def leading(self, **more: Any) -> AsyncIterator[None]:

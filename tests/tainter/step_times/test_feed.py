@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.kube.conftest import Asked, Reply
 from tests.tainter.sources.test_loki_feed import until
-from tests.tainter.step_times.scraped_jobs import START, Answer, ScrapedJob, answer_of
+from tests.tainter.step_times.scraped_jobs import START, Answer, Points, ScrapedJob, answer_of
 from tests.tainter.step_times.step_bench import StepBench, step_bench
 from tests.tainter.step_times.test_job_verdict import slow_job
 
@@ -256,3 +256,63 @@ async def test_a_child_process_that_ends_early_leaves_the_other_jobs(bench: Step
     async with bench.leading(judge=judge):
         await bench.window()
         assert bench.value("step_time_jobs", verdict="failed") == 2.0
+
+
+async def test_the_owner_hears_of_a_stall_and_no_node_is_suspected(bench: StepBench) -> None:
+    def change(rank: int, points: Points) -> Points:
+        at, _, total = points[-1]
+        return [*points[:-1], *((at + 30 * number, 5_000.0 - (rank == 1), total) for number in range(40))]
+
+    bench.server.answers["train"] = answer_of(ScrapedJob(slow_job(factor=1.0).seconds), Random(2), change)
+    bench.use(evict=True)
+    bench.pod("train-1", "n1", annotations=MOVE)
+    async with bench.leading():
+        await bench.window()
+        assert bench.value("step_time_jobs", verdict="stalled") == 1.0
+        await bench.next_window()
+        assert bench.findings("n1") == []
+    assert [(each["involvedObject"]["name"], each["reason"]) for each in bench.events] == [("train-1", "StalledRank")]
+
+
+JOB_PATH = "/apis/batch/v1/namespaces/ml/jobs/train"
+STOP = {ANNOTATION: "stop"}
+
+
+@pytest.mark.parametrize(
+    ("template", "job", "answer", "suspended"),
+    [
+        (STOP, {}, {"suspend": True}, True),
+        (STOP, {}, {}, False),  # a server of before 1.21 drops the field
+        (STOP, {"ownerReferences": [{"apiVersion": "batch/v1", "kind": "CronJob", "name": "nightly", "uid": "c",
+                                     "controller": True}]}, {"suspend": True}, True),
+        ({}, {}, {"suspend": True}, False),  # the pod claims an owner that did not ask
+        (STOP, {"uid": "another"}, {"suspend": True}, False),
+        (STOP, {"ownerReferences": [{"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "set",
+                                     "uid": "s", "controller": True}]}, {"suspend": True}, False),
+    ],
+)  # fmt: skip
+async def test_a_job_is_suspended_if_its_own_template_asks(
+    bench: StepBench, template: dict[str, str], job: dict[str, Any], answer: dict[str, Any], suspended: bool
+) -> None:
+    bench.use(suspend=True)
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "u", "controller": True}
+    bench.pod("train-1", "n1", annotations=STOP, ownerReferences=[owner])
+    metadata = {"name": "train", "uid": "u", **job}
+    body = {"metadata": metadata, "spec": {"template": {"metadata": {"annotations": template}}}}
+    bench.api.on("GET", JOB_PATH, Reply(200, body))
+    bench.api.on("PATCH", JOB_PATH, Reply(200, {"metadata": metadata, "spec": answer}))
+    async with bench.leading():
+        await bench.window()
+    patches = [json.loads(asked.body) for asked in bench.api.asked_for("PATCH")]
+    asked_for = suspended or (template == STOP and not job)
+    assert patches == ([{"metadata": {"uid": "u"}, "spec": {"suspend": True}}] if asked_for else [])
+    assert "Pod/train-1" in bench.told
+
+
+async def test_a_pod_without_a_job_and_a_policy_that_forbids_it_suspend_nothing(bench: StepBench) -> None:
+    bench.pod("train-1", "n1", annotations=STOP)
+    async with bench.leading():
+        await bench.window()
+        bench.use(suspend=True)
+        await bench.next_window()
+    assert bench.api.asked_for("PATCH") == []
