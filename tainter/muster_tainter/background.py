@@ -1,5 +1,5 @@
 """Runs everything with a lower priority than taints: heavy checks, verification, drains, repairs, the quarantine of
-IPUs, external sources, and the watch of the agents.
+IPUs, external sources, pod outcomes, and the watch of the agents.
 
 Each task is notified of relevant changes of Nodes and NodeHealths, and works while no taint is waiting.
 """
@@ -15,12 +15,15 @@ from muster_tainter.fleet.interface import Fleet
 from muster_tainter.fleet.replica import AgentPodSelector, Connections, Replica
 from muster_tainter.metrics import TainterMetrics
 from muster_tainter.node_decider import inputs_changed
+from muster_tainter.outcomes.feed import OutcomeFeed
+from muster_tainter.outcomes.metrics import OutcomeMetrics
 from muster_tainter.repair.evictor import Evictor
 from muster_tainter.repair.ipu_quarantine_writer import IpuQuarantineWriter
 from muster_tainter.repair.repair_executor import RepairExecutor
 from muster_tainter.sources.feeds import SourceFeeds
 from muster_tainter.sources.pod_nodes import PodNodeCache
 from muster_tainter.sources.source_status import SourceMetrics
+from muster_tainter.step_times.feed import StepTimesFeed
 from muster_tainter.verification.fleet_plan_executor import FleetPlanExecutor
 from muster_tainter.verification.verifier import Verifier
 
@@ -61,15 +64,24 @@ class BackgroundTasks:
         executor = RepairExecutor(repair, fleet, replica, registry, evictor=evictor)
         evictor.on_empty = executor.note
         node_of_pod = PodNodeCache(plan, replica.clock)
-        sources = SourceFeeds(fleet, replica, SourceMetrics(registry), node_of_pod=node_of_pod)
+        answering = SourceMetrics(registry)
+        sources = SourceFeeds(fleet, replica, answering, node_of_pod=node_of_pod)
+        step_times = StepTimesFeed(plan, fleet, replica, metrics, answering)
+        self._plan = FleetPlanExecutor(plan, fleet, replica, metrics)
         # each task, the changes of a Node that concern it, and those of a NodeHealth
         self._leading = (
-            TriggeredTask(FleetPlanExecutor(plan, fleet, replica, metrics), _plan_inputs_changed, _always),
+            TriggeredTask(self._plan, _plan_inputs_changed, _always),
             TriggeredTask(Verifier(plan, fleet, replica, metrics), inputs_changed, _always),
             TriggeredTask(evictor, inputs_changed, _idleness_changed),
             TriggeredTask(executor, inputs_changed, _never),
             TriggeredTask(IpuQuarantineWriter(repair, fleet, replica, registry), inputs_changed, _never),
             TriggeredTask(sources, _always, _never),
+            TriggeredTask(
+                OutcomeFeed(plan, fleet, replica, OutcomeMetrics(registry), answering),
+                _annotations_changed,
+                _boot_changed,
+            ),
+            TriggeredTask(step_times, _never, _never),
         )
         self._agents = None if agents is None else AgentWatch(connections.taints, fleet, replica, registry, agents)
         always = () if self._agents is None else (TriggeredTask(self._agents, _always, _first_report),)
@@ -100,6 +112,10 @@ class BackgroundTasks:
             if each.node_matters(old, new):
                 each.task.note(name)
 
+    def findings_changed(self, name: str) -> None:
+        """Findings of external sources about this node have changed."""
+        self._plan.note(name)
+
     def health_changed(self, name: str, old: NodeHealth | None, new: NodeHealth | None) -> None:
         for each in self._all:
             if each.health_matters(old, new):
@@ -126,6 +142,19 @@ def _plan_inputs(node: Node) -> tuple[object, ...]:
 def _idleness_changed(old: NodeHealth | None, new: NodeHealth | None) -> bool:
     """The pods on the node may have changed."""
     return old is not None and new is not None and old.status.idle_since != new.status.idle_since
+
+
+def _annotations_changed(old: Node | None, new: Node | None) -> bool:
+    """Its record of faults may have changed."""
+    return old is None or new is None or old.metadata.annotations != new.metadata.annotations
+
+
+def _boot_changed(old: NodeHealth | None, new: NodeHealth | None) -> bool:
+    return old is None or new is None or _boot(old) != _boot(new)
+
+
+def _boot(health: NodeHealth) -> tuple[str, str]:
+    return health.status.boot_id, health.status.verdict
 
 
 def _first_report(old: NodeHealth | None, new: NodeHealth | None) -> bool:

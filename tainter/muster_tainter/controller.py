@@ -10,6 +10,7 @@ a taint have a separate queue, so a new failure does not wait for healthy nodes,
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 
 from muster_checks.base.vocabulary import Verdict
 from muster_kube.api.errors import Conflict, NotFound
@@ -216,6 +217,7 @@ class Tainter:
 
     def findings_changed(self, name: str) -> None:
         self._add(name)
+        self._background.findings_changed(name)
 
     def _add(self, name: str) -> None:
         if self._urgent is None or self._routine is None:
@@ -323,9 +325,12 @@ class Tainter:
             self._pod_notifier.note(name, decision)
         if is_managed(node):
             health = self.fleet.health_of(name)
-            if _passes(health) and name not in self._event_only:
+            external, _ = self.fleet.external_findings.of(name)
+            if _passes(health) and not external and name not in self._event_only:
                 return
             report = read_report(health)
+            if external:
+                report = replace(report, findings={**(report.findings or {}), **external})
             for notice in self._event_only.new_notices(name, report, self.fleet.policy(), self._replica.now()):
                 recorder.record(node, notice)
 

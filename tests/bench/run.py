@@ -1,6 +1,7 @@
 """`make bench`: the project's figures, each beside its bound, and beside what it is compared with in the same run.
 
-    --only PART [PART …]   latency, burst, selectivity, sync, jobs, idle, flood, fleet, page (default: all)
+    --only PART [PART …]   latency, burst, selectivity, sync, outcomes, jobs, idle, flood,
+                          fleet, page (default: all)
     --fleet N [N …]        latency: nodes in the cluster (default 1 and 5,000)
     --rounds N             latency: of each way (default 100)
     --window S             idle: seconds (default 120; the slowest light check runs every 600)
@@ -11,6 +12,7 @@ latency   kernel line -> taint, beside a bare read, two PATCHes and two watches
 burst     500 faults that wait when the tainter starts, beside clients that do nothing but PATCH
 selectivity  200 fatal findings among 1,800 harmless ones, over 10,000 nodes
 sync      processor time and memory of a tainter for 15,000 nodes at rest
+outcomes  processor time and memory of a tainter that sees 100 pods end a second, and 100,000 at once
 jobs      1,000 IPUJobs of 8 workers: API writes a job, time, processor time and memory, beside a client that only makes
           the same objects
 idle      memory, processor time and API writes of an agent with nothing to do, beside Debian's node exporter
@@ -33,6 +35,7 @@ import flood
 import idle
 import jobs
 import latency
+import outcomes
 import page
 import selectivity
 import sync
@@ -49,7 +52,7 @@ SYNC_NODES = 15_000
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parts = ("latency", "burst", "selectivity", "sync", "jobs", "idle", "flood", "fleet", "page")
+    parts = ("latency", "burst", "selectivity", "sync", "outcomes", "jobs", "idle", "flood", "fleet", "page")
     parser.add_argument("--only", nargs="+", choices=parts, default=parts)
     parser.add_argument("--fleet", type=int, nargs="+", default=[1, 5000])
     parser.add_argument("--rounds", type=int, default=100)
@@ -67,6 +70,7 @@ def main() -> int:
         "burst": lambda: burst.table(burst.measure(binaries, BURST_ROUNDS)),
         "selectivity": lambda: selectivity.table(selectivity.measure(binaries)),
         "sync": lambda: sync.table(sync.measure(binaries, SYNC_NODES)),
+        "outcomes": lambda: outcomes.table(outcomes.measure()),
         "jobs": lambda: jobs.table(jobs.measure(binaries, arguments.jobs)),
         "idle": lambda: idle.table(idle.measure(binaries, arguments.window)),
         "flood": lambda: flood.table(flood.measure(binaries, arguments.flood)),

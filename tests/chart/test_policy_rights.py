@@ -20,6 +20,9 @@ POLICIES = {
     "drain by rule": "rules: [{name: a, action: drain}]",
     "drain by pool": POOL + "drain: {when: now}}]",
     "drain later": POOL + "}, {name: q, selector: {}, drain: {when: after, after: 1h}}]",
+    "slow pods stay": "rules: []\nsources: {stepTimes: {url: 'http://p'}}",
+    "slow pods move": "rules: []\nsources: {stepTimes: {url: 'http://p', evict: true}}",
+    "slow jobs stop": "rules: []\nsources: {stepTimes: {url: 'http://p', suspend: true}}",
     "annotation": POOL + "repair: {reset: {annotate: {example.com/a: b}}}}]",
     "a Job": POOL + "repair: {atOnce: 1, reboot: {job: {template: " + JOB + "}}}}]",
     "a Job there": POOL
@@ -46,6 +49,8 @@ def granted(rendered: Rendered) -> set[Allow]:
             made = {each for each in rule["resources"] if "create" in rule["verbs"]}
             if "pods/eviction" in made:
                 found.add(Allow.DRAIN)
+            if "jobs" in rule["resources"] and "patch" in rule["verbs"] and namespace is None:
+                found.add(Allow.SUSPEND_JOBS)
             if "jobs" in made:
                 assert namespace == REPAIRS
                 found.add(Allow.REPAIR_JOBS)
@@ -105,10 +110,11 @@ def test_no_privileged_pod_is_allowed_where_trials_run(helm: Helm) -> None:
 
 
 def test_a_value_overrules_the_policy(helm: Helm) -> None:
-    allow = {"drain": True, "repairJobs": True, "trials": True}
+    allow = {"drain": True, "repairJobs": True, "suspendJobs": True, "trials": True}
     assert granted(helm.template(values={"tainter": {"allow": allow}})) == {
         Allow.DRAIN,
         Allow.REPAIR_JOBS,
+        Allow.SUSPEND_JOBS,
         Allow.TRIALS,
     }
     refused = {"allow": dict.fromkeys(allow, False), "policy": POLICIES["drain by rule"]}

@@ -46,6 +46,11 @@ def test_a_node_that_changed_concerns_who_looks_at_that(
     assert concerned(tasks) == who
 
 
+def test_findings_of_sources_concern_the_plan_of_heavy_checks(tasks: BackgroundTasks) -> None:
+    tasks.findings_changed("n1")
+    assert concerned(tasks) == {"FleetPlanExecutor"}
+
+
 def health(idle_since: str = "") -> NodeHealth:
     return NodeHealth(metadata=Metadata(name="n1"), status=NodeHealthStatus(idle_since=idle_since))
 

@@ -1,4 +1,4 @@
-{{/* Which rights of the tainter the policy needs, as JSON: {drain, repairJobs, trials}. `muster doctor` decides the same for the
+{{/* Which rights of the tainter the policy needs, as JSON: {drain, repairJobs, suspendJobs, trials}. `muster doctor` decides the same for the
 policy in force (tainter/muster_tainter/policy/needed_rights.py). */}}
 {{- define "muster.policyNeeds" -}}
 {{- $policy := .Values.tainter.policy | default (.Files.Get "files/policy.yaml") -}}
@@ -11,6 +11,12 @@ policy in force (tainter/muster_tainter/policy/needed_rights.py). */}}
 {{- $match := get (.match | default dict) "check" | default list -}}
 {{- $named = concat $named (kindIs "slice" $match | ternary $match (list $match)) (get (.proof | default dict) "checks" | default list) -}}
 {{- end }}{{ end -}}
+{{- $stepTimes := get (kindIs "map" $policy.sources | ternary $policy.sources dict) "stepTimes" -}}
+{{- $suspend := false -}}
+{{- if kindIs "map" $stepTimes -}}
+{{- if eq (toString $stepTimes.evict) "true" }}{{ $drain = true }}{{ end -}}
+{{- $suspend = eq (toString $stepTimes.suspend) "true" -}}
+{{- end -}}
 {{- range (kindIs "slice" $policy.pools | ternary $policy.pools list) }}{{ if kindIs "map" . -}}
 {{- if has (get (.drain | default dict) "when") (list "after" "now") }}{{ $drain = true }}{{ end -}}
 {{- $testing := .testing | default dict -}}
@@ -19,7 +25,7 @@ policy in force (tainter/muster_tainter/policy/needed_rights.py). */}}
 {{- if eq (dig "template" "metadata" "namespace" $own $remedy.job | toString) $own }}{{ $jobs = true }}{{ end -}}
 {{- end }}{{ end -}}
 {{- end }}{{ end -}}
-{{- dict "drain" $drain "repairJobs" $jobs "trials" (has "pvc" $named) | toJson -}}
+{{- dict "drain" $drain "repairJobs" $jobs "suspendJobs" $suspend "trials" (has "pvc" $named) | toJson -}}
 {{- end -}}
 
 {{/* "true" if the tainter has the rights that tainter.allow.NAME grants. arguments: root, name */}}

@@ -7,34 +7,23 @@ import logging
 from collections.abc import Callable
 
 from muster_kube.api.client import KubeClient
-from muster_kube.api.errors import AlreadyExists, ApiError, Forbidden, Invalid, NotFound
-from muster_kube.api.objects import (
-    Api,
-    Event,
-    EventMetadata,
-    EventSource,
-    Metadata,
-    ObjectReference,
-    OwnerReference,
-)
-from muster_kube.api.times import rfc3339_whole
+from muster_kube.api.errors import ApiError, Forbidden
+from muster_kube.api.objects import ObjectReference
 from muster_kube.controller.workqueue import WorkQueue, run_workers
 from muster_tainter.events.affected_pods import (
     FRESH_S,
     REASON,
     Concern,
     WorkPod,
-    controller_of,
     event_name,
     find_affected_pods,
     find_concerns,
     format_message,
-    is_middleman,
-    owner_reference,
     pod_reference,
     pods_run,
 )
-from muster_tainter.events.recorder import COMPONENT
+from muster_tainter.events.object_events import ObjectEvents
+from muster_tainter.events.pod_owners import PodOwners
 from muster_tainter.faults.desired_state import Decision
 from muster_tainter.faults.node_record import as_our_taint, read_record
 from muster_tainter.faults.policy_match import confirmed_at, match_policy
@@ -49,12 +38,6 @@ log = logging.getLogger(__name__)
 WORKERS = 2
 PODS_LIMIT = 64  # of a node; a kubelet runs 110 by default, and accelerators are few
 OWNERS_LIMIT = 64
-
-_PLURALS = {"ReplicaSet": "replicasets", "Job": "jobs"}
-
-
-class _Owned(Api, frozen=True):
-    metadata: Metadata
 
 
 class PodNotifier:
@@ -73,7 +56,7 @@ class PodNotifier:
         self._client = client
         self._fleet = fleet
         self._replica = replica
-        self._metrics = metrics
+        self._events = ObjectEvents(client, replica, metrics)
         self._accelerators = accelerators
         self._on_jobs = on_jobs
         self._notified: dict[str, frozenset[tuple[str, ...]]] = {}  # by node: done or pending
@@ -143,53 +126,15 @@ class PodNotifier:
         if len(pods) > PODS_LIMIT:
             log.warning("node %s: %d pods hold accelerators; only %d get an Event", node, len(pods), PODS_LIMIT)
         owners: dict[str, tuple[ObjectReference, list[str]]] = {}
-        grand: dict[str, OwnerReference | None] = {}
+        owners_of = PodOwners(self._client)
         for pod in pods[:PODS_LIMIT]:
             await self._write(pod_reference(pod), node, concerns, "this pod runs")
-            owner = controller_of(pod.metadata)
-            namespace = pod.metadata.namespace
-            while owner is not None and len(owners) <= OWNERS_LIMIT:
-                owners.setdefault(owner.uid, (owner_reference(owner, namespace), []))[1].append(pod.metadata.name)
-                if not is_middleman(owner):
-                    break
-                if owner.uid not in grand:
-                    grand[owner.uid] = await self._owner_of(owner, namespace)
-                owner = grand[owner.uid]
+            for about in await owners_of.of(pod.metadata) if len(owners) <= OWNERS_LIMIT else ():
+                owners.setdefault(about.uid, (about, []))[1].append(pod.metadata.name)
         self._on_jobs(node, [f"{about.kind} {about.namespace}/{about.name}" for about, _ in owners.values()])
         for about, names in owners.values():
             await self._write(about, node, concerns, pods_run(names))
 
-    async def _owner_of(self, owner: OwnerReference, namespace: str) -> OwnerReference | None:
-        path = f"/apis/{owner.api_version}/namespaces/{namespace}/{_PLURALS[owner.kind]}/{owner.name}"
-        try:
-            return controller_of((await self._client.get(path, type=_Owned)).metadata)
-        except (NotFound, Forbidden):
-            return None
-
     async def _write(self, about: ObjectReference, node: str, concerns: list[Concern], who: str) -> None:
-        now = rfc3339_whole(self._replica.now())
-        event = Event(
-            metadata=EventMetadata(name=event_name(about, node, concerns[0]), namespace=about.namespace),
-            involved_object=about,
-            reason=REASON,
-            message=format_message(node, concerns, who),
-            type="Warning",
-            source=EventSource(component=COMPONENT),
-            first_timestamp=now,
-            last_timestamp=now,
-            reporting_component=COMPONENT,
-        )
-        if not self._replica.may_write():
-            return
-        try:
-            await self._client.create(f"/api/v1/namespaces/{about.namespace}/events", event, type=Event)
-        except AlreadyExists:
-            return
-        except (NotFound, Forbidden, Invalid) as error:  # e.g. the namespace is being deleted
-            self._metrics.write_errors.labels("event", error.reason).inc()
-            log.info("could not create an Event on %s %s/%s: %s", about.kind, about.namespace, about.name, error)
-            return
-        except ApiError as error:
-            self._metrics.write_errors.labels("event", error.reason).inc()
-            raise
-        self._metrics.writes.labels("event").inc()
+        message = format_message(node, concerns, who)
+        await self._events.create(about, event_name(about, node, concerns[0]), REASON, message)

@@ -15,7 +15,7 @@ def event_only_notices(report: NodeReport, policy: Policy) -> dict[FaultKey, tup
     result: dict[FaultKey, tuple[int, Notice]] = {}
     for key, finding in (report.findings or {}).items():
         rule = policy.rule_for(key[0], finding.component, finding.reason, finding.verdict, finding.fault_class)
-        if rule is None or rule.action != "event":
+        if rule is None or rule.action != "event" or rule.opens:  # a fault has Events of its own
             continue
         asks = f" [{finding.fault_class}]" if finding.fault_class else ""
         text = f"{key[0]} {finding.component} {finding.reason}: {finding.message}"

@@ -18,6 +18,7 @@ from pydantic_core import ErrorDetails
 from muster_checks.base.user_yaml import field_path
 from muster_tainter.policy.budgets import Budget, Incidents, TaintRate
 from muster_tainter.policy.heavy_checks import HeavyTesting, PoolTesting
+from muster_tainter.policy.in_flight import InFlight
 from muster_tainter.policy.manifest_files import BadFile, insert_files
 from muster_tainter.policy.match import Match
 from muster_tainter.policy.pools import Pool, Selector
@@ -160,6 +161,7 @@ _MODELS: dict[tuple[type[BaseModel], str], type[BaseModel]] = {
     (Policy, "deadMan"): DeadMan,
     (DeadMan, "taint"): SilentTaint,
     (Policy, "sources"): Sources,
+    (Policy, "inFlight"): InFlight,
     (Policy, "quarantine"): Quarantine,
     (Policy, "formerTaints"): TaintSpec,
     (Pool, "drain"): Drain,

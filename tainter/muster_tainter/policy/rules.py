@@ -18,9 +18,19 @@ from muster_tainter.policy import label_syntax as labels
 from muster_tainter.policy.budgets import Incidents
 from muster_tainter.policy.canary import CanaryPlan
 from muster_tainter.policy.heavy_checks import CHECK_NAME, AnyDuration, Duration, HeavyTesting
+from muster_tainter.policy.in_flight import InFlight
 from muster_tainter.policy.match import Match
 from muster_tainter.policy.pools import Pool
-from muster_tainter.policy.recovery import FOREIGN_CHECKS, LOG_CHECKS, HoldDown, Proof, ProofCheck
+from muster_tainter.policy.recovery import (
+    FOREIGN_CHECKS,
+    LOG_CHECKS,
+    POD_OUTCOMES,
+    PROVED_AFTER_BOOT,
+    STRAGGLERS,
+    HoldDown,
+    Proof,
+    ProofCheck,
+)
 from muster_tainter.policy.repair import Quarantine, check_node_keys
 from muster_tainter.policy.sources import Sources
 from muster_tainter.policy.strict_model import StrictModel
@@ -152,8 +162,7 @@ class Rule(StrictModel):
         optional = tuple(each for each in proof.if_installed if each not in needed)
         if not needed:
             return None  # checks that may all be absent would prove nothing
-        # a log does not show that the device was checked: require a reboot
-        return ProofCheck((*needed, *optional), proof, new_boot=check in LOG_CHECKS, optional=optional)
+        return ProofCheck((*needed, *optional), proof, new_boot=check in PROVED_AFTER_BOOT, optional=optional)
 
     @cached_property
     def node_taint(self) -> Taint | None:
@@ -212,6 +221,7 @@ def _checked_key(key: str) -> str:
 class Policy(StrictModel):
     """former_taints: of rules that are gone; the tainter removes them wherever they are, whoever has set them.
 
+    in_flight: None: the tainter does not watch pods
     template_keys: labels and annotations of Nodes that repairs may insert although a kubelet can write them
     """
 
@@ -223,6 +233,7 @@ class Policy(StrictModel):
     listed_controllers: tuple[str, ...] = ()
     testing: HeavyTesting = HeavyTesting()
     sources: Sources = Sources()
+    in_flight: InFlight | None = None
     quarantine: Quarantine = Quarantine()
     canary: CanaryPlan = CanaryPlan()
     former_taints: Annotated[tuple[TaintSpec, ...], Field(max_length=16)] = ()
@@ -344,6 +355,13 @@ class Policy(StrictModel):
     def wait_of(self, rule: Rule) -> float:
         """Seconds that a fault of ``rule`` must be open before Muster acts."""
         return max(rule.wait, self.incidents.within if rule.match.solo else 0.0)
+
+    @cached_property
+    def suspect_checks(self) -> Mapping[str, tuple[str, ...]]:
+        """By the check of an external finding: the heavy checks to request on its node once the node is idle."""
+        step_times, in_flight = self.sources.step_times, self.in_flight
+        checks = {} if step_times is None else {STRAGGLERS: step_times.heavy_checks}
+        return checks if in_flight is None else {**checks, POD_OUTCOMES: in_flight.heavy_checks}
 
     def pools_of(self, labels: Mapping[str, str]) -> Iterator[Pool]:
         """Every pool that selects a node with these labels, in the file's order."""

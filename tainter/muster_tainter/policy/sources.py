@@ -23,7 +23,7 @@ from muster_checks.containerlog.line_pattern import (
     check_unique,
     reason_word,
 )
-from muster_tainter.policy.heavy_checks import AnyDuration, Duration
+from muster_tainter.policy.heavy_checks import DAY_S, AnyDuration, Checks, Duration, check_names
 from muster_tainter.policy.strict_model import StrictModel
 
 QUERY_LIMIT = 5120  # characters: Loki's own default for a query
@@ -228,6 +228,87 @@ class PrometheusSource(HttpSource):
         return self
 
 
+_METRIC = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]{0,127}")
+_MATCHER = re.compile(r'\s*[A-Za-z_][A-Za-z0-9_]*\s*(=~|!~|!=|=)\s*"(?:[^"\\\n]|\\.)*"\s*')
+LEAST_WINDOW_S = 300.0
+# labels of pods as a scrape configuration copies them (each character that is not a letter, digit or _ becomes _), from
+# the outermost owner to the innermost. job_name is also the label that batch Jobs had before Kubernetes 1.27
+_JOB_LABELS = (
+    "jobset_sigs_k8s_io_jobset_name",
+    "training_kubeflow_org_job_name",
+    "ray_io_cluster",
+    "muster_dev_ipujob",
+    "batch_kubernetes_io_job_name",
+    "job_name",
+)
+
+
+class StepTimesSource(HttpSource):
+    """Step times of running jobs, from a Prometheus.
+
+    metric:   a summary or histogram: its series METRIC_sum and METRIC_count are read
+    matchers: further label matchers of PromQL, separated by commas
+    job_labels: the first of these that a series has names its job, within the namespace
+    namespace_label, pod_label: of the pod that a rank runs in; rank_label, gpu_label: what the program says
+    window:   a job is judged once for each; windows do not overlap
+    jobs:     judged at most, those with most ranks first
+    heavy_checks: requested on the node of a slow rank when it is idle
+    evict, suspend: whether a slow pod is evicted, or its Job suspended, if its owner asks for that
+    """
+
+    metric: str = "muster_step_seconds"
+    matchers: Annotated[str, Field(max_length=QUERY_LIMIT)] = ""
+    job_labels: Annotated[tuple[str, ...], BeforeValidator(_listed), Field(min_length=1, max_length=ENTRIES_LIMIT)] = (
+        _JOB_LABELS
+    )
+    namespace_label: str = "namespace"
+    pod_label: str = "pod"
+    rank_label: str = "rank"
+    gpu_label: str = "gpu"
+    window: Duration = 1800.0
+    jobs: Annotated[int, Field(ge=1, le=1000)] = 100
+    heavy_checks: Checks = ("gpumem", "pciebw", "dcgm")
+    evict: bool = False
+    suspend: bool = False
+
+    _names = field_validator("heavy_checks")(check_names)
+    _label = field_validator("namespace_label", "pod_label", "rank_label", "gpu_label")(_label_name)
+
+    @field_validator("job_labels")
+    @classmethod
+    def _label_names(cls, labels: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(labels)) < len(labels):
+            raise ValueError("expected each label once")
+        return tuple(map(_label_name, labels))
+
+    @field_validator("metric")
+    @classmethod
+    def _family(cls, metric: str) -> str:
+        if not _METRIC.fullmatch(metric):
+            raise ValueError("expected the name of a metric: letters, digits, _ and :, no digit first")
+        if metric.endswith(("_sum", "_count", "_bucket", "_total")):
+            raise ValueError("expected the name of a summary or histogram, without _sum, _count or _bucket")
+        return metric
+
+    @field_validator("matchers")
+    @classmethod
+    def _matchers(cls, matchers: str) -> str:
+        at = 0
+        while at < len(matchers):
+            found = _MATCHER.match(matchers, at)
+            if found is None or (found.end() < len(matchers) and matchers[found.end()] != ","):
+                raise ValueError('expected label matchers without braces, such as job="training", cluster=~"gpu-.*"')
+            at = found.end() + 1
+        return matchers.strip().rstrip(",")
+
+    @field_validator("window")
+    @classmethod
+    def _long_enough(cls, window: float) -> float:
+        if not LEAST_WINDOW_S <= window <= DAY_S:
+            raise ValueError("expected a time from 5m to 1d")
+        return window
+
+
 class ConditionRule(StrictModel):
     """A Node condition that another agent sets (node-problem-detector, a cloud's agent, a device plug-in).
 
@@ -273,6 +354,7 @@ class Sources(StrictModel):
     conditions: Annotated[tuple[ConditionRule, ...], Field(max_length=64)] = ()
     loki: LokiSource | None = None
     prometheus: PrometheusSource | None = None
+    step_times: StepTimesSource | None = None
 
     @model_validator(mode="after")
     def _types_once(self) -> Self:
@@ -297,6 +379,7 @@ SOURCE_MODELS: dict[tuple[type[BaseModel], str], type[BaseModel]] = {
     (Sources, "conditions"): ConditionRule,
     (Sources, "loki"): LokiSource,
     (Sources, "prometheus"): PrometheusSource,
+    (Sources, "stepTimes"): StepTimesSource,
     (PrometheusSource, "queries"): MetricQuery,
     (LokiSource, "kernel"): KernelLines,
     (LokiSource, "pods"): PodLines,

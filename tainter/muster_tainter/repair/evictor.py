@@ -12,18 +12,18 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import msgspec
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from muster_checks.base.vocabulary import shorten
 from muster_kube.api.client import KubeClient
-from muster_kube.api.errors import ApiError, ConfigError, Conflict, NotFound, TooManyRequests
+from muster_kube.api.errors import ApiError, ConfigError
 from muster_kube.controller.backoff import Backoff
 from muster_tainter.faults.messages import Notice, describe_fault
 from muster_tainter.faults.node_record import ANNOTATION
 from muster_tainter.fleet.interface import Fleet
 from muster_tainter.fleet.replica import Replica
 from muster_tainter.repair.drain_plan import DrainOrder, DrainPod, SortedPods, find_drain_order, sort_pods
+from muster_tainter.repair.pod_eviction import PodEviction
 from muster_tainter.task_rounds import Rounds
 
 log = logging.getLogger(__name__)
@@ -35,15 +35,6 @@ LISTS_PER_S = 4.0  # maximum, over all nodes whose pods are only waited for
 AT_ONCE = 8  # evictions
 _BLOCKED = Backoff(AFTER_EVICTION_S, 60.0)
 _SHOWN = 3
-
-
-class _Resource(msgspec.Struct, frozen=True):
-    name: str
-    version: str = ""
-
-
-class _Resources(msgspec.Struct, frozen=True):
-    resources: tuple[_Resource, ...] = ()
 
 
 @dataclass
@@ -70,11 +61,10 @@ class Evictor:
         self._rng = random.Random()  # noqa: S311 - spreads load, guards nothing
         self.rounds = Rounds("drains", fleet.taints_idle, least_s=LEAST_S, backoff=_BLOCKED)
         self._nodes: dict[str, _Draining] = {}
-        self._version = ""  # the Eviction version that this API server supports
-        self._evictions = Counter(
-            "muster_tainter_evictions", "Evictions from tainted nodes, by result", ["result"],
-            registry=registry,
-        )  # fmt: skip
+        evictions = Counter(
+            "muster_tainter_evictions", "Evictions from tainted nodes, by result", ["result"], registry=registry
+        )
+        self._eviction = PodEviction(client, evictions)
         gauge = Gauge("muster_tainter_nodes_draining", "Tainted nodes that wait for pods to end", registry=registry)
         gauge.set_function(lambda: sum(not each.empty for each in self._nodes.values()))
 
@@ -190,7 +180,7 @@ class Evictor:
 
     async def _evict(self, name: str, known: _Draining, pods: SortedPods) -> str:
         """The refusals, as text; empty if there were none."""
-        version = await self._eviction_version()
+        await self._eviction.version()  # once, not in each of the evictions at once
         if known.order.by_policy and not known.last_event:
             text = f"evicting {_count(pods.evict)}: {describe_fault(known.order.faults[0])}"
             self._report_once(name, known, Notice("NodeDraining", shorten(text, 800), "drain", warning=False))
@@ -201,7 +191,7 @@ class Evictor:
             async with places:
                 if not self._still(name):
                     return
-                refusal = await self._evict_one(pod, version)
+                refusal = await self._eviction.evict(pod.metadata, pod.spec.node_name)
                 if refusal:
                     refusals.append(f"{pod.key}: {refusal}")
 
@@ -218,39 +208,6 @@ class Evictor:
             return False
         order = find_drain_order(node, self._fleet.policy(), self._replica.now())
         return order is not None and order.evict_at <= self._replica.now()
-
-    async def _evict_one(self, pod: DrainPod, version: str) -> str:
-        meta = pod.metadata
-        body = {
-            "apiVersion": version,
-            "kind": "Eviction",
-            "metadata": {"name": meta.name, "namespace": meta.namespace},
-            # a StatefulSet may have created its next pod with the same name on another node
-            "deleteOptions": {"preconditions": {"uid": meta.uid}},
-        }
-        path = f"/api/v1/namespaces/{meta.namespace}/pods/{meta.name}/eviction"
-        try:
-            await self._client.create(path, body, type=msgspec.Raw)
-        except (NotFound, Conflict):
-            self._evictions.labels("gone").inc()
-            return ""
-        except TooManyRequests as error:
-            self._evictions.labels("refused").inc()
-            return error.message
-        except ApiError as error:  # such as 500 if two budgets select the pod, 403 in a terminating namespace
-            self._evictions.labels("failed").inc()
-            return f"{error.reason}: {error.message}"
-        self._evictions.labels("evicted").inc()
-        log.info("evicted %s from %s", pod.key, pod.spec.node_name)
-        return ""
-
-    async def _eviction_version(self) -> str:
-        """``policy/v1``, or ``policy/v1beta1`` before Kubernetes 1.22, according to the core group's resource list."""
-        if not self._version:
-            found = await self._client.get("/api/v1", type=_Resources)
-            version = next((each.version for each in found.resources if each.name == "pods/eviction"), "")
-            self._version = f"policy/{version or 'v1beta1'}"
-        return self._version
 
     def _report(self, name: str, known: _Draining, pods: SortedPods, refused: str) -> None:
         if refused:

@@ -3,9 +3,8 @@
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, Generic, TypeVar
 
 from muster_kube.api.errors import ApiError, ConfigError
 from muster_kube.api.times import rfc3339_whole
@@ -15,13 +14,12 @@ from muster_tainter.fleet.replica import Replica
 from muster_tainter.policy.rules import Policy
 from muster_tainter.policy.sources import LokiSource, PrometheusSource, Sources
 from muster_tainter.sources.conditions import ConditionFeed
+from muster_tainter.sources.follower import Follower, ended, until_set
 from muster_tainter.sources.loki_feed import LokiFeed
 from muster_tainter.sources.prometheus_feed import PrometheusFeed
 from muster_tainter.sources.source_status import BACKOFF, SourceMetrics
 
 log = logging.getLogger(__name__)
-
-Where = TypeVar("Where", LokiSource, PrometheusSource)
 
 
 class SourceFeeds:
@@ -66,9 +64,9 @@ class SourceFeeds:
             self._sources, partial(record_of, self._fleet), external.add, external.close, self._now
         )
         self._conditions = conditions
-        loki = _Follower[LokiSource](self._follow_loki)
+        loki = Follower[LokiSource](self._follow_loki)
         metrics = self._make_prometheus()
-        prometheus = _Follower[PrometheusSource](metrics.follow)
+        prometheus = Follower[PrometheusSource](metrics.follow)
         late: asyncio.Task[None] | None = None
         try:
             while True:
@@ -81,13 +79,13 @@ class SourceFeeds:
                 await loki.switch(self._sources().loki)
                 await prometheus.switch(self._sources().prometheus)
                 metrics.drop_removed(self._sources().prometheus)
-                await self._until_changed(loki.task, prometheus.task, late)
+                await until_set(self._changed, loki.task, prometheus.task, late)
         finally:
             self._conditions = None
             self._loki = None
-            await _ended(loki.task)
-            await _ended(prometheus.task)
-            await _ended(late)
+            await ended(loki.task)
+            await ended(prometheus.task)
+            await ended(late)
 
     async def _follow_loki(self, where: LokiSource) -> None:
         self._loki = self._loki or self._make_loki()  # only if needed: its catalogue costs time and memory
@@ -111,38 +109,3 @@ class SourceFeeds:
             self._kept |= types
             if self._sources().condition_types <= self._kept:
                 return
-
-    async def _until_changed(self, *tasks: "asyncio.Task[None] | None") -> None:
-        """Raises the exception of a task that has ended."""
-        running = {task for task in tasks if task is not None and not task.done()}
-        changed = asyncio.ensure_future(self._changed.wait())
-        try:
-            await asyncio.wait({changed, *running}, return_when=asyncio.FIRST_COMPLETED)
-            for task in running:
-                if task.done():
-                    await task
-        finally:
-            changed.cancel()
-
-
-class _Follower(Generic[Where]):
-    """Runs ``follow`` with the settings in force; they may change."""
-
-    def __init__(self, follow: Callable[[Where], Coroutine[Any, Any, None]]) -> None:
-        self.task: asyncio.Task[None] | None = None
-        self._follow: Callable[[Where], Coroutine[Any, Any, None]] = follow
-        self._where: Where | None = None
-
-    async def switch(self, where: Where | None) -> None:
-        if where == self._where:
-            return
-        await _ended(self.task)
-        self.task, self._where = None, where
-        if where is not None:
-            self.task = asyncio.create_task(self._follow(where))
-
-
-async def _ended(task: "asyncio.Task[None] | None") -> None:
-    if task is not None:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)

@@ -12,7 +12,7 @@ import msgspec
 from muster_checks.base.declaration import AllClear, Sign
 from muster_checks.base.vocabulary import FaultClass, Origin, Verdict, severity, shorten
 from muster_kube.api.times import rfc3339, rfc3339_micro, seconds
-from muster_kube.nodehealth import FINDINGS_LIMIT, ClearedFault, ReportedFinding
+from muster_kube.nodehealth import FINDINGS_LIMIT, ClearedFault, ReportedFinding, ReportedMeasurement
 from muster_tainter.faults.audit_log import findings_log
 from muster_tainter.faults.node_record import REST, NodeRecord
 from muster_tainter.sources.occurrences import firing_number, last_ended
@@ -184,11 +184,19 @@ def _first(key: Key, sign: Sign, number: int) -> ReportedFinding:
         verdict=sign.verdict,
         message=shorten(sign.message),
         fault_class=sign.fault_class,
+        measurements=_measurements(sign),
         first_seen=rfc3339(sign.at),
         last_seen=rfc3339(sign.at),
         count=sign.count,
         occurrence=number,
         origin=sign.origin or "",
+    )
+
+
+def _measurements(sign: Sign) -> tuple[ReportedMeasurement, ...]:
+    return tuple(
+        ReportedMeasurement(name=each.name, value=each.value, unit=each.unit, threshold=each.threshold)
+        for each in sign.measurements
     )
 
 
@@ -200,6 +208,7 @@ def _joined(known: ReportedFinding, sign: Sign) -> ReportedFinding:
         known,
         verdict=sign.verdict if worse else known.verdict,
         message=shorten(sign.message) if speaks else known.message,
+        measurements=(_measurements(sign) or known.measurements) if speaks else known.measurements,
         fault_class=sign.fault_class if speaks and sign.fault_class is not FaultClass.NONE else known.fault_class,
         last_seen=rfc3339(max(seconds(known.last_seen), sign.at)),
         count=known.count + sign.count,

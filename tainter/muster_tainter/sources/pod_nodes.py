@@ -29,7 +29,12 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 def pod_of(entry: LogEntry, rule: PodLines) -> str:
     """``namespace/name``; empty if the labels do not contain it."""
     namespace, name = entry.labels.get(rule.namespace_label, ""), entry.labels.get(rule.pod_label, "")
-    return f"{namespace}/{name}" if _NAME.fullmatch(namespace) and _NAME.fullmatch(name) else ""
+    return f"{namespace}/{name}" if is_pod_name(namespace, name) else ""
+
+
+def is_pod_name(namespace: str, name: str) -> bool:
+    """Whether a pod may have this name; then it is safe in an API path."""
+    return _NAME.fullmatch(namespace) is not None and _NAME.fullmatch(name) is not None
 
 
 def sign_of(entry: LogEntry, hit: PatternHit, text: str, pod: str) -> Sign:

@@ -16,6 +16,7 @@ import msgspec
 from muster_tainter.sources.http_client import TIMEOUT_S, SourceClient, SourceError, SourceRefused
 
 PATH = "/api/v1/query"
+RANGE_PATH = "/api/v1/query_range"
 SERIES_LIMIT = 10_000  # of an answer, as the documentation promises
 
 
@@ -64,13 +65,21 @@ _series = msgspec.json.Decoder(_Series)
 
 
 class PrometheusClient(SourceClient):
-    async def ask(self, query: str) -> MetricAnswer:
-        """The result now. Raises SourceError, also for an incomplete one."""
-        body, _ = await self.get(f"{PATH}?{urlencode({'query': query, 'timeout': f'{TIMEOUT_S:g}s'})}")
+    async def ask(self, query: str, at: float | None = None) -> MetricAnswer:
+        """The result now, or ``at`` a time in seconds since the epoch. Raises SourceError, also if it is incomplete."""
+        when = {} if at is None else {"time": f"{at:.3f}"}
+        body, _ = await self.get(f"{PATH}?{urlencode({'query': query, 'timeout': f'{TIMEOUT_S:g}s', **when})}")
         try:
             return decode_answer(body)
         except SourceError as error:
             raise type(error)(f"{self.where.url}: {error}") from error
+
+    async def ask_range(self, query: str, start: float, end: float, step_s: float) -> bytearray:
+        """The answer as it is: a matrix, with a value each ``step_s`` from ``start`` to ``end``, in seconds since the
+        epoch. Raises SourceError."""
+        times = {"start": f"{start:.3f}", "end": f"{end:.3f}", "step": f"{step_s:.3f}"}
+        body, _ = await self.get(f"{RANGE_PATH}?{urlencode({'query': query, 'timeout': f'{TIMEOUT_S:g}s', **times})}")
+        return body
 
 
 def decode_answer(body: bytes | bytearray) -> MetricAnswer:

@@ -18,10 +18,13 @@ class StepTimes:
     seconds: Sequence[Row]
 
 
-def judge_step_times(times: StepTimes, random: Random) -> Verdict:
-    """At least two ranks. ``node`` or ``nobody``: step times alone do not show stages or data. Raises TooFewSteps."""
+def judge_step_times(times: StepTimes, random: Random, *, looks: int = 1) -> Verdict:
+    """At least two ranks. ``node`` or ``nobody``: step times alone do not show stages or data. Raises TooFewSteps.
+
+    looks: how often the same job is judged, each time by other steps: the bound then holds for all of them together.
+    """
     excess = excess_by_row(times.seconds)
-    found, block, needed = slow_rows(excess, TESTED, random)
+    found, block, needed = slow_rows(excess, TESTED / looks, random)
     causes = (node_cause(times.seconds, found),) if found else ()
     return Verdict(causes, block, needed)
 

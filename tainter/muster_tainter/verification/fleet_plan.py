@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from muster_kube.api.objects import Node
 from muster_kube.api.times import rfc3339_whole, seconds
-from muster_kube.nodehealth import CheckRequest, NodeHealth, RequestAnswer
+from muster_kube.nodehealth import CheckRequest, NodeHealth, ReportedFinding, RequestAnswer
 from muster_tainter.faults.check_history import (
     ID_PREFIX,
     MANAGER,
@@ -26,6 +26,7 @@ from muster_tainter.faults.check_history import (
     read_history,
 )
 from muster_tainter.faults.desired_state import FAULTY_LABEL, is_managed
+from muster_tainter.faults.node_report import FaultKey
 from muster_tainter.policy.heavy_checks import CHECK_NAME, DAY_S
 from muster_tainter.policy.pools import Pool
 from muster_tainter.policy.rules import STARTUP_KEY, Policy
@@ -34,6 +35,7 @@ EXPIRES_S = 30.0  # an agent that has not begun by then loses its turn
 LOOK_AGAIN_S = 60.0  # the coverage can be missed by time alone
 SLICE = 100  # nodes
 _NEVER = float("inf")
+_NO_SUSPICIONS: Mapping[str, float] = {}
 
 # set by Kubernetes' node lifecycle controller on nodes whose kubelet is silent: no agent would answer
 _SILENT_TAINTS = frozenset({"node.kubernetes.io/unreachable", "node.kubernetes.io/not-ready"})
@@ -44,12 +46,14 @@ Candidate = tuple[int, float, str, str]  # turn, since, node, check: the smalles
 
 class TestTurn(IntEnum):
     """The order of nodes. NEW: required before a node's first job. OVERDUE: not tested within the coverage.
+    SUSPECT: jobs had trouble there; after the overdue, because jobs can claim anything.
     AFTER_JOB: a job's end left the node idle."""
 
     NEW = 0
     OVERDUE = 1
-    AFTER_JOB = 2
-    PERIODIC = 3
+    SUSPECT = 2
+    AFTER_JOB = 3
+    PERIODIC = 4
 
 
 # plain integers for the loop over the fleet: they compare several times as fast
@@ -120,7 +124,11 @@ class FleetPlan:
     look_again_at: float = _NEVER
 
 
-def node_test_state(node: Node | None, health: NodeHealth, policy: Policy) -> NodeTestState:
+def node_test_state(
+    node: Node | None, health: NodeHealth, policy: Policy, suspicions: Mapping[str, float] = _NO_SUSPICIONS
+) -> NodeTestState:
+    """suspicions: by heavy check, since when it is wanted because of findings of external sources, in seconds since the
+    epoch; one that has measured something since then is done."""
     name = health.metadata.name
     requests = [request for request in health.spec.requests if is_ours(request)] if health.spec.requests else []
     request = (pending_request(health) or requests[0]) if requests else None
@@ -137,7 +145,7 @@ def node_test_state(node: Node | None, health: NodeHealth, policy: Policy) -> No
         request=request,
         answer=answer,
         extra=len(requests) > 1,
-        wants=() if out else _wants(node, health, pool),
+        wants=() if out else _wants(node, health, pool, suspicions),
         taken=_taken_until(health) if len(health.spec.requests) > len(requests) else 0.0,
     )
 
@@ -158,20 +166,35 @@ def _out(node: Node, health: NodeHealth) -> str:
     return ""
 
 
-def _wants(node: Node, health: NodeHealth, pool: Pool | None) -> tuple[DueCheck, ...]:
+def suspicions_of(findings: Mapping[FaultKey, ReportedFinding], policy: Policy) -> dict[str, float]:
+    """findings: the node's, of external sources. The result is an input of ``node_test_state``."""
+    wanted: dict[str, float] = {}
+    for (source, _, _), finding in findings.items():
+        for check in policy.suspect_checks.get(source, ()):
+            wanted[check] = max(wanted.get(check, 0.0), seconds(finding.first_seen))
+    return wanted
+
+
+def _wants(node: Node, health: NodeHealth, pool: Pool | None, suspicions: Mapping[str, float]) -> tuple[DueCheck, ...]:
     status = health.status
     post_flight = pool.testing.post_flight if pool is not None and status.idle_since else ()
     new: tuple[str, ...] = ()
     if pool is not None and pool.testing.pre_flight and any(taint.key == STARTUP_KEY for taint in node.spec.taints):
         new = pre_flight_left(health, pool.testing.pre_flight)
-    if not status.due and not post_flight and not new:
+    if not status.due and not post_flight and not new and not suspicions:
         return ()
     past = read_history(health)
     came = seconds(health.metadata.creation_timestamp)
     held = paused_until(past, status.idle_since)
     unknown = CheckRecord()
     wants: dict[str, DueCheck] = {}
-    for checks, turn in ((new, TestTurn.NEW), (post_flight, TestTurn.AFTER_JOB), (status.due, TestTurn.PERIODIC)):
+    suspect = [check for check, at in suspicions.items() if seconds(past.checks.get(check, unknown).at) <= at]
+    for checks, turn in (
+        (new, TestTurn.NEW),
+        (suspect, TestTurn.SUSPECT),
+        (post_flight, TestTurn.AFTER_JOB),
+        (status.due, TestTurn.PERIODIC),
+    ):
         for check in checks:
             if check in wants or not CHECK_NAME.fullmatch(check):
                 continue
@@ -179,6 +202,8 @@ def _wants(node: Node, health: NodeHealth, pool: Pool | None) -> tuple[DueCheck,
             if turn is TestTurn.AFTER_JOB and test.idle == status.idle_since:
                 continue
             since = (seconds(test.at) if test.at else 0.0) or came
+            if turn is TestTurn.SUSPECT and check not in status.due:
+                since = suspicions[check]  # the coverage is about checks that the agent has
             after = seconds(test.after) if test.after else 0.0
             wants[check] = DueCheck(check, int(turn), since, max(held, after))
     return tuple(wants.values())

@@ -33,6 +33,7 @@ from muster_tainter.verification.fleet_plan import (
     PlanStep,
     node_test_state,
     plan_by_slices,
+    suspicions_of,
 )
 from muster_tainter.verification.plan_requests import PlanRequests
 
@@ -139,7 +140,8 @@ class FleetPlanExecutor:
         if health is None:
             self._states.pop(name, None)
             return
-        standing = node_test_state(self._fleet.node(name), health, policy)
+        suspicions = suspicions_of(self._fleet.external_findings.of(name)[0], policy)
+        standing = node_test_state(self._fleet.node(name), health, policy, suspicions)
         if name in self._unsure:
             if standing.request is None:
                 standing = replace(standing, request=self._unsure[name][0])

@@ -26,7 +26,9 @@ sources:
       - {{name: NoNode, query: 'up', verdict: FAIL, endAfter: 1m}}
       - {{name: NotANumber, query: 'gpu_celsius / 0 * 0', verdict: FAIL, endAfter: 1m}}
       - {{name: NoPromql, query: 'rate(up[', verdict: FAIL, endAfter: 1m}}
+      - {{name: Warm, query: 'gpu_celsius{{job="gpus"}} > 40', endAfter: 1h}}
 rules:
+  - {{name: warnings, match: {{verdict: WARN}}, action: event}}
   - {{name: metrics, match: {{check: prometheus}}, action: taint, holdDown: 0s}}
 """
 
@@ -73,7 +75,7 @@ async def test_a_metric_taints_its_node_and_only_its_end_gives_it_back(
 
         async def answered() -> list[bool]:
             page = (await tainter.get("/metrics")).text
-            return [f'muster_tainter_source_up{{source="prometheus.queries[{i}]"}} 1.0' in page for i in range(4)]
+            return [f'muster_tainter_source_up{{source="prometheus.queries[{i}]"}} 1.0' in page for i in range(5)]
 
         async def evaluated_at() -> float:
             page = (await tainter.get("/metrics")).text
@@ -81,10 +83,18 @@ async def test_a_metric_taints_its_node_and_only_its_end_gives_it_back(
             return float(line.split()[-1])
 
         async def only_good_queries_answer() -> bool:
-            return await answered() == [True, False, True, False]
+            return await answered() == [True, False, True, False, True]
 
         await until(is_tainted, "tainted for the metric")
         await until(only_good_queries_answer, "bad queries are reported")
+
+        async def warned() -> bool:
+            events = (await api.get("/api/v1/namespaces/default/events"))["items"]
+            named = {each["involvedObject"]["name"] for each in events if each["reason"] == "HealthWarning"}
+            return {hot, cold} <= named
+
+        await until(warned, "a warning is an Event, and no more")
+        assert await taints(cold) == []
         celsius.remove(hot)  # an exporter that reports nothing proves nothing
 
         async def missing() -> bool:

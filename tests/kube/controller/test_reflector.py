@@ -402,3 +402,41 @@ async def test_the_transform_decides_what_is_stored(api, client, fake_time, wire
     assert set(node.metadata.annotations) == {"muster.dev/faults"}
     assert node.metadata.labels == {"pool": "x"}
     assert node.status.conditions[0].last_heartbeat_time is None
+
+
+class _KeepsNothing(dict):
+    def __setitem__(self, key, value):
+        pass
+
+
+async def test_a_store_that_keeps_nothing_is_told_of_every_object_each_time(api, client, fake_time, wire):
+    watched = Watched(client, fake_time, objects=_KeepsNothing())
+    listing = wire.Reply(200, wire.listing(10, wire.node("a", 3)))
+    api.on("GET", PATH, listing, listing)
+    gone = wire.event("ERROR", wire.failure(410, "Expired"))
+    events = (wire.event("MODIFIED", wire.node("a", 11)), wire.event("DELETED", wire.node("a", 12)), gone)
+    api.on("WATCH", PATH, wire.Stream(events), wire.Stream())
+    async with running(watched.reflector):
+        await wire.until(lambda: len(api.asked_for("WATCH")) == 2)
+    assert watched.changes == [("a", None, "3"), ("a", None, "11"), ("a", None, "3")]
+    assert not watched.reflector.store
+
+
+@pytest.mark.parametrize(("rest_s", "rests"), [(0.0, False), (0.25, True)])
+async def test_a_busy_watch_is_read_with_rests(api, client, fake_time, wire, rest_s, rests):
+    watched = Watched(client, fake_time, rest_s=rest_s)
+    api.on("GET", PATH, wire.Reply(200, wire.listing(10)))
+    api.on(
+        "WATCH", PATH, wire.Stream((wire.event("ADDED", wire.node("a", 11)), wire.event("ADDED", wire.node("b", 12))))
+    )
+    note = watched.reflector._on_change
+
+    def slowly(*change):
+        fake_time.now += 0.3
+        note(*change)
+
+    watched.reflector._on_change = slowly
+    async with running(watched.reflector):
+        await wire.until(lambda: len(watched.changes) == 2)
+        await asyncio.sleep(0)
+    assert (0.25 in fake_time.slept) == rests

@@ -4,9 +4,11 @@ from typing import Any
 
 import msgspec
 
+from muster_kube.nodehealth import ReportedFinding
 from muster_tainter.faults.event_only import event_only_notices
-from muster_tainter.faults.node_report import read_report
+from muster_tainter.faults.node_report import NodeReport, read_report
 from muster_tainter.policy.file import load_policy
+from muster_tainter.policy.rules import SILENT
 
 POLICY = load_policy(None)
 
@@ -20,3 +22,8 @@ def test_findings_that_do_nothing_else_are_said(make: Any) -> None:
         "Xid31": (2, "HealthFailure"),
     }
     assert event_only_notices(read_report(make.health(make.finding())), POLICY) == {}
+
+
+def test_a_fault_that_a_rule_opens_has_events_of_its_own() -> None:
+    silent = ReportedFinding(component="host", reason="AgentSilent", verdict="FAIL")
+    assert event_only_notices(NodeReport(known=True, findings={SILENT: silent}), POLICY) == {}

@@ -13,6 +13,7 @@ from muster_kube.nodehealth import (
     NodeHealth,
     NodeHealthSpec,
     NodeHealthStatus,
+    ReportedFinding,
     RequestAnswer,
 )
 from muster_tainter.faults.check_history import (
@@ -35,6 +36,7 @@ from muster_tainter.verification.fleet_plan import (
     plan_by_slices,
     plan_fleet,
     request_for,
+    suspicions_of,
 )
 from muster_tainter.verification.fleet_plan_executor import time_limit_s
 
@@ -168,6 +170,43 @@ class TestWhoIsAsked:
     def test_an_id_like_ours_from_somebody_else_is_not_ours(self) -> None:
         theirs = CheckRequest(id="plan-pciebw-u1", checks=("pciebw",), by="ann")
         assert pending_request(health("n1", requests=(theirs,))) is None
+
+
+class TestSuspicions:
+    """Checks that findings of external sources ask for."""
+
+    TEXT = "{}, sources: {stepTimes: {url: 'http://p', heavyChecks: [gpumem, pciebw]}}"
+
+    def plan(self, one: NodeHealth, suspicions: dict[str, float], *others: NodeHealth) -> FleetPlan:
+        rules = policy("{atOnce: 1}")
+        states = [node_test_state(node(one.metadata.name), one, rules, suspicions)]
+        return plan_fleet([*states, *fleet(*others, rules=rules)], rules, NOW)
+
+    def test_a_finding_asks_for_the_checks_of_its_source(self) -> None:
+        finding = ReportedFinding(component="host", reason="SlowRank", verdict="WARN", first_seen=at(0))
+        findings = {("stragglers", "host", "SlowRank"): finding, ("prometheus", "host", "Hot"): finding}
+        assert suspicions_of(findings, policy(self.TEXT)) == {"gpumem": NOW, "pciebw": NOW}
+        assert suspicions_of(findings, policy()) == {}
+
+    def test_an_idle_node_is_asked_and_a_busy_one_waits(self) -> None:
+        assert asks(self.plan(health("n1"), {"gpumem": NOW})) == [("n1", "gpumem")]
+        busy = self.plan(health("n1", idle=""), {"gpumem": NOW})
+        assert (busy.steps, busy.waiting, busy.beyond) == ((), {"gpumem": 1}, 0)
+
+    def test_a_check_that_has_measured_since_is_done_and_an_earlier_one_is_not(self) -> None:
+        since = NOW - 2 * HOUR
+        assert asks(self.plan(health("n1", past=last(1, "gpumem")), {"gpumem": since})) == []
+        assert asks(self.plan(health("n1", past=last(3, "gpumem")), {"gpumem": since})) == [("n1", "gpumem")]
+
+    def test_it_comes_before_what_is_due_and_after_what_is_overdue(self) -> None:
+        due = health("n2", "pciebw", past=last(100))
+        overdue = health("n3", "pciebw", past=last(8 * 24))
+        assert asks(self.plan(health("n1"), {"gpumem": NOW}, due)) == [("n1", "gpumem")]
+        assert asks(self.plan(health("n1"), {"gpumem": NOW}, due, overdue)) == [("n3", "pciebw")]
+
+    def test_a_check_that_the_agent_does_not_have_is_never_overdue(self) -> None:
+        old = health("n1", came=100 * 24)
+        assert self.plan(old, {"gpumem": NOW}).beyond == 0
 
 
 class TestWhoComesFirst:

@@ -14,7 +14,7 @@ from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
 from muster_kube.api.objects import Metadata, Node
 from muster_kube.api.times import rfc3339_whole
-from muster_kube.nodehealth import PATH, NodeHealth, RequestAnswer
+from muster_kube.nodehealth import PATH, NodeHealth, ReportedFinding, RequestAnswer
 from muster_tainter.fleet.replica import Replica
 from muster_tainter.metrics import TainterMetrics
 from muster_tainter.policy.file import parse_policy
@@ -41,7 +41,7 @@ class Bench:
             api.on("PATCH", f"{PATH}/{name}", self.take)
         nodes = {name: Node(metadata=Metadata(name=name)) for name in names}
         fleet = FakeFleet(policy, nodes, self.healths, observe_health=self.observe, taints_idle=self.idle)
-        self.notices = fleet.notices
+        self.fleet, self.notices = fleet, fleet.notices
         replica = Replica(may_write=lambda: self.leads, now=lambda: self.now)
         self.planner = FleetPlanExecutor(client, fleet, replica, self.metrics, interval_s=0.001)
 
@@ -118,6 +118,21 @@ async def test_a_request_is_applied_by_a_manager_of_its_own_on_the_version_it_wa
     [asked] = b.api.asked_for("PATCH")
     assert asked.query == {"fieldManager": "muster-tainter-plan", "force": "true"}
     assert asked.headers["content-type"] == "application/apply-patch+yaml"
+
+
+async def test_a_finding_of_a_source_has_its_checks_requested(bench: Any) -> None:
+    b = bench("n1", run=False)
+    step_times = "stepTimes: {url: 'http://p', heavyChecks: [gpumem]}"
+    b.fleet.current = parse_policy(f"{{rules: [], testing: {{atOnce: 1}}, sources: {{{step_times}}}}}")
+    b.says("n1", due=())
+    finding = ReportedFinding(component="host", reason="SlowRank", verdict="WARN", first_seen=rfc3339_whole(b.now))
+    b.fleet.external_findings.add("n1", "stragglers", finding)
+    running = asyncio.create_task(b.planner.run())
+    await b.until(b.writes)
+    [(_, body)] = b.writes()
+    assert [request["checks"] for request in body["spec"]["requests"]] == [["gpumem"]]
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
 
 
 async def test_an_answer_is_noted_where_the_request_is_deleted(bench: Any) -> None:

@@ -1,0 +1,1 @@
+"""How pods end, as evidence about the nodes that they ran on."""

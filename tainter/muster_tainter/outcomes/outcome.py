@@ -1,0 +1,202 @@
+"""What a pod's end says: nothing, that it came through, or how it failed. Pure.
+
+The reasons are Kubernetes' own (:mod:`muster_tainter.outcomes.kinds`). No text of the application counts: neither its
+log nor its termination message is read.
+"""
+
+import sys
+
+from muster_kube.api.objects import Metadata
+from muster_kube.api.times import seconds
+from muster_tainter.outcomes.kinds import (
+    ADMINISTRATIVE,
+    ADMISSION,
+    APPLICATION_EXIT,
+    DEVICE_ALLOCATION,
+    KINDS,
+    KUBELET_ADMISSION,
+    POD_START,
+    UNEXPECTED,
+    Kind,
+    Place,
+)
+from muster_tainter.outcomes.owners import owner_of
+from muster_tainter.outcomes.pods import Devices, EndedState, OutcomePod, OutcomeStatus, PodOutcome
+
+REASON_LIMIT = 64  # characters of a reason that is not in the table
+
+# The device manager's errors, all but those of its own bookkeeping (pkg/kubelet/cm/devicemanager/manager.go and
+# endpoint.go). A container runtime, the CPU manager and the memory manager reject pods with the same reason.
+_ALLOCATE = "Allocate failed due to "
+_DEVICE_MANAGER = (
+    "requested number of devices unavailable",
+    "no healthy devices present",
+    "previously allocated devices are no longer healthy",
+    "cannot allocate unregistered device",
+    "can't allocate unregistered device",
+    "unknown Device Plugin",
+    "Unknown Device Plugin",
+    "endpoint not found in cache",
+    "no containers return in allocation response",
+    "device plugin GetPreferredAllocation rpc failed",
+    "rpc error:",
+)
+# pkg/kubelet/lifecycle/predicate.go
+_PLUGIN_RESOURCES = "Update plugin resources failed due to "
+
+# k8s.io/api/core/v1: reasons of the condition DisruptionTarget, all set by control-plane components and the kubelet
+_DISRUPTION = "DisruptionTarget"
+_SCHEDULED = "PodScheduled"
+# resources that no device plug-in allocates
+_NATIVE = frozenset({"cpu", "memory", "ephemeral-storage", "storage", "pods"})
+_DEVICE_LIMIT = 8  # different resources of one pod that are remembered
+
+
+def _by_reason(place: Place) -> tuple[dict[str, Kind], tuple[tuple[str, Kind], ...]]:
+    exact: dict[str, Kind] = {}
+    prefixes: list[tuple[str, Kind]] = []
+    for kind in KINDS:
+        for reason in kind.reasons:
+            if reason.place is not place or reason.name == UNEXPECTED:
+                continue
+            if reason.name.endswith("*"):
+                prefixes.append((reason.name[:-1], kind))
+            else:
+                exact[reason.name] = kind
+    return exact, tuple(prefixes)
+
+
+_POD_EXACT, _POD_PREFIXES = _by_reason(Place.POD)
+_ENDED, _ = _by_reason(Place.ENDED)
+_WAITING, _ = _by_reason(Place.WAITING)
+
+
+def reduce_pod(pod: OutcomePod) -> OutcomePod:
+    """The reflector's ``transform``: a few hundred bytes."""
+    meta = pod.metadata
+    return OutcomePod(
+        metadata=Metadata(
+            name=meta.name,
+            namespace=sys.intern(meta.namespace),
+            resource_version=meta.resource_version,
+            labels=_NOTHING,
+            annotations=_NOTHING,
+        ),
+        outcome=outcome_of(pod),
+    )
+
+
+_NOTHING: dict[str, str] = {}
+
+
+def outcome_of(pod: OutcomePod) -> PodOutcome | None:
+    """None: a static pod, or one without a node."""
+    meta, status = pod.metadata, pod.status
+    owner = owner_of(meta)
+    if not owner or not pod.spec.node_name:
+        return None
+    created = seconds(meta.creation_timestamp)
+    at = max(_bound_at(pod), created)
+    pending = status.phase == "Pending"
+    kind, reason = _waiting(status) if pending else _ended(pod)
+    if not pending:
+        at = max((at, *(seconds(each.finished_at) for each in _all_ended(status) if each.finished_at)))
+    return PodOutcome(
+        node=sys.intern(pod.spec.node_name),
+        namespace=sys.intern(meta.namespace),
+        owner=owner,
+        uid=meta.uid,
+        kind=kind,
+        reason=sys.intern(reason[:REASON_LIMIT]),
+        created=created,
+        at=at,
+        pending=pending,
+        devices=_devices(pod),
+    )
+
+
+def _bound_at(pod: OutcomePod) -> float:
+    """When it was bound to its node; 0 if its conditions do not say."""
+    for condition in pod.status.conditions:
+        if condition.type == _SCHEDULED and condition.status == "True" and condition.last_transition_time:
+            return seconds(condition.last_transition_time)
+    return 0.0
+
+
+def _waiting(status: OutcomeStatus) -> tuple[str, str]:
+    """What it would have failed with, if it does not start in time."""
+    for each in (*status.init_container_statuses, *status.container_statuses):
+        waiting = each.state.waiting
+        if waiting is not None and waiting.reason in _WAITING and _WAITING[waiting.reason].name != POD_START:
+            return _WAITING[waiting.reason].name, waiting.reason
+    return POD_START, "ContainerCreating"
+
+
+def _ended(pod: OutcomePod) -> tuple[str | None, str]:
+    """(kind, reason) as in :class:`PodOutcome`."""
+    status = pod.status
+    if status.phase == "Succeeded":
+        return "", ""
+    reason = status.reason
+    if reason in _POD_EXACT:
+        return _POD_EXACT[reason].name, reason  # also Evicted, which has the condition DisruptionTarget too
+    if pod.metadata.deletion_timestamp or _is_disrupted(status) or _is_administrative(reason):
+        return None, reason
+    if reason == UNEXPECTED:
+        return _unexpected(status.message), reason
+    for prefix, kind in _POD_PREFIXES:
+        if reason.startswith(prefix):
+            return kind.name, reason
+    ended = [each for each in _all_ended(status) if each.exit_code != 0 or each.reason in _ENDED]
+    if not ended:
+        # rejected for a reason that is not in the table, or without any trace of its containers
+        return (ADMISSION if reason else APPLICATION_EXIT), reason
+    worst = next((each for each in ended if each.reason in _ENDED and each.reason != "Error"), ended[0])
+    return _ENDED[worst.reason].name if worst.reason in _ENDED else APPLICATION_EXIT, worst.reason or "Error"
+
+
+def _unexpected(message: str) -> str:
+    """The kind of an UnexpectedAdmissionError. Only messages that the device manager begins count as its own: what
+    follows may quote the pod."""
+    text = message.removeprefix("Pod was rejected: ").removeprefix("Pod ")
+    if text.startswith(_PLUGIN_RESOURCES):
+        return KUBELET_ADMISSION
+    if text.startswith(_ALLOCATE) and text.removeprefix(_ALLOCATE).startswith(_DEVICE_MANAGER):
+        return DEVICE_ALLOCATION
+    return ADMISSION
+
+
+def _is_disrupted(status: OutcomeStatus) -> bool:
+    return any(each.type == _DISRUPTION and each.status == "True" for each in status.conditions)
+
+
+def _is_administrative(reason: str) -> bool:
+    return any(
+        reason.startswith(each.name[:-1]) if each.name.endswith("*") else reason == each.name for each in ADMINISTRATIVE
+    )
+
+
+def _all_ended(status: OutcomeStatus) -> list[EndedState]:
+    every = (*status.init_container_statuses, *status.container_statuses)
+    return [each.state.terminated for each in every if each.state.terminated is not None]
+
+
+_known_devices: dict[Devices, Devices] = {}  # a fleet has few different requests
+_KNOWN_LIMIT = 1024
+
+
+def _devices(pod: OutcomePod) -> Devices:
+    most: dict[str, int] = {}
+    for container in pod.spec.containers:
+        for name, quantity in container.resources.limits.items():
+            if name not in _NATIVE and not name.startswith("hugepages-") and quantity.isdecimal() and len(quantity) < 8:
+                most[name] = max(most.get(name, 0), int(quantity))
+    if not most:
+        return ()
+    devices = tuple(sorted((name, count) for name, count in most.items() if count)[:_DEVICE_LIMIT])
+    known = _known_devices.get(devices)
+    if known is None:
+        known = devices
+        if len(_known_devices) < _KNOWN_LIMIT:
+            _known_devices[devices] = devices
+    return known

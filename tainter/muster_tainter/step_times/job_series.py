@@ -1,0 +1,171 @@
+"""The series of one job in an answer of Prometheus: when each rank had completed how many steps, in how many seconds.
+
+    {"status": "success", "data": {"resultType": "matrix", "result": [
+      {"metric": {"__name__": "muster_step_seconds_sum", "rank": "3", …}, "values": [[1700000000, "12.5"], …]}, …]}}
+
+Source: Prometheus' HTTP API reference, range queries. Everything in it is the job's word, except for what Prometheus
+sets itself.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+RANK_LIMIT = 1 << 31
+NAME_LIMIT = 253  # characters of a pod's name, and of what is shown of a GPU
+
+_NAME = "__name__"
+
+
+class UnusableSeries(Exception):
+    """kind: a word for the metric ``muster_tainter_step_time_jobs``"""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class SeriesLabels(msgspec.Struct, frozen=True):
+    """The names of labels, as in the policy."""
+
+    rank: str
+    pod: str
+    gpu: str
+
+
+@dataclass(frozen=True)
+class RankSeries:
+    """times: rising, in seconds since the epoch, one for each rise of ``counts``, completed steps; sums: their seconds.
+
+    At least one of each. seen: time of the last reading. pod, gpu: empty if no label says
+    """
+
+    rank: int
+    pod: str
+    gpu: str
+    times: Sequence[float]
+    counts: Sequence[float]
+    sums: Sequence[float]
+    seen: float
+
+
+class _Series(msgspec.Struct):
+    metric: dict[str, str]
+    values: list[tuple[float, str]] = []
+
+
+class _Data(msgspec.Struct, rename="camel"):
+    result_type: str
+    result: msgspec.Raw
+
+
+class _Answer(msgspec.Struct):
+    status: str
+    data: _Data
+    warnings: list[str] = []
+
+
+_answer = msgspec.json.Decoder(_Answer)
+_result = msgspec.json.Decoder(list[msgspec.Raw])
+_series = msgspec.json.Decoder(_Series)
+
+
+def decode_ranks(body: bytes | bytearray, labels: SeriesLabels) -> tuple[list[RankSeries], int]:
+    """(one series for each rank, by rank; number of series that are unusable). Raises UnusableSeries."""
+    pairs: dict[tuple[tuple[str, str], ...], dict[str, _Series]] = {}
+    unusable = 0
+    for raw in _decoded(body):
+        try:
+            series = _series.decode(raw)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            unusable += 1
+            continue
+        name = series.metric.pop(_NAME, "")
+        kind = next((kind for kind in ("sum", "count") if name.endswith(f"_{kind}")), "")
+        if not kind or rank_of(series.metric, labels.rank) is None:
+            unusable += 1
+            continue
+        pairs.setdefault(tuple(sorted(series.metric.items())), {})[kind] = series
+    by_rank: dict[int, list[RankSeries]] = {}
+    for pair in pairs.values():
+        found = _rank_series(pair, labels) if len(pair) == 2 else None
+        if found is None:
+            unusable += len(pair)
+        else:
+            by_rank.setdefault(found.rank, []).append(found)
+    return [_latest(each) for _, each in sorted(by_rank.items())], unusable
+
+
+def rank_of(metric: Mapping[str, str], label: str) -> int | None:
+    text = metric.get(label, "")
+    if not text.isascii() or not text.isdigit() or len(text) > 10 or int(text) > RANK_LIMIT:
+        return None
+    return int(text)
+
+
+def _decoded(body: bytes | bytearray) -> list[msgspec.Raw]:
+    try:
+        answer = _answer.decode(body)
+        if answer.status != "success" or answer.data.result_type != "matrix":
+            raise UnusableSeries(
+                "unusable", f"status {answer.status[:40]!r}, {answer.data.result_type[:40]!r}; expected a matrix"
+            )
+        result = _result.decode(answer.data.result)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        shown = bytes(body[:80]).decode("utf-8", "replace")
+        raise UnusableSeries("unusable", f"{error}; the answer begins {shown!r}") from error
+    if answer.warnings:
+        # Thanos and Mimir warn of stores that did not answer: a rank may be missing
+        raise UnusableSeries("unusable", f"incomplete: {answer.warnings[0][:300]}")
+    return result
+
+
+def _rank_series(pair: Mapping[str, _Series], labels: SeriesLabels) -> RankSeries | None:
+    """Since the counters last began anew. None: there is no usable reading."""
+    sums = dict(pair["sum"].values)
+    times, counts, totals = list[float](), list[float](), list[float]()
+    seen = -math.inf
+    for at, text in pair["count"].values:
+        count, total = _number(text), _number(sums.get(at, ""))
+        if not at > seen or count is None or total is None:
+            continue
+        seen = at
+        if counts and (count < counts[-1] or total < totals[-1]):  # the process was started anew
+            times, counts, totals = [], [], []
+        if not counts or count > counts[-1]:
+            times.append(at)
+            counts.append(count)
+            totals.append(total)
+    if not times:
+        return None
+    metric = pair["count"].metric
+    rank = rank_of(metric, labels.rank)
+    assert rank is not None  # noqa: S101 - decode_ranks has looked
+    pod, gpu = (metric.get(label, "") for label in (labels.pod, labels.gpu))
+    return RankSeries(rank, pod if len(pod) <= NAME_LIMIT else "", gpu[:NAME_LIMIT], times, counts, totals, seen)
+
+
+def _number(text: str) -> float | None:
+    """A finite number that is not negative."""
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if 0 <= number < math.inf else None
+
+
+def _latest(series: Sequence[RankSeries]) -> RankSeries:
+    """Of a rank that was started anew in another pod, the last one. Raises UnusableSeries if two rise at once."""
+    ordered = sorted(series, key=lambda each: each.times[-1])
+    last = ordered[-1]
+    for earlier in ordered[:-1]:
+        if earlier.times[-1] > last.times[0]:
+            pods = " and ".join(each.pod or "no pod" for each in (earlier, last))
+            raise UnusableSeries(
+                "ambiguous",
+                f"rank {last.rank} has two series at once ({pods}); expected one job of this name in its namespace, "
+                "and one series of each rank",
+            )
+    return last

@@ -1,0 +1,86 @@
+"""Pods as the API server sends them, for tests of outcomes."""
+
+from typing import Any
+
+import msgspec
+
+from muster_kube.api.times import rfc3339_whole
+from muster_tainter.outcomes.outcome import reduce_pod
+from muster_tainter.outcomes.pods import OutcomePod, PodOutcome
+
+NOW = 1_800_000_000.0
+ALLOCATE = "Pod was rejected: Allocate failed due to "
+NO_DEVICES = (
+    ALLOCATE + "no healthy devices present; cannot allocate unhealthy devices nvidia.com/gpu, which is unexpected"
+)
+
+_decode = msgspec.json.Decoder(OutcomePod).decode
+
+
+def ended(reason: str, *, exit_code: int = 1, at: float = NOW) -> dict[str, Any]:
+    """A container's status."""
+    state = {"reason": reason, "exitCode": exit_code, "finishedAt": rfc3339_whole(at)}
+    return {"name": "main", "state": {"terminated": state}, "restartCount": 0}
+
+
+def waiting(reason: str) -> dict[str, Any]:
+    return {"name": "main", "state": {"waiting": {"reason": reason, "message": "…"}}}
+
+
+def pod_object(
+    name: str = "train-0",
+    *,
+    phase: str = "Succeeded",
+    namespace: str = "ml",
+    node: str = "n1",
+    owner: tuple[str, str] | None = ("Job", "train"),
+    labels: dict[str, str] | None = None,
+    reason: str = "",
+    message: str = "",
+    containers: list[dict[str, Any]] | None = None,
+    init_containers: list[dict[str, Any]] | None = None,
+    conditions: list[dict[str, Any]] | None = None,
+    gpus: int = 0,
+    created: float = NOW - 100,
+    bound: float = NOW - 90,
+    deleted: bool = False,
+) -> dict[str, Any]:
+    metadata: dict[str, Any] = {
+        "name": name,
+        "namespace": namespace,
+        "uid": f"uid-of-{namespace}-{name}",
+        "resourceVersion": "7",
+        "creationTimestamp": rfc3339_whole(created),
+        "labels": labels or {},
+    }
+    if owner is not None:
+        kind, owner_name = owner
+        metadata["ownerReferences"] = [
+            {"apiVersion": "v1", "kind": kind, "name": owner_name, "uid": f"uid-of-{owner_name}", "controller": True}
+        ]
+    if deleted:
+        metadata["deletionTimestamp"] = rfc3339_whole(NOW)
+    scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": rfc3339_whole(bound)}
+    limits = {"cpu": "4", "memory": "8Gi", "hugepages-2Mi": "64Mi"} | ({"nvidia.com/gpu": str(gpus)} if gpus else {})
+    return {
+        "metadata": metadata,
+        "spec": {"nodeName": node, "containers": [{"name": "main", "resources": {"limits": limits}}]},
+        "status": {
+            "phase": phase,
+            "reason": reason,
+            "message": message,
+            "conditions": [scheduled, *(conditions or [])],
+            "containerStatuses": containers or [],
+            "initContainerStatuses": init_containers or [],
+        },
+    }
+
+
+def reduced(value: dict[str, Any]) -> OutcomePod:
+    return reduce_pod(_decode(msgspec.json.encode(value)))
+
+
+def outcome(name: str = "train-0", **fields: Any) -> PodOutcome:
+    found = reduced(pod_object(name, **fields)).outcome
+    assert found is not None
+    return found

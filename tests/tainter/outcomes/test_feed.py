@@ -1,0 +1,408 @@
+"""From pods that end to findings of nodes, as the leader runs it; the API server is real in tests/cluster."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from prometheus_client import CollectorRegistry
+from tests.tainter.fake_fleet import FakeFleet
+from tests.tainter.outcomes.pod_objects import NO_DEVICES, NOW, ended, pod_object, reduced, waiting
+
+from muster_kube.api.objects import Metadata, Node
+from muster_kube.api.times import rfc3339
+from muster_kube.nodehealth import ClearedFault as Over
+from muster_kube.nodehealth import NodeHealth, NodeHealthStatus, ReportedFinding
+from muster_tainter.faults.external_findings import ExternalFindings
+from muster_tainter.faults.node_record import ANNOTATION, ClosedFault, Fault, NodeRecord, encode_record
+from muster_tainter.fleet.replica import Replica
+from muster_tainter.outcomes.feed import OutcomeWatch
+from muster_tainter.outcomes.kinds import KINDS
+from muster_tainter.outcomes.metrics import OutcomeMetrics
+from muster_tainter.policy.in_flight import InFlight
+
+REJECTED: dict[str, Any] = {
+    "phase": "Failed",
+    "reason": "UnexpectedAdmissionError",
+    "message": NO_DEVICES,
+    "gpus": 1,
+    "owner": ("EphemeralRunnerSet", "ci"),
+}
+HOST_KINDS = {kind.name for kind in KINDS if not kind.tenant}
+
+
+class Findings(ExternalFindings):
+    """Remembers what was reported."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda _: None)
+        self.found: list[tuple[str, ReportedFinding]] = []
+        self.over: list[tuple[str, Over]] = []
+
+    def add(self, node: str, check: str, finding: ReportedFinding) -> None:
+        assert check == "podoutcomes"
+        self.found.append((node, finding))
+        super().add(node, check, finding)
+
+    def close(self, node: str, check: str, cleared: Over) -> None:
+        self.over.append((node, cleared))
+        super().close(node, check, cleared)
+
+
+@dataclass
+class Cluster:
+    """A fleet of ``size`` nodes and what a leader concludes from its pods."""
+
+    size: int = 20
+    policy: dict[str, Any] = field(default_factory=dict)
+    now: float = NOW
+    pods: int = 0
+
+    def __post_init__(self) -> None:
+        self.findings = Findings()
+        nodes = {f"n{i}": Node(metadata=Metadata(name=f"n{i}")) for i in range(self.size)}
+        self.nodes = nodes
+        self.healths: dict[str, NodeHealth] = {}
+        self.fleet = FakeFleet(nodes=nodes, healths=self.healths, external_findings=self.findings)
+        self.registry = CollectorRegistry()
+        self.metrics = OutcomeMetrics(self.registry)
+        self.lead()
+
+    def lead(self) -> None:
+        """A new leader, which knows what the Nodes say."""
+        replica = Replica(may_write=lambda: True, now=lambda: self.now, clock=lambda: self.now)
+        client: Any = None  # never asked: pods are handed over
+        settings = InFlight.model_validate(self.policy)
+        self.watch = OutcomeWatch(client, self.fleet, replica, self.metrics, settings)
+
+    def end(self, node: str, **fields: Any) -> None:
+        """A pod ends there now."""
+        self.pods += 1
+        fields = {"created": self.now - 1, "bound": self.now} | fields
+        pod = reduced(pod_object(f"pod-{self.pods}", node=node, **fields)).outcome
+        assert pod is not None
+        self.watch.take(pod)
+
+    def job(self, name: str, namespace: str, fails: Callable[[str], bool], **fields: Any) -> None:
+        """One pod on each node; it fails where ``fails`` says."""
+        created = self.now
+        self.now += 60
+        for node in self.nodes:
+            status = [ended("Error" if fails(node) else "Completed", exit_code=int(fails(node)), at=self.now)]
+            phase = "Failed" if fails(node) else "Succeeded"
+            shape: dict[str, Any] = {"phase": phase, "containers": status} | fields
+            self.end(node, namespace=namespace, owner=("Job", name), created=created, bound=created, **shape)
+        self.now += 60
+
+    def record(self, node: str, record: NodeRecord) -> None:
+        text = encode_record(record)
+        self.nodes[node] = Node(metadata=Metadata(name=node, annotations={ANNOTATION: text}))
+
+    def value(self, name: str, **labels: str) -> float:
+        return self.registry.get_sample_value(f"muster_tainter_outcomes_{name}", labels) or 0.0
+
+
+def opened(finding: ReportedFinding, boot: str = "boot-1") -> NodeRecord:
+    fault = Fault(
+        "podoutcomes",
+        finding.component,
+        finding.reason,
+        occurrence=finding.occurrence,
+        verdict=finding.verdict,
+        fault_class=finding.fault_class,
+        since=finding.first_seen,
+        boot=boot,
+    )
+    return NodeRecord(open=(fault,))
+
+
+def reject_until_found(cluster: Cluster, node: str = "n0", every_s: float = 11.5, most: int = 60) -> int:
+    """Pods of one controller are rejected there; how many until it is found."""
+    before = len(cluster.findings.found)
+    for count in range(1, most + 1):
+        cluster.now += every_s
+        cluster.end(node, **REJECTED)
+        if len(cluster.findings.found) > before:
+            return count
+    raise AssertionError(f"not found after {most} pods")
+
+
+@pytest.mark.parametrize("history", [0, 500])
+def test_a_node_that_rejects_the_pods_of_one_controller_is_found_within_five(history: int) -> None:
+    cluster = Cluster()
+    for i in range(history):
+        cluster.now += 30
+        cluster.end(f"n{i % cluster.size}", phase="Succeeded", gpus=1)
+    assert reject_until_found(cluster) <= 5
+    [(node, finding)] = cluster.findings.found
+    assert (node, finding.component, finding.reason) == ("n0", "host", "DeviceAllocation")
+    assert (finding.verdict, finding.fault_class) == ("FAIL", "reboot")
+    measured = {each.name: each for each in finding.measurements}
+    assert measured["evidence"].value >= (measured["evidence"].threshold or 0) > 0
+    assert measured["failed_attempts"].value <= 5
+    assert cluster.value("proven_total", kind="DeviceAllocation") == 1
+
+
+def test_pods_without_devices_that_do_well_do_not_hide_it() -> None:
+    cluster = Cluster()
+    for _ in range(3):
+        cluster.now += 11.5
+        cluster.end("n0", **REJECTED)
+        for _ in range(10):
+            cluster.end("n0", phase="Succeeded", namespace="hides")
+    assert reject_until_found(cluster) <= 2
+
+
+def test_a_burst_of_rejections_at_one_moment_is_one_attempt() -> None:
+    cluster = Cluster()
+    for _ in range(200):
+        cluster.end("n0", **REJECTED)
+    assert cluster.findings.found == []
+
+
+def test_requests_that_a_plug_in_may_reject_for_their_size_prove_nothing() -> None:
+    cluster = Cluster()
+    for _ in range(60):
+        cluster.now += 11.5
+        cluster.end("n0", **REJECTED | {"gpus": 2})
+    assert cluster.findings.found == []
+
+
+def test_a_bad_node_is_warned_about_if_two_namespaces_fail_there() -> None:
+    cluster = Cluster(size=60)
+    for turn in range(40):
+        cluster.job(f"job-{turn}", f"ns-{turn % 2}", lambda node: node == "n7")
+        cluster.watch.look()
+        if cluster.findings.found:
+            break
+    [(node, finding)] = cluster.findings.found
+    assert (node, finding.reason, finding.verdict, finding.fault_class) == ("n7", "ApplicationExit", "WARN", "")
+
+
+def test_one_namespace_cannot_have_a_node_taken_away() -> None:
+    cluster = Cluster(size=60)
+    for turn in range(20):
+        cluster.job(f"job-{turn}", "ns", lambda node: node == "n7")
+        cluster.watch.look()
+    assert cluster.findings.found == []
+
+
+def test_a_bad_image_and_a_bad_user_are_their_own_fault() -> None:
+    cluster = Cluster(size=40, policy={"startWithin": "1m"})
+    for turn in range(10):
+        cluster.job(f"user-{turn}", f"ns-{turn % 3}", lambda _: True)
+        pull = {"phase": "Pending", "containers": [waiting("ImagePullBackOff")]}
+        cluster.job(f"image-{turn}", f"ns-{turn % 3}", lambda _: True, **pull)
+        cluster.watch.look()
+    assert cluster.findings.found == []
+
+
+def test_a_pod_that_does_not_start_counts_after_its_time_and_once() -> None:
+    cluster = Cluster(policy={"startWithin": "10m"})
+    pod = reduced(pod_object("p", phase="Pending", node="n1", containers=[waiting("ErrImagePull")], bound=NOW))
+    assert pod.outcome is not None
+    cluster.now += 599
+    cluster.watch.look_at_pending(pod.outcome)
+    assert cluster.value("failures_total", kind="ImagePull") == 0
+    for _ in range(3):
+        cluster.now += 30
+        cluster.watch.look_at_pending(pod.outcome)
+    assert cluster.value("failures_total", kind="ImagePull") == 1
+    done = reduced(pod_object("p", phase="Succeeded", node="n1")).outcome
+    assert done is not None
+    cluster.watch.take(done)
+    assert cluster.value("pods_total", result="succeeded") == 0
+
+
+def test_a_clock_that_is_ahead_is_not_believed() -> None:
+    cluster = Cluster()
+    cluster.end("n0", phase="Failed", containers=[ended("Error", at=NOW + 1e6)])
+    assert reject_until_found(cluster) <= 5
+    assert cluster.findings.found[0][1].occurrence <= cluster.now * 1000
+
+
+def test_pods_of_unknown_nodes_are_counted_as_homeless() -> None:
+    cluster = Cluster()
+    cluster.end("gone", **REJECTED)
+    assert cluster.value("dropped_total", why="homeless") == 1
+
+
+def test_the_next_leader_reports_an_open_fault_with_its_number() -> None:
+    cluster = Cluster()
+    reject_until_found(cluster)
+    [(_, first)] = cluster.findings.found
+    cluster.record("n0", opened(first))
+    cluster.now += 60
+    cluster.lead()
+    reject_until_found(cluster)
+    assert cluster.findings.found[-1][1].occurrence == first.occurrence
+
+
+def test_failures_from_before_the_end_of_a_fault_do_not_open_it_again() -> None:
+    cluster = Cluster()
+    reject_until_found(cluster)
+    [(_, first)] = cluster.findings.found
+    cleared = ClosedFault(
+        "podoutcomes",
+        "host",
+        first.reason,
+        occurrence=first.occurrence,
+        closed_at=rfc3339(cluster.now + 1),
+        how="person",
+    )
+    cluster.record("n0", NodeRecord(closed=(cleared,)))
+    at = cluster.now
+    cluster.lead()  # reads the ended pods again
+    cluster.now = at + 600
+    for back in range(20):
+        cluster.end("n0", **REJECTED | {"created": at - back * 12 - 1, "bound": at - back * 12})
+    cluster.watch.look()
+    assert len(cluster.findings.found) == 1
+    assert reject_until_found(cluster) >= 2, "later failures count anew"
+    assert cluster.findings.found[-1][1].occurrence > first.occurrence
+
+
+def test_a_fault_that_was_closed_takes_new_evidence() -> None:
+    cluster = Cluster()
+    reject_until_found(cluster)
+    [(_, first)] = cluster.findings.found
+    cleared = ClosedFault(
+        "podoutcomes",
+        "host",
+        first.reason,
+        occurrence=first.occurrence,
+        closed_at=rfc3339(cluster.now + 1),
+        how="person",
+    )
+    cluster.record("n0", NodeRecord(closed=(cleared,)))
+    cluster.now += 2
+    cluster.watch.look()
+    assert [(node, over.occurrence) for node, over in cluster.findings.over] == [("n0", first.occurrence)]
+    assert reject_until_found(cluster) >= 2
+    assert cluster.findings.found[-1][1].occurrence > first.occurrence
+
+
+@pytest.mark.parametrize(
+    ("verdict", "boot", "ends"), [("PASS", "boot-2", 1), ("FAIL", "boot-2", 0), ("PASS", "boot-1", 0)]
+)
+def test_a_reboot_with_a_good_pass_ends_the_finding(verdict: str, boot: str, ends: int) -> None:
+    cluster = Cluster()
+    reject_until_found(cluster)
+    [(_, finding)] = cluster.findings.found
+    cluster.record("n0", opened(finding))
+    cluster.healths["n0"] = NodeHealth(
+        metadata=Metadata(name="n0"), status=NodeHealthStatus(verdict=verdict, boot_id=boot)
+    )
+    cluster.watch.note("n0")
+    cluster.watch.look()
+    assert len(cluster.findings.over) == ends
+    assert all(over.how == "boot" for _, over in cluster.findings.over)
+
+
+def test_a_kind_that_the_policy_ignores_is_not_found_and_its_findings_end() -> None:
+    cluster = Cluster(policy={"kinds": {"DeviceAllocation": "ignore"}})
+    for _ in range(60):
+        cluster.now += 11.5
+        cluster.end("n0", **REJECTED)
+    assert cluster.findings.found == []
+
+
+def test_the_policy_can_turn_a_kind_into_a_warning() -> None:
+    cluster = Cluster(policy={"kinds": {"DeviceAllocation": "WARN"}})
+    reject_until_found(cluster)
+    assert cluster.findings.found[0][1].verdict == "WARN"
+
+
+def test_a_node_that_is_removed_is_forgotten() -> None:
+    cluster = Cluster()
+    reject_until_found(cluster)
+    del cluster.nodes["n0"]
+    cluster.watch.note("n0")
+    cluster.watch.look()
+    assert cluster.watch._evidence.verdict("n0", "DeviceAllocation") is None
+
+
+class AnyPods(RuleBasedStateMachine):
+    """Pods of few owners end in any order, on few nodes, between changes of the leader."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cluster = Cluster(size=5)
+        self.host_failures: dict[str, int] = {}
+
+    @rule(
+        node=st.integers(0, 4),
+        owner=st.integers(0, 3),
+        how=st.sampled_from(["Succeeded", "Error", "OOMKilled", "Rejected", "OutOfcpu", "Evicted"]),
+        after=st.sampled_from([0.0, 1.0, 12.0, 3600.0, 200_000.0]),
+        skew=st.sampled_from([0.0, -1e6, 1e6]),
+    )
+    def end(self, node: int, owner: int, how: str, after: float, skew: float) -> None:
+        cluster, name = self.cluster, f"n{node}"
+        cluster.now += after
+        fields: dict[str, Any] = {"namespace": f"ns{owner}", "gpus": 1, "owner": ("Job", f"job-{owner}")}
+        if how == "Rejected":
+            fields = REJECTED | fields
+            self.host_failures[name] = self.host_failures.get(name, 0) + 1
+        elif how == "Succeeded":
+            fields |= {"phase": how, "containers": [ended("Completed", exit_code=0, at=cluster.now + skew)]}
+        elif how in ("OutOfcpu", "Evicted"):
+            fields |= {"phase": "Failed", "reason": how}
+        else:
+            fields |= {"phase": "Failed", "containers": [ended(how, at=cluster.now + skew)]}
+        cluster.end(name, **fields)
+
+    @rule()
+    def look(self) -> None:
+        self.cluster.watch.look()
+
+    @precondition(lambda self: self.cluster.findings.found)
+    @rule()
+    def close(self) -> None:
+        """A person clears what was found last."""
+        cluster = self.cluster
+        node, finding = cluster.findings.found[-1]
+        cluster.now += 1
+        cleared = ClosedFault(
+            "podoutcomes",
+            "host",
+            finding.reason,
+            occurrence=finding.occurrence,
+            closed_at=rfc3339(cluster.now),
+            how="person",
+        )
+        cluster.record(node, NodeRecord(closed=(cleared,)))
+        cluster.watch.look()
+        self.host_failures[node] = 0
+
+    @rule()
+    def change_leader(self) -> None:
+        self.cluster.lead()
+
+    @invariant()
+    def only_the_hosts_kinds_fail_nodes(self) -> None:
+        for node, finding in self.cluster.findings.found:
+            assert finding.component == "host"
+            assert (finding.verdict == "FAIL") == (finding.reason in HOST_KINDS)
+            assert node in self.cluster.nodes
+
+    @invariant()
+    def no_node_is_found_on_one_rejection(self) -> None:
+        for node, (findings, _) in ((name, self.cluster.findings.of(name)) for name in self.cluster.nodes):
+            if any(key[2] in HOST_KINDS for key in findings):
+                assert self.host_failures.get(node, 0) != 1
+
+    @invariant()
+    def numbers_of_a_node_only_rise(self) -> None:
+        last: dict[tuple[str, str], int] = {}
+        for node, finding in self.cluster.findings.found:
+            key = (node, finding.reason)
+            assert finding.occurrence >= last.get(key, 0)
+            last[key] = finding.occurrence
+
+
+TestAnyPods = AnyPods.TestCase
+TestAnyPods.settings = settings(max_examples=20, stateful_step_count=30, deadline=None)

@@ -1,0 +1,83 @@
+"""A job's counters as Prometheus scrapes them: each rank at its own moments, read back at even times."""
+
+import json
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from random import Random
+from typing import Any
+
+from muster_tainter.step_times.job_series import SeriesLabels
+from muster_tainter.step_times.job_verdict import JobQuestion, JobVerdict, judge_job
+
+LABELS = SeriesLabels(rank="rank", pod="pod", gpu="gpu")
+START = 1_700_000_000.0
+Points = list[tuple[float, float, float]]  # time, completed steps, their seconds
+
+
+@dataclass(frozen=True)
+class ScrapedJob:
+    """seconds: a row for each rank, a column for each step: its own work. overhead_s: of a step, the same for all.
+
+    first: steps completed before the first of these; scrape_s: between two readings of a rank
+    """
+
+    seconds: Sequence[Sequence[float]]
+    overhead_s: float = 0.1
+    first: int = 0
+    scrape_s: float = 30.0
+
+    def points(self, rank: int, random: Random) -> Points:
+        """In a synchronous job, a step ends for all ranks when the slowest has ended it."""
+        ends = list(accumulate(max(column) + self.overhead_s for column in zip(*self.seconds, strict=True)))
+        totals = [0.0, *accumulate(self.seconds[rank])]
+        at, found = random.random() * self.scrape_s, Points()
+        while at < ends[-1]:
+            done = bisect_right(ends, at)
+            found.append((START + at, float(self.first + done), 100.0 + totals[done]))
+            at += self.scrape_s
+        return found
+
+
+@dataclass
+class Answer:
+    """A range answer. read_s: between two of its times."""
+
+    read_s: float = 30.0
+    result: list[dict[str, Any]] = field(default_factory=list)
+
+    def add(self, points: Points, *, metric: str = "muster_step_seconds", **labels: str) -> None:
+        """As Prometheus reads it at even times: the last value."""
+        times = [at for at, *_ in points]
+        first = START + self.read_s * max(1, -int((START - times[0]) // self.read_s))
+        count = int((times[-1] - first) // self.read_s) + 2
+        read = [first + self.read_s * number for number in range(count)]
+        rows = [(at, points[bisect_right(times, at) - 1]) for at in read if at >= times[0]]
+        for kind, place in (("count", 1), ("sum", 2)):
+            values = [[at, repr(row[place])] for at, row in rows]
+            self.result.append({"metric": {"__name__": f"{metric}_{kind}", **labels}, "values": values})
+
+    def body(self) -> bytes:
+        return json.dumps({"status": "success", "data": {"resultType": "matrix", "result": self.result}}).encode()
+
+
+def answer_of(
+    job: ScrapedJob,
+    random: Random,
+    change: Callable[[int, Points], Points] = lambda _rank, points: points,
+    more: Mapping[str, str] | None = None,
+) -> Answer:
+    """change: what a rank's readings become."""
+    answer = Answer()
+    for rank in range(len(job.seconds)):
+        points = change(rank, job.points(rank, random))
+        if points:
+            answer.add(points, **{"rank": str(rank), "pod": f"train-{rank}", "gpu": str(rank % 8), **(more or {})})
+    return answer
+
+
+def judge(answer: Answer | bytes, looks: int = 1) -> JobVerdict:
+    """looks: one, because the verdict on a slow rank takes 48 times as long with the 48 windows of a day."""
+    body = answer if isinstance(answer, bytes) else answer.body()
+    return judge_job(JobQuestion(LABELS, "ml/train", looks, 30.0), body)
