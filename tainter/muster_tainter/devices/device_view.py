@@ -8,6 +8,7 @@ from muster_tainter.devices.rule_store import RuleStore
 from muster_tainter.devices.slice_index import SliceIndex
 from muster_tainter.faults.decision_context import DeviceContext, KnownDevice
 from muster_tainter.faults.device_isolation import DEVICE_KINDS, device_key
+from muster_tainter.faults.node_record import DeviceStage
 from muster_tainter.fleet.interface import Fleet
 
 
@@ -55,7 +56,7 @@ class DeviceView:
         """All rules that the component needs are there, with their effect."""
         faults = staged_faults(node).get(component)
         card = self._index.devices(node.metadata.name).cards.get(key)
-        if not faults or card is None:
+        if card is None or not faults or all(fault.device == DeviceStage.PREVIEW for fault in faults):
             return False
         wanted = wanted_rules(node.metadata.name, component, faults, card, self._fleet.policy())
         there = self._store.of(node.metadata.name)
