@@ -39,7 +39,7 @@ def policy(tmp_path: Path) -> Path:
 
 
 def bad(number: int = 1, occurrence: int = 1, **fields: Any) -> dict[str, Any]:
-    return finding("Xid95", occurrence, **{"component": gpu(number), "class": "reset"} | fields)
+    return finding("Xid95", occurrence, component=gpu(number)) | {"class": "reset"} | fields
 
 
 async def publish(api: KubeClient, node: str, **fields: Any) -> None:
