@@ -161,6 +161,18 @@ async def test_a_rule_that_a_person_deletes_counts_as_cleared() -> None:
     assert leader.api.effects() == {"gpu-0": "NoSchedule"}
 
 
+async def test_a_rule_that_a_person_takes_the_label_from_is_theirs() -> None:
+    leader = world()
+    await leader.settle(health(finding(0)))
+    [(name, rule)] = leader.api.rules.items()
+    leader.api.put(name, rule | {"metadata": rule["metadata"] | {"labels": {}}})
+    await leader.settle(health(finding(0)))
+    assert list(leader.api.rules) == [name]
+    assert (read_record(leader.api.nodes["n1"]).open, taints(leader)) == ((), [])
+    await leader.settle(health(finding(0, occurrence=2)))  # the name is taken, so the node is tainted
+    assert taints(leader) == [FAULTY]
+
+
 async def test_a_new_leader_that_did_not_see_it_sets_a_deleted_rule_again() -> None:
     leader = world()
     await leader.settle(health(finding(0)))
