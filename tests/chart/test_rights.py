@@ -18,6 +18,7 @@ ELSEWHERE = {  # roles in another namespace than the account's
 }
 EVERYTHING = {
     "tainter": {"allow": {"drain": True, "repairJobs": True, "suspendJobs": True, "trials": True}},
+    "tainter": {"allow": {"drain": True, "repairJobs": True, "trials": True, "devices": True}},
     "ipuPods": {"enabled": True},
 }
 JOBS = "gc-ipu-operator-controller-manager-jobs"
