@@ -12,8 +12,9 @@ import msgspec
 import yaml
 
 from muster_checks.base.vocabulary import Verdict
-from muster_cli.doctor import agents, clocks, crds, ipus, leaders, parts, reports, rights, settings, webhooks
+from muster_cli.doctor import agents, clocks, crds, devices, ipus, leaders, parts, reports, rights, settings, webhooks
 from muster_cli.doctor.bounded_reads import BoundedReader
+from muster_cli.doctor.device_reads import read_devices
 from muster_cli.doctor.facts import (
     AccountFacts,
     ApiGroups,
@@ -93,6 +94,7 @@ async def examine_installation(
         leaders.LEADERS: _leaders(installation),
         webhooks.WEBHOOKS: _webhooks(installation),
         ipus.AREA: _ipus(installation),
+        devices.AREA: _devices(installation),
         leaders.PAUSE: _pause(installation),
         settings.POLICY: _policy(installation),
     }
@@ -374,6 +376,11 @@ async def _ipus(installation: Installation) -> list[DoctorFinding]:
         reply = await installation.reader.post(f"{by}/query", {"size": 1}, PartitionCapacity)
         answer = reply if isinstance(reply, PartitionCapacity | ReadFailure) else None
     return ipus.judge(ipus.VipuState(part, controllers, health, answer))
+
+
+async def _devices(installation: Installation) -> list[DoctorFinding]:
+    state = await read_devices(installation.reader, installation.now)
+    return devices.judge(state) if state is not None else []
 
 
 async def _pause(installation: Installation) -> list[DoctorFinding]:
