@@ -226,6 +226,8 @@ def _closing(
     """(how, by) if the fault is resolved."""
     if want.taint is not None and want.taint in released:
         return PERSON, released[want.taint]
+    if fault.device and fault.component in context.devices.released:
+        return PERSON, context.devices.released[fault.component]
     clear = report.clear_for(fault.key, fault.occurrence)
     if clear is not None:
         return PERSON, clear.by or "spec.clear"
@@ -345,6 +347,7 @@ def _refreshed(fault: Fault, report: NodeReport, policy: Policy, context: Decisi
             over=fault.over,
             how=fault.how,
             by=fault.by,
+            device=fault.device,
         )
     if fault.key in context.external:
         boot = fault.boot or boot  # an external finding persists until resolved: it is not a sign in this boot
