@@ -379,8 +379,8 @@ async def _ipus(installation: Installation) -> list[DoctorFinding]:
 
 
 async def _devices(installation: Installation) -> list[DoctorFinding]:
-    state = await read_devices(installation.reader, installation.now)
-    return devices.judge(state) if state is not None else []
+    policy = await _read_policy(installation) if installation.namespace else None
+    return devices.judge(await read_devices(installation.reader, settings.find_device_mode(policy), installation.now))
 
 
 async def _pause(installation: Installation) -> list[DoctorFinding]:
@@ -393,5 +393,11 @@ async def _pause(installation: Installation) -> list[DoctorFinding]:
 async def _policy(installation: Installation) -> list[DoctorFinding]:
     if not installation.namespace:
         return []
+    return settings.judge_policy(installation.namespace, await _read_policy(installation))
+
+
+async def _read_policy(installation: Installation) -> DataMap | ReadFailure | None:
+    if not installation.namespace:
+        return None
     path = f"/api/v1/namespaces/{installation.namespace}/configmaps/{settings.MAP}"
-    return settings.judge_policy(installation.namespace, await installation.reader.read(path, DataMap))
+    return await installation.reader.read(path, DataMap)

@@ -22,17 +22,16 @@ _SCHEDULERS = "/api/v1/namespaces/kube-system/pods"
 L = TypeVar("L", bound=Object)
 
 
-async def read_devices(reader: BoundedReader, now: float) -> DeviceState | None:
-    """None on API servers that serve no ResourceSlices. now: by the clock of the API server."""
+async def read_devices(reader: BoundedReader, wanted: str, now: float) -> DeviceState:
+    """wanted: the active policy's ``devices.quarantine``. now: by the clock of the API server."""
     served = await _served_versions(reader)
-    if SLICES not in served:
-        return None
     slices = await _list(reader, served, SLICES, DeviceSlice)
     rules = await _list(reader, served, RULES, DeviceRule)
     if not slices and not rules:
-        return DeviceState(slices=slices, rules=rules)
+        return DeviceState(wanted, served=served.get(RULES, ""), slices=slices, rules=rules)
     server = await reader.read("/version", ServerVersion)
     return DeviceState(
+        wanted,
         server=server.git_version if isinstance(server, ServerVersion) else "",
         served=served.get(RULES, ""),
         slices=slices,

@@ -17,6 +17,7 @@ from muster_cli.report.quantities import plural
 from muster_kube.api.times import seconds
 
 AREA = "devices"
+OFF, RULES = "off", "rules"  # values of devices.quarantine; the third is preview
 SCHEDULER, MANAGER = "kube-scheduler", "kube-controller-manager"
 PCI_ADDRESS = "resource.kubernetes.io/pciBusID"  # the standard attribute (k8s.io/dynamic-resource-allocation)
 REPORTS_S = 60.0  # the controller reports on a new rule at once, and then every ten seconds
@@ -34,9 +35,11 @@ Version = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class DeviceState:
-    """server: the API server's version. served: the API version of DeviceTaintRules, empty without one. schedulers: the
-    static pods of the scheduler that are visible. now: by the clock of the API server."""
+    """wanted: the active policy's ``devices.quarantine``. server: the API server's version. served: the API version of
+    DeviceTaintRules, empty without one. schedulers: the static pods of the scheduler that are visible. now: by the
+    clock of the API server."""
 
+    wanted: str = OFF
     server: str = ""
     served: str = ""
     slices: Sequence[DeviceSlice] | ReadFailure = ()
@@ -50,6 +53,10 @@ def judge(state: DeviceState) -> list[DoctorFinding]:
     slices = [] if isinstance(state.slices, ReadFailure) else state.slices
     rules = [] if isinstance(state.rules, ReadFailure) else state.rules
     found = read_failures(AREA, *blind)
+    if state.wanted != OFF and not blind and (lack := _find_lack(state.served, slices)):
+        what = f"devices.quarantine is {state.wanted}, but {lack}: a fault of one device taints the whole node"
+        mend = "see docs/device-quarantine.md for what the cluster needs; or set devices.quarantine: off"
+        found.append(DoctorFinding(AREA, Verdict.WARN, what, mend))
     if state.served and (slices or rules):
         found += _judge_scheduler(state, len(rules))
         found += _judge_reports(rules, state.server, state.now)
@@ -63,18 +70,27 @@ def judge(state: DeviceState) -> list[DoctorFinding]:
     return found
 
 
+def _find_lack(served: str, slices: Sequence[DeviceSlice]) -> str:
+    """What the quarantine of single devices lacks; empty if nothing."""
+    if not served:
+        return "the API server serves no DeviceTaintRules"
+    return "" if slices else "no driver publishes devices in ResourceSlices"
+
+
 # -- the scheduler
 
 
 def _judge_scheduler(state: DeviceState, rules: int) -> Iterator[DoctorFinding]:
-    """rules: how many there are. With rules, what makes the scheduler ignore them is FAIL, else WARN."""
-    verdict = Verdict.FAIL if rules else Verdict.WARN
+    """rules: how many there are. Where there are some, or Muster will make some, what makes the scheduler ignore them
+    is FAIL, else WARN."""
+    in_use = rules > 0 or state.wanted == RULES
+    verdict = Verdict.FAIL if in_use else Verdict.WARN
     if isinstance(state.schedulers, ReadFailure) or not state.schedulers:
         server = parse_version(state.server)
         if is_ignoring(server):
             yield _ignoring(f"Kubernetes {state.server}", verdict)
-        elif rules and (needed := _gate(server)):
-            what = f"whether the scheduler follows {plural(rules, 'DeviceTaintRule')}: no pod of {SCHEDULER} is visible"
+        elif in_use and (needed := _gate(server)):
+            what = f"whether the scheduler follows DeviceTaintRules: no pod of {SCHEDULER} is visible"
             why = f": {shorten(state.schedulers.why)}" if isinstance(state.schedulers, ReadFailure) else ""
             mend = f"verify that it runs with --feature-gates={needed[0]}=true"
             yield DoctorFinding(AREA, Verdict.UNKNOWN, f"{what}{why}", mend)

@@ -8,10 +8,11 @@ import pytest
 from tests.wording.facts import missing_facts
 
 from muster_checks.base.vocabulary import Verdict
-from muster_cli.doctor import devices
+from muster_cli.doctor import devices, settings
 from muster_cli.doctor.devices import PCI_ADDRESS, DeviceState, is_ignoring, missing_gate, parse_version
-from muster_cli.doctor.facts import ControlPlanePod, DeviceRule, DeviceSlice
+from muster_cli.doctor.facts import ControlPlanePod, DataMap, DeviceRule, DeviceSlice
 from muster_cli.doctor.findings import DoctorFinding, ReadFailure
+from muster_kube.api.objects import Metadata
 from muster_kube.api.times import rfc3339_whole
 
 NOW = 1_800_000_000.0
@@ -51,9 +52,10 @@ def judge(
     slices: Sequence[DeviceSlice] | ReadFailure | None = None,
     rules: Sequence[DeviceRule] | ReadFailure = (),
     unseen: ReadFailure | None = None,
+    wanted: str = "off",
 ) -> list[DoctorFinding]:
     seen = [device_slice()] if slices is None else slices
-    return devices.judge(DeviceState(server, served, seen, rules, unseen or schedulers, NOW))
+    return devices.judge(DeviceState(wanted, server, served, seen, rules, unseen or schedulers, NOW))
 
 
 def verdicts(found: Sequence[DoctorFinding]) -> list[Verdict]:
@@ -151,6 +153,35 @@ def test_without_sight_of_the_scheduler_the_gate_is_unknown_once_there_is_a_rule
     assert forbidden.verdict is Verdict.UNKNOWN
     assert not missing_facts(forbidden.what, "Forbidden")
     assert verdicts(judge(rules=[rule()], server="v1.37.1")) == [Verdict.PASS]
+
+
+def test_a_policy_that_wants_rules_counts_as_much_as_a_rule() -> None:
+    assert verdicts(judge(wanted="rules")) == [Verdict.UNKNOWN]
+    assert verdicts(judge(scheduler("v1.36.3", ON), wanted="rules")) == [Verdict.PASS]
+    assert verdicts(judge(scheduler("v1.36.1", ON), wanted="rules")) == [Verdict.FAIL]
+    assert verdicts(judge(scheduler("v1.36.3"), wanted="rules")) == [Verdict.FAIL]
+    assert verdicts(judge(scheduler("v1.36.3"), wanted="preview")) == [Verdict.WARN]
+
+
+@pytest.mark.parametrize("wanted", ["rules", "preview"])
+def test_a_policy_that_wants_what_the_cluster_lacks_is_told(wanted: str) -> None:
+    (no_rules,) = judge(wanted=wanted, served="", server="v1.34.0")
+    (no_slices,) = judge(wanted=wanted, slices=())
+    (nothing,) = judge(wanted=wanted, slices=(), served="", server="v1.20.2")
+    assert [no_rules.verdict, no_slices.verdict, nothing.verdict] == [Verdict.WARN] * 3
+    assert not missing_facts(no_rules.what, "devices.quarantine", wanted, "DeviceTaintRules")
+    assert not missing_facts(no_slices.what, wanted, "ResourceSlices")
+    assert verdicts(judge(wanted=wanted, slices=UNSEEN, served="")) == [Verdict.UNKNOWN]
+
+
+def test_the_mode_is_that_of_the_active_policy() -> None:
+    def policy(text: str) -> DataMap:
+        return DataMap(metadata=Metadata(name=settings.MAP), data={settings.KEY: text})
+
+    assert settings.find_device_mode(policy("rules: []\ndevices: {quarantine: rules}")) == "rules"
+    assert settings.find_device_mode(policy("rules: []")) == "off"
+    assert settings.find_device_mode(policy("rules: []\ndevices: {quarantine: some}")) == "off"
+    assert settings.find_device_mode(UNSEEN) == settings.find_device_mode(None) == "off"
 
 
 def test_rules_on_which_the_controller_manager_does_not_report_are_named() -> None:
