@@ -9,6 +9,7 @@ a taint have a separate queue, so a new failure does not wait for healthy nodes,
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
 
 from muster_checks.base.vocabulary import Verdict
@@ -38,6 +39,8 @@ from muster_tainter.policy.rules import SILENT, Policy
 from muster_tainter.settings import ACCELERATORS
 from muster_tainter.spares.roles import SpareRoles
 from muster_tainter.task_rounds import yield_to_taints
+
+log = logging.getLogger(__name__)
 
 URGENT_WORKERS = 24
 ROUTINE_WORKERS = 4
@@ -334,10 +337,12 @@ class Tainter:
             self._recorder.record(node, notice)
 
     def _log_dry_run(self, name: str, decision: Decision) -> None:
-        logged = (decision.taints, decision.taint_changes)
-        if self._logged.get(name, (None, ())) != logged:
+        logged = (decision.taints, decision.taint_changes, decision.isolates)
+        if self._logged.get(name, (None, (), frozenset())) != logged:
             self._logged[name] = logged
             audit_log.log_taints(name, decision, dry_run=True)
+            for component in sorted(decision.isolates):
+                log.info("dry run: node %s: %s would be kept out of use alone", name, component)
 
     def _depths(self) -> dict[str, int]:
         return {

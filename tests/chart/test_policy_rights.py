@@ -27,6 +27,9 @@ POLICIES = {
     + JOB[1:]
     + "}}}}]",
     "a Job elsewhere": POOL + "repair: {reset: {job: {template: {metadata: {namespace: ops}, " + JOB[1:] + "}}}}]",
+    "devices by rules": "rules: []\ndevices: {quarantine: rules}",
+    "devices in a preview": "rules: []\ndevices: {quarantine: preview, share: 25%}",
+    "devices off": "rules: []\ndevices: {quarantine: off}",
     "pvc as proof": "rules: [{name: a, action: taint, proof: {checks: [pvc]}}]",
     "pvc matched": "rules: [{name: a, match: {check: pvc}, action: taint}]",
     "pvc before the first job": POOL + "testing: {preFlight: [pciebw, pvc]}}]",
@@ -46,6 +49,8 @@ def granted(rendered: Rendered) -> set[Allow]:
             made = {each for each in rule["resources"] if "create" in rule["verbs"]}
             if "pods/eviction" in made:
                 found.add(Allow.DRAIN)
+            if "devicetaintrules" in made:
+                found.add(Allow.DEVICES)
             if "jobs" in made:
                 assert namespace == REPAIRS
                 found.add(Allow.REPAIR_JOBS)

@@ -79,9 +79,7 @@ class DeviceQuarantine:
 
     def context(self, node: Node, withhold: str) -> DeviceContext:
         """What is known of the node's devices. withhold: why nothing new may begin on any node."""
-        if not self._on:
-            return DeviceContext(unavailable="devices.quarantine is off")
-        return self._view.context(node, self._unavailable, withhold)
+        return self._view.context(node, self._unavailable if self._on else "devices.quarantine is off", withhold)
 
     def reserve(self, node: Node, decision: Decision) -> str | None:
         """Reserve places in the budgets of devices for a decision. Returns why there are none, or None."""
@@ -142,7 +140,12 @@ class DeviceQuarantine:
         log.warning("ResourceSlice %s cannot be read, its devices are not quarantined: %s", key or "(no name)", error)
 
     def _rule_changed(self, _key: str, old: DeviceTaintRule | None, new: DeviceTaintRule | None) -> None:
-        for name in self._store.note(old, new):
+        nodes = self._store.note(old, new)
+        if self._queue is None:
+            self._store.forget_people()
+        for name in nodes:
+            # only a rule that is required now can have been taken away by a person
+            self._store.settle(name, staged_faults(self._fleet.nodes.get(name)))
             self._look_again(name)
             self._add(name)
 

@@ -13,10 +13,11 @@ _Pool = tuple[str, str]  # driver, name
 
 
 class SliceIndex:
-    """is_node: whether a Node of that name exists. Slices beyond ``SLICES_LIMIT`` are not kept."""
+    """is_node: whether a Node of that name exists. limit: slices beyond it are not kept."""
 
-    def __init__(self, is_node: Callable[[str], bool]) -> None:
+    def __init__(self, is_node: Callable[[str], bool], limit: int = SLICES_LIMIT) -> None:
         self._is_node = is_node
+        self._limit = limit
         self._by_node: dict[str, dict[str, ResourceSlice]] = {}
         self._owners: dict[_Pool, dict[str, int]] = {}  # number of slices of each node
         self._mapped: dict[str, NodeDevices] = {}
@@ -25,7 +26,7 @@ class SliceIndex:
 
     @property
     def full(self) -> bool:
-        return self.count >= SLICES_LIMIT
+        return self.count >= self._limit
 
     def note(self, key: str, old: ResourceSlice | None, new: ResourceSlice | None) -> set[str]:
         """Record a change of the slice ``key``. Returns the nodes whose devices may have changed."""

@@ -1,4 +1,4 @@
-"""The rights that only some policies need: evictions, Jobs and other objects of repairs, trials of volumes. Pure.
+"""The rights that only some policies need: evictions, objects of repairs, trials of volumes, rules for devices. Pure.
 
 With ``tainter.allow.*: auto`` the chart decides the same when it renders roles (helm/muster/templates/_tainter.tpl).
 """
@@ -19,6 +19,7 @@ class Allow(StrEnum):
     DRAIN = "drain"
     REPAIR_JOBS = "repairJobs"
     TRIALS = "trials"
+    DEVICES = "devices"
     OWN = ""
 
 
@@ -44,6 +45,8 @@ def needed_rights(policy: Policy, repair_namespace: str = "") -> Iterator[Needed
             yield NeededRight(f"{where}.match.check", Allow.TRIALS)
         if rule.proof is not None and _PVC in (*rule.proof.checks, *rule.proof.if_installed):
             yield NeededRight(f"{where}.proof.checks", Allow.TRIALS)
+    if policy.devices.quarantine != "off":
+        yield NeededRight("devices.quarantine", Allow.DEVICES)
     for number, pool in enumerate(policy.pools):
         where = f"pools[{number}] ({pool.name})"
         if pool.drain is not None and pool.drain.when != "completion":

@@ -21,7 +21,7 @@ cluster, tainters = end_to_end.cluster, end_to_end.tainters  # fixtures
 
 POLICY = """
 rules:
-  - {name: hardware, match: {class: [reset, reboot, replace]}, action: taint}
+  - {name: hardware, match: {class: [reset, reboot, replace]}, action: taint, holdDown: 0s}
 devices: {quarantine: rules}
 """
 SICK = 3
