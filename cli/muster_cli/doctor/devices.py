@@ -216,7 +216,7 @@ def _without_addresses(nodes: Mapping[str, set[str]]) -> Iterator[DoctorFinding]
         if names:
             what = (
                 f"driver {driver} publishes no {PCI_ADDRESS} on {plural(len(names), 'node')} ({join_some(names)}):"
-                " a fault of one device taints the whole node"
+                " a fault that names a device by its PCI address taints the whole node"
             )
             yield DoctorFinding(
                 AREA, Verdict.WARN, what, "upgrade the driver to a version that publishes the attribute"
