@@ -53,7 +53,7 @@ class DeviceView:
         return list(self._index.devices(node.metadata.name).cards)
 
     def _is_ruled(self, node: Node, component: str, key: str) -> bool:
-        """All rules that the component needs are there, with their effect."""
+        """All rules that the component needs are there, with their effect: those of a preview have none."""
         faults = staged_faults(node).get(component)
         card = self._index.devices(node.metadata.name).cards.get(key)
         if card is None or not faults or all(fault.device == DeviceStage.PREVIEW for fault in faults):

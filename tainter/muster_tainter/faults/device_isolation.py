@@ -181,8 +181,7 @@ def _stage(
         return "" if tainted else None
     if not tainted:
         return DeviceStage.ALONE
-    there = earlier != DeviceStage.PREVIEW and known is not None and known.ruled
-    return DeviceStage.ALONE if there else DeviceStage.WANTED
+    return DeviceStage.ALONE if known is not None and known.ruled else DeviceStage.WANTED
 
 
 def _with_stages(memory: NodeRecord, stages: Mapping[str, str], groups: Mapping[str, object]) -> NodeRecord:

@@ -347,7 +347,6 @@ def _refreshed(fault: Fault, report: NodeReport, policy: Policy, context: Decisi
             over=fault.over,
             how=fault.how,
             by=fault.by,
-            device=fault.device,
         )
     if fault.key in context.external:
         boot = fault.boot or boot  # an external finding persists until resolved: it is not a sign in this boot

@@ -17,8 +17,10 @@ from tests.cluster.tainter import test_end_to_end as end_to_end
 from tests.cluster.tainter.test_end_to_end import HEALTHS, Cluster, Tainters, finding, until
 from tests.tainter.devices.device_world import gpu, resource_slice
 
+from muster_cli.commands.release_nodes import NodeRelease, find_targets
 from muster_kube.api.client import KubeClient
 from muster_tainter.devices.api_versions import find_api
+from muster_tainter.policy.file import parse_policy
 
 cluster, tainters, bench = end_to_end.cluster, end_to_end.tainters, publishing.bench  # fixtures
 device_api = stand_in.device_api
@@ -39,7 +41,7 @@ def policy(tmp_path: Path) -> Path:
 
 
 def bad(number: int = 1, occurrence: int = 1, **fields: Any) -> dict[str, Any]:
-    return finding("Xid95", occurrence, **{"component": gpu(number), "class": "reset"} | fields)
+    return finding("Xid95", occurrence, component=gpu(number)) | {"class": "reset"} | fields
 
 
 async def publish(api: KubeClient, node: str, **fields: Any) -> None:
@@ -153,6 +155,70 @@ async def test_a_fault_of_the_whole_node_comes_before_the_rule_goes(
     await cluster.report(name, bad(occurrence=3), boot="boot-2")  # only the first is there again
     await until_rules(device_api, name, 1)
     await cluster.until_free(name)
+
+
+async def test_the_budget_holds_and_what_has_no_room_follows(
+    tainters: Tainters, fleet: Any, cluster: Cluster, device_api: KubeClient, policy: Path
+) -> None:
+    policy.write_text(POLICY + "pools: [{name: all, selector: {}, budget: {devices: 1}}]\n")
+    replica = await tainters.start("--policy", str(policy))
+    first, second = await fleet.create(2, prefix="gpubudget")
+    for name in (first, second):
+        await publish(device_api, name)
+    await cluster.report(first, bad())
+    await until_rules(device_api, first, 1)
+    await cluster.report(second, bad())
+
+    async def told() -> bool:
+        event = (await cluster.events(second)).get("TaintWithheld")
+        return event is not None and "1 of 1 devices" in event["message"]
+
+    await until(told, "the Event of what has no room")
+    assert not await rules(device_api, second)
+    assert not await cluster.taints(second)
+    page = (await replica.get("/metrics")).text
+    assert 'muster_tainter_devices_quarantined{state="withheld"} 1.0' in page
+    await cluster.report(first, boot="boot-2")
+    await until_rules(device_api, first, 0)
+    await until_rules(device_api, second, 1)
+
+
+async def test_a_person_can_release_a_node_while_no_tainter_runs(
+    tainters: Tainters, fleet: Any, cluster: Cluster, device_api: KubeClient, policy: Path
+) -> None:
+    replica = await tainters.start("--policy", str(policy))
+    released, other = await fleet.create(2, prefix="gpurelease")
+    for name in (released, other):
+        await publish(device_api, name)
+        await cluster.report(name, bad())
+        await until_rules(device_api, name, 1)
+    await replica.stop()
+    of = parse_policy(POLICY)
+    results = await NodeRelease(device_api, "ada", of).by_hand(await find_targets(device_api, [released], of))
+    assert [(each.name, each.done) for each in results] == [(released, True)]
+    assert not await rules(device_api, released)
+    assert await rules(device_api, other)
+
+
+async def test_a_policy_that_turns_it_off_taints_the_node_and_then_deletes_the_rule(
+    tainters: Tainters, fleet: Any, cluster: Cluster, device_api: KubeClient, policy: Path
+) -> None:
+    replica = await tainters.start("--policy", str(policy))
+    [name] = await fleet.create(1, prefix="gpuoff")
+    await publish(device_api, name)
+    await cluster.report(name, bad())
+    await until_rules(device_api, name, 1)
+    policy.write_text(POLICY.replace("quarantine: rules", "quarantine: off"))
+    await until_rules(device_api, name, 0)
+    assert await cluster.faulty(name)
+    policy.write_text(POLICY)
+    await until_rules(device_api, name, 1)
+    await cluster.until_free(name)
+    await replica.stop(signal.SIGKILL)
+    policy.write_text(POLICY.replace("quarantine: rules", "quarantine: off"))
+    await tainters.start("--policy", str(policy))  # finds what the other one left
+    await until_rules(device_api, name, 0)
+    assert await cluster.faulty(name)
 
 
 async def test_leaders_that_are_killed_leave_no_rule_without_a_fault_and_no_fault_without_a_rule(

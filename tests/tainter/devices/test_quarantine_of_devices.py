@@ -161,6 +161,61 @@ async def test_a_rule_that_a_person_deletes_counts_as_cleared() -> None:
     assert leader.api.effects() == {"gpu-0": "NoSchedule"}
 
 
+async def test_a_deleted_rule_is_not_written_again_and_another_fault_changes_nothing_about_it() -> None:
+    leader = world()
+    await leader.settle(health(finding(0)))
+    leader.api.rules.clear()
+    leader.see_rules()
+    both = health(finding(0), finding(1, occurrence=2))
+    leader.apply(leader.decide(both))
+    await leader.settle(both)
+    assert leader.api.effects() == {"gpu-1": "NoSchedule"}
+    assert [each.split()[0] for each in leader.api.writes] == ["create", "create"]
+    assert {fault.component for fault in read_record(leader.api.nodes["n1"]).open} == {gpu(1)}
+
+
+async def test_a_node_without_room_for_its_device_keeps_its_taint() -> None:
+    leader = world(POLICY.replace("quarantine: rules", "quarantine: off"))
+    await leader.settle(health(finding(0)))
+    leader.use(POLICY)
+    await leader.settle(health(finding(0)), withhold="", device_withhold="budget: full")
+    assert (taints(leader), leader.api.rules) == ([FAULTY], {})
+
+
+async def test_the_stronger_of_two_effects_is_used() -> None:
+    stronger = "  - {name: now, match: {reason: Now}, action: taint, isolate: device, taint: {effect: NoExecute}}\n"
+    leader = world(POLICY.replace("rules:\n", "rules:\n" + stronger))
+    await leader.settle(health(finding(0, occurrence=1), finding(0, occurrence=2, reason="Now")))
+    assert leader.api.effects() == {"gpu-0": "NoExecute"}
+
+
+async def test_the_rule_of_the_old_name_stays_while_that_of_the_new_name_cannot_be_written() -> None:
+    leader = world()
+    await leader.settle(health(finding(0)))
+
+    async def refused(path: str, *_: Any, **__: Any) -> Any:
+        raise Forbidden(403, "Forbidden", "no", path)
+
+    leader.api.create = refused  # type: ignore[method-assign]
+    leader.see_slices({"s": resource_slice(devices=[device(0, "card-0"), *(device(n) for n in range(1, 4))])})
+    await leader.write_rules()
+    assert leader.api.effects() == {"gpu-0": "NoSchedule"}
+    await leader.settle(health(finding(0)))
+    assert (taints(leader), leader.api.rules) == ([FAULTY], {})
+
+
+async def test_a_rule_that_a_person_takes_the_label_from_is_theirs() -> None:
+    leader = world()
+    await leader.settle(health(finding(0)))
+    [(name, rule)] = leader.api.rules.items()
+    leader.api.put(name, rule | {"metadata": rule["metadata"] | {"labels": {}}})
+    await leader.settle(health(finding(0)))
+    assert list(leader.api.rules) == [name]
+    assert (read_record(leader.api.nodes["n1"]).open, taints(leader)) == ((), [])
+    await leader.settle(health(finding(0, occurrence=2)))  # the name is taken, so the node is tainted
+    assert taints(leader) == [FAULTY]
+
+
 async def test_a_new_leader_that_did_not_see_it_sets_a_deleted_rule_again() -> None:
     leader = world()
     await leader.settle(health(finding(0)))

@@ -43,6 +43,10 @@ def test_a_slice_of_a_node_never_names_a_device_of_another() -> None:
     assert names(found.devices("n2")) == ("gpu-0",)
 
 
+def test_a_pool_with_the_name_of_a_node_that_has_no_slices_yet_is_not_used() -> None:
+    assert names(index(resource_slice("n1", name="liar", pool="n2")).devices("n1")) == ()
+
+
 def test_a_pool_that_two_nodes_name_belongs_to_neither() -> None:
     found = index(resource_slice("n1", name="a", pool="rack-7"), resource_slice("n2", name="b", pool="rack-7"))
     assert [names(found.devices(node)) for node in sorted(NODES)] == [(), ()]
