@@ -1,4 +1,8 @@
-"""Coverage of the checks by their own tests: while other tests of the same run are at work it is paused."""
+"""Coverage of the checks by their own tests: it is paused while other tests of the same run are collected or run.
+
+It costs whatever Python runs under it. The tests of checks are collected first (``testpaths``), so that the modules of
+the checks are loaded under it.
+"""
 
 import os
 from collections.abc import Iterator
@@ -13,11 +17,11 @@ _CHILDREN = "COVERAGE_PROCESS_CONFIG"  # by which coverage measures the processe
 
 
 @contextmanager
-def paused_outside_checks(item: pytest.Item) -> Iterator[None]:
+def paused_outside_checks(node: pytest.Item | pytest.Collector) -> Iterator[None]:
     """Does nothing where no coverage is measured."""
-    plugin = item.config.pluginmanager.getplugin("_cov")
+    plugin = node.config.pluginmanager.getplugin("_cov")
     coverage = getattr(getattr(plugin, "cov_controller", None), "cov", None)
-    if coverage is None or item.path.is_relative_to(CHECKS):
+    if coverage is None or node.path.is_relative_to(CHECKS):
         yield
         return
     coverage.stop()
