@@ -88,8 +88,12 @@ def pytest_collection() -> Iterator[object]:
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[pytest.CollectReport]:
     """Coverage, where it is asked for, is that of the checks by their own tests."""
-    with check_coverage.paused_outside_checks(collector):
-        return (yield)
+    if isinstance(collector, pytest.File):
+        with check_coverage.paused_outside_checks(collector):
+            return (yield)
+    report = yield
+    check_coverage.put_checks_first(report.result)
+    return report
 
 
 def pytest_collection_finish() -> None:
