@@ -10,6 +10,7 @@ import re
 import shlex
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from tests.cluster.chart.real_node_jobs import LIMIT_S, printed_by, ranks, train
 from tests.docs.command_list import commands_of_test
 from tests.docs.command_runner import CommandRunner, Done
 from tests.docs.document_commands import commands
+from tests.polling import pause_s
 
 from muster_agent.process.capabilities import SYS_ADMIN, SYS_RAWIO
 from muster_kube.run_permit import PREFIX
@@ -43,6 +45,7 @@ PODS = {"muster-agent": 1, "muster-tainter": 2, "muster-operator": 1, "muster-vi
 SECRETS = "/api/v1/namespaces/{}/secrets"
 REGISTRATIONS = "/apis/admissionregistration.k8s.io/v1"
 RUNBOOKS = sorted((CHART.parents[1] / "docs" / "runbooks").glob("*.md"))
+CLEARED_S = 5.0  # then the command is typed again: another test's line came after it
 NOT_DEPLOYED = "has no deployed releases"  # helm's words
 IPU_PARTS = ("controller-manager", "vipu-proxy")
 POLICY_MINOR = 30  # from here on, the API server enforces what the webhook of the tainter does before
@@ -150,6 +153,9 @@ class Release:
             command = [sys.executable, "-m", "muster_cli", "clear", self.node.name]
             kubeconfig = f"--kubeconfig={self.node.plane.kubeconfig}"
             subprocess.run([*command, kubeconfig], capture_output=True, timeout=LIMIT_S, check=True)
+            begun = time.monotonic()
+            while FAULTY in self.taints() and time.monotonic() < begun + CLEARED_S:
+                time.sleep(pause_s(begun))
             return FAULTY not in self.taints()
 
         until(cleared, self.state)
