@@ -3,6 +3,7 @@
 The figures of docs/in-flight.md: .venv/bin/python -m tests.tainter.outcomes.robustness
 """
 
+import math
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,7 +13,9 @@ from tests.tainter.outcomes.detection import NODES
 from tests.tainter.outcomes.simulated_fleets import DAY_S, EXITED, HOST_KINDS, Owner, settings
 from tests.tainter.outcomes.simulated_fleets import Fleet as _Fleet
 
-from muster_tainter.outcomes.evidence import HOUR_S, Attempt
+from muster_tainter.outcomes.evidence import HOUR_S, WEEK_S, YEAR_S, Attempt
+from muster_tainter.outcomes.evidence_base_rate import FLOOR, RATE_WEIGHTS, factors
+from muster_tainter.outcomes.evidence_detector import Detector
 from muster_tainter.outcomes.evidence_tracker import EvidenceTracker
 
 DAYS = 14.0
@@ -103,11 +106,26 @@ def first_blame(attempts: list[Attempt]) -> float | None:
     return None
 
 
+def alarms_at_the_limit(node_years: float, pods_a_day: float) -> int:
+    """Proofs about one node whose attempts fail at exactly the rate that a healthy node may have, with a bound of 1."""
+    random, threshold = Random(1), YEAR_S / WEEK_S
+    detector, at, alarms = Detector(RATE_WEIGHTS, -math.inf, distrust=False), 0.0, 0
+    while at < node_years * YEAR_S:
+        at += random.expovariate(pods_a_day / DAY_S)
+        detector.let_time_pass(at)
+        detector.multiply(factors(FLOOR, random.random() < FLOOR), "")
+        if detector.value >= threshold:
+            alarms += 1
+            detector.restart()
+    return alarms
+
+
 def main(fleets: int = 30) -> None:
     for name, attempts in CASES.items():
         blames = sorted(each for seed in range(fleets) if (each := first_blame(attempts(Random(seed)))))
         middle = f", after {blames[len(blames) // 2]:.0f} hours in the middle" if blames else ""
         print(f"{name}: {len(blames)} of {fleets}{middle}", flush=True)
+    print(f"at exactly the healthy rate, bound 1: {alarms_at_the_limit(55, 30)} proofs in 55 node-years")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from random import Random
 
 import pytest
 from tests.tainter.outcomes.detection import BAD, NODES, delay, proofs
+from tests.tainter.outcomes.robustness import alarms_at_the_limit
 from tests.tainter.outcomes.simulated_fleets import EXITED, REJECTED, Fleet, Owner, healthy_fleet, settings
 
 from muster_tainter.outcomes.evidence import HOUR_S
@@ -45,6 +46,10 @@ def test_random_lives_of_fleets_without_a_bad_node(bound: float, pytestconfig: p
         found += [(seed, proof) for _, proof in proofs(fleet, random, DAYS, settings(bound))]
     print(f"{len(found)} proofs in {node_years:.1f} node-years, bound {bound * node_years:.2f}")
     assert len(found) <= most_allowed(bound * node_years), found
+
+
+def test_bound_is_kept_at_the_limit_of_health_and_is_not_out_of_reach() -> None:
+    assert 0 < alarms_at_the_limit(node_years=10, pods_a_day=30) <= most_allowed(10)
 
 
 def test_random_lives_of_an_attacker_with_one_namespace(pytestconfig: pytest.Config) -> None:
