@@ -115,12 +115,13 @@ def test_no_privileged_pod_is_allowed_where_trials_run(helm: Helm) -> None:
 
 
 def test_a_value_overrules_the_policy(helm: Helm) -> None:
-    allow = {"drain": True, "repairJobs": True, "suspendJobs": True, "trials": True}
+    allow = {"drain": True, "repairJobs": True, "suspendJobs": True, "trials": True, "devices": True}
     assert granted(helm.template(values={"tainter": {"allow": allow}})) == {
         Allow.DRAIN,
         Allow.REPAIR_JOBS,
         Allow.SUSPEND_JOBS,
         Allow.TRIALS,
+        Allow.DEVICES,
     }
     refused = {"allow": dict.fromkeys(allow, False), "policy": POLICIES["drain by rule"]}
     assert granted(helm.template(values={"tainter": refused})) == set()

@@ -1,5 +1,5 @@
-"""The rights that only some policies need: evictions, suspensions, objects of repairs, trials of volumes. Pure.
-"""The rights that only some policies need: evictions, objects of repairs, trials of volumes, rules for devices. Pure.
+"""The rights that only some policies need: evictions, suspensions, objects of repairs, trials of volumes, rules for
+devices. Pure.
 
 With ``tainter.allow.*: auto`` the chart decides the same when it renders roles (helm/muster/templates/_tainter.tpl).
 """
