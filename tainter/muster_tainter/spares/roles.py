@@ -32,13 +32,25 @@ class _Group:
     reported: tuple[int, int, int] = (0, 0, 0)
 
 
-class SpareRoles:
-    """wake: called with nodes whose role should change."""
+def _call_later(look: Callable[[], None]) -> None:
+    asyncio.get_running_loop().call_later(_LOOK_AFTER_S, look)
 
-    def __init__(self, fleet: Fleet, replica: Replica, wake: Callable[[str], None]) -> None:
+
+class SpareRoles:
+    """wake: called with nodes whose role should change. later: calls a function soon, once for the changes of a moment;
+    by default the event loop does."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        replica: Replica,
+        wake: Callable[[str], None],
+        later: Callable[[Callable[[], None]], object] = _call_later,
+    ) -> None:
         self._fleet = fleet
         self._replica = replica
         self._wake = wake
+        self._later = later
         self._groups: dict[GroupKey, _Group] = {}
         self._group_of: dict[str, GroupKey] = {}
         self._pools: dict[str, Spares] = {}
@@ -147,7 +159,7 @@ class SpareRoles:
     def _look(self) -> None:
         if not self._soon:
             self._soon = True
-            asyncio.get_running_loop().call_later(_LOOK_AFTER_S, self._wake_changed)
+            self._later(self._wake_changed)
 
     def _wake_changed(self) -> None:
         self._soon = False
