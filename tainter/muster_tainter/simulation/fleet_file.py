@@ -4,12 +4,13 @@ Models only, and the error of a file that is not valid. Every time that the file
 source beside it.
 """
 
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, get_args
 
 import yaml
-from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError, field_validator, model_validator
 
 from muster_checks.base.user_yaml import field_path, load_yaml, show_value, yaml_problem
 from muster_tainter.policy import label_syntax
@@ -282,10 +283,38 @@ def load_fleet(path: Path) -> FleetFile:
     try:
         return FleetFile.model_validate(data)
     except ValidationError as error:
-        lines = []
-        for detail in error.errors():
-            where = field_path(detail["loc"])
-            found = "" if not where or isinstance(detail["input"], dict) else f" {show_value(detail['input'])}:"
+        raise FleetError("\n".join(f"{path}: {line}" for line in _problems(error))) from None
+
+
+def _problems(error: ValidationError) -> Iterator[str]:
+    details = error.errors()
+    for detail in details:
+        place = detail["loc"]
+        inside = any(len(other["loc"]) > len(place) and other["loc"][: len(place)] == place for other in details)
+        if detail["type"] == "too_short" and inside:
+            continue  # a list whose only entry is not valid
+        where = field_path(place)
+        found = "" if isinstance(detail["input"], dict) else f"{show_value(detail['input'])}: "
+        if detail["type"] == "extra_forbidden":
+            text = f"unknown key: expected {', '.join(_keys_at(place))}"
+        else:
             text = str(detail.get("ctx", {}).get("error", detail["msg"]))
-            lines.append(f"{path}: {f'{where}:' if where else ''}{found} {text}".replace(":  ", ": "))
-        raise FleetError("\n".join(lines)) from None
+        yield f"{f'{where}: ' if where else ''}{found}{text}"
+
+
+def _keys_at(place: Sequence[str | int]) -> list[str]:
+    """The keys that are allowed where an unknown one was found."""
+    model: type[BaseModel] = FleetFile
+    for part in place[:-1]:
+        fields = {field.alias or name: field for name, field in model.model_fields.items()}
+        if part in fields:
+            model = next(_models(fields[str(part)].annotation), model)
+    return sorted(field.alias or name for name, field in model.model_fields.items())
+
+
+def _models(annotation: object) -> Iterator[type[BaseModel]]:
+    """The models in ``tuple[Group, ...]``, ``Domain | None`` and the like."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for inner in get_args(annotation):
+        yield from _models(inner)
