@@ -2,9 +2,11 @@
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -88,6 +90,7 @@ def _processes(text: str) -> int:
 def main(arguments: argparse.Namespace) -> int:
     try:
         policies = read_policies(arguments.policies)
+        _require_folder(arguments.html)
         scenario = read_scenario(
             arguments.fleet, arguments.faults, arguments.faults_format, arguments.jobs, arguments.seed
         )
@@ -107,13 +110,22 @@ def main(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _require_folder(page: Path | None) -> None:
+    """Before the runs, which may take long. Raises UsageError."""
+    if page is not None and not page.parent.is_dir():
+        raise UsageError(f"--html {page}: {page.parent}: no such folder")
+
+
 def compare(scenario: Scenario, policies: Sequence[NamedPolicy], replicates: int, processes: int) -> Comparison:
     """Run every policy on the fleet and on its resampled copies."""
     which = runs(len(policies), replicates)
     outcomes: list[list[Outcome]] = [[] for _ in policies]
     made = _run_all(scenario, [each.policy for each in policies], which, min(processes, len(which)))
-    for (policy, _), outcome in zip(which, made, strict=True):
+    for number, ((policy, _), outcome) in enumerate(zip(which, made, strict=True), 1):
         outcomes[policy].append(outcome)
+        if sys.stderr.isatty():
+            end = "\n" if number == len(which) else ""
+            print(f"\rrun {number} of {len(which)}", end=end, file=sys.stderr, flush=True)
     return Comparison(scenario, [each.name for each in policies], outcomes)
 
 
@@ -124,10 +136,13 @@ def _run_all(
         yield from (run_one(scenario, policies, each) for each in which)
         return
     # fork: each process starts with the scenario in memory, instead of a copy for each run
-    with ProcessPoolExecutor(
-        processes, mp_context=get_context("fork"), initializer=_Shared.put, initargs=(scenario, policies)
-    ) as pool:
-        yield from pool.map(_Shared.run, which)
+    try:
+        with ProcessPoolExecutor(
+            processes, mp_context=get_context("fork"), initializer=_Shared.put, initargs=(scenario, policies)
+        ) as pool:
+            yield from pool.map(_Shared.run, which)
+    except BrokenProcessPool:
+        raise UsageError("a run was killed, probably because the memory is used up: try fewer --processes") from None
 
 
 class _Shared:
@@ -137,6 +152,7 @@ class _Shared:
 
     @classmethod
     def put(cls, scenario: Scenario, policies: list[Policy]) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it without a traceback
         cls.held = scenario, policies
 
     @classmethod

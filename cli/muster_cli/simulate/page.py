@@ -19,6 +19,8 @@ UNKNOWABLE = (
     "The jobs are those of the fleet file. Another mix of sizes has another goodput under the same policy.",
 )
 
+COMPARED = "Policies are compared fleet by fleet, so they can differ for certain although their 95 % intervals overlap."
+
 
 def make_page(comparison: Comparison) -> str:
     style = files("muster_cli.simulate").joinpath("page.css").read_text("utf-8")
@@ -34,7 +36,7 @@ def make_page(comparison: Comparison) -> str:
 def _parts(comparison: Comparison) -> Iterator[str]:
     scenario, first = comparison.scenario, comparison.first(0)
     days = (scenario.end - scenario.begin) / 86_400
-    yield "<h1>What would this policy cost, and what would it save?</h1>"
+    yield "<h1>What would these policies cost, and what would they save?</h1>"
     yield (
         f'<p class="soft">{plural(first.nodes, "node")} with {first.devices:,} accelerators, {days:g} days from '
         f"{rfc3339_whole(scenario.begin)[:10]}, {plural(first.tally.faults, 'fault')}, seed {scenario.seed}. "
@@ -75,7 +77,7 @@ def _plots(comparison: Comparison) -> Iterator[str]:
         f'fleet that was no goodput</p><ul class="legend">{charts.legend(bars)}</ul>{charts.lost_hours(bars)}</section>'
     )
     for measure, title, text in (
-        (GOODPUT, "Goodput", "Share of all accelerator-hours whose work was kept, with its 95 % interval"),
+        (GOODPUT, "Goodput", f"Share of all accelerator-hours whose work was kept. {COMPARED}"),
         (INTERRUPTIONS, "Interruptions of jobs", "By faults and by drains, with their 95 % interval"),
     ):
         unit = "%" if measure.unit == "%" else ""

@@ -104,7 +104,7 @@ def judged(judgement: Judgement) -> str:
         return f"{measure.title}: {names}: not defined"
     unit = " points" if measure.unit == "%" else ""
     number = f"{abs(found.value):,.{measure.digits}f}{unit}"
-    more = "more" if found.value > 0 else "less"
+    more = "more" if found.value > 0 else "less" if unit else "fewer"
     if found.low is None or found.high is None:
         return f"{measure.title}: {judgement.name}: {number} {more} than {judgement.other}"
     span = f"95 % interval {found.low:+,.{measure.digits}f} to {found.high:+,.{measure.digits}f}"

@@ -7,6 +7,7 @@ than the names of the nodes. :mod:`muster_tainter.simulation.public_traces` read
 import csv
 import gzip
 import lzma
+import re
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol, TextIO
 
 from muster_kube.api.times import rfc3339_whole
-from muster_tainter.simulation.fleet_file import FleetError
+from muster_tainter.simulation.fleet_file import CHECK, COMPONENT, NO_CHECKS, NODES_LIMIT, REASON, FleetError
 
 COLUMNS = ("node", "start", "end", "class")
 OPTIONAL = ("component", "check", "reason", "fatal")
@@ -108,6 +109,9 @@ class FaultFile:
                 latest, latest_line = start, line
                 ends[node, row.component] = (end, line)
                 _count(self.summary, row)
+            if len(self.summary.nodes) > NODES_LIMIT:
+                problems.append(f"{path}:{line}: node: {node[:80]!r}: expected at most {NODES_LIMIT} different nodes")
+                break
             if len(problems) >= PROBLEMS_LIMIT:
                 break
         if problems:
@@ -196,7 +200,7 @@ def _header(values: list[str]) -> dict[str, int]:
 
 
 def _row(number: int, values: list[str], places: dict[str, int]) -> FaultRow:
-    if len(values) < len(places):
+    if len(values) != len(places):
         raise ValueError(f"{len(values)} values; expected {len(places)}, as many as the header has columns")
 
     def value(name: str, default: str = "") -> str:
@@ -214,10 +218,15 @@ def _row(number: int, values: list[str], places: dict[str, int]) -> FaultRow:
     fault_class = value("class")
     if fault_class not in CLASSES:
         raise ValueError(f"class: {fault_class[:40]!r}: expected one of {', '.join(CLASSES)}")
+    component, check, reason = value("component", "gpu/0"), value("check", "dmesg"), value("reason")
+    for name, text, form in (("component", component, COMPONENT), ("check", check, CHECK), ("reason", reason, REASON)):
+        if not re.fullmatch(form, text):
+            raise ValueError(f"{name}: {text[:40]!r}: expected text that matches {form}")
+    if check in NO_CHECKS:
+        raise ValueError(f"check: {check}: expected a check that agents run")
     fatal = _FATAL.get(value("fatal").lower())
     if fatal is None:
         raise ValueError(f"fatal: {value('fatal')[:40]!r}: expected yes or no")
-    component, check, reason = value("component", "gpu/0"), value("check", "dmesg"), value("reason")
     return FaultRow(number, node, start, end, fault_class, component, check, reason, fatal)
 
 

@@ -13,12 +13,18 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError, field_validator, model_validator
 
 from muster_checks.base.user_yaml import field_path, load_yaml, show_value, yaml_problem
+from muster_kube.nodehealth import RESERVED_CHECKS
 from muster_tainter.policy import label_syntax
 from muster_tainter.policy.heavy_checks import AnyDuration, Duration
+from muster_tainter.policy.recovery import FOREIGN_CHECKS
 from muster_tainter.policy.strict_model import StrictModel
 
 SIZE_LIMIT = 1 << 20  # bytes
 NODES_LIMIT = 100_000
+COMPONENT = r"^[a-z]+(/[A-Za-z0-9:._-]{1,60})?$"
+CHECK = r"^[a-z][a-z0-9]{0,62}$"
+REASON = r"^[A-Za-z0-9_]{0,63}$"
+NO_CHECKS = (*RESERVED_CHECKS, *FOREIGN_CHECKS)  # names that no agent reports
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Times = Annotated[float, Field(ge=0.0, le=1000.0)]
 RepairedClass = Literal["reset", "reboot", "replace", "contact"]
@@ -142,12 +148,19 @@ class FaultRate(StrictModel):
 
     fault_class: RepairedClass = Field(alias="class")
     per_node_year: Annotated[float, Field(ge=0.0, le=10_000.0)]
-    component: Annotated[str, Field(pattern=r"^[a-z]+(/[A-Za-z0-9:._-]{1,60})?$")] = "gpu/0"
-    check: Annotated[str, Field(pattern=r"^[a-z][a-z0-9]{0,62}$")] = "dmesg"
-    reason: Annotated[str, Field(pattern=r"^[A-Za-z0-9_]{0,63}$")] = ""
+    component: Annotated[str, Field(pattern=COMPONENT)] = "gpu/0"
+    check: Annotated[str, Field(pattern=CHECK)] = "dmesg"
+    reason: Annotated[str, Field(pattern=REASON)] = ""
     lasts: Duration | None = None
     models: tuple[str, ...] = ()
     fatal: Share = 1.0
+
+    @field_validator("check")
+    @classmethod
+    def _of_agents(cls, check: str) -> str:
+        if check in NO_CHECKS:
+            raise ValueError("expected a check that agents run")
+        return check
 
 
 class Infants(StrictModel):

@@ -54,6 +54,7 @@ def test_faults_with_zones_and_without_an_end(tmp_path: Path) -> None:
         (",2026-01-01T00:00:00Z,,reboot", 2, "node"),
         ("gpu-1,2026-01-01T00:00:00Z,,melted", 2, "melted"),
         ("gpu-1,2026-01-01T00:00:00Z", 2, "2 values"),
+        ("gpu-1,2026-01-01T00:00:00Z,,reboot,*", 2, "5 values"),
         (
             "gpu-1,2026-01-01T00:00:00Z,2026-01-01T05:00:00Z,reboot\ngpu-1,2026-01-01T04:00:00Z,,reboot",
             3,
@@ -61,7 +62,7 @@ def test_faults_with_zones_and_without_an_end(tmp_path: Path) -> None:
         ),
         ("gpu-1,2026-01-02T00:00:00Z,,reboot\ngpu-2,2026-01-01T00:00:00Z,,reboot", 3, "2026-01-01T00:00:00Z"),
     ],
-    ids=["empty", "negative", "no-zone", "date", "unknown", "no-node", "class", "short", "overlap", "order"],
+    ids=["empty", "negative", "no-zone", "date", "unknown", "no-node", "class", "short", "long", "overlap", "order"],
 )
 def test_bad_row_is_named_with_line_and_value(tmp_path: Path, rows: str, line: int, found: str) -> None:
     path = write(tmp_path, HEAD + rows + "\n")
@@ -76,6 +77,17 @@ def test_bad_row_is_named_with_line_and_value(tmp_path: Path, rows: str, line: i
 def test_bad_header(tmp_path: Path, head: str) -> None:
     path = write(tmp_path, head + "a,b,c,d,e\n" * bool(head))
     assert error_of(path).startswith(f"{path}:1: ")
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("component", "*"), ("check", "muster"), ("check", "condition"), ("reason", "a b"), ("fatal", "?")],
+)
+def test_bad_optional_value(tmp_path: Path, column: str, value: str) -> None:
+    path = write(tmp_path, f"{HEAD.strip()},{column}\ngpu-1,2026-01-01T00:00:00Z,,reboot,{value}\n")
+    text = error_of(path)
+    assert text.startswith(f"{path}:2: {column}: ")
+    assert value in text
 
 
 def test_several_problems_are_named_at_once_and_their_number_is_bounded(tmp_path: Path) -> None:
