@@ -11,9 +11,9 @@ from muster_cli.exit_codes import MEANINGS
 HERE = Path(__file__).parent
 NOTE = "<!-- made by `make generate` from the code; edits are overwritten -->"
 INTRODUCTION = """\
-The flag `--help` of a command prints the same. A command that works on nodes takes their names as `NODE…`; all of them
-except `release` also accept `--host A,B`. Commands for a cluster use the service account in a pod, otherwise the
-kubeconfig that kubectl uses.
+The flag `--help` of a command prints what its section says. Commands that work on nodes take their names as `NODE…`;
+except for `release`, they also accept `--host A,B`. Commands for a cluster use the pod's service account if they run in
+a pod, otherwise the kubeconfig that kubectl uses.
 
 Tables fit the width of a terminal; written to a file or a pipe, each row is one full line. Colours appear only on a
 terminal, and not if `NO_COLOR` is set. For programs, many commands have `--json`, and some also

@@ -23,6 +23,7 @@ from muster_agent.findings.ledger import Ledger
 from muster_agent.findings.stored_ledger import ClearedBy
 from muster_agent.idle.occupancy import AlwaysIdle, Occupancy
 from muster_agent.metrics.agent_metrics import CheckReading
+from muster_agent.publish.canary import Canary
 from muster_checks.base.declaration import Cost, Parameters
 from muster_checks.base.vocabulary import Result, Verdict
 from muster_kube.api.times import rfc3339
@@ -78,6 +79,7 @@ class Agent:
         for name, period_s in self._periods.items():
             self.checks[name].period_s = period_s
         self.requests = RequestRunner(self._run_requested, self.checks, reporter, local.clock)
+        self._canary = Canary(local.name, local.clock, reporter.report_change)
         self._post_flight = [name for name in self._plan.post_flight if name in self.checks]
         self._was_idle = self.occupancy.idle_since is not None
         self._plan_changed = asyncio.Event()
@@ -114,6 +116,7 @@ class Agent:
             idle_since="" if (since := self.occupancy.idle_since) is None else rfc3339(since),
             due=self.due(),
             answers=self.requests.answers(),
+            canary=self._canary.report,
         )
 
     def first_pass_ends_in_s(self) -> float:
@@ -127,6 +130,7 @@ class Agent:
             running.reconcile(health)
             running.apply_clears(health)
         self.requests.apply_requests(health.spec.requests, health.status.answers)
+        self._canary.apply(health.spec.canary, health.status.canary)
 
     def disown(self, status: NodeHealthStatus, *, published: bool) -> bool:
         """Close the findings in ``status`` that this agent never made. True if there are any.
@@ -254,6 +258,7 @@ class Agent:
             group.create_task(self.occupancy.run())
             group.create_task(schedule.run())
             group.create_task(self.requests.run())
+            group.create_task(self._canary.run())
             if self._plan.local:
                 group.create_task(self._follow_local_plan())
 

@@ -111,7 +111,7 @@ COMMANDS = {
     "policy": Command(
         "muster_cli.commands.policy",
         POLICY,
-        "validate a policy and show what it does for each known finding",
+        "validate a policy and show what it does with each possible finding",
         "muster policy check policy.yaml",
         "0 if the policy is valid; 1 if it is valid, but the output has warnings (probable mistakes; lines that begin "
         'with "warning:"); 64 if the tainter would reject it.',

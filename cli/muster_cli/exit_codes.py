@@ -15,21 +15,17 @@ _CODES = {"PASS": EXIT_OK, "SKIP": EXIT_OK, "WARN": EXIT_WARN, "FAIL": EXIT_FAIL
 # for docs/commands.md
 MEANINGS = {
     EXIT_OK: "OK: every verdict is PASS or SKIP, or the command has done its work.",
-    EXIT_WARN: "WARN: the worst verdict is WARN. `explain ipujob`: the job is restarting or runs on faulty hardware. "
-    "`policy check`: the policy is valid, with warnings. `release`: you answered no. `stragglers`: a pipeline stage "
-    "or some data has more work (stage, data). A part of Muster: one of its tasks has ended "
-    "unexpectedly; its log says which. `wait-workers`: a worker cannot become ready, or kubectl cannot be copied.",
-    EXIT_FAIL: "FAIL: the worst verdict is FAIL. `explain ipujob`: the job has failed. "
-    "`stragglers`: a rank is slow (node).",
+    EXIT_WARN: "WARN: the worst verdict is WARN, or another result that the section of the command names.",
+    EXIT_FAIL: "FAIL: the worst verdict is FAIL, or another result that the section of the command names.",
     EXIT_UNKNOWN: "UNKNOWN: the cluster, an agent or the node could not be reached or does not exist, an object could "
     "not be written, or the worst verdict is UNKNOWN.",
     EXIT_USAGE: "Usage error: an unknown command, flag, check or parameter, or a file or setting that is not valid. "
     "Nothing was run or changed.",
-    EXIT_INTERRUPTED: "A command, `wait-workers` included, was interrupted by Ctrl-C. After Ctrl-C, `status --watch` "
-    "ends with the code of the state that it showed last. `sandbox` and the parts of Muster end with 0.",
+    EXIT_INTERRUPTED: "The command was interrupted by Ctrl-C. Exceptions: `status --watch` ends with the code of the "
+    "state that it showed last; `sandbox` and the parts of Muster named above end with 0.",
     EXIT_NO_READER: "The program that read the output has closed the pipe.",
-    EXIT_TERMINATED: "A command, `wait-workers` included, was ended by SIGTERM; another signal N gives 128 + N. "
-    "After SIGTERM, `sandbox` and the parts of Muster end with 0.",
+    EXIT_TERMINATED: "The command was ended by SIGTERM; another signal N gives 128 + N. Exceptions: after SIGTERM, "
+    "`sandbox` and the parts of Muster named above end with 0.",
 }
 
 

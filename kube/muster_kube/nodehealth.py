@@ -13,6 +13,8 @@ from muster_kube.api.objects import Metadata, OwnerReference
 
 __all__ = [
     "AgentIdentity",
+    "CanaryReport",
+    "CanaryRequest",
     "CheckRequest",
     "ClearEntry",
     "ClearedFault",
@@ -32,6 +34,7 @@ VERSION = "v1alpha1"
 PLURAL = "nodehealths"
 PATH = f"/apis/{GROUP}/{VERSION}/{PLURAL}"
 
+CANARY = "canary"  # the check of a canary's made-up finding, which is in no NodeHealth
 RESERVED_CHECKS = ("muster", "*")  # names of the tainter's own faults
 FINDINGS_LIMIT = 64  # for each check
 CLEARED_LIMIT = 16  # for each check
@@ -137,6 +140,17 @@ class RequestAnswer(_Api, frozen=True):
     without: tuple[str, ...] = ()
 
 
+class CanaryReport(_Api, frozen=True):
+    """The last canary that the agent has sent; see :class:`CanaryRequest`. It is no finding: it stands beside the
+    checks, so no reader of findings can take it for one.
+
+    id: the request's, empty for a periodic one. at: when it was sent, empty if none was
+    """
+
+    id: str = ""
+    at: str = ""
+
+
 class NodeHealthStatus(_Api, frozen=True):
     """failing: comma-separated checks that are not PASS, the worst first. message: of the worst one. Both are columns
     of ``kubectl get nodehealths``."""
@@ -150,6 +164,7 @@ class NodeHealthStatus(_Api, frozen=True):
     idle_since: str = ""
     due: tuple[str, ...] = ()
     answers: tuple[RequestAnswer, ...] = ()
+    canary: CanaryReport = CanaryReport()
     observed_at: str = ""
 
 
@@ -176,9 +191,24 @@ class ClearEntry(_Api, frozen=True):
     at: str = ""
 
 
+class CanaryRequest(_Api, frozen=True):
+    """Requests canaries: made-up findings that test the way from the agent to the taint, and taint nothing.
+
+    period_seconds: the agent sends one so often, for the tainter; 0: none. id, by: a person's request for one at once.
+    result, message: what became of that one, written by the tainter; empty until it has arrived
+    """
+
+    period_seconds: int = 0
+    id: str = ""
+    by: str = ""
+    result: str = ""
+    message: str = ""
+
+
 class NodeHealthSpec(_Api, frozen=True):
     requests: tuple[CheckRequest, ...] = ()
     clear: tuple[ClearEntry, ...] = ()
+    canary: CanaryRequest = CanaryRequest()
 
 
 class NodeHealth(_Api, frozen=True):

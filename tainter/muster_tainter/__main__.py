@@ -31,8 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         metavar="N",
         help="HTTPS port of the webhook for Kubernetes before 1.30 (default: no webhook); 0 picks a free port. The "
-        "webhook allows an agent to write only the NodeHealth of its own node, and lets only users who may patch "
-        "NodeHealths, and no kubelet, change Muster's labels, annotations and taints of Nodes",
+        "webhook enforces two rules. An agent may write only the NodeHealth of its own node. Muster's labels, "
+        "annotations and taints of Nodes may be changed only by users who may patch NodeHealths, and never by a "
+        "kubelet",
     )
     add(
         "--cert-dir",

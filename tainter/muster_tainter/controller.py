@@ -20,6 +20,7 @@ from muster_tainter.background import BackgroundTasks
 from muster_tainter.budgets.allocator import Severity
 from muster_tainter.budgets.incident_tracker import IncidentTracker
 from muster_tainter.budgets.reservations import BudgetReservations, severity
+from muster_tainter.canary.task import CanaryTask
 from muster_tainter.events.latency import HopLatency
 from muster_tainter.events.pod_notifier import PodNotifier
 from muster_tainter.events.recorder import EventRecorder
@@ -82,6 +83,7 @@ class Tainter:
         self._routine: WorkQueue[str] | None = None
         self._recorder: EventRecorder | None = None
         self._pod_notifier: PodNotifier | None = None
+        self._canary = CanaryTask(connections.plan, fleet, replica, metrics, shortage=self.budgets.shortage)
         self._background = BackgroundTasks(fleet, replica, connections, metrics, agents)
         metrics.watch_store(fleet.node_watch.store.values, self._depths)
         metrics.watch_budgets(self.budgets.usage, self.incidents.all)
@@ -116,6 +118,7 @@ class Tainter:
                 group.create_task(run_workers(routine, self._handle_routine, workers=ROUTINE_WORKERS))
                 group.create_task(recorder.run())
                 group.create_task(pod_notifier.run())
+                group.create_task(self._canary.run())
                 group.create_task(self._background.lead())
         finally:
             self._metrics.leader.set(0)
@@ -140,6 +143,7 @@ class Tainter:
         self.spares.look_at_all()
         for name in [*self._worst_first(), *nodes, *(set(healths) - set(nodes))]:
             self._add(name)
+        self._canary.look_at_all()
         self._background.look_at_all()
 
     def _worst_first(self) -> list[str]:
@@ -187,6 +191,7 @@ class Tainter:
             self._logged.pop(name, None)
         elif name != self._writer.taking_in and inputs_changed(old, new):
             self._add(name)
+        self._canary.node_changed(name, old, new)
         self._background.node_changed(name, old, new)
 
     def health_changed(self, name: str, old: NodeHealth | None, new: NodeHealth | None) -> None:
@@ -194,6 +199,7 @@ class Tainter:
             self.incidents.note(name, self.fleet.node(name), new)
         self.on_news(name)
         self.spares.note(name)
+        self._canary.health_changed(name, old, new)
         if self._urgent is not None:
             if new is not None and (old is None or old.status != new.status or old.spec != new.spec):
                 audit_log.log_transitions(old, new, self._replica.now())
@@ -219,6 +225,7 @@ class Tainter:
             (health is not None and any(check.findings for check in health.status.checks))
             or (node is not None and may_carry_ours(node))
             or self.fleet.external_findings.of(name) != _NOTHING
+            or self._canary.is_pending(name)
         ):
             self.fleet.taints_idle.clear()
             self._urgent.add(name)
@@ -252,6 +259,8 @@ class Tainter:
             if node is None:
                 return
             urgent = queue is self._urgent
+            if urgent:
+                self._canary.decide(name)
             if not urgent and self.fleet.health_of(name) is None:
                 await self._writer.create_health(node)
             done = await self._reconcile(node, only_urgent=urgent)

@@ -17,7 +17,7 @@ from muster_tainter.spares.plan import GroupState
 
 _CHECKS_LIMIT = 64
 _BUDGETS_LIMIT = 200  # rows
-_HOP_BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300)
+HOP_BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300)
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class TainterMetrics:
             "muster_tainter_hop_seconds",
             "Time of each hop from the first sign to the taint",
             ["hop"],
-            buckets=_HOP_BUCKETS,
+            buckets=HOP_BUCKETS,
             registry=r,
         )
         self.writes = Counter("muster_tainter_writes", "Writes that succeeded", ["what"], registry=r)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import msgspec
 import psutil
 import yaml
 from tests.chaos.audit_records import AUDIT_POLICY, Write, read_writes, without_bulk
@@ -87,6 +88,7 @@ async def run_chaos(plane: ControlPlane, folder: Path, scale: Scale, seed: int, 
         await run.break_everything()
         await run.until_rest()
         observed = await run.observed()
+        (folder / "jobs.json").write_bytes(msgspec.json.encode(run.last_jobs))
     violations = await asyncio.to_thread(judge, observed)
     last = last_change(observed.writes)
     rest_s = (datetime.fromisoformat(last.at) - run.healed).total_seconds() if last else 0.0
@@ -127,6 +129,7 @@ class ChaosRun:
         self.snapshots: list[Object] = []
         self.called_faulty: list[tuple[str, str]] = []
         self.ends: dict[str, int] = {}
+        self.last_jobs: list[Object] = []
         self._since = since
         self._writes: list[Write] = []
 
@@ -177,6 +180,7 @@ class ChaosRun:
     async def _jobs_now(self) -> dict[str, tuple[str, int]]:
         found = (await insist(lambda: self.api.get(f"/apis/{API_VERSION}/{PLURAL}")))["items"]
         told = {}
+        self.last_jobs = found
         for job in found:
             status = job.get("status") or {}
             running = status.get("currentReplicas", 0) if status.get("launcherStatus") == "Running" else 0

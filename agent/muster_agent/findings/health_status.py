@@ -14,6 +14,7 @@ from muster_kube.api.times import rfc3339
 
 FAILING_LIMIT = 1024  # characters; this and the other limits here are those of NodeHealth's schema
 MEASUREMENTS_LIMIT = 16
+_NO_CANARY = nodehealth.CanaryReport()
 
 
 class CheckView(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +43,7 @@ def compose_status(
     idle_since: str = "",
     due: tuple[str, ...] = (),
     answers: tuple[nodehealth.RequestAnswer, ...] = (),
+    canary: nodehealth.CanaryReport = _NO_CANARY,
 ) -> nodehealth.NodeHealthStatus:
     """The complete status without ``observedAt``. boot_id: the boot for which the verdicts are complete."""
     bad = sorted((check for check in checks if severity(check.verdict) > severity(Verdict.PASS)), key=_worst_first)
@@ -55,6 +57,7 @@ def compose_status(
         idle_since=idle_since,
         due=due,
         answers=answers,
+        canary=canary,
     )
 
 
@@ -66,6 +69,7 @@ def change_signature(status: nodehealth.NodeHealthStatus) -> object:
         status.agent,
         status.idle_since,
         status.due,
+        status.canary,
         tuple((answer.id, answer.verdict, answer.finished) for answer in status.answers),
         tuple(
             (
@@ -95,6 +99,8 @@ def status_patch(status: nodehealth.NodeHealthStatus, *, resource_version: str =
     named = msgspec.to_builtins(status)
     body: dict[str, Any] = dict.fromkeys(nodehealth.NodeHealthStatus.__struct_encode_fields__) | named
     body["agent"] = dict.fromkeys(nodehealth.AgentIdentity.__struct_encode_fields__) | msgspec.to_builtins(status.agent)
+    if status.canary.at:
+        body["canary"] = dict.fromkeys(nodehealth.CanaryReport.__struct_encode_fields__) | named["canary"]
     body["checks"] = named.get("checks", [])
     for check in body["checks"]:
         for finding in check.get("findings", ()):

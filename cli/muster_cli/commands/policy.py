@@ -1,4 +1,4 @@
-"""`muster policy check FILE`: validates a policy and shows what it does for each known finding."""
+"""`muster policy check FILE`: validates a policy and shows what it does with each possible finding."""
 
 import argparse
 import json

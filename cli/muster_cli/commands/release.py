@@ -29,13 +29,15 @@ PRINTED_EVERY_S = 2.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "If a tainter leads, it removes the taints that Muster set for faults and the label muster.dev/faulty, keeps "
-        "Muster's other labels, annotations and conditions up to date, and returns quarantined IPUs to use. Spares "
-        "keep the taint muster.dev/spare. If no tainter leads, as in a dry run, the command itself removes all "
-        "taints, labels, annotations and conditions of Muster, except the labels muster.dev/managed and "
-        "muster.dev/spare, which people set; the next tainter that leads returns the IPUs to use. In both cases the "
-        "command also removes the taint muster.dev/startup: new nodes that Muster has not checked yet then accept "
-        "pods.\n\n"
+        "If a tainter leads, it removes the label muster.dev/faulty and the taints that Muster set for faults, and "
+        "returns quarantined IPUs to use. It keeps Muster's other labels, annotations and conditions up to date. "
+        "Spares keep the taint muster.dev/spare.\n\n"
+        "If no tainter leads, as in a dry run, the command itself removes all taints, labels, annotations and "
+        "conditions that Muster has set. The labels muster.dev/managed and muster.dev/spare, which people set, stay, "
+        "and so do the numbers of IPUs (see --ipus). The next tainter that leads returns the quarantined IPUs to "
+        "use.\n\n"
+        "In both cases, the command also removes the taint muster.dev/startup, so new nodes that Muster has not "
+        "checked yet accept pods.\n\n"
         "A fault that occurs again afterwards taints its node again; a check that still fails reports it with its "
         'next run. "muster pause" delays these taints until "muster resume".\n\n'
         "With --ipus, the command removes only the labels and resources muster.dev/ipus-free and muster.dev/ipus-total "

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 from muster_checks.base.vocabulary import severity
 from muster_cli.cluster.client import add_kubeconfig, run_with_client
+from muster_cli.cluster.node_arguments import node_name
 from muster_cli.doctor.findings import DoctorFinding
 from muster_cli.exit_codes import worst_exit_code
 from muster_cli.report.columns import print_table
@@ -12,11 +13,21 @@ from muster_cli.report.output_format import TABLE, add_output, print_document
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
 
+ANY_NODE = ""
 HEAD = ("AREA", "VERDICT", "FINDING, AND HOW TO FIX IT")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.description = "It changes nothing in the cluster."
+    parser.description = "It changes nothing in the cluster, except with --canary."
+    parser.add_argument(
+        "--canary",
+        metavar="NODE",
+        nargs="?",
+        const=ANY_NODE,
+        type=node_name,
+        help="only this: send a made-up finding from the agent of NODE (default: of any node) to the tainter, and show "
+        "where it stops. It taints nothing, but writes the node's NodeHealth: you need the right to patch NodeHealths",
+    )
     parser.add_argument(
         "--namespace", metavar="NAME", help="look for parts of Muster in this namespace only; default: in all"
     )
@@ -26,11 +37,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     from muster_cli.doctor.bounded_reads import BoundedReader
+    from muster_cli.doctor.canary import judge_canary, send_canary
     from muster_cli.doctor.collector import examine_installation
 
-    async def work(client: KubeClient, _config: ClusterConfig) -> int:
+    async def work(client: KubeClient, config: ClusterConfig) -> int:
         await client.get("/version")  # fails here if the API server cannot be reached
-        found = sort_findings(await examine_installation(BoundedReader(client), arguments.namespace))
+        if arguments.canary is not None:
+            found = judge_canary(await send_canary(client, arguments.canary, config.user))
+        else:
+            found = sort_findings(await examine_installation(BoundedReader(client), arguments.namespace))
         if arguments.output != TABLE:
             print_document({"findings": found}, arguments.output)
         else:

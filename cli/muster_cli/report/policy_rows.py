@@ -1,4 +1,4 @@
-"""What a policy does for each known finding: the rows of the kernel-log catalogue, and the verdicts of each check."""
+"""What a policy does with each possible finding: rows of the kernel-log catalogue, and the verdicts of each check."""
 
 import re
 from collections.abc import Iterator, Mapping

@@ -22,6 +22,7 @@ from muster_operator.plan.job_state import JobState
 
 EVENT = "GaveBack"
 _DOUBLINGS = 30  # more would overflow
+_ROUNDED_S = 1.0  # times in the status are whole seconds, rounded down
 _SHOWN = 8  # instances named in a message
 
 
@@ -39,9 +40,8 @@ def give_back_or_retry(state: JobState) -> JobPlan | None:
 
 def next_change_at(state: JobState) -> float | None:
     """When this needs attention next, in seconds since the epoch."""
-    given_back = state.job.status.given_back
-    if state.held_instances and given_back is not None:
-        return times.seconds(given_back.until or "")
+    if state.held_instances and state.job.status.given_back is not None:
+        return _until(state)
     return min((at for at, _ in _find_waiting(state).values()), default=None)
 
 
@@ -72,8 +72,13 @@ def _may_try_again(state: JobState) -> bool:
 
 
 def _until(state: JobState) -> float:
+    """0 if that is further away than the delay of this try, which means that the clock was set back."""
     given_back = state.job.status.given_back
-    return times.seconds(given_back.until or "") if given_back is not None else 0.0
+    if given_back is None:
+        return 0.0
+    until = times.seconds(given_back.until or "")
+    longest_s = _delay_s(state.job, given_back.count, state.setup) + _ROUNDED_S
+    return until if until - state.snapshot.now <= longest_s else 0.0
 
 
 def _is_edited(state: JobState) -> bool:
@@ -101,7 +106,7 @@ def _give_back(state: JobState, late: dict[int, str]) -> JobPlan:
     count, until = former.count, former.until
     if until is None:
         count += 1
-        until = times.rfc3339_whole(now + _delay_s(state.job, count, state.setup) + 1)
+        until = times.rfc3339_whole(now + _delay_s(state.job, count, state.setup) + _ROUNDED_S)
     numbers = sorted(state.held_instances.union(late))
     released = "its partitions"
     if not state.with_launcher:

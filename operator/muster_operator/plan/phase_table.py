@@ -90,8 +90,8 @@ PHASES: tuple[JobPhase, ...] = (
              "Records a new attempt: of all pods, or of one instance after the other (RollingUpdate)."),
     JobPhase("givenBack", gang_hold.give_back_or_retry, "Pending",
              "The job has held partitions for `hold_timeout_s` without starting, or the time of its next try has come.",
-             "First records that the job releases its partitions, and when it tries again; the phase running then "
-             "deletes its pods and releases the partitions. When that time has come, records the new try."),
+             "First records that the job releases its partitions, and when it tries again. After that, the phase "
+             "`running` deletes its pods and releases the partitions. When the time has come, records the new try."),
     JobPhase("restarting", workload.wait_for_attempt, "Restarting",
              "Pods of an earlier attempt are left, or `status.nextAttemptTime` has not been reached.",
              "Deletes those pods, releases partitions that are no longer wanted, and waits."),
@@ -101,9 +101,9 @@ PHASES: tuple[JobPhase, ...] = (
              "Records that the checks begin, or their results."),
     JobPhase("running", workload.start_and_keep_running, "Pending, Running",
              "In every other case.",
-             "Deletes superfluous pods and requests partitions. Then creates the ConfigMap, ServiceAccount, Role and "
-             "RoleBinding, then the workers. With `preFlight`, requests the checks and waits for their results. "
-             "Last it creates the launcher."),
+             "Deletes superfluous pods, releases superfluous partitions, and requests missing ones. Then creates the "
+             "ConfigMap, ServiceAccount, Role and RoleBinding, then the workers. With `preFlight`, requests the "
+             "checks and waits for their results. Last it creates the launcher."),
 )
 AFTER_EVERY_PHASE: tuple[PlanAddition, ...] = (
     PlanAddition("hardware", move.report_hardware,

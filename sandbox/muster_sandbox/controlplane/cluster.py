@@ -337,6 +337,9 @@ class ControlPlane:
             arguments += [
                 f"--audit-policy-file={self.data / 'audit-policy.yaml'}",
                 f"--audit-log-path={self.data / 'audit.log'}",
+                # in MB: one file, however long the run is, because readers continue where they stopped. By default the
+                # server begins another one after 100 MB
+                "--audit-log-maxsize=1000000",
             ]
         return arguments
 

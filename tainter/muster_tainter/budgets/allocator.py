@@ -154,6 +154,11 @@ class BudgetAllocator:
         self._hold(name, standing)
         return None
 
+    def room(self, name: str, now: float) -> Shortage | None:
+        """What :meth:`ask` would answer to a node without a taint of ours; gives no place."""
+        standing = self._nodes.get(name)
+        return _UNKNOWN if standing is None else self._shortage(standing, self._clock_shows(now))
+
     def confirm(self, name: str) -> bool:
         """The write succeeded and the store has the result."""
         if name in self._held:

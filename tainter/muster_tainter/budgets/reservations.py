@@ -74,6 +74,11 @@ class BudgetReservations:
             self._look()
         return shortage
 
+    def shortage(self, name: str) -> str:
+        """Why the budgets have no room for a taint on the node now; empty if they have. Reserves nothing."""
+        found = self._allocator.room(name, self._now())
+        return "" if found is None else found.reason
+
     def confirm(self, name: str) -> None:
         if self._allocator.confirm(name):
             self._look()

@@ -78,7 +78,9 @@ def slim_health(health: nodehealth.NodeHealth) -> nodehealth.NodeHealth:
             annotations=_remembered(meta.annotations) if meta.annotations else _NONE,
             owner_references=tuple(_owner(owner) for owner in meta.owner_references if owner.kind == "Node"),
         ),
-        spec=nodehealth.NodeHealthSpec(requests=health.spec.requests, clear=health.spec.clear),
+        spec=nodehealth.NodeHealthSpec(
+            requests=health.spec.requests, clear=health.spec.clear, canary=_slim_canary(health.spec.canary)
+        ),
         status=nodehealth.NodeHealthStatus(
             verdict=_intern(status.verdict),
             checks=tuple(_slim_check(check) for check in status.checks),
@@ -87,6 +89,7 @@ def slim_health(health: nodehealth.NodeHealth) -> nodehealth.NodeHealth:
             idle_since=status.idle_since,
             due=_shared_due(status.due),
             answers=_keep_answers(health),
+            canary=status.canary,
             observed_at=status.observed_at,
         ),
     )
@@ -101,6 +104,15 @@ def _remembered(annotations: dict[str, str]) -> dict[str, str]:
 
 
 _NONE: dict[str, str] = {}
+_NO_CANARY = nodehealth.CanaryRequest()
+
+
+def _slim_canary(request: nodehealth.CanaryRequest) -> nodehealth.CanaryRequest:
+    if request == _NO_CANARY:
+        return _NO_CANARY
+    return msgspec.structs.replace(request, by="", message="")
+
+
 _FREE = nodehealth.AgentIdentity()
 _HELD = nodehealth.AgentIdentity(pod_uid="held")  # the tainter only needs to know that there is one
 

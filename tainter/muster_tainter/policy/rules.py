@@ -16,6 +16,7 @@ from muster_checks.base.vocabulary import FaultClass
 from muster_kube.api.objects import Taint
 from muster_tainter.policy import label_syntax as labels
 from muster_tainter.policy.budgets import Incidents
+from muster_tainter.policy.canary import CanaryPlan
 from muster_tainter.policy.heavy_checks import CHECK_NAME, AnyDuration, Duration, HeavyTesting
 from muster_tainter.policy.match import Match
 from muster_tainter.policy.pools import Pool
@@ -223,6 +224,7 @@ class Policy(StrictModel):
     testing: HeavyTesting = HeavyTesting()
     sources: Sources = Sources()
     quarantine: Quarantine = Quarantine()
+    canary: CanaryPlan = CanaryPlan()
     former_taints: Annotated[tuple[TaintSpec, ...], Field(max_length=16)] = ()
     template_keys: Annotated[tuple[Annotated[str, AfterValidator(_checked_key)], ...], Field(max_length=64)] = ()
     _replaced: frozenset[Taint] = PrivateAttr(default=frozenset())

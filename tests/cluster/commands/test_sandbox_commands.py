@@ -123,6 +123,13 @@ def test_a_fault_is_explained_cleared_and_stays_closed_until_the_line_comes_anew
     desk.box.until(lambda: not desk.box.taints("sim-1"), "free again")
 
 
+@covers("muster doctor --canary NODE")
+def test_a_canary_arrives_and_taints_nothing(desk: SandboxTerminal) -> None:
+    told = desk.type("muster doctor --canary NODE", NODE="sim-5")
+    assert f"{FAULTY}=true:NoSchedule" in told
+    assert desk.box.taints("sim-5") == []
+
+
 @covers("muster clear NODE CHECK")
 def test_a_check_that_is_cleared_leaves_the_faults_of_others(desk: SandboxTerminal) -> None:
     lay_out(desk.box.folder / "sim-3", UNCORRECTED)

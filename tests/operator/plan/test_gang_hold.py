@@ -136,6 +136,21 @@ def test_the_back_off_grows_and_is_forgotten_once_the_job_runs() -> None:
     assert cluster.jobs[uid].status.given_back is None
 
 
+def test_a_leader_whose_clock_was_ahead_makes_nobody_wait_for_it() -> None:
+    cluster = half_started()
+    cluster.now += 7200
+    for _ in range(3):
+        for uid in list(cluster.jobs):
+            cluster.turn(uid)
+        cluster.end_deletions()
+        cluster.settle_partitions()
+    assert not cluster.tracker, "all is released, as if it had been held for two hours"
+    cluster.now -= 7200  # a leader with the right time
+    begun = cluster.now
+    until_both_have_run(cluster)
+    assert cluster.now - begun < 1800
+
+
 def test_an_edit_ends_the_wait() -> None:
     cluster = CrowdedCluster()
     cluster.places = 0

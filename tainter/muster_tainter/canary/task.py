@@ -1,0 +1,188 @@
+"""Sends and follows canaries while this process leads.
+
+The only writes are of NodeHealths' ``spec.canary``: the period, once for each node that joins or leaves the choice, and
+the result of a canary that a person has requested. The agents write the canaries: one a period and node.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from prometheus_client import Histogram
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from muster_checks.base.vocabulary import shorten
+from muster_kube.api.client import KubeClient
+from muster_kube.api.errors import NotFound
+from muster_kube.api.objects import Node
+from muster_kube.api.times import seconds
+from muster_kube.controller.backoff import Backoff
+from muster_kube.nodehealth import PATH, NodeHealth
+from muster_tainter.canary.journeys import Journeys, State, choose_nodes
+from muster_tainter.canary.trial import Arrival, try_canary
+from muster_tainter.faults.desired_state import is_managed
+from muster_tainter.fleet.interface import FIELD_MANAGER, Fleet
+from muster_tainter.fleet.replica import Replica
+from muster_tainter.metrics import HOP_BUCKETS, TainterMetrics
+from muster_tainter.task_rounds import Rounds
+
+INTERVAL_S = 1.0
+
+
+class CanaryTask:
+    """shortage: why the budgets have no room for the node, or empty."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        fleet: Fleet,
+        replica: Replica,
+        metrics: TainterMetrics,
+        *,
+        shortage: Callable[[str], str],
+        interval_s: float = INTERVAL_S,
+    ) -> None:
+        self._client = client
+        self._fleet = fleet
+        self._replica = replica
+        self._metrics = metrics
+        self._shortage = shortage
+        self._journeys = Journeys()
+        self._rounds = Rounds("canaries", fleet.taints_idle, least_s=interval_s, backoff=Backoff(interval_s, 60.0))
+        self._nodes_changed = True
+        self._leading = False
+        self._hop = Histogram(
+            "muster_tainter_canary_hop_seconds",
+            "Time of each hop of a canary, from the agent to the decision",
+            ["hop"],
+            buckets=HOP_BUCKETS,
+            registry=metrics.registry,
+        )
+        for hop in ("sent_to_delivered", "delivered_to_decided"):
+            self._hop.labels(hop)
+        metrics.registry.register(_States(self._states))
+
+    # changes from the watches
+
+    def node_changed(self, name: str, old: Node | None, new: Node | None) -> None:
+        if new is None:
+            self._journeys.forget(name)
+        if old is None or new is None or is_managed(old) != is_managed(new):
+            self._nodes_changed = True
+            self._rounds.note(name)
+
+    def health_changed(self, name: str, old: NodeHealth | None, new: NodeHealth | None) -> None:
+        if new is not None and self._leading and self._journeys.deliver(name, old, new, self._replica.clock()):
+            sent = seconds(new.status.canary.at)
+            self._hop.labels("sent_to_delivered").observe(max(0.0, self._replica.now() - sent))
+        if new is not None and (old is None or old.spec.canary != new.spec.canary):
+            self._rounds.note(name)
+
+    def is_pending(self, name: str) -> bool:
+        """Whether a canary of the node waits for :meth:`decide`."""
+        return self._journeys.is_pending(name)
+
+    def decide(self, name: str) -> None:
+        """The node's turn in the queue of possible taints has come."""
+        node, health, known = self._fleet.node(name), self._fleet.healths.get(name), self._journeys.last(name)
+        if node is None or health is None or known is None or known.outcome is not None:
+            return
+        outcome = try_canary(
+            node,
+            health,
+            self._fleet.policy(),
+            self._replica.now(),
+            paused=self._fleet.withheld(),
+            shortage=lambda: self._shortage(name),
+        )
+        now = self._replica.clock()
+        self._hop.labels("delivered_to_decided").observe(max(0.0, now - known.delivered))
+        self._journeys.decide(name, outcome, now)
+        if known.id:
+            self._rounds.note(name)
+
+    # writes
+
+    def look_at_all(self) -> None:
+        """The policy may have changed."""
+        self._nodes_changed = True
+        self._rounds.wake()
+
+    async def run(self) -> None:
+        """Runs until cancelled."""
+        self._journeys.reset()
+        self._leading = self._nodes_changed = True
+        try:
+            if not self._replica.dry_run:
+                await self._rounds.run(self._once)
+        finally:
+            self._leading = False
+            self._rounds.changed.clear()
+
+    async def _once(self) -> float:
+        if self._nodes_changed:
+            self._nodes_changed = False
+            self._choose()
+            self._rounds.changed.update(self._fleet.healths)
+        while self._rounds.changed:
+            name = next(iter(self._rounds.changed))
+            health = self._fleet.healths.get(name)
+            if health is not None and (body := self._wanted(name, health)):
+                await self._write(name, body)
+            self._rounds.changed.discard(name)  # not before: it is tried again after an error
+        return float("inf")
+
+    def _choose(self) -> None:
+        managed = [name for name, node in self._fleet.nodes.items() if is_managed(node)]
+        number = self._fleet.policy().canary.nodes.of(len(managed))
+        self._journeys.expect(choose_nodes(managed, number) if number else (), self._replica.clock())
+
+    def _wanted(self, name: str, health: NodeHealth) -> Mapping[str, Any]:
+        """The changes of ``spec.canary``."""
+        now, body = health.spec.canary, dict[str, Any]()
+        period = int(self._fleet.policy().canary.period) if name in self._journeys.expected else 0
+        if now.period_seconds != period:
+            body["periodSeconds"] = period or None
+        known = self._journeys.last(name)
+        if now.id and not now.result and known is not None and known.id == now.id and known.outcome is not None:
+            body |= {"result": known.outcome.arrival.value, "message": shorten(known.outcome.text)}
+        return body
+
+    async def _write(self, name: str, body: Mapping[str, Any]) -> None:
+        if not self._replica.may_write():
+            return
+        try:
+            written = await self._client.patch(
+                f"{PATH}/{name}", {"spec": {"canary": body}}, type=NodeHealth, params={"fieldManager": FIELD_MANAGER}
+            )
+        except NotFound:
+            return
+        self._metrics.writes.labels("canary").inc()
+        self._fleet.observe_health(written)
+
+    # metrics
+
+    def _states(self) -> Mapping[State | Arrival, int] | None:
+        """Nodes by the state of their canaries; None if this replica expects none."""
+        if not self._leading or not self._journeys.expected:
+            return None
+        now, period_s = self._replica.clock(), self._fleet.policy().canary.period
+        return Counter(
+            self._journeys.state(name, self._fleet.healths.get(name), period_s, now) for name in self._journeys.expected
+        )
+
+
+class _States(Collector):
+    def __init__(self, states: Callable[[], Mapping[State | Arrival, int] | None]) -> None:
+        self._states = states
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        family = GaugeMetricFamily(
+            "muster_tainter_canaries", "Nodes that send canaries, by how or where the last one ended", labels=("state",)
+        )
+        states = self._states()
+        if states is not None:
+            for state in (*State, *Arrival):
+                family.add_metric([state.value], states.get(state, 0))
+        yield family
