@@ -8,10 +8,10 @@ from multiprocessing import get_context
 from harness.progress import say
 
 from muster_tainter.policy.file import load_policy
-from muster_tainter.simulation.fault_generator import generate_faults
-from muster_tainter.simulation.fleet_file import FleetFile
-from muster_tainter.simulation.nodes import make_nodes
 from muster_tainter.simulation.run import make_scenario, simulate
+from muster_tainter.simulation.scenario.fault_generator import generate_faults
+from muster_tainter.simulation.scenario.fleet_file import FleetFile
+from muster_tainter.simulation.scenario.nodes import make_nodes
 
 BOUNDS = {400: (30.0, 2 << 30), 10_000: (600.0, 2 << 30)}  # seconds, bytes
 

@@ -21,13 +21,13 @@ from tests.shared_data import find_folder
 from muster_tainter.policy.file import default_policy_text, parse_policy
 from muster_tainter.policy.rules import Policy
 from muster_tainter.simulation.comparison import GOODPUT, INTERRUPTIONS, KEPT_OUT, Measure, difference, estimate
-from muster_tainter.simulation.fault_file import RecordedFaults
-from muster_tainter.simulation.fleet_file import FleetFile
 from muster_tainter.simulation.ledger import Cause
-from muster_tainter.simulation.nodes import make_nodes
 from muster_tainter.simulation.outcome import Outcome
-from muster_tainter.simulation.public_traces import read_gpu_cluster, read_hpc_outages
 from muster_tainter.simulation.run import Scenario, simulate
+from muster_tainter.simulation.scenario.fault_file import RecordedFaults
+from muster_tainter.simulation.scenario.fleet_file import FleetFile
+from muster_tainter.simulation.scenario.nodes import make_nodes
+from muster_tainter.simulation.scenario.public_traces import read_gpu_cluster, read_hpc_outages
 
 DAY = 86_400.0
 HPC_SYSTEM, HPC_NODES = "20", 512

@@ -19,9 +19,9 @@ from muster_kube.process.command_line import EXIT_USAGE
 from muster_tainter.policy.file import PolicyError
 from muster_tainter.policy.rules import Policy
 from muster_tainter.simulation.comparison import REPLICATES, REPLICATES_LEAST, run_one, runs
-from muster_tainter.simulation.fleet_file import FleetError
 from muster_tainter.simulation.outcome import Outcome
 from muster_tainter.simulation.run import Scenario
+from muster_tainter.simulation.scenario.fleet_file import FleetError
 
 _REPLICATES_MOST = 10_000
 _PROCESSES_MOST = 64

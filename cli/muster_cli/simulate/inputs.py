@@ -6,13 +6,13 @@ from typing import NamedTuple
 from muster_cli.usage import UsageError
 from muster_tainter.policy.file import load_policy
 from muster_tainter.policy.rules import Policy
-from muster_tainter.simulation.fault_file import FaultFile, FaultHistory, RecordedFaults, open_text
-from muster_tainter.simulation.fault_generator import generate_faults
-from muster_tainter.simulation.fleet_file import FleetError, FleetFile, load_fleet
-from muster_tainter.simulation.job_file import read_jobs
-from muster_tainter.simulation.nodes import make_nodes
-from muster_tainter.simulation.public_traces import read_gpu_cluster, read_hpc_outages
 from muster_tainter.simulation.run import Scenario, make_scenario
+from muster_tainter.simulation.scenario.fault_file import FaultFile, FaultHistory, RecordedFaults, open_text
+from muster_tainter.simulation.scenario.fault_generator import generate_faults
+from muster_tainter.simulation.scenario.fleet_file import FleetError, FleetFile, load_fleet
+from muster_tainter.simulation.scenario.job_file import read_jobs
+from muster_tainter.simulation.scenario.nodes import make_nodes
+from muster_tainter.simulation.scenario.public_traces import read_gpu_cluster, read_hpc_outages
 
 CSV, GPU_CLUSTER, HPC_OUTAGES = "csv", "infinitehbd", "lanl"
 FORMATS = (CSV, GPU_CLUSTER, HPC_OUTAGES)

@@ -17,9 +17,9 @@ from muster_tainter.simulation.comparison import (
     estimate,
 )
 from muster_tainter.simulation.ledger import BUCKETS, Cause
-from muster_tainter.simulation.nodes import drawn_by
 from muster_tainter.simulation.outcome import Outcome
 from muster_tainter.simulation.run import Scenario
+from muster_tainter.simulation.scenario.nodes import drawn_by
 
 JUDGED = (GOODPUT, INTERRUPTIONS)  # the measures by which two policies are told apart
 _DAY_S = 86_400.0

@@ -12,9 +12,9 @@ from muster_tainter.faults.node_record import read_record
 from muster_tainter.faults.policy_match import match_policy
 from muster_tainter.policy.repair import REPAIRED
 from muster_tainter.simulation.event_queue import Turn
-from muster_tainter.simulation.fault_file import UNTIL_REPAIRED, FaultRow
 from muster_tainter.simulation.ledger import Cause
 from muster_tainter.simulation.placement import Placement
+from muster_tainter.simulation.scenario.fault_file import UNTIL_REPAIRED, FaultRow
 from muster_tainter.simulation.world import BrokenPart, Machine, World
 
 _ORDER = {str(name): place for place, name in enumerate(REPAIRED)}

@@ -6,17 +6,10 @@ from itertools import islice
 from random import Random
 from typing import NamedTuple
 
-from muster_tainter.simulation.fleet_file import JobKind, Workload
 from muster_tainter.simulation.ledger import Cause, Ledger
+from muster_tainter.simulation.scenario.fleet_file import JobKind, Workload
 
 DEPTH = 100  # waiting jobs that are tried at one moment, as schedulers do
-
-
-class SubmittedJob(NamedTuple):
-    """at: seconds since the epoch."""
-
-    at: float
-    kind: JobKind
 
 
 @dataclass(eq=False, slots=True)

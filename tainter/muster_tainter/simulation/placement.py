@@ -9,8 +9,9 @@ from functools import partial
 from typing import NamedTuple
 
 from muster_tainter.simulation.event_queue import NEVER, Turn
-from muster_tainter.simulation.job_queue import Job, JobQueue, SubmittedJob, book_run, run_length
+from muster_tainter.simulation.job_queue import Job, JobQueue, book_run, run_length
 from muster_tainter.simulation.ledger import Cause
+from muster_tainter.simulation.scenario.job_file import SubmittedJob
 from muster_tainter.simulation.world import Machine, World
 
 

@@ -5,14 +5,15 @@ from dataclasses import dataclass
 from random import Random
 
 from muster_tainter.policy.rules import Policy
-from muster_tainter.simulation.fault_file import FaultHistory, FaultRow
-from muster_tainter.simulation.fleet_file import FleetError, FleetFile
 from muster_tainter.simulation.hardware import Hardware
-from muster_tainter.simulation.job_queue import JobQueue, SubmittedJob
-from muster_tainter.simulation.nodes import FleetNode, draw_histories
+from muster_tainter.simulation.job_queue import JobQueue
 from muster_tainter.simulation.outcome import Outcome, make_outcome
 from muster_tainter.simulation.placement import Placement
 from muster_tainter.simulation.recovery import Recovery
+from muster_tainter.simulation.scenario.fault_file import FaultHistory, FaultRow
+from muster_tainter.simulation.scenario.fleet_file import FleetError, FleetFile
+from muster_tainter.simulation.scenario.job_file import SubmittedJob
+from muster_tainter.simulation.scenario.nodes import FleetNode, draw_histories
 from muster_tainter.simulation.world import World
 
 _ROUNDS = 1000  # at one moment; more would mean that the policy contradicts itself

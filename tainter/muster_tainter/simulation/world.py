@@ -13,13 +13,13 @@ from muster_tainter.fleet.replica import Replica
 from muster_tainter.policy.rules import SPARE_KEY, Policy
 from muster_tainter.simulation.decision_loop import DecisionLoop
 from muster_tainter.simulation.event_queue import NEVER, Action, EventQueue
-from muster_tainter.simulation.fault_file import FaultRow
-from muster_tainter.simulation.fleet_file import FleetFile
 from muster_tainter.simulation.job_queue import Job
 from muster_tainter.simulation.ledger import BUSY, FREE, Cause, Ledger
 from muster_tainter.simulation.node_agent import NodeAgent
-from muster_tainter.simulation.nodes import FleetNode
 from muster_tainter.simulation.outcome import Tally
+from muster_tainter.simulation.scenario.fault_file import FaultRow
+from muster_tainter.simulation.scenario.fleet_file import FleetFile
+from muster_tainter.simulation.scenario.nodes import FleetNode
 from muster_tainter.spares.roles import SpareRoles
 
 _KEEPS_WORK_OFF = ("NoSchedule", "NoExecute")

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from tests.tainter.simulation.worlds import BEGIN, fleet_file
 
-from muster_tainter.simulation.fault_generator import YEAR_S, generate_faults
-from muster_tainter.simulation.fleet_file import FleetFile
-from muster_tainter.simulation.nodes import draw_histories, drawn_by, make_nodes
+from muster_tainter.simulation.scenario.fault_generator import YEAR_S, generate_faults
+from muster_tainter.simulation.scenario.fleet_file import FleetFile
+from muster_tainter.simulation.scenario.nodes import draw_histories, drawn_by, make_nodes
 
 YEAR = 365 * 24.0
 

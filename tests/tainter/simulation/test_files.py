@@ -10,11 +10,11 @@ import pytest
 from tests.shared_data import SharedData
 from tests.tainter.simulation.worlds import BEGIN, HOUR, fleet_file
 
-from muster_tainter.simulation.fault_file import UNTIL_REPAIRED, FaultFile
-from muster_tainter.simulation.fleet_file import FleetError, load_fleet
-from muster_tainter.simulation.job_file import read_jobs
-from muster_tainter.simulation.nodes import make_nodes
-from muster_tainter.simulation.public_traces import read_gpu_cluster, read_hpc_outages
+from muster_tainter.simulation.scenario.fault_file import UNTIL_REPAIRED, FaultFile
+from muster_tainter.simulation.scenario.fleet_file import FleetError, load_fleet
+from muster_tainter.simulation.scenario.job_file import read_jobs
+from muster_tainter.simulation.scenario.nodes import make_nodes
+from muster_tainter.simulation.scenario.public_traces import read_gpu_cluster, read_hpc_outages
 
 HEAD = "node,start,end,class\n"
 KNOWN = ("gpu-1", "gpu-2")

@@ -4,10 +4,10 @@ from typing import Any
 
 from muster_tainter.policy.file import default_policy_text, parse_policy
 from muster_tainter.policy.rules import Policy
-from muster_tainter.simulation.fault_file import UNTIL_REPAIRED, FaultRow, RecordedFaults
-from muster_tainter.simulation.fleet_file import FleetFile
-from muster_tainter.simulation.nodes import make_nodes
 from muster_tainter.simulation.run import Scenario, make_scenario
+from muster_tainter.simulation.scenario.fault_file import UNTIL_REPAIRED, FaultRow, RecordedFaults
+from muster_tainter.simulation.scenario.fleet_file import FleetFile
+from muster_tainter.simulation.scenario.nodes import make_nodes
 
 BEGIN = 1_767_225_600.0  # 2026-01-01T00:00:00Z
 HOUR = 3600.0

@@ -6,9 +6,9 @@ Every node draws from its own stream of random numbers, so another node, rate or
 import math
 from random import Random
 
-from muster_tainter.simulation.fault_file import UNTIL_REPAIRED, FaultRow, RecordedFaults
-from muster_tainter.simulation.fleet_file import FaultRate, Generator
-from muster_tainter.simulation.nodes import FleetNode
+from muster_tainter.simulation.scenario.fault_file import UNTIL_REPAIRED, FaultRow, RecordedFaults
+from muster_tainter.simulation.scenario.fleet_file import FaultRate, Generator
+from muster_tainter.simulation.scenario.nodes import FleetNode
 
 YEAR_S = 365 * 86_400.0
 

@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from muster_tainter.simulation.fault_file import CLASSES, FaultRow, RecordedFaults, open_text
-from muster_tainter.simulation.fleet_file import FleetError
+from muster_tainter.simulation.scenario.fault_file import CLASSES, FaultRow, RecordedFaults, open_text
+from muster_tainter.simulation.scenario.fleet_file import FleetError
 
 _DAY = 86_400.0
 _JSON_LIMIT = 256 << 20  # characters

@@ -2,18 +2,25 @@
 
 import csv
 from pathlib import Path
+from typing import NamedTuple
 
 from pydantic import ValidationError
 
-from muster_tainter.simulation.fault_file import PROBLEMS_LIMIT, BoundedLines, open_text, read_time
-from muster_tainter.simulation.fleet_file import FleetError, FleetFile, JobKind
-from muster_tainter.simulation.job_queue import SubmittedJob
+from muster_tainter.simulation.scenario.fault_file import PROBLEMS_LIMIT, BoundedLines, open_text, read_time
+from muster_tainter.simulation.scenario.fleet_file import FleetError, FleetFile, JobKind
 
 COLUMNS = ("submitted", "nodes", "lasts")
 OPTIONAL = ("name", "gang", "group", "checkpoint", "checkpointCost", "restart")
 ROWS_LIMIT = 2_000_000  # held in memory
 _Kinds = dict[tuple[tuple[str, str], ...], JobKind]  # by the values of a row; most jobs are of few kinds
 _GANG = {"": True, "yes": True, "true": True, "no": False, "false": False}
+
+
+class SubmittedJob(NamedTuple):
+    """at: seconds since the epoch."""
+
+    at: float
+    kind: JobKind
 
 
 def read_jobs(path: Path, fleet: FleetFile) -> tuple[SubmittedJob, ...]:
@@ -30,7 +37,7 @@ def read_jobs(path: Path, fleet: FleetFile) -> tuple[SubmittedJob, ...]:
                 if not values:
                     continue
                 try:
-                    jobs.append(_job(dict(zip(names, values, strict=True)), kinds, fleet))
+                    jobs.append(_job(names, values, kinds, fleet))
                 except ValueError as error:
                     problems.append(f"{path}:{lines.number}: {error}")
                 if len(problems) >= PROBLEMS_LIMIT:
@@ -54,14 +61,16 @@ def _header(values: list[str]) -> list[str]:
     return names
 
 
-def _job(row: dict[str, str], kinds: _Kinds, fleet: FleetFile) -> SubmittedJob:
+def _job(names: list[str], values: list[str], kinds: _Kinds, fleet: FleetFile) -> SubmittedJob:
     """Raises ValueError."""
-    values = {name: text.strip() for name, text in row.items()}
-    at = read_time("submitted", values.pop("submitted"))
-    key = tuple(values.items())
+    if len(values) != len(names):
+        raise ValueError(f"{len(values)} values; expected {len(names)}, as many as the header has columns")
+    row = {name: text.strip() for name, text in zip(names, values, strict=True)}
+    at = read_time("submitted", row.pop("submitted"))
+    key = tuple(row.items())
     kind = kinds.get(key)
     if kind is None:
-        kind = kinds[key] = _kind(values, fleet)
+        kind = kinds[key] = _kind(row, fleet)
     return SubmittedJob(at, kind)
 
 

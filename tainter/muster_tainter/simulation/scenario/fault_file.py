@@ -1,7 +1,7 @@
 """Fault files of `muster simulate`: CSV with the columns node, start, end and class, in the order of start.
 
 They are read twice, once to check them and once for each run, and never held in memory: ten million rows need no more
-than the names of the nodes. :mod:`muster_tainter.simulation.public_traces` reads other formats.
+than the names of the nodes. :mod:`muster_tainter.simulation.scenario.public_traces` reads other formats.
 """
 
 import csv
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol, TextIO
 
 from muster_kube.api.times import rfc3339_whole
-from muster_tainter.simulation.fleet_file import CHECK, COMPONENT, NO_CHECKS, NODES_LIMIT, REASON, FleetError
+from muster_tainter.simulation.scenario.fleet_file import CHECK, COMPONENT, NO_CHECKS, NODES_LIMIT, REASON, FleetError
 
 COLUMNS = ("node", "start", "end", "class")
 OPTIONAL = ("component", "check", "reason", "fatal")

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import NamedTuple
 
-from muster_tainter.simulation.fleet_file import FleetError, FleetFile
+from muster_tainter.simulation.scenario.fleet_file import FleetError, FleetFile
 
 _UNITS_LEAST = 8  # domains: fewer are no sample, and nodes are drawn instead
 
