@@ -68,7 +68,7 @@ class Machine:
 
 
 class _FleetView:
-    """The part of the interface ``Fleet`` that the roles of spares use."""
+    """The simulated nodes, as the roles of spares need them."""
 
     def __init__(self, loop: DecisionLoop) -> None:
         self._loop = loop
@@ -117,7 +117,7 @@ class World:
         if keeps_spares:
             replica = Replica(lambda: False, now=lambda: self.loop.now, clock=lambda: self.loop.now)
             view = _FleetView(self.loop)
-            self._roles = SpareRoles(view, replica, self._mark, self._soon.append)  # type: ignore[arg-type] # a part of Fleet is enough
+            self._roles = SpareRoles(view, replica, self._mark, self._soon.append)
             for machine in self.machines.values():
                 self.publish(machine)
 

@@ -6,14 +6,16 @@ way, so that two nodes never get the same role. When a group's plan changes a no
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from muster_kube.api.objects import Node
+from muster_kube.nodehealth import NodeHealth
 from muster_tainter.faults.decision_context import AssignedRole
 from muster_tainter.faults.desired_state import Decision, is_managed
+from muster_tainter.faults.node_report import UnusableHealth
 from muster_tainter.faults.role_record import ROLE_KEY
-from muster_tainter.fleet.interface import Fleet
 from muster_tainter.fleet.replica import Replica
 from muster_tainter.policy.rules import SPARE_KEY, Policy
 from muster_tainter.policy.spares import SpareRole, Spares
@@ -32,6 +34,21 @@ class _Group:
     reported: tuple[int, int, int] = (0, 0, 0)
 
 
+class SpareFleet(Protocol):
+    """What the roles need of the cluster; see :class:`muster_tainter.fleet.interface.Fleet`."""
+
+    @property
+    def nodes(self) -> Mapping[str, Node]: ...
+
+    def policy(self) -> Policy: ...
+
+    def node(self, name: str) -> Node | None: ...
+
+    def health_of(self, name: str) -> NodeHealth | UnusableHealth | None: ...
+
+    def withheld(self) -> str: ...
+
+
 def _call_later(look: Callable[[], None]) -> None:
     asyncio.get_running_loop().call_later(_LOOK_AFTER_S, look)
 
@@ -42,7 +59,7 @@ class SpareRoles:
 
     def __init__(
         self,
-        fleet: Fleet,
+        fleet: SpareFleet,
         replica: Replica,
         wake: Callable[[str], None],
         later: Callable[[Callable[[], None]], object] = _call_later,
