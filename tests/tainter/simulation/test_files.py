@@ -114,6 +114,17 @@ def test_compressed_file(tmp_path: Path, suffix: str, pack: object) -> None:
     assert FaultFile(path).summary.rows == 1
 
 
+@pytest.mark.parametrize("suffix", [".gz", ".xz"])
+@pytest.mark.parametrize("kept", [0.5, 0.0])
+def test_broken_compressed_file(tmp_path: Path, suffix: str, kept: float) -> None:
+    rows = "".join(f"gpu-1,2026-01-01T00:{minute:02}:00Z,,reboot\n" for minute in range(60))
+    pack = gzip.compress if suffix == ".gz" else lzma.compress
+    whole = pack((HEAD + rows).encode())
+    path = tmp_path / f"faults.csv{suffix}"
+    path.write_bytes(whole[: int(len(whole) * kept)] if kept else b"node,start,end,class\n")
+    assert str(path) in error_of(path)
+
+
 def test_many_rows_are_not_held_in_memory(tmp_path: Path) -> None:
     rows = 8_000
     with (tmp_path / "faults.csv").open("w") as file:

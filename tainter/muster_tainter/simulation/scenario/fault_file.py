@@ -8,7 +8,8 @@ import csv
 import gzip
 import lzma
 import re
-from collections.abc import Collection, Iterator
+import zlib
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -166,16 +167,13 @@ class BoundedLines:
 
 @contextmanager
 def open_text(path: Path) -> Iterator[TextIO]:
-    """A text file, also if it is compressed (.gz, .xz). Raises OSError."""
-    if path.suffix == ".gz":
-        with gzip.open(path, "rt", encoding="utf-8-sig", newline="") as text:
+    """A text file, also if it is compressed (.gz, .xz). Raises OSError, and FleetError if it does not decompress."""
+    opened: Callable[..., TextIO] = {".gz": gzip.open, ".xz": lzma.open}.get(path.suffix, open)  # type: ignore[assignment]
+    try:
+        with opened(path, "rt", encoding="utf-8-sig", errors="replace", newline="") as text:
             yield text
-    elif path.suffix == ".xz":
-        with lzma.open(path, "rt", encoding="utf-8-sig", errors="replace", newline="") as text:
-            yield text
-    else:
-        with path.open(encoding="utf-8-sig", errors="replace", newline="") as text:
-            yield text
+    except (EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile) as error:
+        raise FleetError(f"{path}: {error}: expected a whole compressed file") from None
 
 
 def _count(summary: FaultSummary, row: FaultRow) -> None:
