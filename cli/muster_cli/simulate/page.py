@@ -53,7 +53,7 @@ def _parts(comparison: Comparison) -> Iterator[str]:
     yield from _plots(comparison)
     yield _table(comparison)
     unknown = "".join(f"<li>{escape(line)}</li>" for line in (*notes(comparison), *UNKNOWABLE))
-    yield f'<section><h2>What this result cannot know</h2><ul class="answers soft">{unknown}</ul></section>'
+    yield f'<section><h2>How to read it, and what it cannot know</h2><ul class="answers soft">{unknown}</ul></section>'
 
 
 def _tiles(comparison: Comparison) -> Iterator[str]:

@@ -79,12 +79,15 @@ class JobQueue:
         self._random = Random(f"{seed}/jobs")  # noqa: S311 - a simulation
         self._waiting: deque[Job] = deque()
         self._number = 0
+        self.changed = False
+        """Jobs have come since somebody set it to False."""
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def submit(self, kind: JobKind, now: float) -> None:
         """A job without a gang is as many jobs of one node."""
+        self.changed = True
         parts = (kind.nodes,) if kind.gang else (1,) * kind.nodes
         for size in parts:
             self._number += 1
@@ -100,6 +103,7 @@ class JobQueue:
     def put_back(self, job: Job, now: float) -> None:
         """An interrupted job: before all others."""
         job.queued = now
+        self.changed = True
         self._waiting.appendleft(job)
 
     def candidates(self) -> list[Job]:

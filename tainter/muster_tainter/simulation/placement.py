@@ -31,6 +31,7 @@ class Placement:
         self._queue = queue
         self._free: dict[str, dict[str, None]] = {group.name: {} for group in world.fleet.groups}
         self._running: dict[Job, None] = {}
+        self._changed = True  # free nodes or running jobs, since all jobs that fit were started
         for job in submitted:
             world.events.at(max(job.at, world.begin), Turn.JOB_QUEUED, partial(self._submit, job))
 
@@ -40,11 +41,13 @@ class Placement:
     def place(self) -> bool:
         """Start every job that fits; whether one started."""
         world, queue = self._world, self._queue
-        if world.freed:
-            names, world.freed = world.freed, {}
-            for name in names:
-                self._update(world.machines[name])
+        names, world.freed = world.freed, {}
+        for name in names:
+            self._update(world.machines[name])
         queue.refill(world.now)
+        if not self._changed and not queue.changed:
+            return False
+        self._changed = queue.changed = False
         started, reserved = False, _NO_RESERVATION
         for job in queue.candidates():
             group = self._room(job, reserved)
@@ -56,14 +59,18 @@ class Placement:
         if started:
             queue.refill(world.now)
         world.ledger.waiting = len(queue) > 0
+        self._changed = self._changed or started
         return started
 
     def _update(self, machine: Machine) -> None:
-        free = self._free[machine.node.group]
-        if machine.job is None and not machine.blocked and not machine.ending:
-            free.setdefault(machine.name)
-        else:
-            free.pop(machine.name, None)
+        free, name = self._free[machine.node.group], machine.name
+        is_free = machine.job is None and not machine.blocked and not machine.ending
+        if is_free and name not in free:
+            free[name] = None
+            self._changed = True
+        elif not is_free and name in free:
+            del free[name]
+            self._changed = True  # a reservation moves, and more jobs may end before it
 
     def _groups(self, job: Job) -> list[str]:
         return [job.kind.group] if job.kind.group is not None else list(self._free)
@@ -153,6 +160,7 @@ class Placement:
         book_run(job, world.ledger, self._devices(job), world.now, cause)
         world.tally.job_s += world.now - job.since
         del self._running[job]
+        self._changed = True
         for name in job.nodes:
             machine = world.machines[name]
             machine.job = None

@@ -54,6 +54,7 @@ class Recovery:
         self._placement = placement
         self._hardware = hardware
         self._plans: dict[str, NodePlan] = {}
+        self._slots: dict[str, NodePlan] = {}  # of these, those that have or want a slot for a proof
         self._under_repair: dict[str, None] = {}
         self._waiting: dict[str, None] = {}  # for a place among the repairs of their pool
 
@@ -82,8 +83,8 @@ class Recovery:
             self._world.changed[machine.name] = None
 
     def _forget(self, name: str) -> None:
-        self._plans.pop(name, None)
-        self._waiting.pop(name, None)
+        for known in (self._plans, self._slots, self._waiting):
+            known.pop(name, None)
 
     # verification
 
@@ -106,12 +107,18 @@ class Recovery:
             world.look_at(machine, made.look_at)
         else:
             self._plans.pop(name, None)
+        if made.asks or made.heavy:
+            self._slots[name] = made
+        else:
+            self._slots.pop(name, None)
 
     def _request(self) -> None:
         """The proofs for which there is a slot."""
         world = self._world
+        if not any(made.asks for made in self._slots.values()):
+            return
         cap = max(1, world.policy.testing.at_once.of(len(world.machines)))
-        for name, asks in sorted(choose_nodes(self._plans.values(), cap).items()):
+        for name, asks in sorted(choose_nodes(self._slots.values(), cap).items()):
             machine = world.machines[name]
             requests = [ask.request(world.now) for ask in asks]
             machine.agent.requests = (*machine.agent.requests, *requests)
