@@ -29,8 +29,9 @@ fish, in config.fish:               muster completion fish | source
 ```""".splitlines()
 ERRORS = """\
 This table holds for all commands, and for the parts of Muster that run until they are stopped: `agent`, `tainter`,
-`operator`, `vipu-proxy` and `vipu-sim`. The codes 0 to 3 are those of Nagios plug-ins. Of several verdicts the worst counts: FAIL, then WARN, then
-UNKNOWN, then PASS. Every error line on standard error begins with `muster:`.""".splitlines()
+`operator`, `vipu-proxy` and `vipu-sim`. The codes 0 to 3 are those of Nagios plug-ins. Of several
+verdicts the worst counts: FAIL, then WARN, then UNKNOWN, then PASS. Every error line on standard error begins with
+`muster:`.""".splitlines()
 
 
 def commands_page() -> dict[Path, str]:

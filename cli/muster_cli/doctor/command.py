@@ -25,8 +25,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const=ANY_NODE,
         type=node_name,
-        help="instead of examining the installation, send a made-up finding from the agent of NODE to the tainter, and show "
-        "where it stops. Without NODE, the command chooses a node. This taints nothing, but writes the node's "
+        help="instead of examining the installation, send a made-up finding from the agent of NODE to the tainter, and "
+        "show where it stops. Without NODE, the command chooses a node. This taints nothing, but writes the node's "
         "NodeHealth: you need the right to patch NodeHealths",
     )
     parser.add_argument(
