@@ -20,6 +20,7 @@ ACCOUNTS = "system:serviceaccount:muster:muster-"
 TAINTER = f"{ACCOUNTS}tainter"
 HARDWARE = ("reset", "reboot", "replace", "contact")
 AFTER_BOOT = ("reset", "reboot")  # classes whose faults a reboot closes, by the policy's defaults
+MEASURED = ("PASS", "WARN", "FAIL")  # a check that is UNKNOWN after the boot proves nothing
 # A watch may be mute for as long as an injection lasts, and be followed by a list; a leader that was stopped has a
 # request in hand that was decided on before.
 STALE_S = 60.0
@@ -122,7 +123,8 @@ class _Faults:
             return True
         if key in reported or not status.get("bootID"):
             return False
-        if known.boot != status["bootID"] and known.fault_class in AFTER_BOOT:
+        verdicts = {each["verdict"] for each in status["checks"] if each["name"] == check}
+        if known.boot != status["bootID"] and known.fault_class in AFTER_BOOT and verdicts & set(MEASURED):
             return True
         over = [each for found in status["checks"] if found["name"] == check for each in found.get("cleared") or ()]
         return any(

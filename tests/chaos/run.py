@@ -51,6 +51,8 @@ def main() -> int:
     with ControlPlane(find_or_build(say), start_timeout_s=STARTS_S) as plane:
         install(plane.admin)
         verdict = asyncio.run(run_chaos(plane, LOGS, scale, arguments.SEED, say))
+        if verdict.violations:
+            shutil.copy(plane.data / "audit.log", LOGS)
     for line in report(verdict):
         say(line)
     say(f"SEED={arguments.SEED}: {'WRONG' if verdict.violations else 'right'}")

@@ -123,6 +123,13 @@ def released_by_a_quiet_finding(log: Log) -> None:
     log.node(TAINTER, "n1", OURS)
 
 
+def released_by_a_reboot_after_which_nothing_could_be_measured(log: Log) -> None:
+    log.tainted_node()
+    log.health("n1", HARMLESS[-1], boot="boot-2")
+    log.node(TAINTER, "n1")
+    log.node(TAINTER, "n1", OURS)
+
+
 def released_by_a_reboot_of_what_has_to_be_replaced(log: Log) -> None:
     log.tainted_node("n1", REPLACE)
     log.health("n1", boot="boot-2")
@@ -222,6 +229,7 @@ PLANTED: Sequence[tuple[Callable[[Log], None], set[Rule]]] = [
     (node_tainted_long_after_its_fault, {Rule.TAINTED_IN_HEALTH}),
     (released_without_evidence, {Rule.RELEASED_WITH_FAULT}),
     (released_by_a_quiet_finding, {Rule.RELEASED_WITH_FAULT}),
+    (released_by_a_reboot_after_which_nothing_could_be_measured, {Rule.RELEASED_WITH_FAULT}),
     (released_by_a_reboot_of_what_has_to_be_replaced, {Rule.RELEASED_WITH_FAULT}),
     (over_budget, {Rule.OVER_BUDGET}),
     (foreign_taint_removed, {Rule.FOREIGN_CHANGED}),
