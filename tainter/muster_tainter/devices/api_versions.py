@@ -49,6 +49,10 @@ class DeviceApi:
     def slices(self) -> str:
         return f"{GROUP}/{self.slice_version}/{SLICES}"
 
+    def claims(self, namespace: str) -> str:
+        """ResourceClaims are in the same versions as ResourceSlices."""
+        return f"{GROUP}/{self.slice_version}/namespaces/{namespace}/resourceclaims"
+
 
 class NotServed(Exception):
     """The API server does not serve what a device's quarantine needs, with what is missing as its message."""

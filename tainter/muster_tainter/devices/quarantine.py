@@ -18,6 +18,7 @@ from muster_kube.controller.workqueue import WorkQueue, run_workers
 from muster_tainter.devices.api_versions import DeviceApi, NotServed, find_api
 from muster_tainter.devices.budget import DeviceBudget
 from muster_tainter.devices.device_view import DeviceView
+from muster_tainter.devices.holder_notifier import HolderNotifier
 from muster_tainter.devices.losses import devices_lost
 from muster_tainter.devices.metrics import DeviceMetrics
 from muster_tainter.devices.resource_slice import ResourceSlice, slim_slice
@@ -61,7 +62,17 @@ class DeviceQuarantine:
         self._store = RuleStore(replica.clock)
         self._view = DeviceView(fleet, self._index, self._store)
         self._metrics = DeviceMetrics(metrics.registry, self.staged, self._devices_lost)
-        self._writer = RuleWriter(client, fleet, replica, self._store, self._index, self._observe, self._metrics.count)
+        self._holders = HolderNotifier(client, fleet, replica, self._store)
+        self._writer = RuleWriter(
+            client,
+            fleet,
+            replica,
+            self._store,
+            self._index,
+            self._observe,
+            self._metrics.count,
+            self._holders.note,
+        )
         self.budget = DeviceBudget(
             fleet.policy, fleet.node, self._index.nodes, self._count_devices, look_again, replica.clock
         )
@@ -163,6 +174,7 @@ class DeviceQuarantine:
         """Runs forever, leading or not."""
         await self._wanted.wait()
         self._api = await self._discover()
+        self._holders.use(self._api)
         slices = self._slices = Reflector(
             self._client,
             self._api.slices,
@@ -248,6 +260,7 @@ class DeviceQuarantine:
             async with asyncio.TaskGroup() as group:
                 group.create_task(run_workers(queue, self._write, workers=WORKERS))
                 group.create_task(self._find_left_over())
+                group.create_task(self._holders.run())
         finally:
             self._queue = None
 

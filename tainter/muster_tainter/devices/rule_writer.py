@@ -31,7 +31,7 @@ _TRIES = 3  # of a write that the server answers with an internal error
 
 class RuleWriter:
     """observe: called with the result of a write; count: called with the result (``created``, ``changed``, ``deleted``
-    or an error's reason) of each."""
+    or an error's reason) of each; on_created: with the node and component of a rule."""
 
     def __init__(
         self,
@@ -42,6 +42,7 @@ class RuleWriter:
         index: SliceIndex,
         observe: Callable[[DeviceTaintRule], None],
         count: Callable[[str], None],
+        on_created: Callable[[str, str], None] = lambda _node, _component: None,
     ) -> None:
         self._client = client
         self._fleet = fleet
@@ -50,6 +51,7 @@ class RuleWriter:
         self._index = index
         self._observe = observe
         self._count = count
+        self._on_created = on_created
         self._errors: dict[tuple[str, str], int] = {}
 
     async def write(self, name: str, api: DeviceApi) -> bool:
@@ -102,6 +104,7 @@ class RuleWriter:
         self._errors.pop((wanted.node, wanted.component), None)
         self._observe(made)
         self._report(node, wanted)
+        self._on_created(wanted.node, wanted.component)
         return True
 
     async def _change(self, rule: DeviceTaintRule, wanted: WantedRule, api: DeviceApi) -> bool:
