@@ -34,6 +34,7 @@ VALUES = (
     "tainter.allow.trials=false",
     "tainter.allow.repairJobs=false",
     "tainter.allow.suspendJobs=false",
+    "tainter.allow.devices=false",
     "ownNode.mode=policy,nodeKeys.mode=policy",
     "admissionWebhooks.patch.enabled=false",
     "ipuPods.enabled=false",
@@ -42,6 +43,7 @@ MOST = (  # the tainter has all its rights
     *("--set", "ownNode.mode=webhook,nodeKeys.mode=webhook"),
     *("--set", "tainter.allow.drain=true,tainter.allow.repairJobs=true,tainter.allow.trials=true"),
     *("--set", "tainter.allow.suspendJobs=true"),
+    *("--set", "tainter.allow.devices=true"),
     *("--set", "ipuPods.enabled=true"),
 )
 PLACES = {"muster-repairs": "repairs", "muster-trials": "trials"}

@@ -28,9 +28,10 @@ zsh, in ~/.zshrc, after compinit:   eval "$(muster completion zsh)"
 fish, in config.fish:               muster completion fish | source
 ```""".splitlines()
 ERRORS = """\
-All commands use the exit codes of Nagios plug-ins, and so do the parts of Muster that run until they are stopped:
-`agent`, `tainter`, `operator`, `vipu-proxy` and `vipu-sim`. Of several verdicts the worst counts: FAIL, then WARN, then
-UNKNOWN, then PASS. Every error line on standard error begins with `muster:`.""".splitlines()
+This table holds for all commands, and for the parts of Muster that run until they are stopped: `agent`, `tainter`,
+`operator`, `vipu-proxy` and `vipu-sim`. The codes 0 to 3 are those of Nagios plug-ins. Of several
+verdicts the worst counts: FAIL, then WARN, then UNKNOWN, then PASS. Every error line on standard error begins with
+`muster:`.""".splitlines()
 
 
 def commands_page() -> dict[Path, str]:

@@ -1,6 +1,6 @@
 """What all tests share: none of them hangs on where this process was started, and what hangs on chance says its seed.
 
-`make test` runs three files at a time, as most tests on a cluster wait more than they compute (scheduling.py).
+`make test` runs five files at a time, as most tests on a cluster wait more than they compute (scheduling.py).
 """
 
 import gc
@@ -68,11 +68,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """A run of few tests, chosen by a marker, does not load the files that never name it: that takes half a minute."""
+    """A run of tests that `make test` chooses by a marker loads no file of which it runs none: that takes seconds."""
     chosen = config.option.markexpr
-    if chosen not in ("alone", "beside") or not collection_path.is_file():
+    if chosen not in scheduling.CHOICES or collection_path.suffix != ".py" or not collection_path.is_file():
         return None
-    return f"mark.{chosen}" not in collection_path.read_text() or None
+    return not scheduling.may_choose(chosen, collection_path.read_text()) or None
 
 
 @pytest.hookimpl(wrapper=True)
@@ -85,6 +85,17 @@ def pytest_collection() -> Iterator[object]:
         gc.enable()
 
 
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[pytest.CollectReport]:
+    """Coverage, where it is asked for, is that of the checks by their own tests."""
+    if isinstance(collector, pytest.File):
+        with check_coverage.paused_outside_checks(collector):
+            return (yield)
+    report = yield
+    check_coverage.put_checks_first(report.result)
+    return report
+
+
 def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
@@ -92,7 +103,6 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Coverage, where it is asked for, is that of the checks by their own tests."""
     with check_coverage.paused_outside_checks(item):
         return (yield)
 

@@ -12,6 +12,8 @@ import runpy
 import signal
 import subprocess
 import sys
+import tempfile
+import threading
 from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -27,6 +29,7 @@ _FORKS.set_forkserver_preload(
         "muster_operator.proxy.app",
         "muster_operator.proxy.logs",
         "muster_operator.vipu.simulator.app",
+        "muster_cli.command_table",
     ]
 )
 
@@ -80,6 +83,26 @@ class PartProcess:
 
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
+
+
+def run_muster(
+    words: Sequence[str], environ: Mapping[str, str], timeout_s: float
+) -> "subprocess.CompletedProcess[str]":
+    """A command of ``muster``, to its end: what tests use of subprocess.run, where the command is a means and not what
+    is tested. There is nothing on its standard input. Raises subprocess.TimeoutExpired, with seconds."""
+    with tempfile.NamedTemporaryFile() as errors:
+        process = PartProcess("muster_cli", words, environ, Path(errors.name))
+        guard = threading.Timer(timeout_s, process.kill)
+        guard.start()
+        try:
+            with process.stdout as output:
+                printed = output.read().decode()  # until it ends
+            code = process.wait()
+        finally:
+            guard.cancel()
+        if code == -signal.SIGKILL:
+            raise subprocess.TimeoutExpired(process.args, timeout_s, printed)
+        return subprocess.CompletedProcess(process.args, code, printed, errors.read().decode())
 
 
 def start_program(

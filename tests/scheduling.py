@@ -4,6 +4,7 @@ A file is run by one process, and so are all files that need the same thing of w
 ``--record-durations`` writes down how long each file of that run took.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
 
@@ -32,12 +33,19 @@ GROUPS = {
         "tests/cluster/chart/test_migration_commands.py",
     ),
 }
+CHOICES = ("alone", "beside", "not alone and not beside")  # -m of the runs of `make test`
+_BESIDE = re.compile(r"^pytestmark = pytest\.mark\.beside$", re.MULTILINE)
 _GROUP = {file: group for group, files in GROUPS.items() for file in files}
 
 
 def group_of(file: str) -> str:
     """The file itself, where it needs nothing of which a machine has one."""
     return _GROUP.get(file, file)
+
+
+def may_choose(choice: str, text: str) -> bool:
+    """Whether a file with this text can have tests that one of CHOICES is for."""
+    return not _BESIDE.search(text) if choice.startswith("not ") else f"mark.{choice}" in text
 
 
 def run_order(files: Sequence[str], seconds: Mapping[str, float]) -> dict[str, tuple[float, str, int]]:

@@ -123,6 +123,13 @@ COMMANDS = {
         "muster replay policy.yaml --log node-1.log node-2.log",
         "0; 64 if the policy, a log or a flag is not valid or cannot be read.",
     ),
+    "simulate": Command(
+        "muster_cli.simulate.command",
+        POLICY,
+        "show what policies would cost and save, on a simulated fleet with its faults and jobs; needs no cluster",
+        "muster simulate examples/policy.yaml --fleet examples/fleet.yaml --html result.html",
+        "0; 64 if a policy, the fleet, the faults, the jobs or a flag is not valid or cannot be read.",
+    ),
     "doctor": Command(
         "muster_cli.doctor.command",
         SETUP,

@@ -45,7 +45,7 @@ from muster_tainter.verification.fleet_plan_executor import WRITERS
 log = logging.getLogger(__name__)
 
 LEASE = "muster-tainter"
-CONNECTIONS = 28
+CONNECTIONS = 40  # workers of nodes and of device rules, watches, Events
 RELOAD_AFTER_S = 0.05  # editors write a file in several steps
 STOP_S = 5.0
 PAUSE_KNOWN_S = 3.0

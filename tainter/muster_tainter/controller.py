@@ -9,6 +9,7 @@ a taint have a separate queue, so a new failure does not wait for healthy nodes,
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -22,6 +23,7 @@ from muster_tainter.budgets.allocator import Severity
 from muster_tainter.budgets.incident_tracker import IncidentTracker
 from muster_tainter.budgets.reservations import BudgetReservations, severity
 from muster_tainter.canary.task import CanaryTask
+from muster_tainter.devices.quarantine import DeviceQuarantine
 from muster_tainter.events.latency import HopLatency
 from muster_tainter.events.pod_notifier import PodNotifier
 from muster_tainter.events.recorder import EventRecorder
@@ -39,6 +41,8 @@ from muster_tainter.policy.rules import SILENT, Policy
 from muster_tainter.settings import ACCELERATORS
 from muster_tainter.spares.roles import SpareRoles
 from muster_tainter.task_rounds import yield_to_taints
+
+log = logging.getLogger(__name__)
 
 URGENT_WORKERS = 24
 ROUTINE_WORKERS = 4
@@ -72,10 +76,13 @@ class Tainter:
         self.budgets = BudgetReservations(fleet.policy, self._add, now=replica.now, clock=replica.clock)
         self.incidents = IncidentTracker(fleet.policy, fleet.health_of, self._add, now=replica.now)
         self.spares = SpareRoles(fleet, replica, self._add)
+        self.devices = DeviceQuarantine(client, fleet, replica, metrics, self._add)
         self.blind: Callable[[], str] = lambda: ""  # why this process cannot see a pause
         self.on_news: Callable[[str], None] = lambda _: None  # called when a Node or NodeHealth changes
         self._latency = HopLatency(metrics, replica.now)
-        self._decider = NodeDecider(client, fleet, replica, metrics, self.budgets, self.incidents, self.spares)
+        self._decider = NodeDecider(
+            client, fleet, replica, metrics, self.budgets, self.incidents, self.spares, self.devices
+        )
         self._writer = NodeWriter(client, fleet, replica, metrics, self.budgets, self._latency)
         self._event_only = EventOnlyHistory()
         self._in_hand: set[str] = set()
@@ -95,11 +102,13 @@ class Tainter:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.fleet.run())
             group.create_task(self._background.watch())
+            group.create_task(self.devices.watch())
 
     async def lead(self) -> None:
         """Decide and write until cancelled."""
         await self.fleet.wait_synced()
         await self._background.wait_looked()
+        await self.devices.wait_known()
         await self.fleet.read_tainted()
         urgent, routine = WorkQueue[str](), WorkQueue[str]()
         recorder, pod_notifier = self._make_reporters(routine)
@@ -120,6 +129,7 @@ class Tainter:
                 group.create_task(recorder.run())
                 group.create_task(pod_notifier.run())
                 group.create_task(self._canary.run())
+                group.create_task(self.devices.lead())
                 group.create_task(self._background.lead())
         finally:
             self._metrics.leader.set(0)
@@ -165,6 +175,7 @@ class Tainter:
         self.fleet.fetch_labels()
         self.budgets.policy_changed(self.fleet.labelled_nodes)
         self.incidents.policy_changed(self.fleet.labelled_nodes)
+        self.devices.policy_changed()
         self.look_at_all()
 
     def pause_changed(self) -> None:
@@ -185,6 +196,7 @@ class Tainter:
         self._decider.note(name, old, new)
         self.budgets.note(name, new)
         self.spares.note(name)
+        self.devices.node_changed(name, old, new)
         self.incidents.note(name, self.fleet.node(name), self.fleet.health_of(name))
         if new is None:
             self._event_only.forget(name)
@@ -339,10 +351,12 @@ class Tainter:
             self._recorder.record(node, notice)
 
     def _log_dry_run(self, name: str, decision: Decision) -> None:
-        logged = (decision.taints, decision.taint_changes)
-        if self._logged.get(name, (None, ())) != logged:
+        logged = (decision.taints, decision.taint_changes, decision.isolates)
+        if self._logged.get(name, (None, (), frozenset())) != logged:
             self._logged[name] = logged
             audit_log.log_taints(name, decision, dry_run=True)
+            for component in sorted(decision.isolates):
+                log.info("dry run: node %s: %s would be kept out of use alone", name, component)
 
     def _depths(self) -> dict[str, int]:
         return {

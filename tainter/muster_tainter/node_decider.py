@@ -10,6 +10,7 @@ from muster_kube.api.client import KubeClient
 from muster_kube.api.objects import ManagedNode, Node
 from muster_tainter.budgets.incident_tracker import IncidentTracker
 from muster_tainter.budgets.reservations import BudgetReservations
+from muster_tainter.devices.quarantine import DeviceQuarantine
 from muster_tainter.faults.decision_context import DecisionContext
 from muster_tainter.faults.desired_state import Decision, decide, missing_taints
 from muster_tainter.faults.node_record import OurTaint
@@ -32,6 +33,7 @@ class NodeDecider:
         budgets: BudgetReservations,
         incidents: IncidentTracker,
         spares: SpareRoles,
+        devices: DeviceQuarantine,
     ) -> None:
         self._client = client
         self._fleet = fleet
@@ -40,6 +42,7 @@ class NodeDecider:
         self._budgets = budgets
         self._incidents = incidents
         self._spares = spares
+        self._devices = devices
         self._taints = TaintHistory(replica.clock, fleet.policy)
         self.decided_under = ""
         """Why new taints were withheld at the last decision."""
@@ -49,8 +52,8 @@ class NodeDecider:
         self._taints.note(name, old, new)
 
     async def decide(self, node: Node) -> tuple[Node, Decision]:
-        """Returns the Node that the decision is based on; it is read again if taints of ours are missing. Reserves a
-        place in the budgets, and a role among the spares, for the decision. Raises ApiError."""
+        """Returns the Node that the decision is based on; it is read again if taints of ours are missing. Reserves
+        places in the budgets, and a role among the spares, for the decision. Raises ApiError."""
         policy = self._fleet.policy()
         released: dict[OurTaint, str] = {}
         missing = missing_taints(node, policy)
@@ -67,13 +70,22 @@ class NodeDecider:
         others, incident = self._incidents.find_related(node, health, external)
         self.decided_under = self._fleet.withheld()
         context = DecisionContext(
-            withhold=self.decided_under, others=others, incident=incident, external=external, over=over
+            withhold=self.decided_under,
+            others=others,
+            incident=incident,
+            external=external,
+            over=over,
+            devices=self._devices.context(node, self.decided_under),
         )
         decision = decide(node, health, policy, now, released, context)
         if not self._replica.dry_run:
             shortage = self._budgets.reserve(name, decision)
             if shortage is not None:
                 context = replace(context, withhold=shortage.reason)
+                decision = decide(node, health, policy, now, released, context)
+            no_room = self._devices.reserve(node, decision)
+            if no_room is not None:
+                context = replace(context, devices=replace(context.devices, withhold=no_room))
                 decision = decide(node, health, policy, now, released, context)
             role = self._spares.assign(node, decision)
             if role is not None:

@@ -1,7 +1,7 @@
 """`make bench`: the project's figures, each beside its bound, and beside what it is compared with in the same run.
 
-    --only PART [PART …]   latency, burst, selectivity, sync, outcomes, jobs, idle, flood,
-                          fleet, page (default: all)
+    --only PART [PART …]   latency, burst, selectivity, sync, outcomes, jobs, idle, flood, fleet, page, simulate
+                           (default: all)
     --fleet N [N …]        latency: nodes in the cluster (default 1 and 5,000)
     --rounds N             latency: of each way (default 100)
     --window S             idle: seconds (default 120; the slowest light check runs every 600)
@@ -19,9 +19,10 @@ idle      memory, processor time and API writes of an agent with nothing to do, 
 flood     an agent under 1,600 kernel lines a second
 fleet     one /status through one agent to 199 others, and with ten of them dead or silent
 page      the fleet page of 10,000 nodes in Chromium, beside an empty page
+simulate  `muster simulate`: a year of 400 and of 10,000 nodes
 
-Needs root, for /dev/kmsg; for the page Debian's chromium and chromium-driver. Ends by itself; leaves nothing behind but
-lines in this machine's kernel log, and programs in the cache.
+Needs root, for /dev/kmsg (simulate alone does not); for the page Debian's chromium and chromium-driver. Ends by
+itself; leaves nothing behind but lines in this machine's kernel log, and programs in the cache.
 """
 
 import argparse
@@ -38,6 +39,7 @@ import latency
 import outcomes
 import page
 import selectivity
+import simulation
 import sync
 import whole_fleet
 from harness.progress import say
@@ -52,7 +54,9 @@ SYNC_NODES = 15_000
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parts = ("latency", "burst", "selectivity", "sync", "outcomes", "jobs", "idle", "flood", "fleet", "page")
+    parts = (
+        "latency", "burst", "selectivity", "sync", "outcomes", "jobs", "idle", "flood", "fleet", "page", "simulate",
+    )  # fmt: skip
     parser.add_argument("--only", nargs="+", choices=parts, default=parts)
     parser.add_argument("--fleet", type=int, nargs="+", default=[1, 5000])
     parser.add_argument("--rounds", type=int, default=100)
@@ -60,6 +64,9 @@ def main() -> int:
     parser.add_argument("--flood", type=float, default=20.0)
     parser.add_argument("--jobs", type=int, default=1000)
     arguments = parser.parse_args()
+    if set(arguments.only) == {"simulate"}:
+        print(simulation.table(simulation.measure()), flush=True)
+        return 0
     if not os.access("/dev/kmsg", os.R_OK | os.W_OK):
         say("/dev/kmsg cannot be read and written: run as root, on a machine that has it")
         return 64
@@ -76,6 +83,7 @@ def main() -> int:
         "flood": lambda: flood.table(flood.measure(binaries, arguments.flood)),
         "fleet": lambda: whole_fleet.table(whole_fleet.measure(FLEET_ROUNDS)),
         "page": lambda: page.table(page.measure(PAGE_ROUNDS)),
+        "simulate": lambda: simulation.table(simulation.measure()),
     }
     for part in parts:
         if part in arguments.only:

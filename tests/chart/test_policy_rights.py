@@ -30,6 +30,9 @@ POLICIES = {
     + JOB[1:]
     + "}}}}]",
     "a Job elsewhere": POOL + "repair: {reset: {job: {template: {metadata: {namespace: ops}, " + JOB[1:] + "}}}}]",
+    "devices by rules": "rules: []\ndevices: {quarantine: rules}",
+    "devices in a preview": "rules: []\ndevices: {quarantine: preview, share: 25%}",
+    "devices off": "rules: []\ndevices: {quarantine: off}",
     "pvc as proof": "rules: [{name: a, action: taint, proof: {checks: [pvc]}}]",
     "pvc matched": "rules: [{name: a, match: {check: pvc}, action: taint}]",
     "pvc before the first job": POOL + "testing: {preFlight: [pciebw, pvc]}}]",
@@ -51,6 +54,8 @@ def granted(rendered: Rendered) -> set[Allow]:
                 found.add(Allow.DRAIN)
             if "jobs" in rule["resources"] and "patch" in rule["verbs"] and namespace is None:
                 found.add(Allow.SUSPEND_JOBS)
+            if "devicetaintrules" in made:
+                found.add(Allow.DEVICES)
             if "jobs" in made:
                 assert namespace == REPAIRS
                 found.add(Allow.REPAIR_JOBS)
@@ -110,12 +115,13 @@ def test_no_privileged_pod_is_allowed_where_trials_run(helm: Helm) -> None:
 
 
 def test_a_value_overrules_the_policy(helm: Helm) -> None:
-    allow = {"drain": True, "repairJobs": True, "suspendJobs": True, "trials": True}
+    allow = {"drain": True, "repairJobs": True, "suspendJobs": True, "trials": True, "devices": True}
     assert granted(helm.template(values={"tainter": {"allow": allow}})) == {
         Allow.DRAIN,
         Allow.REPAIR_JOBS,
         Allow.SUSPEND_JOBS,
         Allow.TRIALS,
+        Allow.DEVICES,
     }
     refused = {"allow": dict.fromkeys(allow, False), "policy": POLICIES["drain by rule"]}
     assert granted(helm.template(values={"tainter": refused})) == set()

@@ -17,7 +17,9 @@ ELSEWHERE = {  # roles in another namespace than the account's
     ("muster-trials", "muster-trials"),
 }
 EVERYTHING = {
-    "tainter": {"allow": {"drain": True, "repairJobs": True, "suspendJobs": True, "trials": True}},
+    "tainter": {
+        "allow": {"drain": True, "repairJobs": True, "suspendJobs": True, "trials": True, "devices": True},
+    },
     "ipuPods": {"enabled": True},
 }
 JOBS = "gc-ipu-operator-controller-manager-jobs"

@@ -6,7 +6,7 @@ Where it cannot be had these tests fail, because a green run without them says l
 
 import os
 import warnings
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,7 @@ from tests.processes import processes_with
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import load_config
-from muster_sandbox.controlplane.cluster import ControlPlane
+from muster_sandbox.controlplane.cluster import ControlPlane, read_minor_version
 from muster_sandbox.controlplane.install import install
 from muster_sandbox.programs.binaries import NoControlPlane, find_kubelet
 from muster_sandbox.programs.control_plane import find_or_build
@@ -27,6 +27,15 @@ from muster_sandbox.simulation.kubelets import Kubelets
 from muster_sandbox.simulation.nodes import SimulatedNodes
 
 HERE = Path(__file__).parent
+# by minor version: what turns DeviceTaintRules on where they are off by default
+_GATE = "--feature-gates=DRADeviceTaintRules=true"
+DEVICE_TAINT_RULES: Mapping[int, Mapping[str, Sequence[str]]] = {
+    36: {
+        "kube-apiserver": [_GATE, "--runtime-config=resource.k8s.io/v1beta2=true"],
+        "kube-controller-manager": [_GATE],
+        "kube-scheduler": [_GATE],
+    }
+}
 _namespaces = iter(range(1, 1_000_000))
 
 
@@ -50,7 +59,8 @@ def binaries(pytestconfig: pytest.Config) -> Path:
 @pytest.fixture(scope="session")
 def control_plane(binaries: Path) -> Iterator[ControlPlane]:
     """The session's control plane, with Muster's CRDs and roles. At its end nothing runs and no node is tainted."""
-    with ControlPlane(binaries) as running:
+    arguments = DEVICE_TAINT_RULES.get(read_minor_version(binaries / "kube-apiserver"), {})
+    with ControlPlane(binaries, extra_args=arguments) as running:
         install(running.admin)
         groups, data = running.process_ids, running.data
         yield running
@@ -59,6 +69,16 @@ def control_plane(binaries: Path) -> Iterator[ControlPlane]:
     assert not left, f"still running after the control plane was stopped: {left}"
     assert not data.exists(), f"{data} was left behind"
     assert not tainted, f"nodes left tainted by the tests: {tainted}"
+
+
+@pytest.fixture(autouse=True)
+def _is_modern(request: pytest.FixtureRequest) -> None:
+    """Skips tests that need a newer API server. Debian's is what CI has, so it skips them too."""
+    if marker := request.node.get_closest_marker("needs_modern"):
+        (minor,) = marker.args
+        plane: ControlPlane = request.getfixturevalue("control_plane")
+        if plane.minor < minor:
+            pytest.skip(f"needs Kubernetes 1.{minor} or later in $KUBEBUILDER_ASSETS")
 
 
 @pytest.fixture(scope="session")

@@ -21,7 +21,7 @@ NAMED = frozenset(
         "helm rollback", "helm template", "helm test", "helm uninstall", "helm upgrade", "kubectl create token",
         "kubectl delete pod", "kubectl describe", "kubectl describe pod", "kubectl exec",
         "kubectl get lease", "kubectl logs", "kubectl port-forward", "kubectl scale", "muster policy check",
-        "muster release", "muster replay", "muster sandbox",
+        "muster release", "muster replay", "muster sandbox", "muster simulate",
     )
 )  # fmt: skip
 _MARKER = re.compile(r"^[ \t]*<!-- (page )?typed by: (.+?) -->[ \t]*$", re.MULTILINE)

@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="FILE",
         help="judge this file: recorded output of a tool, a kernel log or a tar file of /sys. The command recognises "
-        "the format by the content and runs all checks that can judge it, or those of them that NAME selects. For a "
+        "the format by the content, and runs every check that can judge it; with NAME, only the checks named. For a "
         "file of an unknown format, it lists all formats",
     )
     parser.add_argument(

@@ -30,11 +30,11 @@ PRINTED_EVERY_S = 2.0
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "If a tainter leads, it removes the label muster.dev/faulty and the taints that Muster set for faults, and "
-        "returns quarantined IPUs to use. It keeps Muster's other labels, annotations and conditions up to date. "
+        "returns quarantined IPUs to use. Muster's other labels and annotations and its condition stay. "
         "Spares keep the taint muster.dev/spare.\n\n"
-        "If no tainter leads, as in a dry run, the command itself removes all taints, labels, annotations and "
-        "conditions that Muster has set. The labels muster.dev/managed and muster.dev/spare, which people set, stay, "
-        "and so do the numbers of IPUs (see --ipus). The next tainter that leads returns the quarantined IPUs to "
+        "If no tainter leads, as in a dry run, the command itself removes Muster's condition, and all taints, labels "
+        "and annotations that Muster has set. The labels muster.dev/managed and muster.dev/spare, which people set, "
+        "stay, and so do the numbers of IPUs (see --ipus). The next tainter that leads returns the quarantined IPUs to "
         "use.\n\n"
         "In both cases, the command also removes the taint muster.dev/startup, so new nodes that Muster has not "
         "checked yet accept pods.\n\n"

@@ -7,6 +7,7 @@ again. Then the leading tainter removes its taints; without one, this module rem
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -15,10 +16,12 @@ import msgspec
 from muster_checks.base.vocabulary import Verdict
 from muster_cli.commands.clear import write_clear
 from muster_kube.api.client import KubeClient
-from muster_kube.api.errors import ApiError, Conflict, NotFound
+from muster_kube.api.errors import ApiError, Conflict, Forbidden, NotFound
 from muster_kube.api.objects import Node, Object, Taint
 from muster_kube.api.times import rfc3339, rfc3339_whole
 from muster_kube.nodehealth import CLEAR_LIMIT, PATH, ClearEntry, NodeHealth
+from muster_tainter.devices.api_versions import NotServed, find_api
+from muster_tainter.devices.taint_rule import SELECTOR, DeviceTaintRule
 from muster_tainter.events.recorder import condition_patch
 from muster_tainter.faults.desired_state import (
     FAULTY_LABEL,
@@ -162,9 +165,11 @@ class NodeRelease:
         self._now = now
         self._clock = clock
         self._sleep = sleep
+        self._rules: dict[str, list[str]] = {}
 
     async def by_hand(self, targets: list[ReleaseTarget]) -> list[ReleaseTarget]:
         """Without a leading tainter: remove everything here."""
+        self._rules = await find_rules(self._client)
         return await self._each(targets, self._strip)
 
     async def by_tainter(self, targets: list[ReleaseTarget]) -> list[ReleaseTarget]:
@@ -268,6 +273,7 @@ class NodeRelease:
                 decision = decide_hands_off(node, self._policy, self._now())
                 if decision.writes:
                     node = await self._patch(node, decision.patch(node.metadata.resource_version))
+                await self._delete_rules(target.name)
                 if any(condition.type == CONDITION for condition in node.status.conditions):
                     body = condition_patch(node, None, rfc3339_whole(self._now()))
                     await self._client.patch(f"{NODES}/{target.name}/status", body, kind="strategic", type=Node)
@@ -277,6 +283,12 @@ class NodeRelease:
                 return replace(target, done=True)
             return replace(target, done=True, closed=closed)
         return replace(target, closed=closed, why=f"{TRIES} writes conflicted with other clients: try again")
+
+    async def _delete_rules(self, node: str) -> None:
+        """Muster's DeviceTaintRules of a node: only the tainter would delete them."""
+        for path in self._rules.get(node, ()):
+            with suppress(NotFound):
+                await self._client.delete(path)
 
     async def _node(self, target: ReleaseTarget, *, again: bool) -> Node:
         """First the node as listed, as most have not changed; the API server rejects a write on an old version."""
@@ -306,6 +318,21 @@ class NodeRelease:
     async def _patch(self, node: Node, body: object) -> Node:
         path = f"{NODES}/{node.metadata.name}"
         return await self._client.patch(path, body, type=Node, params={"fieldManager": MANAGER})
+
+
+async def find_rules(client: KubeClient) -> dict[str, list[str]]:
+    """The paths of Muster's DeviceTaintRules, by node; none if the API server does not serve them, or not to this user,
+    who may well have no device quarantined."""
+    try:
+        path = (await find_api(client)).rules
+        page = await client.list_page(path, DeviceTaintRule, params={"labelSelector": SELECTOR}, timeout_s=SILENCE_S)
+    except (NotServed, Forbidden):
+        return {}
+    found: dict[str, list[str]] = {}
+    for rule in page.items:
+        if rule.node:
+            found.setdefault(rule.node, []).append(f"{path}/{rule.metadata.name}")
+    return found
 
 
 def clear_everything(node: Node, health: NodeHealth, by: str, at: str) -> tuple[ClearEntry, ...]:

@@ -12,8 +12,9 @@ import msgspec
 import yaml
 
 from muster_checks.base.vocabulary import Verdict
-from muster_cli.doctor import agents, clocks, crds, ipus, leaders, parts, reports, rights, settings, webhooks
+from muster_cli.doctor import agents, clocks, crds, devices, ipus, leaders, parts, reports, rights, settings, webhooks
 from muster_cli.doctor.bounded_reads import BoundedReader
+from muster_cli.doctor.device_reads import read_devices
 from muster_cli.doctor.facts import (
     AccountFacts,
     ApiGroups,
@@ -93,6 +94,7 @@ async def examine_installation(
         leaders.LEADERS: _leaders(installation),
         webhooks.WEBHOOKS: _webhooks(installation),
         ipus.AREA: _ipus(installation),
+        devices.AREA: _devices(installation),
         leaders.PAUSE: _pause(installation),
         settings.POLICY: _policy(installation),
     }
@@ -376,6 +378,11 @@ async def _ipus(installation: Installation) -> list[DoctorFinding]:
     return ipus.judge(ipus.VipuState(part, controllers, health, answer))
 
 
+async def _devices(installation: Installation) -> list[DoctorFinding]:
+    policy = await _read_policy(installation) if installation.namespace else None
+    return devices.judge(await read_devices(installation.reader, settings.find_device_mode(policy), installation.now))
+
+
 async def _pause(installation: Installation) -> list[DoctorFinding]:
     if not installation.namespace:
         return []
@@ -386,5 +393,11 @@ async def _pause(installation: Installation) -> list[DoctorFinding]:
 async def _policy(installation: Installation) -> list[DoctorFinding]:
     if not installation.namespace:
         return []
+    return settings.judge_policy(installation.namespace, await _read_policy(installation))
+
+
+async def _read_policy(installation: Installation) -> DataMap | ReadFailure | None:
+    if not installation.namespace:
+        return None
     path = f"/api/v1/namespaces/{installation.namespace}/configmaps/{settings.MAP}"
-    return settings.judge_policy(installation.namespace, await installation.reader.read(path, DataMap))
+    return await installation.reader.read(path, DataMap)

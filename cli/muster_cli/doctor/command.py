@@ -25,8 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const=ANY_NODE,
         type=node_name,
-        help="only this: send a made-up finding from the agent of NODE (default: of any node) to the tainter, and show "
-        "where it stops. It taints nothing, but writes the node's NodeHealth: you need the right to patch NodeHealths",
+        help="instead of examining the installation, send a made-up finding from the agent of NODE to the tainter, and "
+        "show where it stops. Without NODE, the command chooses a node. This taints nothing, but writes the node's "
+        "NodeHealth: you need the right to patch NodeHealths",
     )
     parser.add_argument(
         "--namespace", metavar="NAME", help="look for parts of Muster in this namespace only; default: in all"

@@ -246,3 +246,79 @@ class ApiResource(Api, frozen=True):
 
 class ApiResources(Api, frozen=True):
     resources: tuple[ApiResource, ...] = ()
+
+
+class ServerVersion(Api, frozen=True):
+    git_version: str = ""
+
+
+class _ControlPlaneContainer(Api, frozen=True):
+    name: str = ""
+    image: str = ""
+    command: tuple[str, ...] = ()
+    args: tuple[str, ...] = ()
+
+
+class _ControlPlanePodSpec(Api, frozen=True):
+    containers: tuple[_ControlPlaneContainer, ...] = ()
+
+
+class ControlPlanePod(Api, frozen=True):
+    """A static pod of the control plane, whose first container is the component, as kubeadm writes it."""
+
+    metadata: Metadata
+    spec: _ControlPlanePodSpec = _ControlPlanePodSpec()
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The command line of the component."""
+        return next(((*each.command, *each.args) for each in self.spec.containers), ())
+
+    @property
+    def version(self) -> str:
+        """The tag of the image; empty without one."""
+        image = next((each.image.partition("@")[0] for each in self.spec.containers), "")
+        return image.rpartition("/")[2].partition(":")[2]
+
+
+class _BasicDevice(Api, frozen=True):
+    attributes: dict[str, msgspec.Raw] = msgspec.field(default_factory=dict)
+
+
+class _SliceDevice(_BasicDevice, frozen=True):
+    """basic: holds the attributes in resource.k8s.io/v1beta1; later versions have them on the device itself."""
+
+    basic: _BasicDevice = _BasicDevice()
+
+    @property
+    def attribute_names(self) -> set[str]:
+        return {*self.attributes, *self.basic.attributes}
+
+
+class _DeviceSliceSpec(Api, frozen=True):
+    driver: str = ""
+    node_name: str = ""
+    devices: tuple[_SliceDevice, ...] = ()
+
+
+class DeviceSlice(Api, frozen=True):
+    """A ResourceSlice: devices that a driver publishes, of one node as a rule."""
+
+    metadata: Metadata
+    spec: _DeviceSliceSpec = _DeviceSliceSpec()
+
+
+class _DeviceRuleStatus(Api, frozen=True):
+    conditions: tuple[NodeCondition, ...] = ()
+
+
+class DeviceRule(Api, frozen=True):
+    """A DeviceTaintRule, which keeps pods off the devices that it selects."""
+
+    metadata: Metadata
+    status: _DeviceRuleStatus = _DeviceRuleStatus()
+
+    @property
+    def is_reported(self) -> bool:
+        """Whether the controller-manager has reported on the rule, as it does for every effect."""
+        return any(each.type == "EvictionInProgress" for each in self.status.conditions)

@@ -69,6 +69,16 @@ def list_needed_rights(policy: DataMap | ReadFailure | None, repair_namespace: s
         return []
 
 
+def find_device_mode(policy: DataMap | ReadFailure | None) -> str:
+    """``devices.quarantine`` of the active policy; off if it cannot be read, which :func:`judge_policy` reports."""
+    if not isinstance(policy, DataMap) or KEY not in policy.data:
+        return "off"
+    try:
+        return parse_policy(policy.data[KEY], MAP).devices.quarantine
+    except PolicyError:
+        return "off"
+
+
 def judge_apis(parts: Sequence[InstalledPart], groups: ApiGroups | ReadFailure) -> list[DoctorFinding]:
     if isinstance(groups, ReadFailure):
         return read_failures(APIS, groups)

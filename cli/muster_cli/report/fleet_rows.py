@@ -16,6 +16,7 @@ from muster_kube.nodehealth import NodeHealth
 from muster_tainter.faults.check_history import TESTING_LABEL
 from muster_tainter.faults.desired_state import HEALTH_LABEL, MANAGED_LABEL, is_managed
 from muster_tainter.faults.messages import format_taint, withheld_reason
+from muster_tainter.faults.node_record import DeviceStage, read_record
 from muster_tainter.spares.facts import NodeRole
 
 HEAD = ("NODE", "VERDICT", "FAILING", "STATE", "TAINTS", "FOR", "MESSAGE")
@@ -31,6 +32,7 @@ class NodeRow(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     verdict: UNKNOWN also if the tainter does not trust the agent; None if no tainter watches the node
     since:   RFC 3339, when this verdict began; empty if not known
     withheld: why a taint that the policy wants is not set
+    quarantined: components that are kept out of use alone, without a taint of the node
     role:     of a spare or a replacement
     """
 
@@ -46,6 +48,7 @@ class NodeRow(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     since: str = ""
     withheld: str = ""
     role: NodeRole | None = None
+    quarantined: tuple[str, ...] = ()
 
     def cells(self, now: float) -> tuple[str, ...]:
         """The columns of :data:`HEAD`."""
@@ -54,12 +57,23 @@ class NodeRow(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
             self.verdict.value if self.verdict else "-",
             ", ".join(self.failing),
             ", ".join(part for part in (str(self.role or ""), self.state) if part),
-            ", ".join((*(taint.replace("=true:", ":") for taint in self.taints), *["withheld"] * bool(self.withheld))),
+            ", ".join(self._measures()),
             age(now - seconds(self.since)) if self.since else "",
             "; not tainted: ".join(part for part in (self.message.rstrip("."), self.withheld) if part)
             if self.withheld
             else self.message,
         )
+
+    @property
+    def is_special(self) -> bool:
+        """Worth a line of its own even if it passes."""
+        return bool(self.taints or self.withheld or self.testing or self.role or self.quarantined)
+
+    def _measures(self) -> Iterable[str]:
+        yield from (taint.replace("=true:", ":") for taint in self.taints)
+        yield from (f"{component} quarantined" for component in self.quarantined)
+        if self.withheld:
+            yield "withheld"
 
 
 def node_rows(
@@ -126,6 +140,7 @@ def node_row(
         since=_since(health),
         withheld=withheld_reason(node) if node is not None else "",
         role=role,
+        quarantined=_quarantined(node),
     )
 
 
@@ -141,7 +156,7 @@ def summary(rows: Sequence[NodeRow]) -> str:
 def select_rows(rows: Sequence[NodeRow], *, every: bool) -> tuple[list[NodeRow], str]:
     """(the rows to show; a line about the others). every: all rows."""
     others = [row for row in rows if row.verdict is None]
-    good = [row for row in rows if row.verdict in GOOD and not (row.taints or row.withheld or row.testing or row.role)]
+    good = [row for row in rows if row.verdict in GOOD and not row.is_special]
     hidden: set[str] = set()
     if not every and len(good) > SHOWN_GOOD:
         hidden |= {row.node for row in good}
@@ -170,6 +185,12 @@ def parse_verdict(text: str) -> Verdict:
         return Verdict(text)
     except ValueError:
         return Verdict.UNKNOWN
+
+
+def _quarantined(node: Node | None) -> tuple[str, ...]:
+    if node is None or not is_managed(node):
+        return ()
+    return tuple(dict.fromkeys(f.component for f in read_record(node).open if f.device == DeviceStage.ALONE))
 
 
 def _taints(node: Node) -> Iterable[str]:

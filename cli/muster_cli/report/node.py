@@ -20,6 +20,8 @@ def _lines(state: NodeState, row: NodeRow, now: float) -> Iterator[str]:
     since = f" for {age(now - seconds(row.since))}" if row.since else ""
     yield f"{row.node}  {verdict}{since}{'  ' + row.message if row.message else ''}"
     yield f"taints    {', '.join(row.taints) or 'none'}"
+    if row.quarantined:
+        yield f"devices   {', '.join(row.quarantined)} kept out of use alone"
     if row.role is not None:
         yield f"role      {row.role}{f', since {row.role.since}' if row.role.since else ''}"
     if row.withheld:

@@ -68,6 +68,10 @@ def find_notes(policy: Policy) -> Iterator[str]:
             yield f"{where}: no budget: all nodes of the pool may be tainted"
         if pool.domain is None and (budget.per_domain is not None or budget.healthy_per_domain is not None):
             yield f"{where}.domain: not set: the whole pool is one domain"
+    if policy.devices.quarantine == "rules" and not any(
+        pool.budget.devices or pool.budget.devices_per_domain for pool in policy.pools
+    ):
+        yield "devices.quarantine: no pool has a budget of devices: any number of them may be kept out of use"
     for (number, pool), (other_number, other) in combinations(enumerate(policy.pools), 2):
         if may_overlap(pool, other):
             yield (

@@ -1,5 +1,5 @@
-{{/* Which rights of the tainter the policy needs, as JSON: {drain, repairJobs, suspendJobs, trials}. `muster doctor` decides the same for the
-policy in force (tainter/muster_tainter/policy/needed_rights.py). */}}
+{{/* Which rights of the tainter the policy needs, as JSON: {drain, repairJobs, suspendJobs, trials, devices}. `muster doctor` decides
+the same for the policy in force (tainter/muster_tainter/policy/needed_rights.py). */}}
 {{- define "muster.policyNeeds" -}}
 {{- $policy := .Values.tainter.policy | default (.Files.Get "files/policy.yaml") -}}
 {{- if kindIs "string" $policy }}{{ $policy = fromYaml $policy }}{{ end -}}
@@ -25,7 +25,8 @@ policy in force (tainter/muster_tainter/policy/needed_rights.py). */}}
 {{- if eq (dig "template" "metadata" "namespace" $own $remedy.job | toString) $own }}{{ $jobs = true }}{{ end -}}
 {{- end }}{{ end -}}
 {{- end }}{{ end -}}
-{{- dict "drain" $drain "repairJobs" $jobs "suspendJobs" $suspend "trials" (has "pvc" $named) | toJson -}}
+{{- $devices := has (toString (get ($policy.devices | default dict) "quarantine")) (list "preview" "rules") -}}
+{{- dict "drain" $drain "repairJobs" $jobs "suspendJobs" $suspend "trials" (has "pvc" $named) "devices" $devices | toJson -}}
 {{- end -}}
 
 {{/* "true" if the tainter has the rights that tainter.allow.NAME grants. arguments: root, name */}}

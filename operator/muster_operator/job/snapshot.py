@@ -34,12 +34,14 @@ class OwnedObject(Api, frozen=True):
 class NodeCapacity:
     """nodes: Ready and schedulable nodes that match the labels a worker of this job needs; healthy: those of them
     without our taints that this job does not avoid; avoided: nodes that this job avoids and that would be healthy;
-    spares: matching nodes that are kept free, which no job may use; they count nowhere else."""
+    spares: matching nodes that are kept free, which no job may use; they count nowhere else. tainted: the first
+    names of those of the nodes that have our taints."""
 
     nodes: int = 0
     healthy: int = 0
     avoided: int = 0
     spares: int = 0
+    tainted: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,10 @@
 There is one count per node selector in use, a handful in most clusters.
 """
 
+import heapq
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -19,6 +20,7 @@ IPUS_FREE, IPUS_TOTAL = "muster.dev/ipus-free", "muster.dev/ipus-total"  # label
 FAULTS = "muster.dev/faults"  # the tainter's record, written together with its taints
 FAULTS_SHOWN = 2
 MESSAGE_SHOWN = 160  # characters
+TAINTED_SHOWN = 3  # names
 SELECTORS_LIMIT = 256  # counts kept; the least recently used one is dropped first
 
 Selector = frozenset[tuple[str, str]]
@@ -100,15 +102,20 @@ def project_node(node: FleetNode) -> FleetNode:
 @dataclass
 class _Count:
     nodes: int = 0
-    healthy: int = 0
     spares: int = 0
+    tainted: set[str] = field(default_factory=set)
+
+    @property
+    def healthy(self) -> int:
+        return self.nodes - len(self.tainted)
 
     def add(self, node: FleetNode, our_taints: frozenset[str], by: int) -> None:
         if is_spare(node):
             self.spares += by
             return
         self.nodes += by
-        self.healthy += by if is_healthy(node, our_taints) else 0
+        if not is_healthy(node, our_taints):
+            (self.tainted.add if by > 0 else self.tainted.discard)(node.metadata.name)
 
 
 def takes_pods(node: FleetNode) -> bool:
@@ -168,7 +175,13 @@ class CapacityIndex:
                 self._counts.popitem(last=False)
         self._counts.move_to_end(key)
         out = len([name for name in set(avoided) if self._is_healthy_place(name, key)])
-        return NodeCapacity(nodes=count.nodes, healthy=count.healthy - out, avoided=out, spares=count.spares)
+        return NodeCapacity(
+            nodes=count.nodes,
+            healthy=count.healthy - out,
+            avoided=out,
+            spares=count.spares,
+            tainted=tuple(heapq.nsmallest(TAINTED_SHOWN, count.tainted)),
+        )
 
     def _is_healthy_place(self, name: str, selector: Selector) -> bool:
         node = self._nodes.get(name)

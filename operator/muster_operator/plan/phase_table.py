@@ -90,8 +90,9 @@ PHASES: tuple[JobPhase, ...] = (
              "Records a new attempt: of all pods, or of one instance after the other (RollingUpdate)."),
     JobPhase("givenBack", gang_hold.give_back_or_retry, "Pending",
              "The job has held partitions for `hold_timeout_s` without starting, or the time of its next try has come.",
-             "First records that the job releases its partitions, and when it tries again. After that, the phase "
-             "`running` deletes its pods and releases the partitions. When the time has come, records the new try."),
+             "After `hold_timeout_s`: records that the job gives its partitions back, and when it tries again. Its "
+             "pods and partitions are then superfluous, so the phase `running` removes them. At the recorded time: "
+             "records the new try."),
     JobPhase("restarting", workload.wait_for_attempt, "Restarting",
              "Pods of an earlier attempt are left, or `status.nextAttemptTime` has not been reached.",
              "Deletes those pods, releases partitions that are no longer wanted, and waits."),

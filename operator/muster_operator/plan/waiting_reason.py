@@ -144,14 +144,25 @@ def describe_pending_pods(state: JobState) -> str:
         for pod in (*state.workers, *([state.launcher] if state.launcher else []))
         if (text := describe_pending_pod(pod))
     ]
-    return _join(found)
+    unscheduled = any(_unscheduled(pod) for pod in (*state.workers, *([state.launcher] if state.launcher else [])))
+    return _join(found) + (_describe_tainted(state) if unscheduled else "")
+
+
+def _describe_tainted(state: JobState) -> str:
+    """Schedulers of newer Kubernetes versions count the nodes with taints, but do not name the taint."""
+    places = state.snapshot.node_capacity
+    if places is None or not places.tainted or placement.tolerates_faulty(state.job):
+        return ""
+    count = places.nodes - places.healthy - places.avoided
+    more = f" and {count - len(places.tainted)} more" if count > len(places.tainted) else ""
+    which = f"{', '.join(places.tainted)}{more}"
+    return f"; of {places.nodes} matching nodes, {count} tainted by {', '.join(state.setup.our_taints)}: {which}"
 
 
 def describe_pending_pod(pod: JobPod) -> str:
     """Only problems that do not pass on their own: scheduling, images, configuration."""
-    for each in pod.status.conditions:
-        if each.type == "PodScheduled" and each.status == "False" and each.reason == "Unschedulable":
-            return f"pod {pod.metadata.name} cannot be scheduled: {each.message}"
+    if (why := _unscheduled(pod)) is not None:
+        return f"pod {pod.metadata.name} cannot be scheduled: {why}"
     for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
         waits = status.state.waiting
         if waits is None:
@@ -163,6 +174,14 @@ def describe_pending_pod(pod: JobPod) -> str:
         if waits.reason.endswith("Error") or waits.reason in ("InvalidImageName", "ErrImageNeverPull"):
             return f"{where}: {waits.reason}: {waits.message}"
     return ""
+
+
+def _unscheduled(pod: JobPod) -> str | None:
+    """Why the scheduler has found no node; None if it has, or has not tried yet."""
+    for each in pod.status.conditions:
+        if each.type == "PodScheduled" and each.status == "False" and each.reason == "Unschedulable":
+            return each.message
+    return None
 
 
 def _join(found: list[str]) -> str:

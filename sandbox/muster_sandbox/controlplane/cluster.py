@@ -132,6 +132,11 @@ class ControlPlane:
     # -- for tests
 
     @property
+    def minor(self) -> int:
+        """The Y of Kubernetes 1.Y."""
+        return self._minor
+
+    @property
     def data(self) -> Path:
         if self._data is None:
             raise RuntimeError("the control plane is not running")

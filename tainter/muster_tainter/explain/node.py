@@ -18,6 +18,7 @@ from muster_tainter.faults.node_record import (
     ANNOTATION,
     LOST_CHECK,
     ClosedFault,
+    DeviceStage,
     Fault,
     NodeRecord,
     UnreadableRecord,
@@ -231,7 +232,7 @@ class _Node:
         if fault.over:
             return "held"
         if want.taint is None:
-            return "quarantined" if want.quarantine else "open"
+            return "quarantined" if want.quarantine or want.device is not None else "open"
         if confirmed_at(fault, want, self._now) > self._now:
             return "waiting"
         return "tainted" if (want.taint.key, want.taint.effect) in self._there else "withheld"
@@ -245,6 +246,12 @@ class _Node:
             does += ", and drain"
         elif want.quarantine:
             does = "quarantine the component"
+        elif want.device is not None:
+            does = f"taint {format_taint(want.device)} on the device alone, by DeviceTaintRules"
+        elif fault.device == DeviceStage.WANTED:
+            does += ", until the device's rules are there"
+        elif fault.device == DeviceStage.PREVIEW:
+            does += ", and rules without effect for the device (preview)"
         return f"{name}{was}: {fault.verdict}{asks} -> {does or 'nothing'}"
 
     def _budget(self, fault: Fault, want: FaultPolicy) -> Iterator[ChainLink]:
@@ -293,7 +300,13 @@ class _Node:
             return
         until = held_until(fault, want, self.memory, self._policy)
         there = want.taint is not None and (want.taint.key, want.taint.effect) in self._there
-        what = "the taint stays" if there else "the fault stays open, without a taint,"
+        what = (
+            "the taint stays"
+            if there
+            else "the device stays out of use"
+            if want.device
+            else "the fault stays open, without a taint,"
+        )
         times = current_penalty(self.memory, fault.check, self._now, self._policy)
         yield ChainLink(
             "held",

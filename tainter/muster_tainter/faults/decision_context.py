@@ -20,12 +20,47 @@ class AssignedRole:
 
 
 @dataclass(frozen=True)
+class KnownDevice:
+    """A device that ResourceSlices of the node name.
+
+    driver:   which publishes it; siblings: how many devices the driver has on the node, with this one; 0: unknown,
+              while no slice names them
+    ruled:    all its DeviceTaintRules are there; problem: why it cannot have any
+    """
+
+    driver: str
+    siblings: int
+    ruled: bool = False
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class DeviceContext:
+    """unavailable: why no device can be quarantined; empty if they can
+    unread:   nothing is known of the node's devices yet: what the record says stays
+    known:    by :func:`muster_tainter.faults.device_isolation.device_key`
+    withhold: why no further device may be quarantined now; empty if one may
+    released: by component: who deleted or edited its rule
+    """
+
+    unavailable: str = ""
+    unread: bool = False
+    known: Mapping[str, KnownDevice] = field(default_factory=dict)
+    withhold: str = ""
+    released: Mapping[str, str] = field(default_factory=dict)
+
+
+UNREAD_DEVICES = DeviceContext(unread=True)
+
+
+@dataclass(frozen=True)
 class DecisionContext:
     """withhold: why no new taint may be set now; empty if it may. Its first word is the kind: budget, paused
     others:   number of other nodes with the same check and reason at the same time; incident: its id
     external: findings of sources other than the agent, such as a Node condition
     spare:    the node's role among its pool's spares; None: not known, so nothing of it changes
     over:     findings that such a source reports as resolved (how: ``source``)
+    devices:  the node's devices that can be quarantined
     """
 
     withhold: str = ""
@@ -34,6 +69,7 @@ class DecisionContext:
     external: Mapping[FaultKey, ReportedFinding] = field(default_factory=dict)
     over: Mapping[FaultKey, tuple[ClearedFault, ...]] = field(default_factory=dict)
     spare: AssignedRole | None = None
+    devices: DeviceContext = UNREAD_DEVICES
 
 
 EMPTY_CONTEXT = DecisionContext()

@@ -16,6 +16,12 @@ from muster_kube.nodehealth import NodeHealth
 from muster_tainter.faults import node_record as remembered
 from muster_tainter.faults.check_history import TESTING_LABEL, check_under_test, pre_flight_left
 from muster_tainter.faults.decision_context import EMPTY_CONTEXT, AssignedRole, DecisionContext
+from muster_tainter.faults.device_isolation import (
+    Isolation,
+    isolate_devices,
+    isolated_components,
+    isolation_notices,
+)
 from muster_tainter.faults.lifecycle import FaultChange, FaultStep, advance_faults, lost_fault
 from muster_tainter.faults.messages import (
     MESSAGE_LIMIT,
@@ -37,7 +43,7 @@ from muster_tainter.faults.node_record import (
     UnreadableRecord,
     as_our_taint,
 )
-from muster_tainter.faults.node_report import NodeReport, UnusableHealth, read_report
+from muster_tainter.faults.node_report import FaultKey, NodeReport, UnusableHealth, read_report
 from muster_tainter.faults.policy_match import confirmed_at, held_until, match_policy
 from muster_tainter.faults.record_trust import trusted_record, untrusted_notices
 from muster_tainter.faults.role_record import ROLE_KEY, role_annotation
@@ -66,6 +72,8 @@ class Decision:
     condition:   the desired muster.dev/Healthy (None: absent); written after the taints
     changes:     faults opened, raised, over and closed; memory: the node record after the write
     withheld:    why a wanted taint is not set; empty if none is wanted or all are set
+    isolates:    components that are kept out of use from now on, alone; they count against budgets of devices
+    device_waits: components that are not kept out yet, because nothing more may be
     again_at:    when time alone changes this decision, in seconds since the epoch
     """
 
@@ -78,6 +86,8 @@ class Decision:
     taint_changes: tuple[TaintChange, ...] = ()
     memory: NodeRecord = field(default_factory=NodeRecord)
     withheld: str = ""
+    isolates: frozenset[str] = frozenset()
+    device_waits: frozenset[str] = frozenset()
     again_at: float = float("inf")
 
     @property
@@ -190,13 +200,14 @@ def decide(
         notices += untrusted_notices(node, stored, before)
     notices += [notice for change in changes for notice in fault_notices(change, policy)]
     memory = remembered.fit_record(memory)
-    wants = _wants(memory, policy, now)
-    withheld, waiting = "", list[Fault]()
-    if context.withhold:
-        new = [taint for taint in wants if not _is_set(taint, node, before)]
-        withheld = context.withhold if new else ""
-        waiting = [wants[taint][0] for taint in new]
-        wants = {taint: faults for taint, faults in wants.items() if taint not in new}
+    idle = isinstance(health, NodeHealth) and bool(health.status.idle_since)
+    isolation, memory, wants = _isolated(memory, before, policy, now, context, idle=idle)
+    withheld, waiting = isolation.withheld, [fault for fault in memory.open if fault.key in isolation.waiting]
+    new = [taint for taint in wants if not _is_set(taint, node, before)] if context.withhold else []
+    if new:
+        withheld, waiting = context.withhold, [wants[taint][0] for taint in new]
+        isolation, memory, wants = _isolated(memory, before, policy, now, context, idle=idle, node_withheld=True)
+        wants = {taint: faults for taint, faults in wants.items() if _is_set(taint, node, before)}
         wants |= dict.fromkeys(_stand_ins(node, before, wants, waiting, changes, policy), waiting)
     taints = _taints(node, before, wants, passed=report.known and not report.error and _may_begin(node, health, policy))
     if context.spare is not None:
@@ -207,7 +218,7 @@ def decide(
     if held != memory.ours:
         tainted = rfc3339_whole(now) if held and not memory.ours else memory.tainted
         memory = remembered.fit_record(msgspec.structs.replace(memory, ours=held, tainted=tainted))
-    taint_changes = _taint_changes(node, taints, before, wants, changes, context)
+    taint_changes = _taint_changes(node, taints, before, memory, wants, changes, context)
     notices += taint_notices(taint_changes, before, policy, context.spare)
     silence = _silence(memory, context)
     condition = node_condition(memory, report, policy, withheld, silence)
@@ -220,6 +231,7 @@ def decide(
     if context.spare is not None:
         labels[ROLE_KEY] = context.spare.role or None
     notices += jump_notices(changes, before, report.clears)
+    notices += isolation_notices(isolation, before, policy)
     if report.error and node.metadata.labels.get(HEALTH_LABEL) != "unknown":
         notices.append(Notice("HealthUnreadable", f"invalid NodeHealth: {report.error}", "health"))
     if memory != stored or annotations:
@@ -236,6 +248,8 @@ def decide(
         taint_changes=taint_changes,
         memory=memory,
         withheld=withheld,
+        isolates=isolated_components(memory) - isolated_components(before),
+        device_waits=frozenset(component for _, component, _ in isolation.waiting),
         again_at=_again_at(memory, policy, now),
     )
 
@@ -329,14 +343,33 @@ def _with_lost(memory: NodeRecord, node: Node, report: NodeReport, policy: Polic
     return msgspec.structs.replace(memory, open=(*memory.open, *lost))
 
 
-def _wants(memory: NodeRecord, policy: Policy, now: float) -> dict[OurTaint, list[Fault]]:
-    """Each wanted taint and the faults that want it; for one key and effect only the first value."""
+def _isolated(
+    memory: NodeRecord,
+    before: NodeRecord,
+    policy: Policy,
+    now: float,
+    context: DecisionContext,
+    *,
+    idle: bool,
+    node_withheld: bool = False,
+) -> tuple[Isolation, NodeRecord, dict[OurTaint, list[Fault]]]:
+    """What is done about single devices, the record with it, and the taints that the node still has to have."""
+    isolation = isolate_devices(memory, before, policy, now, context.devices, idle=idle, node_withheld=node_withheld)
+    memory = remembered.fit_record(isolation.memory)
+    return isolation, memory, _wants(memory, policy, now, isolation.waiting)
+
+
+def _wants(
+    memory: NodeRecord, policy: Policy, now: float, waiting: frozenset[FaultKey] = frozenset()
+) -> dict[OurTaint, list[Fault]]:
+    """Each wanted taint and the faults that want it; for one key and effect only the first value. waiting: faults whose
+    device is to be kept out instead."""
     wants: dict[OurTaint, list[Fault]] = {}
     slots: dict[tuple[str, str], OurTaint] = {}
     for fault in memory.open:
         want = match_policy(fault, policy)
         taint = want.taint
-        if taint is not None and confirmed_at(fault, want, now) <= now:
+        if taint is not None and fault.key not in waiting and confirmed_at(fault, want, now) <= now:
             taint = slots.setdefault((taint.key, taint.effect), taint)
             wants.setdefault(taint, []).append(fault)
     return wants
@@ -391,6 +424,7 @@ def _taint_changes(
     node: Node,
     taints: tuple[Taint, ...],
     before: NodeRecord,
+    after: NodeRecord,
     wants: Mapping[OurTaint, list[Fault]],
     changes: tuple[FaultChange, ...],
     context: DecisionContext,
@@ -417,6 +451,8 @@ def _taint_changes(
                 why = why_spare
             elif closed:
                 why = f"closed ({closed[-1].how}): {describe_fault(closed[-1].fault)}"
+            elif any(fault.device for fault in after.open):
+                why = "only the device is kept out of use now"
             else:
                 why = "no open fault requires it"
             result.append(TaintChange(taint, False, rules, why))

@@ -226,6 +226,8 @@ def _closing(
     """(how, by) if the fault is resolved."""
     if want.taint is not None and want.taint in released:
         return PERSON, released[want.taint]
+    if fault.device and fault.component in context.devices.released:
+        return PERSON, context.devices.released[fault.component]
     clear = report.clear_for(fault.key, fault.occurrence)
     if clear is not None:
         return PERSON, clear.by or "spec.clear"

@@ -6,6 +6,7 @@ boot closes all of them.
 """
 
 from collections.abc import Iterable
+from enum import StrEnum
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -40,6 +41,15 @@ _MESSAGE_STEPS = (160, 80, 40, 0)  # bytes of evidence a fault
 _BY_LIMIT = 128
 
 
+class DeviceStage(StrEnum):
+    """WANTED: the device's rules are being written; the node keeps its taint until they are there.
+    ALONE: only the device is kept out of use. PREVIEW: the node is tainted, and rules without effect show the rest."""
+
+    WANTED = "wanted"
+    ALONE = "alone"
+    PREVIEW = "preview"
+
+
 class _Stored(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
     pass
 
@@ -56,6 +66,7 @@ class Fault(_Stored, frozen=True):
     over:       RFC 3339, since when it is resolved and waits for its hold-down; empty if it is not. how, by: as in
                 ClosedFault
     rest:       > 0: stands for this many faults that had no room (component and reason are ``*``)
+    device:     how its device is kept out of use, a :class:`DeviceStage`; empty: not at all, the node is tainted
     """
 
     check: str
@@ -77,6 +88,7 @@ class Fault(_Stored, frozen=True):
     how: str = ""
     by: str = ""
     rest: int = 0
+    device: str = ""
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -388,7 +400,9 @@ def _folded(memory: NodeRecord, keep: int) -> NodeRecord:
 
 def _add(rest: Fault | None, fault: Fault) -> Fault:
     if rest is None:
-        return msgspec.structs.replace(fault, component=REST, reason=REST, message="", rest=max(fault.rest, 1))
+        return msgspec.structs.replace(
+            fault, component=REST, reason=REST, message="", rest=max(fault.rest, 1), device=""
+        )
     return msgspec.structs.replace(
         rest, occurrence=max(rest.occurrence, fault.occurrence), rest=rest.rest + max(fault.rest, 1)
     )

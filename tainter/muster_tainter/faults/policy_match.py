@@ -5,7 +5,16 @@ from functools import lru_cache
 
 from muster_checks.base.vocabulary import FaultClass
 from muster_kube.api.times import seconds
-from muster_tainter.faults.node_record import LOST_CHECK, Fault, NodeRecord, OurTaint, as_our_taint, lost_taint
+from muster_tainter.faults.node_record import (
+    LOST_CHECK,
+    DeviceStage,
+    Fault,
+    NodeRecord,
+    OurTaint,
+    as_our_taint,
+    lost_taint,
+)
+from muster_tainter.policy.devices import Isolation
 from muster_tainter.policy.recovery import ProofCheck
 from muster_tainter.policy.rules import CloseOn, Policy, Rule
 
@@ -20,6 +29,8 @@ class FaultPolicy:
     proof:    the checks to request as proof; None: none
     hold_s:   base of its hold-down, None: the policy's
     quarantine, drain: from its action
+    isolate:  what the taint goes onto, if its device can be quarantined
+    device:   the taint of the device, while the record says that only the device is kept out; ``taint`` is None then
     """
 
     rule: str = ""
@@ -30,6 +41,8 @@ class FaultPolicy:
     hold_s: float | None = None
     quarantine: bool = False
     drain: bool = False
+    isolate: Isolation = "node"
+    device: OurTaint | None = None
 
 
 _NOTHING = FaultPolicy()
@@ -37,6 +50,17 @@ _NOTHING = FaultPolicy()
 
 def match_policy(fault: Fault, policy: Policy) -> FaultPolicy:
     """Match an open fault against the active policy; a changed rule also changes the taints of open faults."""
+    want = match_as_node(fault, policy)
+    return _on_device(want) if fault.device == DeviceStage.ALONE and want.taint is not None else want
+
+
+@lru_cache(maxsize=256)
+def _on_device(want: FaultPolicy) -> FaultPolicy:
+    return replace(want, taint=None, device=want.taint)
+
+
+def match_as_node(fault: Fault, policy: Policy) -> FaultPolicy:
+    """The same as if no device could be kept out alone."""
     if fault.check == LOST_CHECK:
         return FaultPolicy(taint=lost_taint(fault), close_on=(CloseOn.BOOT,))
     if fault.rest:
@@ -70,6 +94,7 @@ def _by_rule(rule: Rule | None, policy: Policy, check: str, fault_class: str, *,
         hold_s=rule.hold_down,
         quarantine=rule.action == "quarantine",
         drain=rule.action == "drain",
+        isolate=rule.isolation_of(fault_class),
     )
 
 

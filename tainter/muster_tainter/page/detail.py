@@ -158,7 +158,7 @@ def _fault(
         "rule": want.rule,
         "taint": format_taint(want.taint) if want.taint else "",
         "isSet": want.taint in there,
-        "quarantine": want.quarantine,
+        "quarantine": want.quarantine or want.device is not None,
         "confirmedAt": int(confirmed) if confirmed > now else 0,
         "heldUntil": int(held),
         "ends": _ends(fault, want),

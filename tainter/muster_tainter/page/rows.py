@@ -230,6 +230,8 @@ def _not_tainted(fault: Fault, policy: Policy, now: float) -> str:
     want = match_policy(fault, policy)
     if want.quarantine:
         return f"{fault.component} is quarantined by rule {want.rule}"
+    if want.device is not None:
+        return f"{fault.component} is quarantined alone by rule {want.rule}, the node is not tainted"
     if want.taint is None:
         return f"no taint by rule {want.rule or 'none'}"
     if fault.over:

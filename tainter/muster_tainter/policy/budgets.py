@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from muster_tainter.policy.heavy_checks import Duration, Nodes, NodesIfAny
+from muster_tainter.policy.heavy_checks import DevicesIfAny, Duration, Nodes, NodesIfAny
 from muster_tainter.policy.strict_model import StrictModel
 
 
@@ -26,12 +26,16 @@ class Budget(StrictModel):
     healthy_per_domain: minimum number of healthy nodes in each failure domain: Ready, schedulable, without a
                         NoSchedule or NoExecute taint from any source
     rate:               maximum number of newly tainted nodes within a time
+    devices:            maximum number of quarantined devices (``devices.quarantine``), or a share of those that
+                        ResourceSlices name on the pool's nodes; devices_per_domain: in one failure domain
     """
 
     tainted: NodesIfAny = None
     per_domain: NodesIfAny = None
     healthy_per_domain: NodesIfAny = None
     rate: TaintRate | None = None
+    devices: DevicesIfAny = None
+    devices_per_domain: DevicesIfAny = None
 
 
 class Incidents(StrictModel):

@@ -25,7 +25,7 @@ CHECK_NAME = re.compile(r"[a-z][a-z0-9]{0,62}")
 
 @dataclass(frozen=True)
 class AtOnce:
-    """A number of nodes, or (``percent``) a share of them."""
+    """A number of nodes or devices, or (``percent``) a share of them."""
 
     count: int = 0
     percent: int | None = None
@@ -38,12 +38,12 @@ class AtOnce:
         return str(self.count) if self.percent is None else f"{self.percent}%"
 
 
-def _at_once(value: object) -> object:
+def _at_once(value: object, what: str = "nodes") -> object:
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST_AT_ONCE:
         return AtOnce(value)
     match = _PERCENT.fullmatch(value) if isinstance(value, str) else None
     if match is None or int(match[1]) > 100:
-        raise ValueError(f'expected a number of nodes, 0 to {_MOST_AT_ONCE}, or a share such as "5%"')
+        raise ValueError(f'expected a number of {what}, 0 to {_MOST_AT_ONCE}, or a share such as "5%"')
     return AtOnce(percent=int(match[1]))
 
 
@@ -71,6 +71,7 @@ def check_names(names: tuple[str, ...]) -> tuple[str, ...]:
 
 Nodes = Annotated[AtOnce, BeforeValidator(_at_once)]
 NodesIfAny = Annotated[AtOnce | None, BeforeValidator(_at_once)]
+DevicesIfAny = Annotated[AtOnce | None, BeforeValidator(lambda value: _at_once(value, "devices"))]
 Duration = Annotated[float, BeforeValidator(parse_duration)]
 AnyDuration = Annotated[float, BeforeValidator(lambda value: parse_duration(value, least_s=0.0))]
 """In seconds; 0s is allowed."""

@@ -1,4 +1,5 @@
-"""The rights that only some policies need: evictions, suspensions, objects of repairs, trials of volumes. Pure.
+"""The rights that only some policies need: evictions, suspensions, objects of repairs, trials of volumes, rules for
+devices. Pure.
 
 With ``tainter.allow.*: auto`` the chart decides the same when it renders roles (helm/muster/templates/_tainter.tpl).
 """
@@ -20,6 +21,7 @@ class Allow(StrEnum):
     REPAIR_JOBS = "repairJobs"
     TRIALS = "trials"
     SUSPEND_JOBS = "suspendJobs"
+    DEVICES = "devices"
     OWN = ""
 
 
@@ -49,6 +51,8 @@ def needed_rights(policy: Policy, repair_namespace: str = "") -> Iterator[Needed
         yield NeededRight("sources.stepTimes.evict", Allow.DRAIN)
     if policy.sources.step_times is not None and policy.sources.step_times.suspend:
         yield NeededRight("sources.stepTimes.suspend", Allow.SUSPEND_JOBS)
+    if policy.devices.quarantine != "off":
+        yield NeededRight("devices.quarantine", Allow.DEVICES)
     for number, pool in enumerate(policy.pools):
         where = f"pools[{number}] ({pool.name})"
         if pool.drain is not None and pool.drain.when != "completion":

@@ -17,6 +17,7 @@ from muster_kube.api.objects import Taint
 from muster_tainter.policy import label_syntax as labels
 from muster_tainter.policy.budgets import Incidents
 from muster_tainter.policy.canary import CanaryPlan
+from muster_tainter.policy.devices import ISOLATION_BY_CLASS, Devices, Isolation
 from muster_tainter.policy.heavy_checks import CHECK_NAME, AnyDuration, Duration, HeavyTesting
 from muster_tainter.policy.in_flight import InFlight
 from muster_tainter.policy.match import Match
@@ -112,6 +113,8 @@ class Rule(StrictModel):
     wait (``for``): seconds that a fault must be open before Muster acts; one that ends earlier leaves nothing
     action:         drain: taint, and evict the node's pods as its pool's ``drain`` configures
                     quarantine: exclude the component (an IPU), not the node
+    isolate:        what the taint goes onto, if ``devices.quarantine`` is on: the device, the device until its jobs
+                    have ended, or the node. None: by the fault's class
     proof:          what must pass if ``closeOn`` has ``proof``: the failed check, unless it is a log, and these
     hold_down:      None: the policy's
     """
@@ -121,6 +124,7 @@ class Rule(StrictModel):
     wait: AnyDuration = Field(default=0.0, alias="for")
     action: Action
     taint: TaintSpec | None = None
+    isolate: Isolation | None = None
     close_on: tuple[CloseOn, ...] | None = None
     proof: Proof | None = None
     hold_down: AnyDuration | None = None
@@ -129,6 +133,10 @@ class Rule(StrictModel):
     def _fields_have_an_effect(self) -> Self:
         if self.action not in _TAINTING and self.taint is not None:
             raise ValueError(f"taint has no effect with action {self.action}")
+        if self.action != "taint" and self.isolate is not None:
+            raise ValueError(f"isolate has no effect with action {self.action}: only a taint can go onto a device")
+        if self.isolate in ("device", "device-first") and (self.taint or TaintSpec()).effect == "PreferNoSchedule":
+            raise ValueError("isolate: a device has no taint PreferNoSchedule: expected NoSchedule or NoExecute")
         if self.action in ("event", "ignore"):
             given = {"closeOn": self.close_on, "proof": self.proof, "holdDown": self.hold_down}
             for name, value in given.items():
@@ -150,6 +158,13 @@ class Rule(StrictModel):
         if self.close_on is not None:
             return self.close_on
         return _CLOSE_ON_BY_CLASS.get(fault_class, _CLOSE_ON_ELSE)
+
+    def isolation_of(self, fault_class: str) -> Isolation:
+        """What the taint of a fault goes onto, where the policy's ``devices`` allow it."""
+        taint = self.node_taint
+        if self.action != "taint" or taint is None or taint.effect == "PreferNoSchedule":
+            return "node"
+        return self.isolate or ISOLATION_BY_CLASS.get(fault_class, "node")
 
     def proof_of(self, check: str, fault_class: str) -> ProofCheck | None:
         """The checks to request to verify that a fault of ``check`` is resolved; None if there are none."""
@@ -236,6 +251,7 @@ class Policy(StrictModel):
     in_flight: InFlight | None = None
     quarantine: Quarantine = Quarantine()
     canary: CanaryPlan = CanaryPlan()
+    devices: Devices = Devices()
     former_taints: Annotated[tuple[TaintSpec, ...], Field(max_length=16)] = ()
     template_keys: Annotated[tuple[Annotated[str, AfterValidator(_checked_key)], ...], Field(max_length=64)] = ()
     _replaced: frozenset[Taint] = PrivateAttr(default=frozenset())

@@ -6,14 +6,16 @@ way, so that two nodes never get the same role. When a group's plan changes a no
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from muster_kube.api.objects import Node
+from muster_kube.nodehealth import NodeHealth
 from muster_tainter.faults.decision_context import AssignedRole
 from muster_tainter.faults.desired_state import Decision, is_managed
+from muster_tainter.faults.node_report import UnusableHealth
 from muster_tainter.faults.role_record import ROLE_KEY
-from muster_tainter.fleet.interface import Fleet
 from muster_tainter.fleet.replica import Replica
 from muster_tainter.policy.rules import SPARE_KEY, Policy
 from muster_tainter.policy.spares import SpareRole, Spares
@@ -32,13 +34,40 @@ class _Group:
     reported: tuple[int, int, int] = (0, 0, 0)
 
 
-class SpareRoles:
-    """wake: called with nodes whose role should change."""
+class SpareFleet(Protocol):
+    """What the roles need of the cluster; see :class:`muster_tainter.fleet.interface.Fleet`."""
 
-    def __init__(self, fleet: Fleet, replica: Replica, wake: Callable[[str], None]) -> None:
+    @property
+    def nodes(self) -> Mapping[str, Node]: ...
+
+    def policy(self) -> Policy: ...
+
+    def node(self, name: str) -> Node | None: ...
+
+    def health_of(self, name: str) -> NodeHealth | UnusableHealth | None: ...
+
+    def withheld(self) -> str: ...
+
+
+def _call_later(look: Callable[[], None]) -> None:
+    asyncio.get_running_loop().call_later(_LOOK_AFTER_S, look)
+
+
+class SpareRoles:
+    """wake: called with nodes whose role should change. later: calls a function soon, once for the changes of a moment;
+    by default the event loop does."""
+
+    def __init__(
+        self,
+        fleet: SpareFleet,
+        replica: Replica,
+        wake: Callable[[str], None],
+        later: Callable[[Callable[[], None]], object] = _call_later,
+    ) -> None:
         self._fleet = fleet
         self._replica = replica
         self._wake = wake
+        self._later = later
         self._groups: dict[GroupKey, _Group] = {}
         self._group_of: dict[str, GroupKey] = {}
         self._pools: dict[str, Spares] = {}
@@ -147,7 +176,7 @@ class SpareRoles:
     def _look(self) -> None:
         if not self._soon:
             self._soon = True
-            asyncio.get_running_loop().call_later(_LOOK_AFTER_S, self._wake_changed)
+            self._later(self._wake_changed)
 
     def _wake_changed(self) -> None:
         self._soon = False

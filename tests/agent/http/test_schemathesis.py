@@ -1,9 +1,14 @@
 """What the OpenAPI document says is true: schemathesis makes requests of it, right ones and wrong ones, and holds the
-answers against it. The shipped checks' declarations are the real ones; what they would do is left out."""
+answers against it. The shipped checks' declarations are the real ones; what they would do is left out.
+
+It runs beside the other tests: schemathesis makes up its requests while tests are collected, which takes each of the
+processes that share the others a second.
+"""
 
 from dataclasses import replace
 from typing import Any
 
+import pytest
 import schemathesis
 from hypothesis import HealthCheck, settings
 from tests.machine import needs
@@ -21,6 +26,7 @@ from muster_checks.base.vocabulary import Finding, Measurement, Verdict
 from muster_checks.registry import load_registry
 from muster_kube.nodehealth import AgentIdentity
 
+pytestmark = pytest.mark.beside
 FOUND = Finding(
     component="gpu/0000:3b:00.0",
     verdict=Verdict.FAIL,

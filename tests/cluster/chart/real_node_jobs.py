@@ -7,6 +7,7 @@ from typing import Any
 
 import yaml
 from tests.cluster.chart.real_node_images import MPI
+from tests.polling import pause_s
 
 from muster_sandbox.realnode.node import RealNode
 
@@ -49,10 +50,10 @@ def printed_by(size: int) -> list[str]:
 
 def until(true: Callable[[], Any], what: Callable[[], str]) -> Any:
     """What ``true`` returned. Fails with ``what``."""
-    ends = time.monotonic() + LIMIT_S
+    begun = time.monotonic()
     while not (found := true()):
-        assert time.monotonic() < ends, what()
-        time.sleep(0.1)
+        assert time.monotonic() < begun + LIMIT_S, what()
+        time.sleep(pause_s(begun))
     return found
 
 

@@ -31,7 +31,7 @@ class Parts:
     @property
     def has_policy(self) -> bool:
         """Whether the API server itself can hold agents to their own node: from Kubernetes 1.30 on."""
-        return int(self.cluster.plane.server_version.split(".")[1]) >= 30
+        return self.cluster.plane.minor >= 30
 
     def connect(self, account: tuple[str, str]) -> AdminClient:
         return self.cluster.as_account(*account, self.agent_pod if account == AGENT else None)

@@ -92,9 +92,11 @@ class Desk:
         subprocess.run(words, env=environ, capture_output=True, timeout=LIMIT_S, check=False)
 
     def ready(self, namespace: str, *begins: str) -> bool:
-        """Whether every pod of these names is there and ready."""
-        printed = self.node.kubectl("get", "pods", "-n", namespace).stdout
-        return all(re.search(rf"^{name}\S* +1/1 +Running", printed, re.MULTILINE) for name in begins)
+        """Whether every pod of these names is there and its one container ready. Asks the API: this is asked again and
+        again, and each kubectl is a process."""
+        pods = self.node.plane.admin.get(f"/api/v1/namespaces/{namespace}/pods")["items"]
+        ready = [each["metadata"]["name"] for each in pods if _is_ready(each)]
+        return all(any(name.startswith(begin) for name in ready) for begin in begins)
 
     def state(self) -> str:
         """For a test that failed."""
@@ -103,6 +105,13 @@ class Desk:
             told += self.node.kubectl("describe", "pods", "-n", namespace).stdout
             told += self.node.kubectl("logs", "-n", namespace, "-l", "app", "--prefix", "--tail=40").stdout
         return f"{told}\n{self.node.log()}"
+
+
+def _is_ready(pod: dict[str, Any]) -> bool:
+    """What kubectl prints as 1/1 and Running."""
+    status, leaves = pod["status"], "deletionTimestamp" in pod["metadata"]
+    containers = [each["ready"] for each in status.get("containerStatuses", [])]
+    return (status["phase"], containers, leaves) == ("Running", [True], False)
 
 
 @pytest.fixture(scope="module")
@@ -275,7 +284,8 @@ def test_the_ipu_operators_lines(desk: Desk, v_ipu: None) -> None:
 
 
 def _status(desk: Desk, name: str) -> str:
-    return desk.node.kubectl("get", "ipujob", name, "-o", "jsonpath={.status.launcherStatus}").stdout
+    job = desk.node.plane.admin.get(f"/apis/graphcore.ai/v1alpha1/namespaces/default/ipujobs/{name}")
+    return str(job.get("status", {}).get("launcherStatus", ""))
 
 
 def _run_at_a_terminal(desk: Desk, line: str) -> None:

@@ -75,7 +75,7 @@ def hand_over(node: RealNode, namespace: str, name: str) -> str:
 def test_a_pod_starts_once_it_has_its_partition_and_knows_it(
     real_node: RealNode, real_namespace: str, meddled: bool
 ) -> None:
-    gated = int(real_node.plane.server_version.split(".")[1]) >= GATES_MINOR
+    gated = real_node.plane.minor >= GATES_MINOR
     body = pod("train", gated=gated)
     if meddled:
         body["spec"].pop("schedulingGates" if gated else "initContainers")

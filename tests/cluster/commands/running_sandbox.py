@@ -16,6 +16,7 @@ from typing import Any
 
 import psutil
 from tests.machine import find_lack, require
+from tests.part_processes import run_muster
 from tests.polling import pause_s
 from tests.processes import processes_with
 
@@ -62,14 +63,7 @@ class RunningSandbox:
             admin.get("/version")
 
     def muster(self, *words: str) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
-            [sys.executable, "-m", "muster_cli", *words],
-            env=environment(self.folder) | {"KUBECONFIG": str(self.kubeconfig)},
-            capture_output=True,
-            text=True,
-            timeout=CHANGE_LIMIT_S,
-            check=False,
-        )
+        return run_muster(words, environment(self.folder) | {"KUBECONFIG": str(self.kubeconfig)}, CHANGE_LIMIT_S)
 
     def kubectl(self, *words: str) -> str:
         require("kubectl")

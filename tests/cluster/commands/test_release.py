@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import signal
-import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from tests.cluster.tainter import test_end_to_end as end_to_end
 from tests.cluster.tainter.test_end_to_end import FAULTY, HEALTHS, TAINT, Cluster, finding, until
+from tests.part_processes import run_muster
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import load_config
@@ -39,16 +39,10 @@ class Person:
     kubeconfig: Path
 
     async def types(self, *words: str, namespace: str | None = "muster") -> Said:
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "muster_cli", *words),
-            *(("--namespace", namespace) if namespace else ()),
-            *("--kubeconfig", str(self.kubeconfig)),
-            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-            env={k: v for k, v in os.environ.items() if k != "KUBECONFIG"},
-        )  # fmt: skip
-        out, err = await asyncio.wait_for(process.communicate(), 240)
-        assert process.returncode is not None
-        return Said(process.returncode, out.decode(), err.decode())
+        place = (*(("--namespace", namespace) if namespace else ()), "--kubeconfig", str(self.kubeconfig))
+        environ = {name: value for name, value in os.environ.items() if name != "KUBECONFIG"}
+        done = await asyncio.to_thread(run_muster, [*words, *place], environ, 240.0)
+        return Said(done.returncode, done.stdout, done.stderr)
 
 
 @pytest.fixture

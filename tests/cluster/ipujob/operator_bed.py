@@ -290,7 +290,7 @@ class Bed:
     @property
     def minor(self) -> int:
         """Of the API server."""
-        return int(self.control_plane.server_version.split(".")[1])
+        return self.control_plane.minor
 
     async def start_webhooks(self, *, ipu_pods: bool = False) -> None:
         """Registered once the operator serves them, so that nobody waits for what does not come up. ipu_pods: pods,

@@ -70,7 +70,7 @@ async def live(job_bed: JobTestBed, operators: ProcessFate, proxys: ProcessFate,
 async def test_59_whoever_ends_after_any_write_leaves_no_partition_behind(
     job_bed: JobTestBed, control_plane: ControlPlane
 ) -> None:
-    gated = int(control_plane.server_version.split(".")[1]) >= GATES_MINOR
+    gated = control_plane.minor >= GATES_MINOR
     operators, proxys = ProcessFate(), ProcessFate()
     await live(job_bed, operators, proxys, gated=gated)
     accidents = [("operator", at) for at in range(1, len(operators.written) + 1)]

@@ -2,11 +2,13 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from muster_kube.api.objects import Metadata, NodeCondition, Taint
 from muster_operator.job.snapshot import NodeCapacity
 from muster_operator.observe.node_capacity import (
     SELECTORS_LIMIT,
+    TAINTED_SHOWN,
     CapacityIndex,
     FleetNode,
     FleetNodeSpec,
@@ -18,6 +20,7 @@ from muster_operator.observe.node_capacity import (
 )
 
 OURS = ("muster.dev/faulty",)
+OUR_SET = frozenset(OURS)
 
 
 def node(
@@ -63,8 +66,8 @@ def test_only_nodes_that_take_pods_count_and_tainted_ones_are_not_healthy() -> N
     fleet.put("labelled", node("labelled", label=True))
     fleet.put("others", node("others", taint="somebody.else/busy"))
     fleet.put("elsewhere", node("elsewhere", rack="b"))
-    assert fleet.places.count({"rack": "a"}) == NodeCapacity(nodes=4, healthy=2)
-    assert fleet.places.count({}) == NodeCapacity(nodes=5, healthy=3)
+    assert fleet.places.count({"rack": "a"}) == NodeCapacity(nodes=4, healthy=2, tainted=("labelled", "tainted"))
+    assert fleet.places.count({}) == NodeCapacity(nodes=5, healthy=3, tainted=("labelled", "tainted"))
     assert fleet.places.count({"rack": "c"}) == NodeCapacity()
 
 
@@ -120,8 +123,8 @@ def test_counts_are_those_of_the_whole_fleet_whatever_came_before(changes: list[
     selectors: list[dict[str, str]] = [{}, {"rack": "a"}, {"rack": "b"}]
     for selector in selectors:
         fleet.places.count(selector)
-    for name, new in changes:
-        fleet.put(name, new)
+    for name, state in changes:
+        fleet.put(name, state and replace(state, metadata=replace(state.metadata, name=name)))
         for selector in selectors:
             those = [
                 each
@@ -129,8 +132,13 @@ def test_counts_are_those_of_the_whole_fleet_whatever_came_before(changes: list[
                 if takes_pods(each) and selector.items() <= each.metadata.labels.items()
             ]
             work = [each for each in those if not is_spare(each)]
-            healthy = sum(is_healthy(each, frozenset(OURS)) for each in work)
-            counted = NodeCapacity(nodes=len(work), healthy=healthy, spares=len(those) - len(work))
+            tainted = sorted(each.metadata.name for each in work if not is_healthy(each, OUR_SET))
+            counted = NodeCapacity(
+                nodes=len(work),
+                healthy=len(work) - len(tainted),
+                spares=len(those) - len(work),
+                tainted=tuple(tainted[:TAINTED_SHOWN]),
+            )
             assert fleet.places.count(selector) == counted
 
 

@@ -185,6 +185,33 @@ def test_a_pod_that_cannot_start_says_why(status: dict[str, Any], facts: tuple[s
     assert not missing_facts(last_message(decided), *facts)
 
 
+UNSCHEDULABLE = {
+    "type": "PodScheduled",
+    "status": "False",
+    "reason": "Unschedulable",
+    "message": "0/9 nodes are available: 5 node(s) had untolerated taint(s)",
+}
+
+
+def test_tainted_nodes_are_named_where_the_scheduler_does_not() -> None:
+    job = make_job(launcher=False)
+    pods = {"train-worker-0": make_pod(job, "train-worker-0", "Pending", conditions=[UNSCHEDULABLE])}
+
+    def message(places: NodeCapacity | None, **of_job: Any) -> str:
+        mine = make_job(launcher=False, **of_job)
+        return last_message(decide(mine, entries=entries(mine, 0), pods=pods, node_capacity=places))
+
+    some = message(NodeCapacity(9, 3, avoided=1, tainted=("n1", "n2", "n3")))
+    assert not missing_facts(some, "0/9 nodes", "9 matching nodes", "muster.dev/faulty", "n1", "n2", "n3", "2 more")
+    one = message(NodeCapacity(2, 1, tainted=("n1",)))
+    assert not missing_facts(one, "1 tainted", "n1")
+    assert " more" not in one
+    assert "muster.dev/faulty" not in message(NodeCapacity(2, 2))
+    assert "muster.dev/faulty" not in message(None)
+    tolerant = message(NodeCapacity(2, 1, tainted=("n1",)), healthPolicy={"tolerateFaulty": True})
+    assert "muster.dev/faulty" not in tolerant
+
+
 def test_a_transient_wait_is_not_reported() -> None:
     job = make_job(launcher=False)
     creating = {"containerStatuses": [{"name": "main", "state": {"waiting": {"reason": "ContainerCreating"}}}]}

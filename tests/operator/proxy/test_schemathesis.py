@@ -1,8 +1,13 @@
-"""What the proxy's OpenAPI document says is true: schemathesis makes requests of it, right ones and wrong ones."""
+"""What the proxy's OpenAPI document says is true: schemathesis makes requests of it, right ones and wrong ones.
+
+It runs beside the other tests: schemathesis makes up its requests while tests are collected, which takes each of the
+processes that share the others a second.
+"""
 
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import schemathesis
 from hypothesis import HealthCheck, settings
 from schemathesis import Case
@@ -24,6 +29,7 @@ from muster_operator.proxy.partition_limits import PartitionLimits
 from muster_operator.proxy.routes import make_app
 from muster_operator.proxy.tracker.decisions import create_entry, validate_request
 
+pytestmark = pytest.mark.beside
 ENTRY = create_entry(build_request(), "v0:8090", "rack=v0")
 
 

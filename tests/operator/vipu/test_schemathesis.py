@@ -1,5 +1,10 @@
-"""What the simulator's OpenAPI document says is true: schemathesis makes requests of it, right ones and wrong ones."""
+"""What the simulator's OpenAPI document says is true: schemathesis makes requests of it, right ones and wrong ones.
 
+It runs beside the other tests: schemathesis makes up its requests while tests are collected, which takes each of the
+processes that share the others a second.
+"""
+
+import pytest
 import schemathesis
 from hypothesis import HealthCheck, settings
 from schemathesis import Case
@@ -9,6 +14,7 @@ from muster_operator.vipu.simulator.clocked_fleet import ClockedFleet
 from muster_operator.vipu.simulator.fleet import SimulatedFleet
 from muster_operator.vipu.simulator.routes import make_app
 
+pytestmark = pytest.mark.beside
 schema = schemathesis.openapi.from_asgi("/openapi.json", make_app(ClockedFleet(SimulatedFleet(ipus=16), lambda: 0.0)))
 
 

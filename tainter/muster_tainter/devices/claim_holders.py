@@ -1,0 +1,87 @@
+"""Which pods of a node hold a device: from the pods' claims and the claims' allocations. Pure functions.
+
+Fields: pod ``status.resourceClaimStatuses``, ``status.extendedResourceClaimStatus`` and ``spec.resourceClaims``; claim
+``status.allocation.devices.results`` and ``status.reservedFor`` (resource.k8s.io/v1).
+"""
+
+import re
+from collections.abc import Collection
+
+from muster_kube.api.objects import Api, Metadata
+
+CLAIMS_LIMIT = 16  # of a pod
+_FINISHED = ("Succeeded", "Failed")
+# a pod's creator may write anything as the name of a claim; only what matches becomes part of an API path
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+
+DeviceName = tuple[str, str, str]  # driver, pool, device
+
+
+class ClaimReference(Api, frozen=True):
+    name: str = ""
+    resource_claim_name: str = ""
+
+
+class HolderSpec(Api, frozen=True):
+    resource_claims: tuple[ClaimReference, ...] = ()
+
+
+class HolderStatus(Api, frozen=True):
+    phase: str = ""
+    resource_claim_statuses: tuple[ClaimReference, ...] = ()
+    extended_resource_claim_status: ClaimReference = ClaimReference()
+
+
+class HolderPod(Api, frozen=True):
+    metadata: Metadata
+    spec: HolderSpec = HolderSpec()
+    status: HolderStatus = HolderStatus()
+
+
+class AllocatedDevice(Api, frozen=True):
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+
+
+class _AllocatedDevices(Api, frozen=True):
+    results: tuple[AllocatedDevice, ...] = ()
+
+
+class _Allocation(Api, frozen=True):
+    devices: _AllocatedDevices = _AllocatedDevices()
+
+
+class _Consumer(Api, frozen=True):
+    uid: str = ""
+
+
+class _ClaimStatus(Api, frozen=True):
+    allocation: _Allocation | None = None
+    reserved_for: tuple[_Consumer, ...] = ()
+
+
+class ResourceClaim(Api, frozen=True):
+    metadata: Metadata
+    status: _ClaimStatus = _ClaimStatus()
+
+
+def claim_names(pod: HolderPod) -> tuple[str, ...]:
+    """The ResourceClaims of a pod that still runs, in its namespace."""
+    if pod.status.phase in _FINISHED or pod.metadata.deletion_timestamp:
+        return ()
+    references = (
+        *pod.spec.resource_claims,
+        *pod.status.resource_claim_statuses,
+        pod.status.extended_resource_claim_status,
+    )
+    names = dict.fromkeys(each.resource_claim_name for each in references)
+    return tuple(name for name in names if _NAME.fullmatch(name))[:CLAIMS_LIMIT]
+
+
+def holds(claim: ResourceClaim, pod: HolderPod, devices: Collection[DeviceName]) -> bool:
+    """Whether one of ``devices`` is allocated to the claim, and the claim is reserved for the pod."""
+    allocation = claim.status.allocation
+    if allocation is None or all(each.uid != pod.metadata.uid for each in claim.status.reserved_for):
+        return False
+    return any((each.driver, each.pool, each.device) in devices for each in allocation.devices.results)

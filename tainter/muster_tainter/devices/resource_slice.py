@@ -1,0 +1,96 @@
+"""ResourceSlices: which devices a driver of a node publishes. Only what names a device is kept.
+
+Attributes: ``resource.kubernetes.io/pciBusID`` is the standard one (k8s.io/dynamic-resource-allocation);
+``uuid`` and, of a MIG device, ``parentUUID`` are those of NVIDIA's driver. A name without a domain is in the driver's.
+"""
+
+import sys
+
+import msgspec
+
+from muster_kube.api.objects import Api, Metadata
+from muster_tainter.faults.device_isolation import device_identity
+
+ADDRESS = "resource.kubernetes.io/pciBusID"
+UUID, PARENT = "uuid", "parentUUID"
+
+
+class DeviceAttribute(Api, frozen=True):
+    """Of its possible types, only text."""
+
+    string: str = ""
+
+
+class BasicDevice(Api, frozen=True):
+    """Where v1beta1 has the attributes."""
+
+    attributes: dict[str, DeviceAttribute] = msgspec.field(default_factory=dict)
+
+
+class SliceDevice(Api, frozen=True):
+    name: str
+    attributes: dict[str, DeviceAttribute] = msgspec.field(default_factory=dict)
+    basic: BasicDevice | None = None
+
+    def texts(self, driver: str, *names: str) -> tuple[str, ...]:
+        """Values of the attributes, without empty ones."""
+        found = self.attributes if self.basic is None else self.basic.attributes
+        keys = [key for name in names for key in ((name,) if "/" in name else (name, f"{driver}/{name}"))]
+        return tuple(found[key].string for key in keys if key in found and found[key].string)
+
+
+class NamedDevice(Api, frozen=True):
+    """What is kept of a device. address, uuid: of the card, in the form in which they are compared; empty if the driver
+    does not publish them."""
+
+    name: str
+    address: str = ""
+    uuid: str = ""
+
+
+class SlicePool(Api, frozen=True):
+    name: str = ""
+    generation: int = 0
+    resource_slice_count: int = 0
+
+
+class SliceSpec(Api, frozen=True):
+    """kept: from ``devices``, which are dropped; no field of the API."""
+
+    driver: str = ""
+    pool: SlicePool = SlicePool()
+    node_name: str = ""
+    devices: tuple[SliceDevice, ...] = ()
+    kept: tuple[NamedDevice, ...] = ()
+
+
+class ResourceSlice(Api, frozen=True):
+    metadata: Metadata
+    spec: SliceSpec = SliceSpec()
+
+
+def slim_slice(found: ResourceSlice) -> ResourceSlice:
+    """The stored part, about 2 kB for eight GPUs; a slice that belongs to no single node has no devices left."""
+    spec = found.spec
+    intern = sys.intern
+    return ResourceSlice(
+        metadata=Metadata(name=found.metadata.name, resource_version=found.metadata.resource_version),
+        spec=SliceSpec(
+            driver=intern(spec.driver),
+            pool=msgspec.structs.replace(spec.pool, name=intern(spec.pool.name)),
+            node_name=intern(spec.node_name),
+            kept=tuple(_kept(device, spec.driver) for device in spec.devices) if spec.node_name else (),
+        ),
+    )
+
+
+def _kept(device: SliceDevice, driver: str) -> NamedDevice:
+    return NamedDevice(
+        name=sys.intern(device.name),
+        address=_identity(device.texts(driver, ADDRESS)),
+        uuid=_identity(device.texts(driver, PARENT, UUID)),  # the parent's first: a part of a card has its own, too
+    )
+
+
+def _identity(texts: tuple[str, ...]) -> str:
+    return next((device_identity(text) for text in texts), None) or ""

@@ -1,0 +1,100 @@
+"""The ResourceSlices of a cluster, by node; what changed, and what each node's devices are."""
+
+from collections.abc import Callable
+
+from muster_tainter.devices.device_map import NodeDevices, map_devices
+from muster_tainter.devices.resource_slice import ResourceSlice
+
+# two drivers (GPUs, NICs) on each of 15,000 nodes, and a slice for each GPU of some of them; about 80 MB
+SLICES_LIMIT = 40_000
+_NONE = NodeDevices({}, {})
+
+_Pool = tuple[str, str]  # driver, name
+
+
+class SliceIndex:
+    """is_node: whether a Node of that name exists. limit: slices beyond it are not kept."""
+
+    def __init__(self, is_node: Callable[[str], bool], limit: int = SLICES_LIMIT) -> None:
+        self._is_node = is_node
+        self._limit = limit
+        self._by_node: dict[str, dict[str, ResourceSlice]] = {}
+        self._owners: dict[_Pool, dict[str, int]] = {}  # number of slices of each node
+        self._mapped: dict[str, NodeDevices] = {}
+        self.count = 0
+        self.left_out: set[str] = set()
+
+    @property
+    def full(self) -> bool:
+        return self.count >= self._limit
+
+    def note(self, key: str, old: ResourceSlice | None, new: ResourceSlice | None) -> set[str]:
+        """Record a change of the slice ``key``. Returns the nodes whose devices may have changed."""
+        changed: set[str] = set()
+        if old is not None and key in self._by_node.get(old.spec.node_name, ()):
+            changed |= self._remove(key, old)
+        self.left_out.discard(key)
+        if new is not None and new.spec.node_name:
+            if self.full:
+                self.left_out.add(key)
+            else:
+                changed |= self._add(key, new)
+        for node in changed:
+            self._mapped.pop(node, None)
+        return changed
+
+    def devices(self, node: str) -> NodeDevices:
+        """The devices of a node."""
+        known = self._mapped.get(node)
+        if known is None:
+            slices = self._by_node.get(node)
+            if slices is None:
+                return _NONE
+            foreign: dict[_Pool, str] = {}
+            for each in slices.values():
+                pool = each.spec.driver, each.spec.pool.name
+                why = self._foreign(node, pool)
+                if why:
+                    foreign[pool] = why
+            known = self._mapped[node] = map_devices(slices.values(), foreign)
+        return known
+
+    def nodes_changed(self) -> None:
+        """A node came or went, and a pool may have its name."""
+        self._mapped.clear()
+
+    def nodes(self) -> list[str]:
+        return list(self._by_node)
+
+    def _foreign(self, node: str, pool: _Pool) -> str:
+        name = pool[1]
+        if name == node:
+            return ""
+        if self._is_node(name):
+            return f"its pool has the name of another node, {name}"
+        others = sorted(each for each in self._owners.get(pool, ()) if each != node)
+        return f"node {others[0]} names the same pool, {name}" if others else ""
+
+    def _add(self, key: str, found: ResourceSlice) -> set[str]:
+        node, pool = found.spec.node_name, (found.spec.driver, found.spec.pool.name)
+        self.count += 1
+        self._by_node.setdefault(node, {})[key] = found
+        owners = self._owners.setdefault(pool, {})
+        owners[node] = owners.get(node, 0) + 1
+        return set(owners)
+
+    def _remove(self, key: str, found: ResourceSlice) -> set[str]:
+        node, pool = found.spec.node_name, (found.spec.driver, found.spec.pool.name)
+        self.count -= 1
+        slices = self._by_node[node]
+        del slices[key]
+        if not slices:
+            del self._by_node[node]
+        owners = self._owners[pool]
+        changed = set(owners)
+        owners[node] -= 1
+        if not owners[node]:
+            del owners[node]
+        if not owners:
+            del self._owners[pool]
+        return changed

@@ -1,0 +1,134 @@
+"""A simulated agent: the findings of one node, its boots and its answers, as the NodeHealth that it would publish."""
+
+from muster_checks.base.vocabulary import Verdict
+from muster_kube.api.objects import Metadata
+from muster_kube.api.times import rfc3339
+from muster_kube.nodehealth import (
+    CLEARED_LIMIT,
+    AgentIdentity,
+    CheckRequest,
+    ClearedFault,
+    ClearEntry,
+    NodeHealth,
+    NodeHealthSpec,
+    NodeHealthStatus,
+    ReportedCheck,
+    ReportedFinding,
+    RequestAnswer,
+)
+from muster_tainter.faults.check_history import ANNOTATION as TESTS
+from muster_tainter.faults.check_history import CheckHistory, CheckRecord, encode_history
+from muster_tainter.faults.node_report import FaultKey
+
+_IDENTITY = AgentIdentity(pod_uid="simulated")
+_ANSWERS_LIMIT = 16
+
+
+class NodeAgent:
+    """requests, clears, annotations: what the tainter and people write into the NodeHealth. idle_since: 0 with a job.
+
+    tested: checks that an idle node passes again and again until ``tested_until``. Times in seconds since the epoch
+    """
+
+    __slots__ = (
+        "_answers", "_boot", "_cleared", "_findings", "_numbers", "annotations", "clears", "idle_since", "name",
+        "requests", "tested", "tested_until",
+    )  # fmt: skip
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.idle_since = 0.0
+        self.requests: tuple[CheckRequest, ...] = ()
+        self.clears: tuple[ClearEntry, ...] = ()
+        self.annotations: dict[str, str] = {}
+        self.tested: tuple[str, ...] = ()
+        self.tested_until = 0.0
+        self._boot = 1
+        self._findings: dict[FaultKey, ReportedFinding] = {}
+        self._cleared: dict[str, tuple[ClearedFault, ...]] = {}
+        self._numbers: dict[str, int] = {}
+        self._answers: tuple[RequestAnswer, ...] = ()
+
+    @property
+    def reports_anything(self) -> bool:
+        return bool(self._findings)
+
+    def find(self, key: FaultKey, fault_class: str, now: float) -> None:
+        """The fault shows itself (again): a new occurrence."""
+        check, component, reason = key
+        self._numbers[check] = number = self._numbers.get(check, 0) + 1
+        seen = rfc3339(now)
+        self._findings[key] = ReportedFinding(
+            component=component, reason=reason, verdict=Verdict.FAIL, message="simulated", fault_class=fault_class,
+            first_seen=seen, last_seen=seen, occurrence=number,
+        )  # fmt: skip
+
+    def reboot(self) -> None:
+        """A new boot: logs are empty, and checks measure anew."""
+        self._boot += 1
+        self._findings.clear()
+        self._cleared.clear()
+
+    def recover(self, key: FaultKey, now: float) -> None:
+        """The driver reports that the fault is over, without a reboot."""
+        finding = self._findings.pop(key, None)
+        if finding is None:
+            return
+        over = ClearedFault(key[1], key[2], finding.occurrence, "driver", rfc3339(now))
+        self._cleared[key[0]] = (over, *self._cleared.get(key[0], ()))[:CLEARED_LIMIT]
+
+    def occurrence(self, key: FaultKey) -> int:
+        """Of the last finding of the check."""
+        return self._numbers.get(key[0], 0)
+
+    def drop_cleared(self) -> None:
+        """Findings that spec.clear names are over."""
+        for clear in self.clears:
+            for key in list(self._findings):
+                matches = key[0] == clear.check and clear.component in ("*", key[1])
+                if matches and self._findings[key].occurrence <= clear.occurrence:
+                    del self._findings[key]
+
+    def answer(self, request: CheckRequest, verdict: Verdict, reason: str, now: float) -> None:
+        runs = int(request.params.get("runs", "1"))
+        passes = runs if verdict is Verdict.PASS else 0
+        made = RequestAnswer(request.id, verdict, runs, passes, finished=rfc3339(now), reason=reason)
+        self._answers = (made, *self._answers)[:_ANSWERS_LIMIT]
+
+    def health(self) -> NodeHealth:
+        by_check: dict[str, list[ReportedFinding]] = {check: [] for check in self._numbers}
+        for key, finding in self._findings.items():
+            by_check[key[0]].append(finding)
+        checks = tuple(
+            ReportedCheck(
+                name=check,
+                verdict=Verdict.FAIL if findings else Verdict.PASS,
+                findings=tuple(findings),
+                last_occurrence=self._numbers[check],
+                cleared=self._cleared.get(check, ()),
+            )
+            for check, findings in sorted(by_check.items())
+        )
+        annotations = self.annotations
+        if self.tested and self.idle_since:
+            at = rfc3339(self.tested_until)
+            past = CheckHistory(checks={check: CheckRecord(at=at) for check in self.tested})
+            annotations = {**annotations, TESTS: encode_history(past)}
+        return NodeHealth(
+            metadata=Metadata(name=self.name, annotations=annotations),
+            spec=NodeHealthSpec(requests=self.requests, clear=self.clears),
+            status=NodeHealthStatus(
+                verdict=Verdict.FAIL if self._findings else Verdict.PASS,
+                checks=checks,
+                boot_id=f"boot-{self._boot}",
+                agent=_IDENTITY,
+                idle_since=rfc3339(self.idle_since) if self.idle_since else "",
+                answers=self._answers,
+            ),
+        )
+
+
+def annotated(annotations: dict[str, str], key: str, value: str) -> dict[str, str]:
+    """``annotations`` with ``key``; without it if the value is empty."""
+    kept = {name: text for name, text in annotations.items() if name != key}
+    return {**kept, key: value} if value else kept

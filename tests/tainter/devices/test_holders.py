@@ -1,0 +1,102 @@
+"""Pods that hold a device which is kept out of use get an Event; no other pod does."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import pytest
+from tests.tainter.devices.device_world import API, DRIVER, finding, health, world
+
+from muster_kube.api.errors import AlreadyExists, NotFound
+from muster_kube.api.list_decoder import ListPage
+from muster_tainter.devices.claim_holders import HolderPod, claim_names
+from muster_tainter.devices.holder_notifier import REASON, HolderNotifier
+from muster_tainter.fleet.replica import Replica
+
+
+def pod(name: str, claim: str = "", **status: Any) -> dict[str, Any]:
+    statuses = [{"name": "gpu", "resourceClaimName": claim}] if claim else []
+    return {
+        "metadata": {"name": name, "namespace": "team", "uid": f"uid-{name}"},
+        "spec": {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one"}]},
+        "status": {"phase": "Running", "resourceClaimStatuses": statuses} | status,
+    }
+
+
+def claim(name: str, holder: str, device: str, **result: str) -> dict[str, Any]:
+    allocated = {"driver": DRIVER, "pool": "n1", "device": device, "request": "gpu"} | result
+    return {
+        "metadata": {"name": name},
+        "status": {
+            "allocation": {"devices": {"results": [allocated]}},
+            "reservedFor": [{"resource": "pods", "name": holder, "uid": f"uid-{holder}"}],
+        },
+    }
+
+
+@dataclass
+class Api:
+    pods: list[dict[str, Any]]
+    claims: list[dict[str, Any]]
+    events: dict[str, Any] = field(default_factory=dict)
+
+    async def list_page(self, path: str, type: Any, *, params: Any) -> Any:
+        assert (path, params["fieldSelector"]) == ("/api/v1/pods", "spec.nodeName=n1")
+        return ListPage(items=[msgspec.convert(each, type) for each in self.pods], resource_version="1")
+
+    async def get(self, path: str, *, type: Any) -> Any:
+        place, _, name = path.rpartition("/")
+        assert place == "/apis/resource.k8s.io/v1/namespaces/team/resourceclaims"
+        for each in self.claims:
+            if each["metadata"]["name"] == name:
+                return msgspec.convert(each, type)
+        raise NotFound(404, "NotFound", name, path)
+
+    async def create(self, path: str, body: Any, *, type: Any) -> Any:
+        if body.metadata.name in self.events:
+            raise AlreadyExists(409, "AlreadyExists", "", path)
+        self.events[body.metadata.name] = body
+
+    @property
+    def told(self) -> list[tuple[str, str]]:
+        return sorted((each.involved_object.name, each.reason) for each in self.events.values())
+
+
+async def told(api: Api) -> list[tuple[str, str]]:
+    leader = world()
+    await leader.settle(health(finding(1)))
+    notifier = HolderNotifier(api, leader.fleet, Replica(lambda: True), leader.store)  # type: ignore[arg-type]
+    notifier.use(API)
+    await notifier.notify("n1", finding(1).component)
+    await notifier.notify("n1", finding(1).component)  # as another leader does
+    return api.told
+
+
+async def test_the_pod_that_holds_the_device_is_told_once_and_its_neighbours_are_not() -> None:
+    pods = [pod("sick", "c1"), pod("well", "c2"), pod("none"), pod("gone", "c9")]
+    claims = [claim("c1", "sick", "gpu-1"), claim("c2", "well", "gpu-2")]
+    assert await told(Api(pods, claims)) == [("sick", REASON)]
+
+
+@pytest.mark.parametrize(
+    ("pods", "claims"),
+    [
+        ([pod("ended", "c1", phase="Succeeded")], [claim("c1", "ended", "gpu-1")]),
+        ([pod("thief", "c1")], [claim("c1", "owner", "gpu-1")]),
+        ([pod("far", "c1")], [claim("c1", "far", "gpu-1", pool="n2")]),
+        ([pod("other", "c1")], [claim("c1", "other", "gpu-1", driver="other.example.com")]),
+        ([pod("early", "c1")], [{"metadata": {"name": "c1"}}]),
+    ],
+)
+async def test_no_other_pod_is_told(pods: list[dict[str, Any]], claims: list[dict[str, Any]]) -> None:
+    assert await told(Api(pods, claims)) == []
+
+
+async def test_a_claim_that_the_scheduler_made_for_an_extended_resource_counts() -> None:
+    extended = pod("sick", extendedResourceClaimStatus={"resourceClaimName": "c1"})
+    assert await told(Api([extended], [claim("c1", "sick", "gpu-1")])) == [("sick", REASON)]
+
+
+@pytest.mark.parametrize("name", ["../../secrets/x", "a/b", "A", "", "x" * 254])
+def test_a_name_that_is_no_name_never_becomes_part_of_a_path(name: str) -> None:
+    assert claim_names(msgspec.convert(pod("bad", name), HolderPod)) == ()

@@ -1,0 +1,75 @@
+"""What explain, the fleet page, `muster status` and the metrics show of a device that is kept out alone."""
+
+import msgspec
+from prometheus_client import CollectorRegistry
+from tests.tainter.devices.device_world import POLICY, Leader, finding, gpu, health, world
+
+from muster_cli.report.fleet_rows import node_row
+from muster_tainter.devices.losses import devices_lost
+from muster_tainter.devices.metrics import DeviceMetrics
+from muster_tainter.explain.node import explain_node
+from muster_tainter.faults.node_record import DeviceStage, read_record
+from muster_tainter.faults.node_report import read_report
+from muster_tainter.page.detail import describe_node
+from muster_tainter.page.rows import RowState, state_of
+
+BAD = health(finding(1, message="uncontained"))
+TAINTED = POLICY.replace("quarantine: rules", "quarantine: off")
+
+
+async def settled(policy: str = POLICY) -> Leader:
+    leader = world(policy)
+    await leader.settle(BAD)
+    return leader
+
+
+async def test_explain_says_quarantined_and_shows_no_taint_of_the_node() -> None:
+    leader = await settled()
+    found = explain_node(leader.api.nodes["n1"], BAD, leader.fleet.policy(), leader.now)
+    assert (found.state, found.taints) == ("FAULTY", ())
+    assert [chain.state for chain in found.chains] == ["quarantined"]
+
+
+async def test_the_page_shows_it_as_an_open_fault_without_a_taint() -> None:
+    leader = await settled()
+    node, policy = leader.api.nodes["n1"], leader.fleet.policy()
+    assert state_of(node, BAD, read_record(node), read_report(BAD), policy, leader.now) is RowState.FAILING
+    detail = describe_node(node, BAD, policy, leader.now)
+    assert [(fault["quarantine"], fault["device"]) for fault in detail["faults"]] == [(True, DeviceStage.ALONE)]
+    assert gpu(1) in detail["done"]
+
+
+async def test_status_names_the_device() -> None:
+    leader = await settled()
+    row = node_row("n1", leader.api.nodes["n1"], BAD, leader.now)
+    assert (row.quarantined, row.taints, row.is_special) == ((gpu(1),), (), True)
+    assert any(gpu(1) in cell for cell in row.cells(leader.now))
+    assert msgspec.to_builtins(row)["quarantined"] == (gpu(1),)
+
+
+async def test_healthy_devices_are_lost_only_with_their_node() -> None:
+    for policy, lost in ((POLICY, 0), (TAINTED, 3)):
+        leader = await settled(policy)
+        found = devices_lost(leader.api.nodes["n1"], leader.index.devices("n1"), leader.fleet.policy())
+        assert found == lost
+
+
+async def test_a_fault_of_the_machine_costs_no_device_that_a_rule_would_have_spared() -> None:
+    leader = world(TAINTED)
+    both = health(finding(1), finding(0, "reboot", 2, component="host"))
+    await leader.settle(both)
+    assert devices_lost(leader.api.nodes["n1"], leader.index.devices("n1"), leader.fleet.policy()) == 0
+
+
+def test_the_metrics_have_every_state() -> None:
+    registry = CollectorRegistry()
+    staged = [(DeviceStage.ALONE, gpu(0)), (DeviceStage.ALONE, gpu(1)), ("withheld", gpu(2)), ("forged", gpu(3))]
+    metrics = DeviceMetrics(registry, lambda: staged, lambda: 7)
+    metrics.count("created")
+    states = {
+        state: registry.get_sample_value("muster_tainter_devices_quarantined", {"state": state})
+        for state in ("alone", "wanted", "preview", "withheld", "forged")
+    }
+    assert states == {"alone": 2, "wanted": 0, "preview": 0, "withheld": 1, "forged": None}
+    assert registry.get_sample_value("muster_tainter_healthy_devices_lost") == 7
+    assert registry.get_sample_value("muster_tainter_device_rule_writes_total", {"result": "created"}) == 1
