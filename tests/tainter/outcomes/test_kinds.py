@@ -46,6 +46,7 @@ def test_only_kinds_of_the_admission_fail_nodes_by_default() -> None:
 def test_the_built_in_policy_watches_pods_and_a_policy_without_the_section_does_not() -> None:
     assert load_policy(None).in_flight == InFlight()
     assert parse_policy("rules: []\n").in_flight is None
+    assert load_policy(None).suspect_checks == {"podoutcomes": ("gpumem", "pciebw")}
     taints = load_policy(None).rule_for("podoutcomes", "host", "DeviceAllocation", "FAIL", "reboot")
     assert taints is not None
     assert taints.node_taint is not None
