@@ -159,6 +159,9 @@ class ActionExecutor:
         """Raises Conflict if the job has pods that no watch has shown yet: decide again with them."""
         uid, found = job.metadata.uid, list[str]()
         for name in self.unanswered.names(uid):
+            if name in self._cluster.pods.of_job(uid):  # the decision knew it
+                self.unanswered.settle(uid, name)
+                continue
             path = f"{objects_path('Pod', job.metadata.namespace)}/{name}"
             with contextlib.suppress(NotFound):
                 raw = await self._client.get(path, type=msgspec.Raw)

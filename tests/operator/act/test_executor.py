@@ -33,6 +33,7 @@ from muster_operator.job.snapshot import (
     DeleteJob,
     DeletePod,
     FreePartition,
+    JobPod,
     PatchObject,
     RemoveFinalizer,
     TakePartitions,
@@ -235,6 +236,13 @@ async def test_a_partition_is_released_if_the_server_has_no_such_pod_of_the_job(
     await bench.executor.execute(a_job(), free)
     looked = [asked for asked in bench.api.asked if asked.method == "GET"]
     assert len(looked) == 1
+
+
+async def test_a_pod_that_the_watch_has_shown_since_keeps_no_partition(bench: OperatorBench) -> None:
+    free = await lose_the_answer(bench)
+    bench.cluster.pods.note("", None, msgspec.convert(pod_object(POD.name), type=JobPod))
+    assert await bench.executor.execute(a_job(), free) is ActionResult.DONE
+    assert [asked.method for asked in bench.api.asked] == ["POST"]
 
 
 async def test_a_job_whose_pods_were_all_answered_costs_no_look(bench: OperatorBench) -> None:
