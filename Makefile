@@ -1,7 +1,7 @@
 # make sandbox | test | soak | explore | chaos | mutation | lint | bench | manifests | package | lock | audit   (each first creates .venv and installs what is missing)
 PYTHON ?= python3
 BIN := .venv/bin
-AT_A_TIME := --numprocesses=5
+AT_A_TIME := --numprocesses=4
 .DEFAULT_GOAL := help
 # where it is set, each of the hundreds of processes that tests start compiles all our modules anew
 unexport PYTHONDONTWRITEBYTECODE
@@ -34,7 +34,7 @@ sandbox: .venv/installed
 	@$(BIN)/python -m muster_sandbox
 	@$(BIN)/muster sandbox $(ARGS)
 
-# Tests that measure run first and alone, then all others five files at a time, the longest first, and beside them those that only wait
+# Tests that measure run first and alone, then all others four files at a time, the longest first, and beside them those that only wait
 # or are costly to collect.
 # The tests of checks must cover 95 % of the branches. ARGS="tests/… -k …" runs some tests one at a time, without coverage.
 test: .venv/installed

@@ -74,6 +74,7 @@ class Fleet:
     def __post_init__(self) -> None:
         self._nodes = {name: _Node() for name in self.names}
         self._busy: set[str] = set()
+        self._peoples: set[asyncio.Task[None]] = set()  # writes under way
 
     async def publish_all(self) -> None:
         """Each agent's status, once the tainter has made its NodeHealth; again, whoever has lost it."""
@@ -127,6 +128,7 @@ class Fleet:
 
     async def finish(self) -> None:
         """Some of what is broken is repaired, until about as many are left as the budget allows, and a few more."""
+        await asyncio.gather(*self._peoples)
         broken = [name for name, node in self._nodes.items() if node.finding is not None]
         for name in broken[self.most :]:
             await self._clear(name, self._nodes[name])
@@ -169,7 +171,10 @@ class Fleet:
             left = [each for each in after["spec"].get("taints") or () if each["key"] == FOREIGN[0]]
             self.foreign[name] = frozenset([FOREIGN] if left else [])
 
-        await insist(write)
+        writing: asyncio.Task[None] = asyncio.create_task(insist(write))
+        self._peoples.add(writing)
+        writing.add_done_callback(self._peoples.discard)
+        await asyncio.shield(writing)  # it may be done already when :meth:`live` ends, so it must be noted
 
 
 @dataclass

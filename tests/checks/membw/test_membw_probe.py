@@ -206,6 +206,7 @@ def test_any_json_is_no_report(tmp_path_factory: pytest.TempPathFactory, value: 
         msgspec.json.decode(text, type=MemoryReport | MemoryRefused)
 
 
+@pytest.mark.alone
 async def test_this_machine_is_measured_for_real():
     result = await run_probe(MEMBW, NodeView(), MembwParameters(block_mib=64, seconds=0.5))
     by_reason: Mapping[str, Verdict] = {finding.reason: finding.verdict for finding in result.findings}
