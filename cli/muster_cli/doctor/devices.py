@@ -7,7 +7,7 @@ where the real scheduler is not visible, but it hides nothing about a scheduler 
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from muster_checks.base.vocabulary import Verdict, shorten
@@ -193,27 +193,16 @@ def _judge_reports(rules: Sequence[DeviceRule], server: str, now: float) -> Iter
 
 def _judge_drivers(slices: Iterable[DeviceSlice]) -> Iterator[DoctorFinding]:
     """A driver of other things, such as channels between nodes, is no problem beside one that publishes addresses."""
-    devices: dict[str, int] = defaultdict(int)
-    with_address: dict[str, int] = defaultdict(int)
     nodes: dict[str, set[str]] = defaultdict(set)
     known: set[str] = set()  # nodes of which some device has an address
     for each in slices:
-        driver, node = each.spec.driver, each.spec.node_name
-        here = sum(PCI_ADDRESS in device.attribute_names for device in each.spec.devices)
-        devices[driver] += len(each.spec.devices)
-        with_address[driver] += here
+        node = each.spec.node_name
         if node and each.spec.devices:
-            nodes[driver].add(node)
-        if here:
+            nodes[each.spec.driver].add(node)
+        if any(PCI_ADDRESS in device.attribute_names for device in each.spec.devices):
             known.add(node)
-    yield from _without_addresses(
-        {driver: nodes[driver] - known for driver, count in devices.items() if not with_address[driver]}
-    )
-
-
-def _without_addresses(nodes: Mapping[str, set[str]]) -> Iterator[DoctorFinding]:
-    for driver, names in sorted(nodes.items()):
-        if names:
+    for driver, of_driver in sorted(nodes.items()):
+        if names := of_driver - known:
             what = (
                 f"driver {driver} publishes no {PCI_ADDRESS} on {plural(len(names), 'node')} ({join_some(names)}):"
                 " a fault that names a device by its PCI address taints the whole node"

@@ -33,6 +33,8 @@ WATCH_S = (300.0, 600.0)  # requested of the server: a random time in this range
 SILENCE_MARGIN_S = 30.0  # a watch that is silent for this much longer is closed
 HEALTHY_S = 30.0  # a watch that lasted this long did not end early
 LIST_SILENCE_S = 60.0  # a server may encode the list of a large fleet for many seconds before the first byte
+CAUGHT_UP_S = 0.001  # whoever waits longer for an event has read all that had come
+MANY = 64  # as many events without a wait are a burst, which is read without rests
 _ANY_VERSION = "0"  # the state of the server's cache
 
 
@@ -49,7 +51,7 @@ class Reflector(Generic[T]):
     transform:       applied to each object before it is stored, to save memory
     objects:         the store; one of the caller's may keep fewer objects. on_change is called for those that it does
                      not keep as for new ones, at each change and list, and not when they are deleted
-    rest_s:          after reading for this long, do not read for as long, so that events which come one by one are read
+    rest_s:          when all events are read, do not read for this long, so that those which come one by one are read
                      together: that takes a third less CPU time. For watches with hundreds of events a second
     Keys are ``name``, or ``namespace/name``.
     """
@@ -246,13 +248,17 @@ class Reflector(Generic[T]):
             self._connected = self._opened = True
             self._failures = 0
             self._error = ""
-            rested_at = self._clock.monotonic()
+            handled_at, at_once = self._clock.monotonic(), 0
             async for lines in batches:
+                waited_s = self._clock.monotonic() - handled_at
                 for line in lines:
                     self._handle_line(line)
-                if self._rest_s and self._clock.monotonic() - rested_at >= self._rest_s:
-                    await self._clock.sleep(self._rest_s)
-                    rested_at = self._clock.monotonic()
+                if self._rest_s and waited_s > CAUGHT_UP_S:
+                    if at_once < MANY:
+                        await self._clock.sleep(self._rest_s)
+                    at_once = 0
+                at_once += len(lines)
+                handled_at = self._clock.monotonic()
 
     def _handle_line(self, line: bytes) -> None:
         try:

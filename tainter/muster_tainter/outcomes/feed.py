@@ -35,11 +35,13 @@ from muster_tainter.task_rounds import yield_to_taints
 log = logging.getLogger(__name__)
 
 SOURCE = "inFlight"  # as in muster_tainter_source_up
+REST_S = 0.1  # the watch of pods may have a hundred events a second
 LEAST_S = 0.25  # outcomes within this time are handled together
 PERIOD_S = 60.0  # between two looks at rounds of evidence that time ends
 PENDING_EVERY_S = 300.0  # between two lists of pods that have not started
 QUIET_EVERY_S = 3600.0  # the same while no pod ends: an idle cluster is left alone
 ARRIVED_LIMIT = 150_000  # pods waiting to be counted
+RECORDS = 25_000  # of pods that are being compared
 SLICE = 200  # pods, then other tasks run
 LAST_FAILURES_LIMIT = 4096
 
@@ -119,6 +121,7 @@ class OutcomeWatch:
                 host_kinds=frozenset(kind.name for kind in KINDS if kind.name in self._verdicts and not kind.tenant),
                 tenant_kinds=frozenset(kind.name for kind in KINDS if kind.name in self._verdicts and kind.tenant),
                 false_alarms_per_node_year=settings.false_alarms_per_node_year,
+                records=RECORDS,
             )
         )
         self._findings = OutcomeFindings(fleet, self._restart)
@@ -140,7 +143,7 @@ class OutcomeWatch:
             params=ENDED,
             transform=reduce_pod,
             objects=NoStore(),
-            rest_s=LEAST_S,
+            rest_s=REST_S,
             clock=replica.timing,
         )
 

@@ -25,7 +25,7 @@ from muster_tainter.sources.prometheus_client import PrometheusClient
 from muster_tainter.sources.source_status import BACKOFF, SourceMetrics, SourceStatus
 from muster_tainter.step_times.job_queries import RANKS_LIMIT, JobKey, find_jobs, list_query, series_query, step_s
 from muster_tainter.step_times.job_series import SeriesLabels
-from muster_tainter.step_times.job_verdict import JobQuestion, JobVerdict
+from muster_tainter.step_times.job_verdict import UNUSABLE, JobQuestion, JobVerdict
 from muster_tainter.step_times.judge import JudgeFailed, judge_apart
 from muster_tainter.step_times.metrics import FAILED, LEFT_OUT, TOO_LARGE, StepTimesMetrics
 from muster_tainter.step_times.reporter import StragglerReporter
@@ -38,6 +38,8 @@ NAME = "stepTimes"  # of the source, in metrics and logs
 SETTLE_S = 30.0  # a scrape takes at most its interval to be in the answers, and 30 s is a usual one
 LOOK_S = 60.0  # the clock may have been set
 BODY_LIMIT = 16 << 20  # bytes of an answer: as long as VALUES_LIMIT and the labels of RANKS_LIMIT ranks take
+TRIES = 3  # of one job, if Prometheus or the API server fails for it
+LOGGED_JOBS = 2000
 CPU_SHARE = 0.1  # of a core, for the child processes
 
 Judge = Callable[[JobQuestion, bytearray], Awaitable[JobVerdict]]
@@ -131,11 +133,11 @@ class StepTimesFeed:
                     failures += 1
 
     async def _next_window(self, client: PrometheusClient, where: StepTimesSource, last: "_Window") -> "_Window":
-        """The latest one that is over; ``last`` if it was interrupted."""
-        if last.interrupted:
-            return last
+        """The latest one that is over; ``last`` if it was interrupted and its successor is not over yet."""
         while True:
             now = client.now_ns() / NS
+            if last.interrupted and now < last.end + where.window + self._settle_s:
+                return last
             end = math.floor((now - self._settle_s) / where.window) * where.window
             if end != last.end:
                 return _Window(end)
@@ -151,34 +153,41 @@ class StepTimesFeed:
         for key, ranks in jobs:
             if key in window.reported:
                 continue
-            verdict = window.verdicts.get(key)
-            if verdict is None:
-                full = len(window.verdicts) >= where.jobs or client.now_ns() / NS >= late
-                verdict = JobVerdict(LEFT_OUT) if full else await self._verdict(client, where, key, ranks, window.end)
-                if not full:
+            busy_s, verdict = 0.0, window.verdicts.get(key)
+            try:
+                if verdict is None and (len(window.verdicts) >= where.jobs or client.now_ns() / NS >= late):
+                    verdict = JobVerdict(LEFT_OUT)
+                elif verdict is None:
+                    verdict, busy_s = await self._verdict(client, where, key, ranks, window.end)
                     window.verdicts[key] = verdict
-            if verdict.slow:
-                self._count("homeless", await self._reporter.report(where, key, verdict))
+                if verdict.slow:
+                    self._count("homeless", await self._reporter.report(where, key, verdict))
+            except (SourceError, ApiError) as error:
+                window.failures[key] += 1
+                if window.failures[key] < TRIES:
+                    raise
+                verdict = JobVerdict(UNUSABLE, str(error))  # the other jobs must not wait for this one
             window.reported[key] = verdict.verdict
             self._log(key, verdict)
+            await asyncio.sleep(busy_s * self._rest)
         window.interrupted = False
         self._metrics.set_jobs(Counter(window.reported.values()))
         self._reporter.tick(window.end)
 
     async def _verdict(
         self, client: PrometheusClient, where: StepTimesSource, key: JobKey, ranks: int, end: float
-    ) -> JobVerdict:
-        """Raises SourceError."""
+    ) -> tuple[JobVerdict, float]:
+        """(the verdict, seconds of CPU time that it took). Raises SourceError."""
         if ranks < 2:
-            return JobVerdict("one_rank", "series of one rank; expected at least two, as ranks are compared")
+            return JobVerdict("one_rank", "series of one rank; expected at least two, as ranks are compared"), 0.0
         if ranks > RANKS_LIMIT:
-            return JobVerdict(TOO_LARGE, f"{ranks} ranks; expected {RANKS_LIMIT} at most")
+            return JobVerdict(TOO_LARGE, f"{ranks} ranks; expected {RANKS_LIMIT} at most"), 0.0
         await yield_to_taints(self._fleet.taints_idle)
         reading_s = step_s(ranks, where.window)
         try:
             body = await client.ask_range(series_query(where, key), end - where.window, end, reading_s)
         except AnswerTooLarge as error:
-            return JobVerdict(TOO_LARGE, str(error))
+            return JobVerdict(TOO_LARGE, str(error)), 0.0
         labels = SeriesLabels(rank=where.rank_label, pod=where.pod_label, gpu=where.gpu_label)
         question = JobQuestion(labels, f"{key} {end:.0f}", math.ceil(DAY_S / where.window), reading_s)
         begun = self._replica.clock()
@@ -190,8 +199,7 @@ class StepTimesFeed:
         self._metrics.cpu.inc(busy_s)
         self._count("read", 2 * ranks)
         self._count("malformed", verdict.unusable)
-        await asyncio.sleep(busy_s * self._rest)
-        return verdict
+        return verdict, busy_s
 
     def _count(self, what: str, number: int) -> None:
         self._sources.lines.labels(NAME, what).inc(number)
@@ -200,16 +208,13 @@ class StepTimesFeed:
         """One line when a job's verdict changes."""
         before = self._logged.pop(key, NOBODY)
         self._logged[key] = verdict.verdict
-        while len(self._logged) > 2 * LOGGED_JOBS:
+        while len(self._logged) > LOGGED_JOBS:
             self._logged.popitem(last=False)
         if before == verdict.verdict or verdict.verdict == LEFT_OUT:
             return
         names = ", ".join(f"{slow.rank} ({slow.pod or 'no pod'})" for slow in verdict.slow[:8])
         text = "; ".join(filter(None, (f"ranks {names}" if names else "", verdict.message)))
         log.info("%s: job %s: %s%s", NAME, key, verdict.verdict, f": {text}" if text else "")
-
-
-LOGGED_JOBS = 1000
 
 
 class _Window:
@@ -220,3 +225,4 @@ class _Window:
         self.interrupted = not math.isnan(end)
         self.verdicts: dict[JobKey, JobVerdict] = {}
         self.reported: dict[JobKey, str] = {}
+        self.failures: Counter[JobKey] = Counter()

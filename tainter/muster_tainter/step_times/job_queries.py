@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from muster_tainter.policy.sources import StepTimesSource
 from muster_tainter.sources.prometheus_client import SERIES_LIMIT, MetricSample
+from muster_tainter.step_times.job_series import NAME_LIMIT
 
 POINTS = 60  # readings of a series in a window; a window of 30 minutes: one each 30 s
 LEAST_POINTS = 24
@@ -61,7 +62,7 @@ def find_jobs(samples: Iterable[MetricSample], where: StepTimesSource) -> tuple[
     for sample in samples:
         namespace = sample.labels.get(where.namespace_label, "")
         label = next((label for label in where.job_labels if sample.labels.get(label)), "")
-        if not namespace or not label:
+        if not namespace or not label or max(len(namespace), len(sample.labels[label])) > NAME_LIMIT:
             nameless += int(min(sample.value, 1e9))
             continue
         ranks[JobKey(namespace, sample.labels[label], label)] += int(min(sample.value, 1e9))

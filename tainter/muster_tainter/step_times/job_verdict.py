@@ -13,7 +13,8 @@ from muster_tainter.stragglers.verdict import FALSE_BLAME, NOBODY, NODE, Blame, 
 
 STALLED = "stalled"
 TOO_FEW_STEPS = "too_few_steps"
-VERDICTS = (NODE, NOBODY, STALLED, TOO_FEW_STEPS, "ambiguous", "steps_differ", "one_rank", "unusable")
+UNUSABLE = "unusable"
+VERDICTS = (NODE, NOBODY, STALLED, TOO_FEW_STEPS, "ambiguous", "steps_differ", "one_rank", UNUSABLE)
 RANKS_SHOWN = 16  # ranks left out that a verdict names
 
 

@@ -201,6 +201,11 @@ def test_a_driver_without_pci_addresses_is_named_with_its_nodes() -> None:
     assert not missing_facts(found.what, "gpu.example.com", "2 nodes", "n1", "n2", PCI_ADDRESS)
 
 
+def test_a_driver_that_was_upgraded_on_some_nodes_is_named_with_the_others() -> None:
+    (found,) = judge(slices=[device_slice("n1"), device_slice("n2", pci=False)])
+    assert not missing_facts(found.what, "1 node", "n2")
+
+
 def test_addresses_of_an_older_api_version_count() -> None:
     assert verdicts(judge(slices=[device_slice(v1beta1=True)])) == [Verdict.PASS]
 

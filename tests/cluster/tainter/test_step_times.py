@@ -21,6 +21,7 @@ from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import NotFound
 from muster_kube.api.objects import Metadata, Node
 from muster_sandbox.prometheus import Prometheus, PrometheusPrograms, find_programs
+from muster_sandbox.simulation.kubelets import Kubelets
 from muster_sandbox.simulation.nodes import SimulatedNodes
 from muster_tainter.fleet.replica import Replica
 from muster_tainter.metrics import TainterMetrics
@@ -139,7 +140,7 @@ async def test_a_pod_and_its_job_hear_of_it_once(api: KubeClient, fleet: Simulat
 
 
 async def test_a_slow_pod_is_evicted_as_its_owner_asks_but_not_against_its_budget(
-    api: KubeClient, fleet: SimulatedNodes, namespace: str
+    api: KubeClient, fleet: SimulatedNodes, kubelets: Kubelets, namespace: str
 ) -> None:
     [bad] = await fleet.create(1, prefix="slow")
     owners = Owners(api, [bad])
@@ -148,14 +149,13 @@ async def test_a_slow_pod_is_evicted_as_its_owner_asks_but_not_against_its_budge
         metadata = {"name": name, "labels": {"pod": name}, "annotations": {ANNOTATION: asks}}
         await api.create(pods, {"metadata": metadata, "spec": pod_spec(bad, GPU)})
     budgets = await budgets_of(api, namespace)
-    spec = {"maxUnavailable": 0, "selector": {"matchLabels": {"pod": "guarded"}}}
+    spec = {"minAvailable": 1, "selector": {"matchLabels": {"pod": "guarded"}}}
     await api.create(budgets, {"metadata": {"name": "guarded"}, "spec": spec})
 
     async def guarded() -> bool:
-        budget = await api.get(f"{budgets}/guarded")
-        return bool(budget.get("status", {}).get("observedGeneration") == 1)
+        return bool((await api.get(f"{budgets}/guarded")).get("status", {}).get("currentHealthy") == 1)
 
-    await until(guarded, "the disruption controller has seen the budget")
+    await until(guarded, "the budget has counted its pod")
     for name in ("moves", "guarded", "stays"):
         await owners.report(namespace, name, evict=True)
 

@@ -1,6 +1,7 @@
 """The tainter as an explored process: the controller with its watches, queues, budgets, decisions and writes.
 
-Left out is what reports or acts only after the taints: Events and conditions, notices to pods, the background tasks.
+Left out is what reports or acts only after the taints: Events and conditions, notices to pods, canaries, the background
+tasks.
 """
 
 from collections.abc import Hashable
@@ -38,7 +39,7 @@ class _Nothing:
     def note(self, *_: object) -> None:
         pass
 
-    record = set_condition = look_at_all = node_changed = health_changed = note
+    record = set_condition = look_at_all = node_changed = health_changed = is_pending = decide = note
 
     def __len__(self) -> int:
         return 0
@@ -48,6 +49,7 @@ class _Tainter(Tainter):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._background: Any = _Nothing()
+        self._canary: Any = _Nothing()
 
     def _make_reporters(self, _routine: object) -> Any:
         return _Nothing(), _Nothing()

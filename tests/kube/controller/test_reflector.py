@@ -429,13 +429,13 @@ async def test_a_busy_watch_is_read_with_rests(api, client, fake_time, wire, res
     api.on(
         "WATCH", PATH, wire.Stream((wire.event("ADDED", wire.node("a", 11)), wire.event("ADDED", wire.node("b", 12))))
     )
-    note = watched.reflector._on_change
+    clock = fake_time.clock
 
-    def slowly(*change):
-        fake_time.now += 0.3
-        note(*change)
+    def slow_clock():
+        fake_time.now += 0.01  # each wait for an event takes time: all were read
+        return clock()
 
-    watched.reflector._on_change = slowly
+    watched.reflector._clock = Clock(monotonic=slow_clock, sleep=fake_time.sleep, rng=random.Random(1))
     async with running(watched.reflector):
         await wire.until(lambda: len(watched.changes) == 2)
         await asyncio.sleep(0)

@@ -1,5 +1,6 @@
 """One simulated run: what a fault costs under a policy, to the second, and books that close."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,6 +20,8 @@ from tests.tainter.simulation.worlds import (
 from muster_tainter.simulation.ledger import Cause
 from muster_tainter.simulation.outcome import Outcome
 from muster_tainter.simulation.run import simulate
+from muster_tainter.simulation.scenario.fleet_file import JobKind
+from muster_tainter.simulation.scenario.job_file import SubmittedJob
 
 REPAIR = """
 pools:
@@ -170,6 +173,21 @@ def test_job_without_a_gang_loses_only_the_failed_node() -> None:
     gang = fleet_file(nodes=4, workload={"queue": 1, "kinds": [{**ONE_EACH, "nodes": 4}]})
     alone, together = (simulate(scenario(fault(10.9, 20), fleet=each), policy()) for each in (fleet, gang))
     assert together.hours[Cause.REWORK] == pytest.approx(4 * alone.hours[Cause.REWORK], rel=0.01)
+
+
+def test_waiting_job_is_overtaken_only_by_jobs_that_end_before_it_can_start() -> None:
+    fleet = fleet_file(nodes=4, hours=16, workload={"kinds": []})
+    base = scenario(fault(15.9, 16), fleet=fleet)
+
+    def job(hour: float, nodes: int, lasts_h: float) -> SubmittedJob:
+        kind = JobKind.model_validate({**ONE_EACH, "checkpoint": "300d", "nodes": nodes, "lasts": f"{lasts_h}h"})
+        return SubmittedJob(base.begin + hour * HOUR, kind)
+
+    # the second needs all nodes, the third ends while it waits, and the fourth would delay it
+    jobs = job(0, 3, 10), job(1, 4, 5), job(2, 1, 2), job(3, 1, 20)
+    outcome = simulate(replace(base, jobs=jobs), policy())
+    assert outcome.tally.finished == 3
+    assert node_hours(outcome.hours[Cause.GOODPUT]) == pytest.approx(3 * 10 + 4 * 5 + 2, abs=0.6)
 
 
 def test_fault_of_a_component_that_is_broken_already_is_counted_once() -> None:

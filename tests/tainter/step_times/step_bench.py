@@ -33,7 +33,8 @@ POD_PATH = "/api/v1/namespaces/ml/pods/{}"
 
 
 class StepServer(LokiServer):
-    """answers: by job, what a range query returns; ranks: how many series the list says; failure: returned instead.
+    """answers: by job, what a range query returns; ranks: how many series the list says; failure: returned instead;
+    refused: for one job.
 
     now: its clock
     """
@@ -44,6 +45,7 @@ class StepServer(LokiServer):
         self.answers: dict[str, Answer] = {}
         self.ranks: dict[str, int] = {}
         self.failure: HttpAnswer | None = None
+        self.refused: dict[str, HttpAnswer] = {}
         self.queries: list[Mapping[str, str]] = []
 
     def answer(self, target: str, headers: dict[str, str]) -> HttpAnswer:
@@ -54,6 +56,8 @@ class StepServer(LokiServer):
             return self.failure
         if parts.path == "/api/v1/query_range":
             [job] = [job for job in self.answers if f'job_name="{job}"' in asked["query"]]
+            if job in self.refused:
+                return self.refused[job]
             return 200, {}, self.answers[job].body()
         result = [
             {

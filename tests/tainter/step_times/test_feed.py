@@ -316,3 +316,24 @@ async def test_a_pod_without_a_job_and_a_policy_that_forbids_it_suspend_nothing(
         bench.use(suspend=True)
         await bench.next_window()
     assert bench.api.asked_for("PATCH") == []
+
+
+@pytest.mark.parametrize("failure", [(400, {}, b"parse error"), (503, {}, b"query timed out"), (200, {}, b"<html>")])
+async def test_a_job_that_prometheus_cannot_answer_for_holds_no_other_up(bench: StepBench, failure: Any) -> None:
+    bench.server.answers["bad"] = even_answer()
+    bench.server.ranks = {"train": 4, "bad": 5}  # it comes first
+    bench.server.refused["bad"] = failure
+    async with bench.leading():
+        await bench.window()
+        assert bench.findings("n1")
+        assert [bench.value("step_time_jobs", verdict=each) for each in ("node", "unusable")] == [1.0, 1.0]
+
+
+async def test_a_pod_that_the_api_server_cannot_read_holds_no_other_job_up(bench: StepBench) -> None:
+    bench.server.answers["bad"] = answer_of(slow_job(), Random(2), more={"pod": "broken"})
+    bench.server.ranks = {"train": 4, "bad": 5}
+    broken = Reply(500, {"kind": "Status", "code": 500, "reason": "InternalError"})
+    bench.api.on("GET", "/api/v1/namespaces/ml/pods/broken", broken)
+    async with bench.leading():
+        await bench.window()
+        assert bench.findings("n1")

@@ -22,6 +22,7 @@ def test_parts_of_a_job_set_are_one_job_and_namespaces_keep_jobs_apart() -> None
         sample(2, namespace="b", job_name="train"),
         sample(3, job_name="train"),
         sample(1, namespace="a"),
+        sample(5, namespace="a", job_name="x" * 254),
     ]
     jobs, nameless = find_jobs(samples, WHERE)
     assert dict(jobs) == {
@@ -29,7 +30,7 @@ def test_parts_of_a_job_set_are_one_job_and_namespaces_keep_jobs_apart() -> None
         JobKey("a", "train", "job_name"): 2,
         JobKey("b", "train", "job_name"): 2,
     }
-    assert nameless == 4
+    assert nameless == 9
 
 
 def test_no_namespace_takes_the_places_of_others() -> None:
