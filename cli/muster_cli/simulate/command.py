@@ -57,7 +57,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         type=_replicates,
         default=REPLICATES,
-        help=f"resampled fleets for the intervals; 0: no intervals; default: {REPLICATES}",
+        help="number of resampled fleets from which the confidence intervals are computed; 0: no intervals; "
+        f"default: {REPLICATES}",
     )
     parser.add_argument(
         "--processes", metavar="N", type=_processes, default=min(os.cpu_count() or 1, 8),
