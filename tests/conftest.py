@@ -1,6 +1,6 @@
 """What all tests share: none of them hangs on where this process was started, and what hangs on chance says its seed.
 
-`make test` runs five files at a time, as most tests on a cluster wait more than they compute (scheduling.py).
+`make test` runs four files at a time, as most tests on a cluster wait more than they compute (scheduling.py).
 """
 
 import gc
