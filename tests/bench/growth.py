@@ -34,8 +34,8 @@ JOBS = (10, 100, 1_000)
 TURNS = 2  # each size is measured so often
 FAULTS = 40
 PAUSE_S = 0.25  # between single faults: each meets a tainter at rest
-REST_S = 20.0
-SETTLE_S = 10.0  # what the start allocated is given back
+REST_S = 10.0
+SETTLE_S = 5.0  # what the start allocated is given back
 EXTRAPOLATED = 50_000
 ACCOUNT = f"system:serviceaccount:{NAMESPACE}:{TAINTER}"
 
@@ -108,7 +108,7 @@ async def _grow(plane: ControlPlane, reaper: ProcessReaper, nodes: int) -> list[
         fleet = RestingFleet(api, "growth")
         say(f"growth: {nodes} nodes")
         await fleet.grow_to(nodes)
-        return [await _fleet_point(plane, reaper, fleet) for _ in range(TURNS)]
+        return [await _fleet_point(plane, reaper, fleet) for _ in range(TURNS if nodes else 1)]
 
 
 async def _fleet_point(plane: ControlPlane, reaper: ProcessReaper, fleet: RestingFleet) -> FleetPoint:

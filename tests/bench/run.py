@@ -1,7 +1,7 @@
 """`make bench`: the project's figures, each beside its bound, and beside what it is compared with in the same run.
 
     --only PART [PART …]   latency, burst, selectivity, sync, outcomes, jobs, idle, flood, fleet, page, simulate,
-                           spares, takeover, growth (default: all)
+                           outage, spares, takeover, growth (default: all)
     --json FILE            also keep the results in FILE, beside those of other parts that are in it
     --fleet N [N …]        latency: nodes in the cluster (default 1 and 5,000)
     --rounds N             latency: of each way (default 100)
@@ -23,6 +23,7 @@ flood     an agent under 1,600 kernel lines a second
 fleet     one /status through one agent to 199 others, and with ten of them dead or silent
 page      the fleet page of 10,000 nodes in Chromium, beside an empty page
 simulate  `muster simulate`: a year of 400 and of 10,000 nodes
+outage    a kernel line while the API server is away for 30 s: from its return to the taint
 spares    from the taint of a node to the release of a spare, with 20 nodes of which 2 are spares
 takeover  a new leader over 15,000 nodes with 500 open faults; and taints while 5,000 healthy nodes reboot
 growth    what a tainter takes for 100 to 15,000 nodes, and operator and proxy for 10 to 1,000 jobs: curves, their
@@ -50,6 +51,7 @@ import growth
 import idle
 import jobs
 import latency
+import outage
 import outcomes
 import page
 import selectivity
@@ -61,6 +63,7 @@ import whole_fleet
 from harness import results
 from harness.progress import say
 
+from muster_sandbox.controlplane.cluster import read_minor_version
 from muster_sandbox.programs.control_plane import find_or_build
 
 BURST_ROUNDS = 5
@@ -96,6 +99,7 @@ PARTS = {
     "fleet": Part(lambda _binaries, _given: whole_fleet.measure(FLEET_ROUNDS), whole_fleet.table),
     "page": Part(lambda _binaries, _given: page.measure(PAGE_ROUNDS), page.table),
     "simulate": Part(lambda _binaries, _given: simulation.measure(), simulation.table),
+    "outage": Part(lambda binaries, _: outage.measure(binaries), outage.table),
     "spares": Part(lambda binaries, _: spares.measure(binaries), spares.table),
     "takeover": Part(lambda binaries, _: takeover.measure(binaries), takeover.table),
     "growth": Part(
@@ -119,12 +123,13 @@ def main() -> int:
     parser.add_argument("--sizes", type=int, nargs="+", default=list(growth.SIZES))
     parser.add_argument("--numbers", type=int, nargs="+", default=list(growth.JOBS))
     arguments = parser.parse_args()
-    binaries = Path()
+    binaries, kubernetes = Path(), "none"
     if set(arguments.only) != {"simulate"}:
         if not os.access("/dev/kmsg", os.R_OK | os.W_OK):
             say("/dev/kmsg cannot be read and written: run as root, on a machine that has it")
             return 64
         binaries = find_or_build(say)
+        kubernetes = f"1.{read_minor_version(binaries / 'kube-apiserver')}"
     threading.stack_size(1 << 20)
     failed: list[str] = []
     for name, part in PARTS.items():
@@ -143,6 +148,7 @@ def main() -> int:
                 table=table,
                 seconds=time.monotonic() - began,
                 load=load,
+                kubernetes=kubernetes,
                 options={option: getattr(arguments, option) for option in part.options},
             )
     for failure in failed:

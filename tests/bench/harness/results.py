@@ -35,21 +35,29 @@ def machine() -> dict[str, object]:
         "processor": _processor(),
         "kernel": platform.release(),
         "python": platform.python_version(),
-        "load": round(os.getloadavg()[0], 1),
     }
 
 
 def save(
-    file: Path, part: str, outcome: object, *, table: str, seconds: float, load: float, options: Mapping[str, object]
+    file: Path,
+    part: str,
+    outcome: object,
+    *,
+    table: str,
+    seconds: float,
+    load: float,
+    kubernetes: str,
+    options: Mapping[str, object],
 ) -> None:
-    """Put the run of ``part`` into ``file``. load: the machine's, before the run."""
+    """Put the run of ``part`` into ``file``. load: the machine's, before the run. Raises ValueError for a file that is
+    not JSON, and leaves it."""
     found = json.loads(file.read_text()) if file.exists() else {}
     parts = found.get("parts", {}) if found.get("format") == FORMAT else {}
     parts[part] = {
         "at": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "commit": _commit(),
         "seconds": round(seconds),
-        "machine": machine() | {"load": round(load, 1)},
+        "machine": machine() | {"load": round(load, 1), "kubernetes": kubernetes},
         "options": plain(options),
         "table": table,
         "outcome": plain(outcome),
