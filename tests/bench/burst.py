@@ -22,6 +22,7 @@ from datetime import datetime
 from pathlib import Path
 
 import psutil
+from harness.bounds import BURST
 from harness.floor import BareClient
 from harness.progress import say
 from latency import bare_server
@@ -39,7 +40,6 @@ from muster_sandbox.simulation.nodes import NodeShape, SimulatedNodes, for_each
 from muster_tainter.controller import URGENT_WORKERS
 
 FAULTS = 500
-BOUND = 0.8
 WAY_S = 120.0  # far more than any way takes
 LEFT_ALONE = NodeShape(labels={"muster.dev/managed": "false"})  # of the bare clients: nothing is done about them
 NO_BUDGET = "rules: [{name: hardware, match: {class: [reset, reboot, replace, contact]}, action: taint}]"
@@ -204,7 +204,7 @@ def table(rounds: list[Round]) -> str:
     for number, each_one in enumerate(rounds, 1):
         lines.append(
             f"{number:>5}   {each_one.threads:>10.0f}   {each_one.coroutines:>13.0f}   {each_one.muster:>6.0f}"
-            f"   {each_one.muster / each_one.bare:>6.2f}   {BOUND:>5}"
+            f"   {each_one.muster / each_one.bare:>6.2f}   {BURST:>5}"
         )
     lines.append(f"median{statistics.median(ratios):>50.2f}")
     return "\n".join(lines)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.bench_agent import BenchAgent, health_object
+from harness.bounds import FLOOD_CPU_PERCENT
 from harness.footprint import footprint
 from harness.progress import say
 from line_to_taint import DEVICE, HEALTHS
@@ -22,7 +23,6 @@ from muster_sandbox.processes import ProcessReaper
 NODE = "flood-0"
 LINES_PER_S = 1600
 TICK_S = 0.01
-CPU_BOUND_PERCENT = 0.8
 LAST = "NVRM: Xid (PCI:0000:3c:00): 79, pid=1234, name=muster-bench, GPU has fallen off the bus."
 FOUND = "gpu/0000:3c:00.0"
 # what fills real logs: firewalls, containers' network interfaces, USB, audit
@@ -116,6 +116,6 @@ def table(outcome: Outcome) -> str:
             "flood of kernel lines  lines a second   written      read   lost   CPU of a core   last one read   RSS MB",
             f"{'muster agent':<23}{rate:>14.0f} {outcome.written:>9} {outcome.read:>9} {outcome.lost:>6}"
             f"   {percent:>11.2f} %   {'yes' if outcome.found else 'NO':>13}   {outcome.rss / 1e6:>6.1f}",
-            f"{'bound':<23}{LINES_PER_S:>14} {'':>9} {'all':>9} {0:>6}   {CPU_BOUND_PERCENT:>11.2f} %   {'yes':>13}",
+            f"{'bound':<23}{LINES_PER_S:>14} {'':>9} {'all':>9} {0:>6}   {FLOOD_CPU_PERCENT:>11.2f} %   {'yes':>13}",
         ]
     )

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.bench_agent import BenchAgent, always_on, health_object
+from harness.bounds import AGENT_CPU_PERCENT, AGENT_RSS_MB
 from harness.footprint import Footprint, footprint
 from harness.node_exporter import VERSION, NotToBeHad, find_or_fetch
 from harness.progress import say
@@ -27,7 +28,6 @@ NODE = "idle-0"
 SCRAPE_S = 15.0  # Prometheus' usual rhythm in a cluster is 15 to 60 s
 SETTLE_S = 60.0  # after the first pass of all checks: what a start costs is not idleness, nor what it then gives back
 ACCOUNT = f"system:serviceaccount:{NAMESPACE}:{AGENT}"
-RSS_BOUND_MB, CPU_BOUND_PERCENT = 70.0, 0.5
 
 
 @dataclass
@@ -169,7 +169,7 @@ def table(outcome: Outcome) -> str:
             f" {each.ended.peak / 1e6:>6.1f}"
             f"   {percent:>10.2f} %   {asked}"
         )
-    lines.append(f"{'bound':<28}{RSS_BOUND_MB:>7.1f} {'':>6} {'':>5} {'':>6}   {CPU_BOUND_PERCENT:>10.2f} %   {0:>10}")
+    lines.append(f"{'bound':<28}{AGENT_RSS_MB:>7.1f} {'':>6} {'':>5} {'':>6}   {AGENT_CPU_PERCENT:>10.2f} %   {0:>10}")
     if outcome.missing:
         lines.append(f"node exporter not measured: {outcome.missing}")
     lines += [f"asked of the API server: {verb} {what}, {times} times" for (verb, what), times in outcome.asked.items()]

@@ -13,6 +13,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from harness.bench_agent import health_object
+from harness.bounds import LATENCY_P50, LATENCY_P99
 from harness.floor import BareClient, Server
 from harness.progress import say
 from line_to_taint import HEALTHS, NODES, Sightings, bare_round, bare_way, muster_round, observer
@@ -174,6 +175,6 @@ def table(outcomes: list[Outcome]) -> str:
         p99 = percentile(floor, 99), percentile(muster, 99)
         lines.append(
             f"{each_one.fleet:>5}   {len(muster):>6}        {p50[0]:>8.1f} {p99[0]:>8.1f} {p50[1]:>8.1f} {p99[1]:>8.1f}"
-            f"   {p50[1] / p50[0]:>5.2f}  {p99[1] / p99[0]:>5.2f}   1.5 / 3"
+            f"   {p50[1] / p50[0]:>5.2f}  {p99[1] / p99[0]:>5.2f}   {LATENCY_P50} / {LATENCY_P99}"
         )
     return "\n".join(lines)

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.bounds import OUTCOMES_CPU_PERCENT, OUTCOMES_RSS_MB
 from harness.footprint import Footprint, footprint
 from harness.progress import say
 
@@ -33,7 +34,6 @@ BURST = 100_000
 BATCH_S = 0.002
 REST_S = 5.0
 LIMIT_S = 600.0  # far more than anything takes
-CORE_BOUND, MEMORY_BOUND_MB = 5.0, 100.0
 BAD = "node-7"
 CHILD = Path(__file__).parent / "harness/outcome_child.py"
 
@@ -215,7 +215,7 @@ def table(outcome: Outcome) -> str:
             f"{steady_mb:13.1f}",
             f"{f'{outcome.burst_pods} at once, in {outcome.burst_s:.0f} s':<32} {burst_cpu_s / outcome.burst_s:14.1%} "
             f"{burst_cpu_s:8.1f} {burst_mb:13.1f} {f'{outcome.counted:.0f}, {outcome.dropped:.0f}':>18}   {found}",
-            f"{'bound':<32} {CORE_BOUND:13.1f}% {'':8} {MEMORY_BOUND_MB:13.1f}",
+            f"{'bound':<32} {OUTCOMES_CPU_PERCENT:13.1f}% {'':8} {OUTCOMES_RSS_MB:13.1f}",
         ]
     )
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.bench_agent import health_object
+from harness.bounds import NODE_BYTES, SYNC_CPU_S
 from harness.footprint import Footprint, footprint
 from harness.progress import say
 from latency import PASSED
@@ -25,7 +26,6 @@ from muster_sandbox.simulation.nodes import for_each, node_object
 
 READY_LIMIT_S = 300.0
 REST_S = 20.0  # the first burst of labels and looks is over, and what the start allocated is given back
-CPU_BOUND_S, NODE_BOUND = 5.0, 8000  # DESIGN.md, section 6
 
 
 @dataclass(frozen=True)
@@ -141,6 +141,6 @@ def table(outcome: Outcome) -> str:
             f"{'no node':<26} {0:7d} {outcome.empty.cpu_s:7.2f} {'':8} {outcome.empty.rss / 1e6:8.1f}",
             f"{'all of them':<26} {outcome.nodes:7d} {outcome.synced.cpu_s:7.2f} {outcome.wall_s:8.1f} "
             f"{outcome.rest.rss / 1e6:8.1f} {each_node:14.0f} {outcome.requests:8.0f}",
-            f"{'the fleet alone, and bound':<26} {'':7} {cpu_s:7.2f} {CPU_BOUND_S:8.1f} {'':8} {NODE_BOUND:14d} {0:8d}",
+            f"{'the fleet alone, and bound':<26} {'':7} {cpu_s:7.2f} {SYNC_CPU_S:8.1f} {'':8} {NODE_BYTES:14d} {0:8d}",
         ]
     )
