@@ -83,7 +83,7 @@ class Tainter:
         self._decider = NodeDecider(
             client, fleet, replica, metrics, self.budgets, self.incidents, self.spares, self.devices
         )
-        self._writer = NodeWriter(client, fleet, replica, metrics, self.budgets, self._latency)
+        self._writer = NodeWriter(client, fleet, replica, metrics, self.budgets, self._latency, self.devices)
         self._event_only = EventOnlyHistory()
         self._in_hand: set[str] = set()
         self._logged: dict[str, object] = {}  # dry run: the last logged decision of each node

@@ -38,9 +38,11 @@ from muster_tainter.metrics import TainterMetrics
 log = logging.getLogger(__name__)
 
 WORKERS = 8
+AHEAD_S = 1.0  # after a PATCH that failed, so long the rules created beside it wait for the next decision
 KNOWN_S = 3.0  # a new leader waits so long for its first lists
 ASK_AGAIN_S = 60.0  # for an API that is not served
 _LOOK_S = 1.0
+_NEVER = float("inf")
 
 
 class DeviceQuarantine:
@@ -84,6 +86,8 @@ class DeviceQuarantine:
         self._synced = asyncio.Event()
         self._queue: WorkQueue[str] | None = None  # set while leading
         self._staged: set[str] = set()  # nodes whose record keeps a device out
+        self._ahead: dict[str, Node] = {}  # as they will be after the PATCH that is under way
+        self._ahead_until: dict[str, float] = {}  # of those whose PATCH has failed, monotonic
         self.policy_changed()
 
     # what decisions need
@@ -97,6 +101,25 @@ class DeviceQuarantine:
         if not self._on:
             return None
         return self.budget.reserve(node.metadata.name, node, decision.isolates, decision.device_waits)
+
+    def patch_begins(self, node: Node, decision: Decision) -> None:
+        """Create the rules that the Node will require beside its PATCH, not after it. node: as it will be."""
+        name = node.metadata.name
+        if decision.isolates and self._queue is not None:
+            self._ahead[name] = node
+            self._ahead_until.pop(name, None)
+            self._queue.add(name)
+
+    def patch_ended(self, name: str, *, done: bool) -> None:
+        """The record is on the Node (``done``), or it is not, and the next decision may need the rules all the same."""
+        if name not in self._ahead or self._queue is None:
+            return
+        if done:
+            del self._ahead[name]
+            self._queue.add(name)
+        else:
+            self._ahead_until[name] = self._replica.clock() + AHEAD_S
+            self._queue.add_after(name, AHEAD_S + 0.01)
 
     @property
     def _on(self) -> bool:
@@ -263,6 +286,8 @@ class DeviceQuarantine:
                 group.create_task(self._holders.run())
         finally:
             self._queue = None
+            self._ahead.clear()
+            self._ahead_until.clear()
 
     async def _write(self, name: str) -> None:
         api = self._api
@@ -270,7 +295,15 @@ class DeviceQuarantine:
             if self._queue is not None and (name in self._staged or self._store.of(name)):
                 self._queue.add_after(name, _LOOK_S)
             return
-        if await self._writer.write(name, api):
+        if self._ahead_until.get(name, _NEVER) <= self._replica.clock():
+            del self._ahead_until[name]
+            self._ahead.pop(name, None)
+        ahead = self._ahead.get(name)
+        if ahead is not None:
+            again = await self._writer.write_ahead(ahead, api)
+        else:
+            again = await self._writer.write(name, api)
+        if again:
             self._look_again(name)
         for each in self._store.drop_expired():
             self._look_again(each)

@@ -248,6 +248,11 @@ class Leader:
             self.api.nodes["n1"] = decision.applied(self.api.nodes["n1"])
             self.store.settle("n1", staged_faults(self.api.nodes["n1"]))
 
+    async def write_ahead(self, decision: Decision) -> None:
+        """While the PATCH of the Node is under way."""
+        if decision.isolates:
+            await self.writer.write_ahead(decision.applied(self.api.nodes["n1"]), API)
+
     async def write_rules(self) -> bool:
         return await self.writer.write("n1", API)
 
@@ -272,3 +277,15 @@ def world(policy: str = POLICY, **slices: dict[str, Any]) -> Leader:
 
 def taints(leader: Leader) -> list[str]:
     return [f"{taint.key}:{taint.effect}" for taint in leader.api.nodes["n1"].spec.taints]
+
+
+def protected(leader: Leader) -> set[str]:
+    """The components that no new job gets: by the node's taint, or by their rules."""
+    if taints(leader):
+        return {gpu(number) for number in range(4)}
+    rules = leader.api.rules.values()
+    return {
+        rule["metadata"]["annotations"]["muster.dev/component"]
+        for rule in rules
+        if rule["spec"]["taint"]["effect"] == "NoSchedule"
+    }
