@@ -1,5 +1,5 @@
-"""Kernel line to taint, and to the rule for one GPU: a cluster of so many nodes, its tainter and one agent, in turns with
-the floor."""
+"""Kernel line to taint, and to the rule for one GPU: a cluster of so many nodes, its tainter and one agent, which take
+turns with the floor."""
 
 import asyncio
 import contextlib
