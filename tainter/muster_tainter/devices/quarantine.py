@@ -17,8 +17,10 @@ from muster_kube.controller.reflector import Reflector
 from muster_kube.controller.workqueue import WorkQueue, run_workers
 from muster_tainter.devices.api_versions import DeviceApi, NotServed, find_api
 from muster_tainter.devices.budget import DeviceBudget
+from muster_tainter.devices.device_drains import DeviceDrains
 from muster_tainter.devices.device_view import DeviceView
 from muster_tainter.devices.holder_notifier import HolderNotifier
+from muster_tainter.devices.holder_reader import HolderReader
 from muster_tainter.devices.losses import devices_lost
 from muster_tainter.devices.metrics import DeviceMetrics
 from muster_tainter.devices.resource_slice import ResourceSlice, slim_slice
@@ -64,7 +66,10 @@ class DeviceQuarantine:
         self._store = RuleStore(replica.clock)
         self._view = DeviceView(fleet, self._index, self._store)
         self._metrics = DeviceMetrics(metrics.registry, self.staged, self._devices_lost)
-        self._holders = HolderNotifier(client, fleet, replica, self._store)
+        self._reader = HolderReader(client)
+        self._holders = HolderNotifier(client, fleet, replica, self._store, self._reader)
+        self.drains = DeviceDrains(self._reader, fleet, self._store, replica.now)
+        self.on_rules: Callable[[str], None] = lambda _: None  # called with a node whose rules have changed
         self._writer = RuleWriter(
             client,
             fleet,
@@ -182,6 +187,7 @@ class DeviceQuarantine:
             self._store.settle(name, staged_faults(self._fleet.nodes.get(name)))
             self._look_again(name)
             self._add(name)
+            self.on_rules(name)
 
     def _add(self, name: str) -> None:
         if self._queue is not None:
@@ -197,7 +203,7 @@ class DeviceQuarantine:
         """Runs forever, leading or not."""
         await self._wanted.wait()
         self._api = await self._discover()
-        self._holders.use(self._api)
+        self._reader.use(self._api)
         slices = self._slices = Reflector(
             self._client,
             self._api.slices,
