@@ -16,6 +16,7 @@ from muster_kube.api.objects import Node
 from muster_kube.controller.reflector import Reflector
 from muster_kube.controller.workqueue import WorkQueue, run_workers
 from muster_tainter.devices.api_versions import DeviceApi, NotServed, find_api
+from muster_tainter.devices.board_history import BoardHistory
 from muster_tainter.devices.budget import DeviceBudget
 from muster_tainter.devices.device_drains import DeviceDrains
 from muster_tainter.devices.device_view import DeviceView
@@ -64,7 +65,8 @@ class DeviceQuarantine:
         self._look_again = look_again
         self._index = SliceIndex(lambda name: name in fleet.nodes)
         self._store = RuleStore(replica.clock)
-        self._view = DeviceView(fleet, self._index, self._store)
+        self._boards = BoardHistory(lambda name, board: board in self._index.devices(name).cards)
+        self._view = DeviceView(fleet, self._index, self._store, self._boards)
         self._metrics = DeviceMetrics(metrics.registry, self.staged, self._devices_lost)
         self._reader = HolderReader(client)
         self._holders = HolderNotifier(client, fleet, replica, self._store, self._reader)
@@ -155,6 +157,8 @@ class DeviceQuarantine:
             self._wanted.set()
         else:
             self._staged.discard(name)
+        if any(each is not None and ANNOTATION in each.metadata.annotations for each in (old, new)):
+            self._boards.note(name, new)
         if self._wanted.is_set():
             self.budget.note(name, new)
             self._store.settle(name, staged)
