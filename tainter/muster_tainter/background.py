@@ -11,14 +11,17 @@ from typing import Any, NamedTuple, Protocol
 from muster_kube.api.objects import Node
 from muster_kube.nodehealth import NodeHealth
 from muster_tainter.agents.watcher import AgentWatch
+from muster_tainter.devices.quarantine import DeviceQuarantine
 from muster_tainter.fleet.interface import Fleet
 from muster_tainter.fleet.replica import AgentPodSelector, Connections, Replica
 from muster_tainter.metrics import TainterMetrics
 from muster_tainter.node_decider import inputs_changed
 from muster_tainter.outcomes.feed import OutcomeFeed
 from muster_tainter.outcomes.metrics import OutcomeMetrics
-from muster_tainter.repair.evictor import Evictor
+from muster_tainter.repair.evictor import Evictor, drain_evictions
 from muster_tainter.repair.ipu_quarantine_writer import IpuQuarantineWriter
+from muster_tainter.repair.node_drains import NodeDrains
+from muster_tainter.repair.pod_eviction import PodEviction
 from muster_tainter.repair.repair_executor import RepairExecutor
 from muster_tainter.sources.feeds import SourceFeeds
 from muster_tainter.sources.pod_nodes import PodNodeCache
@@ -58,9 +61,13 @@ class BackgroundTasks:
         connections: Connections,
         metrics: TainterMetrics,
         agents: AgentPodSelector | None,
+        devices: DeviceQuarantine,
     ) -> None:
         registry, plan, repair = metrics.registry, connections.plan, connections.repair
-        evictor = Evictor(repair, fleet, replica, registry)
+        eviction = PodEviction(repair, drain_evictions(registry))
+        evictor = Evictor(NodeDrains(repair, fleet, replica.now), eviction, fleet, replica, registry)
+        device_evictor = Evictor(devices.drains, eviction, fleet, replica, registry)
+        devices.on_rules = device_evictor.note
         executor = RepairExecutor(repair, fleet, replica, registry, evictor=evictor)
         evictor.on_empty = executor.note
         node_of_pod = PodNodeCache(plan, replica.clock)
@@ -73,6 +80,7 @@ class BackgroundTasks:
             TriggeredTask(self._plan, _plan_inputs_changed, _always),
             TriggeredTask(Verifier(plan, fleet, replica, metrics), inputs_changed, _always),
             TriggeredTask(evictor, inputs_changed, _idleness_changed),
+            TriggeredTask(device_evictor, inputs_changed, _idleness_changed),
             TriggeredTask(executor, inputs_changed, _never),
             TriggeredTask(IpuQuarantineWriter(repair, fleet, replica, registry), inputs_changed, _never),
             TriggeredTask(sources, _always, _never),

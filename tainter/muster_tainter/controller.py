@@ -83,7 +83,7 @@ class Tainter:
         self._decider = NodeDecider(
             client, fleet, replica, metrics, self.budgets, self.incidents, self.spares, self.devices
         )
-        self._writer = NodeWriter(client, fleet, replica, metrics, self.budgets, self._latency)
+        self._writer = NodeWriter(client, fleet, replica, metrics, self.budgets, self._latency, self.devices)
         self._event_only = EventOnlyHistory()
         self._in_hand: set[str] = set()
         self._logged: dict[str, object] = {}  # dry run: the last logged decision of each node
@@ -92,7 +92,7 @@ class Tainter:
         self._recorder: EventRecorder | None = None
         self._pod_notifier: PodNotifier | None = None
         self._canary = CanaryTask(connections.plan, fleet, replica, metrics, shortage=self.budgets.shortage)
-        self._background = BackgroundTasks(fleet, replica, connections, metrics, agents)
+        self._background = BackgroundTasks(fleet, replica, connections, metrics, agents, self.devices)
         metrics.watch_store(fleet.node_watch.store.values, self._depths)
         metrics.watch_budgets(self.budgets.usage, self.incidents.all)
         metrics.watch_spares(self.spares.groups)

@@ -11,7 +11,7 @@
     --sizes N [N …]        growth: nodes (default 100, 1,000, 5,000 and 15,000)
     --numbers N [N …]      growth: IPUJobs (default 10, 100 and 1,000; 0: none)
 
-latency   kernel line -> taint, beside a bare read, two PATCHes and two watches
+latency   kernel line -> taint, and -> rule for one GPU, beside a bare read, two PATCHes and two watches
 burst     500 faults that wait when the tainter starts, beside clients that do nothing but PATCH
 selectivity  200 fatal findings among 1,800 harmless ones, over 10,000 nodes
 sync      processor time and memory of a tainter for 15,000 nodes at rest

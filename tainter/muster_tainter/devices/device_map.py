@@ -16,12 +16,13 @@ PARTS_LIMIT = 32  # devices of one card: a GPU, its MIG profiles and their place
 @dataclass(frozen=True)
 class NodeDevice:
     """One card. names: all devices of the driver that are this card or parts of it; problem: why it cannot be told from
-    others; empty if it can."""
+    others, empty if it can; board: its UUID, empty if the driver publishes none, or several."""
 
     driver: str
     pool: str
     names: tuple[str, ...]
     problem: str = ""
+    board: str = ""
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,8 @@ def _cards(driver: str, pool: str, slices: list[ResourceSlice], problem: str) ->
             why = f"driver {driver} names device {shorten(min(names & twice), 80)} twice"
         elif len(names) > PARTS_LIMIT:
             why = f"driver {driver} names {len(names)} devices for it, more than {PARTS_LIMIT}"
-        found = NodeDevice(driver, pool, tuple(sorted(names)), why)
+        board = next(iter(uuids[card])) if len(uuids[card]) == 1 else ""
+        found = NodeDevice(driver, pool, tuple(sorted(names)), why, board)
         for key in {card} | uuids[card]:
             result[key] = _merged(key, result[key], found) if key in result else found
     return result

@@ -8,8 +8,8 @@ from muster_kube.api.errors import AlreadyExists, ApiError, Forbidden, Invalid, 
 from muster_kube.api.objects import Event, EventMetadata, EventSource, ObjectReference
 from muster_kube.api.times import rfc3339_whole
 from muster_kube.controller.workqueue import WorkQueue, run_workers
-from muster_tainter.devices.api_versions import DeviceApi
-from muster_tainter.devices.claim_holders import DeviceName, HolderPod, ResourceClaim, claim_names, holds
+from muster_tainter.devices.claim_holders import HolderPod
+from muster_tainter.devices.holder_reader import HolderReader, TooManyPods
 from muster_tainter.devices.rule_plan import staged_faults
 from muster_tainter.devices.rule_store import RuleStore
 from muster_tainter.events.affected_pods import Concern, event_name
@@ -24,16 +24,17 @@ from muster_tainter.task_rounds import yield_to_taints
 log = logging.getLogger(__name__)
 
 REASON = "DeviceFaulty"
-PODS_LIMIT = 256  # of a node; a kubelet runs 110 by default
 
 
 class HolderNotifier:
-    def __init__(self, client: KubeClient, fleet: Fleet, replica: Replica, store: RuleStore) -> None:
+    def __init__(
+        self, client: KubeClient, fleet: Fleet, replica: Replica, store: RuleStore, reader: HolderReader
+    ) -> None:
         self._client = client
         self._fleet = fleet
         self._replica = replica
         self._store = store
-        self._api: DeviceApi | None = None
+        self._reader = reader
         self._queue: WorkQueue[tuple[str, str]] | None = None  # set while it runs
 
     def note(self, node: str, component: str) -> None:
@@ -49,46 +50,26 @@ class HolderNotifier:
         finally:
             self._queue = None
 
-    def use(self, api: DeviceApi) -> None:
-        self._api = api
-
     async def _handle(self, key: tuple[str, str]) -> None:
         await yield_to_taints(self._fleet.taints_idle)
         try:
             await self.notify(*key)
-        except Forbidden as error:  # a retry would not help
+        except (Forbidden, TooManyPods) as error:  # a retry would not help
             log.warning("node %s: %s: could not create Events on the pods that hold it: %s", *key, error)
 
     async def notify(self, node: str, component: str) -> None:
         """Events on the pods that hold the component now. Raises ApiError."""
         faults = [f for f in staged_faults(self._fleet.node(node)).get(component, ()) if f.device == DeviceStage.ALONE]
-        devices = self._devices(node, component)
-        if self._api is None or not faults or not devices:
+        devices = self._store.devices(node, component)
+        if not faults or not devices:
             return
         want = match_as_node(faults[0], self._fleet.policy())
         if want.taint is None:
             return
         concern = Concern(faults[0], want.rule, want.taint)
-        # served from the API server's cache, which indexes pods by node
-        params = {"fieldSelector": f"spec.nodeName={node}", "resourceVersion": "0"}
-        page = await self._client.list_page("/api/v1/pods", HolderPod, params=params)
-        for pod in page.items[:PODS_LIMIT]:
-            if await self._holds(pod, devices, self._api):
-                await self._write(pod, node, concern)
-
-    def _devices(self, node: str, component: str) -> set[DeviceName]:
-        selectors = (rule.spec.device_selector for rule in self._store.for_component(node, component))
-        return {(each.driver, each.pool, each.device) for each in selectors if each is not None}
-
-    async def _holds(self, pod: HolderPod, devices: set[DeviceName], api: DeviceApi) -> bool:
-        for name in claim_names(pod):
-            path = f"{api.claims(pod.metadata.namespace)}/{name}"
-            try:
-                if holds(await self._client.get(path, type=ResourceClaim), pod, devices):
-                    return True
-            except NotFound:
-                continue
-        return False
+        for holder in await self._reader.holders(node, devices):
+            if not holder.pod.metadata.deletion_timestamp:
+                await self._write(holder.pod, node, concern)
 
     async def _write(self, pod: HolderPod, node: str, concern: Concern) -> None:
         meta = pod.metadata

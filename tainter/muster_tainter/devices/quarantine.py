@@ -16,9 +16,12 @@ from muster_kube.api.objects import Node
 from muster_kube.controller.reflector import Reflector
 from muster_kube.controller.workqueue import WorkQueue, run_workers
 from muster_tainter.devices.api_versions import DeviceApi, NotServed, find_api
+from muster_tainter.devices.board_history import BoardHistory
 from muster_tainter.devices.budget import DeviceBudget
+from muster_tainter.devices.device_drains import DeviceDrains
 from muster_tainter.devices.device_view import DeviceView
 from muster_tainter.devices.holder_notifier import HolderNotifier
+from muster_tainter.devices.holder_reader import HolderReader
 from muster_tainter.devices.losses import devices_lost
 from muster_tainter.devices.metrics import DeviceMetrics
 from muster_tainter.devices.resource_slice import ResourceSlice, slim_slice
@@ -38,9 +41,11 @@ from muster_tainter.metrics import TainterMetrics
 log = logging.getLogger(__name__)
 
 WORKERS = 8
+AHEAD_S = 1.0  # after a PATCH that failed, so long the rules created beside it wait for the next decision
 KNOWN_S = 3.0  # a new leader waits so long for its first lists
 ASK_AGAIN_S = 60.0  # for an API that is not served
 _LOOK_S = 1.0
+_NEVER = float("inf")
 
 
 class DeviceQuarantine:
@@ -60,9 +65,13 @@ class DeviceQuarantine:
         self._look_again = look_again
         self._index = SliceIndex(lambda name: name in fleet.nodes)
         self._store = RuleStore(replica.clock)
-        self._view = DeviceView(fleet, self._index, self._store)
+        self._boards = BoardHistory(lambda name, board: board in self._index.devices(name).cards)
+        self._view = DeviceView(fleet, self._index, self._store, self._boards)
         self._metrics = DeviceMetrics(metrics.registry, self.staged, self._devices_lost)
-        self._holders = HolderNotifier(client, fleet, replica, self._store)
+        self._reader = HolderReader(client)
+        self._holders = HolderNotifier(client, fleet, replica, self._store, self._reader)
+        self.drains = DeviceDrains(self._reader, fleet, self._store, replica.now)
+        self.on_rules: Callable[[str], None] = lambda _: None  # called with a node whose rules have changed
         self._writer = RuleWriter(
             client,
             fleet,
@@ -84,6 +93,8 @@ class DeviceQuarantine:
         self._synced = asyncio.Event()
         self._queue: WorkQueue[str] | None = None  # set while leading
         self._staged: set[str] = set()  # nodes whose record keeps a device out
+        self._ahead: dict[str, Node] = {}  # as they will be after the PATCH that is under way
+        self._ahead_until: dict[str, float] = {}  # of those whose PATCH has failed, monotonic
         self.policy_changed()
 
     # what decisions need
@@ -97,6 +108,25 @@ class DeviceQuarantine:
         if not self._on:
             return None
         return self.budget.reserve(node.metadata.name, node, decision.isolates, decision.device_waits)
+
+    def patch_begins(self, node: Node, decision: Decision) -> None:
+        """Create the rules that the Node will require beside its PATCH, not after it. node: as it will be."""
+        name = node.metadata.name
+        if decision.isolates and self._queue is not None:
+            self._ahead[name] = node
+            self._ahead_until.pop(name, None)
+            self._queue.add(name)
+
+    def patch_ended(self, name: str, *, done: bool) -> None:
+        """The record is on the Node (``done``), or it is not, and the next decision may need the rules all the same."""
+        if name not in self._ahead or self._queue is None:
+            return
+        if done:
+            del self._ahead[name]
+            self._queue.add(name)
+        else:
+            self._ahead_until[name] = self._replica.clock() + AHEAD_S
+            self._queue.add_after(name, AHEAD_S + 0.01)
 
     @property
     def _on(self) -> bool:
@@ -127,6 +157,8 @@ class DeviceQuarantine:
             self._wanted.set()
         else:
             self._staged.discard(name)
+        if any(each is not None and ANNOTATION in each.metadata.annotations for each in (old, new)):
+            self._boards.note(name, new)
         if self._wanted.is_set():
             self.budget.note(name, new)
             self._store.settle(name, staged)
@@ -159,6 +191,7 @@ class DeviceQuarantine:
             self._store.settle(name, staged_faults(self._fleet.nodes.get(name)))
             self._look_again(name)
             self._add(name)
+            self.on_rules(name)
 
     def _add(self, name: str) -> None:
         if self._queue is not None:
@@ -174,7 +207,7 @@ class DeviceQuarantine:
         """Runs forever, leading or not."""
         await self._wanted.wait()
         self._api = await self._discover()
-        self._holders.use(self._api)
+        self._reader.use(self._api)
         slices = self._slices = Reflector(
             self._client,
             self._api.slices,
@@ -263,6 +296,8 @@ class DeviceQuarantine:
                 group.create_task(self._holders.run())
         finally:
             self._queue = None
+            self._ahead.clear()
+            self._ahead_until.clear()
 
     async def _write(self, name: str) -> None:
         api = self._api
@@ -270,7 +305,15 @@ class DeviceQuarantine:
             if self._queue is not None and (name in self._staged or self._store.of(name)):
                 self._queue.add_after(name, _LOOK_S)
             return
-        if await self._writer.write(name, api):
+        if self._ahead_until.get(name, _NEVER) <= self._replica.clock():
+            del self._ahead_until[name]
+            self._ahead.pop(name, None)
+        ahead = self._ahead.get(name)
+        if ahead is not None:
+            again = await self._writer.write_ahead(ahead, api)
+        else:
+            again = await self._writer.write(name, api)
+        if again:
             self._look_again(name)
         for each in self._store.drop_expired():
             self._look_again(each)

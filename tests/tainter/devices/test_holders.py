@@ -11,6 +11,7 @@ from muster_kube.api.errors import AlreadyExists, NotFound
 from muster_kube.api.list_decoder import ListPage
 from muster_tainter.devices.claim_holders import HolderPod, claim_names
 from muster_tainter.devices.holder_notifier import REASON, HolderNotifier
+from muster_tainter.devices.holder_reader import HolderReader
 from muster_tainter.fleet.replica import Replica
 
 
@@ -23,7 +24,7 @@ def pod(name: str, claim: str = "", **status: Any) -> dict[str, Any]:
     }
 
 
-def claim(name: str, holder: str, device: str, **result: str) -> dict[str, Any]:
+def claim(name: str, holder: str, device: str, **result: Any) -> dict[str, Any]:
     allocated = {"driver": DRIVER, "pool": "n1", "device": device, "request": "gpu"} | result
     return {
         "metadata": {"name": name},
@@ -65,8 +66,9 @@ class Api:
 async def told(api: Api) -> list[tuple[str, str]]:
     leader = world()
     await leader.settle(health(finding(1)))
-    notifier = HolderNotifier(api, leader.fleet, Replica(lambda: True), leader.store)  # type: ignore[arg-type]
-    notifier.use(API)
+    reader = HolderReader(api)  # type: ignore[arg-type]
+    reader.use(API)
+    notifier = HolderNotifier(api, leader.fleet, Replica(lambda: True), leader.store, reader)  # type: ignore[arg-type]
     await notifier.notify("n1", finding(1).component)
     await notifier.notify("n1", finding(1).component)  # as another leader does
     return api.told
@@ -86,6 +88,7 @@ async def test_the_pod_that_holds_the_device_is_told_once_and_its_neighbours_are
         ([pod("far", "c1")], [claim("c1", "far", "gpu-1", pool="n2")]),
         ([pod("other", "c1")], [claim("c1", "other", "gpu-1", driver="other.example.com")]),
         ([pod("early", "c1")], [{"metadata": {"name": "c1"}}]),
+        ([pod("monitor", "c1")], [claim("c1", "monitor", "gpu-1", adminAccess=True)]),
     ],
 )
 async def test_no_other_pod_is_told(pods: list[dict[str, Any]], claims: list[dict[str, Any]]) -> None:
