@@ -12,7 +12,7 @@ from muster_checks.registry import load_registry, select_checks
 def test_it_is_off_by_default() -> None:
     assert not CONTAINERLOG.enabled
     every = load_registry(())
-    assert {check.name for check in select_checks(["all"], every)} == every.keys() - {"containerlog"}
+    assert {check.name for check in select_checks(["all"], every)} == every.keys() - {"containerlog", "ncclras"}
     assert select_checks(["containerlog"], every) == [CONTAINERLOG]
 
 
