@@ -44,6 +44,7 @@ SHIPPED = {
     "membw": "muster_checks.membw:MEMBW",
     "memory": "muster_checks.memory:MEMORY",
     "nccl": "muster_checks.nccl:NCCL",
+    "ncclras": "muster_checks.ncclras:NCCLRAS",
     "nic": "muster_checks.nic:NIC",
     "nvlink": "muster_checks.nvlink:NVLINK",
     "os": "muster_checks.os:OS",

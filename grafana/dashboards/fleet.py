@@ -6,6 +6,11 @@ from dashboards.shared_panels import budgets, lowest, new_taints, withheld, wors
 
 T = 'namespace=~"$namespace"'
 A = 'namespace=~"$namespace",node=~"$node",check=~"$check"'
+_STEPS = 'muster_step_seconds_%s{namespace!=""}[$__rate_interval]'
+STEP_S = (
+    f"sum by (namespace, job_name, rank) (rate({_STEPS % 'sum'})) / "
+    f"sum by (namespace, job_name, rank) (rate({_STEPS % 'count'}) > 0)"
+)
 VERDICT = 'sum by (check) (muster_agent_check_verdict{%s,verdict="%s"})'
 
 
@@ -189,6 +194,42 @@ def dashboard() -> Object:
                 value=Column(unit="Bps", width=110, steps=((None, FAIL), (4e9, PASS))),
                 width=7,
                 height=10,
+            ),
+        ],
+        "Jobs as sensors",
+        [
+            graph(
+                "Pods that failed, by kind",
+                [Query(rises("muster_tainter_outcomes_failures_total", T, "kind"), "{{kind}}")],
+                "Pods that Kubernetes rejected, or that ended with an error, by kind of failure. Most kinds are the "
+                "jobs' own; Muster compares nodes within each job. DeviceAllocation and KubeletAdmission are a node's.",
+                bars=True,
+                width=8,
+            ),
+            graph(
+                "Nodes blamed for failed pods",
+                [Query(rises("muster_tainter_outcomes_proven_total", T, "kind", "1d"), "{{kind}}")],
+                "Proofs within a day that pods fail more often on a node than elsewhere. The nodes are in the list "
+                "above, with the check podoutcomes.",
+                bars=True,
+                width=4,
+                decimals=0,
+            ),
+            table(
+                "Jobs by their step times",
+                [Query(f"max by (verdict) (muster_tainter_step_time_jobs{{{T}}})", column="jobs")],
+                "Jobs with step times by the verdict on their last window. node: a rank is slow. stalled: no rank has "
+                "completed a step. For other verdicts see the tainter's log. Empty without sources.stepTimes.",
+                columns={"verdict": Column(), "jobs": Column(width=70, steps=from_1(PASS, SKIP))},
+                sort="jobs",
+                width=5,
+            ),
+            graph(
+                "Slowest ranks",
+                [Query(f"topk(10, {STEP_S})", "{{namespace}}/{{job_name}} rank {{rank}}")],
+                "Mean seconds of a step, of the ten slowest ranks of all jobs that print or serve muster_step_seconds.",
+                unit="s",
+                width=7,
             ),
         ],
     ]

@@ -1,6 +1,6 @@
 """The chart grants the tainter what the policy in its values needs, and no pod in the agents' namespace."""
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import yaml
@@ -8,6 +8,8 @@ from tests.chart.helm_render import CHART, Helm, Refused, Rendered
 
 from muster_tainter.policy.file import parse_policy
 from muster_tainter.policy.needed_rights import Allow, needed_rights
+from muster_tainter.policy.sources import SuspendedKind
+from muster_tainter.step_times.job_suspension import KINDS
 
 EXAMPLES = CHART.parents[1] / "examples"
 AGENTS, REPAIRS, TRIALS = "autopilot", "muster-repairs", "muster-trials"
@@ -23,6 +25,8 @@ POLICIES = {
     "slow pods stay": "rules: []\nsources: {stepTimes: {url: 'http://p'}}",
     "slow pods move": "rules: []\nsources: {stepTimes: {url: 'http://p', evict: true}}",
     "slow jobs stop": "rules: []\nsources: {stepTimes: {url: 'http://p', suspend: true}}",
+    "slow jobs of other kinds stop": "rules: []\nsources: {stepTimes: {url: 'http://p', suspend: [RayJob, MPIJob]}}",
+    "slow jobs of all kinds stop": "rules: []\nsources: {stepTimes: {url: 'http://p', suspend: [Job, TrainJob]}}",
     "annotation": POOL + "repair: {reset: {annotate: {example.com/a: b}}}}]",
     "a Job": POOL + "repair: {atOnce: 1, reboot: {job: {template: " + JOB + "}}}}]",
     "a Job there": POOL
@@ -112,6 +116,23 @@ def test_a_check_of_volumes_in_the_values_brings_the_right_for_trials(
 def test_no_privileged_pod_is_allowed_where_trials_run(helm: Helm) -> None:
     rendered = helm.template(values={"tainter": {"allow": {"trials": True}}})
     assert rendered.one("Namespace", TRIALS)["metadata"]["labels"][LEVEL] == "baseline"
+
+
+@pytest.mark.parametrize("given", [[], ["JobSet"], list(get_args(SuspendedKind))])
+def test_the_kinds_of_jobs_that_the_policy_suspends_may_be_changed(helm: Helm, given: list[str]) -> None:
+    policy = {"rules": [], "sources": {"stepTimes": {"url": "http://p", "suspend": given}}}
+    by_name = {kind.name: kind for kind in KINDS.values()}
+    wanted = {(by_name[name].group, by_name[name].plural) for name in given}
+    read = {(by_name[each].group, by_name[each].plural) for name in given for each in by_name[name].through}
+    groups = {kind.group for kind in KINDS.values()}
+    for allowed in ("auto", False):
+        rendered = helm.template(values={"tainter": {"policy": policy, "allow": {"suspendJobs": allowed}}})
+        verbs: dict[str, set[tuple[str, str]]] = {"get": set(), "patch": set()}
+        for rule in rendered.one("ClusterRole", "muster-tainter")["rules"]:
+            for verb in verbs.keys() & set(rule["verbs"]) if rule["apiGroups"][0] in groups else ():
+                verbs[verb] |= {(rule["apiGroups"][0], each) for each in rule["resources"]}
+        assert verbs["patch"] == (wanted if allowed else set())
+        assert verbs["get"] == ((wanted | read) if allowed else set()) | {("batch", "jobs")}
 
 
 def test_a_value_overrules_the_policy(helm: Helm) -> None:

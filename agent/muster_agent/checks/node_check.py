@@ -14,7 +14,7 @@ from muster_agent.findings.ledger import Ledger, Transition, TransitionKind
 from muster_agent.findings.ledger_seed import reported_check, reported_numbers, reports_more_than, seed_ledger
 from muster_agent.findings.verdict_history import VerdictHistory
 from muster_agent.metrics.agent_metrics import CheckReading
-from muster_checks.base.declaration import Check, Parameters
+from muster_checks.base.declaration import Check, Parameters, StepTotals
 from muster_checks.base.vocabulary import Finding, Result, Verdict, worst
 from muster_kube.api.times import seconds
 from muster_kube.nodehealth import ClearEntry, NodeHealth, ReportedCheck
@@ -88,6 +88,9 @@ class NodeCheck:
 
     def counts(self) -> Mapping[str, int]:
         return {}
+
+    def step_times(self) -> Sequence[StepTotals]:
+        return ()
 
     def start_over(self, ledger: Ledger) -> None:
         """Continue with ``ledger``, and read the whole log again."""
@@ -253,4 +256,5 @@ class NodeCheck:
             period_s=self.period_s,
             tallies=self.tallies,
             due_since=self.due_since,
+            step_times=self.step_times(),
         )

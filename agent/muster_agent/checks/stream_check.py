@@ -14,7 +14,7 @@ from muster_agent.checks.node_check import NodeCheck
 from muster_agent.checks.reporter import NO_REPORTER, Reporter
 from muster_agent.checks.state_file import StoredCheck
 from muster_agent.findings.ledger import Ledger
-from muster_checks.base.declaration import AllClear, Check, CheckStream, Parameters, Sign
+from muster_checks.base.declaration import AllClear, Check, CheckStream, Parameters, Sign, StepTotals
 from muster_checks.base.vocabulary import Finding, Result, Verdict, severity
 from muster_kube.controller.backoff import Backoff
 
@@ -56,6 +56,9 @@ class StreamCheck(NodeCheck):
 
     def counts(self) -> Mapping[str, int]:
         return self._stream.counts() if self._stream is not None else {}
+
+    def step_times(self) -> Sequence[StepTotals]:
+        return self._stream.step_times() if self._stream is not None else ()
 
     def current_position(self) -> bytes | None:
         return self._stream.position() if self._stream is not None else self.position

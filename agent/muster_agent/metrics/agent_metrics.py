@@ -12,6 +12,8 @@ from prometheus_client.registry import Collector
 from muster_agent.idle.occupancy import Occupancy
 from muster_agent.metrics import autopilot_gauge
 from muster_agent.metrics import measurements as measured
+from muster_agent.metrics.step_times import step_times_family
+from muster_checks.base.declaration import StepTotals
 from muster_checks.base.vocabulary import Finding, Verdict
 
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
@@ -38,6 +40,7 @@ class CheckReading(msgspec.Struct, frozen=True, kw_only=True):
                 previous run had not ended), ``refused`` (busy), ``gave_way`` (cancelled for a job)
     due_since:  since when a heavy check has been waiting for an idle node (epoch seconds); None: it is not due
     known:      it has a verdict: it has run, or has open findings
+    step_times: what jobs have reported about their training steps, by its stream
     """
 
     name: str
@@ -52,6 +55,7 @@ class CheckReading(msgspec.Struct, frozen=True, kw_only=True):
     tallies: Mapping[str, int] = msgspec.field(default_factory=dict)
     due_since: float | None = None
     known: bool = True
+    step_times: Sequence[StepTotals] = ()
 
 
 class MetricsSource(Protocol):
@@ -158,6 +162,7 @@ class AgentMetrics:
         by_check = {
             check.name: measured.measured_components(check.name, (*check.measured, *check.findings)) for check in known
         }
+        yield step_times_family(total for check in checks for total in check.step_times)
         yield from measured.measurement_families(component for each in by_check.values() for component in each)
         judged = ((check.name, check.verdict, by_check[check.name]) for check in known)
         yield autopilot_gauge.autopilot_family(judged, self._node, self._readings.accelerator())

@@ -155,6 +155,22 @@ class AllClear(msgspec.Struct, frozen=True, kw_only=True):
     line: str = ""
 
 
+class StepTotals(msgspec.Struct, frozen=True):
+    """What one rank of a job has reported about its training steps, by the log of its pod.
+
+    job, rank, gpu: the program's word. steps: the last completed one, counted from 0, plus one. seconds: their sum
+    since the stream was opened
+    """
+
+    namespace: str
+    pod: str
+    job: str
+    rank: int
+    gpu: str
+    steps: int
+    seconds: float
+
+
 Probe = Callable[[NodeView, Any], Awaitable[Sequence[Finding]]]
 """Reads and judges. Raises NotHere, CannotTell or Unreadable (muster_checks.base.execution) if there is nothing to
 judge.
@@ -234,6 +250,10 @@ class CheckStream:
     def counts(self) -> Mapping[str, int]:
         """What the stream has read since it was opened, by outcome, for metrics."""
         return {}
+
+    def step_times(self) -> Sequence[StepTotals]:
+        """Step times of jobs that the stream has read, for metrics."""
+        return ()
 
     def health(self) -> str:
         """Empty while the source can be read; otherwise the reason why not (the check is then UNKNOWN)."""

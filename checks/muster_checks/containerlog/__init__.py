@@ -1,7 +1,8 @@
 """The check ``containerlog``: what the programs in pods print about their accelerators, from the node's log files.
 
 Off by default. Reading: log_folder.py opens files, container_log.py follows those of one container, and log_reader.py
-those of all pods of interest. Judging: patterns.py and judge.py decide what a line means. stream.py connects the two.
+those of all pods of interest. Judging: patterns.py and judge.py decide what a line means. step_line.py and
+step_times.py read the times of training steps, for metrics. stream.py connects them.
 
 Tenants write the lines, and may be able to write the files, so neither is trusted.
 """
@@ -9,10 +10,17 @@ Tenants write the lines, and may be able to write the files, so neither is trust
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from muster_checks.base.declaration import Check, CheckStream, Cost, NodeView, Parameters
-from muster_checks.containerlog.line_pattern import PATTERNS_LIMIT, Known, LinePattern, check_patterns
+from muster_checks.containerlog.line_pattern import (
+    PATTERN_LIMIT,
+    PATTERNS_LIMIT,
+    Known,
+    LinePattern,
+    check_patterns,
+    step_pattern,
+)
 
 FILES_LIMIT = 64
 
@@ -26,7 +34,10 @@ Namespace = Annotated[str, Field(pattern=r"^[-a-z0-9*?]{1,63}$")]
 
 
 class ContainerlogParameters(Parameters):
-    configured = frozenset({"known", "patterns", "pods", "namespaces", "folder", "files", "cpu_share", "show_lines"})
+    configured = frozenset(
+        {"known", "patterns", "pods", "namespaces", "folder", "files", "cpu_share", "show_lines"}
+        | {"step_times", "step_pattern"}
+    )
     known: Annotated[tuple[Known, ...], BeforeValidator(_listed)] = Field(
         default=("cuda", "nccl", "poplar"), description="pattern sets that are part of Muster; they only warn"
     )
@@ -52,10 +63,28 @@ class ContainerlogParameters(Parameters):
         description="findings show the line: to everyone who reaches the agent's port or may read NodeHealths",
     )
 
+    step_times: bool = Field(
+        default=False,
+        description="read lines with muster_step{…}: times of training steps, served as the metric muster_step_seconds",
+    )
+    step_pattern: str = Field(
+        default="",
+        max_length=PATTERN_LIMIT,
+        description="with step_times: lines of another format, as RE2 with the groups rank, step and seconds, and if "
+        "you like job and gpu",
+    )
+
+    @field_validator("step_pattern")
+    @classmethod
+    def _step_groups(cls, text: str) -> str:
+        return step_pattern(text) if text else text
+
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        if not self.known and not self.patterns:
-            raise ValueError("expected patterns, or known: a list of cuda, nccl and poplar")
+        if not self.known and not self.patterns and not self.step_times:
+            raise ValueError("expected patterns, step_times, or known: a list of cuda, nccl and poplar")
+        if self.step_pattern and not self.step_times:
+            raise ValueError("step_pattern: has no effect without step_times: true")
         if self.pods == "all" and not self.namespaces:
             raise ValueError("pods: all: expected namespaces as well: those of the jobs, and not Muster's own")
         check_patterns("patterns", self.patterns)

@@ -51,21 +51,39 @@ class LinePattern(BaseModel):
     @field_validator("pattern")
     @classmethod
     def _linear(cls, text: str) -> str:
-        from muster_checks.dmesg.catalogue.match import Pattern  # here: it loads re2
-
-        compiled = Pattern(text)
-        if compiled.instructions > INSTRUCTIONS_LIMIT:
-            raise ValueError(
-                f"compiles to {compiled.instructions} instructions; expected {INSTRUCTIONS_LIMIT} at most: "
-                "fewer or shorter repetitions"
-            )
-        if compiled.search(b"") is not None:
-            raise ValueError("matches every line, even an empty one; expected a pattern that requires some text")
+        _check_pattern(text)
         return text
 
     @property
     def judged(self) -> Verdict:
         return Verdict(self.verdict)
+
+
+def step_pattern(text: str) -> str:
+    """``text``, if it can find step times (:mod:`muster_checks.containerlog.step_line`). Raises ValueError."""
+    from muster_checks.containerlog.step_line import GROUPS, OPTIONAL
+
+    names = _check_pattern(text)
+    if lacking := [name for name in GROUPS if name not in names]:
+        raise ValueError(f"expected the groups (?P<rank>…), (?P<step>…) and (?P<seconds>…); {lacking[0]} is missing")
+    if others := sorted(set(names) - {*GROUPS, *OPTIONAL}):
+        raise ValueError(f"unknown group {others[0]}; expected {', '.join((*GROUPS, *OPTIONAL))}")
+    return text
+
+
+def _check_pattern(text: str) -> tuple[str, ...]:
+    """The names of its groups. Raises ValueError."""
+    from muster_checks.dmesg.catalogue.match import Pattern  # here: it loads re2
+
+    compiled = Pattern(text)
+    if compiled.instructions > INSTRUCTIONS_LIMIT:
+        raise ValueError(
+            f"compiles to {compiled.instructions} instructions; expected {INSTRUCTIONS_LIMIT} at most: "
+            "fewer or shorter repetitions"
+        )
+    if compiled.search(b"") is not None:
+        raise ValueError("matches every line, even an empty one; expected a pattern that requires some text")
+    return compiled.names
 
 
 def check_patterns(key: str, patterns: Sequence[LinePattern]) -> None:

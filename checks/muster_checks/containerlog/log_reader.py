@@ -12,12 +12,13 @@ from itertools import chain, islice, zip_longest
 
 import msgspec
 
-from muster_checks.base.declaration import LogOpener
+from muster_checks.base.declaration import LogOpener, StepTotals
 from muster_checks.containerlog.container_log import ContainerLog, Piece
 from muster_checks.containerlog.cri import TIME_BYTES, CriLines, MalformedLine, epoch_seconds
 from muster_checks.containerlog.log_folder import listed
 from muster_checks.containerlog.log_opener import NotALog
 from muster_checks.containerlog.patterns import PatternHit, Patterns
+from muster_checks.containerlog.step_times import StepTimes
 
 TURN_BYTES = 1 << 20
 PODS_LIMIT = 4096  # folders of pods that are looked at; a kubelet runs 110 pods by default
@@ -49,6 +50,7 @@ class Turn(msgspec.Struct):
 
     behind: epoch seconds up to which every log has been read if not at_end; 0: unknown
     trouble: why the logs of some pods cannot be read at all; cpu_s: processor time of this turn
+    step_times: of all ranks so far
     """
 
     hits: dict[tuple[str, str], LineHit] = {}
@@ -58,6 +60,7 @@ class Turn(msgspec.Struct):
     new_pods: bool = False
     trouble: str = ""
     cpu_s: float = 0.0
+    step_times: tuple[StepTotals, ...] = ()
 
 
 class ReadCounts(msgspec.Struct):
@@ -65,6 +68,7 @@ class ReadCounts(msgspec.Struct):
 
     lines: read; malformed: not in the format; overlong: truncated; skipped_bytes: left out in a flood;
     refused: files that are neither folders nor regular files
+    steps_malformed, steps_left_out: lines with step times that are not understood, or are beyond the limit of ranks
     """
 
     lines: int = 0
@@ -72,6 +76,8 @@ class ReadCounts(msgspec.Struct):
     overlong: int = 0
     skipped_bytes: int = 0
     refused: int = 0
+    steps_malformed: int = 0
+    steps_left_out: int = 0
 
 
 class _Followed:
@@ -85,12 +91,20 @@ class _Followed:
 
 class LogReader:
     def __init__(
-        self, opener: LogOpener, patterns: Patterns, *, files: int, namespaces: tuple[str, ...], since: float
+        self,
+        opener: LogOpener,
+        patterns: Patterns,
+        *,
+        files: int,
+        namespaces: tuple[str, ...],
+        since: float,
+        steps: StepTimes | None = None,
     ) -> None:
-        """since: epoch seconds; earlier lines are passed over."""
+        """since: epoch seconds; earlier lines are passed over. steps: None: step times are not read"""
         self.counts = ReadCounts()
         self._opener = opener
         self._patterns = patterns
+        self._steps = steps
         self._files = files
         self._namespaces = namespaces
         self._since = since
@@ -121,6 +135,10 @@ class LogReader:
             pending = more
         turn.at_end = not pending
         turn.behind = min((self._until.get(place, self._since) for place in pending), default=0.0)
+        if self._steps is not None:
+            self._steps.keep({pod_of(folder) for folder, _ in places})
+            turn.step_times = self._steps.totals()
+            self.counts.steps_malformed, self.counts.steps_left_out = self._steps.malformed, self._steps.left_out
         turn.cpu_s = time.thread_time() - began
         return turn
 
@@ -195,9 +213,12 @@ class LogReader:
             except MalformedLine:
                 self.counts.malformed += 1
                 continue
-            if line is not None and self._patterns.may_match(line[1]):
+            if line is not None and self._may_match(line[1]):
                 yield line
         self.counts.overlong += lines.overlong - overlong
+
+    def _may_match(self, raw: bytes) -> bool:
+        return (self._steps is not None and self._steps.may_match(raw)) or self._patterns.may_match(raw)
 
     def _match(self, pod: str, at: bytes, raw: bytes, turn: Turn, after: float) -> None:
         seconds = epoch_seconds(at)
@@ -207,6 +228,8 @@ class LogReader:
         if seconds <= after:
             return
         text = raw.decode("utf-8", "replace")
+        if self._steps is not None:
+            self._steps.take(pod, text)
         for hit in self._patterns.hits(text):
             found = turn.hits.get((pod, hit.reason))
             if found is None:

@@ -8,12 +8,12 @@ agent has given up, and would report every line of a flood.
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from functools import partial
 
 import msgspec
 
-from muster_checks.base.declaration import AllClear, CheckStream, NodeView, Sign
+from muster_checks.base.declaration import AllClear, CheckStream, NodeView, Sign, StepTotals
 from muster_checks.base.execution import CannotTell
 from muster_checks.base.threads import begin_in_thread
 from muster_checks.containerlog import ContainerlogParameters
@@ -21,6 +21,7 @@ from muster_checks.containerlog.judge import ContainerLogJudge
 from muster_checks.containerlog.log_folder import FolderOpener
 from muster_checks.containerlog.log_reader import LogReader, Turn
 from muster_checks.containerlog.patterns import Patterns
+from muster_checks.containerlog.step_times import StepTimes
 from muster_checks.dmesg.open_findings import OpenFinding
 from muster_checks.dmesg.sources.position import read_boot_id
 from muster_checks.dmesg.sources.timeline import KernelClocks
@@ -69,6 +70,7 @@ def open_stream(
         files=parameters.files,
         namespaces=parameters.namespaces,
         since=start.until,
+        steps=StepTimes(parameters.step_pattern) if parameters.step_times else None,
     )
     return ContainerLogStream(node, parameters, reader, start, clocks, every_s)
 
@@ -113,6 +115,7 @@ class ContainerLogStream(CheckStream):
         self._turn: asyncio.Future[Turn] | None = None  # the one in the thread, and the waiters of before its start
         self._turn_waiters: list[tuple[asyncio.Future[None], float]] = []
         self._turn_began = start.until
+        self._step_times: Sequence[StepTotals] = ()
         self._closed = False
 
     async def events(self) -> AsyncGenerator[list[Sign | AllClear], None]:
@@ -162,6 +165,7 @@ class ContainerLogStream(CheckStream):
             self._pods_due = float("-inf")
             turn.at_end, turn.behind = False, 0.0
         self._trouble = turn.trouble
+        self._step_times = turn.step_times
         return turn
 
     def _advance(self, turn: Turn) -> None:
@@ -229,6 +233,9 @@ class ContainerLogStream(CheckStream):
 
     def counts(self) -> Mapping[str, int]:
         return msgspec.structs.asdict(self._reader.counts)
+
+    def step_times(self) -> Sequence[StepTotals]:
+        return self._step_times
 
     def health(self) -> str:
         unknown = self._clocks.monotonic() - self._pods_known >= PODS_KEPT_S

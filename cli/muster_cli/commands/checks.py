@@ -31,9 +31,8 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def _schedule(check: Check) -> str:
-    if check.period_s:
-        return f"every {check.period_s:g} s"
-    return "on request" if check.probe else "continuous" if check.enabled else "continuous, off by default"
+    when = f"every {check.period_s:g} s" if check.period_s else "on request" if check.probe else "continuous"
+    return when if check.enabled else f"{when}, off by default"
 
 
 def _document(check: Check) -> dict[str, object]:

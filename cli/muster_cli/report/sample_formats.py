@@ -56,6 +56,8 @@ SAMPLE_FORMATS: tuple[SampleFormat, ...] = (
     SampleFormat("python -m muster_checks.cuda.copies", ("pciebw",), _text(rb'^\{"type":\s?"copied"')),
     SampleFormat("python -m muster_checks.cuda.arithmetic", ("gpumem",), _text(rb'^\{"type":\s?"computed"')),
     SampleFormat("all_reduce_perf (nccl-tests)", ("nccl",), _text(rb"^#.*\bbusbw\b")),
+    SampleFormat("ncclras", ("ncclras",), _text(rb"^Communicators\.\.\.")),
+    SampleFormat("ncclras -f json", ("ncclras",), _json(rb"nccl_version", rb"communicators")),
     SampleFormat("gc-hosttraffictest -j", ("pciebw",), _text(rb'"(?:host|tile)_transfer_speed')),
     SampleFormat("gc-info --device-info, gc-inventory", ("ipu",), _text(rb"^[ \t]*Device(?: Info)?:[ \t]*\r?$")),
     SampleFormat("gc-info -l", ("ipu",), _text(rb"-\+- Id:|device listing")),

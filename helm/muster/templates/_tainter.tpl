@@ -15,7 +15,7 @@ the same for the policy in force (tainter/muster_tainter/policy/needed_rights.py
 {{- $suspend := false -}}
 {{- if kindIs "map" $stepTimes -}}
 {{- if eq (toString $stepTimes.evict) "true" }}{{ $drain = true }}{{ end -}}
-{{- $suspend = eq (toString $stepTimes.suspend) "true" -}}
+{{- $suspend = or (eq (toString $stepTimes.suspend) "true") (has "Job" (include "muster.suspendedKinds" . | fromJsonArray)) -}}
 {{- end -}}
 {{- range (kindIs "slice" $policy.pools | ternary $policy.pools list) }}{{ if kindIs "map" . -}}
 {{- if has (get (.drain | default dict) "when") (list "after" "now") }}{{ $drain = true }}{{ end -}}
@@ -27,6 +27,25 @@ the same for the policy in force (tainter/muster_tainter/policy/needed_rights.py
 {{- end }}{{ end -}}
 {{- $devices := has (toString (get ($policy.devices | default dict) "quarantine")) (list "preview" "rules") -}}
 {{- dict "drain" $drain "repairJobs" $jobs "suspendJobs" $suspend "trials" (has "pvc" $named) "devices" $devices | toJson -}}
+{{- end -}}
+
+{{/* Kinds of jobs that can be suspended, besides Job (tainter/muster_tainter/step_times/job_suspension.py), as YAML. */}}
+{{- define "muster.jobKinds" -}}
+JobSet: {group: jobset.x-k8s.io, plural: jobsets}
+TrainJob: {group: trainer.kubeflow.org, plural: trainjobs, through: {group: jobset.x-k8s.io, plural: jobsets}}
+PyTorchJob: {group: kubeflow.org, plural: pytorchjobs}
+MPIJob: {group: kubeflow.org, plural: mpijobs}
+RayJob: {group: ray.io, plural: rayjobs, through: {group: ray.io, plural: rayclusters}}
+IPUJob: {group: graphcore.ai, plural: ipujobs}
+{{- end -}}
+
+{{/* The kinds that the policy has suspended, as a JSON list (sources.stepTimes.suspend; true: Job). */}}
+{{- define "muster.suspendedKinds" -}}
+{{- $policy := .Values.tainter.policy | default (.Files.Get "files/policy.yaml") -}}
+{{- if kindIs "string" $policy }}{{ $policy = fromYaml $policy }}{{ end -}}
+{{- $stepTimes := get (kindIs "map" $policy.sources | ternary $policy.sources dict) "stepTimes" -}}
+{{- $given := kindIs "map" $stepTimes | ternary (get ($stepTimes | default dict) "suspend") nil -}}
+{{- kindIs "slice" $given | ternary $given (kindIs "string" $given | ternary (list $given) list) | toJson -}}
 {{- end -}}
 
 {{/* "true" if the tainter has the rights that tainter.allow.NAME grants. arguments: root, name */}}

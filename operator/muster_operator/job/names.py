@@ -13,6 +13,7 @@ INSTANCE = "muster.dev/instance"
 INDEX = "muster.dev/index"  # of a worker: the number in its name
 NUMBER = "muster.dev/worker"  # of a worker within its instance, from 0
 ATTEMPT = "muster.dev/attempt"
+ON_STRAGGLER = "muster.dev/on-straggler"  # annotation that the tainter reads
 TEMPLATE = "muster.dev/template"  # digest of the template that the pod was created from
 SURGE = "muster.dev/surge"  # marks an instance that replaces others during a rolling update
 LAUNCHER = "launcher"

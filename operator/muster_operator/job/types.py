@@ -159,6 +159,17 @@ class HealthPolicy(Api, frozen=True):
             "healthy hardware, which does not count towards backOffLimit, or let it Fail."
         ),
     ] = "Keep"
+    on_straggler: (
+        Annotated[
+            Literal["continue", "notify", "checkpoint-and-move", "stop"],
+            Meta(
+                description="When the step times of the running job show a slow rank: the annotation "
+                "muster.dev/on-straggler of the pods that are created from then on (docs/in-flight.md). stop suspends "
+                "the job. The policy has to allow evictions and suspensions."
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
     checkpoint: Checkpoint | UnsetType = UNSET
     grace_period_seconds: (
         Annotated[

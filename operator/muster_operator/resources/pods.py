@@ -12,6 +12,7 @@ from typing import Any
 from msgspec import UnsetType
 
 from muster_operator.job import checkpoint, kueue, names
+from muster_operator.job.checkpoint import policy_of
 from muster_operator.job.partition_api import PartitionEntry
 from muster_operator.job.snapshot import JobSetup
 from muster_operator.job.types import IPUJob, has_launcher, instances, workers_per_instance
@@ -148,9 +149,15 @@ def _pod(job: IPUJob, name: str, marks: Mapping[str, str], spec: Body) -> Body:
         "labels": {**pod_metadata(job, "labels"), **labels(job), names.TEMPLATE: digest(job), **marks},
         "ownerReferences": owner_references(job),
     }
-    if annotations := pod_metadata(job, "annotations"):
+    if annotations := _on_straggler(job) | pod_metadata(job, "annotations"):
         metadata["annotations"] = annotations
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def _on_straggler(job: IPUJob) -> dict[str, str]:
+    """The annotation that the tainter reads. The pod template's own comes first."""
+    policy = policy_of(job).on_straggler
+    return {} if isinstance(policy, UnsetType) else {names.ON_STRAGGLER: policy}
 
 
 def _spec(job: IPUJob, setup: JobSetup, selectors: Iterable[str], avoid: Iterable[str]) -> Body:

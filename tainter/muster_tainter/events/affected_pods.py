@@ -29,7 +29,6 @@ _NAME_LIMIT = 253 - 17
 _FINISHED = ("Succeeded", "Failed")
 _OWNER_GROUPS = ("graphcore.ai/",)  # their pods reach IPUs over the network: no node resource shows it
 _GROUPS_OF_A_MIDDLEMAN = {"ReplicaSet": "apps", "Job": "batch"}
-# the creator of a pod may write anything as its owner; only what matches these becomes part of an API path
 _VERSION = re.compile(r"v[0-9][0-9a-z]{0,30}")
 _OWNER_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
@@ -120,12 +119,14 @@ def controller_of(metadata: Metadata) -> OwnerReference | None:
 
 def is_middleman(owner: OwnerReference) -> bool:
     """Whether the owner may itself have an owner that users look at: a Deployment, a JobSet, a CronJob."""
-    group, _, version = owner.api_version.partition("/")
-    return (
-        _GROUPS_OF_A_MIDDLEMAN.get(owner.kind) == group
-        and _VERSION.fullmatch(version) is not None
-        and _OWNER_NAME.fullmatch(owner.name) is not None
-    )
+    group = owner.api_version.partition("/")[0]
+    return _GROUPS_OF_A_MIDDLEMAN.get(owner.kind) == group and is_path_safe(owner)
+
+
+def is_path_safe(owner: OwnerReference) -> bool:
+    """Whether its version and name may be parts of an API path: whoever creates a pod may write anything there."""
+    version = owner.api_version.partition("/")[2]
+    return _VERSION.fullmatch(version) is not None and _OWNER_NAME.fullmatch(owner.name) is not None
 
 
 def pod_reference(pod: WorkPod) -> ObjectReference:

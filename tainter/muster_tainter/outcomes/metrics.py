@@ -2,6 +2,8 @@
 
 from prometheus_client import CollectorRegistry, Counter
 
+from muster_tainter.outcomes.kinds import KINDS
+
 
 class OutcomeMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -17,6 +19,9 @@ class OutcomeMetrics:
         self.proven = Counter(
             "muster_tainter_outcomes_proven", "Times that evidence about a node was proven", ["kind"], registry=registry
         )
+        for kind in KINDS:  # so that the first failure of a kind is a rise
+            self.failures.labels(kind.name)
+            self.proven.labels(kind.name)
         self.dropped = Counter(
             "muster_tainter_outcomes_dropped",
             "Pods that did not count, by reason: full (too many at once), homeless (no Node of that name)",

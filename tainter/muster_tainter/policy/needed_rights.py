@@ -49,7 +49,7 @@ def needed_rights(policy: Policy, repair_namespace: str = "") -> Iterator[Needed
             yield NeededRight(f"{where}.proof.checks", Allow.TRIALS)
     if policy.sources.step_times is not None and policy.sources.step_times.evict:
         yield NeededRight("sources.stepTimes.evict", Allow.DRAIN)
-    if policy.sources.step_times is not None and policy.sources.step_times.suspend:
+    if policy.sources.step_times is not None and "Job" in policy.sources.step_times.suspend:
         yield NeededRight("sources.stepTimes.suspend", Allow.SUSPEND_JOBS)
     if policy.devices.quarantine != "off":
         yield NeededRight("devices.quarantine", Allow.DEVICES)

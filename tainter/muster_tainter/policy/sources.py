@@ -38,6 +38,9 @@ _OWN_CONDITION = "muster.dev/Healthy"
 Status = Literal["True", "False", "Unknown"]
 
 
+SuspendedKind = Literal["Job", "JobSet", "TrainJob", "PyTorchJob", "MPIJob", "RayJob", "IPUJob"]
+
+
 def _listed(value: object) -> object:
     return (value,) if isinstance(value, str) else value
 
@@ -47,6 +50,12 @@ def _statuses(value: object) -> object:
     if isinstance(value, (list, tuple)):
         return tuple(str(one) if isinstance(one, bool) else one for one in value)
     return (str(value),) if isinstance(value, bool) else _listed(value)
+
+
+def _suspended(value: object) -> object:
+    if isinstance(value, bool):
+        return ("Job",) if value else ()
+    return _listed(value)
 
 
 def _label_name(label: str) -> str:
@@ -253,7 +262,8 @@ class StepTimesSource(HttpSource):
     window:   a job is judged once for each; windows do not overlap
     jobs:     judged at most, those with most ranks first
     heavy_checks: requested on the node of a slow rank when it is idle
-    evict, suspend: whether a slow pod is evicted, or its Job suspended, if its owner asks for that
+    evict: whether a slow pod is evicted if its owner asks for that
+    suspend: kinds of jobs that are suspended if their owner asks for that; true: Job
     """
 
     metric: str = "muster_step_seconds"
@@ -269,7 +279,7 @@ class StepTimesSource(HttpSource):
     jobs: Annotated[int, Field(ge=1, le=1000)] = 100
     heavy_checks: Checks = ("gpumem", "pciebw", "dcgm")
     evict: bool = False
-    suspend: bool = False
+    suspend: Annotated[tuple[SuspendedKind, ...], BeforeValidator(_suspended), Field(max_length=ENTRIES_LIMIT)] = ()
 
     _names = field_validator("heavy_checks")(check_names)
     _label = field_validator("namespace_label", "pod_label", "rank_label", "gpu_label")(_label_name)

@@ -13,7 +13,8 @@ ANNOTATION = "muster.dev/on-straggler"
 
 class OnStraggler(StrEnum):
     """CONTINUE: nothing. NOTIFY: Events on the pod and its owners. MOVE: also evict the slow pod, so that it saves its
-    state when it gets SIGTERM, and its owner creates it again. STOP: also suspend its Job."""
+    state when it gets SIGTERM, and its owner creates it again. STOP: also suspend its job, or evict
+    a pod that has none."""
 
     CONTINUE = "continue"
     NOTIFY = "notify"

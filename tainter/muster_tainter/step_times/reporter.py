@@ -6,12 +6,14 @@ The finding is a WARN, because everything but the node's name is the job's word.
 import logging
 from collections import OrderedDict
 from collections.abc import Sequence
+from enum import Enum
 from functools import partial
 
 from muster_checks.base.declaration import AllClear, Sign
 from muster_checks.base.vocabulary import Verdict, shorten
 from muster_kube.api.client import KubeClient
 from muster_kube.api.objects import ObjectReference
+from muster_tainter.events.affected_pods import controller_of
 from muster_tainter.events.object_events import ObjectEvents
 from muster_tainter.events.pod_owners import PodOwners
 from muster_tainter.fleet.interface import Fleet, record_of
@@ -44,7 +46,13 @@ QUIET_S = 3600.0
 QUIET_WINDOWS = 3  # a finding outlasts two windows without a verdict
 RANKS_KNOWN = 4096
 EVENTS_KNOWN = 4096
-_ACTS = {OnStraggler.MOVE: ("The pod", "evicted"), OnStraggler.STOP: ("The Job", "suspended")}
+
+
+class _Act(Enum):
+    """What Muster does, as an Event says it."""
+
+    EVICT = "The pod", "evicted"
+    SUSPEND = "The job", "suspended"
 
 
 class StragglerReporter:
@@ -100,11 +108,12 @@ class StragglerReporter:
             policy, problem = owner_policy(slow.pod.metadata.annotations)
             if policy is OnStraggler.CONTINUE:
                 continue
-            stays = self._stays_because(where, policy, slow, elsewhere, acted=acted)
-            if policy in _ACTS and not stays:
+            act = _act_for(policy, slow)
+            stays = self._stays_because(where, act, slow, elsewhere, acted=acted)
+            if act is not None and not stays:
                 acted = True
-                stays = await self._act(policy, slow)
-            outlook = _outlook(where, policy, problem, elsewhere, stays)
+                stays = await self._act(where, act, slow)
+            outlook = _outlook(where, act, problem, elsewhere, stays)
             await self._notify(where, key, slow, REASON, describe_event(key, verdict, slow, outlook))
         return len(verdict.slow) - sum(len(slow.ranks) for slow in found)
 
@@ -132,25 +141,28 @@ class StragglerReporter:
             self._blamed.popitem(last=False)
         return elsewhere
 
-    async def _act(self, policy: OnStraggler, slow: SlowPod) -> str:
+    async def _act(self, where: StepTimesSource, act: _Act, slow: SlowPod) -> str:
         """Why it failed; empty if it did not. Raises ApiError."""
-        if policy is OnStraggler.MOVE:
+        if act is _Act.EVICT:
             refusal = await self._eviction.evict(slow.pod.metadata, slow.node)
         else:
-            refusal = await suspend_job(self._client, slow.pod.metadata)
+            refusal = await suspend_job(self._client, slow.pod.metadata, where.suspend)
         if refusal:
-            log.warning("%s/%s: %s: %s", slow.pod.metadata.namespace, slow.pod.metadata.name, policy, refusal)
+            what, done = act.value
+            log.warning(
+                "%s/%s: %s is not %s: %s", slow.pod.metadata.namespace, slow.pod.metadata.name, what, done, refusal
+            )
         return refusal
 
     def _stays_because(
-        self, where: StepTimesSource, policy: OnStraggler, slow: SlowPod, elsewhere: str, *, acted: bool
+        self, where: StepTimesSource, act: _Act | None, slow: SlowPod, elsewhere: str, *, acted: bool
     ) -> str:
         """Why Muster does not do what the owner asks for; empty if it does, or if the owner asks for nothing."""
-        if policy not in _ACTS:
+        if act is None:
             return ""
         if elsewhere:
             return "another node would not help"
-        setting, allowed = ("evict", where.evict) if policy is OnStraggler.MOVE else ("suspend", where.suspend)
+        setting, allowed = ("evict", where.evict) if act is _Act.EVICT else ("suspend", bool(where.suspend))
         if not allowed:
             return f"the policy does not allow it (sources.stepTimes.{setting})"
         if all(rank.until is not None for rank in slow.ranks):
@@ -175,16 +187,23 @@ class StragglerReporter:
             self._notified.popitem(last=False)
 
 
-def _outlook(where: StepTimesSource, policy: OnStraggler, problem: str, elsewhere: str, stays: str) -> str:
+def _act_for(policy: OnStraggler, slow: SlowPod) -> _Act | None:
+    """What the owner asks for. A pod without a controller is not created again, so its eviction stops it."""
+    if policy is OnStraggler.STOP and controller_of(slow.pod.metadata) is not None:
+        return _Act.SUSPEND
+    return _Act.EVICT if policy in (OnStraggler.MOVE, OnStraggler.STOP) else None
+
+
+def _outlook(where: StepTimesSource, act: _Act | None, problem: str, elsewhere: str, stays: str) -> str:
     """What happens next."""
-    act = "The job goes on."
-    if policy in _ACTS:
-        what, done = _ACTS[policy]
-        act = f"{what} is not {done}: {shorten(stays, 300)}." if stays else f"{what} is {done}, as its owner asks."
+    text = "The job goes on."
+    if act is not None:
+        what, done = act.value
+        text = f"{what} is not {done}: {shorten(stays, 300)}." if stays else f"{what} is {done}, as its owner asks."
     if elsewhere:
         why = f"The same rank was slow on node {elsewhere}, so it has more work than others, and no node is suspected."
     elif where.heavy_checks:
         why = f"When the node is idle, {', '.join(where.heavy_checks)} are requested there."
     else:
         why = ""
-    return " ".join(filter(None, (act, why, problem)))
+    return " ".join(filter(None, (text, why, problem)))

@@ -12,7 +12,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from muster_agent.idle.occupancy import AlwaysIdle
 from muster_agent.metrics.agent_metrics import REASONS_LIMIT, AgentMetrics, CheckReading
 from muster_agent.metrics.measurements import COMPONENT_LIMIT, FAMILIES, MEASURED_LIMIT, UNITS
+from muster_checks.base.declaration import StepTotals
 from muster_checks.base.vocabulary import Finding, Measurement, Verdict
+from muster_tainter.policy.sources import StepTimesSource
 
 NOW = 1_800_000_000.0
 PAGE = Path(__file__).parents[3] / "docs/metrics.md"
@@ -279,6 +281,17 @@ def test_iperf_has_no_series():
     assert not named(scrape(reading("iperf", Verdict.FAIL, finding("host", Verdict.FAIL))), "autopilot_health_checks")
 
 
+def test_step_times_have_the_labels_that_the_tainter_reads():
+    where = StepTimesSource(url="http://p")
+    total = StepTotals("ml", "train-0", "train", 7, "3", 12, 6.5)
+    series = scrape(reading("containerlog", step_times=(total,)))
+    labels = {where.namespace_label: "ml", where.pod_label: "train-0", where.rank_label: "7", where.gpu_label: "3"}
+    labels["job_name"] = "train"
+    assert "job_name" in where.job_labels
+    assert of(series, f"{where.metric}_count", **labels) == 12
+    assert of(series, f"{where.metric}_sum", **labels) == 6.5
+
+
 # --- the page
 
 
@@ -301,7 +314,10 @@ def test_the_page_names_the_labels_of_each_family():
     metrics = AgentMetrics("node-1", "1.0")
     units = [Measurement(f"m{n}", 1.0, unit) for n, unit in enumerate([*UNITS, "RPM"])]
     found = finding("gpu/0000:3b:00.0", Verdict.FAIL, *units)
-    full = reading("dcgm", Verdict.FAIL, found, findings=(found,), counts={"read": 1}, ran_at=1.0, period_s=60.0)
+    steps = (StepTotals("ml", "train-0", "train", 0, "3", 12, 6.0),)
+    full = reading(
+        "dcgm", Verdict.FAIL, found, findings=(found,), counts={"read": 1}, ran_at=1.0, period_s=60.0, step_times=steps
+    )
     metrics.bind(Readings(full), AlwaysIdle())
     metrics.record_detection("dmesg", 0.1)
     metrics.record_publish_failure("Conflict")

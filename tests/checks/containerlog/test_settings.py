@@ -12,7 +12,7 @@ from muster_checks.registry import load_registry, select_checks
 def test_it_is_off_by_default() -> None:
     assert not CONTAINERLOG.enabled
     every = load_registry(())
-    assert {check.name for check in select_checks(["all"], every)} == every.keys() - {"containerlog"}
+    assert {check.name for check in select_checks(["all"], every)} == every.keys() - {"containerlog", "ncclras"}
     assert select_checks(["containerlog"], every) == [CONTAINERLOG]
 
 
@@ -26,11 +26,21 @@ def test_lists_may_be_written_with_commas() -> None:
     assert given.namespaces == ("ml", "team-*")
 
 
+def test_step_times_are_off_by_default_and_enough_alone() -> None:
+    assert not ContainerlogParameters().step_times
+    assert ContainerlogParameters.model_validate({"known": [], "step_times": True}).step_times
+
+
 @pytest.mark.parametrize(
     ("values", "place"),
     [
         ({"known": ["tpu"]}, "known"),
         ({"known": []}, ""),
+        ({"step_pattern": r"(?P<rank>\d+) (?P<step>\d+) (?P<seconds>\d+)"}, ""),
+        ({"step_times": True, "step_pattern": r"(?P<rank>\d+) (?P<step>\d+)"}, "step_pattern"),
+        ({"step_times": True, "step_pattern": r"(?P<rank>\d+)(?P<step>\d+)(?P<seconds>\d+)(?P<pod>x)"}, "step_pattern"),
+        ({"step_times": True, "step_pattern": r"(?P<rank>\d*)(?P<step>\d*)(?P<seconds>\d*)"}, "step_pattern"),
+        ({"step_times": True, "step_pattern": "("}, "step_pattern"),
         ({"pods": "all"}, ""),
         ({"pods": "some"}, "pods"),
         ({"namespaces": ["ML"]}, "namespaces"),

@@ -11,9 +11,10 @@ from typing import Any
 
 import msgspec
 import pytest
+import yaml
 from tests.checks.containerlog.pod_folder import ContainerFiles
 
-from muster_checks.base.declaration import AllClear, LogOpener, NodeView, Sign
+from muster_checks.base.declaration import AllClear, LogOpener, NodeView, Sign, StepTotals
 from muster_checks.base.execution import CannotTell
 from muster_checks.base.vocabulary import MESSAGE_LIMIT_BYTES, FaultClass, Origin, Verdict
 from muster_checks.containerlog import ContainerlogParameters, log_reader, stream
@@ -33,6 +34,7 @@ from muster_checks.dmesg.sources.timeline import KernelClocks
 
 ECC = "RuntimeError: CUDA error: uncorrectable ECC error encountered"
 NOW = 1_800_000_000.0
+EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
 class Gate(FolderOpener):
@@ -139,6 +141,53 @@ async def test_a_line_is_a_warning_on_its_pod(node: Node, files: ContainerFiles)
     assert "ml/train-0" in sign.line
     assert sign.message == ECC
     assert ECC in sign.line
+
+
+async def test_step_times_are_read_if_the_configuration_says_so(node: Node, files: ContainerFiles) -> None:
+    files.print('muster_step{rank="3",step="7",seconds="0.5"}', ECC)
+    node.start(step_times=True)
+    [sign] = await node.read()  # of the other line: a step time is no finding
+    assert isinstance(sign, Sign)
+    assert sign.reason == "CudaUncorrectableEcc"
+    files.print('muster_step{rank="3",step="8",seconds="0.25"}', 'muster_step{rank="3",step="9",seconds="nan"}')
+    assert await node.read() == []
+    assert list(node.stream.step_times()) == [StepTotals("ml", "train-0", "train", 3, "", 9, 0.75)]
+    assert node.stream.counts()["steps_malformed"] == 1
+    node.pods = frozenset()
+    await node.pass_time(2 * PODS_KEPT_S)
+    assert list(node.stream.step_times()) == []
+
+
+async def test_step_times_are_not_read_by_default(node: Node, files: ContainerFiles) -> None:
+    files.print('muster_step{rank="3",step="7",seconds="0.5"}')
+    node.start()
+    assert await node.read() == []
+    assert list(node.stream.step_times()) == []
+
+
+async def test_a_file_of_a_job_is_read_by_way_of_the_log_of_a_container_that_prints_it(
+    node: Node, files: ContainerFiles, tmp_path: Path
+) -> None:
+    """With the command of examples/step-times-file.yaml, and its output in the form of the container runtime."""
+    job = yaml.safe_load((EXAMPLES / "step-times-file.yaml").read_text())
+    [copier] = job["spec"]["template"]["spec"]["initContainers"]
+    shell, flag, script = copier["command"]
+    times = tmp_path / "times"
+    copying = await asyncio.create_subprocess_exec(
+        shell, flag, script.replace("/steps/times", str(times)), stdout=asyncio.subprocess.PIPE
+    )
+    assert copying.stdout is not None
+    try:
+        node.start(step_times=True)
+        for step in range(3):
+            with times.open("a") as file:
+                file.write(f'muster_step{{rank="0",step="{step}",seconds="2",job="llm"}}\n')
+            files.print((await copying.stdout.readline()).decode().rstrip("\n"))
+        await node.read()
+    finally:
+        copying.kill()
+        await copying.wait()
+    assert list(node.stream.step_times()) == [StepTotals("ml", "train-0", "llm", 0, "", 3, 6.0)]
 
 
 async def test_text_of_a_tenant_is_bounded_and_on_one_line(node: Node, files: ContainerFiles) -> None:

@@ -19,6 +19,7 @@ from muster_operator.job import names
 from muster_operator.job.snapshot import JobSetup
 from muster_operator.job.types import IPUJob, instances, workers_per_instance
 from muster_operator.resources import pods
+from muster_tainter.step_times.owner_policy import ANNOTATION, OnStraggler, owner_policy
 
 SAMPLES = sorted((Path(__file__).parents[1] / "samples").glob("ipujob_*.yaml"))
 
@@ -266,6 +267,17 @@ class TestTemplates:
         assert set(made["affinity"]) == {"nodeAffinity"}
         assert not {"readinessProbe", "ports"} & main({"spec": made}).keys()
         assert main({"spec": made})["resources"] == {"requests": {"cpu": "100m", "memory": "128Mi"}}
+
+    @pytest.mark.parametrize("policy", ["continue", "notify", "checkpoint-and-move", "stop"])
+    def test_what_to_do_about_a_slow_rank_is_an_annotation_that_the_tainter_reads(self, policy: str) -> None:
+        job = make_job(healthPolicy={"onStraggler": policy})
+        for found in both(job):
+            assert owner_policy(found["metadata"]["annotations"]) == (OnStraggler(policy), "")
+        own = make_job(
+            pods=template() | {"metadata": {"annotations": {ANNOTATION: "continue"}}},
+            healthPolicy={"onStraggler": policy},
+        )
+        assert {found["metadata"]["annotations"][ANNOTATION] for found in both(own)} == {"continue"}
 
     def test_labels_and_annotations_reach_both_and_ours_win(self) -> None:
         metadata = {

@@ -149,3 +149,24 @@ def healthy_fleet(random: Random, count: int = 20) -> Fleet:
         )
         owners.append(owner)
     return Fleet(nodes, tuple(owners), rejected=random.choice((0.0, 0.001, 0.005)), breaks=random.choice((0, 0, 30)))
+
+
+def careless_fleet(random: Random, kind: str, count: int = 20) -> Fleet:
+    """No node is bad and none rejects a pod; owners fail by their own fault alone: bad images, or bad users."""
+    nodes = tuple(f"node-{number}" for number in range(count))
+    owners = tuple(
+        Owner(
+            f"owner-{number}",
+            f"namespace-{number % 6}",
+            width=random.choice((2, 4, 8)),
+            every_s=random.choice((2, 4)) * HOUR_S,
+            run_s=random.choice((60.0, 600.0)),
+            rate=random.choice((0.1, 0.3, 0.6, 0.9, 1.0)),
+            kind=kind,
+            gang=random.random() < 0.3,
+            retries=random.choice((0, 3)),
+            moves=random.random() < 0.5,
+        )
+        for number in range(10)
+    )
+    return Fleet(nodes, owners, rejected=0.0)

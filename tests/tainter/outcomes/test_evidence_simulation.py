@@ -10,7 +10,16 @@ from random import Random
 import pytest
 from tests.tainter.outcomes.detection import BAD, NODES, delay, proofs
 from tests.tainter.outcomes.robustness import alarms_at_the_limit
-from tests.tainter.outcomes.simulated_fleets import EXITED, REJECTED, Fleet, Owner, healthy_fleet, settings
+from tests.tainter.outcomes.simulated_fleets import (
+    EXITED,
+    IMAGE,
+    REJECTED,
+    Fleet,
+    Owner,
+    careless_fleet,
+    healthy_fleet,
+    settings,
+)
 
 from muster_tainter.outcomes.evidence import HOUR_S
 
@@ -46,6 +55,20 @@ def test_random_lives_of_fleets_without_a_bad_node(bound: float, pytestconfig: p
         found += [(seed, proof) for _, proof in proofs(fleet, random, DAYS, settings(bound))]
     print(f"{len(found)} proofs in {node_years:.1f} node-years, bound {bound * node_years:.2f}")
     assert len(found) <= most_allowed(bound * node_years), found
+
+
+def test_random_lives_of_fleets_with_bad_images_or_bad_users_only(pytestconfig: pytest.Config) -> None:
+    """Nobody is blamed, whatever the jobs do to themselves. The same fleets in every run."""
+    _, count = first_and_count(pytestconfig)
+    found, failed = [], 0
+    for seed in range(count):
+        random = Random(seed)
+        fleet = careless_fleet(random, IMAGE if seed % 2 else EXITED)
+        failed += sum(attempt.failed for attempt in fleet.attempts(Random(seed), DAYS))
+        found += [(seed, proof) for _, proof in proofs(fleet, Random(seed), DAYS, settings())]
+    print(f"{count} fleets, {failed} failed pods, {len(found)} proofs")
+    assert failed > 1000 * count
+    assert found == []
 
 
 def test_bound_is_kept_at_the_limit_of_health_and_is_not_out_of_reach() -> None:

@@ -34,6 +34,9 @@ LINES = {
     "mlx_x:1": "NcclQueuePairFailed",
     "[rank2]:[E626 05:06:30.929096625 ProcessGroupNCCL.cpp:632] [Rank 2] Watchdog caught collective operation timeout: "
     "WorkNCCL(SeqNum=120049, OpType=_ALLGATHER_BASE)": "NcclWatchdogTimeout",
+    "  1 job process is considered dead (unreachable via the RAS network)": "NcclRasDead",
+    "  12 job processes are considered dead (unreachable via the RAS network)": "NcclRasDead",
+    "  Missing communicator data from 1 rank": "NcclRasIncomplete",
     "recoverable_runtime_error: [Recovery action: IPU_RESET] CIUERRVR.IPUSOFTERR error on IPU 0": "Ciuerrvr:IPUSOFTERR",
     "recoverable_runtime_error: [Recovery action: FULL_RESET]": "PoplarError",
 }

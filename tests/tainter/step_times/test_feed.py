@@ -309,11 +309,28 @@ async def test_a_job_is_suspended_if_its_own_template_asks(
     assert "Pod/train-1" in bench.told
 
 
-async def test_a_pod_without_a_job_and_a_policy_that_forbids_it_suspend_nothing(bench: StepBench) -> None:
+async def test_a_pod_without_a_job_is_stopped_by_its_eviction_if_the_policy_allows_that(bench: StepBench) -> None:
+    evictions = taking_evictions(bench)
     bench.pod("train-1", "n1", annotations=STOP)
+    bench.use(suspend=True)
     async with bench.leading():
         await bench.window()
-        bench.use(suspend=True)
+        assert evictions == []
+        bench.use(evict=True)
+        await bench.next_window()
+    assert [each["metadata"]["name"] for each in evictions] == ["train-1"]
+    assert bench.api.asked_for("PATCH") == []
+
+
+async def test_a_policy_that_forbids_it_suspends_nothing(bench: StepBench) -> None:
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "u", "controller": True}
+    bench.pod("train-1", "n1", annotations=STOP, ownerReferences=[owner])
+    body = {"metadata": {"name": "train", "uid": "u", "annotations": STOP}, "spec": {}}
+    bench.api.on("GET", JOB_PATH, Reply(200, body))
+    bench.use(suspend=[])
+    async with bench.leading():
+        await bench.window()
+        bench.use(suspend=["JobSet"])
         await bench.next_window()
     assert bench.api.asked_for("PATCH") == []
 
