@@ -109,7 +109,7 @@ class Tainter:
         await self.fleet.wait_synced()
         await self._background.wait_looked()
         await self.devices.wait_known()
-        await self.fleet.read_tainted()
+        took_over_at = await self.fleet.read_tainted()
         urgent, routine = WorkQueue[str](), WorkQueue[str]()
         recorder, pod_notifier = self._make_reporters(routine)
         self._event_only.clear()
@@ -119,6 +119,7 @@ class Tainter:
         self.fleet.taints_idle.set()
         self._metrics.leader.set(1)
         try:
+            self.budgets.take_over(took_over_at, map(self.fleet.nodes.__getitem__, self._worst_first()))
             self.look_at_all()
             for health in self.fleet.healths.values():
                 if health.status.verdict not in ("", "PASS"):  # a replay needs the initial state

@@ -79,9 +79,11 @@ class NodeDecider:
         )
         decision = decide(node, health, policy, now, released, context)
         if not self._replica.dry_run:
-            shortage = self._budgets.reserve(name, decision)
-            if shortage is not None:
-                context = replace(context, withhold=shortage.reason)
+            shortage = self._budgets.reserve(node, decision)
+            fence = self._budgets.fence(name)
+            if shortage is not None or fence:
+                withhold = context.withhold if shortage is None else shortage.reason
+                context = replace(context, withhold=withhold, fence=fence)
                 decision = decide(node, health, policy, now, released, context)
             no_room = self._devices.reserve(node, decision)
             if no_room is not None:

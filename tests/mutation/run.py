@@ -61,8 +61,8 @@ AREAS = {
         "operator/muster_operator/proxy",
         "controllers/capacity partitions/* tracker/decisions quarantine/*",
         "tests/operator/proxy",
-        "test_capacity.py test_tracker.py test_park_resize.py test_partition_intents.py test_crash_recovery.py"
-        " test_faulty_vipu.py",
+        "test_capacity.py test_tracker.py test_parks.py test_park_resize.py test_outcomes.py test_partition_intents.py"
+        " test_crash_recovery.py test_faulty_vipu.py test_decisions.py test_quarantine.py",
     ),
 }
 

@@ -5,9 +5,10 @@ Only the store's contents and reservations count. A place that :meth:`BudgetAllo
 :meth:`BudgetAllocator.confirm` (the write succeeded and the store has it) or :meth:`BudgetAllocator.release` (not sent,
 or rejected). A write without an answer may still be applied: after :meth:`BudgetAllocator.mark_uncertain` its place is
 freed only when the node appears in a later version than the one the write was based on, or when no server could still
-apply it and no watch could still hide that it was applied. So no place given here exceeds a budget, whatever happens
-between reservation and write. Other changes may exceed it (a lowered budget, removed nodes, a cordon): then no place is
-given until the budget holds again, and no node is untainted.
+apply it and no watch could still hide that it was applied. A former leader that was stopped just before a write may
+send it later: after :meth:`BudgetAllocator.block`, such a node counts as tainted too, but has no place of its own. So
+no place given here exceeds a budget, whatever happens between reservation and write. Other changes may exceed it (a
+lowered budget, removed nodes, a cordon): then no place is given until the budget holds again, and no node is untainted.
 
 The level does not depend on a clock. The rate uses the times in the nodes' annotations: a clock set forward ends a
 window at once, so as many nodes again may be tainted, within the level. A clock set back leaves stamps in the future:
@@ -22,6 +23,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from muster_kube.api.versions import is_later
 from muster_kube.controller.reflector import LIST_SILENCE_S, SILENCE_MARGIN_S, WATCH_S
 from muster_tainter.budgets.pool_usage import BudgetedNode, BudgetUsage, PoolUsage, Shortage
 from muster_tainter.policy.budgets import Budget
@@ -35,15 +37,17 @@ _NEVER = float("inf")
 
 Severity = tuple[float, ...]  # greater is worse
 _Turn = tuple[Severity, int]  # severity negated, number of the first request: the smallest comes first
-_Kind = tuple[tuple[tuple[str, str], ...], bool, float]  # nodes of one kind differ only in their turn
+_Kind = tuple[tuple[tuple[str, str], ...], bool, float, bool]  # nodes of one kind differ only in their turn
 
 
 @dataclass(slots=True)
 class _Hold:
     """A reservation. asked: a write is under way. doubt: the version on which a write of unknown outcome was made;
-    until: when it expires, monotonic. seen: the node's newest version since."""
+    until: when it expires, monotonic. seen: the node's newest version since. given: the place is the node's own; else
+    it is only kept free for a write of a former leader."""
 
     asked: bool = True
+    given: bool = True
     doubt: str = ""
     until: float = _NEVER
     seen: str = ""
@@ -134,7 +138,7 @@ class BudgetAllocator:
             return _UNKNOWN
         self._expire()
         second = self._clock_shows(now)
-        if name not in self._held and not standing.ours:
+        if not self._has_place(name) and not standing.ours:
             negated = tuple(-number for number in severity)
             wait = self._waiting.get(name)
             if wait is not None and wait.turn[0] != negated:
@@ -180,11 +184,34 @@ class BudgetAllocator:
         hold = self._held.get(name)
         if hold is not None:
             hold.asked = False
-            hold.doubt = version or "?"
-            hold.until = self._clock() + UNCERTAIN_S
-            self._doubted.add(name)
+            self._doubt(name, hold, version)
             self._resolve(name)
         return bool(self._waiting)
+
+    def block(self, name: str, version: str) -> None:
+        """A former leader's write, based on this resourceVersion or an earlier one, may still taint the node.
+
+        Until the node is seen in a later version, it takes room from all, itself included. ``version``: an etcd
+        revision; the node's own must not be later.
+        """
+        standing = self._nodes.get(name)
+        if standing is None or standing.ours:
+            return
+        if name not in self._held:
+            wait = self._waiting.get(name)
+            if wait is not None:
+                self._leave(name)
+            self._held[name] = _Hold(asked=False, given=False)
+            self._recount([name], held=True)
+            if wait is not None:
+                self._enter(name, standing, wait.turn)
+            self._served = None
+        self._doubt(name, self._held[name], version)
+
+    def blocked(self, name: str) -> bool:
+        """No place can be given to the node before it is seen in a later version."""
+        hold = self._held.get(name)
+        return hold is not None and not hold.given
 
     def withdraw(self, name: str) -> bool:
         """The node no longer wants a place and stops waiting."""
@@ -256,7 +283,7 @@ class BudgetAllocator:
     def _hold(self, name: str, standing: BudgetedNode) -> None:
         hold = self._held.get(name)
         if hold is not None:
-            hold.asked = True
+            hold.asked = hold.given = True
             return
         self._held[name] = _Hold()
         self._recount([name], held=True)
@@ -265,18 +292,31 @@ class BudgetAllocator:
         elif self._served is not None:
             self._served.pop(name, None)  # the others' places are unchanged
 
+    def _has_place(self, name: str) -> bool:
+        return name in self._held and self._held[name].given
+
+    def _doubt(self, name: str, hold: _Hold, version: str) -> None:
+        if not is_later(hold.doubt, version):
+            hold.doubt = version or "?"
+        hold.until = self._clock() + UNCERTAIN_S
+        self._doubted.add(name)
+
     def _release(self, name: str) -> None:
+        standing, wait = self._nodes[name], self._waiting.get(name)
+        if wait is not None:
+            self._leave(name)  # it was blocked
         del self._held[name]
         self._doubted.discard(name)
         self._recount([name], held=False)
-        standing = self._nodes[name]
+        if wait is not None:
+            self._enter(name, standing, wait.turn)
         if standing.healthy or not standing.ours:
             self._served = None
 
     def _resolve(self, name: str) -> bool:
         """A version after the one that the write was based on: the write was applied, or can never be."""
         hold = self._held[name]
-        if not hold.doubt or not _is_later(hold.seen, hold.doubt):
+        if not hold.doubt or not is_later(hold.seen, hold.doubt):
             return False
         return self._no_doubt(name, hold)
 
@@ -333,7 +373,7 @@ class BudgetAllocator:
 
     def _serve(self, now: int) -> list[str]:
         """Take a place for each waiting node while there is one."""
-        heads = [(*members[0], 0, kind) for kind, members in self._kinds.items()]
+        heads = [(*members[0], 0, kind) for kind, members in self._kinds.items() if not kind[-1]]
         heapq.heapify(heads)
         served = []
         while heads:
@@ -351,7 +391,7 @@ class BudgetAllocator:
         return served
 
     def _enter(self, name: str, standing: BudgetedNode, turn: _Turn) -> None:
-        kind = standing.pools, standing.healthy, standing.tainted_at
+        kind = standing.pools, standing.healthy, standing.tainted_at, name in self._held  # True: it is blocked
         self._waiting[name] = _Wait(turn, kind)
         insort(self._kinds.setdefault(kind, []), (turn, name))
         for pool, domain in standing.pools:
@@ -365,8 +405,3 @@ class BudgetAllocator:
             del self._kinds[kind]
         for pool, domain in kind[0]:
             self._pools[pool].add_waiting(domain, -1)
-
-
-def _is_later(version: str, than: str) -> bool:
-    """resourceVersions are etcd revisions; other formats cannot be compared."""
-    return version.isdigit() and than.isdigit() and int(version) > int(than)

@@ -4,11 +4,12 @@ The counting is in :mod:`muster_tainter.budgets.allocator`; this module ties a n
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from muster_kube.api.errors import Conflict, Forbidden, Invalid, NotFound, TooManyRequests
 from muster_kube.api.objects import Node
 from muster_kube.api.times import seconds
+from muster_kube.api.versions import is_later
 from muster_kube.controller.leader_client import NotLeading
 from muster_tainter.budgets.allocator import BudgetAllocator, Severity
 from muster_tainter.budgets.pool_usage import BudgetUsage, Shortage, budgeted_node
@@ -38,6 +39,7 @@ class BudgetReservations:
         self._now = now
         self._allocator = BudgetAllocator(clock, policy().pools)
         self._pools = policy().pools
+        self._took_over_at = ""
         self._timer: asyncio.TimerHandle | None = None
         self._soon = False
 
@@ -50,6 +52,26 @@ class BudgetReservations:
         for node in nodes():
             self.note(node.metadata.name, node)
         self._look()
+
+    def take_over(self, at: str, wanting: Iterable[Node]) -> None:
+        """Another process may have led until now. at: the API server's resourceVersion after this one was elected,
+        empty if unknown; wanting: the nodes that may need a place.
+
+        A process that was stopped between the check of its lease and a write may send it at any time later. The write
+        names the resourceVersion of its Node, which is not later than ``at``. So it fails once the Node has been
+        written again, and until then the node counts as tainted.
+        """
+        self._took_over_at = at
+        for node in wanting:
+            self._block(node)
+
+    def _block(self, node: Node) -> None:
+        if self._took_over_at and not is_later(node.metadata.resource_version, self._took_over_at):
+            self._allocator.block(node.metadata.name, self._took_over_at)
+
+    def fence(self, name: str) -> str:
+        """Not empty: the node must be written before it can have a place. The value is new in each leadership."""
+        return self._took_over_at if self._allocator.blocked(name) else ""
 
     def note(self, name: str, node: Node | None) -> None:
         """Record the node's state in the store."""
@@ -64,11 +86,13 @@ class BudgetReservations:
         if changed:
             self._look()
 
-    def reserve(self, name: str, decision: Decision) -> Shortage | None:
+    def reserve(self, node: Node, decision: Decision) -> Shortage | None:
         """Reserve a place for what ``decision`` does to the node; returns why there is none, or None."""
+        name = node.metadata.name
         if not decision.takes_a_place:
             self._allocator.withdraw(name)
             return None
+        self._block(node)
         shortage = self._allocator.ask(name, severity(decision), self._now())
         if shortage is not None:
             self._look()

@@ -66,6 +66,7 @@ class DecisionContext:
     spare:    the node's role among its pool's spares; None: not known, so nothing of it changes
     over:     findings that such a source reports as resolved (how: ``source``)
     devices:  the node's devices that can be quarantined
+    fence:    what :data:`muster_tainter.faults.desired_state.FENCE_ANNOTATION` must be; empty if nothing needs it
     """
 
     withhold: str = ""
@@ -75,6 +76,7 @@ class DecisionContext:
     over: Mapping[FaultKey, tuple[ClearedFault, ...]] = field(default_factory=dict)
     spare: AssignedRole | None = None
     devices: DeviceContext = UNREAD_DEVICES
+    fence: str = ""
 
 
 EMPTY_CONTEXT = DecisionContext()

@@ -57,7 +57,10 @@ MANAGED_LABEL = "muster.dev/managed"
 READY = "Ready"  # the kubelet's
 OUR_LABELS = (FAULTY_LABEL, HEALTH_LABEL, MANAGED_LABEL, TESTING_LABEL, REPAIR_LABEL, ROLE_KEY, SPARE_KEY)
 SPARE_TAINT = Taint(key=SPARE_KEY, value="true", effect="NoSchedule")
-OUR_ANNOTATIONS = (ANNOTATION, UNREADABLE_ANNOTATION, ROLE_KEY)
+# Written to a Node that waits for a place, so that no write of a former leader, which names an earlier version of the
+# Node, can taint it any more (muster_tainter.budgets.reservations)
+FENCE_ANNOTATION = "muster.dev/fence"
+OUR_ANNOTATIONS = (ANNOTATION, UNREADABLE_ANNOTATION, ROLE_KEY, FENCE_ANNOTATION)
 
 _ASIDE_LIMIT = 16 << 10  # characters of an unreadable annotation that are kept
 
@@ -236,6 +239,8 @@ def decide(
         notices.append(Notice("HealthUnreadable", f"invalid NodeHealth: {report.error}", "health"))
     if memory != stored or annotations:
         annotations[ANNOTATION] = remembered.encode_record(memory)
+    if context.fence or not withheld:
+        annotations[FENCE_ANNOTATION] = context.fence or None
     if context.spare is not None:
         annotations[ROLE_KEY] = role_annotation(node, context.spare, now)
     return Decision(

@@ -89,9 +89,12 @@ class WatchedFleet:
         await self.node_watch.wait_synced()
         await self.health_watch.wait_synced()
 
-    async def read_tainted(self) -> None:
+    async def read_tainted(self) -> str:
         """Observe all Nodes that have taints of ours at this moment: our watch may not have delivered the previous
-        leader's last writes, which budgets have to count. Retries until it succeeds."""
+        leader's last writes, which budgets have to count. Retries until it succeeds.
+
+        Returns the API server's resourceVersion at this moment.
+        """
         failures, rng = 0, self._clock.rng
         outage = Outage(self._clock.monotonic)
         while True:
@@ -105,7 +108,7 @@ class WatchedFleet:
             else:
                 for node in page.items:
                     self.observe_node(node)
-                return
+                return page.resource_version
 
     @property
     def synced(self) -> bool:

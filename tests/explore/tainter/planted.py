@@ -16,6 +16,7 @@ from tests.explore.tainter.world import TainterWorld
 from muster_agent.findings.ledger import Ledger
 from muster_kube.controller.reflector import Reflector
 from muster_tainter.budgets.allocator import BudgetAllocator
+from muster_tainter.budgets.reservations import BudgetReservations
 from muster_tainter.faults import lifecycle
 from muster_tainter.fleet.watched_fleet import WatchedFleet
 
@@ -97,6 +98,8 @@ async def _reads_nothing(_self: WatchedFleet) -> None:
 
 _stale_takeover = partial(patch.object, WatchedFleet, "read_tainted", _reads_nothing)
 
+_no_fence = partial(patch.object, BudgetReservations, "_block", lambda *_: None)
+
 PLANTED = {
     "line lost after a clear": Planted(
         _lost_line, partial(AgentWorld, Scope(nodes=ONE, leaders=1, clears=1), known=1), "nobody closed is not open"
@@ -128,6 +131,11 @@ PLANTED = {
     "a new leader's watch lags behind its predecessor's taints": Planted(
         _stale_takeover,
         partial(TainterWorld, Scope(failing=("n1", "n2"), budget=1, handovers=1)),
+        "above budget",
+    ),
+    "a leader that was stopped before its write taints a node later": Planted(
+        _no_fence,
+        partial(TainterWorld, Scope(failing=("n1", "n2"), budget=1, handovers=1, late=True)),
         "above budget",
     ),
 }

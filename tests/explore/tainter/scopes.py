@@ -13,7 +13,7 @@ BOTH = ("n1", "n2")
 SCOPES: Mapping[str, Callable[[], TainterWorld]] = {
     # leadership changes hands, in order or by a crash, with room for one of two nodes
     "takeover": partial(TainterWorld, Scope(failing=BOTH, budget=1, handovers=1, crash=1, lose=1)),
-    "late-write": partial(TainterWorld, Scope(failing=BOTH, handovers=1, crash=1, late=True)),
+    "late-write": partial(TainterWorld, Scope(failing=BOTH, budget=1, handovers=1, crash=1, late=True)),
     # watches and answers fail while a second node fails
     "outage": partial(TainterWorld, Scope(failing=ONE, budget=1, fires=1, lose=1, gone=1, close=1)),
     # people and others write the same objects

@@ -20,9 +20,8 @@ class Scope:
     edits: (kind, node), see :data:`tests.explore.tainter.objects.EDITS`; handovers: leadership changes
     clocks: steps of all clocks, in seconds
 
-    late: the server may execute a write of a former leader after the election of the next one. Leases leave it at least
-    the 4 s between renew deadline and expiry. No conflict prevents such a write on a Node that nobody else has written,
-    so it may exceed a budget, which is not held against anybody then.
+    late: the server may execute a write of a former leader after the election of the next one, as if the former one had
+    been stopped between its last check of the lease and the write
     """
 
     nodes: tuple[str, ...] = ("n1", "n2")

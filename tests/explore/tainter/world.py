@@ -274,8 +274,6 @@ class TainterWorld(ClusterWorld):
             if foreign_taints(self.node(after.server, name)) != truth.foreign:
                 return f"{name}: a taint of others was touched"
         tainted = self.tainted(after.server)
-        if self.scope.late:
-            return ""
         if len(tainted) > self.scope.budget and len(tainted) > len(self.tainted(before.server)):
             return f"above budget: {', '.join(tainted)} are tainted"
         return ""

@@ -17,7 +17,7 @@ from muster_operator.job.partition_api import (
 from muster_operator.proxy.partition_limits import PartitionLimits
 from muster_operator.proxy.quarantine.quarantine_list import parse_quarantine_map
 from muster_operator.proxy.quarantine.quarantined_blocks import IpuLayout, find_quarantined_blocks
-from muster_operator.vipu.controller import Ipu
+from muster_operator.vipu.controller import Ipu, VipuUnreachable
 from muster_operator.vipu.simulator.fleet import InjectedFaults
 
 
@@ -173,4 +173,37 @@ async def test_a_crowd_costs_v_ipu_one_question() -> None:
     before = world.vipus[0].reads
     await asyncio.gather(*(proxy.capacity.count_partitions(2) for _ in range(50)))
     assert world.vipus[0].reads == before + 1
+    await world.kill()
+
+
+async def test_a_controller_without_a_free_ipu_takes_none_from_the_others() -> None:
+    world = World(4, 8)
+    proxy = await world.start()
+    asked = build_request(size=4)
+    await proxy.intents.request(partition_name(asked), asked)
+    assert (await proxy.capacity.count_ipus())["total"] == {"used": 4, "available": 8}
+    await world.kill()
+
+
+async def test_quarantined_ipus_are_counted_one_by_one_on_each_controller() -> None:
+    world = World(8, knows_ipus=True)
+    proxy = await world.start(quarantined(Ipu("10.1.1.1", 0), Ipu("10.1.1.1", 1)))
+    [row] = await proxy.capacity.count_each(8)
+    assert row.ipus == IpuCount(8, 6, 4)
+    await world.kill()
+
+
+async def test_a_refusal_names_the_controllers_that_do_not_answer() -> None:
+    world = World(8, 8)
+    proxy = await world.start()
+
+    async def silent(*_: object) -> None:
+        raise VipuUnreachable("v1:8090: no answer")
+
+    for vipu in world.vipus:
+        vipu.find_partition = silent  # type: ignore[assignment]
+    asked = build_request()
+    refused = await proxy.intents.request(partition_name(asked), asked)
+    assert isinstance(refused, PartitionRefusal)
+    assert (refused.why, refused.message.count("v1:8090")) == ("Unreachable", 2)
     await world.kill()

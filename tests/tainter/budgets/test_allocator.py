@@ -586,3 +586,76 @@ def test_a_large_fleet_that_fails_at_once_gets_the_places_that_there_are() -> No
     for name in reversed(called):
         assert allocator.ask(name, MILD, NOW + 600) is None
     assert allocator.ready(NOW + 600) == []
+
+
+# writes of a former leader
+
+
+def test_a_node_that_a_former_leader_may_taint_takes_the_last_place_from_all() -> None:
+    allocator = fleet(4, pool(tainted=1))
+    allocator.block("n0", "5")
+    assert reason(allocator, "n1", SEVERE) != ""
+    assert reason(allocator, "n0", SEVERE) != "", "its place is only kept free"
+    assert (allocator.blocked("n0"), allocator.blocked("n1")) == (True, False)
+    assert allocator.ready(NOW) == []
+
+
+def test_the_place_is_free_once_the_node_is_seen_in_a_later_version() -> None:
+    h100 = pool(tainted=1)
+    allocator = fleet(4, h100)
+    allocator.block("n0", "5")
+    assert [bool(reason(allocator, name)) for name in ("n1", "n0")] == [True, True]
+    allocator.note("n0", standing(0, h100), "5")
+    assert allocator.blocked("n0"), "that version is the one which the write may name"
+    allocator.note("n0", standing(0, h100), "6")
+    assert (allocator.blocked("n0"), allocator.ready(NOW)) == (False, ["n1"])
+
+
+def test_the_worst_get_the_places_that_blocked_nodes_free() -> None:
+    h100 = pool(tainted=2)
+    allocator = fleet(4, h100)
+    for number in range(4):
+        allocator.block(f"n{number}", "5")
+    assert all(reason(allocator, f"n{number}", (float(number),)) for number in range(4))
+    for number in range(4):
+        allocator.note(f"n{number}", standing(0, h100), "6")
+    assert allocator.ready(NOW) == ["n3", "n2"]
+
+
+def test_with_room_for_all_a_blocked_node_gets_a_place_at_once() -> None:
+    allocator = fleet(4, pool(tainted=3))
+    allocator.block("n0", "5")
+    assert (reason(allocator, "n0"), allocator.blocked("n0")) == ("", False)
+    allocator.release("n0")
+    assert allocator.holds("n0"), "its own write failed; that of the former leader may still come"
+    assert [bool(reason(allocator, name)) for name in ("n1", "n2", "n3")] == [False, False, True]
+
+
+def test_a_place_is_not_kept_free_for_a_former_leader_for_ever() -> None:
+    clock = Clock()
+    allocator = fleet(4, pool(tainted=1), clock=clock)
+    allocator.block("n0", "5")
+    assert reason(allocator, "n1") != ""
+    clock.s = UNCERTAIN_S
+    assert (allocator.ready(NOW), allocator.blocked("n0")) == (["n1"], False)
+
+
+def test_a_node_with_a_taint_or_none_at_all_is_not_blocked() -> None:
+    h100 = pool(tainted=2)
+    allocator = fleet(2, h100)
+    taint(allocator, "n0", h100)
+    for name in ("n0", "unknown"):
+        allocator.block(name, "5")
+        assert not allocator.holds(name)
+
+
+def test_an_own_write_of_unknown_outcome_does_not_end_the_doubt_about_an_earlier_one() -> None:
+    h100 = pool(tainted=2)
+    allocator = fleet(4, h100)
+    allocator.block("n0", "5")
+    assert reason(allocator, "n0") == ""
+    allocator.mark_uncertain("n0", "1")
+    allocator.note("n0", standing(0, h100), "3")
+    assert allocator.holds("n0")
+    allocator.note("n0", standing(0, h100), "6")
+    assert not allocator.holds("n0")

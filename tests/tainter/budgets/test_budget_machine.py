@@ -100,6 +100,8 @@ HAPPENINGS: dict[str, tuple[int, dict[str, st.SearchStrategy[Any]]]] = {
     "writes_are_answered": (2, {"answered": several}),
     "some_are_carried_out_after_all": (1, {"late": several}),
     "the_leader_dies": (1, {"landed": st.sets(names)}),
+    "the_leader_is_stopped": (1, {"wanting": st.sets(names)}),
+    "who_is_blocked_is_written": (2, {"written": several}),
     "nodes_are_released": (2, {"released": several}),
     "the_watch_delivers": (1, {"seen": several}),
     "others_change_nodes": (
@@ -134,6 +136,7 @@ class Fleet(RuleBasedStateMachine):
         self.pools = {"all": pool("all", every), "gpu": pool("gpu", gpu)}
         self.writing: dict[str, Write] = {}  # a worker waits for the answer
         self.unknown: dict[str, Write] = {}  # nobody does, and it may still be carried out
+        self.former: dict[str, Write] = {}  # leaders that were stopped may send it when they go on
         self.a_leader_begins()
 
     @rule(happening=happenings)
@@ -159,7 +162,8 @@ class Fleet(RuleBasedStateMachine):
         return bool(at) and abs(math.floor(now) - at) < within
 
     def fits(self, name: str, taken: Iterable[str], now: float) -> bool:
-        """Whether ``name`` may be tainted beside ``taken``, who are or will be."""
+        """Whether ``name`` may be tainted beside ``taken``, who are or will be. If it is one of them, because a former
+        leader may taint it, it takes room from itself."""
         gone = set(taken)
         gone_and_ours = gone | {other for other, real in self.seen.items() if real.ours}
         for pool_name, domain in self.seen[name].standing.pools:
@@ -171,7 +175,8 @@ class Fleet(RuleBasedStateMachine):
                 return False
             healthy = {other for other in part if self.seen[other].standing.healthy} - gone
             floor = budget.healthy_per_domain
-            if floor is not None and name in healthy and len(healthy) <= floor.of(len(part)):
+            may_cost_one = self.seen[name].standing.healthy
+            if floor is not None and may_cost_one and len(healthy) <= floor.of(len(part)):
                 return False
             if budget.rate is not None:
                 newly = {
@@ -180,7 +185,9 @@ class Fleet(RuleBasedStateMachine):
                     if (other in gone and not self.seen[other].ours)
                     or self.in_window(self.seen[other].tainted_at, budget.rate.within, now)
                 }
-                if len(newly - {name}) >= budget.rate.nodes.of(len(everyone)):
+                if name not in gone or self.in_window(self.seen[name].tainted_at, budget.rate.within, now):
+                    newly -= {name}
+                if len(newly) >= budget.rate.nodes.of(len(everyone)):
                     return False
         return True
 
@@ -193,18 +200,18 @@ class Fleet(RuleBasedStateMachine):
     def served(self, waiting: Iterable[str], now: float) -> list[str]:
         served: list[str] = []
         for name in waiting:
-            if self.fits(name, [*self.held(), *served], now):
+            if not self.allocator.blocked(name) and self.fits(name, [*self.held(), *served], now):
                 served.append(name)
         return served
 
     def may_land(self, name: str, write: Write) -> bool:
         real = self.server.get(name)
-        in_time = self.monotonic - write.sent <= SERVER_ENDS_S
+        in_time = self.monotonic - write.sent <= (UNCERTAIN_S if write is self.former.get(name) else SERVER_ENDS_S)
         return real is not None and real.version == write.version and in_time
 
     def may_be_tainted(self) -> set[str]:
         """All that carry taints of ours, or will if everything that is under way is carried out."""
-        under_way = [*self.writing.items(), *self.unknown.items()]
+        under_way = [*self.writing.items(), *self.unknown.items(), *self.former.items()]
         return {name for name, real in self.server.items() if real.ours} | {
             name for name, write in under_way if self.may_land(name, write)
         }
@@ -258,7 +265,7 @@ class Fleet(RuleBasedStateMachine):
         self.comes_of_it(called, fate)
 
     def ask(self, name: str, severity: Severity) -> None:
-        free = self.seen[name].ours or self.allocator.holds(name)
+        free = self.seen[name].ours or (self.allocator.holds(name) and not self.allocator.blocked(name))
         others = [other for other in self.worst_first() if other != name]
         since = self.wants[name][1] if name in self.wants else self.serial
         mine = tuple(-x for x in severity), since
@@ -317,16 +324,33 @@ class Fleet(RuleBasedStateMachine):
 
     def some_are_carried_out_after_all(self, late: list[str]) -> None:
         for name in late:
-            write = self.unknown.pop(name, None)
-            if write is not None:
-                self.carry_out(name, write)
+            for writes in (self.unknown, self.former):
+                if name in writes:
+                    self.carry_out(name, writes[name])
+                    del writes[name]
 
     def the_leader_dies(self, landed: set[str]) -> None:
-        for name, write in [*self.writing.items(), *self.unknown.items()]:
+        for name, write in [*self.writing.items(), *self.unknown.items(), *self.former.items()]:
             if name in landed:
                 self.carry_out(name, write)
+        self.writing, self.unknown, self.former = {}, {}, {}
+        self.a_leader_begins()
+
+    def the_leader_is_stopped(self, wanting: set[str]) -> None:
+        """Its writes come later, or never. wanting: nodes that the next leader would taint besides."""
+        self.former |= {**self.unknown, **self.writing}
         self.writing, self.unknown = {}, {}
         self.a_leader_begins()
+        for name in wanting | self.former.keys():
+            if name in self.server:
+                self.allocator.block(name, str(self.server[name].version))
+
+    def who_is_blocked_is_written(self, written: list[str]) -> None:
+        for name in written:
+            if self.allocator.blocked(name):
+                self.others_write(name)
+                self.deliver(name)
+                assert not self.allocator.blocked(name)
 
     def nodes_are_released(self, released: list[str]) -> None:
         for name in released:
@@ -416,7 +440,7 @@ class Fleet(RuleBasedStateMachine):
         if not hasattr(self, "allocator"):
             return
         self.writes_are_answered(NAMES)
-        self.unknown = {}
+        self.unknown, self.former = {}, {}
         self.time_passes(UNCERTAIN_S + 10, 0)
         for _ in NAMES:
             self.who_is_called_asks("answered")

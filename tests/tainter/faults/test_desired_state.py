@@ -9,7 +9,8 @@ from muster_kube.api.objects import Node, Taint
 from muster_kube.nodehealth import ClearEntry, NodeHealth, NodeHealthSpec, RequestAnswer
 from muster_tainter.faults.check_history import ANNOTATION as TESTS
 from muster_tainter.faults.check_history import CheckHistory, encode_history
-from muster_tainter.faults.desired_state import Decision, decide, missing_taints, recall_record
+from muster_tainter.faults.decision_context import DecisionContext
+from muster_tainter.faults.desired_state import FENCE_ANNOTATION, Decision, decide, missing_taints, recall_record
 from muster_tainter.faults.messages import CONDITION
 from muster_tainter.faults.node_record import ANNOTATION, UNREADABLE_ANNOTATION, as_our_taint
 from muster_tainter.faults.node_report import UnusableHealth
@@ -402,3 +403,33 @@ def test_a_report_under_the_tainters_own_names_sets_no_taint(make: Any, name: st
     decision = decide(make.node(), forged, POLICY, NOW)
     assert decision.taints is None
     assert "HealthUnreadable" in reasons(decision)
+
+
+# a node that waits, and writes of a former leader
+
+
+def test_a_node_that_waits_is_written_once_for_each_leader(make: Any) -> None:
+    node, health = make.node(), make.health(make.finding())
+    versions = []
+    for fence in ("7", "7", "9"):
+        waits = DecisionContext(withhold="budget: full", fence=fence)
+        decision = decide(node, health, POLICY, NOW, context=waits)
+        assert (decision.taints, decision.urgent) == (None, fence not in versions)
+        node = decision.applied(node)
+        versions.append(node.metadata.annotations[FENCE_ANNOTATION])
+        # no leader before it can write any more: it is left as it is
+        assert not decide(node, health, POLICY, NOW, context=DecisionContext(withhold="budget: full")).writes
+    assert versions == ["7", "7", "9"]
+
+
+def test_the_fence_goes_with_the_taint(make: Any) -> None:
+    waits = DecisionContext(withhold="budget: full", fence="7")
+    node = decide(make.node(), make.health(make.finding()), POLICY, NOW, context=waits).applied(make.node())
+    after, decision = settle(node, make.health(make.finding()))
+    assert FENCE_ANNOTATION not in after.metadata.annotations
+    assert (after.spec.taints, bool(decision.annotations)) == ((make.faulty,), True)
+
+
+def test_a_node_without_a_fault_is_written_too_if_a_former_leader_may_taint_it(make: Any) -> None:
+    decision = decide(make.node(), make.health(), POLICY, NOW, context=DecisionContext(fence="7"))
+    assert decision.annotations == {FENCE_ANNOTATION: "7"}

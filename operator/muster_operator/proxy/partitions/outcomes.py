@@ -36,7 +36,7 @@ class PartitionOutcomes:
 
     def refuse(self, name: str, refusal: PartitionRefusal) -> None:
         """Stores a refusal for the request that waits now, or for the next one."""
-        if len(self._refusals) > REFUSALS_LIMIT:
+        if len(self._refusals) >= REFUSALS_LIMIT:
             self._refusals.clear()
         self._refusals[name] = refusal
 
