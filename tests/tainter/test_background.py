@@ -11,6 +11,7 @@ from muster_kube.nodehealth import NodeHealth, NodeHealthStatus
 from muster_tainter.background import BackgroundTasks
 from muster_tainter.fleet.replica import Connections, Replica
 from muster_tainter.metrics import TainterMetrics
+from muster_tainter.settings import ACCELERATORS
 
 TAINT = Taint(key="muster.dev/faulty", value="true", effect="NoSchedule")
 PLAIN = Node(metadata=Metadata(name="n1"))
@@ -24,7 +25,7 @@ REPAIRS = {"Evictor", "RepairExecutor", "IpuQuarantineWriter"}
 def tasks() -> BackgroundTasks:
     nobody = cast("KubeClient", object())
     replica = Replica(may_write=lambda: True)
-    return BackgroundTasks(FakeFleet(), replica, Connections.shared(nobody), TainterMetrics(), None)
+    return BackgroundTasks(FakeFleet(), replica, Connections.shared(nobody), TainterMetrics(), None, ACCELERATORS)
 
 
 def concerned(tasks: BackgroundTasks) -> set[str]:
