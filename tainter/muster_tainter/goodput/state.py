@@ -124,14 +124,14 @@ def _round(row: Counter[str]) -> dict[str, float]:
     return {name: round(value, 1) for name, value in row.items() if value >= 0.05}
 
 
-def write_state(state: State) -> bytes:
-    """At most :data:`SIZE_LIMIT` bytes: if needed, hours become days, then the oldest days and nodes are left out."""
+def write_state(state: State, limit: int = SIZE_LIMIT) -> bytes:
+    """At most ``limit`` bytes: if needed, hours become days, then the oldest days and nodes are left out."""
     data = _compress(state)
     hours = [each for each in state.buckets if each.length == HOUR_S]
-    if len(data) > SIZE_LIMIT and hours:
+    if len(data) > limit and hours:
         state = msgspec.structs.replace(state, buckets=_merged(state.buckets, keep_from=hours[-1].start - DAY_S))
         data = _compress(state)
-    while len(data) > SIZE_LIMIT and (len(state.buckets) > 1 or state.lemons):
+    while len(data) > limit and (len(state.buckets) > 1 or state.lemons):
         state = msgspec.structs.replace(state, buckets=state.buckets[(len(state.buckets) + 3) // 4 :], lemons={})
         data = _compress(state)
     return data
