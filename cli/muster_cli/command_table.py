@@ -71,6 +71,13 @@ COMMANDS = {
         f"{_BY_VERDICT} (of the nodes). For an IPUJob: 2 if it has failed, else 1 if it is restarting or runs on "
         f"faulty hardware, else 0. Also {_NOT_REACHED}",
     ),
+    "goodput": Command(
+        "muster_cli.commands.goodput",
+        CLUSTER,
+        "show where the accelerator-hours of the cluster went: work, faults, tests, drains, users",
+        "muster goodput --since 7d --by team",
+        f"0; 3 if the tainter keeps no books, or they cannot be read. Also {_NO_CLUSTER}",
+    ),
     "stragglers": Command(
         "muster_cli.stragglers.command",
         CLUSTER,

@@ -1,5 +1,5 @@
 """Runs everything with a lower priority than taints: heavy checks, verification, drains, repairs, the quarantine of
-IPUs, external sources, pod outcomes, and the watch of the agents.
+IPUs, external sources, pod outcomes, the goodput ledger, and the watch of the agents.
 
 Each task is notified of relevant changes of Nodes and NodeHealths, and works while no taint is waiting.
 """
@@ -14,6 +14,8 @@ from muster_tainter.agents.watcher import AgentWatch
 from muster_tainter.devices.quarantine import DeviceQuarantine
 from muster_tainter.fleet.interface import Fleet
 from muster_tainter.fleet.replica import AgentPodSelector, Connections, Replica
+from muster_tainter.goodput.feed import GoodputFeed
+from muster_tainter.goodput.metrics import GoodputMetrics
 from muster_tainter.metrics import TainterMetrics
 from muster_tainter.node_decider import inputs_changed
 from muster_tainter.outcomes.feed import OutcomeFeed
@@ -52,7 +54,7 @@ class TriggeredTask(NamedTuple):
 
 
 class BackgroundTasks:
-    """agents: None: agent liveness is not watched"""
+    """agents: None: agent liveness is not watched. accelerators: prefixes of their resources."""
 
     def __init__(
         self,
@@ -62,6 +64,7 @@ class BackgroundTasks:
         metrics: TainterMetrics,
         agents: AgentPodSelector | None,
         devices: DeviceQuarantine,
+        accelerators: tuple[str, ...],
     ) -> None:
         registry, plan, repair = metrics.registry, connections.plan, connections.repair
         eviction = PodEviction(repair, drain_evictions(registry))
@@ -74,6 +77,7 @@ class BackgroundTasks:
         answering = SourceMetrics(registry)
         sources = SourceFeeds(fleet, replica, answering, node_of_pod=node_of_pod)
         step_times = StepTimesFeed(plan, fleet, replica, metrics, answering)
+        self.goodput = GoodputFeed(plan, fleet, replica, GoodputMetrics(registry), accelerators)
         self._plan = FleetPlanExecutor(plan, fleet, replica, metrics)
         # each task, the changes of a Node that concern it, and those of a NodeHealth
         self._leading = (
@@ -90,6 +94,7 @@ class BackgroundTasks:
                 _boot_changed,
             ),
             TriggeredTask(step_times, _never, _never),
+            TriggeredTask(self.goodput, _always, _findings_changed),
         )
         self._agents = None if agents is None else AgentWatch(connections.taints, fleet, replica, registry, agents)
         always = () if self._agents is None else (TriggeredTask(self._agents, _always, _first_report),)
@@ -163,6 +168,10 @@ def _boot_changed(old: NodeHealth | None, new: NodeHealth | None) -> bool:
 
 def _boot(health: NodeHealth) -> tuple[str, str]:
     return health.status.boot_id, health.status.verdict
+
+
+def _findings_changed(old: NodeHealth | None, new: NodeHealth | None) -> bool:
+    return old is None or new is None or old.status.checks != new.status.checks
 
 
 def _first_report(old: NodeHealth | None, new: NodeHealth | None) -> bool:

@@ -34,6 +34,7 @@ from muster_tainter.faults.messages import Notice
 from muster_tainter.faults.node_report import UnusableHealth, read_report
 from muster_tainter.fleet.replica import AgentPodSelector, Connections, Replica
 from muster_tainter.fleet.watched_fleet import WatchedFleet
+from muster_tainter.goodput.feed import GoodputFeed
 from muster_tainter.metrics import TainterMetrics
 from muster_tainter.node_decider import NodeDecider, inputs_changed
 from muster_tainter.node_writer import NodeWriter
@@ -92,10 +93,14 @@ class Tainter:
         self._recorder: EventRecorder | None = None
         self._pod_notifier: PodNotifier | None = None
         self._canary = CanaryTask(connections.plan, fleet, replica, metrics, shortage=self.budgets.shortage)
-        self._background = BackgroundTasks(fleet, replica, connections, metrics, agents, self.devices)
+        self._background = BackgroundTasks(fleet, replica, connections, metrics, agents, self.devices, accelerators)
         metrics.watch_store(fleet.node_watch.store.values, self._depths)
         metrics.watch_budgets(self.budgets.usage, self.incidents.all)
         metrics.watch_spares(self.spares.groups)
+
+    @property
+    def goodput(self) -> GoodputFeed:
+        return self._background.goodput
 
     async def watch(self) -> None:
         """Keep the caches current, leading or not. Runs forever."""

@@ -12,6 +12,7 @@ from muster_tainter.background import BackgroundTasks
 from muster_tainter.devices.quarantine import DeviceQuarantine
 from muster_tainter.fleet.replica import Connections, Replica
 from muster_tainter.metrics import TainterMetrics
+from muster_tainter.settings import ACCELERATORS
 
 TAINT = Taint(key="muster.dev/faulty", value="true", effect="NoSchedule")
 PLAIN = Node(metadata=Metadata(name="n1"))
@@ -27,7 +28,7 @@ def tasks() -> BackgroundTasks:
     replica = Replica(may_write=lambda: True)
     fleet, metrics = FakeFleet(), TainterMetrics()
     devices = DeviceQuarantine(nobody, fleet, replica, metrics, lambda _: None)
-    return BackgroundTasks(fleet, replica, Connections.shared(nobody), metrics, None, devices)
+    return BackgroundTasks(fleet, replica, Connections.shared(nobody), metrics, None, devices, ACCELERATORS)
 
 
 def concerned(tasks: BackgroundTasks) -> set[str]:

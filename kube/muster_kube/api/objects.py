@@ -71,6 +71,7 @@ class NodeSpec(Api, frozen=True):
 
 class NodeStatus(Api, frozen=True):
     conditions: tuple[NodeCondition, ...] = ()
+    capacity: dict[str, str] = {}
     allocatable: dict[str, str] = {}
 
 

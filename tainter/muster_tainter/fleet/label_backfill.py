@@ -35,7 +35,7 @@ class LabelBackfill:
         self._path = path
         self._live = policy
         self._on_labels = on_labels
-        self._pools = policy().pools
+        self._former = {"pools": policy().pools, "goodput": policy().goodput}
         self._mixed: tuple[Policy, Policy] | None = None
         self.kept = policy().label_keys
         """The stored labels. The set never shrinks, so a policy that returns finds its labels."""
@@ -51,13 +51,13 @@ class LabelBackfill:
 
     def policy(self) -> Policy:
         """The active policy, with the previous pools until the labels of the new ones are known. Otherwise nodes would
-        be in no pool, and would be tainted beyond its budget and get jobs before its checks."""
+        be in no pool, and would be tainted beyond its budget and get jobs before its checks. The ledger waits too."""
         live = self._live()
         if self._keys() <= self._have:
-            self._pools = live.pools
+            self._former = {"pools": live.pools, "goodput": live.goodput}
             return live
         if self._mixed is None or self._mixed[0] is not live:
-            self._mixed = live, live.model_copy(update={"pools": self._pools})
+            self._mixed = live, live.model_copy(update=self._former)
         return self._mixed[1]
 
     def _keys(self) -> frozenset[str]:

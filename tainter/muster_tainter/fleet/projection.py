@@ -38,13 +38,31 @@ def slim_node(
         ),
         spec=NodeSpec(taints=node.spec.taints, unschedulable=node.spec.unschedulable),
         status=NodeStatus(
+            capacity=_shared_capacity(node.status.capacity),
             conditions=tuple(
                 _slim_condition(c) if c.type == CONDITION or c.type in more_conditions else _ready(c)
                 for c in node.status.conditions
                 if c.type in (CONDITION, READY) or c.type in more_conditions
-            )
+            ),
         ),
     )
+
+
+# one object for all nodes of a shape
+_capacities: dict[tuple[tuple[str, str], ...], dict[str, str]] = {}
+_CAPACITIES_LIMIT = 1024
+_RESOURCES_LIMIT = 32  # of a node
+
+
+def _shared_capacity(capacity: dict[str, str]) -> dict[str, str]:
+    """What device plug-ins offer: resources with a domain in their names."""
+    key = tuple(sorted((name, number) for name, number in capacity.items() if "/" in name)[:_RESOURCES_LIMIT])
+    known = _capacities.get(key)
+    if known is None:
+        known = {_intern(name): _intern(number) for name, number in key}
+        if len(_capacities) < _CAPACITIES_LIMIT:
+            _capacities[key] = known
+    return known
 
 
 @lru_cache(maxsize=8)

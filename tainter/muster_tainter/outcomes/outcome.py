@@ -21,7 +21,7 @@ from muster_tainter.outcomes.kinds import (
     Place,
 )
 from muster_tainter.outcomes.owners import owner_of
-from muster_tainter.outcomes.pods import Devices, EndedState, OutcomePod, OutcomeStatus, PodOutcome
+from muster_tainter.outcomes.pods import Devices, EndedState, OutcomePod, OutcomeStatus, PodCondition, PodOutcome
 
 REASON_LIMIT = 64  # characters of a reason that is not in the table
 
@@ -96,9 +96,9 @@ def outcome_of(pod: OutcomePod) -> PodOutcome | None:
     if not owner or not pod.spec.node_name:
         return None
     created = seconds(meta.creation_timestamp)
-    at = max(_bound_at(pod), created)
+    at = max(bound_at(status), created)
     pending = status.phase == "Pending"
-    kind, reason = _waiting(status) if pending else _ended(pod)
+    kind, reason = waiting_kind(status) if pending else kind_of_end(status, deleted=bool(meta.deletion_timestamp))
     if not pending:
         at = max((at, *(seconds(each.finished_at) for each in _all_ended(status) if each.finished_at)))
     return PodOutcome(
@@ -115,15 +115,15 @@ def outcome_of(pod: OutcomePod) -> PodOutcome | None:
     )
 
 
-def _bound_at(pod: OutcomePod) -> float:
-    """When it was bound to its node; 0 if its conditions do not say."""
-    for condition in pod.status.conditions:
+def bound_at(status: OutcomeStatus) -> float:
+    """When the pod was bound to its node; 0 if its conditions do not say."""
+    for condition in status.conditions:
         if condition.type == _SCHEDULED and condition.status == "True" and condition.last_transition_time:
             return seconds(condition.last_transition_time)
     return 0.0
 
 
-def _waiting(status: OutcomeStatus) -> tuple[str, str]:
+def waiting_kind(status: OutcomeStatus) -> tuple[str, str]:
     """What it would have failed with, if it does not start in time."""
     for each in (*status.init_container_statuses, *status.container_statuses):
         waiting = each.state.waiting
@@ -132,15 +132,14 @@ def _waiting(status: OutcomeStatus) -> tuple[str, str]:
     return POD_START, "ContainerCreating"
 
 
-def _ended(pod: OutcomePod) -> tuple[str | None, str]:
-    """(kind, reason) as in :class:`PodOutcome`."""
-    status = pod.status
+def kind_of_end(status: OutcomeStatus, *, deleted: bool) -> tuple[str | None, str]:
+    """(kind, reason) of a pod that has ended, as in :class:`PodOutcome`."""
     if status.phase == "Succeeded":
         return "", ""
     reason = status.reason
     if reason in _POD_EXACT:
         return _POD_EXACT[reason].name, reason  # also Evicted, which has the condition DisruptionTarget too
-    if pod.metadata.deletion_timestamp or _is_disrupted(status) or _is_administrative(reason):
+    if deleted or disruption_of(status) or _is_administrative(reason):
         return None, reason
     if reason == UNEXPECTED:
         return _unexpected(status.message), reason
@@ -166,8 +165,14 @@ def _unexpected(message: str) -> str:
     return ADMISSION
 
 
-def _is_disrupted(status: OutcomeStatus) -> bool:
-    return any(each.type == _DISRUPTION and each.status == "True" for each in status.conditions)
+def disruption_of(status: OutcomeStatus) -> str:
+    """Why the control plane or the kubelet ends the pod: the reason of its condition DisruptionTarget; empty: neither
+    does."""
+    return next((each.reason or "Unknown" for each in status.conditions if _is_disruption(each)), "")
+
+
+def _is_disruption(condition: PodCondition) -> bool:
+    return condition.type == _DISRUPTION and condition.status == "True"
 
 
 def _is_administrative(reason: str) -> bool:

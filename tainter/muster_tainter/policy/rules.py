@@ -18,6 +18,7 @@ from muster_tainter.policy import label_syntax as labels
 from muster_tainter.policy.budgets import Incidents
 from muster_tainter.policy.canary import CanaryPlan
 from muster_tainter.policy.devices import ISOLATION_BY_CLASS, Devices, Isolation
+from muster_tainter.policy.goodput import Goodput
 from muster_tainter.policy.heavy_checks import CHECK_NAME, AnyDuration, Duration, HeavyTesting
 from muster_tainter.policy.in_flight import InFlight
 from muster_tainter.policy.match import Match
@@ -238,7 +239,7 @@ def _checked_key(key: str) -> str:
 class Policy(StrictModel):
     """former_taints: of rules that are gone; the tainter removes them wherever they are, whoever has set them.
 
-    in_flight: None: the tainter does not watch pods
+    in_flight: None: the tainter does not watch how pods end; goodput: None: it keeps no books of accelerator-hours
     template_keys: labels and annotations of Nodes that repairs may insert although a kubelet can write them
     """
 
@@ -251,6 +252,7 @@ class Policy(StrictModel):
     testing: HeavyTesting = HeavyTesting()
     sources: Sources = Sources()
     in_flight: InFlight | None = None
+    goodput: Goodput | None = None
     quarantine: Quarantine = Quarantine()
     canary: CanaryPlan = CanaryPlan()
     devices: Devices = Devices()
@@ -391,9 +393,10 @@ class Policy(StrictModel):
 
     @cached_property
     def label_keys(self) -> frozenset[str]:
-        """Labels of Nodes that the pools use."""
+        """Labels of Nodes that the pools and the ledger use."""
         keys = {key for pool in self.pools for key in pool.selector.match_labels}
-        return frozenset(keys | {pool.domain for pool in self.pools if pool.domain})
+        keys |= {pool.domain for pool in self.pools if pool.domain}
+        return frozenset(keys if self.goodput is None else {*keys, self.goodput.model_label})
 
     def is_controller(self, manager: str) -> bool:
         return manager in ALWAYS_LISTED or manager in self.listed_controllers
