@@ -91,7 +91,7 @@ class WatchedFleet:
 
     async def read_tainted(self) -> None:
         """Observe all Nodes that have taints of ours at this moment: our watch may not have delivered the previous
-        leader's last writes, which budgets have to count. Retries until it succeeds."""
+        leader's last writes, which budgets have to count. Retries until it succeeds; returns once synced."""
         failures, rng = 0, self._clock.rng
         outage = Outage(self._clock.monotonic)
         while True:
@@ -103,6 +103,7 @@ class WatchedFleet:
                 await asyncio.sleep(outage.pause_s(_RETRY.delay_s(failures, rng), error, rng))
                 failures += 1
             else:
+                await self.wait_synced()
                 for node in page.items:
                     self.observe_node(node)
                 return
