@@ -13,6 +13,7 @@ import chart
 import chart_rights
 import commands
 import house
+import performance
 import phases
 import reference
 import yaml
@@ -272,6 +273,7 @@ MAKERS: tuple[Callable[[], dict[Path, str]], ...] = (
     alerts.files,
     house.files,
     phases.files,
+    performance.files,
 )
 
 

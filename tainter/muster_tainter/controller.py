@@ -111,10 +111,12 @@ class Tainter:
 
     async def lead(self) -> None:
         """Decide and write until cancelled."""
-        await self.fleet.wait_synced()
-        await self._background.wait_looked()
-        await self.devices.wait_known()
-        took_over_at = await self.fleet.read_tainted()
+        async with asyncio.TaskGroup() as group:  # in a large fleet each takes a second or more
+            listed = group.create_task(self.fleet.read_tainted())
+            group.create_task(self.fleet.wait_synced())
+            group.create_task(self._background.wait_looked())
+            group.create_task(self.devices.wait_known())
+        took_over_at = listed.result()
         urgent, routine = WorkQueue[str](), WorkQueue[str]()
         recorder, pod_notifier = self._make_reporters(routine)
         self._event_only.clear()

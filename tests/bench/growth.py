@@ -97,15 +97,17 @@ def measure(binaries: Path, sizes: Sequence[int] = SIZES, jobs: Sequence[int] = 
     fleets: list[FleetPoint] = []
     with ControlPlane(binaries) as plane, contextlib.closing(ProcessReaper()) as reaper:
         install(plane.admin)
-        for size in (0, *sizes):
-            fleets += asyncio.run(_grow(plane, reaper, size))
+        there = 0
+        for size in (0, *sorted(sizes)):
+            fleets += asyncio.run(_grow(plane, reaper, there, size))
+            there = size
     runs = [_jobs_point(number, jobs_part.measure(binaries, number)) for number in jobs]
     return Outcome(fleets, runs, laws(fleets, runs))
 
 
-async def _grow(plane: ControlPlane, reaper: ProcessReaper, nodes: int) -> list[FleetPoint]:
+async def _grow(plane: ControlPlane, reaper: ProcessReaper, there: int, nodes: int) -> list[FleetPoint]:
     async with KubeClient(load_config(plane.kubeconfig), user_agent="muster-bench", timeout_s=60) as api:
-        fleet = RestingFleet(api, "growth")
+        fleet = RestingFleet(api, "growth", nodes=there)
         say(f"growth: {nodes} nodes")
         await fleet.grow_to(nodes)
         return [await _fleet_point(plane, reaper, fleet) for _ in range(TURNS if nodes else 1)]

@@ -1,6 +1,7 @@
 """A kernel line that is logged while the API server is away for 30 s: from its return until the node is tainted.
 
-Eight agents read this machine's kernel log, each for a node of its own, so that each line gives eight times. The server
+Eight agents follow one file with the form of /dev/kmsg, each for a node of its own, so that each line gives eight
+times; what other programs write to this machine's kernel log does not matter. The server
 is stopped (its connections stay open and silent) and killed (they break), in turns. It is back when it answers /readyz
 again.
 """
@@ -19,7 +20,7 @@ from harness.bounds import OUTAGE_P99_S
 from harness.progress import say
 from harness.tainter_process import TainterProcess
 from latency import percentile
-from line_to_taint import HEALTHS, LINE, NODES, write_line
+from line_to_taint import HEALTHS, LINE, NODES
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
@@ -60,14 +61,16 @@ def measure(binaries: Path, rounds: int = ROUNDS, agents: int = AGENTS) -> Outco
         install(plane.admin)
         names = asyncio.run(_make_nodes(plane, agents))
         checks: dict[str, object] = {name: {"enabled": False} for name in load_registry()}
-        settings = {"checks": checks | {"dmesg": {"parameters": {"start": "now"}}}}
+        log = Path(place) / "kmsg"
+        log.touch()
+        settings = {"checks": checks | {"dmesg": {"parameters": {"start": "now", "path": str(log)}}}}
         for name in names:
             folder = Path(place) / name
             folder.mkdir()
             agent = BenchAgent(plane, reaper, folder, name, settings)
             stack.callback(agent.process.stop)
             agent.start()
-        return asyncio.run(_measure(plane, reaper, names, rounds))
+        return asyncio.run(_measure(plane, reaper, names, rounds, log))
 
 
 async def _make_nodes(plane: ControlPlane, agents: int) -> list[str]:
@@ -78,7 +81,7 @@ async def _make_nodes(plane: ControlPlane, agents: int) -> list[str]:
     return names
 
 
-async def _measure(plane: ControlPlane, reaper: ProcessReaper, names: list[str], rounds: int) -> Outcome:
+async def _measure(plane: ControlPlane, reaper: ProcessReaper, names: list[str], rounds: int, log: Path) -> Outcome:
     outcome = Outcome([], [], [])
     async with TainterProcess(reaper, plane.kubeconfig_for(TAINTER, NAMESPACE), WITHOUT_BUDGET) as tainter:
         await tainter.until_settled(len(names))
@@ -86,18 +89,22 @@ async def _measure(plane: ControlPlane, reaper: ProcessReaper, names: list[str],
             stopped = number % 2 == 0
             say(f"outage: round {number + 1} of {rounds}, the server is {'stopped' if stopped else 'killed'}")
             await _until_healthy(plane, names)
-            away_s, taken = await _round(plane, names, stopped=stopped)
+            line = f"4,{number},{time.monotonic_ns() // 1000},-;{LINE}"
+            away_s, taken = await _round(plane, names, log, line, stopped=stopped)
             (outcome.stopped_s if stopped else outcome.killed_s).extend(taken)
             outcome.away_s.append(away_s)
             await _clear(plane, names)
     return outcome
 
 
-async def _round(plane: ControlPlane, names: list[str], *, stopped: bool) -> tuple[float, list[float]]:
+async def _round(
+    plane: ControlPlane, names: list[str], log: Path, line: str, *, stopped: bool
+) -> tuple[float, list[float]]:
     began = time.monotonic()
     plane.pause() if stopped else plane.kill_apiserver()
     await asyncio.sleep(LINE_AFTER_S)
-    write_line(LINE)
+    with log.open("a") as file:
+        file.write(f"{line}\n")
     await asyncio.sleep(AWAY_S - LINE_AFTER_S)
     if stopped:
         plane.resume()

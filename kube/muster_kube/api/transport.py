@@ -3,12 +3,8 @@
 httpcore2 2.16 closes the socket if a handshake fails, but not if it is cancelled, and every timeout here is a
 cancellation. With an API server that accepts connections but does not respond (stopped, out of memory), each attempt
 would leak an open socket.
-
-It also sends the head and the body of a request together. httpcore2 writes them one after the other, and each write is
-a TLS record, a system call and a turn of the event loop: half a millisecond between a fault and its taint.
 """
 
-import contextlib
 import ssl
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -22,46 +18,6 @@ SocketOption = tuple[int, int, int]
 Verify = Callable[[ssl.SSLObject, str], None]
 """Called after a TLS handshake, before anything is sent, with the connection and the server name of the request (the
 extension ``sni_hostname``). Raises to refuse the server."""
-
-
-JOINED_BYTES = 1 << 16  # a longer request is sent while it is written
-
-
-class JoinedWrites(httpcore2.AsyncNetworkStream):
-    """Delegates to ``inner``. What is written is sent with the next read, or when it is :data:`JOINED_BYTES` long: an
-    HTTP client reads nothing before it has written its request."""
-
-    def __init__(self, inner: httpcore2.AsyncNetworkStream) -> None:
-        self._inner = inner
-        self._written = bytearray()
-
-    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        self._written += buffer
-        if len(self._written) >= JOINED_BYTES:
-            await self._send(timeout)
-
-    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        # as httpcore2 does: the server may have answered before it closed the connection
-        with contextlib.suppress(httpcore2.WriteError):
-            await self._send(timeout)
-        return await self._inner.read(max_bytes, timeout)
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
-
-    async def start_tls(
-        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
-    ) -> httpcore2.AsyncNetworkStream:
-        await self._send(timeout)
-        return await self._inner.start_tls(ssl_context, server_hostname, timeout)
-
-    def get_extra_info(self, info: str) -> Any:
-        return self._inner.get_extra_info(info)
-
-    async def _send(self, timeout: float | None) -> None:
-        if self._written:
-            written, self._written = bytes(self._written), bytearray()
-            await self._inner.write(written, timeout)
 
 
 class _Stream(httpcore2.AsyncNetworkStream):
@@ -90,7 +46,7 @@ class _Stream(httpcore2.AsyncNetworkStream):
         except BaseException:
             await self._inner.aclose()
             raise
-        return JoinedWrites(stream)
+        return stream
 
     def get_extra_info(self, info: str) -> Any:
         return self._inner.get_extra_info(info)

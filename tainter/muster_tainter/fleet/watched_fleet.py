@@ -91,9 +91,9 @@ class WatchedFleet:
 
     async def read_tainted(self) -> str:
         """Observe all Nodes that have taints of ours at this moment: our watch may not have delivered the previous
-        leader's last writes, which budgets have to count. Retries until it succeeds.
+        leader's last writes, which budgets have to count. Retries until it succeeds; returns once synced.
 
-        Returns the API server's resourceVersion at this moment.
+        Returns the API server's resourceVersion of the list.
         """
         failures, rng = 0, self._clock.rng
         outage = Outage(self._clock.monotonic)
@@ -106,6 +106,7 @@ class WatchedFleet:
                 await asyncio.sleep(outage.pause_s(_RETRY.delay_s(failures, rng), error, rng))
                 failures += 1
             else:
+                await self.wait_synced()
                 for node in page.items:
                     self.observe_node(node)
                 return page.resource_version

@@ -24,19 +24,18 @@ LIMIT_S = 300.0  # far more than anything takes
 class RestingFleet:
     """Nodes ``PREFIX-0`` and on. The sample of nodes that get a fault is the same in each run."""
 
-    def __init__(self, api: KubeClient, prefix: str, seed: int = 7) -> None:
+    def __init__(self, api: KubeClient, prefix: str, *, nodes: int = 0, seed: int = 7) -> None:
+        """nodes: how many are there already."""
         self._api = api
         self._prefix = prefix
         self._rng = random.Random(seed)
-        self.nodes = 0
+        self.nodes = nodes
 
     def name(self, index: int) -> str:
         return f"{self._prefix}-{index}"
 
     async def grow_to(self, nodes: int) -> None:
-        listed = await self._api.get(NODES, params={"resourceVersion": "0"})
-        there = {item["metadata"]["name"] for item in listed["items"]}
-        await for_each([index for index in range(nodes) if self.name(index) not in there], self._make)
+        await for_each(range(self.nodes, nodes), self._make)
         self.nodes = nodes
 
     async def _make(self, index: int) -> None:
