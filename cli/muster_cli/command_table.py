@@ -133,9 +133,10 @@ COMMANDS = {
     "simulate": Command(
         "muster_cli.simulate.command",
         POLICY,
-        "show what policies would cost and save, on a simulated fleet with its faults and jobs; needs no cluster",
+        "show what policies would cost and save, on a simulated fleet with its faults and jobs",
         "muster simulate examples/policy.yaml --fleet examples/fleet.yaml --html result.html",
-        "0; 64 if a policy, the fleet, the faults, the jobs or a flag is not valid or cannot be read.",
+        "0; 3 if --from-cluster cannot read the cluster or Prometheus, or knows no fault; 64 if a policy, the fleet, "
+        "the faults, the jobs or a flag is not valid or cannot be read.",
     ),
     "doctor": Command(
         "muster_cli.doctor.command",

@@ -14,9 +14,11 @@ from muster_agent.metrics import autopilot_gauge
 from muster_agent.metrics import measurements as measured
 from muster_agent.metrics.step_times import step_times_family
 from muster_checks.base.declaration import StepTotals
-from muster_checks.base.vocabulary import Finding, Verdict
+from muster_checks.base.vocabulary import FaultClass, Finding, Verdict
 
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+FAULTS_LIMIT = 100  # series of findings that are FAIL
+NO_CLASS = "none"  # of a finding that asks for nothing: an empty label would be none at all
 REASONS_LIMIT = 200  # series of findings by reason, all checks together; reasons come from log lines
 
 _TALLIES = {
@@ -158,6 +160,7 @@ class AgentMetrics:
         known = [check for check in checks if check.known]
         yield from _verdicts(known)
         yield _findings(known)
+        yield _faults(known)
         yield from self._runs(checks)
         by_check = {
             check.name: measured.measured_components(check.name, (*check.measured, *check.findings)) for check in known
@@ -240,6 +243,23 @@ def _findings(checks: Sequence[CheckReading]) -> Metric:
     family = GaugeMetricFamily("muster_agent_findings", "Open findings", labels=["check", "verdict", "reason"])
     for key, number in sorted(numbers.items()):
         family.add_metric(list(key), number)
+    return family
+
+
+def _faults(checks: Sequence[CheckReading]) -> Metric:
+    """The findings that are FAIL, each with the class of repair that it asks for: what a fault history needs."""
+    found = {
+        (check.name, measured.label(finding.component), measured.label(finding.reason), finding.fault_class or NO_CLASS)
+        for check in checks
+        for finding in check.findings
+        if finding.verdict is Verdict.FAIL
+    }
+    family = GaugeMetricFamily(
+        "muster_agent_fault", "1 while a finding is FAIL", labels=["check", "component", "reason", "class"]
+    )
+    # those that ask for a repair of hardware first
+    for key in sorted(found, key=lambda key: (key[-1] in (NO_CLASS, FaultClass.RESTART_APP), key))[:FAULTS_LIMIT]:
+        family.add_metric([str(each) for each in key], 1.0)
     return family
 
 

@@ -1,6 +1,7 @@
 """Loads YAML written by a person: fast, and safe against deep nesting and alias bombs that would stall the process."""
 
 import json
+import re
 import reprlib
 from collections.abc import Iterable
 from typing import Any
@@ -9,6 +10,8 @@ import yaml
 
 DEPTH_LIMIT = 50
 FAST_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # both are safe loaders
+_PATH = re.compile(r"[A-Za-z]\w*(\[\d{1,9}\]|\.\w+)*(?=: )")
+_PART = re.compile(r"\w+")
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 200
 
@@ -41,9 +44,36 @@ def yaml_problem(error: Exception) -> str:
     return f"{where}{getattr(error, 'problem', None) or error}; expected YAML"
 
 
+def line_of(text: str | bytes, location: Iterable[int | str]) -> int:
+    """The line, from 1, of the value at ``location``; where the document lacks it, of the last part that it has. 0 for
+    text that :func:`load_yaml` rejects."""
+    try:
+        node = yaml.compose(text, Loader=FAST_LOADER)
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return 0
+    line = 1
+    for part in location:
+        if isinstance(node, yaml.MappingNode):
+            found = next(((key, value) for key, value in node.value if key.value == part), None)
+        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and 0 <= part < len(node.value):
+            found = (node.value[part], node.value[part])
+        else:
+            found = None
+        if found is None:
+            break
+        line, node = found[0].start_mark.line + 1, found[1]
+    return line
+
+
 def field_path(location: Iterable[int | str]) -> str:
     """The location of a validation error in the usual notation: ``rules[0].timeout``."""
     text = ""
     for part in location:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
     return text
+
+
+def location_in(message: str) -> list[int | str]:
+    """The inverse of :func:`field_path`, for a message that begins with a path and a colon; else empty."""
+    found = _PATH.match(message)
+    return [] if found is None else [int(part) if part.isdigit() else part for part in _PART.findall(found[0])]

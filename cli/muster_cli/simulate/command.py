@@ -11,6 +11,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from muster_cli.report.output_format import TABLE, add_output, print_document
+from muster_cli.simulate import from_cluster
 from muster_cli.simulate.inputs import FORMATS, NamedPolicy, read_policies, read_scenario
 from muster_cli.simulate.page import make_page
 from muster_cli.simulate.report import Comparison, as_document, print_comparison
@@ -32,14 +33,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Runs the real decisions of the tainter (rules, budgets, verification, hold-down, drains, repairs, spares) for "
         "a fleet, its faults and its jobs, and shows where every accelerator-hour went. Several policies are compared "
         "on the same faults, jobs and luck; the output says when the data cannot tell two of them apart. The same "
-        "files and seed always give the same answer. docs/time-machine.md describes the files."
+        "files and seed always give the same answer. This needs no cluster; --from-cluster writes the files of one. "
+        "docs/time-machine.md describes the files."
     )
-    parser.add_argument("policies", metavar="POLICY", nargs="+", help="policy files, or - for the built-in policy")
+    parser.add_argument("policies", metavar="POLICY", nargs="*", help="policy files, or - for the built-in policy")
     parser.add_argument(
         "--fleet",
         metavar="FILE",
         type=Path,
-        required=True,
         help="YAML file: nodes, repairs, jobs and rates of faults",
     )
     parser.add_argument(
@@ -66,6 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--html", metavar="FILE.html", type=Path, help="also write one page with plots")
     add_output(parser)
+    from_cluster.add_arguments(parser)
 
 
 def _whole(text: str, least: int, most: int) -> int:
@@ -90,8 +92,10 @@ def _processes(text: str) -> int:
 
 def main(arguments: argparse.Namespace) -> int:
     try:
+        if arguments.from_cluster is not None:
+            return from_cluster.write_files(arguments)
+        _require_files(arguments)
         policies = read_policies(arguments.policies)
-        _require_folder(arguments.html)
         scenario = read_scenario(
             arguments.fleet, arguments.faults, arguments.faults_format, arguments.jobs, arguments.seed
         )
@@ -111,8 +115,11 @@ def main(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _require_folder(page: Path | None) -> None:
+def _require_files(arguments: argparse.Namespace) -> None:
     """Before the runs, which may take long. Raises UsageError."""
+    page: Path | None = arguments.html
+    if not arguments.policies or arguments.fleet is None:
+        raise UsageError("expected POLICY… and --fleet FILE, or --from-cluster FOLDER")
     if page is not None and not page.parent.is_dir():
         raise UsageError(f"--html {page}: {page.parent}: no such folder")
 

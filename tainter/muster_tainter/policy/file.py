@@ -15,7 +15,7 @@ from inotify_simple import INotify, flags
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from muster_checks.base.user_yaml import field_path
+from muster_checks.base.user_yaml import field_path, line_of, location_in
 from muster_tainter.policy.budgets import Budget, Incidents, TaintRate
 from muster_tainter.policy.heavy_checks import HeavyTesting, PoolTesting
 from muster_tainter.policy.in_flight import InFlight
@@ -95,7 +95,7 @@ def parse_policy(text: str, name: str = "policy.yaml", folder: Path | None = Non
     try:
         return Policy.model_validate(data)
     except ValidationError as error:
-        raise PolicyError("\n".join(f"{name}: {_line(detail)}" for detail in error.errors())) from error
+        raise PolicyError("\n".join(f"{name}: {_located(detail, text)}" for detail in error.errors())) from error
 
 
 class _StrictLoader(yaml.SafeLoader):
@@ -105,6 +105,11 @@ class _StrictLoader(yaml.SafeLoader):
             if keys.count(key) > 1:
                 raise yaml.constructor.ConstructorError(None, None, f"duplicate key {key!r}", node.start_mark)
         return super().construct_mapping(node, deep)
+
+
+def _located(detail: ErrorDetails, text: str) -> str:
+    problem = _line(detail)
+    return f"{problem} (line {line_of(text, detail['loc'] or location_in(problem))})"
 
 
 def _line(detail: ErrorDetails) -> str:

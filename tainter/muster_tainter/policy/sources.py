@@ -111,6 +111,17 @@ class PodLines(_Lines):
         return self
 
 
+def check_matchers(text: str) -> str:
+    """Label matchers of PromQL, without braces. Raises ValueError."""
+    at = 0
+    while at < len(text):
+        found = _MATCHER.match(text, at)
+        if found is None or (found.end() < len(text) and text[found.end()] != ","):
+            raise ValueError('expected label matchers without braces, such as job="training", cluster=~"gpu-.*"')
+        at = found.end() + 1
+    return text.strip().rstrip(",")
+
+
 class HttpSource(StrictModel):
     """A server's address and credentials.
 
@@ -300,16 +311,7 @@ class StepTimesSource(HttpSource):
             raise ValueError("expected the name of a summary or histogram, without _sum, _count or _bucket")
         return metric
 
-    @field_validator("matchers")
-    @classmethod
-    def _matchers(cls, matchers: str) -> str:
-        at = 0
-        while at < len(matchers):
-            found = _MATCHER.match(matchers, at)
-            if found is None or (found.end() < len(matchers) and matchers[found.end()] != ","):
-                raise ValueError('expected label matchers without braces, such as job="training", cluster=~"gpu-.*"')
-            at = found.end() + 1
-        return matchers.strip().rstrip(",")
+    _valid_matchers = field_validator("matchers")(check_matchers)
 
     @field_validator("window")
     @classmethod

@@ -10,10 +10,10 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from muster_agent.idle.occupancy import AlwaysIdle
-from muster_agent.metrics.agent_metrics import REASONS_LIMIT, AgentMetrics, CheckReading
+from muster_agent.metrics.agent_metrics import FAULTS_LIMIT, REASONS_LIMIT, AgentMetrics, CheckReading
 from muster_agent.metrics.measurements import COMPONENT_LIMIT, FAMILIES, MEASURED_LIMIT, UNITS
 from muster_checks.base.declaration import StepTotals
-from muster_checks.base.vocabulary import Finding, Measurement, Verdict
+from muster_checks.base.vocabulary import FaultClass, Finding, Measurement, Verdict
 from muster_tainter.policy.sources import StepTimesSource
 
 NOW = 1_800_000_000.0
@@ -43,6 +43,10 @@ def reading(name: str, verdict: Verdict = Verdict.PASS, *measured: Finding, **ot
 
 def finding(component: str, verdict: Verdict = Verdict.PASS, *measurements: Measurement, reason: str = "Ok") -> Finding:
     return Finding(component=component, verdict=verdict, reason=reason, message="", measurements=measurements)
+
+
+def failing(component: str, reason: str, fault_class: FaultClass) -> Finding:
+    return Finding(component=component, verdict=Verdict.FAIL, reason=reason, message="", fault_class=fault_class)
 
 
 def scrape(*checks: CheckReading, busy: bool = False) -> Series:
@@ -128,6 +132,28 @@ def test_a_component_that_a_stream_has_found_has_its_verdict():
     found = finding("gpu/0000:3b:00.0", Verdict.FAIL, reason="Xid79")
     series = scrape(reading("dmesg", Verdict.FAIL, findings=(found,)))
     assert named(series, "muster_agent_component_verdict") == {"dmesg|gpu/0000:3b:00.0|FAIL": 1.0}
+
+
+def test_each_fault_has_the_class_of_its_repair():
+    found = [
+        failing("gpu/0", "Xid79", FaultClass.REBOOT),
+        failing("host", "Bad", FaultClass.NONE),
+        finding("gpu/1", Verdict.WARN, reason="Warm"),
+    ]
+    series = scrape(reading("dmesg", Verdict.FAIL, findings=found))
+    for component, reason, fault_class in (("gpu/0", "Xid79", "reboot"), ("host", "Bad", "none")):
+        labels = {"check": "dmesg", "component": component, "reason": reason, "class": fault_class}
+        assert of(series, "muster_agent_fault", **labels) == 1
+    assert len(named(series, "muster_agent_fault")) == 2
+
+
+def test_faults_that_ask_for_a_repair_have_room_before_others():
+    many = [failing(f"gpu/{n}", "Bad", FaultClass.NONE) for n in range(2 * FAULTS_LIMIT)]
+    last = failing("nic/9", "LinkDown", FaultClass.CONTACT)
+    series = scrape(reading("nic", Verdict.FAIL, findings=[*many, last]))
+    assert len(named(series, "muster_agent_fault")) == FAULTS_LIMIT
+    labels = {"check": "nic", "component": "nic/9", "reason": "LinkDown", "class": "contact"}
+    assert of(series, "muster_agent_fault", **labels) == 1
 
 
 def test_the_worst_components_have_room_and_the_rest_is_counted():
@@ -335,6 +361,7 @@ def test_the_page_names_the_labels_of_each_family():
         (COMPONENT_LIMIT, "verdicts of components | {}"),
         (MEASURED_LIMIT, "measurements | {}"),
         (REASONS_LIMIT, "by reason | {}"),
+        (FAULTS_LIMIT, "faults | {}"),
     ],
 )
 def test_the_page_names_the_bounds(limit: int, words: str):

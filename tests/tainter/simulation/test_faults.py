@@ -7,7 +7,7 @@ import pytest
 from tests.tainter.simulation.worlds import BEGIN, fleet_file
 
 from muster_tainter.simulation.scenario.fault_generator import YEAR_S, generate_faults
-from muster_tainter.simulation.scenario.fleet_file import FleetFile
+from muster_tainter.simulation.scenario.fleet_file import FleetError, FleetFile
 from muster_tainter.simulation.scenario.nodes import draw_histories, drawn_by, make_nodes
 
 YEAR = 365 * 24.0
@@ -79,3 +79,28 @@ def test_fleet_without_enough_domains_draws_nodes() -> None:
     nodes = make_nodes(rates(30))
     assert drawn_by(nodes) == "nodes"
     assert draw_histories(nodes, None) == {node.name: [node.name] for node in nodes}
+
+
+@pytest.mark.parametrize(
+    ("more", "place"),
+    [
+        ({"rates": [{"class": "reboot", "perNodeYear": 10_000}]}, "faults.rates[0].perNodeYear"),
+        ({"rates": [{"class": "reboot", "perNodeYear": 20}], "infants": {"times": 1000, "within": "1d"}}, "rates[0]"),
+        ({"rates": [{"class": "reboot", "perNodeYear": 20}], "lemons": {"share": 1, "times": 1000}}, "rates[0]"),
+        ({"outages": {"perDomainYear": 10_000, "lasts": "1m"}}, "faults.outages.perDomainYear"),
+    ],
+)
+def test_rates_that_fill_the_memory_are_named(more: dict[str, Any], place: str) -> None:
+    with pytest.raises(FleetError) as caught:
+        made(rates(**more))
+    assert place in str(caught.value)
+
+
+def test_outages_of_named_racks_hit_their_nodes() -> None:
+    names = {"r1": ["a", "b"], "r2": ["c"]}
+    groups = [{"name": "gpu", "domain": {"label": "example.com/rack", "names": names}}]
+    faults = {"rates": [{"class": "reset", "perNodeYear": 0}], "outages": {"perDomainYear": 40, "lasts": "1h"}}
+    rows = made(fleet_file(1, YEAR, groups=groups, faults=faults))
+    starts: dict[str, list[float]] = {name: [row.start for row in rows if row.node == name] for name in "abc"}
+    assert starts["a"] == starts["b"] != starts["c"]
+    assert starts["a"]

@@ -1,6 +1,7 @@
 """Fault, job and fleet files: what is read, and the line and value of what is not valid."""
 
 import gzip
+import json
 import lzma
 import tracemalloc
 from itertools import pairwise
@@ -10,6 +11,7 @@ import pytest
 from tests.shared_data import SharedData
 from tests.tainter.simulation.worlds import BEGIN, HOUR, fleet_file
 
+from muster_tainter.simulation.scenario import fault_file, job_file
 from muster_tainter.simulation.scenario.fault_file import UNTIL_REPAIRED, FaultFile
 from muster_tainter.simulation.scenario.fleet_file import FleetError, load_fleet
 from muster_tainter.simulation.scenario.job_file import read_jobs
@@ -50,6 +52,8 @@ def test_faults_with_zones_and_without_an_end(tmp_path: Path) -> None:
         ("gpu-1,2026-01-02T00:00:00Z,2026-01-01T00:00:00Z,reboot", 2, "2026-01-01T00:00:00Z"),
         ("gpu-1,2026-01-01T00:00:00,,reboot", 2, "2026-01-01T00:00:00"),
         ("gpu-1,1/2/2026,,reboot", 2, "1/2/2026"),
+        ("gpu-1,0001-01-01T00:00:00+23:00,,reboot", 2, "0001-01-01"),
+        ("gpu-1,9999-12-31T23:00:00-23:00,,reboot", 2, "9999-12-31"),
         ("gpu-9,2026-01-01T00:00:00Z,,reboot", 2, "gpu-9"),
         (",2026-01-01T00:00:00Z,,reboot", 2, "node"),
         ("gpu-1,2026-01-01T00:00:00Z,,melted", 2, "melted"),
@@ -62,7 +66,21 @@ def test_faults_with_zones_and_without_an_end(tmp_path: Path) -> None:
         ),
         ("gpu-1,2026-01-02T00:00:00Z,,reboot\ngpu-2,2026-01-01T00:00:00Z,,reboot", 3, "2026-01-01T00:00:00Z"),
     ],
-    ids=["empty", "negative", "no-zone", "date", "unknown", "no-node", "class", "short", "long", "overlap", "order"],
+    ids=[
+        "empty",
+        "negative",
+        "no-zone",
+        "date",
+        "first-year",
+        "last-year",
+        "unknown",
+        "no-node",
+        "class",
+        "short",
+        "long",
+        "overlap",
+        "order",
+    ],
 )
 def test_bad_row_is_named_with_line_and_value(tmp_path: Path, rows: str, line: int, found: str) -> None:
     path = write(tmp_path, HEAD + rows + "\n")
@@ -142,6 +160,13 @@ def test_many_rows_are_not_held_in_memory(tmp_path: Path) -> None:
     assert peak < 1 << 20  # a list of the rows takes four times as much
 
 
+def test_names_of_components_are_bounded_like_those_of_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fault_file, "COMPONENTS_LIMIT", 5)
+    rows = "".join(f"gpu-1,2026-01-01T00:00:00Z,,reboot,gpu/{number}\n" for number in range(9))
+    text = error_of(write(tmp_path, f"{HEAD.strip()},component\n{rows}"))
+    assert f":{2 + 5}: component: gpu/5: " in text
+
+
 # the fleet
 
 
@@ -178,8 +203,21 @@ def fleet_error(folder: Path, text: str) -> str:
 )
 def test_bad_fleet_is_named_with_its_place(tmp_path: Path, text: str, where: str) -> None:
     (line,) = fleet_error(tmp_path, text).splitlines()
-    assert line.startswith(f"{tmp_path / 'fleet.yaml'}: ")
+    assert line.startswith(f"{tmp_path / 'fleet.yaml'}:")
     assert where in line
+
+
+def test_bad_values_of_a_fleet_are_named_with_their_lines(tmp_path: Path) -> None:
+    text = "groups:\n  - name: gpu\n    nodes: 0\n    moon: 3\nidleFaults: maybe\n"
+    lines = fleet_error(tmp_path, text).splitlines()
+    assert [line.partition("fleet.yaml:")[2].split(": ")[:2] for line in lines] == [
+        ["3", "groups[0].nodes"],
+        ["4", "groups[0].moon"],
+        ["5", "idleFaults"],
+    ]
+    too_large = "groups:\n  - {name: gpu, nodes: 2}\nworkload:\n  kinds:\n    - {name: a, nodes: 3, lasts: 1h}\n"
+    (line,) = fleet_error(tmp_path, too_large).splitlines()
+    assert line.partition("fleet.yaml:")[2].startswith("5: workload.kinds[0].nodes: 3: ")
 
 
 def test_more_recorded_nodes_than_the_fleet_has() -> None:
@@ -199,6 +237,13 @@ def test_jobs(tmp_path: Path) -> None:
     first, second = read_jobs(write(tmp_path, text), fleet_file())
     assert (first.at, first.kind.nodes, first.kind.gang, first.kind.restart) == (BEGIN + HOUR, 2, False, 300)
     assert (second.at, second.kind.lasts, second.kind.gang) == (BEGIN + HOUR / 2, HOUR, True)
+
+
+def test_jobs_without_gang_count_for_each_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_file, "ROWS_LIMIT", 1000)
+    row = "2026-01-01T00:00:00Z,400,1h,no\n"
+    with pytest.raises(FleetError, match=r"jobs.csv:4: "):
+        read_jobs(write(tmp_path, "submitted,nodes,lasts,gang\n" + 9 * row, "jobs.csv"), fleet_file())
 
 
 @pytest.mark.parametrize(
@@ -246,3 +291,46 @@ def test_outages_of_hpc_systems(shared_data: SharedData) -> None:
 def test_json_that_is_no_trace(tmp_path: Path, text: str) -> None:
     with pytest.raises(FleetError):
         read_gpu_cluster(write(tmp_path, text, "trace.json"))
+
+
+def gpu_events(*events: tuple[str, object]) -> str:
+    kind = {"Class": "GPU", "Desc": "Xid"}
+    return json.dumps([
+        {"node_id": "n1", "event_type": f"fault_{step}", "event_time": day, "fault_type": kind} for step, day in events
+    ])  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (gpu_events(("start", 3.0), ("end", 2.0)), "event 2"),
+        (gpu_events(("start", float("nan"))), "event 1"),
+        (gpu_events(("start", float("inf"))), "event 1"),
+        (gpu_events(("start", -1)), "event 1"),
+        (gpu_events(("start", "soon")), "soon"),
+        ("[{}]", "node_id"),
+        ("[{}", ""),
+        ("[" * 100_000, ""),
+    ],
+    ids=["negative", "nan", "infinite", "before", "word", "empty", "open", "deep"],
+)
+def test_bad_events_of_a_gpu_cluster(tmp_path: Path, text: str, found: str) -> None:
+    path = write(tmp_path, text, "trace.json")
+    with pytest.raises(FleetError) as caught:
+        read_gpu_cluster(path)
+    assert str(caught.value).startswith(f"{path}: ")
+    assert found in str(caught.value)
+
+
+OUTAGES = "System,nodenum,Prob Started,Prob Fixed\n2,1,1/1/2003 10:00,1/1/2003 12:00\n"
+
+
+def test_outages_without_a_whole_row_are_left_out(tmp_path: Path) -> None:
+    history = read_hpc_outages(write(tmp_path, OUTAGES + "2,1\n2,1,1/1/2003 14:00,1/1/2003 13:00\n2,2,x,y\n"))
+    assert history.summary.rows == 1
+    assert history.summary.notes[0].startswith("3 ")
+
+
+def test_endless_line_of_outages(tmp_path: Path) -> None:
+    with pytest.raises(FleetError, match=r"outages.csv:3: "):
+        read_hpc_outages(write(tmp_path, OUTAGES + "x" * 100_000, "outages.csv"))

@@ -17,13 +17,15 @@ from pathlib import Path
 from typing import NamedTuple, Protocol, TextIO
 
 from muster_kube.api.times import rfc3339_whole
-from muster_tainter.simulation.scenario.fleet_file import CHECK, COMPONENT, NO_CHECKS, NODES_LIMIT, REASON, FleetError
+from muster_tainter.simulation.scenario.fleet_file import CHECK, COMPONENT, LATEST, NO_CHECKS, REASON, FleetError
+from muster_tainter.simulation.scenario.node_groups import NODES_LIMIT
 
 COLUMNS = ("node", "start", "end", "class")
 OPTIONAL = ("component", "check", "reason", "fatal")
 CLASSES = ("reset", "reboot", "replace", "contact")
 LINE_LIMIT = 64 << 10  # characters
 PROBLEMS_LIMIT = 10
+COMPONENTS_LIMIT = 500_000  # in memory while the file is checked, for the end of the last fault of each
 UNTIL_REPAIRED = float("inf")
 _FATAL = {"": True, "yes": True, "true": True, "no": False, "false": False}
 
@@ -112,6 +114,12 @@ class FaultFile:
                 _count(self.summary, row)
             if len(self.summary.nodes) > NODES_LIMIT:
                 problems.append(f"{path}:{line}: node: {node[:80]!r}: expected at most {NODES_LIMIT} different nodes")
+                break
+            if len(ends) > COMPONENTS_LIMIT:
+                problems.append(
+                    f"{path}:{line}: component: {row.component}: expected at most {COMPONENTS_LIMIT} different ones "
+                    "on all nodes"
+                )
                 break
             if len(problems) >= PROBLEMS_LIMIT:
                 break
@@ -236,4 +244,7 @@ def read_time(name: str, text: str) -> float:
         raise ValueError(f"{name}: {text[:40]!r}: expected a time such as 2026-01-01T08:30:00Z") from None
     if at.tzinfo is None:
         raise ValueError(f"{name}: {text[:40]!r}: expected a time with its zone, such as 08:30:00Z or 08:30:00+02:00")
-    return float(int(at.timestamp()))
+    second = at.timestamp()
+    if not 0 <= second < LATEST:
+        raise ValueError(f"{name}: {text[:40]!r}: expected a time from 1970 to 2199")
+    return float(int(second))

@@ -4,19 +4,22 @@ Every node draws from its own stream of random numbers, so another node, rate or
 """
 
 import math
+from collections import Counter
 from random import Random
 
 from muster_tainter.simulation.scenario.fault_file import UNTIL_REPAIRED, FaultRow, RecordedFaults
-from muster_tainter.simulation.scenario.fleet_file import FaultRate, Generator
+from muster_tainter.simulation.scenario.fleet_file import FaultRate, FleetError, Generator
 from muster_tainter.simulation.scenario.nodes import FleetNode
 
 YEAR_S = 365 * 86_400.0
+ROWS_LIMIT = 2_000_000  # in memory: 250 bytes each
 
 
 def generate_faults(
     generator: Generator, nodes: list[FleetNode], begin: float, end: float, seed: int
 ) -> RecordedFaults:
-    """begin, end: seconds since the epoch. Nodes are new at the begin."""
+    """begin, end: seconds since the epoch. Nodes are new at the begin. Raises FleetError for too many faults."""
+    _require_few(generator, nodes, end - begin)
     rows: list[FaultRow] = []
     for node in nodes:
         random = _random(seed, "node", node.name)
@@ -29,6 +32,30 @@ def generate_faults(
         rows += _outages(generator, nodes, begin, end, seed)
     rows.sort(key=lambda row: (row.start, row.node, row.component))
     return RecordedFaults([row._replace(number=number) for number, row in enumerate(rows, 1)])
+
+
+def _require_few(generator: Generator, nodes: list[FleetNode], length_s: float) -> None:
+    """Of the expected number, in which infants and lemons count as if all nodes were both."""
+    years = length_s / YEAR_S
+    times = max(generator.infants.times if generator.infants is not None else 1.0, 1.0)
+    lemons = generator.lemons
+    times *= 1.0 + (lemons.share * lemons.times if lemons is not None else 0.0)
+    members = Counter(node.model for node in nodes)
+    for place, rate in enumerate(generator.rates):
+        chosen = sum(number for model, number in members.items() if not rate.models or model in rate.models)
+        expected = rate.per_node_year * times * chosen * years
+        if expected > ROWS_LIMIT:
+            raise FleetError(
+                f"faults.rates[{place}].perNodeYear: {rate.per_node_year:g}: about {expected:,.0f} faults on "
+                f"{chosen} nodes in {years:.3g} years; expected at most {ROWS_LIMIT:,}"
+            )
+    outages = generator.outages
+    racked = sum(1 for node in nodes if node.domain)
+    if outages is not None and outages.per_domain_year * racked * years > ROWS_LIMIT:
+        raise FleetError(
+            f"faults.outages.perDomainYear: {outages.per_domain_year:g}: more than {ROWS_LIMIT:,} faults on "
+            f"{racked} nodes in {years:.3g} years"
+        )
 
 
 def _random(seed: int, *what: object) -> Random:

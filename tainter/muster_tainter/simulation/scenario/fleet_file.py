@@ -12,15 +12,14 @@ from typing import Annotated, Literal, Self, get_args
 import yaml
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError, field_validator, model_validator
 
-from muster_checks.base.user_yaml import field_path, load_yaml, show_value, yaml_problem
+from muster_checks.base.user_yaml import field_path, line_of, load_yaml, location_in, show_value, yaml_problem
 from muster_kube.nodehealth import RESERVED_CHECKS
-from muster_tainter.policy import label_syntax
 from muster_tainter.policy.heavy_checks import AnyDuration, Duration
 from muster_tainter.policy.recovery import FOREIGN_CHECKS
 from muster_tainter.policy.strict_model import StrictModel
+from muster_tainter.simulation.scenario.node_groups import NODES_LIMIT, Group
 
-SIZE_LIMIT = 1 << 20  # bytes
-NODES_LIMIT = 100_000
+SIZE_LIMIT = 8 << 20  # bytes: 100,000 names of nodes
 COMPONENT = r"^[a-z]+(/[A-Za-z0-9:._-]{1,60})?$"
 CHECK = r"^[a-z][a-z0-9]{0,62}$"
 REASON = r"^[A-Za-z0-9_]{0,63}$"
@@ -28,6 +27,7 @@ NO_CHECKS = (*RESERVED_CHECKS, *FOREIGN_CHECKS)  # names that no agent reports
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Times = Annotated[float, Field(ge=0.0, le=1000.0)]
 RepairedClass = Literal["reset", "reboot", "replace", "contact"]
+LATEST = datetime(2200, 1, 1, tzinfo=UTC).timestamp()  # a typing error in a year must not simulate millennia
 _HOUR = 3600.0
 _DAY = 24 * _HOUR
 
@@ -46,50 +46,14 @@ def _instant(value: object) -> object:
         raise ValueError("expected a time such as 2026-01-01T00:00:00Z")  # noqa: TRY004 - pydantic expects ValueError
     if value.tzinfo is None:
         raise ValueError("expected a time with its zone, such as 2026-01-01T00:00:00Z or 2026-01-01T02:00:00+02:00")
-    return float(int(value.astimezone(UTC).timestamp()))
+    second = value.timestamp()
+    if not 0 <= second < LATEST:
+        raise ValueError("expected a time from 1970 to 2199")
+    return float(int(second))
 
 
 Instant = Annotated[float, BeforeValidator(_instant)]
 """Seconds since the epoch."""
-
-
-class Domain(StrictModel):
-    """label: of Nodes; nodes: how many share one value, such as a rack."""
-
-    label: str
-    nodes: Annotated[int, Field(ge=1, le=NODES_LIMIT)]
-
-    @field_validator("label")
-    @classmethod
-    def _is_label(cls, label: str) -> str:
-        if not label_syntax.is_key(label):
-            raise ValueError(label_syntax.KEY_WORDS)
-        return label
-
-
-class Group(StrictModel):
-    """Equal nodes: ``NAME-1``, ``NAME-2`` …, or with ``namesFrom: faults`` the names of the fault file.
-
-    devices: accelerators of a node; model: of the machine, for rates
-    """
-
-    name: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,40}[a-z0-9])?$")]
-    nodes: Annotated[int, Field(ge=1, le=NODES_LIMIT)]
-    devices: Annotated[int, Field(ge=1, le=1024)] = 8
-    model: Annotated[str, Field(max_length=63)] = ""
-    labels: dict[str, str] = Field(default_factory=dict, max_length=16)
-    domain: Domain | None = None
-    names_from: Literal["faults"] | None = None
-
-    @field_validator("labels")
-    @classmethod
-    def _labels(cls, labels: dict[str, str]) -> dict[str, str]:
-        for key, value in labels.items():
-            if not label_syntax.is_key(key):
-                raise ValueError(f"{key[:80]!r}: {label_syntax.KEY_WORDS}")
-            if not label_syntax.is_value(value):
-                raise ValueError(f"{value[:80]!r}: {label_syntax.VALUE_WORDS}")
-        return labels
 
 
 class PeopleTimes(StrictModel):
@@ -253,7 +217,7 @@ class FleetFile(StrictModel):
             first = names.index(name)
             if first < i:
                 raise ValueError(f'groups[{i}].name: "{name}": expected a unique name: groups[{first}] has it')
-        if sum(group.nodes for group in self.groups) > NODES_LIMIT:
+        if sum(group.size for group in self.groups) > NODES_LIMIT:
             raise ValueError(f"groups: expected at most {NODES_LIMIT} nodes in all")
         if sum(group.names_from is not None for group in self.groups) > 1:
             raise ValueError("groups: expected namesFrom in one group only")
@@ -270,7 +234,7 @@ class FleetFile(StrictModel):
         groups = [group for group in self.groups if kind.group in (None, group.name)]
         if not groups:
             return f'group: "{kind.group}": expected one of {", ".join(group.name for group in self.groups)}'
-        most = max(group.nodes for group in groups)
+        most = max(group.size for group in groups)
         if kind.gang and kind.nodes > most:
             return f"nodes: {kind.nodes}: expected at most {most}, the nodes of the largest group"
         return ""
@@ -278,7 +242,7 @@ class FleetFile(StrictModel):
     @property
     def size(self) -> int:
         """Nodes."""
-        return sum(group.nodes for group in self.groups)
+        return sum(group.size for group in self.groups)
 
 
 def load_fleet(path: Path) -> FleetFile:
@@ -296,10 +260,11 @@ def load_fleet(path: Path) -> FleetFile:
     try:
         return FleetFile.model_validate(data)
     except ValidationError as error:
-        raise FleetError("\n".join(f"{path}: {line}" for line in _problems(error))) from None
+        raise FleetError("\n".join(f"{path}:{line}" for line in _problems(error, raw))) from None
 
 
-def _problems(error: ValidationError) -> Iterator[str]:
+def _problems(error: ValidationError, raw: bytes) -> Iterator[str]:
+    """``LINE: field: value: what is allowed``."""
     details = error.errors()
     for detail in details:
         place = detail["loc"]
@@ -312,7 +277,7 @@ def _problems(error: ValidationError) -> Iterator[str]:
             text = f"unknown key: expected {', '.join(_keys_at(place))}"
         else:
             text = str(detail.get("ctx", {}).get("error", detail["msg"]))
-        yield f"{f'{where}: ' if where else ''}{found}{text}"
+        yield f"{line_of(raw, place or location_in(text))}: {f'{where}: ' if where else ''}{found}{text}"
 
 
 def _keys_at(place: Sequence[str | int]) -> list[str]:

@@ -28,6 +28,7 @@ def read_jobs(path: Path, fleet: FleetFile) -> tuple[SubmittedJob, ...]:
     problems: list[str] = []
     jobs: list[SubmittedJob] = []
     kinds: _Kinds = {}
+    parts = 0
     with open_text(path) as text:
         lines = BoundedLines(text)
         reader = csv.reader(lines.texts(), strict=True)
@@ -37,13 +38,18 @@ def read_jobs(path: Path, fleet: FleetFile) -> tuple[SubmittedJob, ...]:
                 if not values:
                     continue
                 try:
-                    jobs.append(_job(names, values, kinds, fleet))
+                    job = _job(names, values, kinds, fleet)
+                    parts += 1 if job.kind.gang else job.kind.nodes
+                    jobs.append(job)
                 except ValueError as error:
                     problems.append(f"{path}:{lines.number}: {error}")
                 if len(problems) >= PROBLEMS_LIMIT:
                     break
-                if len(jobs) > ROWS_LIMIT:
-                    problems.append(f"{path}:{lines.number}: more rows than {ROWS_LIMIT}: split the file by time")
+                if parts > ROWS_LIMIT:
+                    problems.append(
+                        f"{path}:{lines.number}: more jobs than {ROWS_LIMIT}, of which each node of a job without "
+                        "gang is one: split the file by time"
+                    )
                     break
         except (ValueError, csv.Error) as error:
             problems.append(f"{path}:{max(lines.number, 1)}: {error}")

@@ -1,16 +1,18 @@
 """The nodes of the simulated fleet, and which node of the history each one repeats."""
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 from typing import NamedTuple
 
 from muster_tainter.simulation.scenario.fleet_file import FleetError, FleetFile
+from muster_tainter.simulation.scenario.node_groups import Group
 
 _UNITS_LEAST = 8  # domains: fewer are no sample, and nodes are drawn instead
 
 
 class FleetNode(NamedTuple):
-    """domain: value of the domain label with the group's name, unique in the fleet; empty without domains."""
+    """domain: value of the domain label; empty without domains."""
 
     name: str
     group: str
@@ -24,25 +26,35 @@ def make_nodes(fleet: FleetFile, recorded: Mapping[str, int] | None = None) -> l
     """recorded: names in the fault file, for a group with ``namesFrom: faults``. Raises FleetError."""
     nodes: list[FleetNode] = []
     for group in fleet.groups:
-        names = [f"{group.name}-{number}" for number in range(1, group.nodes + 1)]
-        if group.names_from is not None:
-            found = list(recorded or {})
-            if len(found) > group.nodes:
-                raise FleetError(
-                    f"groups: {group.name}: nodes: {group.nodes}: expected at least {len(found)}, the nodes in the "
-                    "fault file"
-                )
-            names = [*found, *names[len(found) :]]
-        for place, name in enumerate(names):
-            labels, domain = dict(group.labels), ""
+        for name, domain in _names(group, recorded):
+            labels = dict(group.labels)
             if group.domain is not None:
-                domain = f"{group.name}-{group.domain.label.rpartition('/')[2]}-{place // group.domain.nodes + 1}"
                 labels[group.domain.label] = domain
             nodes.append(FleetNode(name, group.name, group.devices, group.model, labels, domain))
-    twice = len(nodes) - len({node.name for node in nodes})
-    if twice:
-        raise FleetError(f"groups: {twice} nodes have the name of another one; expected unique names")
+    times = Counter(node.name for node in nodes)
+    (name, often), *_ = times.most_common(1)
+    if often > 1:
+        raise FleetError(f"groups: {often} nodes have the name {name[:80]}; expected unique names")
     return nodes
+
+
+def _names(group: Group, recorded: Mapping[str, int] | None) -> Iterable[tuple[str, str]]:
+    """(name, value of the domain label) of each node of the group."""
+    if group.nodes is None:
+        return group.named()
+    names = [f"{group.name}-{number}" for number in range(1, group.nodes + 1)]
+    if group.names_from is not None:
+        found = list(recorded or {})
+        if len(found) > group.nodes:
+            raise FleetError(
+                f"groups: {group.name}: nodes: {group.nodes}: expected at least {len(found)}, the nodes in the "
+                "fault file"
+            )
+        names = [*found, *names[len(found) :]]
+    if group.domain is None or group.domain.nodes is None:
+        return [(name, "") for name in names]
+    label, size = group.domain.label.rpartition("/")[2], group.domain.nodes
+    return [(name, f"{group.name}-{label}-{place // size + 1}") for place, name in enumerate(names)]
 
 
 def draw_histories(nodes: Sequence[FleetNode], random: Random | None) -> dict[str, list[str]]:

@@ -13,11 +13,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from muster_tainter.simulation.scenario.fault_file import CLASSES, FaultRow, RecordedFaults, open_text
+from muster_tainter.simulation.scenario.fault_file import (
+    CLASSES,
+    BoundedLines,
+    FaultRow,
+    RecordedFaults,
+    open_text,
+)
 from muster_tainter.simulation.scenario.fleet_file import FleetError
 
 _DAY = 86_400.0
-_JSON_LIMIT = 256 << 20  # characters
+_JSON_LIMIT = 64 << 20  # characters, which take 20 times as much memory
+_ROWS_LIMIT = 2_000_000  # of outages, in memory
+_DAYS_LIMIT = 36_500.0
 JOINED = "overlapping and touching intervals of one node are one fault, with the heaviest class"
 
 
@@ -65,7 +73,9 @@ _HPC_CAUSES = {
 def read_gpu_cluster(path: Path) -> RecordedFaults:
     """stepfun-ai/InfiniteHBD-Trace: a JSON list of events ``fault_start`` and ``fault_end``. Raises FleetError."""
     with open_text(path) as text:
-        raw = text.read(_JSON_LIMIT)
+        raw = text.read(_JSON_LIMIT + 1)
+    if len(raw) > _JSON_LIMIT:
+        raise FleetError(f"{path}: expected at most {_JSON_LIMIT} characters: convert it to CSV, which is streamed")
     try:
         events = json.loads(raw)
         found, last = _pairs(events)
@@ -79,9 +89,13 @@ def _pairs(events: list[dict[str, Any]]) -> tuple[dict[str, list[_Interval]], fl
     begun: defaultdict[tuple[str, str, str], deque[float]] = defaultdict(deque)
     found: defaultdict[str, list[_Interval]] = defaultdict(list)
     last = 0.0
-    for event in events:
+    for number, event in enumerate(events, 1):
         node, day, kind = str(event["node_id"]), float(event["event_time"]), event["fault_type"]
-        last = max(last, day)
+        if not last <= day <= _DAYS_LIMIT:
+            raise ValueError(
+                f"event {number}: event_time: {day:g}: expected {last:g}, the time before it, or a later day"
+            )
+        last = day
         key = node, str(kind["Class"]), str(kind["Desc"])
         if event["event_type"] == "fault_start":
             begun[key].append(day)
@@ -105,14 +119,19 @@ def read_hpc_outages(path: Path, systems: Iterable[str] = ()) -> RecordedFaults:
     found: defaultdict[str, list[_Interval]] = defaultdict(list)
     left_out = 0
     with open_text(path) as text:
-        rows = csv.DictReader(text)
+        lines = BoundedLines(text)
+        rows = csv.DictReader(lines.texts())
         try:
             for row in rows:
+                if lines.number > _ROWS_LIMIT:
+                    raise FleetError(
+                        f"{path}:{lines.number}: expected at most {_ROWS_LIMIT} rows: split the file by time"
+                    )
                 if wanted and row["System"] not in wanted:
                     continue
                 try:
                     start, end = (_hpc_time(row[name]) for name in ("Prob Started", "Prob Fixed"))
-                except ValueError:
+                except (ValueError, TypeError):  # TypeError: the row is too short
                     left_out += 1
                     continue
                 if end <= start:
@@ -121,8 +140,8 @@ def read_hpc_outages(path: Path, systems: Iterable[str] = ()) -> RecordedFaults:
                 cause = next((name for name in _HPC_CAUSES if (row.get(name) or "").strip()), "Undetermined")
                 node = f"s{row['System']}-{row['nodenum']}"
                 found[node].append(_Interval(start, end, _HPC_CAUSES[cause], cause.replace(" ", "")))
-        except (KeyError, csv.Error) as error:
-            raise FleetError(f"{path}:{rows.line_num}: {error}: expected outages as in LA-UR-05-7318") from None
+        except (KeyError, ValueError, csv.Error) as error:
+            raise FleetError(f"{path}:{max(lines.number, 1)}: {error}: expected outages as in LA-UR-05-7318") from None
     notes = f"{left_out} rows without a valid start and end are left out; local times are read as UTC; {JOINED}"
     return RecordedFaults(_joined(found), (notes,))
 
