@@ -1,6 +1,6 @@
 """What all tests share: none of them hangs on where this process was started, and what hangs on chance says its seed.
 
-`make test` runs four files at a time, as most tests on a cluster wait more than they compute (scheduling.py).
+`make test` runs four files of integration tests at a time, and meanwhile all others in one process (scheduling.py).
 """
 
 import gc
@@ -59,6 +59,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: order[scheduling.file_of(item)])
     for item in items:
         file = scheduling.file_of(item)
+        if scheduling.is_integration(file):
+            item.add_marker(pytest.mark.integration)
         if item.get_closest_marker("kmsg"):
             if scheduling.group_of(file) != "the kernel log":
                 raise pytest.UsageError(f"{file} is marked kmsg: name it in GROUPS of tests/scheduling.py")
@@ -72,7 +74,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     chosen = config.option.markexpr
     if chosen not in scheduling.CHOICES or collection_path.suffix != ".py" or not collection_path.is_file():
         return None
-    return not scheduling.may_choose(chosen, collection_path.read_text()) or None
+    file = scheduling.file_name(collection_path, config)
+    return not scheduling.may_choose(chosen, file, collection_path.read_text()) or None
 
 
 @pytest.hookimpl(wrapper=True)

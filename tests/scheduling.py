@@ -1,6 +1,8 @@
 """Which process runs which test file, and when: what takes longest begins first, by durations.yaml.
 
-A file is run by one process, and so are all files that need the same thing of which a machine has one.
+Integration tests wait more than they compute, so several files run at a time. All others compute: one process runs them
+meanwhile, from the beginning to the end, and takes the processor's time that integration tests leave. A file is run by
+one process, and so are all files that need the same thing of which a machine has one.
 ``--record-durations`` writes down how long each file of that run took.
 """
 
@@ -33,7 +35,16 @@ GROUPS = {
         "tests/cluster/chart/test_migration_commands.py",
     ),
 }
-CHOICES = ("alone", "beside", "not alone and not beside")  # -m of the runs of `make test`
+# Folders of integration tests: they start a control plane, a browser or a container engine. Files of GROUPS are with
+# them, as some of each group are theirs.
+INTEGRATION = ("tests/browser/", "tests/cluster/", "tests/release/")
+# -m of the runs of `make test`: each test is chosen by one of them
+CHOICES = (
+    "alone",
+    "beside",
+    "integration and not alone and not beside",
+    "not integration and not alone and not beside",
+)
 _BESIDE = re.compile(r"^pytestmark = pytest\.mark\.beside$", re.MULTILINE)
 _GROUP = {file: group for group, files in GROUPS.items() for file in files}
 
@@ -43,9 +54,16 @@ def group_of(file: str) -> str:
     return _GROUP.get(file, file)
 
 
-def may_choose(choice: str, text: str) -> bool:
+def is_integration(file: str) -> bool:
+    """Whether the tests of a file are marked ``integration``."""
+    return file.startswith(INTEGRATION) or file in _GROUP
+
+
+def may_choose(choice: str, file: str, text: str) -> bool:
     """Whether a file with this text can have tests that one of CHOICES is for."""
-    return not _BESIDE.search(text) if choice.startswith("not ") else f"mark.{choice}" in text
+    if choice in ("alone", "beside"):
+        return f"mark.{choice}" in text
+    return is_integration(file) != choice.startswith("not ") and not _BESIDE.search(text)
 
 
 def run_order(files: Sequence[str], seconds: Mapping[str, float]) -> dict[str, tuple[float, str, int]]:
@@ -87,6 +105,11 @@ class DurationRecorder:
         DURATIONS.write_text(head + yaml.safe_dump(kept))
 
 
-def file_of(item: pytest.Item) -> str:
+def file_name(path: Path, config: pytest.Config) -> str:
     """Relative to the root, as in an item's id."""
-    return PurePath(item.path.relative_to(item.config.rootpath)).as_posix()
+    return PurePath(path.relative_to(config.rootpath)).as_posix()
+
+
+def file_of(item: pytest.Item) -> str:
+    """Of :func:`file_name`."""
+    return file_name(item.path, item.config)

@@ -4,10 +4,21 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.scheduling import CHOICES, DURATIONS, GROUPS, group_of, load_durations, may_choose, run_order
+from tests.scheduling import (
+    CHOICES,
+    DURATIONS,
+    GROUPS,
+    INTEGRATION,
+    group_of,
+    is_integration,
+    load_durations,
+    may_choose,
+    run_order,
+)
 
 ROOT = Path(__file__).parents[1]
 CHAIN = GROUPS["the kernel log"]
+REST = " and not alone and not beside"
 
 
 def test_the_longest_file_is_the_first_and_what_is_short_keeps_its_order() -> None:
@@ -24,18 +35,43 @@ def test_files_of_a_group_run_in_its_order_where_their_sum_puts_them() -> None:
     assert group_of(first) == group_of(last) != group_of("tests/a.py")
 
 
+TEXTS = {
+    "none": "def test_it(): ...",
+    "the file": "pytestmark = pytest.mark.beside\n\ndef test_it(): ...",
+    "one test": "@pytest.mark.beside\ndef test_it(): ...\ndef test_that(): ...",
+    "some tests": "marks=[pytest.mark.alone] if long else []",
+}
+
+
 @pytest.mark.parametrize(
     ("text", "chosen"),
     [
-        ("def test_it(): ...", [False, False, True]),
-        ("pytestmark = pytest.mark.beside\n\ndef test_it(): ...", [False, True, False]),
-        ("@pytest.mark.beside\ndef test_it(): ...\ndef test_that(): ...", [False, True, True]),
-        ("marks=[pytest.mark.alone] if long else []", [True, False, True]),
+        ("none", ["integration"]),
+        ("the file", ["beside"]),
+        ("one test", ["beside", "integration"]),
+        ("some tests", ["alone", "integration"]),
     ],
-    ids=["none", "the file", "one test", "some tests"],
 )
-def test_a_run_loads_a_file_unless_it_chooses_none_of_its_tests(text: str, chosen: list[bool]) -> None:
-    assert [may_choose(choice, text) for choice in CHOICES] == chosen
+def test_a_run_loads_a_file_unless_it_chooses_none_of_its_tests(text: str, chosen: list[str]) -> None:
+    def runs(file: str) -> list[str]:
+        return [choice.removesuffix(REST) for choice in CHOICES if may_choose(choice, file, TEXTS[text])]
+
+    assert runs("tests/cluster/test_a.py") == runs(CHAIN[2]) == chosen
+    assert runs("tests/kube/test_a.py") == [each.replace("integration", "not integration") for each in chosen]
+
+
+def test_integration_tests_are_those_of_its_folders_and_of_groups() -> None:
+    assert all((ROOT / folder).is_dir() for folder in INTEGRATION)
+    assert all(is_integration(f"{folder}test_a.py") for folder in INTEGRATION)
+    assert all(is_integration(file) for files in GROUPS.values() for file in files)
+    assert not is_integration("tests/checks/test_a.py")
+
+
+@pytest.mark.parametrize("integration", [False, True])
+@pytest.mark.parametrize("other", ["", "alone", "beside"])
+def test_each_test_is_chosen_by_one_run(other: str, integration: bool) -> None:
+    marks = {"alone": other == "alone", "beside": other == "beside", "integration": integration}
+    assert [eval(choice, {}, marks) for choice in CHOICES].count(True) == 1  # noqa: S307  # of our own words
 
 
 def test_the_makefile_runs_each_choice() -> None:
