@@ -78,7 +78,8 @@ class Tainter:
         self.spares = SpareRoles(fleet, replica, self._add)
         self.devices = DeviceQuarantine(client, fleet, replica, metrics, self._add)
         self.blind: Callable[[], str] = lambda: ""  # why this process cannot see a pause
-        self.on_news: Callable[[str], None] = lambda _: None  # called when a Node or NodeHealth changes
+        self.on_news: Callable[[str], None] = lambda _: None  # called when a Node, its NodeHealth or its devices change
+        self.devices.on_devices = self._devices_changed
         self._latency = HopLatency(metrics, replica.now)
         self._decider = NodeDecider(
             client, fleet, replica, metrics, self.budgets, self.incidents, self.spares, self.devices
@@ -226,6 +227,9 @@ class Tainter:
         if name is not None:
             self.on_news(name)
             self._add(name)
+
+    def _devices_changed(self, name: str) -> None:
+        self.on_news(name)
 
     def findings_changed(self, name: str) -> None:
         self._add(name)

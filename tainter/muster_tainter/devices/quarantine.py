@@ -15,11 +15,14 @@ from muster_kube.api.errors import ApiError, ConfigError, Forbidden, NotFound
 from muster_kube.api.objects import Node
 from muster_kube.controller.reflector import Reflector
 from muster_kube.controller.workqueue import WorkQueue, run_workers
+from muster_tainter.devices.accounting import PERIOD_S, DeviceAccount
 from muster_tainter.devices.api_versions import DeviceApi, NotServed, find_api
 from muster_tainter.devices.budget import DeviceBudget
+from muster_tainter.devices.device_map import NodeDevices
+from muster_tainter.devices.device_states import tainted_cards
 from muster_tainter.devices.device_view import DeviceView
 from muster_tainter.devices.holder_notifier import HolderNotifier
-from muster_tainter.devices.losses import devices_lost
+from muster_tainter.devices.losses import device_balance, devices_lost
 from muster_tainter.devices.metrics import DeviceMetrics
 from muster_tainter.devices.resource_slice import ResourceSlice, slim_slice
 from muster_tainter.devices.rule_plan import staged_faults
@@ -58,10 +61,12 @@ class DeviceQuarantine:
         self._fleet = fleet
         self._replica = replica
         self._look_again = look_again
+        self.on_devices: Callable[[str], None] = lambda _: None  # called when ResourceSlices of a node change
         self._index = SliceIndex(lambda name: name in fleet.nodes)
         self._store = RuleStore(replica.clock)
         self._view = DeviceView(fleet, self._index, self._store)
-        self._metrics = DeviceMetrics(metrics.registry, self.staged, self._devices_lost)
+        self._metrics = DeviceMetrics(metrics.registry, self.staged, self._devices_lost, self._tainted_by_drivers)
+        self._account = DeviceAccount(replica.clock, self._metrics.add_seconds)
         self._holders = HolderNotifier(client, fleet, replica, self._store)
         self._writer = RuleWriter(
             client,
@@ -142,6 +147,7 @@ class DeviceQuarantine:
 
     def _slice_changed(self, key: str, old: ResourceSlice | None, new: ResourceSlice | None) -> None:
         for name in self._index.note(key, old, new):
+            self.on_devices(name)
             node = self._fleet.nodes.get(name)
             if node is not None and ANNOTATION in node.metadata.annotations:
                 self._look_again(name)
@@ -261,6 +267,7 @@ class DeviceQuarantine:
                 group.create_task(run_workers(queue, self._write, workers=WORKERS))
                 group.create_task(self._find_left_over())
                 group.create_task(self._holders.run())
+                group.create_task(self._keep_account())
         finally:
             self._queue = None
 
@@ -312,6 +319,10 @@ class DeviceQuarantine:
 
     # figures
 
+    def of(self, name: str) -> NodeDevices:
+        """The devices of a node; none while nothing is watched."""
+        return self._index.devices(name)
+
     def staged(self) -> Iterator[tuple[str, str]]:
         """(stage, component) of each device that is kept out or waits."""
         for name in self._staged:
@@ -329,3 +340,19 @@ class DeviceQuarantine:
         policy = self._fleet.policy()
         recorded = (node for node in self._fleet.nodes.values() if ANNOTATION in node.metadata.annotations)
         return sum(devices_lost(node, self._index.devices(node.metadata.name), policy) for node in recorded)
+
+    async def _keep_account(self) -> None:
+        """While leading."""
+        self._account.begin()
+        while True:
+            await asyncio.sleep(PERIOD_S)
+            recorded = [node for node in self._fleet.nodes.values() if ANNOTATION in node.metadata.annotations]
+            self._account.tick(device_balance(node, self.of(node.metadata.name)) for node in recorded)
+
+    def _tainted_by_drivers(self) -> Iterator[tuple[str, str]]:
+        """(driver, effect) of each device."""
+        for name in self._index.nodes():
+            devices = self._index.devices(name)
+            if devices.any_tainted:
+                for driver, effect in tainted_cards(devices):
+                    yield self._account.label(driver), effect

@@ -2,12 +2,11 @@
 
 from collections.abc import Callable
 
-from muster_tainter.devices.device_map import NodeDevices, map_devices
+from muster_tainter.devices.device_map import NO_DEVICES, NodeDevices, map_devices
 from muster_tainter.devices.resource_slice import ResourceSlice
 
 # two drivers (GPUs, NICs) on each of 15,000 nodes, and a slice for each GPU of some of them; about 80 MB
 SLICES_LIMIT = 40_000
-_NONE = NodeDevices({}, {})
 
 _Pool = tuple[str, str]  # driver, name
 
@@ -49,7 +48,7 @@ class SliceIndex:
         if known is None:
             slices = self._by_node.get(node)
             if slices is None:
-                return _NONE
+                return NO_DEVICES
             foreign: dict[_Pool, str] = {}
             for each in slices.values():
                 pool = each.spec.driver, each.spec.pool.name
