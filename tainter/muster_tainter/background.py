@@ -20,6 +20,8 @@ from muster_tainter.outcomes.metrics import OutcomeMetrics
 from muster_tainter.repair.evictor import Evictor
 from muster_tainter.repair.ipu_quarantine_writer import IpuQuarantineWriter
 from muster_tainter.repair.repair_executor import RepairExecutor
+from muster_tainter.sources.device_health_feed import DeviceHealthFeed
+from muster_tainter.sources.device_health_findings import DevicesOf
 from muster_tainter.sources.feeds import SourceFeeds
 from muster_tainter.sources.pod_nodes import PodNodeCache
 from muster_tainter.sources.source_status import SourceMetrics
@@ -49,7 +51,7 @@ class TriggeredTask(NamedTuple):
 
 
 class BackgroundTasks:
-    """agents: None: agent liveness is not watched"""
+    """agents: None: agent liveness is not watched; devices_of: the devices of a node by its ResourceSlices"""
 
     def __init__(
         self,
@@ -58,6 +60,7 @@ class BackgroundTasks:
         connections: Connections,
         metrics: TainterMetrics,
         agents: AgentPodSelector | None,
+        devices_of: DevicesOf,
     ) -> None:
         registry, plan, repair = metrics.registry, connections.plan, connections.repair
         evictor = Evictor(repair, fleet, replica, registry)
@@ -82,6 +85,7 @@ class BackgroundTasks:
                 _boot_changed,
             ),
             TriggeredTask(step_times, _never, _never),
+            TriggeredTask(DeviceHealthFeed(plan, fleet, replica, answering, devices_of), _never, _never),
         )
         self._agents = None if agents is None else AgentWatch(connections.taints, fleet, replica, registry, agents)
         always = () if self._agents is None else (TriggeredTask(self._agents, _always, _first_report),)

@@ -93,7 +93,7 @@ class Tainter:
         self._recorder: EventRecorder | None = None
         self._pod_notifier: PodNotifier | None = None
         self._canary = CanaryTask(connections.plan, fleet, replica, metrics, shortage=self.budgets.shortage)
-        self._background = BackgroundTasks(fleet, replica, connections, metrics, agents)
+        self._background = BackgroundTasks(fleet, replica, connections, metrics, agents, self.devices.of)
         metrics.watch_store(fleet.node_watch.store.values, self._depths)
         metrics.watch_budgets(self.budgets.usage, self.incidents.all)
         metrics.watch_spares(self.spares.groups)

@@ -9,6 +9,7 @@ from muster_kube.api.client import KubeClient
 from muster_kube.api.objects import Metadata, Node, NodeSpec, Taint
 from muster_kube.nodehealth import NodeHealth, NodeHealthStatus
 from muster_tainter.background import BackgroundTasks
+from muster_tainter.devices.device_map import NO_DEVICES
 from muster_tainter.fleet.replica import Connections, Replica
 from muster_tainter.metrics import TainterMetrics
 
@@ -24,7 +25,9 @@ REPAIRS = {"Evictor", "RepairExecutor", "IpuQuarantineWriter"}
 def tasks() -> BackgroundTasks:
     nobody = cast("KubeClient", object())
     replica = Replica(may_write=lambda: True)
-    return BackgroundTasks(FakeFleet(), replica, Connections.shared(nobody), TainterMetrics(), None)
+    return BackgroundTasks(
+        FakeFleet(), replica, Connections.shared(nobody), TainterMetrics(), None, lambda _: NO_DEVICES
+    )
 
 
 def concerned(tasks: BackgroundTasks) -> set[str]:

@@ -90,7 +90,7 @@ def device_states(
     held = {as_our_taint(taint) for taint in node.spec.taints} & set(memory.ours)
     withheld = bool(withheld_reason(node))
     found = []
-    for keys, card in sorted(_cards(devices).values(), key=_place):
+    for keys, card in cards_of(devices):
         own = [fault for key in keys for fault in faults.get(key, ())]
         marked = [(_mark_of(fault, policy, now, held, withheld=withheld), fault) for fault in own]
         order = list(DeviceMark)
@@ -123,13 +123,12 @@ def marks(states: Iterable[DeviceState]) -> str:
 
 def driver_taints(devices: NodeDevices) -> tuple[str, ...]:
     """All taints of drivers on the devices of a node: ``0000:13:00.0 gpu.nvidia.com/xid=79:NoSchedule``."""
-    cards = sorted(_cards(devices).values(), key=_place)
-    return tuple(f"{keys[0]} {format_driver_taint(taint)}" for keys, card in cards for taint in card.taints)
+    return tuple(f"{keys[0]} {format_driver_taint(taint)}" for keys, card in cards_of(devices) for taint in card.taints)
 
 
 def tainted_cards(devices: NodeDevices) -> Iterator[tuple[str, str]]:
     """(driver, strongest effect) of each device that a driver has tainted; an effect that only informs is ``None``."""
-    for _, card in _cards(devices).values():
+    for _, card in cards_of(devices):
         if card.taints:
             effects = {taint.effect for taint in card.taints}
             yield card.driver, next((each for each in _STRONGER if each in effects), "None")
@@ -145,14 +144,14 @@ def _shown(taint: DriverTaint) -> ShownTaint:
     return ShownTaint(format_driver_taint(taint), taint.keeps_out, shorten(taint.time_added, 40))
 
 
-def _cards(devices: NodeDevices) -> dict[tuple[str, str, tuple[str, ...]], tuple[list[str], NodeDevice]]:
-    """Each card once, with its address and its UUIDs, the address first."""
+def cards_of(devices: NodeDevices) -> list[tuple[list[str], NodeDevice]]:
+    """Each card once, by driver and PCI address, with its address and its UUIDs, the address first."""
     found: dict[tuple[str, str, tuple[str, ...]], tuple[list[str], NodeDevice]] = {}
     for key, card in devices.cards.items():
         keys, _ = found.setdefault((card.driver, card.pool, card.names), ([], card))
         keys.append(key)
         keys.sort(key=lambda each: (not _is_address(each), each))
-    return found
+    return sorted(found.values(), key=_place)
 
 
 def _place(item: tuple[list[str], NodeDevice]) -> tuple[str, bool, str]:

@@ -86,6 +86,8 @@ def row(
     role = node_role(node, health, policy, now, common) if state in _ROLES.values() else None
     if role is not None:
         count, what = 0, (int(seconds(role.since)) if role.since else 0, "", "", "", "", "")
+    if state is RowState.DEVICE_OUT and not memory.open:
+        count, what = _of_drivers(states)
     done = what_was_done(state, node, health, memory, policy, now, role, states)
     return (state.value, count, *what, done, testing, marks(states))
 
@@ -207,6 +209,13 @@ def _of_report(report: NodeReport, health: NodeHealth | UnusableHealth | None) -
     since = int(seconds(first.first_seen))
     message = shorten(first.message, MESSAGE_LIMIT)
     return len(found), (since, key[0], first.component, first.reason, first.fault_class, message)
+
+
+def _of_drivers(states: Collection[DeviceState]) -> tuple[int, What]:
+    """Number of devices that drivers keep out, and the first of them."""
+    out = [each for each in states if each.mark is DeviceMark.BY_DRIVER]
+    taint = next(taint for taint in out[0].taints if taint.keeps_out)
+    return len(out), (int(seconds(taint.since)), "", out[0].device, "TaintedByDriver", "", taint.text)
 
 
 def what_was_done(

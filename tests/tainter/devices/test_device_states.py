@@ -122,7 +122,8 @@ def test_a_node_that_passes_but_for_its_drivers_taint_has_a_row_of_its_own() -> 
     leader = world(s=gpus({1: [XID]}))
     node, devices, good = leader.api.nodes["n1"], leader.index.devices("n1"), health()
     made = row(node, good, leader.fleet.policy(), leader.now, devices=devices)
-    assert (made[0], made[-1]) == (RowState.DEVICE_OUT, ".D..")
+    assert (made[0], made[1], made[4], made[-1]) == (RowState.DEVICE_OUT, 1, address(1), ".D..")
+    assert made[2] == 1767225600  # XID's time
     shown = node_row("n1", node, good, leader.now, devices=devices)
     assert shown.driver_taints == (f"{address(1)} {DRIVER}/xid=79:NoSchedule",)
     assert shown.is_special
