@@ -11,17 +11,19 @@ from typing import Any, NamedTuple, Protocol
 from muster_kube.api.objects import Node
 from muster_kube.nodehealth import NodeHealth
 from muster_tainter.agents.watcher import AgentWatch
+from muster_tainter.devices.quarantine import DeviceQuarantine
 from muster_tainter.fleet.interface import Fleet
 from muster_tainter.fleet.replica import AgentPodSelector, Connections, Replica
 from muster_tainter.metrics import TainterMetrics
 from muster_tainter.node_decider import inputs_changed
 from muster_tainter.outcomes.feed import OutcomeFeed
 from muster_tainter.outcomes.metrics import OutcomeMetrics
-from muster_tainter.repair.evictor import Evictor
+from muster_tainter.repair.evictor import Evictor, drain_evictions
 from muster_tainter.repair.ipu_quarantine_writer import IpuQuarantineWriter
+from muster_tainter.repair.node_drains import NodeDrains
+from muster_tainter.repair.pod_eviction import PodEviction
 from muster_tainter.repair.repair_executor import RepairExecutor
 from muster_tainter.sources.device_health_feed import DeviceHealthFeed
-from muster_tainter.sources.device_health_findings import DevicesOf
 from muster_tainter.sources.feeds import SourceFeeds
 from muster_tainter.sources.pod_nodes import PodNodeCache
 from muster_tainter.sources.source_status import SourceMetrics
@@ -60,10 +62,13 @@ class BackgroundTasks:
         connections: Connections,
         metrics: TainterMetrics,
         agents: AgentPodSelector | None,
-        devices_of: DevicesOf,
+        devices: DeviceQuarantine,
     ) -> None:
         registry, plan, repair = metrics.registry, connections.plan, connections.repair
-        evictor = Evictor(repair, fleet, replica, registry)
+        eviction = PodEviction(repair, drain_evictions(registry))
+        evictor = Evictor(NodeDrains(repair, fleet, replica.now), eviction, fleet, replica, registry)
+        device_evictor = Evictor(devices.drains, eviction, fleet, replica, registry)
+        devices.on_rules = device_evictor.note
         executor = RepairExecutor(repair, fleet, replica, registry, evictor=evictor)
         evictor.on_empty = executor.note
         node_of_pod = PodNodeCache(plan, replica.clock)
@@ -76,6 +81,7 @@ class BackgroundTasks:
             TriggeredTask(self._plan, _plan_inputs_changed, _always),
             TriggeredTask(Verifier(plan, fleet, replica, metrics), inputs_changed, _always),
             TriggeredTask(evictor, inputs_changed, _idleness_changed),
+            TriggeredTask(device_evictor, inputs_changed, _idleness_changed),
             TriggeredTask(executor, inputs_changed, _never),
             TriggeredTask(IpuQuarantineWriter(repair, fleet, replica, registry), inputs_changed, _never),
             TriggeredTask(sources, _always, _never),
@@ -85,7 +91,7 @@ class BackgroundTasks:
                 _boot_changed,
             ),
             TriggeredTask(step_times, _never, _never),
-            TriggeredTask(DeviceHealthFeed(plan, fleet, replica, answering, devices_of), _never, _never),
+            TriggeredTask(DeviceHealthFeed(plan, fleet, replica, answering, devices.of), _never, _never),
         )
         self._agents = None if agents is None else AgentWatch(connections.taints, fleet, replica, registry, agents)
         always = () if self._agents is None else (TriggeredTask(self._agents, _always, _first_report),)

@@ -84,7 +84,7 @@ class Tainter:
         self._decider = NodeDecider(
             client, fleet, replica, metrics, self.budgets, self.incidents, self.spares, self.devices
         )
-        self._writer = NodeWriter(client, fleet, replica, metrics, self.budgets, self._latency)
+        self._writer = NodeWriter(client, fleet, replica, metrics, self.budgets, self._latency, self.devices)
         self._event_only = EventOnlyHistory()
         self._in_hand: set[str] = set()
         self._logged: dict[str, object] = {}  # dry run: the last logged decision of each node
@@ -93,7 +93,7 @@ class Tainter:
         self._recorder: EventRecorder | None = None
         self._pod_notifier: PodNotifier | None = None
         self._canary = CanaryTask(connections.plan, fleet, replica, metrics, shortage=self.budgets.shortage)
-        self._background = BackgroundTasks(fleet, replica, connections, metrics, agents, self.devices.of)
+        self._background = BackgroundTasks(fleet, replica, connections, metrics, agents, self.devices)
         metrics.watch_store(fleet.node_watch.store.values, self._depths)
         metrics.watch_budgets(self.budgets.usage, self.incidents.all)
         metrics.watch_spares(self.spares.groups)
@@ -209,6 +209,7 @@ class Tainter:
         self._background.node_changed(name, old, new)
 
     def health_changed(self, name: str, old: NodeHealth | None, new: NodeHealth | None) -> None:
+        self.devices.health_changed(name)
         if _fails(old) or _fails(new):
             self.incidents.note(name, self.fleet.node(name), new)
         self.on_news(name)

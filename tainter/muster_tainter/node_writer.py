@@ -10,6 +10,7 @@ from muster_kube.api.objects import Node
 from muster_kube.controller.leader_client import NotLeading
 from muster_kube.nodehealth import NodeHealth
 from muster_tainter.budgets.reservations import BudgetReservations
+from muster_tainter.devices.quarantine import DeviceQuarantine
 from muster_tainter.events.latency import HopLatency
 from muster_tainter.faults import audit_log
 from muster_tainter.faults.desired_state import Decision
@@ -32,6 +33,7 @@ class NodeWriter:
         metrics: TainterMetrics,
         budgets: BudgetReservations,
         latency: HopLatency,
+        devices: DeviceQuarantine,
     ) -> None:
         self._client = client
         self._fleet = fleet
@@ -39,6 +41,7 @@ class NodeWriter:
         self._metrics = metrics
         self._budgets = budgets
         self._latency = latency
+        self._devices = devices
         self.taking_in = ""
         """The node whose own write is being observed: it is as decided, so no new decision is needed."""
 
@@ -50,19 +53,23 @@ class NodeWriter:
             self._budgets.release(name)
             raise NotLeading(path)
         body, params = decision.patch(version), {"fieldManager": FIELD_MANAGER}
+        applied = decision.applied(node)
+        self._devices.patch_begins(applied, decision)
         try:
             answer = await self._client.patch(path, body, type=Node, params=params)
         except BaseException as error:
+            self._devices.patch_ended(name, done=False)
             self._budgets.handle_failure(name, version, error)
             if isinstance(error, ApiError) and not isinstance(error, Conflict):
                 self._metrics.write_errors.labels("node", error.reason).inc()
             raise
         self._metrics.writes.labels("node").inc()
         answer = self._fleet.slim(answer)
-        if decision_inputs(answer) == decision_inputs(decision.applied(node)):
+        if decision_inputs(answer) == decision_inputs(applied):
             self.taking_in = name
         self._fleet.observe_node(answer)
         self.taking_in = ""
+        self._devices.patch_ended(name, done=True)
         self._budgets.confirm(name)
         self._latency.patched(name, decision, self._fleet.healths.get(name))
         audit_log.log_taints(name, decision, dry_run=False)

@@ -1,4 +1,5 @@
-"""Kernel line to taint: a cluster of so many nodes, its tainter and one agent, taking turns with the floor."""
+"""Kernel line to taint, and to the rule for one GPU: a cluster of so many nodes, its tainter and one agent, which take
+turns with the floor."""
 
 import asyncio
 import contextlib
@@ -15,17 +16,20 @@ from urllib.parse import urlsplit
 from harness.bench_agent import health_object
 from harness.floor import BareClient, Server
 from harness.progress import say
+from line_to_rule import POLICY, publish_devices, rule_observer, rule_round
 from line_to_taint import HEALTHS, NODES, Sightings, bare_round, bare_way, muster_round, observer
+from tests.cluster.devices.feature_gates import DEVICE_TAINT_RULES
 
 from muster_checks.registry import load_registry
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import load_config
-from muster_sandbox.controlplane.cluster import ControlPlane
+from muster_sandbox.controlplane.cluster import ControlPlane, read_minor_version
 from muster_sandbox.controlplane.install import AGENT, NAMESPACE, TAINTER, install
 from muster_sandbox.processes import ManagedProcess, ProcessReaper
 from muster_sandbox.simulation.nodes import for_each, node_object
 
 BENCH_NODE, FLOOR_NODE = "bench-0", "floor-0"
+RULES = "rules of bench-0"  # among the sightings
 PASSED = {  # as the tainter writes it
     "type": "muster.dev/Healthy",
     "status": "True",
@@ -45,6 +49,7 @@ class Outcome:
     fleet: int
     floor_ms: list[float]
     muster_ms: list[float]
+    rule_ms: list[float]
 
 
 def percentile(values: list[float], percent: int) -> float:
@@ -54,13 +59,15 @@ def percentile(values: list[float], percent: int) -> float:
 
 
 def measure(binaries: Path, fleet: int, rounds: int) -> Outcome:
-    with ControlPlane(binaries) as plane, contextlib.closing(ProcessReaper()) as reaper:
+    arguments = DEVICE_TAINT_RULES.get(read_minor_version(binaries / "kube-apiserver"), {})
+    with ControlPlane(binaries, extra_args=arguments) as plane, contextlib.closing(ProcessReaper()) as reaper:
         install(plane.admin)
         say(f"fleet of {fleet}: making nodes")
         asyncio.run(make_nodes(plane.kubeconfig, fleet))
+        rules = asyncio.run(publish_devices(plane.kubeconfig, BENCH_NODE))
         with parts(plane, reaper):
             asyncio.run(until_settled(plane.kubeconfig))
-            return take_turns(plane, fleet, rounds)
+            return take_turns(plane, fleet, rounds, rules)
 
 
 async def make_nodes(kubeconfig: Path, fleet: int) -> None:
@@ -93,7 +100,10 @@ def parts(plane: ControlPlane, reaper: ProcessReaper) -> Iterator[None]:
         # the kernel log's check alone: what ails this machine would keep the node from ever being well
         checks: dict[str, object] = {name: {"enabled": False} for name in load_registry()}
         config.write_text(json.dumps({"checks": checks | {"dmesg": {"parameters": {"start": "now"}}}}))
+        policy = folder / "policy.yaml"
+        policy.write_text(POLICY)
         tainter = [sys.executable, "-m", "muster_tainter", "--port", "0", "--host", "127.0.0.1"]
+        tainter += ["--policy", str(policy)]
         tainter += ["--kubeconfig", str(plane.kubeconfig_for(TAINTER, NAMESPACE)), "--namespace", NAMESPACE]
         agent = [sys.executable, "-m", "muster_agent", "--port", "0", "--host", "127.0.0.1", "--node", BENCH_NODE]
         agent += ["--kubeconfig", str(plane.kubeconfig_for(AGENT, NAMESPACE)), "--config", str(config)]
@@ -138,14 +148,16 @@ def bare_server(kubeconfig: Path) -> Server:
     return Server(address.hostname or "", address.port or 443, config.ssl_context(), header.removeprefix("Bearer "))
 
 
-def take_turns(plane: ControlPlane, fleet: int, rounds: int) -> Outcome:
+def take_turns(plane: ControlPlane, fleet: int, rounds: int, rules: str) -> Outcome:
+    """rules: the path of DeviceTaintRules"""
     server = bare_server(plane.kubeconfig)
     agent, tainter = (bare_server(plane.kubeconfig_for(account, NAMESPACE)) for account in (AGENT, TAINTER))
     seen, client = Sightings(), BareClient(server)
-    outcome = Outcome(fleet, [], [])
+    outcome = Outcome(fleet, [], [], [])
     with (
         observer(server, BENCH_NODE, seen),
         observer(server, FLOOR_NODE, seen),
+        rule_observer(server, rules, RULES, seen),
         bare_way(agent, tainter, FLOOR_NODE),
     ):
         for node in (BENCH_NODE, FLOOR_NODE):
@@ -156,6 +168,10 @@ def take_turns(plane: ControlPlane, fleet: int, rounds: int) -> Outcome:
             if number >= WARM_UP:
                 outcome.floor_ms.append(floor_s * 1000)
                 outcome.muster_ms.append(muster_s * 1000)
+            time.sleep(REST_S)
+            rule_s = rule_round(client, BENCH_NODE, RULES, seen)
+            if number >= WARM_UP:
+                outcome.rule_ms.append(rule_s * 1000)
             time.sleep(REST_S)
             if number % 25 == 0:
                 say(f"fleet of {fleet}: round {number} of {WARM_UP + rounds}")
@@ -168,12 +184,18 @@ def table(outcomes: list[Outcome]) -> str:
         "kernel line -> taint          floor ms        muster ms          ratio        bound",
         "fleet   rounds             P50      P99      P50      P99     P50    P99",
     ]
-    for each_one in outcomes:
-        floor, muster = each_one.floor_ms, each_one.muster_ms
-        p50 = statistics.median(floor), statistics.median(muster)
-        p99 = percentile(floor, 99), percentile(muster, 99)
-        lines.append(
-            f"{each_one.fleet:>5}   {len(muster):>6}        {p50[0]:>8.1f} {p99[0]:>8.1f} {p50[1]:>8.1f} {p99[1]:>8.1f}"
-            f"   {p50[1] / p50[0]:>5.2f}  {p99[1] / p99[0]:>5.2f}   1.5 / 3"
-        )
+    for each in outcomes:
+        lines.append(row(f"{each.fleet}", each.floor_ms, each.muster_ms))
+    lines += ["kernel line -> rule for one GPU, the same floor"]
+    for each in outcomes:
+        lines.append(row(f"{each.fleet}", each.floor_ms, each.rule_ms))
     return "\n".join(lines)
+
+
+def row(fleet: str, floor: list[float], muster: list[float]) -> str:
+    p50 = statistics.median(floor), statistics.median(muster)
+    p99 = percentile(floor, 99), percentile(muster, 99)
+    return (
+        f"{fleet:>5}   {len(muster):>6}        {p50[0]:>8.1f} {p99[0]:>8.1f} {p50[1]:>8.1f} {p99[1]:>8.1f}"
+        f"   {p50[1] / p50[0]:>5.2f}  {p99[1] / p99[0]:>5.2f}   1.5 / 3"
+    )

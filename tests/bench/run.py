@@ -8,7 +8,7 @@
     --flood S              flood: seconds of 1,600 kernel lines each (default 20)
     --jobs N               jobs: IPUJobs of 8 workers (default 1,000)
 
-latency   kernel line -> taint, beside a bare read, two PATCHes and two watches
+latency   kernel line -> taint, and -> rule for one GPU, beside a bare read, two PATCHes and two watches
 burst     500 faults that wait when the tainter starts, beside clients that do nothing but PATCH
 selectivity  200 fatal findings among 1,800 harmless ones, over 10,000 nodes
 sync      processor time and memory of a tainter for 15,000 nodes at rest

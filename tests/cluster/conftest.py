@@ -6,11 +6,12 @@ Where it cannot be had these tests fail, because a green run without them says l
 
 import os
 import warnings
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
 from tests.cluster.chart.real_node_images import images
+from tests.cluster.devices.feature_gates import DEVICE_TAINT_RULES
 from tests.machine import require, skip
 from tests.processes import processes_with
 
@@ -27,15 +28,6 @@ from muster_sandbox.simulation.kubelets import Kubelets
 from muster_sandbox.simulation.nodes import SimulatedNodes
 
 HERE = Path(__file__).parent
-# by minor version: what turns DeviceTaintRules on where they are off by default
-_GATE = "--feature-gates=DRADeviceTaintRules=true"
-DEVICE_TAINT_RULES: Mapping[int, Mapping[str, Sequence[str]]] = {
-    36: {
-        "kube-apiserver": [_GATE, "--runtime-config=resource.k8s.io/v1beta2=true"],
-        "kube-controller-manager": [_GATE],
-        "kube-scheduler": [_GATE],
-    }
-}
 _namespaces = iter(range(1, 1_000_000))
 
 

@@ -9,7 +9,7 @@ from muster_kube.api.client import KubeClient
 from muster_kube.api.objects import Metadata, Node, NodeSpec, Taint
 from muster_kube.nodehealth import NodeHealth, NodeHealthStatus
 from muster_tainter.background import BackgroundTasks
-from muster_tainter.devices.device_map import NO_DEVICES
+from muster_tainter.devices.quarantine import DeviceQuarantine
 from muster_tainter.fleet.replica import Connections, Replica
 from muster_tainter.metrics import TainterMetrics
 
@@ -25,9 +25,9 @@ REPAIRS = {"Evictor", "RepairExecutor", "IpuQuarantineWriter"}
 def tasks() -> BackgroundTasks:
     nobody = cast("KubeClient", object())
     replica = Replica(may_write=lambda: True)
-    return BackgroundTasks(
-        FakeFleet(), replica, Connections.shared(nobody), TainterMetrics(), None, lambda _: NO_DEVICES
-    )
+    fleet, metrics = FakeFleet(), TainterMetrics()
+    devices = DeviceQuarantine(nobody, fleet, replica, metrics, lambda _: None)
+    return BackgroundTasks(fleet, replica, Connections.shared(nobody), metrics, None, devices)
 
 
 def concerned(tasks: BackgroundTasks) -> set[str]:

@@ -54,6 +54,7 @@ def main(arguments: argparse.Namespace) -> int:
     from muster_cli.cluster.spare_roles import read_common_taints
     from muster_cli.exit_codes import worst_exit_code
     from muster_cli.report.fleet_rows import parse_verdict
+    from muster_tainter.devices.nic_names import nic_names, with_nic_names
     from muster_tainter.explain.node import explain_node, format_explanation
     from muster_tainter.policy.file import PolicyError, load_policy
 
@@ -88,7 +89,8 @@ def main(arguments: argparse.Namespace) -> int:
         explanations = []
         for state in states:
             common = await read_common_taints(client, state.node, policy, time.time())
-            devices, unread = await read_node_devices(client, state.node.metadata.name)
+            read, unread = await read_node_devices(client, state.node.metadata.name)
+            devices = with_nic_names(read, nic_names(state.memory, state.health))
             found = explain_node(
                 state.node, state.health, policy, time.time(), paused=paused, common=common, devices=devices
             )

@@ -4,9 +4,14 @@ They are integrated over time, so that restarts, budgets and faults that overlap
 counts from its own start.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from muster_tainter.devices.losses import DeviceBalance
+from muster_tainter.devices.device_map import NodeDevices
+from muster_tainter.devices.device_states import tainted_cards
+from muster_tainter.devices.losses import DeviceBalance, device_balance
+from muster_tainter.faults.node_record import ANNOTATION
+from muster_tainter.fleet.interface import Fleet
 
 PERIOD_S = 10.0
 DRIVERS_LIMIT = 32  # different labels; whoever writes ResourceSlices chooses the names
@@ -25,6 +30,21 @@ class DeviceAccount:
     def begin(self) -> None:
         """What was before is not this leader's."""
         self._last = self._clock()
+
+    async def run(self, fleet: Fleet, devices_of: Callable[[str], NodeDevices]) -> None:
+        """While leading, until cancelled."""
+        self.begin()
+        while True:
+            await asyncio.sleep(PERIOD_S)
+            recorded = [node for node in fleet.nodes.values() if ANNOTATION in node.metadata.annotations]
+            self.tick(device_balance(node, devices_of(node.metadata.name)) for node in recorded)
+
+    def tainted(self, nodes: Iterable[NodeDevices]) -> Iterator[tuple[str, str]]:
+        """(driver, strongest effect) of each device that its driver has tainted."""
+        for devices in nodes:
+            if devices.any_tainted:
+                for driver, effect in tainted_cards(devices):
+                    yield self.label(driver), effect
 
     def tick(self, balances: Iterable[Mapping[str, DeviceBalance]]) -> None:
         """The time since the last tick counts as if it had all been like now. balances: of nodes, by driver."""

@@ -1,13 +1,16 @@
 """Which pods of a node hold a device: from the pods' claims and the claims' allocations. Pure functions.
 
 Fields: pod ``status.resourceClaimStatuses``, ``status.extendedResourceClaimStatus`` and ``spec.resourceClaims``; claim
-``status.allocation.devices.results`` and ``status.reservedFor`` (resource.k8s.io/v1).
+``status.allocation.devices.results`` and ``status.reservedFor`` (resource.k8s.io/v1). A result with ``adminAccess`` is
+for monitoring: it uses no device up, so its pod does not hold it.
 """
 
 import re
 from collections.abc import Collection
 
 from muster_kube.api.objects import Api, Metadata
+from muster_tainter.faults.node_record import OurTaint
+from muster_tainter.repair.drain_plan import DrainClaim, DrainPod, DrainPodSpec, DrainPodStatus, DrainToleration, covers
 
 CLAIMS_LIMIT = 16  # of a pod
 _FINISHED = ("Succeeded", "Failed")
@@ -17,23 +20,22 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 DeviceName = tuple[str, str, str]  # driver, pool, device
 
 
-class ClaimReference(Api, frozen=True):
-    name: str = ""
+class ClaimReference(DrainClaim, frozen=True):
     resource_claim_name: str = ""
 
 
-class HolderSpec(Api, frozen=True):
+class HolderSpec(DrainPodSpec, frozen=True):
     resource_claims: tuple[ClaimReference, ...] = ()
 
 
-class HolderStatus(Api, frozen=True):
-    phase: str = ""
+class HolderStatus(DrainPodStatus, frozen=True):
     resource_claim_statuses: tuple[ClaimReference, ...] = ()
     extended_resource_claim_status: ClaimReference = ClaimReference()
 
 
-class HolderPod(Api, frozen=True):
-    metadata: Metadata
+class HolderPod(DrainPod, frozen=True):
+    """A pod with its claims."""
+
     spec: HolderSpec = HolderSpec()
     status: HolderStatus = HolderStatus()
 
@@ -42,6 +44,12 @@ class AllocatedDevice(Api, frozen=True):
     driver: str = ""
     pool: str = ""
     device: str = ""
+    admin_access: bool = False
+    tolerations: tuple[DrainToleration, ...] = ()
+
+    @property
+    def named(self) -> DeviceName:
+        return self.driver, self.pool, self.device
 
 
 class _AllocatedDevices(Api, frozen=True):
@@ -67,8 +75,8 @@ class ResourceClaim(Api, frozen=True):
 
 
 def claim_names(pod: HolderPod) -> tuple[str, ...]:
-    """The ResourceClaims of a pod that still runs, in its namespace."""
-    if pod.status.phase in _FINISHED or pod.metadata.deletion_timestamp:
+    """The ResourceClaims of a pod that has not ended, in its namespace."""
+    if pod.status.phase in _FINISHED:
         return ()
     references = (
         *pod.spec.resource_claims,
@@ -79,9 +87,20 @@ def claim_names(pod: HolderPod) -> tuple[str, ...]:
     return tuple(name for name in names if _NAME.fullmatch(name))[:CLAIMS_LIMIT]
 
 
-def holds(claim: ResourceClaim, pod: HolderPod, devices: Collection[DeviceName]) -> bool:
-    """Whether one of ``devices`` is allocated to the claim, and the claim is reserved for the pod."""
+def held_devices(claim: ResourceClaim, pod: HolderPod, devices: Collection[DeviceName]) -> tuple[AllocatedDevice, ...]:
+    """Those of ``devices`` that are allocated to the claim, if it is reserved for the pod."""
     allocation = claim.status.allocation
     if allocation is None or all(each.uid != pod.metadata.uid for each in claim.status.reserved_for):
-        return False
-    return any((each.driver, each.pool, each.device) in devices for each in allocation.devices.results)
+        return ()
+    results = allocation.devices.results
+    return tuple(each for each in results if each.named in devices and not each.admin_access)
+
+
+def holds(claim: ResourceClaim, pod: HolderPod, devices: Collection[DeviceName]) -> bool:
+    """Whether one of ``devices`` is allocated to the claim, and the claim is reserved for the pod."""
+    return bool(held_devices(claim, pod, devices))
+
+
+def tolerates(allocated: AllocatedDevice, taint: OurTaint) -> bool:
+    """Its claim would be given the device again at once, and its tolerations allow that."""
+    return any(covers(each, taint.key, taint.value, taint.effect) for each in allocated.tolerations)

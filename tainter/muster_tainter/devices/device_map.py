@@ -16,12 +16,14 @@ PARTS_LIMIT = 32  # devices of one card: a GPU, its MIG profiles and their place
 @dataclass(frozen=True)
 class NodeDevice:
     """One card. names: all devices of the driver that are this card or parts of it; problem: why it cannot be told from
-    others; empty if it can. taints: those that the driver has set on any of them."""
+    others, empty if it can; board: its UUID, empty if the driver publishes none, or several; taints: those that the
+    driver has set on any part of it."""
 
     driver: str
     pool: str
     names: tuple[str, ...]
     problem: str = ""
+    board: str = ""
     taints: tuple[DriverTaint, ...] = ()
 
 
@@ -92,8 +94,9 @@ def _cards(driver: str, pool: str, slices: list[ResourceSlice], problem: str) ->
             why = f"driver {driver} names device {shorten(min(names & twice), 80)} twice"
         elif len(names) > PARTS_LIMIT:
             why = f"driver {driver} names {len(names)} devices for it, more than {PARTS_LIMIT}"
+        board = next(iter(uuids[card])) if len(uuids[card]) == 1 else ""
         taints = dict.fromkeys(taint for name in sorted(names) for taint in devices[name].taints)
-        found = NodeDevice(driver, pool, tuple(sorted(names)), why, tuple(taints))
+        found = NodeDevice(driver, pool, tuple(sorted(names)), why, board, tuple(taints))
         for key in {card} | uuids[card]:
             result[key] = _merged(key, result[key], found) if key in result else found
     return result
@@ -106,4 +109,4 @@ def _merged(key: str, one: NodeDevice, other: NodeDevice) -> NodeDevice:
     else:
         why = f"driver {one.driver} names {key} in several places"
     taints = tuple(dict.fromkeys((*one.taints, *other.taints)))
-    return NodeDevice(one.driver, one.pool, one.names, one.problem or why, taints)
+    return NodeDevice(one.driver, one.pool, one.names, one.problem or why, taints=taints)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from muster_kube.api.objects import Node
+from muster_tainter.devices.board_history import BoardHistory
 from muster_tainter.devices.rule_plan import staged_faults, wanted_rules
 from muster_tainter.devices.rule_store import RuleStore
 from muster_tainter.devices.slice_index import SliceIndex
@@ -13,10 +14,11 @@ from muster_tainter.fleet.interface import Fleet
 
 
 class DeviceView:
-    def __init__(self, fleet: Fleet, index: SliceIndex, store: RuleStore) -> None:
+    def __init__(self, fleet: Fleet, index: SliceIndex, store: RuleStore, boards: BoardHistory) -> None:
         self._fleet = fleet
         self._index = index
         self._store = store
+        self._boards = boards
 
     def context(self, node: Node, unavailable: str | None, withhold: str) -> DeviceContext:
         """unavailable: why no device can be quarantined; empty if they can, None if that is not known yet.
@@ -46,7 +48,9 @@ class DeviceView:
         failures = (self._store.failure(name, f"{kind}/{key}") for kind in DEVICE_KINDS)
         problem = card.problem or next(filter(None, failures), "")
         siblings = found.counts.get(card.driver, 0)
-        return KnownDevice(card.driver, siblings, self._is_ruled(node, component, key), problem)
+        ruled = self._is_ruled(node, component, key)
+        history = self._boards.elsewhere(card.board, name) if card.board else {}
+        return KnownDevice(card.driver, siblings, ruled, problem, card.board, history)
 
     def keys_of(self, node: Node) -> list[str]:
         """The addresses and UUIDs of its devices."""

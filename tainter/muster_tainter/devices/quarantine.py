@@ -15,15 +15,19 @@ from muster_kube.api.errors import ApiError, ConfigError, Forbidden, NotFound
 from muster_kube.api.objects import Node
 from muster_kube.controller.reflector import Reflector
 from muster_kube.controller.workqueue import WorkQueue, run_workers
-from muster_tainter.devices.accounting import PERIOD_S, DeviceAccount
+from muster_kube.nodehealth import NodeHealth
+from muster_tainter.devices.accounting import DeviceAccount
 from muster_tainter.devices.api_versions import DeviceApi, NotServed, find_api
+from muster_tainter.devices.board_history import BoardHistory
 from muster_tainter.devices.budget import DeviceBudget
+from muster_tainter.devices.device_drains import DeviceDrains
 from muster_tainter.devices.device_map import NodeDevices
-from muster_tainter.devices.device_states import tainted_cards
 from muster_tainter.devices.device_view import DeviceView
 from muster_tainter.devices.holder_notifier import HolderNotifier
-from muster_tainter.devices.losses import device_balance, devices_lost
+from muster_tainter.devices.holder_reader import HolderReader
+from muster_tainter.devices.losses import devices_lost
 from muster_tainter.devices.metrics import DeviceMetrics
+from muster_tainter.devices.nic_names import nic_names
 from muster_tainter.devices.resource_slice import ResourceSlice, slim_slice
 from muster_tainter.devices.rule_plan import staged_faults
 from muster_tainter.devices.rule_store import RuleStore
@@ -33,7 +37,7 @@ from muster_tainter.devices.taint_rule import SELECTOR, DeviceTaintRule, slim_ru
 from muster_tainter.faults.decision_context import DeviceContext
 from muster_tainter.faults.desired_state import Decision
 from muster_tainter.faults.device_isolation import device_key
-from muster_tainter.faults.node_record import ANNOTATION
+from muster_tainter.faults.node_record import ANNOTATION, NodeRecord, read_record
 from muster_tainter.fleet.interface import Fleet
 from muster_tainter.fleet.replica import Replica
 from muster_tainter.metrics import TainterMetrics
@@ -41,9 +45,11 @@ from muster_tainter.metrics import TainterMetrics
 log = logging.getLogger(__name__)
 
 WORKERS = 8
+AHEAD_S = 1.0  # after a PATCH that failed, so long the rules created beside it wait for the next decision
 KNOWN_S = 3.0  # a new leader waits so long for its first lists
 ASK_AGAIN_S = 60.0  # for an API that is not served
 _LOOK_S = 1.0
+_NEVER = float("inf")
 
 
 class DeviceQuarantine:
@@ -64,10 +70,14 @@ class DeviceQuarantine:
         self.on_devices: Callable[[str], None] = lambda _: None  # called when ResourceSlices of a node change
         self._index = SliceIndex(lambda name: name in fleet.nodes)
         self._store = RuleStore(replica.clock)
-        self._view = DeviceView(fleet, self._index, self._store)
+        self._boards = BoardHistory(lambda name, board: board in self._index.devices(name).cards)
+        self._view = DeviceView(fleet, self._index, self._store, self._boards)
         self._metrics = DeviceMetrics(metrics.registry, self.staged, self._devices_lost, self._tainted_by_drivers)
         self._account = DeviceAccount(replica.clock, self._metrics.add_seconds)
-        self._holders = HolderNotifier(client, fleet, replica, self._store)
+        self._reader = HolderReader(client)
+        self._holders = HolderNotifier(client, fleet, replica, self._store, self._reader)
+        self.drains = DeviceDrains(self._reader, fleet, self._store, replica.now)
+        self.on_rules: Callable[[str], None] = lambda _: None  # called with a node whose rules have changed
         self._writer = RuleWriter(
             client,
             fleet,
@@ -89,6 +99,8 @@ class DeviceQuarantine:
         self._synced = asyncio.Event()
         self._queue: WorkQueue[str] | None = None  # set while leading
         self._staged: set[str] = set()  # nodes whose record keeps a device out
+        self._ahead: dict[str, Node] = {}  # as they will be after the PATCH that is under way
+        self._ahead_until: dict[str, float] = {}  # of those whose PATCH has failed, monotonic
         self.policy_changed()
 
     # what decisions need
@@ -102,6 +114,25 @@ class DeviceQuarantine:
         if not self._on:
             return None
         return self.budget.reserve(node.metadata.name, node, decision.isolates, decision.device_waits)
+
+    def patch_begins(self, node: Node, decision: Decision) -> None:
+        """Create the rules that the Node will require beside its PATCH, not after it. node: as it will be."""
+        name = node.metadata.name
+        if decision.isolates and self._queue is not None:
+            self._ahead[name] = node
+            self._ahead_until.pop(name, None)
+            self._queue.add(name)
+
+    def patch_ended(self, name: str, *, done: bool) -> None:
+        """The record is on the Node (``done``), or it is not, and the next decision may need the rules all the same."""
+        if name not in self._ahead or self._queue is None:
+            return
+        if done:
+            del self._ahead[name]
+            self._queue.add(name)
+        else:
+            self._ahead_until[name] = self._replica.clock() + AHEAD_S
+            self._queue.add_after(name, AHEAD_S + 0.01)
 
     @property
     def _on(self) -> bool:
@@ -126,17 +157,26 @@ class DeviceQuarantine:
     def node_changed(self, name: str, old: Node | None, new: Node | None) -> None:
         if (old is None) != (new is None):
             self._index.nodes_changed()
+        self.health_changed(name)
         staged = staged_faults(new) if new is not None and ANNOTATION in new.metadata.annotations else {}
         if staged:
             self._staged.add(name)
             self._wanted.set()
         else:
             self._staged.discard(name)
+        if any(each is not None and ANNOTATION in each.metadata.annotations for each in (old, new)):
+            self._boards.note(name, new)
         if self._wanted.is_set():
             self.budget.note(name, new)
             self._store.settle(name, staged)
             if staged or self._store.of(name):
                 self._add(name)
+
+    def health_changed(self, name: str) -> None:
+        """Its NodeHealth, or its record, may name NICs."""
+        node, health = self._fleet.nodes.get(name), self._fleet.health_of(name)
+        memory = read_record(node) if node is not None and ANNOTATION in node.metadata.annotations else NodeRecord()
+        self._index.name_nics(name, nic_names(memory, health if isinstance(health, NodeHealth) else None))
 
     def policy_changed(self) -> None:
         if self._on:
@@ -165,6 +205,7 @@ class DeviceQuarantine:
             self._store.settle(name, staged_faults(self._fleet.nodes.get(name)))
             self._look_again(name)
             self._add(name)
+            self.on_rules(name)
 
     def _add(self, name: str) -> None:
         if self._queue is not None:
@@ -180,7 +221,7 @@ class DeviceQuarantine:
         """Runs forever, leading or not."""
         await self._wanted.wait()
         self._api = await self._discover()
-        self._holders.use(self._api)
+        self._reader.use(self._api)
         slices = self._slices = Reflector(
             self._client,
             self._api.slices,
@@ -267,9 +308,11 @@ class DeviceQuarantine:
                 group.create_task(run_workers(queue, self._write, workers=WORKERS))
                 group.create_task(self._find_left_over())
                 group.create_task(self._holders.run())
-                group.create_task(self._keep_account())
+                group.create_task(self._account.run(self._fleet, self.of))
         finally:
             self._queue = None
+            self._ahead.clear()
+            self._ahead_until.clear()
 
     async def _write(self, name: str) -> None:
         api = self._api
@@ -277,7 +320,15 @@ class DeviceQuarantine:
             if self._queue is not None and (name in self._staged or self._store.of(name)):
                 self._queue.add_after(name, _LOOK_S)
             return
-        if await self._writer.write(name, api):
+        if self._ahead_until.get(name, _NEVER) <= self._replica.clock():
+            del self._ahead_until[name]
+            self._ahead.pop(name, None)
+        ahead = self._ahead.get(name)
+        if ahead is not None:
+            again = await self._writer.write_ahead(ahead, api)
+        else:
+            again = await self._writer.write(name, api)
+        if again:
             self._look_again(name)
         for each in self._store.drop_expired():
             self._look_again(each)
@@ -341,18 +392,6 @@ class DeviceQuarantine:
         recorded = (node for node in self._fleet.nodes.values() if ANNOTATION in node.metadata.annotations)
         return sum(devices_lost(node, self._index.devices(node.metadata.name), policy) for node in recorded)
 
-    async def _keep_account(self) -> None:
-        """While leading."""
-        self._account.begin()
-        while True:
-            await asyncio.sleep(PERIOD_S)
-            recorded = [node for node in self._fleet.nodes.values() if ANNOTATION in node.metadata.annotations]
-            self._account.tick(device_balance(node, self.of(node.metadata.name)) for node in recorded)
-
     def _tainted_by_drivers(self) -> Iterator[tuple[str, str]]:
         """(driver, effect) of each device."""
-        for name in self._index.nodes():
-            devices = self._index.devices(name)
-            if devices.any_tainted:
-                for driver, effect in tainted_cards(devices):
-                    yield self._account.label(driver), effect
+        return self._account.tainted(map(self._index.devices, self._index.nodes()))

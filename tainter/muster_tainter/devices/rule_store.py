@@ -39,6 +39,11 @@ class RuleStore:
     def for_component(self, node: str, component: str) -> list[DeviceTaintRule]:
         return [rule for rule in self.of(node).values() if rule.component == component]
 
+    def devices(self, node: str, component: str) -> set[tuple[str, str, str]]:
+        """Driver, pool and device of each of the component's rules."""
+        selectors = (rule.spec.device_selector for rule in self.for_component(node, component))
+        return {(each.driver, each.pool, each.device) for each in selectors if each is not None}
+
     def nodes(self) -> list[str]:
         return list(self._by_node)
 

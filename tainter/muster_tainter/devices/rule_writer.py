@@ -1,12 +1,14 @@
 """Creates, changes and deletes the DeviceTaintRules of one node, as its record requires. Repeating it changes nothing.
 
-Creations come before removals. Before a removal the Node is read again, because this replica's copy may be older than
-the record that a former leader wrote the rule for. Errors that another attempt may overcome are raised; others are
-recorded as a failure of the component, so that the node is tainted instead.
+While the PATCH of a Node is under way, the rules that its new record requires are created beside it. Nothing is changed
+or removed then: if the PATCH fails, they are removed later, and a leader that is killed in between leaves a rule that
+the next one removes. Otherwise creations come before removals, and before a removal the Node is read again, because
+this replica's copy may be older than the record that a former leader wrote the rule for. Errors that another attempt
+may overcome are raised; others are recorded as a failure of the component, so that the node is tainted instead.
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from muster_checks.base.vocabulary import shorten
 from muster_kube.api.client import KubeClient
@@ -53,10 +55,23 @@ class RuleWriter:
         self._count = count
         self._on_created = on_created
         self._errors: dict[tuple[str, str], int] = {}
+        self._created_ahead: set[tuple[str, str]] = set()
+
+    async def write_ahead(self, ahead: Node, api: DeviceApi) -> bool:
+        """Create the rules that the Node will require after the PATCH that is under way. Returns and raises as
+        :meth:`write` does."""
+        name, again = ahead.metadata.name, False
+        plan = plan_rules(name, ahead, self._cards(name), self._store.of(name).values(), self._fleet.policy())
+        for wanted in plan.create:
+            if not {(name, wanted.component)} & {*self._store.vanished, *self._store.released}:
+                self._created_ahead.add((name, wanted.component))
+                again |= await self._create(ahead, wanted, api)
+        return again
 
     async def write(self, name: str, api: DeviceApi) -> bool:
         """Returns whether the node has to be decided again. Raises ApiError if another attempt may succeed."""
         node = self._fleet.node(name)
+        self._report_holders(name, staged_faults(node))
         again = await self._verify_vanished(name, api)
         plan = plan_rules(name, node, self._cards(name), self._store.of(name).values(), self._fleet.policy())
         for wanted in plan.create:
@@ -104,8 +119,16 @@ class RuleWriter:
         self._errors.pop((wanted.node, wanted.component), None)
         self._observe(made)
         self._report(node, wanted)
-        self._on_created(wanted.node, wanted.component)
+        if (wanted.node, wanted.component) not in self._created_ahead:
+            self._on_created(wanted.node, wanted.component)
         return True
+
+    def _report_holders(self, name: str, staged: Collection[str]) -> None:
+        """For rules that were created before the record said so."""
+        for key in [key for key in self._created_ahead if key[0] == name]:
+            self._created_ahead.discard(key)
+            if key[1] in staged:
+                self._on_created(*key)
 
     async def _change(self, rule: DeviceTaintRule, wanted: WantedRule, api: DeviceApi) -> bool:
         """Put the rule right, unless a person has edited it: then its faults count as cleared."""

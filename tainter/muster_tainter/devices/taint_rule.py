@@ -101,6 +101,7 @@ def slim_rule(found: DeviceTaintRule) -> DeviceTaintRule:
         name=meta.name,
         uid=meta.uid,
         resource_version=meta.resource_version,
+        creation_timestamp=meta.creation_timestamp,
         labels=labels,
         annotations=annotations,
     )

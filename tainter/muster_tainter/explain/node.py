@@ -333,7 +333,7 @@ class _Node:
             if want.device
             else "the fault stays open, without a taint,"
         )
-        times = current_penalty(self.memory, fault.check, self._now, self._policy)
+        times = current_penalty(self.memory, fault, self._now, self._policy)
         yield ChainLink(
             "held",
             f"resolved {self.ago(fault.over)} by {_by(fault.how, fault.by)}; flapping (penalty {times:.1f}), so "

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from muster_kube.nodehealth import ClearedFault, ReportedFinding
+from muster_tainter.faults.node_record import FlapPenalty
 from muster_tainter.faults.node_report import FaultKey
 from muster_tainter.policy.spares import SpareRole
 
@@ -26,12 +27,16 @@ class KnownDevice:
     driver:   which publishes it; siblings: how many devices the driver has on the node, with this one; 0: unknown,
               while no slice names them
     ruled:    all its DeviceTaintRules are there; problem: why it cannot have any
+    board:    its UUID; empty if the driver publishes none
+    history:  by check: flap penalties of this board on nodes that it has left
     """
 
     driver: str
     siblings: int
     ruled: bool = False
     problem: str = ""
+    board: str = ""
+    history: Mapping[str, FlapPenalty] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -14,15 +14,24 @@ import msgspec
 
 from muster_checks.base.vocabulary import shorten
 from muster_checks.hardware.pci import normal_address
+from muster_kube.api.times import rfc3339_whole, seconds
 from muster_tainter.faults.decision_context import DeviceContext, KnownDevice
 from muster_tainter.faults.messages import MESSAGE_LIMIT, Notice
-from muster_tainter.faults.node_record import DeviceStage, Fault, NodeRecord
+from muster_tainter.faults.node_record import (
+    PENALTY_LEAST,
+    PENALTY_LIMIT,
+    DeviceStage,
+    Fault,
+    FlapPenalty,
+    NodeRecord,
+)
 from muster_tainter.faults.node_report import FaultKey
-from muster_tainter.faults.policy_match import FaultPolicy, confirmed_at, match_as_node
+from muster_tainter.faults.policy_match import FaultPolicy, board_key, confirmed_at, match_as_node, penalty_now
 from muster_tainter.policy.rules import Policy
 
 DEVICE_KINDS = ("gpu", "nic")  # of which a node has several; a switch, a bridge or the host is shared
 _DEVICE = re.compile(rf"(?:{'|'.join(DEVICE_KINDS)})/([0-9A-Za-z][0-9A-Za-z.:-]{{0,63}})")
+_NIC = re.compile(r"nic/([a-z][a-z0-9_]{1,30})")  # by its RDMA device or interface
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _UUID = re.compile(r"(?:GPU-)?[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
@@ -31,9 +40,13 @@ _SILENT = ""  # a refusal that is not worth an Event: the policy says so
 
 
 def device_key(component: str) -> str | None:
-    """The PCI address (``0000:3b:00.0``) or UUID in a component's name; None if it names no single device so."""
+    """The PCI address (``0000:3b:00.0``) or UUID in a component's name, or the name of a NIC (``mlx5_0``), of which the
+    agent reports the address; None if it names no single device so."""
     match = _DEVICE.fullmatch(component)
-    return None if match is None else device_identity(match[1])
+    identity = None if match is None else device_identity(match[1])
+    if identity is None and (named := _NIC.fullmatch(component)):
+        return named[1]
+    return identity
 
 
 def device_identity(text: str) -> str | None:
@@ -112,6 +125,7 @@ def isolate_devices(
     if node_withheld:
         stages |= {component: stage for component, stage in earlier.items() if component in refused}
     memory = _with_stages(memory, {key: stages[key] for key in groups if key in stages}, groups)
+    memory = _with_boards(memory, candidates, policy, now)
     return Isolation(memory, frozenset(waiting), context.withhold if waiting else "", refused)
 
 
@@ -195,6 +209,25 @@ def _with_stages(memory: NodeRecord, stages: Mapping[str, str], groups: Mapping[
 
 def _with_stage(fault: Fault, stage: str) -> Fault:
     return fault if fault.device == stage else msgspec.structs.replace(fault, device=stage)
+
+
+def _with_boards(memory: NodeRecord, known: Mapping[str, KnownDevice | None], policy: Policy, now: float) -> NodeRecord:
+    """Faults whose device is kept out alone remember its board, and take over the flap penalties that the board has
+    from nodes which it has left."""
+    penalty = memory.penalty
+    opened = []
+    for fault in memory.open:
+        device = known.get(fault.component)
+        if device is not None and device.board and not fault.board and fault.device in _KEPT:
+            fault = msgspec.structs.replace(fault, board=device.board)
+            key, earlier = board_key(fault), device.history.get(fault.check)
+            n = 0.0 if earlier is None else policy.hold_down.decayed(earlier.n, now - seconds(earlier.at))
+            if n >= max(PENALTY_LEAST, penalty_now(memory, key, now, policy)):
+                penalty = {**penalty, key: FlapPenalty(n=min(round(n, 3), PENALTY_LIMIT), at=rfc3339_whole(now))}
+        opened.append(fault)
+    if penalty is memory.penalty and tuple(opened) == memory.open:
+        return memory
+    return msgspec.structs.replace(memory, open=tuple(opened), penalty=penalty)
 
 
 def isolation_notices(isolation: Isolation, before: NodeRecord, policy: Policy) -> list[Notice]:

@@ -18,6 +18,7 @@ from muster_tainter.faults.decision_context import EMPTY_CONTEXT, DecisionContex
 from muster_tainter.faults.node_record import (
     LOST_CHECK,
     LOST_REASON,
+    PENALTY_LEAST,
     PENALTY_LIMIT,
     REST,
     ClosedFault,
@@ -29,15 +30,22 @@ from muster_tainter.faults.node_record import (
 )
 from muster_tainter.faults.node_report import DISOWNED, FaultKey, NodeReport
 from muster_tainter.faults.occurrence import closes, is_later_firing
-from muster_tainter.faults.policy_match import FaultPolicy, confirmed_at, current_penalty, held_until, match_policy
+from muster_tainter.faults.policy_match import (
+    FaultPolicy,
+    confirmed_at,
+    held_until,
+    match_policy,
+    penalty_key,
+    penalty_now,
+)
 from muster_tainter.policy.recovery import FOREIGN_CHECKS, ProofCheck, ProofRequest
 from muster_tainter.policy.rules import CloseOn, Policy, Rule
 
 PERSON = "person"
 PASSING = "passing"
 _AT_ONCE = (PERSON, PASSING, DISOWNED)  # closes without hold-down, and is no flap
-_PENALTY_LEAST = 0.05  # a smaller penalty has no noticeable hold-down and is dropped
 _REQUEST = "request"  # NodeHealth's value for a clear that the agent carried out
+_ADDRESS_LIMIT = 32  # characters, as in NodeHealth's schema; only a PCI address is used
 
 
 class FaultStep(StrEnum):
@@ -85,6 +93,7 @@ def advance_faults(
     changes: list[FaultChange] = []
     still_open: list[Fault] = []
     closed: list[ClosedFault] = []
+    flapped: set[str] = set()
     penalty = memory.penalty
     # later than every pending proof, even if the clock was set back: none of them was requested for this fault
     signed = max(now, report.asked)
@@ -94,7 +103,7 @@ def advance_faults(
         over = _closing(fault, want, report, policy, released, now, context)
         if over is None and refreshed.occurrence != fault.occurrence:
             if fault.over:  # it occurred again while it was held
-                penalty = _heavier(penalty, memory, fault.check, policy, now)
+                penalty = _heavier(penalty, memory, penalty_key(fault), policy, now)
                 refreshed = msgspec.structs.replace(refreshed, over="", how="", by="")
             refreshed = msgspec.structs.replace(refreshed, raised=rfc3339_whole(signed))
             changes.append(FaultChange(FaultStep.RAISED, refreshed))
@@ -119,10 +128,11 @@ def advance_faults(
             still_open.append(refreshed)
             continue
         closed.append(_closed(fault, how, by, want, now))
+        if how not in _AT_ONCE:
+            flapped.add(penalty_key(fault))
         changes.append(FaultChange(FaultStep.CLOSED, fault, how, by))
-    for check in {each.check for each in closed if each.how not in _AT_ONCE}:
-        if not any(fault.check == check for fault in still_open):  # the check has no open fault left: count a flap
-            penalty = _heavier(penalty, memory, check, policy, now)
+    for key in sorted(flapped - {penalty_key(fault) for fault in still_open}):
+        penalty = _heavier(penalty, memory, key, policy, now)  # the check, or device, has no open fault left
     if closed:
         # only with another change: expiry alone does not justify a write
         memory = msgspec.structs.replace(
@@ -172,16 +182,16 @@ def _closed(fault: Fault, how: str, by: str, want: FaultPolicy, now: float) -> C
 
 
 def _heavier(
-    penalty: Mapping[str, FlapPenalty], memory: NodeRecord, check: str, policy: Policy, now: float
+    penalty: Mapping[str, FlapPenalty], memory: NodeRecord, key: str, policy: Policy, now: float
 ) -> dict[str, FlapPenalty]:
-    """``penalty`` with one more flap of ``check``; penalties that have decayed are dropped."""
+    """``penalty`` with one more flap of ``key``; penalties that have decayed are dropped."""
     result = {
         name: known
         for name, known in penalty.items()
-        if name != check and policy.hold_down.decayed(known.n, now - seconds(known.at)) >= _PENALTY_LEAST
+        if name != key and policy.hold_down.decayed(known.n, now - seconds(known.at)) >= PENALTY_LEAST
     }
-    n = min(current_penalty(memory, check, now, policy) + 1.0, PENALTY_LIMIT)
-    result[check] = FlapPenalty(n=round(n, 3), at=rfc3339_whole(now))
+    n = min(penalty_now(memory, key, now, policy) + 1.0, PENALTY_LIMIT)
+    result[key] = FlapPenalty(n=round(n, 3), at=rfc3339_whole(now))
     return result
 
 
@@ -384,4 +394,5 @@ def _opened(check: str, finding: ReportedFinding, rule: Rule, boot: str, now: fl
         boot=boot,
         origin=finding.origin,
         message=finding.message,
+        address=finding.address[:_ADDRESS_LIMIT] if finding.component.startswith("nic/") else "",
     )

@@ -33,7 +33,8 @@ LOST_REASON = "MemoryLost"
 _NAMED = (LOST_CHECK, SILENT[0])
 OCCURRENCE_LIMIT = 2**63 - 1  # what the API server stores
 PENALTY_LIMIT = 1000.0
-PENALTIES_LIMIT = 16  # checks
+PENALTY_LEAST = 0.05  # a smaller penalty has no noticeable hold-down and is dropped
+PENALTIES_LIMIT = 24  # checks, and devices that are kept out of use alone
 ATTEMPTS_LIMIT = 8  # classes
 REF_LIMIT = 1024  # characters
 _DECODED_LIMIT = 1024  # texts: in a burst, several parts decode the same records one after the other
@@ -66,7 +67,9 @@ class Fault(_Stored, frozen=True):
     over:       RFC 3339, since when it is resolved and waits for its hold-down; empty if it is not. how, by: as in
                 ClosedFault
     rest:       > 0: stands for this many faults that had no room (component and reason are ``*``)
+    address:    PCI address of a NIC that ``component`` names in another way, as the agent reported it; empty: none
     device:     how its device is kept out of use, a :class:`DeviceStage`; empty: not at all, the node is tainted
+    board:      UUID of the device, if it was kept out alone and its driver publishes one
     """
 
     check: str
@@ -89,6 +92,8 @@ class Fault(_Stored, frozen=True):
     by: str = ""
     rest: int = 0
     device: str = ""
+    address: str = ""
+    board: str = ""
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -118,7 +123,8 @@ class ClosedFault(_Stored, frozen=True):
 
 
 class FlapPenalty(_Stored, frozen=True):
-    """How often faults of a check were resolved on this node, decayed: ``n`` at the time ``at`` (RFC 3339)."""
+    """How often faults of a check were resolved on this node, or this device of it, decayed: ``n`` at the time ``at``
+    (RFC 3339)."""
 
     n: float
     at: str
@@ -148,8 +154,11 @@ def as_our_taint(taint: Taint) -> OurTaint:
 
 
 class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """penalty: by check; attempts: repairs, by class; tainted: RFC 3339, when the node last got its first taint of ours
-    others: keys of the annotation that this version does not know, unchanged."""
+    """penalty:  by check; of a device that is kept out of use alone, by ``CHECK@UUID`` of its board
+    attempts: repairs, by class
+    tainted:  RFC 3339, when the node last got its first taint of ours
+    others:   keys of the annotation that this version does not know, unchanged
+    """
 
     open: tuple[Fault, ...] = ()
     closed: tuple[ClosedFault, ...] = ()
@@ -401,7 +410,7 @@ def _folded(memory: NodeRecord, keep: int) -> NodeRecord:
 def _add(rest: Fault | None, fault: Fault) -> Fault:
     if rest is None:
         return msgspec.structs.replace(
-            fault, component=REST, reason=REST, message="", rest=max(fault.rest, 1), device=""
+            fault, component=REST, reason=REST, message="", rest=max(fault.rest, 1), device="", board=""
         )
     return msgspec.structs.replace(
         rest, occurrence=max(rest.occurrence, fault.occurrence), rest=rest.rest + max(fault.rest, 1)

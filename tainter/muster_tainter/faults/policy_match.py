@@ -107,10 +107,26 @@ def confirmed_at(fault: Fault, want: FaultPolicy, now: float) -> float:
 def held_until(fault: Fault, want: FaultPolicy, memory: NodeRecord, policy: Policy) -> float:
     """Until when a resolved fault keeps its taint, in seconds since the epoch."""
     over = seconds(fault.over)
-    return over + policy.hold_down.seconds(current_penalty(memory, fault.check, over, policy), want.hold_s)
+    return over + policy.hold_down.seconds(current_penalty(memory, fault, over, policy), want.hold_s)
 
 
-def current_penalty(memory: NodeRecord, check: str, now: float, policy: Policy) -> float:
-    """The flap penalty of ``check`` on this node."""
-    penalty = memory.penalty.get(check)
+def penalty_key(fault: Fault) -> str:
+    """Under which its flaps count: its check; of a device that is kept out of use alone, with the board, so that a
+    flapping device holds up none of its siblings, and a board that moves keeps its record."""
+    return board_key(fault) if fault.device in (DeviceStage.ALONE, DeviceStage.WANTED) else fault.check
+
+
+def board_key(fault: Fault) -> str:
+    return f"{fault.check}@{fault.board or fault.component}"
+
+
+def current_penalty(memory: NodeRecord, fault: Fault, now: float, policy: Policy) -> float:
+    """The flap penalty of the fault's check on this node, or of its device; the higher one if the node is tainted for a
+    device that was kept out alone before."""
+    own = penalty_now(memory, penalty_key(fault), now, policy)
+    return max(own, penalty_now(memory, board_key(fault), now, policy)) if fault.board else own
+
+
+def penalty_now(memory: NodeRecord, key: str, now: float, policy: Policy) -> float:
+    penalty = memory.penalty.get(key)
     return 0.0 if penalty is None else policy.hold_down.decayed(penalty.n, now - seconds(penalty.at))

@@ -133,7 +133,7 @@ class Rule(StrictModel):
     def _fields_have_an_effect(self) -> Self:
         if self.action not in _TAINTING and self.taint is not None:
             raise ValueError(f"taint has no effect with action {self.action}")
-        if self.action != "taint" and self.isolate is not None:
+        if self.action not in _TAINTING and self.isolate is not None:
             raise ValueError(f"isolate has no effect with action {self.action}: only a taint can go onto a device")
         if self.isolate in ("device", "device-first") and (self.taint or TaintSpec()).effect == "PreferNoSchedule":
             raise ValueError("isolate: a device has no taint PreferNoSchedule: expected NoSchedule or NoExecute")
@@ -162,8 +162,10 @@ class Rule(StrictModel):
     def isolation_of(self, fault_class: str) -> Isolation:
         """What the taint of a fault goes onto, where the policy's ``devices`` allow it."""
         taint = self.node_taint
-        if self.action != "taint" or taint is None or taint.effect == "PreferNoSchedule":
+        if taint is None or taint.effect == "PreferNoSchedule":
             return "node"
+        if self.action == "drain":  # the node, unless the rule says otherwise: its pods are to go
+            return self.isolate or "node"
         return self.isolate or ISOLATION_BY_CLASS.get(fault_class, "node")
 
     def proof_of(self, check: str, fault_class: str) -> ProofCheck | None:

@@ -175,15 +175,16 @@ def has_accelerator(pod: DrainPod) -> bool:
 
 def _tolerates(pod: DrainPod, taints: tuple[Taint, ...]) -> bool:
     """It would be rescheduled to the node at once, and its tolerations allow it to be there."""
-    return all(any(_covers(toleration, taint) for toleration in pod.spec.tolerations) for taint in taints)
+    return all(any(covers(each, t.key, t.value, t.effect) for each in pod.spec.tolerations) for t in taints)
 
 
-def _covers(toleration: DrainToleration, taint: Taint) -> bool:
-    """Like k8s.io/api/core/v1, Toleration.ToleratesTaint."""
-    if toleration.effect and toleration.effect != taint.effect:
+def covers(toleration: DrainToleration, key: str, value: str, effect: str) -> bool:
+    """Whether it tolerates a taint, as in k8s.io/api/core/v1, Toleration.ToleratesTaint; those of devices
+    (resource.k8s.io/v1, DeviceToleration) have the same rules."""
+    if toleration.effect and toleration.effect != effect:
         return False
-    if toleration.key and toleration.key != taint.key:
+    if toleration.key and toleration.key != key:
         return False
     if toleration.operator == "Exists":
         return True
-    return bool(toleration.key) and toleration.operator in ("", "Equal") and toleration.value == taint.value
+    return bool(toleration.key) and toleration.operator in ("", "Equal") and toleration.value == value

@@ -12,6 +12,7 @@ from muster_kube.api.errors import AlreadyExists, Conflict, NotFound
 from muster_kube.api.objects import Metadata, Node
 from muster_kube.nodehealth import NodeHealth, NodeHealthStatus, ReportedCheck, ReportedFinding
 from muster_tainter.devices.api_versions import DeviceApi
+from muster_tainter.devices.board_history import BoardHistory
 from muster_tainter.devices.device_view import DeviceView
 from muster_tainter.devices.resource_slice import ResourceSlice, slim_slice
 from muster_tainter.devices.rule_plan import staged_faults
@@ -187,7 +188,8 @@ class Leader:
         self.slices: dict[str, ResourceSlice] = {}
         self.store = RuleStore(lambda: self.clock)
         self.index = SliceIndex(lambda name: name in api.nodes)
-        self.view = DeviceView(self.fleet, self.index, self.store)
+        self.boards = BoardHistory(lambda name, board: board in self.index.devices(name).cards)
+        self.view = DeviceView(self.fleet, self.index, self.store, self.boards)
         replica = Replica(lambda: True, clock=lambda: self.clock)
         self.counted: list[str] = []
         self.writer = RuleWriter(
@@ -247,6 +249,12 @@ class Leader:
         if decision.writes:
             self.api.nodes["n1"] = decision.applied(self.api.nodes["n1"])
             self.store.settle("n1", staged_faults(self.api.nodes["n1"]))
+            self.boards.note("n1", self.api.nodes["n1"])
+
+    async def write_ahead(self, decision: Decision) -> None:
+        """While the PATCH of the Node is under way."""
+        if decision.isolates:
+            await self.writer.write_ahead(decision.applied(self.api.nodes["n1"]), API)
 
     async def write_rules(self) -> bool:
         return await self.writer.write("n1", API)
@@ -272,3 +280,15 @@ def world(policy: str = POLICY, **slices: dict[str, Any]) -> Leader:
 
 def taints(leader: Leader) -> list[str]:
     return [f"{taint.key}:{taint.effect}" for taint in leader.api.nodes["n1"].spec.taints]
+
+
+def protected(leader: Leader) -> set[str]:
+    """The components that no new job gets: by the node's taint, or by their rules."""
+    if taints(leader):
+        return {gpu(number) for number in range(4)}
+    rules = leader.api.rules.values()
+    return {
+        rule["metadata"]["annotations"]["muster.dev/component"]
+        for rule in rules
+        if rule["spec"]["taint"]["effect"] == "NoSchedule"
+    }

@@ -116,7 +116,7 @@ def test_a_node_that_is_gone_neither_waits_nor_counts() -> None:
         "rules: []\ndevices: {grace: 10}",
         "rules: []\ndevices: {unknown: 1}",
         "rules: [{name: a, action: event, isolate: device}]",
-        "rules: [{name: a, action: drain, isolate: device}]",
+        "rules: [{name: a, action: ignore, isolate: device}]",
         "rules: [{name: a, action: taint, isolate: gpu}]",
         "rules: [{name: a, action: taint, isolate: device, taint: {effect: PreferNoSchedule}}]",
         POOL % "devices: -1",

@@ -19,10 +19,9 @@ from tests.tainter.devices.device_world import (
     Leader,
     device,
     finding,
-    gpu,
     health,
+    protected,
     resource_slice,
-    taints,
 )
 
 from muster_kube.api.errors import Forbidden, Unreachable
@@ -139,6 +138,31 @@ class OneNode(RuleBasedStateMachine):
     @rule(
         at=st.integers(0, 3),
         applied=st.booleans(),
+        error=st.sampled_from([None, None, Died, Forbidden, Unreachable]),
+        patched=st.sampled_from(["first", "last", "never"]),
+    )
+    def leader_patches_and_writes_at_once(self, at: int, applied: bool, error: type[Any] | None, patched: str) -> None:
+        """The PATCH of the Node arrives before the rules, after them, or fails."""
+        self.leader.now = 1.8e9 + self.clock
+        decision = self.leader.decide(self.health())
+        ahead = self.leader.write_ahead(decision)
+        if patched == "first":
+            self.api.nodes["n1"] = decision.applied(self.api.nodes["n1"])
+        self.api.strike = self.striking(at, applied, error)
+        try:
+            asyncio.run(ahead)
+        except Died:
+            self.restart()
+        except (Forbidden, Unreachable):
+            pass
+        self.api.strike = lambda _applied: None
+        if patched == "last":
+            self.api.nodes["n1"] = decision.applied(self.api.nodes["n1"])
+        self.look()
+
+    @rule(
+        at=st.integers(0, 3),
+        applied=st.booleans(),
         error=st.sampled_from([None, Died, Forbidden, Unreachable]),
     )
     def leader_writes(self, at: int, applied: bool, error: type[Any] | None) -> None:
@@ -186,24 +210,14 @@ class OneNode(RuleBasedStateMachine):
         components = {fault.component for fault in memory.open}
         ruled = {each["metadata"]["annotations"]["muster.dev/component"] for each in self.api.rules.values()}
         assert ruled <= {fault.component for fault in memory.open if fault.device}, "a rule without a fault"
-        assert components <= self.safe(), "a fault without a rule or a taint"
+        assert components <= protected(self.leader), "a fault without a rule or a taint"
         assert not self.leader.decide(self.health()).writes
 
     # the invariant
 
-    def safe(self) -> set[str]:
-        """The components that no new job gets: by the node's taint, or by a rule for each device that is published."""
-        if taints(self.leader):
-            return {gpu(number) for number in GPUS}
-        found: dict[str, list[str]] = {}
-        for each in self.api.rules.values():
-            component = each["metadata"]["annotations"]["muster.dev/component"]
-            found.setdefault(component, []).append(each["spec"]["taint"]["effect"])
-        return {component for component, effects in found.items() if "NoSchedule" in effects}
-
     def look(self) -> None:
         """Whoever was protected and has an open fault is protected still."""
-        policy, safe = self.leader.fleet.policy(), self.safe()
+        policy, safe = self.leader.fleet.policy(), protected(self.leader)
         needed = {
             fault.component
             for fault in read_record(self.api.nodes["n1"]).open

@@ -11,7 +11,11 @@ from muster_kube.api.errors import AlreadyExists, NotFound
 from muster_kube.api.list_decoder import ListPage
 from muster_tainter.devices.claim_holders import HolderPod, claim_names
 from muster_tainter.devices.holder_notifier import REASON, HolderNotifier
+from muster_tainter.devices.holder_reader import HolderReader
 from muster_tainter.fleet.replica import Replica
+
+JOB_SET = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "set", "uid": "u2", "controller": True}
+JOB = {"apiVersion": "batch/v1", "kind": "Job", "name": "job", "uid": "u1", "controller": True}
 
 
 def pod(name: str, claim: str = "", **status: Any) -> dict[str, Any]:
@@ -23,7 +27,7 @@ def pod(name: str, claim: str = "", **status: Any) -> dict[str, Any]:
     }
 
 
-def claim(name: str, holder: str, device: str, **result: str) -> dict[str, Any]:
+def claim(name: str, holder: str, device: str, **result: Any) -> dict[str, Any]:
     allocated = {"driver": DRIVER, "pool": "n1", "device": device, "request": "gpu"} | result
     return {
         "metadata": {"name": name},
@@ -46,6 +50,8 @@ class Api:
 
     async def get(self, path: str, *, type: Any) -> Any:
         place, _, name = path.rpartition("/")
+        if place == "/apis/batch/v1/namespaces/team/jobs":
+            return msgspec.convert({"metadata": {"name": name, "ownerReferences": [JOB_SET]}}, type)
         assert place == "/apis/resource.k8s.io/v1/namespaces/team/resourceclaims"
         for each in self.claims:
             if each["metadata"]["name"] == name:
@@ -65,8 +71,9 @@ class Api:
 async def told(api: Api) -> list[tuple[str, str]]:
     leader = world()
     await leader.settle(health(finding(1)))
-    notifier = HolderNotifier(api, leader.fleet, Replica(lambda: True), leader.store)  # type: ignore[arg-type]
-    notifier.use(API)
+    reader = HolderReader(api)  # type: ignore[arg-type]
+    reader.use(API)
+    notifier = HolderNotifier(api, leader.fleet, Replica(lambda: True), leader.store, reader)  # type: ignore[arg-type]
     await notifier.notify("n1", finding(1).component)
     await notifier.notify("n1", finding(1).component)  # as another leader does
     return api.told
@@ -78,6 +85,24 @@ async def test_the_pod_that_holds_the_device_is_told_once_and_its_neighbours_are
     assert await told(Api(pods, claims)) == [("sick", REASON)]
 
 
+async def test_the_owners_of_pods_with_the_device_are_told_once_for_all_their_pods() -> None:
+    pods = [pod(name, f"c-{name}") for name in ("a", "b", "c")]
+    for each in pods[:2]:
+        each["metadata"]["ownerReferences"] = [JOB]
+    claims = [claim(f"c-{name}", name, "gpu-1") for name in ("a", "b", "c")]
+    api = Api(pods, claims)
+    assert await told(api) == [(name, REASON) for name in ("a", "b", "c", "job", "set")]
+    kinds = {each.involved_object.name: each.involved_object.kind for each in api.events.values()}
+    assert (kinds["job"], kinds["set"]) == ("Job", "JobSet")
+
+
+async def test_the_owner_of_a_pod_without_the_device_is_not_told() -> None:
+    sick, well = pod("sick", "c1"), pod("well", "c2")
+    well["metadata"]["ownerReferences"] = [JOB]
+    claims = [claim("c1", "sick", "gpu-1"), claim("c2", "well", "gpu-2")]
+    assert await told(Api([sick, well], claims)) == [("sick", REASON)]
+
+
 @pytest.mark.parametrize(
     ("pods", "claims"),
     [
@@ -86,6 +111,7 @@ async def test_the_pod_that_holds_the_device_is_told_once_and_its_neighbours_are
         ([pod("far", "c1")], [claim("c1", "far", "gpu-1", pool="n2")]),
         ([pod("other", "c1")], [claim("c1", "other", "gpu-1", driver="other.example.com")]),
         ([pod("early", "c1")], [{"metadata": {"name": "c1"}}]),
+        ([pod("monitor", "c1")], [claim("c1", "monitor", "gpu-1", adminAccess=True)]),
     ],
 )
 async def test_no_other_pod_is_told(pods: list[dict[str, Any]], claims: list[dict[str, Any]]) -> None:

@@ -14,7 +14,9 @@ from muster_kube.api.errors import ApiError, Conflict, Forbidden, NotFound, TooM
 from muster_kube.api.list_decoder import ListPage
 from muster_tainter.faults.messages import Notice
 from muster_tainter.policy.file import parse_policy
-from muster_tainter.repair.evictor import Evictor
+from muster_tainter.repair.evictor import Evictor, drain_evictions
+from muster_tainter.repair.node_drains import NodeDrains
+from muster_tainter.repair.pod_eviction import PodEviction
 
 POLICY = parse_policy("""
 rules: [{name: all, match: {class: [reset]}, action: taint}]
@@ -80,12 +82,10 @@ def bed(*pods: str, version: str = "v1") -> Bed:
     world.catch_up()
     server = Server(version, dict.fromkeys(pods))
     fleet = world.fleet(POLICY)
-    evictor = Evictor(
-        server,  # type: ignore[arg-type]  # as much of a client as is called
-        fleet,
-        world.replica(),
-        CollectorRegistry(),
-    )
+    registry, replica = CollectorRegistry(), world.replica()
+    drains = NodeDrains(server, fleet, replica.now)  # type: ignore[arg-type]  # as much of a client as is called
+    eviction = PodEviction(server, drain_evictions(registry))  # type: ignore[arg-type]
+    evictor = Evictor(drains, eviction, fleet, replica, registry)
     evictor.look_at_all()
     return Bed(world, server, evictor)
 
