@@ -1,11 +1,13 @@
 """The agent of one node: runs its checks, keeps their results, and knows whether they are up to date.
 
-It does no I/O of its own; app.py connects it to the API server, HTTP, disk and signals.
+It does no I/O of its own, but for the links in /sys that name a NIC's address; app.py connects it to the API server,
+HTTP, disk and signals.
 """
 
 import asyncio
 import contextlib
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import msgspec
 
@@ -26,6 +28,7 @@ from muster_agent.metrics.agent_metrics import CheckReading
 from muster_agent.publish.canary import Canary
 from muster_checks.base.declaration import Cost, Parameters
 from muster_checks.base.vocabulary import Result, Verdict
+from muster_checks.hardware.nic_address import nic_address
 from muster_kube.api.times import rfc3339
 from muster_kube.nodehealth import RESERVED_CHECKS, AgentIdentity, NodeHealth, NodeHealthStatus
 
@@ -117,6 +120,7 @@ class Agent:
             due=self.due(),
             answers=self.requests.answers(),
             canary=self._canary.report,
+            address_of=partial(nic_address, self.local.view),
         )
 
     def first_pass_ends_in_s(self) -> float:

@@ -75,7 +75,10 @@ class ReportedMeasurement(_Api, frozen=True):
 
 
 class ReportedFinding(_Api, frozen=True):
-    """A non-PASS verdict on one component; fields as :class:`muster_checks.base.vocabulary.Finding`."""
+    """A non-PASS verdict on one component; fields as :class:`muster_checks.base.vocabulary.Finding`.
+
+    address: PCI address of a NIC that the component names in another way; empty: the component says it, or it has none
+    """
 
     component: str
     reason: str
@@ -88,6 +91,7 @@ class ReportedFinding(_Api, frozen=True):
     count: int = 1
     occurrence: int = 1
     origin: str = ""
+    address: str = ""
 
 
 class ClearedFault(_Api, frozen=True):

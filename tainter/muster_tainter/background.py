@@ -26,6 +26,7 @@ from muster_tainter.repair.ipu_quarantine_writer import IpuQuarantineWriter
 from muster_tainter.repair.node_drains import NodeDrains
 from muster_tainter.repair.pod_eviction import PodEviction
 from muster_tainter.repair.repair_executor import RepairExecutor
+from muster_tainter.sources.device_health_feed import DeviceHealthFeed
 from muster_tainter.sources.feeds import SourceFeeds
 from muster_tainter.sources.pod_nodes import PodNodeCache
 from muster_tainter.sources.source_status import SourceMetrics
@@ -98,6 +99,7 @@ class BackgroundTasks:
             ),
             TriggeredTask(step_times, _never, _never),
             TriggeredTask(self.goodput, _always, _findings_changed),
+            TriggeredTask(DeviceHealthFeed(plan, fleet, replica, answering, devices.of), _never, _never),
         )
         self._agents = None if agents is None else AgentWatch(connections.taints, fleet, replica, registry, agents)
         always = () if self._agents is None else (TriggeredTask(self._agents, _always, _first_report),)

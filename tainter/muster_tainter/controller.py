@@ -79,7 +79,8 @@ class Tainter:
         self.spares = SpareRoles(fleet, replica, self._add)
         self.devices = DeviceQuarantine(client, fleet, replica, metrics, self._add)
         self.blind: Callable[[], str] = lambda: ""  # why this process cannot see a pause
-        self.on_news: Callable[[str], None] = lambda _: None  # called when a Node or NodeHealth changes
+        self.on_news: Callable[[str], None] = lambda _: None  # called when a Node, its NodeHealth or its devices change
+        self.devices.on_devices = self._devices_changed
         self._latency = HopLatency(metrics, replica.now)
         self._decider = NodeDecider(
             client, fleet, replica, metrics, self.budgets, self.incidents, self.spares, self.devices
@@ -216,6 +217,7 @@ class Tainter:
         self._background.node_changed(name, old, new)
 
     def health_changed(self, name: str, old: NodeHealth | None, new: NodeHealth | None) -> None:
+        self.devices.health_changed(name)
         if _fails(old) or _fails(new):
             self.incidents.note(name, self.fleet.node(name), new)
         self.on_news(name)
@@ -234,6 +236,9 @@ class Tainter:
         if name is not None:
             self.on_news(name)
             self._add(name)
+
+    def _devices_changed(self, name: str) -> None:
+        self.on_news(name)
 
     def findings_changed(self, name: str) -> None:
         self._add(name)

@@ -20,6 +20,7 @@ from muster_kube.nodehealth import PATH
 from muster_tainter.budgets.incidents import Incident
 from muster_tainter.budgets.pool_usage import BudgetUsage
 from muster_tainter.controller import Tainter
+from muster_tainter.devices.api_versions import GROUP, RULES, SLICES
 from muster_tainter.fleet.interface import NODES_PATH
 from muster_tainter.fleet.replica import Connections, Replica
 from muster_tainter.http.job_nodes import NodeLocator
@@ -87,8 +88,24 @@ class FleetServer:
         self.api.on("GET", PATH, self._listed("NodeHealthList", self.fleet.healths))
         for path in (NODES_PATH, PATH):
             self.api.on("WATCH", path, Stream())
+        if self.fleet.slices:
+            self._script_devices()
         self.api.on("POST", TOKEN_REVIEWS, self._review_token)
         self.api.on("POST", ACCESS_REVIEWS, self._review_access)
+
+    def _script_devices(self) -> None:
+        """Kubernetes 1.36 with DeviceTaintRules."""
+        versions = {"v1": [SLICES], "v1beta2": [SLICES, RULES]}
+        group = {"versions": [{"groupVersion": f"resource.k8s.io/{each}", "version": each} for each in versions]}
+        self.api.on("GET", GROUP, Reply(200, {"kind": "APIGroup", **group}))
+        for version, names in versions.items():
+            resources = [{"name": name} for name in names]
+            self.api.on("GET", f"{GROUP}/{version}", Reply(200, {"kind": "APIResourceList", "resources": resources}))
+        slices, rules = f"{GROUP}/v1/{SLICES}", f"{GROUP}/v1beta2/{RULES}"
+        self.api.on("GET", slices, self._listed("ResourceSliceList", self.fleet.slices))
+        self.api.on("GET", rules, self._listed("DeviceTaintRuleList", {}))
+        for path in (slices, rules):
+            self.api.on("WATCH", path, Stream())
 
     def script_node(self, name: str, patched: Callable[[Any], Reply]) -> None:
         """The node can be read, and its NodeHealth patched."""

@@ -1,4 +1,4 @@
-"""A fleet as values: thousands of nodes in pools and racks, and a bad night among them.
+"""A fleet as values: thousands of nodes in pools and racks, and a bad night among them; their GPUs, if asked for.
 
 What stands on the nodes is what the tainter's own decisions write, so the page shows what it would show.
 """
@@ -6,6 +6,7 @@ What stands on the nodes is what the tainter's own decisions write, so the page 
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
@@ -24,7 +25,7 @@ from muster_kube.nodehealth import (
 )
 from muster_tainter.faults.check_history import ANNOTATION as TESTS
 from muster_tainter.faults.check_history import MANAGER, CheckHistory, CheckRecord, encode_history
-from muster_tainter.faults.decision_context import AssignedRole, DecisionContext
+from muster_tainter.faults.decision_context import AssignedRole, DecisionContext, DeviceContext, KnownDevice
 from muster_tainter.faults.desired_state import decide
 from muster_tainter.policy.file import parse_policy
 from muster_tainter.policy.rules import STARTUP_KEY, Policy
@@ -55,6 +56,9 @@ pools:
     domain: topology.kubernetes.io/rack
     budget: {tainted: 10%}
 """
+DRIVER = "gpu.nvidia.com"
+PCI = "resource.kubernetes.io/pciBusID"
+BUSES = ("1b", "3b", "4c", "5e", "9b", "bb", "cb", "db")  # of the eight GPUs of a node
 SHARES = {"h100": (0.48, 32), "a100": (0.36, 40), "ipu": (0.16, 20)}  # of the fleet; nodes of a rack
 
 
@@ -66,6 +70,7 @@ class SampleFleet:
     now: float
     nodes: dict[str, Node] = field(default_factory=dict)
     healths: dict[str, NodeHealth] = field(default_factory=dict)
+    slices: dict[str, dict[str, Any]] = field(default_factory=dict)  # ResourceSlices by node
     version: int = 1
 
     def _next(self) -> str:
@@ -119,6 +124,36 @@ class SampleFleet:
         decision = decide(node, self.healths[name], self.policy, at or self.now, {}, DecisionContext(withhold=withhold))
         written = decision.applied(node)
         conditions: tuple[NodeCondition, ...] = () if decision.condition is None else (decision.condition,)
+        self.nodes[name] = msgspec.structs.replace(written, status=NodeStatus(conditions=conditions))
+        self.put(name)
+
+    def give_gpus(self, *names: str) -> None:
+        """Their driver publishes eight GPUs each, and the policy keeps bad ones out alone."""
+        self.policy = parse_policy(f"{POLICY}devices: {{quarantine: rules}}\n")
+        for name in names:
+            devices = [
+                {"name": f"gpu-{number}", "attributes": {PCI: {"string": f"0000:{bus}:00.0"}}}
+                for number, bus in enumerate(BUSES)
+            ]
+            pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
+            spec = {"driver": DRIVER, "nodeName": name, "pool": pool, "devices": devices}
+            self.slices[name] = {"metadata": {"name": f"{name}-gpus", "resourceVersion": self._next()}, "spec": spec}
+
+    def taint_gpu(self, name: str, number: int, value: str = "79", effect: str = "NoSchedule", ago: float = 0) -> None:
+        """Its driver does."""
+        at = rfc3339_whole(self.now - ago)
+        taint = {"key": f"{DRIVER}/xid", "value": value, "effect": effect, "timeAdded": at}
+        self.slices[name]["spec"]["devices"][number]["taints"] = [taint]
+
+    def keep_out(self, name: str, finding: ReportedFinding, *, ago: float = 0.0) -> None:
+        """A fault of one GPU, for which the leader keeps out only that."""
+        at = self.now - ago
+        self.report(name, KERNEL, msgspec.structs.replace(finding, first_seen=rfc3339(at), last_seen=rfc3339(at)))
+        known = {finding.component.partition("/")[2]: KnownDevice(DRIVER, len(BUSES), ruled=True)}
+        context = DecisionContext(devices=DeviceContext(known=known))
+        decision = decide(self.nodes[name], self.healths[name], self.policy, at, {}, context)
+        conditions: tuple[NodeCondition, ...] = () if decision.condition is None else (decision.condition,)
+        written = decision.applied(self.nodes[name])
         self.nodes[name] = msgspec.structs.replace(written, status=NodeStatus(conditions=conditions))
         self.put(name)
 

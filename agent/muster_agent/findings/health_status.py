@@ -1,7 +1,7 @@
 """The NodeHealth status of the node, and which of its changes are worth a write."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -44,14 +44,16 @@ def compose_status(
     due: tuple[str, ...] = (),
     answers: tuple[nodehealth.RequestAnswer, ...] = (),
     canary: nodehealth.CanaryReport = _NO_CANARY,
+    address_of: Callable[[str], str] = lambda _: "",
 ) -> nodehealth.NodeHealthStatus:
-    """The complete status without ``observedAt``. boot_id: the boot for which the verdicts are complete."""
+    """The complete status without ``observedAt``. boot_id: the boot for which the verdicts are complete; address_of:
+    the PCI address of a component that its name does not say."""
     bad = sorted((check for check in checks if severity(check.verdict) > severity(Verdict.PASS)), key=_worst_first)
     return nodehealth.NodeHealthStatus(
         verdict=worst([check.verdict for check in checks], Verdict.UNKNOWN).value,
         failing=_clip(",".join(check.name for check in bad), FAILING_LIMIT),
         message=shorten(bad[0].message) if bad else "",
-        checks=tuple(_check(check) for check in sorted(checks, key=lambda check: check.name)),
+        checks=tuple(_check(check, address_of) for check in sorted(checks, key=lambda check: check.name)),
         boot_id=boot_id,
         agent=agent,
         idle_since=idle_since,
@@ -134,14 +136,14 @@ def _clip(text: str, limit: int) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
-def _check(check: CheckView) -> nodehealth.ReportedCheck:
+def _check(check: CheckView, address_of: Callable[[str], str]) -> nodehealth.ReportedCheck:
     return nodehealth.ReportedCheck(
         name=check.name,
         verdict=check.verdict.value,
         reason=_clip(check.reason, REASON_LIMIT),
         message=shorten(check.message),
         last_change=rfc3339(check.last_change),
-        findings=tuple(_finding(finding) for finding in check.findings),
+        findings=tuple(_finding(finding, address_of(finding.component)) for finding in check.findings),
         more_findings=check.more_findings,
         last_occurrence=check.last_occurrence,
         cleared=tuple(
@@ -158,7 +160,7 @@ def _check(check: CheckView) -> nodehealth.ReportedCheck:
     )
 
 
-def _finding(finding: Finding) -> nodehealth.ReportedFinding:
+def _finding(finding: Finding, address: str) -> nodehealth.ReportedFinding:
     return nodehealth.ReportedFinding(
         component=finding.component,
         reason=finding.reason,
@@ -178,4 +180,5 @@ def _finding(finding: Finding) -> nodehealth.ReportedFinding:
         count=finding.count,
         occurrence=finding.occurrence,
         origin=finding.origin.value if finding.origin else "",
+        address=address,
     )

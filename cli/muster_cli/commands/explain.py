@@ -49,10 +49,12 @@ def _node_or_job(text: str) -> str:
 
 def main(arguments: argparse.Namespace) -> int:
     from muster_cli.cluster.active_policy import read_active_policy
+    from muster_cli.cluster.node_devices import read_node_devices
     from muster_cli.cluster.node_snapshot import read_node_state
     from muster_cli.cluster.spare_roles import read_common_taints
     from muster_cli.exit_codes import worst_exit_code
     from muster_cli.report.fleet_rows import parse_verdict
+    from muster_tainter.devices.nic_names import nic_names, with_nic_names
     from muster_tainter.explain.node import explain_node, format_explanation
     from muster_tainter.policy.file import PolicyError, load_policy
 
@@ -87,9 +89,14 @@ def main(arguments: argparse.Namespace) -> int:
         explanations = []
         for state in states:
             common = await read_common_taints(client, state.node, policy, time.time())
-            found = explain_node(state.node, state.health, policy, time.time(), paused=paused, common=common)
+            read, unread = await read_node_devices(client, state.node.metadata.name)
+            devices = with_nic_names(read, nic_names(state.memory, state.health))
+            found = explain_node(
+                state.node, state.health, policy, time.time(), paused=paused, common=common, devices=devices
+            )
             jobs = await read_jobs_of_node(client, state.node.metadata.name)
-            explanations.append(msgspec.structs.replace(found, notes=(*found.notes, *notes, *jobs)))
+            more = (*notes, *([unread] if unread else ()), *jobs)
+            explanations.append(msgspec.structs.replace(found, notes=(*found.notes, *more)))
         if arguments.output != TABLE:
             print_document(explanations[0] if len(explanations) == 1 else explanations, arguments.output)
         else:

@@ -3,7 +3,7 @@
 import argparse
 import sys
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from typing import Any, TypeVar
 
 import msgspec
@@ -11,6 +11,7 @@ import msgspec
 from muster_checks.base.vocabulary import Verdict, shorten, worst
 from muster_cli.cluster.client import add_kubeconfig, run_with_client
 from muster_cli.cluster.node_arguments import add_nodes, named_nodes
+from muster_cli.cluster.node_devices import FleetDevices, read_node_devices
 from muster_cli.cluster.node_snapshot import NodeState, NotInCluster, read_node_state
 from muster_cli.cluster.spare_roles import read_node_role, read_roles
 from muster_cli.exit_codes import exit_code
@@ -60,20 +61,28 @@ def main(arguments: argparse.Namespace) -> int:
         if names:
             found = [await _read_node(client, config, name) for name in names]
             return _show_nodes(found, arguments.output)
-        rows, spares = await read_fleet(client, config)
-        return _show_fleet(rows, spares, arguments.output, every=arguments.all)
+        devices = FleetDevices()
+        rows, spares = await read_fleet(client, config, devices)
+        return _show_fleet(rows, spares, devices.missing, arguments.output, every=arguments.all)
 
     if not arguments.watch:
         return run_with_client(arguments, show_once)
 
     counts: list[SpareCount] = []
-    watch = FleetWatch(every=arguments.all or bool(names), footer=lambda: spare_lines(counts))
+    devices = FleetDevices()
+
+    def footer() -> Iterator[str]:
+        yield from spare_lines(counts)
+        if devices.missing:
+            yield devices.missing
+
+    watch = FleetWatch(every=arguments.all or bool(names), footer=footer)
 
     async def watch_rows(client: KubeClient, config: ClusterConfig) -> int:
         async def read() -> list[NodeRow]:
             if names:
                 return [(await _read_node(client, config, name))[1] for name in names]
-            rows, counts[:] = await read_fleet(client, config)
+            rows, counts[:] = await read_fleet(client, config, devices)
             return rows
 
         return await watch.run(read)
@@ -90,10 +99,15 @@ def main(arguments: argparse.Namespace) -> int:
 async def _read_node(client: KubeClient, config: ClusterConfig, name: str) -> tuple[NodeState, NodeRow]:
     state, now = await read_node_state(client, name), time.time()
     role = await read_node_role(client, config, state.node, state.health, now)
-    return state, node_row(name, state.node, state.health, now, role)
+    devices, missing = await read_node_devices(client, name)
+    if missing:
+        print(f"muster: {name}: {shorten(missing)}", file=sys.stderr)
+    return state, node_row(name, state.node, state.health, now, role, devices)
 
 
-async def read_fleet(client: KubeClient, config: ClusterConfig) -> tuple[list[NodeRow], list[SpareCount]]:
+async def read_fleet(
+    client: KubeClient, config: ClusterConfig, devices: FleetDevices
+) -> tuple[list[NodeRow], list[SpareCount]]:
     """Raises NotInCluster, ApiError."""
     nodes, _ = await _list(client, "/api/v1/nodes", Node)
     try:
@@ -103,11 +117,15 @@ async def read_fleet(client: KubeClient, config: ClusterConfig) -> tuple[list[No
     known = {name: _unreadable_health(name, why) for name, why in broken.items()}
     known |= {health.metadata.name: health for health in healths}
     roles, groups = await read_roles(client, config, nodes, known, time.time())
-    return node_rows(nodes, known, time.time(), roles), spare_counts(groups)
+    await devices.read(client, {node.metadata.name for node in nodes})
+    return node_rows(nodes, known, time.time(), roles, devices.by_node), spare_counts(groups)
 
 
-def _show_fleet(rows: list[NodeRow], spares: list[SpareCount], output: str, *, every: bool) -> int:
+def _show_fleet(rows: list[NodeRow], spares: list[SpareCount], missing: str, output: str, *, every: bool) -> int:
+    """missing: why taints of drivers are not shown."""
     if output != TABLE:
+        if missing:
+            print(f"muster: {shorten(missing)}", file=sys.stderr)
         print_document(as_json(rows, spares), output)
     else:
         visible, hidden = select_rows(rows, every=every)
@@ -118,6 +136,8 @@ def _show_fleet(rows: list[NodeRow], spares: list[SpareCount], output: str, *, e
             print(hidden)
         for line in spare_lines(spares):
             print(shorten(line))
+        if missing:
+            print(shorten(missing))
         print(summary(rows))
     return exit_code(worst_verdict(rows).value)
 

@@ -1,8 +1,9 @@
 """Judges whether rules that keep pods off single devices (DeviceTaintRule) have an effect in this cluster. Pure.
 
-Clusters without ResourceSlices get no finding. Feature gates and version of the scheduler are visible only in its
-static pods. Whoever controls a kubelet can create a pod that looks like one: that adds a finding, or replaces UNKNOWN
-where the real scheduler is not visible, but it hides nothing about a scheduler that is visible.
+Clusters without ResourceSlices and DeviceTaintRules get no finding, unless the policy wants devices quarantined.
+Feature gates and version of the scheduler are visible only in its static pods. Whoever controls a kubelet can create a
+pod that looks like one: that adds a finding, or replaces UNKNOWN where the real scheduler is not visible, but it hides
+nothing about a scheduler that is visible.
 """
 
 import re

@@ -13,6 +13,8 @@ from muster_cli.report.spare_counts import SpareCount
 from muster_kube.api.objects import Node
 from muster_kube.api.times import seconds
 from muster_kube.nodehealth import NodeHealth
+from muster_tainter.devices.device_map import NO_DEVICES, NodeDevices
+from muster_tainter.devices.device_states import driver_taints
 from muster_tainter.faults.check_history import TESTING_LABEL
 from muster_tainter.faults.desired_state import HEALTH_LABEL, MANAGED_LABEL, is_managed
 from muster_tainter.faults.messages import format_taint, withheld_reason
@@ -24,6 +26,8 @@ NOT_SHOWN = "node.kubernetes.io/"  # prefix of the taints that Kubernetes sets
 
 
 _NO_ROLES: Mapping[str, NodeRole] = MappingProxyType({})
+_NOT_READ: Mapping[str, NodeDevices] = MappingProxyType({})
+_TAINTS_SHOWN = 2  # of drivers, in a table
 
 
 class NodeRow(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -34,6 +38,7 @@ class NodeRow(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     withheld: why a taint that the policy wants is not set
     quarantined: components that are kept out of use alone, without a taint of the node
     role:     of a spare or a replacement
+    driver_taints: taints that drivers have set on its devices in ResourceSlices: the device, then the taint
     """
 
     node: str
@@ -49,6 +54,7 @@ class NodeRow(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     withheld: str = ""
     role: NodeRole | None = None
     quarantined: tuple[str, ...] = ()
+    driver_taints: tuple[str, ...] = ()
 
     def cells(self, now: float) -> tuple[str, ...]:
         """The columns of :data:`HEAD`."""
@@ -67,11 +73,14 @@ class NodeRow(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     @property
     def is_special(self) -> bool:
         """Worth a line of its own even if it passes."""
-        return bool(self.taints or self.withheld or self.testing or self.role or self.quarantined)
+        return bool(self.taints or self.withheld or self.testing or self.role or self.quarantined or self.driver_taints)
 
     def _measures(self) -> Iterable[str]:
         yield from (taint.replace("=true:", ":") for taint in self.taints)
         yield from (f"{component} quarantined" for component in self.quarantined)
+        yield from (f"{taint} by driver" for taint in self.driver_taints[:_TAINTS_SHOWN])
+        if len(self.driver_taints) > _TAINTS_SHOWN:
+            yield f"{len(self.driver_taints) - _TAINTS_SHOWN} more by drivers"
         if self.withheld:
             yield "withheld"
 
@@ -81,20 +90,32 @@ def node_rows(
     healths: Mapping[str, NodeHealth],
     now: float,
     roles: Mapping[str, NodeRole] = _NO_ROLES,
+    devices: Mapping[str, NodeDevices] = _NOT_READ,
 ) -> list[NodeRow]:
-    """The worst nodes first. Includes nodes that no tainter watches, and NodeHealths without a Node. roles: by node."""
+    """The worst nodes first. Includes nodes that no tainter watches, and NodeHealths without a Node. roles, devices: by
+    node."""
     there = {node.metadata.name: node for node in nodes}
     rows = [
-        node_row(name, there.get(name), healths.get(name), now, roles.get(name))
+        node_row(name, there.get(name), healths.get(name), now, roles.get(name), devices.get(name, NO_DEVICES))
         for name in there.keys() | healths.keys()
     ]
     return sorted(rows, key=lambda row: (-severity(row.verdict) if row.verdict else 1, row.node))
 
 
 def node_row(
-    name: str, node: Node | None, health: NodeHealth | None, now: float, role: NodeRole | None = None
+    name: str,
+    node: Node | None,
+    health: NodeHealth | None,
+    now: float,
+    role: NodeRole | None = None,
+    devices: NodeDevices = NO_DEVICES,
 ) -> NodeRow:
     """``now``: seconds since the epoch."""
+    row = _node_row(name, node, health, now, role)
+    return msgspec.structs.replace(row, driver_taints=driver_taints(devices)) if devices.any_tainted else row
+
+
+def _node_row(name: str, node: Node | None, health: NodeHealth | None, now: float, role: NodeRole | None) -> NodeRow:
     labels = node.metadata.labels if node is not None else {}
     taints = tuple(_taints(node)) if node is not None else ()
     testing = labels.get(TESTING_LABEL, "")

@@ -1,6 +1,7 @@
 """One node in full as text: the report of its agent, its requests, and the faults that the tainter tracks. Pure."""
 
 from collections.abc import Iterator
+from itertools import zip_longest
 
 from muster_checks.base.vocabulary import severity, shorten
 from muster_cli.cluster.node_snapshot import NodeState
@@ -20,8 +21,10 @@ def _lines(state: NodeState, row: NodeRow, now: float) -> Iterator[str]:
     since = f" for {age(now - seconds(row.since))}" if row.since else ""
     yield f"{row.node}  {verdict}{since}{'  ' + row.message if row.message else ''}"
     yield f"taints    {', '.join(row.taints) or 'none'}"
-    if row.quarantined:
-        yield f"devices   {', '.join(row.quarantined)} kept out of use alone"
+    devices = [f"{', '.join(row.quarantined)} kept out of use alone"] if row.quarantined else []
+    devices += [f"{taint} by its driver" for taint in row.driver_taints]
+    for label, text in zip_longest(["devices"], devices, fillvalue="") if devices else ():
+        yield f"{label:<9} {text}"
     if row.role is not None:
         yield f"role      {row.role}{f', since {row.role.since}' if row.role.since else ''}"
     if row.withheld:

@@ -6,6 +6,7 @@ are off by default. ResourceSlice is in v1beta1 from 1.32 on, in v1beta2 from 1.
 attributes one level deeper.
 """
 
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from muster_kube.api.client import KubeClient
@@ -60,20 +61,36 @@ class NotServed(Exception):
 
 async def find_api(client: KubeClient) -> DeviceApi:
     """Raises NotServed, ApiError."""
+    names = await _served(client, {*RULE_VERSIONS, *SLICE_VERSIONS})
+    rules = next((version for version in RULE_VERSIONS if RULES in names.get(version, ())), None)
+    if rules is None:
+        raise NotServed(
+            "the API server serves no DeviceTaintRule: feature gate DRADeviceTaintRules, and its API version"
+        )
+    return DeviceApi(rules, _slice_version(names))
+
+
+async def find_slices(client: KubeClient) -> str:
+    """The API path of ResourceSlices. Raises NotServed, ApiError."""
+    return f"{GROUP}/{_slice_version(await _served(client, SLICE_VERSIONS))}/{SLICES}"
+
+
+async def _served(client: KubeClient, versions: Iterable[str]) -> dict[str, set[str]]:
+    """The resources of those of the versions that are served. Raises NotServed, ApiError."""
     try:
         served = {each.version for each in (await client.get(GROUP, type=_Group)).versions}
     except NotFound:
         raise NotServed("the API server has no resource.k8s.io (dynamic resource allocation)") from None
     names: dict[str, set[str]] = {}
-    for version in served & {*RULE_VERSIONS, *SLICE_VERSIONS}:
+    for version in served & set(versions):
         found = await client.get(f"{GROUP}/{version}", type=_Resources)
         names[version] = {each.name for each in found.resources}
-    rules = next((version for version in RULE_VERSIONS if RULES in names.get(version, ())), None)
-    slices = next((version for version in SLICE_VERSIONS if SLICES in names.get(version, ())), None)
-    if rules is None:
-        raise NotServed(
-            "the API server serves no DeviceTaintRule: feature gate DRADeviceTaintRules, and its API version"
-        )
-    if slices is None:
+    return names
+
+
+def _slice_version(names: Mapping[str, Collection[str]]) -> str:
+    """Raises NotServed."""
+    version = next((version for version in SLICE_VERSIONS if SLICES in names.get(version, ())), None)
+    if version is None:
         raise NotServed(f"the API server serves no ResourceSlice in {', '.join(SLICE_VERSIONS)}")
-    return DeviceApi(rules, slices)
+    return version

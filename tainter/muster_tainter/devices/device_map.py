@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from muster_checks.base.vocabulary import shorten
-from muster_tainter.devices.resource_slice import NamedDevice, ResourceSlice
+from muster_tainter.devices.resource_slice import DriverTaint, NamedDevice, ResourceSlice
 
 PARTS_LIMIT = 32  # devices of one card: a GPU, its MIG profiles and their places, and its form for passthrough
 
@@ -16,21 +16,27 @@ PARTS_LIMIT = 32  # devices of one card: a GPU, its MIG profiles and their place
 @dataclass(frozen=True)
 class NodeDevice:
     """One card. names: all devices of the driver that are this card or parts of it; problem: why it cannot be told from
-    others, empty if it can; board: its UUID, empty if the driver publishes none, or several."""
+    others, empty if it can; board: its UUID, empty if the driver publishes none, or several; taints: those that the
+    driver has set on any part of it."""
 
     driver: str
     pool: str
     names: tuple[str, ...]
     problem: str = ""
     board: str = ""
+    taints: tuple[DriverTaint, ...] = ()
 
 
 @dataclass(frozen=True)
 class NodeDevices:
-    """cards: by PCI address and by UUID; counts: number of cards of each driver."""
+    """cards: by PCI address and by UUID; counts: number of cards of each driver; any_tainted: by a driver."""
 
     cards: Mapping[str, NodeDevice]
     counts: Mapping[str, int]
+    any_tainted: bool = False
+
+
+NO_DEVICES = NodeDevices({}, {})
 
 
 def map_devices(slices: Iterable[ResourceSlice], foreign_pools: Mapping[tuple[str, str], str]) -> NodeDevices:
@@ -46,7 +52,7 @@ def map_devices(slices: Iterable[ResourceSlice], foreign_pools: Mapping[tuple[st
         counts[driver] = counts.get(driver, 0) + len(set(own.values()))
         for key, card in own.items():
             cards[key] = _merged(key, cards[key], card) if key in cards else card
-    return NodeDevices(cards, counts)
+    return NodeDevices(cards, counts, any(card.taints for card in cards.values()))
 
 
 def _newest(slices: list[ResourceSlice]) -> list[ResourceSlice]:
@@ -89,7 +95,8 @@ def _cards(driver: str, pool: str, slices: list[ResourceSlice], problem: str) ->
         elif len(names) > PARTS_LIMIT:
             why = f"driver {driver} names {len(names)} devices for it, more than {PARTS_LIMIT}"
         board = next(iter(uuids[card])) if len(uuids[card]) == 1 else ""
-        found = NodeDevice(driver, pool, tuple(sorted(names)), why, board)
+        taints = dict.fromkeys(taint for name in sorted(names) for taint in devices[name].taints)
+        found = NodeDevice(driver, pool, tuple(sorted(names)), why, board, tuple(taints))
         for key in {card} | uuids[card]:
             result[key] = _merged(key, result[key], found) if key in result else found
     return result
@@ -101,4 +108,5 @@ def _merged(key: str, one: NodeDevice, other: NodeDevice) -> NodeDevice:
         why = f"drivers {one.driver} and {other.driver} both name {key}"
     else:
         why = f"driver {one.driver} names {key} in several places"
-    return NodeDevice(one.driver, one.pool, one.names, one.problem or why)
+    taints = tuple(dict.fromkeys((*one.taints, *other.taints)))
+    return NodeDevice(one.driver, one.pool, one.names, one.problem or why, taints=taints)

@@ -1,4 +1,5 @@
-"""Creates an Event on each pod that holds a device which is kept out of use. Rules and taints come first."""
+"""Creates an Event on each pod that holds a device which is kept out of use, and on the owners of these pods. Rules and
+taints come first."""
 
 import logging
 
@@ -8,11 +9,11 @@ from muster_kube.api.errors import AlreadyExists, ApiError, Forbidden, Invalid, 
 from muster_kube.api.objects import Event, EventMetadata, EventSource, ObjectReference
 from muster_kube.api.times import rfc3339_whole
 from muster_kube.controller.workqueue import WorkQueue, run_workers
-from muster_tainter.devices.claim_holders import HolderPod
 from muster_tainter.devices.holder_reader import HolderReader, TooManyPods
 from muster_tainter.devices.rule_plan import staged_faults
 from muster_tainter.devices.rule_store import RuleStore
-from muster_tainter.events.affected_pods import Concern, event_name
+from muster_tainter.events.affected_pods import Concern, event_name, pods_run
+from muster_tainter.events.pod_owners import PodOwners
 from muster_tainter.events.recorder import COMPONENT
 from muster_tainter.faults.messages import MESSAGE_LIMIT, describe_fault
 from muster_tainter.faults.node_record import DeviceStage
@@ -24,6 +25,7 @@ from muster_tainter.task_rounds import yield_to_taints
 log = logging.getLogger(__name__)
 
 REASON = "DeviceFaulty"
+OWNERS_LIMIT = 64
 
 
 class HolderNotifier:
@@ -67,21 +69,29 @@ class HolderNotifier:
         if want.taint is None:
             return
         concern = Concern(faults[0], want.rule, want.taint)
+        owners: dict[str, tuple[ObjectReference, list[str]]] = {}
+        owners_of = PodOwners(self._client)
         for holder in await self._reader.holders(node, devices):
-            if not holder.pod.metadata.deletion_timestamp:
-                await self._write(holder.pod, node, concern)
+            meta = holder.pod.metadata
+            if meta.deletion_timestamp:
+                continue
+            pod = ObjectReference(kind="Pod", name=meta.name, namespace=meta.namespace, uid=meta.uid, api_version="v1")
+            await self._write(pod, node, concern, "this pod runs")
+            for about in await owners_of.of(meta) if len(owners) < OWNERS_LIMIT else ():
+                owners.setdefault(about.uid, (about, []))[1].append(meta.name)
+        for about, names in owners.values():
+            await self._write(about, node, concern, pods_run(names))
 
-    async def _write(self, pod: HolderPod, node: str, concern: Concern) -> None:
-        meta = pod.metadata
-        about = ObjectReference(kind="Pod", name=meta.name, namespace=meta.namespace, uid=meta.uid, api_version="v1")
+    async def _write(self, about: ObjectReference, node: str, concern: Concern, who: str) -> None:
         now = rfc3339_whole(self._replica.now())
-        end = "is evicted unless it tolerates the taint" if concern.taint.effect == "NoExecute" else "is not evicted"
+        evicts = concern.taint.effect == "NoExecute"
+        end = "pods that do not tolerate its taint are evicted" if evicts else "no further pod gets it"
         what = shorten(describe_fault(concern.fault), MESSAGE_LIMIT // 2)
         event = Event(
             metadata=EventMetadata(name=event_name(about, node, concern), namespace=about.namespace),
             involved_object=about,
             reason=REASON,
-            message=f"a device of this pod on {node} is kept out of use (rule {concern.rule}): {what}; the pod {end}",
+            message=f"{who} with a device of node {node} that is kept out of use (rule {concern.rule}): {what}; {end}",
             type="Warning",
             source=EventSource(component=COMPONENT),
             first_timestamp=now,
@@ -95,5 +105,5 @@ class HolderNotifier:
         except (AlreadyExists, NotFound, Invalid):
             return
         except ApiError as error:
-            log.info("could not create an Event on pod %s/%s: %s", about.namespace, about.name, error)
+            log.info("could not create an Event on %s %s/%s: %s", about.kind, about.namespace, about.name, error)
             raise

@@ -15,15 +15,19 @@ from muster_kube.api.errors import ApiError, ConfigError, Forbidden, NotFound
 from muster_kube.api.objects import Node
 from muster_kube.controller.reflector import Reflector
 from muster_kube.controller.workqueue import WorkQueue, run_workers
+from muster_kube.nodehealth import NodeHealth
+from muster_tainter.devices.accounting import DeviceAccount
 from muster_tainter.devices.api_versions import DeviceApi, NotServed, find_api
 from muster_tainter.devices.board_history import BoardHistory
 from muster_tainter.devices.budget import DeviceBudget
 from muster_tainter.devices.device_drains import DeviceDrains
+from muster_tainter.devices.device_map import NodeDevices
 from muster_tainter.devices.device_view import DeviceView
 from muster_tainter.devices.holder_notifier import HolderNotifier
 from muster_tainter.devices.holder_reader import HolderReader
 from muster_tainter.devices.losses import devices_lost
 from muster_tainter.devices.metrics import DeviceMetrics
+from muster_tainter.devices.nic_names import nic_names
 from muster_tainter.devices.resource_slice import ResourceSlice, slim_slice
 from muster_tainter.devices.rule_plan import staged_faults
 from muster_tainter.devices.rule_store import RuleStore
@@ -33,7 +37,7 @@ from muster_tainter.devices.taint_rule import SELECTOR, DeviceTaintRule, slim_ru
 from muster_tainter.faults.decision_context import DeviceContext
 from muster_tainter.faults.desired_state import Decision
 from muster_tainter.faults.device_isolation import device_key
-from muster_tainter.faults.node_record import ANNOTATION
+from muster_tainter.faults.node_record import ANNOTATION, NodeRecord, read_record
 from muster_tainter.fleet.interface import Fleet
 from muster_tainter.fleet.replica import Replica
 from muster_tainter.metrics import TainterMetrics
@@ -63,11 +67,13 @@ class DeviceQuarantine:
         self._fleet = fleet
         self._replica = replica
         self._look_again = look_again
+        self.on_devices: Callable[[str], None] = lambda _: None  # called when ResourceSlices of a node change
         self._index = SliceIndex(lambda name: name in fleet.nodes)
         self._store = RuleStore(replica.clock)
         self._boards = BoardHistory(lambda name, board: board in self._index.devices(name).cards)
         self._view = DeviceView(fleet, self._index, self._store, self._boards)
-        self._metrics = DeviceMetrics(metrics.registry, self.staged, self._devices_lost)
+        self._metrics = DeviceMetrics(metrics.registry, self.staged, self._devices_lost, self._tainted_by_drivers)
+        self._account = DeviceAccount(replica.clock, self._metrics.add_seconds)
         self._reader = HolderReader(client)
         self._holders = HolderNotifier(client, fleet, replica, self._store, self._reader)
         self.drains = DeviceDrains(self._reader, fleet, self._store, replica.now)
@@ -151,6 +157,7 @@ class DeviceQuarantine:
     def node_changed(self, name: str, old: Node | None, new: Node | None) -> None:
         if (old is None) != (new is None):
             self._index.nodes_changed()
+        self.health_changed(name)
         staged = staged_faults(new) if new is not None and ANNOTATION in new.metadata.annotations else {}
         if staged:
             self._staged.add(name)
@@ -165,6 +172,12 @@ class DeviceQuarantine:
             if staged or self._store.of(name):
                 self._add(name)
 
+    def health_changed(self, name: str) -> None:
+        """Its NodeHealth, or its record, may name NICs."""
+        node, health = self._fleet.nodes.get(name), self._fleet.health_of(name)
+        memory = read_record(node) if node is not None and ANNOTATION in node.metadata.annotations else NodeRecord()
+        self._index.name_nics(name, nic_names(memory, health if isinstance(health, NodeHealth) else None))
+
     def policy_changed(self) -> None:
         if self._on:
             self._wanted.set()
@@ -174,6 +187,7 @@ class DeviceQuarantine:
 
     def _slice_changed(self, key: str, old: ResourceSlice | None, new: ResourceSlice | None) -> None:
         for name in self._index.note(key, old, new):
+            self.on_devices(name)
             node = self._fleet.nodes.get(name)
             if node is not None and ANNOTATION in node.metadata.annotations:
                 self._look_again(name)
@@ -294,6 +308,7 @@ class DeviceQuarantine:
                 group.create_task(run_workers(queue, self._write, workers=WORKERS))
                 group.create_task(self._find_left_over())
                 group.create_task(self._holders.run())
+                group.create_task(self._account.run(self._fleet, self.of))
         finally:
             self._queue = None
             self._ahead.clear()
@@ -355,6 +370,10 @@ class DeviceQuarantine:
 
     # figures
 
+    def of(self, name: str) -> NodeDevices:
+        """The devices of a node; none while nothing is watched."""
+        return self._index.devices(name)
+
     def staged(self) -> Iterator[tuple[str, str]]:
         """(stage, component) of each device that is kept out or waits."""
         for name in self._staged:
@@ -372,3 +391,7 @@ class DeviceQuarantine:
         policy = self._fleet.policy()
         recorded = (node for node in self._fleet.nodes.values() if ANNOTATION in node.metadata.annotations)
         return sum(devices_lost(node, self._index.devices(node.metadata.name), policy) for node in recorded)
+
+    def _tainted_by_drivers(self) -> Iterator[tuple[str, str]]:
+        """(driver, effect) of each device."""
+        return self._account.tainted(map(self._index.devices, self._index.nodes()))

@@ -1,7 +1,10 @@
-"""ResourceSlices: which devices a driver of a node publishes. Only what names a device is kept.
+"""ResourceSlices: which devices a driver of a node publishes. Only what names a device, and its taints, are kept.
 
 Attributes: ``resource.kubernetes.io/pciBusID`` is the standard one (k8s.io/dynamic-resource-allocation);
-``uuid`` and, of a MIG device, ``parentUUID`` are those of NVIDIA's driver. A name without a domain is in the driver's.
+``uuid`` and, of a MIG device, ``parentUUID`` are those of NVIDIA's driver; ``pciAddress`` is the one of DRANET
+(``dra.net/pciAddress``, pkg/apis/attributes.go). A name without a domain is in the driver's.
+
+A driver may taint its own devices here (``taints``, KEP-5055). Muster shows such a taint and never removes it.
 """
 
 import sys
@@ -12,7 +15,10 @@ from muster_kube.api.objects import Api, Metadata
 from muster_tainter.faults.device_isolation import device_identity
 
 ADDRESS = "resource.kubernetes.io/pciBusID"
+DRIVERS_ADDRESS = "pciAddress"
 UUID, PARENT = "uuid", "parentUUID"
+TAINTS_LIMIT = 16  # of a device (DeviceTaintsMaxLength, k8s.io/api/resource/v1)
+_EFFECTS = ("NoSchedule", "NoExecute")  # all others only inform: "must treat unknown effects like None"
 
 
 class DeviceAttribute(Api, frozen=True):
@@ -21,16 +27,32 @@ class DeviceAttribute(Api, frozen=True):
     string: str = ""
 
 
+class DriverTaint(Api, frozen=True):
+    """A taint that the driver has set on its own device. time_added: RFC 3339, or empty."""
+
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+    time_added: str = ""
+
+    @property
+    def keeps_out(self) -> bool:
+        """The scheduler gives the device to no pod that does not tolerate the taint."""
+        return self.effect in _EFFECTS
+
+
 class BasicDevice(Api, frozen=True):
     """Where v1beta1 has the attributes."""
 
     attributes: dict[str, DeviceAttribute] = msgspec.field(default_factory=dict)
+    taints: tuple[DriverTaint, ...] = ()
 
 
 class SliceDevice(Api, frozen=True):
     name: str
     attributes: dict[str, DeviceAttribute] = msgspec.field(default_factory=dict)
     basic: BasicDevice | None = None
+    taints: tuple[DriverTaint, ...] = ()
 
     def texts(self, driver: str, *names: str) -> tuple[str, ...]:
         """Values of the attributes, without empty ones."""
@@ -41,11 +63,12 @@ class SliceDevice(Api, frozen=True):
 
 class NamedDevice(Api, frozen=True):
     """What is kept of a device. address, uuid: of the card, in the form in which they are compared; empty if the driver
-    does not publish them."""
+    does not publish them. taints: set by the driver."""
 
     name: str
     address: str = ""
     uuid: str = ""
+    taints: tuple[DriverTaint, ...] = ()
 
 
 class SlicePool(Api, frozen=True):
@@ -85,10 +108,12 @@ def slim_slice(found: ResourceSlice) -> ResourceSlice:
 
 
 def _kept(device: SliceDevice, driver: str) -> NamedDevice:
+    taints = device.taints if device.basic is None else device.basic.taints
     return NamedDevice(
         name=sys.intern(device.name),
-        address=_identity(device.texts(driver, ADDRESS)),
+        address=_identity(device.texts(driver, ADDRESS, DRIVERS_ADDRESS)),
         uuid=_identity(device.texts(driver, PARENT, UUID)),  # the parent's first: a part of a card has its own, too
+        taints=taints[:TAINTS_LIMIT],
     )
 
 

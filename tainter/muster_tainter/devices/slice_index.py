@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 
-from muster_tainter.devices.device_map import NodeDevices, map_devices
+from muster_tainter.devices.device_map import NO_DEVICES, NodeDevices, map_devices
+from muster_tainter.devices.nic_names import with_nic_names
 from muster_tainter.devices.resource_slice import ResourceSlice
 
 # two drivers (GPUs, NICs) on each of 15,000 nodes, and a slice for each GPU of some of them; about 80 MB
 SLICES_LIMIT = 40_000
-_NONE = NodeDevices({}, {})
 
 _Pool = tuple[str, str]  # driver, name
 
@@ -21,6 +21,7 @@ class SliceIndex:
         self._by_node: dict[str, dict[str, ResourceSlice]] = {}
         self._owners: dict[_Pool, dict[str, int]] = {}  # number of slices of each node
         self._mapped: dict[str, NodeDevices] = {}
+        self._nic_names: dict[str, dict[str, str]] = {}  # of nodes with faults of NICs
         self.count = 0
         self.left_out: set[str] = set()
 
@@ -49,15 +50,25 @@ class SliceIndex:
         if known is None:
             slices = self._by_node.get(node)
             if slices is None:
-                return _NONE
+                return NO_DEVICES
             foreign: dict[_Pool, str] = {}
             for each in slices.values():
                 pool = each.spec.driver, each.spec.pool.name
                 why = self._foreign(node, pool)
                 if why:
                     foreign[pool] = why
-            known = self._mapped[node] = map_devices(slices.values(), foreign)
+            mapped = map_devices(slices.values(), foreign)
+            known = self._mapped[node] = with_nic_names(mapped, self._nic_names.get(node, {}))
         return known
+
+    def name_nics(self, node: str, names: dict[str, str]) -> None:
+        """Record the names of the node's NICs that faults have, as devices.nic_names returns them."""
+        if self._nic_names.get(node, {}) != names:
+            self._mapped.pop(node, None)
+            if names:
+                self._nic_names[node] = names
+            else:
+                del self._nic_names[node]
 
     def nodes_changed(self) -> None:
         """A node came or went, and a pool may have its name."""

@@ -12,6 +12,11 @@ from muster_checks.base.vocabulary import shorten
 from muster_kube.api.objects import Node
 from muster_kube.api.times import rfc3339_whole, seconds
 from muster_kube.nodehealth import NodeHealth, ReportedFinding, ReportedMeasurement
+from muster_tainter.devices.device_map import NO_DEVICES, NodeDevices
+from muster_tainter.devices.device_states import DeviceState, device_states
+from muster_tainter.devices.losses import fault_cost
+from muster_tainter.explain.devices import format_cost, format_devices
+from muster_tainter.explain.durations import lasted
 from muster_tainter.faults.desired_state import FAULTY_LABEL, MANAGED_LABEL, is_managed
 from muster_tainter.faults.messages import format_taint, withheld_reason
 from muster_tainter.faults.node_record import (
@@ -71,6 +76,7 @@ class NodeExplanation(msgspec.Struct, frozen=True, rename="camel"):
     role: of a spare or a replacement, whatever its state
     why: one line; paused: who paused Muster and why; chains: open faults, worst state first; closed: newest first;
     findings: reported findings without a fault; do: commands for the operator
+    devices: of the node's ResourceSlices; device_lines: the same in words, without those that are in use
     """
 
     node: str
@@ -85,6 +91,8 @@ class NodeExplanation(msgspec.Struct, frozen=True, rename="camel"):
     findings: tuple[FaultChain, ...] = ()
     notes: tuple[str, ...] = ()
     do: tuple[str, ...] = ()
+    devices: tuple[DeviceState, ...] = ()
+    device_lines: tuple[str, ...] = ()
 
 
 def explain_node(
@@ -95,9 +103,10 @@ def explain_node(
     *,
     paused: str = "",
     common: Collection[TaintSlot] = (),
+    devices: NodeDevices = NO_DEVICES,
 ) -> NodeExplanation:
     """now: seconds since the epoch; paused: why Muster sets no new taints, as ``muster pause`` recorded it; common:
-    taints of others that most nodes of a spare's pool have."""
+    taints of others that most nodes of a spare's pool have; devices: of its ResourceSlices."""
     name = node.metadata.name
     if not is_managed(node):
         return NodeExplanation(
@@ -110,7 +119,8 @@ def explain_node(
         memory = NodeRecord()
         notes.append(f"annotation {ANNOTATION} cannot be read ({error}): the tainter rebuilds it")
     report = read_report(health)
-    one = _Node(node, health, memory, report, policy, now)
+    one = _Node(node, health, memory, report, policy, now, devices)
+    states = device_states(node, memory, devices, policy, now)
     chains = sorted((one.chain(fault) for fault in memory.open), key=lambda chain: _STATES.index(chain.state))
     taints = [taint for taint in node.spec.taints if as_our_taint(taint) in memory.ours or taint.key in NOT_FOR_FAULTS]
     open_keys = {fault.key for fault in memory.open}
@@ -135,6 +145,8 @@ def explain_node(
         findings=tuple(one.findings(open_keys)),
         notes=(*notes, *one.notes()),
         do=tuple(_do(one, chains)),
+        devices=states,
+        device_lines=tuple(format_devices(states, now)),
     )
 
 
@@ -167,8 +179,16 @@ def _headline(chains: list[FaultChain], taints: list[str], one: "_Node") -> tupl
 
 class _Node:
     def __init__(
-        self, node: Node, health: NodeHealth | None, memory: NodeRecord, report: NodeReport, policy: Policy, now: float
+        self,
+        node: Node,
+        health: NodeHealth | None,
+        memory: NodeRecord,
+        report: NodeReport,
+        policy: Policy,
+        now: float,
+        devices: NodeDevices,
     ) -> None:
+        self._devices = devices
         self.name = node.metadata.name
         self.memory = memory
         self._node = node
@@ -202,7 +222,7 @@ class _Node:
     def ago(self, at: str) -> str:
         """``2h 13m ago (2026-01-01T03:12:05Z)``."""
         then = seconds(at)
-        return f"{_lasted(self._now - then)} ago ({rfc3339_whole(then)})" if then else "at an unknown time"
+        return f"{lasted(self._now - then)} ago ({rfc3339_whole(then)})" if then else "at an unknown time"
 
     # faults
 
@@ -222,6 +242,7 @@ class _Node:
             ChainLink("rule", self._rule(fault, want)),
             *self._budget(fault, want),
             ChainLink("since", self._since(fault, finding)),
+            *self._cost(fault, want),
             *self._proof(fault, want),
             *self._held(fault, want),
             *self._ends(fault, want),
@@ -273,6 +294,11 @@ class _Node:
             text += "; no longer reported, but that alone does not close the fault"
         return text
 
+    def _cost(self, fault: Fault, want: FaultPolicy) -> Iterator[ChainLink]:
+        cost = fault_cost(fault, self._devices, self._now)
+        if cost is not None and (cost.alone or self._state(fault, want) == "tainted"):
+            yield ChainLink("cost", format_cost(cost))
+
     def _proof(self, fault: Fault, want: FaultPolicy) -> Iterator[ChainLink]:
         if want.proof is None or fault.over:
             return
@@ -292,7 +318,7 @@ class _Node:
             else:
                 why = f" ({shorten(f'{answer.reason} {answer.message}'.strip())})" if answer.reason else ""
                 result = f"{answer.verdict}, {answer.passes} of {answer.runs} passed{why}"
-            age = _lasted(self._now - proof.at)
+            age = lasted(self._now - proof.at)
             yield ChainLink("proof", f"{', '.join(request.checks)}, requested {age} ago: {result}")
 
     def _held(self, fault: Fault, want: FaultPolicy) -> Iterator[ChainLink]:
@@ -311,7 +337,7 @@ class _Node:
         yield ChainLink(
             "held",
             f"resolved {self.ago(fault.over)} by {_by(fault.how, fault.by)}; flapping (penalty {times:.1f}), so "
-            f"{what} until {rfc3339_whole(until)}, in {_lasted(until - self._now)}",
+            f"{what} until {rfc3339_whole(until)}, in {lasted(until - self._now)}",
         )
 
     def _ends(self, fault: Fault, want: FaultPolicy) -> Iterator[ChainLink]:
@@ -329,12 +355,12 @@ class _Node:
     # closed faults, and findings without a fault
 
     def closed(self, entry: ClosedFault) -> FaultChain:
-        lasted = ""
+        duration = ""
         if entry.since and entry.closed_at:
-            lasted = f", after {_lasted(seconds(entry.closed_at) - seconds(entry.since))}"
+            duration = f", after {lasted(seconds(entry.closed_at) - seconds(entry.since))}"
         links = [ChainLink("saw", shorten(entry.message, 256))] if entry.message else []
         links += [ChainLink("rule", entry.rule)] if entry.rule else []
-        links.append(ChainLink("closed", f"{self.ago(entry.closed_at)}{lasted}, occurrence {entry.occurrence}"))
+        links.append(ChainLink("closed", f"{self.ago(entry.closed_at)}{duration}, occurrence {entry.occurrence}"))
         links.append(ChainLink("who", _by(entry.how, entry.by)))
         return FaultChain(" ".join(entry.key), "closed", tuple(links))
 
@@ -383,17 +409,6 @@ def _do(one: _Node, chains: list[FaultChain]) -> Iterator[str]:
         yield f"muster release {one.name}  the same, and remove everything that Muster set on the node"
 
 
-def _lasted(passed_s: float) -> str:
-    """``45s``, ``12m``, ``5h 3m``, ``3d 4h``; 0s for a negative duration (the clock was set back)."""
-    whole = max(0, int(passed_s))
-    if whole < 120:
-        return f"{whole}s"
-    if whole < 7200:
-        return f"{whole // 60}m"
-    hours, minutes = divmod(whole // 60, 60)
-    return f"{hours}h {minutes}m" if hours < 48 else f"{hours // 24}d {hours % 24}h"
-
-
 def format_explanation(explanation: NodeExplanation) -> Iterator[str]:
     """The explanation as text: open faults, then findings without a fault, then closed faults."""
     if explanation.paused:
@@ -418,6 +433,9 @@ def format_explanation(explanation: NodeExplanation) -> Iterator[str]:
         for chain in chains:
             yield f"  {chain.fault}{'' if chain.state == 'closed' else f'  {chain.state}'}"
             yield from (f"  {line}" for line in _links(chain))
+    if explanation.device_lines:
+        yield ""
+        yield from explanation.device_lines
     if explanation.notes or explanation.do:
         yield ""
     yield from explanation.notes

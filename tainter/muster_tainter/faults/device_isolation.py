@@ -31,6 +31,7 @@ from muster_tainter.policy.rules import Policy
 
 DEVICE_KINDS = ("gpu", "nic")  # of which a node has several; a switch, a bridge or the host is shared
 _DEVICE = re.compile(rf"(?:{'|'.join(DEVICE_KINDS)})/([0-9A-Za-z][0-9A-Za-z.:-]{{0,63}})")
+_NIC = re.compile(r"nic/([a-z][a-z0-9_]{1,30})")  # by its RDMA device or interface
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _UUID = re.compile(r"(?:GPU-)?[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
@@ -39,9 +40,13 @@ _SILENT = ""  # a refusal that is not worth an Event: the policy says so
 
 
 def device_key(component: str) -> str | None:
-    """The PCI address (``0000:3b:00.0``) or UUID in a component's name; None if it names no single device so."""
+    """The PCI address (``0000:3b:00.0``) or UUID in a component's name, or the name of a NIC (``mlx5_0``), of which the
+    agent reports the address; None if it names no single device so."""
     match = _DEVICE.fullmatch(component)
-    return None if match is None else device_identity(match[1])
+    identity = None if match is None else device_identity(match[1])
+    if identity is None and (named := _NIC.fullmatch(component)):
+        return named[1]
+    return identity
 
 
 def device_identity(text: str) -> str | None:

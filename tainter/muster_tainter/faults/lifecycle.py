@@ -45,6 +45,7 @@ PERSON = "person"
 PASSING = "passing"
 _AT_ONCE = (PERSON, PASSING, DISOWNED)  # closes without hold-down, and is no flap
 _REQUEST = "request"  # NodeHealth's value for a clear that the agent carried out
+_ADDRESS_LIMIT = 32  # characters, as in NodeHealth's schema; only a PCI address is used
 
 
 class FaultStep(StrEnum):
@@ -393,4 +394,5 @@ def _opened(check: str, finding: ReportedFinding, rule: Rule, boot: str, now: fl
         boot=boot,
         origin=finding.origin,
         message=finding.message,
+        address=finding.address[:_ADDRESS_LIMIT] if finding.component.startswith("nic/") else "",
     )

@@ -67,6 +67,7 @@ class Fault(_Stored, frozen=True):
     over:       RFC 3339, since when it is resolved and waits for its hold-down; empty if it is not. how, by: as in
                 ClosedFault
     rest:       > 0: stands for this many faults that had no room (component and reason are ``*``)
+    address:    PCI address of a NIC that ``component`` names in another way, as the agent reported it; empty: none
     device:     how its device is kept out of use, a :class:`DeviceStage`; empty: not at all, the node is tainted
     board:      UUID of the device, if it was kept out alone and its driver publishes one
     """
@@ -91,6 +92,7 @@ class Fault(_Stored, frozen=True):
     by: str = ""
     rest: int = 0
     device: str = ""
+    address: str = ""
     board: str = ""
 
     @property

@@ -8,6 +8,8 @@ import msgspec
 from muster_kube.api.objects import Node
 from muster_kube.api.times import seconds
 from muster_kube.nodehealth import NodeHealth, ReportedFinding
+from muster_tainter.devices.device_map import NO_DEVICES, NodeDevices
+from muster_tainter.devices.device_states import DeviceState, device_states
 from muster_tainter.faults.check_history import check_under_test
 from muster_tainter.faults.desired_state import is_managed
 from muster_tainter.faults.messages import format_taint
@@ -23,7 +25,7 @@ from muster_tainter.faults.node_record import (
 )
 from muster_tainter.faults.node_report import NodeReport, UnusableHealth, read_report
 from muster_tainter.faults.policy_match import FaultPolicy, confirmed_at, held_until, match_policy
-from muster_tainter.page.rows import held_taints, is_proving, silence_condition, state_of, what_was_done
+from muster_tainter.page.rows import held_taints, is_proving, silence_condition, state_of, what_was_done, with_devices
 from muster_tainter.policy.recovery import SOURCE_CHECKS
 from muster_tainter.policy.rules import SPARE_KEY, CloseOn, Policy
 from muster_tainter.spares.facts import NodeRole, node_role
@@ -53,6 +55,7 @@ class NodeDetail(TypedDict):
 
     faults: from the node record, with rule, taint, evidence, and what closes each; findings: those without a fault
     closed: recently closed faults; attempts: repairs, by class; role: of a spare or a replacement, whatever its state
+    devices: those that its ResourceSlices name, while the tainter watches them
     """
 
     node: str
@@ -78,6 +81,7 @@ class NodeDetail(TypedDict):
     closed: list[dict[str, Any]]
     checks: list[CheckDetail]
     attempts: dict[str, dict[str, Any]]
+    devices: tuple[DeviceState, ...]
 
 
 def describe_node(
@@ -86,15 +90,17 @@ def describe_node(
     policy: Policy,
     now: float,
     common: Collection[TaintSlot] = (),
+    devices: NodeDevices = NO_DEVICES,
 ) -> NodeDetail:
-    """The JSON of one node. common: as in :func:`muster_tainter.page.rows.row`."""
+    """The JSON of one node. common, devices: as in :func:`muster_tainter.page.rows.row`."""
     error = ""
     try:
         memory = decode_record(node.metadata.annotations.get(ANNOTATION))
     except UnreadableRecord as unreadable:
         memory, error = NodeRecord(), f"annotation {ANNOTATION} cannot be read: {unreadable}"
     report = read_report(health)
-    state = state_of(node, health, memory, report, policy, now)
+    states = device_states(node, memory, devices, policy, now)
+    state = with_devices(state_of(node, health, memory, report, policy, now), states)
     pool = policy.pool_of(node.metadata.labels)
     status = health.status if isinstance(health, NodeHealth) else None
     silent = silence_condition(node)
@@ -104,7 +110,7 @@ def describe_node(
     return {
         "node": node.metadata.name,
         "state": state.value,
-        "done": what_was_done(state, node, health, memory, policy, now, role),
+        "done": what_was_done(state, node, health, memory, policy, now, role, states),
         "role": role,
         "pool": pool.name if pool else "",
         "pools": [each.name for each in policy.pools_of(node.metadata.labels)],
@@ -128,6 +134,7 @@ def describe_node(
         "closed": [msgspec.to_builtins(closed) for closed in memory.closed],
         "checks": [{"name": check.name, "verdict": check.verdict} for check in status.checks] if status else [],
         "attempts": {name: msgspec.to_builtins(attempt) for name, attempt in memory.attempts.items()},
+        "devices": states,
     }
 
 

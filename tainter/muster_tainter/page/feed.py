@@ -19,6 +19,7 @@ import msgspec
 from muster_tainter.budgets.incidents import Incident
 from muster_tainter.budgets.pool_usage import BudgetUsage
 from muster_tainter.controller import Tainter
+from muster_tainter.devices.device_map import NodeDevices
 from muster_tainter.page.rows import row
 from muster_tainter.policy.rules import Policy
 from muster_tainter.spares.plan import TaintSlot
@@ -210,7 +211,12 @@ class FleetFeed:
             return [name]
         pool = policy.pool_of(node.metadata.labels)
         place = (pool.name, pool.domain_of(node.metadata.labels)) if pool else ("", "")
-        return [name, *place, *row(node, self._fleet.health_of(name), policy, now, self.common_taints(name))]
+        common, devices = self.common_taints(name), self.devices(name)
+        return [name, *place, *row(node, self._fleet.health_of(name), policy, now, common, devices)]
+
+    def devices(self, name: str) -> NodeDevices:
+        """What ResourceSlices say of the node; nothing while the tainter does not watch them."""
+        return self._tainter.devices.of(name)
 
     def common_taints(self, name: str) -> Collection[TaintSlot]:
         """The taints of others that most nodes of a spare's pool have."""

@@ -48,7 +48,7 @@ _SAFE = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 _TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
-_SCRIPTS = ("page", "model", "live", "layout", "map", "glyphs", "lists", "panel", "clearing", "words")
+_SCRIPTS = ("page", "model", "live", "layout", "map", "glyphs", "lists", "panel", "devices", "clearing", "words")
 FILES = frozenset({"page.css", "icon.svg", *(f"{name}.js" for name in _SCRIPTS)})
 _NEVER = {"Cache-Control": "no-store"}
 _TEXT_SCHEMA = {"schema": {"type": "string"}}
@@ -184,7 +184,8 @@ def add_page(
         known = fleet.node(name)
         if known is None:
             raise HttpRefusal(404, "NotFound", f"no node {name[:80]!r}")
-        detail = describe_node(known, fleet.health_of(name), fleet.policy(), now(), feed.common_taints(name))
+        common, devices = feed.common_taints(name), feed.devices(name)
+        detail = describe_node(known, fleet.health_of(name), fleet.policy(), now(), common, devices)
         return StructResponse(detail, headers=_NEVER)
 
     @service.post(

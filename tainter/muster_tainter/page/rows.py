@@ -10,6 +10,8 @@ from muster_checks.base.vocabulary import Verdict, shorten
 from muster_kube.api.objects import Node, NodeCondition
 from muster_kube.api.times import seconds
 from muster_kube.nodehealth import NodeHealth
+from muster_tainter.devices.device_map import NO_DEVICES, NodeDevices
+from muster_tainter.devices.device_states import DeviceMark, DeviceState, device_states, marks
 from muster_tainter.faults.check_history import check_under_test, final_answer
 from muster_tainter.faults.desired_state import HEALTH_LABEL, is_managed
 from muster_tainter.faults.messages import CONDITION, withheld_reason
@@ -37,6 +39,7 @@ class RowState(StrEnum):
     TAINTED = "T"
     FAILING = "F"  # FAIL, and no taint required, or not yet
     PROVING = "P"  # still tainted; the fault is being verified as resolved, or is resolved and held
+    DEVICE_OUT = "Q"  # works, but Muster or a driver keeps single devices out
     UNKNOWN = "U"
     WARNING = "N"
     NEW = "S"  # has the startup taint: it has not passed yet
@@ -47,6 +50,7 @@ class RowState(StrEnum):
     PASSING = "."
 
 
+_WORKS = (RowState.PASSING, RowState.TESTING)
 _ROLES = {SpareRole.SPARE: RowState.SPARE, SpareRole.REPLACEMENT: RowState.REPLACEMENT}
 
 
@@ -56,17 +60,20 @@ def row(
     policy: Policy,
     now: float,
     common: Collection[TaintSlot] = (),
+    devices: NodeDevices = NO_DEVICES,
 ) -> Row:
-    """(state, faults, since, check, component, reason, class, message, done, testing); only the state if it passes.
+    """(state, faults, since, check, component, reason, class, message, done, testing, devices); only the state if it
+    passes.
 
     faults: number of open ones, or of findings as bad as the verdict. since: seconds since the epoch, 0 if unknown.
     done: what Muster did about it. now: seconds since the epoch. common: taints of others that most nodes of a spare's
-    pool have
+    pool have. devices: as in devices.device_states.marks; as input, those of the node's ResourceSlices
     """
-    if _is_quiet(node, health):
+    if not devices.any_tainted and _is_quiet(node, health):
         return _QUIET
     memory, report = read_record(node), read_report(health)
-    state = state_of(node, health, memory, report, policy, now)
+    states = device_states(node, memory, devices, policy, now)
+    state = with_devices(state_of(node, health, memory, report, policy, now), states)
     if state is RowState.PASSING:
         return _QUIET
     testing = (check_under_test(health) or "") if isinstance(health, NodeHealth) else ""
@@ -79,8 +86,10 @@ def row(
     role = node_role(node, health, policy, now, common) if state in _ROLES.values() else None
     if role is not None:
         count, what = 0, (int(seconds(role.since)) if role.since else 0, "", "", "", "", "")
-    done = what_was_done(state, node, health, memory, policy, now, role)
-    return (state.value, count, *what, done, testing)
+    if state is RowState.DEVICE_OUT and not memory.open:
+        count, what = _of_drivers(states)
+    done = what_was_done(state, node, health, memory, policy, now, role, states)
+    return (state.value, count, *what, done, testing, marks(states))
 
 
 def _is_quiet(node: Node, health: NodeHealth | UnusableHealth | None) -> bool:
@@ -115,6 +124,8 @@ def state_of(
         return RowState.PROVING if is_proving(health) or all(fault.over for fault in faults) else RowState.TAINTED
     if any(not fault.over for fault in faults):
         return RowState.WAITING
+    if any(match_policy(fault, policy).device is not None for fault in memory.open):
+        return RowState.DEVICE_OUT
     if memory.open:
         return RowState.FAILING
     if any(taint.key == STARTUP_KEY for taint in node.spec.taints):
@@ -131,6 +142,12 @@ def state_of(
     if (role := role_of(node)) in _ROLES:
         return _ROLES[role]
     return RowState.TESTING if isinstance(health, NodeHealth) and check_under_test(health) else RowState.PASSING
+
+
+def with_devices(state: RowState, states: Collection[DeviceState]) -> RowState:
+    """The state of a node that works, but for devices that its drivers keep out."""
+    by_driver = any(each.mark is DeviceMark.BY_DRIVER for each in states)
+    return RowState.DEVICE_OUT if by_driver and state in _WORKS else state
 
 
 def _asks(fault: Fault, policy: Policy, now: float) -> bool:
@@ -154,8 +171,13 @@ def is_proving(health: NodeHealth | UnusableHealth | None) -> bool:
 
 
 def worst_fault(memory: NodeRecord, policy: Policy, now: float) -> Fault:
-    """The open fault to show: unresolved ones first, then those that require a taint."""
-    return min(memory.open, key=lambda fault: (bool(fault.over), not _asks(fault, policy, now)))
+    """The open fault to show: unresolved ones first, then those that require a taint, then those whose device is kept
+    out alone."""
+
+    def rank(fault: Fault) -> tuple[bool, bool, bool]:
+        return bool(fault.over), not _asks(fault, policy, now), match_policy(fault, policy).device is None
+
+    return min(memory.open, key=rank)
 
 
 def silence_condition(node: Node) -> NodeCondition | None:
@@ -189,6 +211,13 @@ def _of_report(report: NodeReport, health: NodeHealth | UnusableHealth | None) -
     return len(found), (since, key[0], first.component, first.reason, first.fault_class, message)
 
 
+def _of_drivers(states: Collection[DeviceState]) -> tuple[int, What]:
+    """Number of devices that drivers keep out, and the first of them."""
+    out = [each for each in states if each.mark is DeviceMark.BY_DRIVER]
+    taint = next(taint for taint in out[0].taints if taint.keeps_out)
+    return len(out), (int(seconds(taint.since)), "", out[0].device, "TaintedByDriver", "", taint.text)
+
+
 def what_was_done(
     state: RowState,
     node: Node,
@@ -197,6 +226,7 @@ def what_was_done(
     policy: Policy,
     now: float,
     role: NodeRole | None = None,
+    devices: Collection[DeviceState] = (),
 ) -> str:
     """The line below a node's fault. Times are formatted by the browser: ``{1700000000}`` is one."""
     match state:
@@ -211,7 +241,9 @@ def what_was_done(
                 (held_until(f, match_policy(f, policy), memory, policy) for f in memory.open if f.over), default=0.0
             )
             return f"resolved, held until {{{int(until)}}}" if until else "still tainted"
-        case RowState.FAILING if memory.open:
+        case RowState.DEVICE_OUT if not memory.open:
+            return _by_driver(devices)
+        case RowState.FAILING | RowState.DEVICE_OUT if memory.open:
             return _not_tainted(worst_fault(memory, policy, now), policy, now)
         case RowState.FAILING | RowState.WARNING:
             return "reported as an Event, no taint"
@@ -237,3 +269,11 @@ def _not_tainted(fault: Fault, policy: Policy, now: float) -> str:
     if fault.over:
         return "resolved, was never tainted"
     return f"waits for confirmation until {{{int(confirmed_at(fault, want, now))}}}, rule {want.rule}"
+
+
+def _by_driver(devices: Collection[DeviceState]) -> str:
+    out = [each for each in devices if each.mark is DeviceMark.BY_DRIVER]
+    taints = dict.fromkeys(taint.text for each in out for taint in each.taints if taint.keeps_out)
+    what = out[0].device if len(out) == 1 else f"{len(out)} devices"
+    more = f" and {len(taints) - 1} more" if len(taints) > 1 else ""
+    return f"{what} kept out by the driver ({next(iter(taints), '')}{more}), not by Muster"

@@ -21,13 +21,14 @@ _DIGEST = 10
 _ID = re.compile(ID_PREFIX + rf"([0-9a-f]{{{_DIGEST}}})-([0-9]{{1,12}})")
 
 POD_OUTCOMES = "podoutcomes"  # findings of nodes on which jobs fail
+DEVICE_HEALTH = "devicehealth"  # findings of devices that a pod's status reports as unhealthy
 STRAGGLERS = "stragglers"  # findings of nodes whose rank slows a job
 # agents run these, which read a log
 AGENT_LOG_CHECKS = frozenset({"dmesg", "containerlog"})
 # they read a log and remember its lines: another run proves nothing
 LOG_CHECKS = AGENT_LOG_CHECKS | {"loki", "podlog"}
 # no agent runs these: they stand for external sources
-FOREIGN_CHECKS = frozenset({"agent", "condition", "prometheus", POD_OUTCOMES, STRAGGLERS})
+FOREIGN_CHECKS = frozenset({"agent", "condition", "prometheus", POD_OUTCOMES, DEVICE_HEALTH, STRAGGLERS})
 # a proof counts only after a reboot: these checks do not show that the device, or the node's services, were checked
 PROVED_AFTER_BOOT = LOG_CHECKS | {POD_OUTCOMES}
 # no agent runs these; their sources report when a fault is resolved

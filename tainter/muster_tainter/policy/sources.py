@@ -360,6 +360,17 @@ class ConditionRule(StrictModel):
         return status in self.status and ("*" in self.reason or self._compiled.match(reason) is not None)
 
 
+class DeviceHealthSource(StrictModel):
+    """Devices that the status of a running pod reports as unhealthy (``allocatedResourcesStatus``).
+
+    While a pod reports one, its node has the finding (``devicehealth``, the device, ``DeviceUnhealthy``).
+    verdict: WARN by default: the device plug-in or driver says so, and not why; Kubernetes itself calls it temporary
+    """
+
+    fault_class: FaultClass = Field(default=FaultClass.NONE, alias="class")
+    verdict: Raised = "WARN"
+
+
 class Sources(StrictModel):
     """Sources in addition to NodeHealth, which needs no entry."""
 
@@ -367,6 +378,7 @@ class Sources(StrictModel):
     loki: LokiSource | None = None
     prometheus: PrometheusSource | None = None
     step_times: StepTimesSource | None = None
+    device_health: DeviceHealthSource | None = None
 
     @model_validator(mode="after")
     def _types_once(self) -> Self:
@@ -392,6 +404,7 @@ SOURCE_MODELS: dict[tuple[type[BaseModel], str], type[BaseModel]] = {
     (Sources, "loki"): LokiSource,
     (Sources, "prometheus"): PrometheusSource,
     (Sources, "stepTimes"): StepTimesSource,
+    (Sources, "deviceHealth"): DeviceHealthSource,
     (PrometheusSource, "queries"): MetricQuery,
     (LokiSource, "kernel"): KernelLines,
     (LokiSource, "pods"): PodLines,

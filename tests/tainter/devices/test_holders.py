@@ -14,6 +14,9 @@ from muster_tainter.devices.holder_notifier import REASON, HolderNotifier
 from muster_tainter.devices.holder_reader import HolderReader
 from muster_tainter.fleet.replica import Replica
 
+JOB_SET = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "set", "uid": "u2", "controller": True}
+JOB = {"apiVersion": "batch/v1", "kind": "Job", "name": "job", "uid": "u1", "controller": True}
+
 
 def pod(name: str, claim: str = "", **status: Any) -> dict[str, Any]:
     statuses = [{"name": "gpu", "resourceClaimName": claim}] if claim else []
@@ -47,6 +50,8 @@ class Api:
 
     async def get(self, path: str, *, type: Any) -> Any:
         place, _, name = path.rpartition("/")
+        if place == "/apis/batch/v1/namespaces/team/jobs":
+            return msgspec.convert({"metadata": {"name": name, "ownerReferences": [JOB_SET]}}, type)
         assert place == "/apis/resource.k8s.io/v1/namespaces/team/resourceclaims"
         for each in self.claims:
             if each["metadata"]["name"] == name:
@@ -78,6 +83,24 @@ async def test_the_pod_that_holds_the_device_is_told_once_and_its_neighbours_are
     pods = [pod("sick", "c1"), pod("well", "c2"), pod("none"), pod("gone", "c9")]
     claims = [claim("c1", "sick", "gpu-1"), claim("c2", "well", "gpu-2")]
     assert await told(Api(pods, claims)) == [("sick", REASON)]
+
+
+async def test_the_owners_of_pods_with_the_device_are_told_once_for_all_their_pods() -> None:
+    pods = [pod(name, f"c-{name}") for name in ("a", "b", "c")]
+    for each in pods[:2]:
+        each["metadata"]["ownerReferences"] = [JOB]
+    claims = [claim(f"c-{name}", name, "gpu-1") for name in ("a", "b", "c")]
+    api = Api(pods, claims)
+    assert await told(api) == [(name, REASON) for name in ("a", "b", "c", "job", "set")]
+    kinds = {each.involved_object.name: each.involved_object.kind for each in api.events.values()}
+    assert (kinds["job"], kinds["set"]) == ("Job", "JobSet")
+
+
+async def test_the_owner_of_a_pod_without_the_device_is_not_told() -> None:
+    sick, well = pod("sick", "c1"), pod("well", "c2")
+    well["metadata"]["ownerReferences"] = [JOB]
+    claims = [claim("c1", "sick", "gpu-1"), claim("c2", "well", "gpu-2")]
+    assert await told(Api([sick, well], claims)) == [("sick", REASON)]
 
 
 @pytest.mark.parametrize(

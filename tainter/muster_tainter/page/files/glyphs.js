@@ -16,6 +16,10 @@ const SHAPES = {
   H: [{ d: "M8 1.2a6.8 6.8 0 1 0 0 13.6a6.8 6.8 0 1 0 0-13.6z", fill: "--H" }, { d: "M6.3 4.9v6.2l5-3.1z", fill: "--on-H" }],
   R: [{ d: RING, stroke: "--R", width: 2.2 }, { d: "M8 4.4v7.2M4.4 8h7.2", stroke: "--R", width: 2.2 }],
   L: [{ d: FULL, fill: "--R" }, { d: "M4.2 8h7M8.4 4.8L11.6 8L8.4 11.2", stroke: "--on-R", width: 2 }],
+  Q: [
+    { d: "M1 2h6v5h-6zM9 2h6v5h-6zM1 9h6v5h-6z", fill: "--pass-loud" },
+    { d: "M9.9 9.9h4.2v3.2h-4.2z", stroke: "--Q", width: 1.8 },
+  ],
   ".": [{ d: "M3.5 2h9a1.5 1.5 0 0 1 1.5 1.5v9a1.5 1.5 0 0 1-1.5 1.5h-9a1.5 1.5 0 0 1-1.5-1.5v-9a1.5 1.5 0 0 1 1.5-1.5z", fill: "--pass" }],
 };
 
@@ -33,6 +37,7 @@ export const STATES = [
   { code: ".", word: "passing", title: "Pass" },
   { code: "R", word: "spare", title: "Spare" },
   { code: "L", word: "replacement", title: "Replacement" },
+  { code: "Q", word: "working without a device", title: "Device out" },
 ];
 export const STATE = Object.fromEntries(STATES.map((state) => [state.code, state]));
 
@@ -41,7 +46,7 @@ let colours = {};
 
 export function readColours() {
   const style = getComputedStyle(document.documentElement);
-  const names = ["--T", "--on-T", "--W", "--W-soft", "--F", "--on-F", "--P", "--U", "--N", "--M", "--H", "--on-H", "--R", "--on-R", "--pass",
+  const names = ["--T", "--on-T", "--W", "--W-soft", "--F", "--on-F", "--P", "--U", "--N", "--M", "--H", "--on-H", "--R", "--on-R", "--Q", "--pass", "--pass-loud", "--dark",
     "--block", "--block-bad", "--edge-bad", "--label", "--label-bad", "--focus", "--text", "--ground"];
   colours = Object.fromEntries(names.map((name) => [name, style.getPropertyValue(name).trim()]));
 }
@@ -69,6 +74,37 @@ export function paint(context, code, x, y, size) {
     }
   }
   context.restore();
+}
+
+// Letters of the devices of a node (devices/device_states.py), and what they mean
+export const DEVICES = {
+  Q: "kept out alone by Muster",
+  T: "bad, its node is tainted",
+  W: "bad, but not kept out",
+  F: "has an open fault",
+  D: "kept out by its driver",
+  ".": "in use",
+};
+
+// The devices of a node in its square: one rectangle each, hollow if the device is out
+export function paintDevices(context, letters, x, y, size) {
+  const all = [...letters].filter((letter) => letter in DEVICES);
+  const columns = all.length > 16 ? Math.ceil(Math.sqrt(all.length)) : all.length > 2 ? Math.ceil(all.length / 2) : 1;
+  const rows = Math.ceil(all.length / columns);
+  const gap = size >= 18 ? 1.5 : 1;
+  const [width, height] = [(size + gap) / columns - gap, (size + gap) / rows - gap];
+  all.forEach((letter, index) => {
+    const left = x + (index % columns) * (width + gap);
+    const top = y + Math.floor(index / columns) * (height + gap);
+    context.fillStyle = colours[letter === "." ? "--pass-loud" : "--dark"];
+    context.fillRect(left, top, width, height);
+    if (letter === ".") return;
+    context.strokeStyle = colours[letter === "T" || letter === "W" || letter === "F" ? `--${letter}` : "--Q"];
+    context.lineWidth = size >= 18 ? 1.5 : 1;
+    context.setLineDash(letter === "D" ? [2, 1.5] : []);
+    context.strokeRect(left + context.lineWidth / 2, top + context.lineWidth / 2, width - context.lineWidth, height - context.lineWidth);
+    context.setLineDash([]);
+  });
 }
 
 const SVG = "http://www.w3.org/2000/svg";

@@ -4,7 +4,7 @@ import { STATES, STATE, icon } from "./glyphs.js";
 import { ago, clock, count, h, many, now, seconds, span, withTimes } from "./words.js";
 
 const SHOWN = 60; // per state; search shows the rest
-const LISTED = ["W", "T", "F", "P", "U", "N", "S", "M", "R", "L", "H"];
+const LISTED = ["W", "T", "F", "P", "Q", "U", "N", "S", "M", "R", "L", "H"];
 const QUIET = new Set(["H", "S", "M", "N", "R", "L"]); // listed only if selected
 
 export function headline(fleet) {
@@ -16,12 +16,17 @@ export function headline(fleet) {
     [fleet.number("F"), "failing without a taint"],
   ].filter(([number]) => number);
   const broken = parts.reduce((sum, [number]) => sum + number, 0);
+  const partly = fleet.number("Q");
+  const without = partly ? `${count(partly)} ${partly === 1 ? "works" : "work"} without a device` : "";
   if (!broken) {
     const unknown = fleet.number("U");
-    return unknown ? `Nothing is broken; ${count(unknown)} of ${many(all, "node")} unknown` : `Nothing is broken on ${many(all, "node")}`;
+    if (!unknown && !without) return `Nothing is broken on ${many(all, "node")}`;
+    const others = [without, unknown ? `${count(unknown)} unknown` : ""].filter(Boolean).join(", ");
+    return `No node is broken; ${others} of ${many(all, "node")}`;
   }
-  const what = parts.map(([number, word]) => `${count(number)} ${word}`).join(", ");
-  return [h("strong", {}, `${count(broken)} of ${many(all, "node")} ${broken === 1 ? "is" : "are"} broken`), `: ${what}`];
+  const what = [...parts.map(([number, word]) => `${count(number)} ${word}`), without].filter(Boolean);
+  const last = without ? `; ${what.pop()}` : "";
+  return [h("strong", {}, `${count(broken)} of ${many(all, "node")} ${broken === 1 ? "is" : "are"} broken`), `: ${what.join(", ")}${last}`];
 }
 
 export function newest(fleet, open) {

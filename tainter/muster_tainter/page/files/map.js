@@ -1,10 +1,11 @@
 // The map: every node is a square on one canvas, pools and failure domains are blocks. Only the visible part is drawn.
 
-import { STATE, colour, paint, readColours } from "./glyphs.js";
+import { STATE, colour, paint, paintDevices, readColours } from "./glyphs.js";
 import { fit, gapOf, nodeAt, places } from "./layout.js";
 import { clock, count, h, withTimes } from "./words.js";
 
 const PULSE_MS = 2600;
+const DEVICES_FROM = 12; // pixels of a node's square; in a smaller one its devices could not be told apart
 const CALM = matchMedia("(prefers-reduced-motion: reduce)");
 const STEPS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 
@@ -192,7 +193,8 @@ export class FleetMap {
       context.globalAlpha = dim ? 0.15 : 1;
       // broken nodes are drawn a little larger than their place, so that they stand out
       const more = STATE[node.state]?.bad && size < 14 ? 1 : 0;
-      paint(context, node.state, x - more / 2, y - more / 2, size + more);
+      if (node.state === "Q" && node.devices && size >= DEVICES_FROM) paintDevices(context, node.devices, x, y, size);
+      else paint(context, node.state, x - more / 2, y - more / 2, size + more);
     }
     context.globalAlpha = 1;
     this.further.hidden = below === 0;

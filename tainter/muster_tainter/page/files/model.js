@@ -12,7 +12,7 @@ class Node {
   }
 
   // The row from the server; only the state for a passing node
-  set([state, faults = 0, since = 0, check = "", component = "", reason = "", asks = "", message = "", done = "", testing = ""]) {
+  set([state, faults = 0, since = 0, check = "", component = "", reason = "", asks = "", message = "", done = "", testing = "", devices = ""]) {
     this.state = state;
     this.faults = faults;
     this.since = since;
@@ -23,6 +23,7 @@ class Node {
     this.message = message;
     this.done = done;
     this.testing = testing;
+    this.devices = devices; // a letter for each (glyphs.js)
     this.words = "";
   }
 

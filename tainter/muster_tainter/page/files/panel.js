@@ -1,5 +1,6 @@
 // One node: what is wrong and the evidence, what Muster did, what closes the fault, and its history.
 
+import { deviceParts } from "./devices.js";
 import { STATE, icon } from "./glyphs.js";
 import { ago, clock, figure, h, many, seconds, withTimes } from "./words.js";
 
@@ -78,6 +79,7 @@ export class Panel {
       node.role ? part("Role", roleLines(node.role)) : "",
       node.errors.map((error) => h("p", { class: "banner bad" }, error)),
       node.faults.length ? part("Open faults", node.faults.map((fault) => this.#fault(node, fault))) : "",
+      ...deviceParts(node.devices).map(([title, content]) => part(title, content)),
       node.findings.length ? part("Findings that are not faults", node.findings.map((finding) => findingCard(finding))) : "",
       node.taints.length || node.unschedulable
         ? part("Taints", h("ul", { class: "plain" }, node.taints.map((taint) => h("li", {}, h("code", {}, taint.text), h("span", { class: "dim" }, taint.ours ? " by Muster" : " by others"))),

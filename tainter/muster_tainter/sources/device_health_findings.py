@@ -1,0 +1,116 @@
+"""Pods' reports of unhealthy devices as findings of the check ``devicehealth``, and what ends them.
+
+A finding ends when the kubelet reports the device as healthy. A WARN also ends when no pod has reported it for an hour;
+a FAIL stays, as for any other check.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from muster_checks.base.declaration import AllClear, Sign
+from muster_checks.base.vocabulary import Verdict
+from muster_kube.api.times import seconds
+from muster_tainter.devices.device_map import NodeDevices
+from muster_tainter.fleet.interface import Fleet, record_of
+from muster_tainter.policy.recovery import DEVICE_HEALTH
+from muster_tainter.policy.sources import DeviceHealthSource
+from muster_tainter.sources.device_health import DevicePod, HeldDevice, component_of, message_of
+from muster_tainter.sources.finding_tracker import QUIET_S, FindingTracker
+
+REASON = "DeviceUnhealthy"
+REPEAT_S = 600.0  # a warning that a pod still reports stays open
+REPORTS_LIMIT = 20_000  # unhealthy devices of all pods
+
+DevicesOf = Callable[[str], NodeDevices]
+_ReportKey = tuple[str, str, str]  # pod, resource, ID
+
+
+@dataclass
+class _Report:
+    """at: when the device became unhealthy, as far as known; sent_at: when it was last reported as a finding."""
+
+    pod: DevicePod
+    held: HeldDevice
+    at: float
+    sent_at: float
+
+
+class DeviceHealthFindings:
+    """devices_of: the devices of a node by its ResourceSlices. Times are seconds since the epoch."""
+
+    def __init__(self, fleet: Fleet, devices_of: DevicesOf, settings: DeviceHealthSource) -> None:
+        self._fleet = fleet
+        self._devices_of = devices_of
+        self._settings = settings
+        self._reports: dict[_ReportKey, _Report] = {}
+        external = fleet.external_findings
+        self._tracker = FindingTracker(DEVICE_HEALTH, partial(record_of, fleet), external.add, external.close)
+
+    def adopt(self, now: float) -> None:
+        """Take over the warnings of an earlier leader."""
+        for node in list(self._fleet.nodes):
+            self._tracker.adopt(node, now)
+
+    def pod_changed(self, key: str, old: DevicePod | None, new: DevicePod | None, now: float) -> None:
+        """key: namespace and name of the pod."""
+        before = {(each.resource, each.id): each for each in old.held} if old is not None else {}
+        after = {(each.resource, each.id): each for each in new.held} if new is not None else {}
+        for resource, device in before.keys() - after.keys():
+            self._reports.pop((key, resource, device), None)
+        if new is None or new.spec.node_name not in self._fleet.nodes:
+            return
+        for (resource, device), held in after.items():
+            report = key, resource, device
+            known = before.get((resource, device))
+            if held.healthy:
+                self._reports.pop(report, None)
+                if known is None or not known.healthy:
+                    self._clear(new.spec.node_name, held, now)
+            elif report in self._reports:
+                self._reports[report].pod, self._reports[report].held = new, held
+            elif len(self._reports) < REPORTS_LIMIT:
+                # what was unhealthy when it was first seen may have been so since the pod began
+                at = now if known is not None else min(now, seconds(new.status.start_time) or now)
+                made = self._reports[report] = _Report(new, held, at, now)
+                self._take(made, at)
+
+    def look(self, now: float) -> None:
+        """What time alone changes, and what ended elsewhere. A warning that is still reported does not end."""
+        self._tracker.settle(lambda _node, _key: None)
+        for report in self._reports.values():
+            if now - report.sent_at >= REPEAT_S or now < report.sent_at:
+                report.sent_at = now
+                node = report.pod.spec.node_name
+                is_open = (self._component(report), REASON) in self._tracker.nodes.get(node, ())
+                self._take(report, now if is_open else report.at)
+        self._tracker.tick(now)
+        for node in [name for name in self._tracker.nodes if name not in self._fleet.nodes]:
+            self._tracker.drop(node)
+
+    def end_all(self, now: float) -> None:
+        """The policy does not ask for them any more."""
+        for node in list(self._fleet.nodes):
+            for component in {f.component for f in record_of(self._fleet, node).open if f.check == DEVICE_HEALTH}:
+                line = "the policy no longer asks for this"
+                self._tracker.clear(node, AllClear(component=component, at=now, how="source", line=line))
+
+    def _component(self, report: _Report) -> str:
+        return component_of(report.held, self._devices_of(report.pod.spec.node_name))
+
+    def _take(self, report: _Report, at: float) -> None:
+        settings = self._settings
+        sign = Sign(
+            component=self._component(report),
+            reason=REASON,
+            verdict=Verdict(settings.verdict),
+            message=message_of(report.held, report.pod),
+            at=at,
+            fault_class=settings.fault_class,
+        )
+        self._tracker.take(report.pod.spec.node_name, sign, quiet_s=QUIET_S)
+
+    def _clear(self, node: str, held: HeldDevice, now: float) -> None:
+        component = component_of(held, self._devices_of(node))
+        line = f"{held.resource} {held.id} is reported as healthy"
+        self._tracker.clear(node, AllClear(component=component, at=now, how="source", reasons=(REASON,), line=line))
