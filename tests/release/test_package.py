@@ -8,7 +8,6 @@ import sys
 import tarfile
 from pathlib import Path
 
-from cyclonedx.validation.json import JsonStrictValidator
 from release import sbom
 from release.lock import FOLDER
 from release.package import SUMS, pack
@@ -95,6 +94,8 @@ def test_the_package_as_one_file_holds_the_whole_folder_and_has_a_checksum(tmp_p
 
 
 def assert_lists_the_image(text: str) -> None:
+    from cyclonedx.validation.json import JsonStrictValidator  # a second to load, which each worker would take
+
     assert JsonStrictValidator(sbom.VERSION).validate_str(text) is None
     components = json.loads(text)["components"]
     assert [each["purl"] for each in components if "hashes" not in each] == []

@@ -5,6 +5,7 @@ They send no heartbeats; the control plane's long grace period keeps them Ready.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -125,16 +126,24 @@ class SimulatedNodes:
         """Delete these (by default all) nodes and their NodeHealths, if they exist."""
         leaving = list(self.names if names is None else names)
 
-        async def delete(name: str) -> None:
-            for path in (NODES, NODE_HEALTHS):
-                try:
-                    await self._client.delete(f"{path}/{name}")
-                except NotFound:
-                    continue
+        async def delete(path: str) -> None:
+            with contextlib.suppress(NotFound):
+                await self._client.delete(path)
 
-        await for_each(leaving, delete)
+        await for_each((f"{NODES}/{name}" for name in leaving), delete)
         gone = set(leaving)
+        # read, not tried: where no tainter runs, no node has one
+        healths = await self._health_names()
+        await for_each((f"{NODE_HEALTHS}/{name}" for name in healths & gone), delete)
         self.names = [name for name in self.names if name not in gone]
+
+    async def _health_names(self) -> set[str]:
+        """Of all NodeHealths; none if the CRD is not installed."""
+        try:
+            found = await self._client.get(NODE_HEALTHS)
+        except NotFound:
+            return set()
+        return {each["metadata"]["name"] for each in found["items"]}
 
 
 async def for_each(items: Iterable[T], act: Callable[[T], Awaitable[None]], *, concurrency: int = CONCURRENCY) -> None:

@@ -20,8 +20,8 @@ from muster_sandbox.simulation.nodes import NODES, NodeShape, SimulatedNodes
 from muster_sandbox.simulation.pods import SCRIPT, SimulatedPod
 
 TAINT = {"key": "muster.dev/faulty", "value": "true", "effect": "NoSchedule"}
-MANY = 2_000
-MANY_LIMIT_S = 200.0  # takes about three; this guards against a hang
+MANY = 1_000  # `make bench` makes 15,000
+MANY_LIMIT_S = 100.0  # takes about two; this guards against a hang
 GUARD_S = 120.0  # the scheduler itself looks again every 60 s at what it could not place
 
 
@@ -212,7 +212,7 @@ async def test_a_node_of_somebody_else_is_not_taken_for_ones_own(api: KubeClient
     assert other.names == []
 
 
-async def test_thousands_of_nodes_are_made_in_seconds(
+async def test_a_thousand_nodes_are_made_in_seconds(
     api: KubeClient, fleet: SimulatedNodes, record_property: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     start = time.monotonic()

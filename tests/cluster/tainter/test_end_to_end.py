@@ -554,7 +554,7 @@ async def test_a_failure_does_not_wait_for_a_fleet_that_is_being_taken_in(
     tainters: Any, fleet: Any, cluster: Any, control_plane: Any
 ) -> None:
     theirs = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
-    names = await fleet.create(800, prefix="take", shape=NodeShape(taints=[theirs]))
+    names = await fleet.create(400, prefix="take", shape=NodeShape(taints=[theirs]))
     last = names[-1]
     kind = {"apiVersion": "muster.dev/v1alpha1", "kind": "NodeHealth"}
     await cluster.api.create(HEALTHS, kind | {"metadata": {"name": last}})
