@@ -123,12 +123,12 @@ def restart_of(pod: OutcomePod) -> PodOutcome | None:
         return None
     every = (*pod.status.init_container_statuses, *pod.status.container_statuses)
     failed = [each.last_state.terminated for each in every if each.last_state.terminated is not None]
-    failed = [each for each in failed if each.exit_code != 0 and each.finished_at]
-    if not failed:
+    by_end = [(seconds(each.finished_at), each) for each in failed if each.exit_code != 0 and each.finished_at]
+    if not by_end:
         return None
-    last = max(failed, key=lambda each: seconds(each.finished_at))
+    ended_at, last = max(by_end, key=lambda each: each[0])
     kind = _ENDED[last.reason].name if last.reason in _ENDED else APPLICATION_EXIT
-    at = max(seconds(last.finished_at), seconds(pod.metadata.creation_timestamp))
+    at = max(ended_at, seconds(pod.metadata.creation_timestamp))
     return _outcome(pod, owner, kind, last.reason or "Error", at, pending=False)
 
 
