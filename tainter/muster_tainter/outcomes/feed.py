@@ -25,8 +25,8 @@ from muster_tainter.outcomes.evidence_tracker import EvidenceTracker
 from muster_tainter.outcomes.findings import OutcomeFindings
 from muster_tainter.outcomes.kinds import KINDS
 from muster_tainter.outcomes.metrics import OutcomeMetrics
-from muster_tainter.outcomes.outcome import reduce_pod
-from muster_tainter.outcomes.pods import ENDED, PATH, PENDING, OutcomePod, PodOutcome
+from muster_tainter.outcomes.outcome import reduce_pod, reduce_restarted
+from muster_tainter.outcomes.pods import ENDED, PATH, PENDING, RESTARTING, OutcomePod, PodOutcome
 from muster_tainter.outcomes.store import CountedPods, NoStore
 from muster_tainter.policy.in_flight import InFlight
 from muster_tainter.sources.source_status import SourceMetrics, SourceStatus
@@ -39,6 +39,8 @@ REST_S = 0.1  # the watch of pods may have a hundred events a second
 LEAST_S = 0.25  # outcomes within this time are handled together
 PERIOD_S = 60.0  # between two looks at rounds of evidence that time ends
 PENDING_EVERY_S = 300.0  # between two lists of pods that have not started
+RESTARTS_EVERY_S = 900.0  # between two lists of pods whose containers restart in place
+PAGE_REST_S = 0.5  # between two of its pages: the API server reads them from its store, not from its cache
 QUIET_EVERY_S = 3600.0  # the same while no pod ends: an idle cluster is left alone
 ARRIVED_LIMIT = 150_000  # pods waiting to be counted
 RECORDS = 25_000  # of pods that are being compared
@@ -156,6 +158,8 @@ class OutcomeWatch:
             group.create_task(self.pods.run())
             group.create_task(self._count())
             group.create_task(self._follow_pending())
+            if self._settings.restarts:
+                group.create_task(self._follow_restarts())
 
     def note(self, name: str) -> None:
         """This node, or its NodeHealth, has changed."""
@@ -231,6 +235,23 @@ class OutcomeWatch:
                         await self._pending_wanted.wait()
                 if self._pending_wanted.is_set() or self._events != seen:
                     break
+
+    async def _follow_restarts(self) -> None:
+        """Look for containers that have failed and were started again in place."""
+        await self.pods.wait_synced()
+        while True:
+            try:
+                await self._look_at_restarts()
+            except (ApiError, ConfigError) as error:
+                log.warning("cannot list pods whose containers restart in place: %s; will retry", error)
+            await asyncio.sleep(RESTARTS_EVERY_S)
+
+    async def _look_at_restarts(self) -> None:
+        """Raises ApiError, ConfigError."""
+        async for page in self._client.list_pages(PATH, OutcomePod, params=RESTARTING, transform=reduce_restarted):
+            for outcome in sorted((pod.outcome for pod in page.items if pod.outcome is not None), key=_at):
+                self.take(outcome)
+            await asyncio.sleep(PAGE_REST_S)
 
     async def _look_at_pending(self) -> None:
         """Raises ApiError, ConfigError."""

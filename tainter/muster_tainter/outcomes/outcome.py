@@ -73,6 +73,15 @@ _WAITING, _ = _by_reason(Place.WAITING)
 
 def reduce_pod(pod: OutcomePod) -> OutcomePod:
     """The reflector's ``transform``: a few hundred bytes."""
+    return _reduced(pod, outcome_of(pod))
+
+
+def reduce_restarted(pod: OutcomePod) -> OutcomePod:
+    """As :func:`reduce_pod`, of a pod that runs: its outcome is the last failure of a container."""
+    return _reduced(pod, restart_of(pod))
+
+
+def _reduced(pod: OutcomePod, outcome: PodOutcome | None) -> OutcomePod:
     meta = pod.metadata
     return OutcomePod(
         metadata=Metadata(
@@ -82,7 +91,7 @@ def reduce_pod(pod: OutcomePod) -> OutcomePod:
             labels=_NOTHING,
             annotations=_NOTHING,
         ),
-        outcome=outcome_of(pod),
+        outcome=outcome,
     )
 
 
@@ -101,6 +110,30 @@ def outcome_of(pod: OutcomePod) -> PodOutcome | None:
     kind, reason = waiting_kind(status) if pending else kind_of_end(status, deleted=bool(meta.deletion_timestamp))
     if not pending:
         at = max((at, *(seconds(each.finished_at) for each in _all_ended(status) if each.finished_at)))
+    return _outcome(pod, owner, kind, reason, at, pending=pending)
+
+
+def restart_of(pod: OutcomePod) -> PodOutcome | None:
+    """The last failure of a container that was started again in place; None if there is none.
+
+    Whether the pod succeeds later does not matter: a pod counts once.
+    """
+    owner = owner_of(pod.metadata)
+    if not owner or not pod.spec.node_name or pod.status.phase != "Running" or pod.metadata.deletion_timestamp:
+        return None
+    every = (*pod.status.init_container_statuses, *pod.status.container_statuses)
+    failed = [each.last_state.terminated for each in every if each.last_state.terminated is not None]
+    by_end = [(seconds(each.finished_at), each) for each in failed if each.exit_code != 0 and each.finished_at]
+    if not by_end:
+        return None
+    ended_at, last = max(by_end, key=lambda each: each[0])
+    kind = _ENDED[last.reason].name if last.reason in _ENDED else APPLICATION_EXIT
+    at = max(ended_at, seconds(pod.metadata.creation_timestamp))
+    return _outcome(pod, owner, kind, last.reason or "Error", at, pending=False)
+
+
+def _outcome(pod: OutcomePod, owner: str, kind: str | None, reason: str, at: float, *, pending: bool) -> PodOutcome:
+    meta = pod.metadata
     return PodOutcome(
         node=sys.intern(pod.spec.node_name),
         namespace=sys.intern(meta.namespace),
@@ -108,7 +141,7 @@ def outcome_of(pod: OutcomePod) -> PodOutcome | None:
         uid=meta.uid,
         kind=kind,
         reason=sys.intern(reason[:REASON_LIMIT]),
-        created=created,
+        created=seconds(meta.creation_timestamp),
         at=at,
         pending=pending,
         devices=_devices(pod),

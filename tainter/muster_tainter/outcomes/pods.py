@@ -15,6 +15,11 @@ ENDED: dict[str, str | int | bool] = {
 }
 # bound pods that have not started: listed now and then, since only time makes them interesting
 PENDING: dict[str, str | int | bool] = {"fieldSelector": "spec.nodeName!=,status.phase=Pending", "resourceVersion": "0"}
+# running pods whose containers restart in place when they fail, if the policy asks for them: listed now and then, in
+# pages, and nothing of them is kept. Pods with restartPolicy Always are services
+RESTARTING: dict[str, str | int | bool] = {
+    "fieldSelector": "spec.nodeName!=,status.phase=Running,spec.restartPolicy=OnFailure"
+}
 
 
 class Resources(Api, frozen=True):
@@ -42,6 +47,7 @@ class ContainerState(Api, frozen=True):
 
 class ContainerStatus(Api, frozen=True):
     state: ContainerState = ContainerState()
+    last_state: ContainerState = ContainerState()
 
 
 class PodCondition(Api, frozen=True):

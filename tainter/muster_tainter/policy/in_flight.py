@@ -30,12 +30,14 @@ class InFlight(StrictModel):
                    kinds. 0.01: one in a hundred node-years
     start_within:  seconds after which a bound pod that has not started counts as failed. 15 minutes: a pull of an
                    image of 30 GB at 0.5 Gbit/s takes 8
+    restarts:      whether failures of containers that restart in place count (pods with restartPolicy OnFailure)
     kinds:         verdicts that differ from the default: FAIL for kinds that no tenant controls, WARN for the others
     heavy_checks:  requested once on the node of a WARN when it is idle
     """
 
     false_alarms_per_node_year: Annotated[float, Field(ge=1e-6, le=1.0)] = 0.01
     start_within: Duration = 900.0
+    restarts: bool = False
     kinds: dict[KindName, KindVerdict] = Field(default_factory=dict)
     heavy_checks: Checks = ("gpumem", "pciebw")
 

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from muster_kube.api.times import rfc3339_whole
-from muster_tainter.outcomes.outcome import reduce_pod
+from muster_tainter.outcomes.outcome import reduce_pod, reduce_restarted
 from muster_tainter.outcomes.pods import OutcomePod, PodOutcome
 
 NOW = 1_800_000_000.0
@@ -25,6 +25,13 @@ def ended(reason: str, *, exit_code: int = 1, at: float = NOW) -> dict[str, Any]
 
 def waiting(reason: str) -> dict[str, Any]:
     return {"name": "main", "state": {"waiting": {"reason": reason, "message": "…"}}}
+
+
+def restarted(reason: str, *, exit_code: int = 1, at: float = NOW, now: dict[str, Any] | None = None) -> dict[str, Any]:
+    """A container's status after it was started again. now: its state; running by default."""
+    last = {"reason": reason, "exitCode": exit_code, "finishedAt": rfc3339_whole(at)}
+    state = now or {"running": {"startedAt": rfc3339_whole(at)}}
+    return {"name": "main", "state": state, "lastState": {"terminated": last}, "restartCount": 1}
 
 
 def pod_object(
@@ -78,6 +85,11 @@ def pod_object(
 
 def reduced(value: dict[str, Any]) -> OutcomePod:
     return reduce_pod(_decode(msgspec.json.encode(value)))
+
+
+def running(value: dict[str, Any]) -> PodOutcome | None:
+    """What a pod that runs says."""
+    return reduce_restarted(_decode(msgspec.json.encode(value))).outcome
 
 
 def outcome(name: str = "train-0", **fields: Any) -> PodOutcome:

@@ -10,7 +10,17 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from prometheus_client import CollectorRegistry
 from tests.tainter.fake_fleet import FakeFleet
-from tests.tainter.outcomes.pod_objects import NO_DEVICES, NOW, ended, pod_object, reduced, waiting
+from tests.tainter.outcomes.pod_objects import (
+    NO_DEVICES,
+    NOW,
+    ended,
+    outcome,
+    pod_object,
+    reduced,
+    restarted,
+    running,
+    waiting,
+)
 
 from muster_kube.api.objects import Metadata, Node
 from muster_kube.api.times import rfc3339
@@ -215,6 +225,43 @@ def test_a_pod_that_does_not_start_counts_after_its_time_and_once() -> None:
     assert done is not None
     cluster.watch.take(done)
     assert cluster.value("pods_total", result="succeeded") == 0
+
+
+def test_a_container_that_restarts_in_place_counts_once_and_its_end_does_not() -> None:
+    cluster = Cluster()
+    for number in range(1, 5):
+        restart = restarted("OOMKilled", exit_code=137, at=NOW + number * 60)
+        found = running(pod_object("p", phase="Running", containers=[restart]))
+        assert found is not None
+        cluster.now = NOW + number * 60 + 5
+        cluster.watch.take(found)
+    cluster.end("n1", phase="Succeeded")
+    cluster.watch.take(outcome("p", phase="Succeeded", node="n1"))
+    assert cluster.value("failures_total", kind="OutOfMemory") == 1
+    assert cluster.value("pods_total", result="succeeded") == 1  # the other pod
+
+
+def test_a_node_on_which_containers_restart_in_place_is_warned_about() -> None:
+    """The jobs of two namespaces end well elsewhere."""
+    cluster = Cluster()
+    for number in range(60):
+        created = cluster.now
+        cluster.now += 120
+        failed = pod_object(
+            f"r-{number}", phase="Running", namespace=f"ns-{number % 3}", node="n0", owner=("Job", f"job-{number}"),
+            containers=[restarted("Error", at=cluster.now - 30)], created=created, bound=created,
+        )  # fmt: skip
+        found = running(failed)
+        assert found is not None
+        cluster.watch.take(found)
+        for node in list(cluster.nodes)[1:9]:
+            cluster.end(
+                node, namespace=f"ns-{number % 3}", owner=("Job", f"job-{number}"), created=created, bound=created,
+                phase="Succeeded", containers=[ended("Completed", exit_code=0, at=cluster.now)],
+            )  # fmt: skip
+        cluster.now += 6 * 3600
+        cluster.watch.look()
+    assert {(node, finding.verdict.value) for node, finding in cluster.findings.found} == {("n0", "WARN")}
 
 
 def test_a_clock_that_is_ahead_is_not_believed() -> None:

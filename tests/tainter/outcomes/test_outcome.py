@@ -3,7 +3,18 @@
 from typing import Any
 
 import pytest
-from tests.tainter.outcomes.pod_objects import ALLOCATE, NO_DEVICES, NOW, ended, outcome, pod_object, reduced, waiting
+from tests.tainter.outcomes.pod_objects import (
+    ALLOCATE,
+    NO_DEVICES,
+    NOW,
+    ended,
+    outcome,
+    pod_object,
+    reduced,
+    restarted,
+    running,
+    waiting,
+)
 
 from muster_tainter.outcomes.kinds import ADMINISTRATIVE, KINDS, Place
 
@@ -131,3 +142,27 @@ def test_nothing_of_the_pod_is_kept_that_is_not_needed() -> None:
 def test_a_static_pod_has_no_outcome() -> None:
     assert reduced(pod_object(owner=("Node", "n1"))).outcome is None
     assert reduced(pod_object(node="")).outcome is None
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (restarted("Error"), "ApplicationExit"),
+        (restarted("OOMKilled", exit_code=137), "OutOfMemory"),
+        (restarted("StartError", exit_code=128), "ContainerStart"),
+        (restarted("Error", now={"waiting": {"reason": "CrashLoopBackOff"}}), "ApplicationExit"),
+        (restarted("SomethingNew", exit_code=3), "ApplicationExit"),
+        (restarted("Completed", exit_code=0), None),
+        ({"name": "main", "state": {"running": {}}}, None),
+    ],
+)
+def test_a_container_that_was_started_again_says_how_it_failed(status: dict[str, Any], kind: str | None) -> None:
+    found = running(pod_object(phase="Running", containers=[status]))
+    assert (found.kind if found else None) == kind
+    if found is not None:
+        assert (found.at, found.pending) == (NOW, False)
+
+
+def test_only_pods_that_run_are_asked_about_restarts() -> None:
+    for fields in ({"phase": "Succeeded"}, {"phase": "Running", "deleted": True}, {"phase": "Running", "node": ""}):
+        assert running(pod_object(containers=[restarted("Error")], **fields)) is None
