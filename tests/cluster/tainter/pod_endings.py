@@ -36,6 +36,13 @@ def no_image(at: float) -> Object:
     return _status("Pending", at, containers=[_container({"waiting": waiting})])
 
 
+def running(at: float, *, failed: bool) -> Object:
+    """failed: its container was started again after an error."""
+    container = _container({"running": {"startedAt": _stamp(at)}})
+    last = {"terminated": {"reason": "Error", "exitCode": 1, "finishedAt": _stamp(at)}}
+    return _status("Running", at, containers=[container | ({"lastState": last, "restartCount": 1} if failed else {})])
+
+
 def _ended(reason: str, exit_code: int, at: float) -> Object:
     return _container({"terminated": {"reason": reason, "exitCode": exit_code, "finishedAt": _stamp(at)}})
 

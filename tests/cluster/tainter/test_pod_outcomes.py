@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 
-from tests.cluster.tainter.pod_endings import Jobs, Object, failed, no_image, rejected, succeeded
+from tests.cluster.tainter.pod_endings import Jobs, Object, failed, no_image, rejected, running, succeeded
 from tests.cluster.tainter.test_end_to_end import until
 
 from muster_kube.api.client import KubeClient
@@ -77,8 +77,8 @@ class Bed:
 
 
 @asynccontextmanager
-async def leading(control_plane: ControlPlane, bed: Bed) -> AsyncIterator[Tainter]:
-    rules = parse_policy(POLICY.format(label=LABEL))
+async def leading(control_plane: ControlPlane, bed: Bed, policy: str = POLICY) -> AsyncIterator[Tainter]:
+    rules = parse_policy(policy.format(label=LABEL))
     config = load_config(control_plane.kubeconfig_for("muster-tainter", "muster"))
     bed.metrics = TainterMetrics()
     async with KubeClient(config, timeout_s=30.0, max_connections=28) as client:
@@ -228,3 +228,32 @@ async def run_jobs(bed: Bed, tainter: Tainter, trouble: Trouble, spaces: list[st
 
 def _end_of(how: dict[str, End], now: Callable[[], float], node: str) -> Object:
     return how[node](now())
+
+
+async def test_containers_that_restart_in_place_count_if_the_policy_says_so(
+    control_plane: ControlPlane, api: KubeClient, fleet: SimulatedNodes, namespace: str
+) -> None:
+    """Of pods with the restart policy OnFailure, and those alone."""
+    bed = await make_bed(api, fleet, 1)
+    pods = f"/api/v1/namespaces/{namespace}/pods"
+    for name, policy in (("job", "OnFailure"), ("service", "Always"), ("well", "OnFailure")):
+        container = {"name": "main", "image": "muster.invalid/job"}
+        spec = {"nodeName": bed.names[0], "restartPolicy": policy, "automountServiceAccountToken": False}
+        body = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name},
+            "spec": {**spec, "containers": [container]},
+        }
+        await api.create(pods, body)
+        status = running(time.time() - 30, failed=name != "well")
+        await api.patch(f"{pods}/{name}/status", {"status": status}, kind="strategic")
+    async with leading(control_plane, bed):
+        jobs = Jobs(api, bed.now)
+        [done] = await jobs.create(namespace, "done", 1, {LABEL: "here"})
+        await jobs.end([done], lambda _: succeeded(bed.now()))
+        await bed.until_counted(1)  # the tainter has read all pods that count
+        assert bed.value("failures_total", kind="ApplicationExit") == 0
+    async with leading(control_plane, bed, POLICY.replace("startWithin", "restarts: true, startWithin")):
+        await bed.until_counted(2)
+        assert bed.value("failures_total", kind="ApplicationExit") == 1
