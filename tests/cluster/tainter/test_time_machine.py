@@ -244,6 +244,5 @@ async def test_simulation_of_a_soaks_faults_gives_the_soaks_result(
         assert found.low is not None
         assert found.high is not None
         assert found.low <= measured <= found.high, (measure.name, measured, found)
-    # the intervals are wide; the fleet itself is close
     assert outcomes[0].interruptions == FAULTS
-    print(f"out of use: {soak.out_s * MINUTE_S / 3600:.1f} node-hours; simulated: {estimate(outcomes, out)}")
+    print(f"out of use: {soak.out_s * MINUTE_S / 3600:.2f} node-hours; simulated: {estimate(outcomes, out)}")
