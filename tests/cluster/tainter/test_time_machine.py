@@ -178,7 +178,7 @@ async def soaked(soak: Soak) -> None:
 
     plans: dict[str, list[tuple[float, float, bool]]] = {node: [] for node in soak.nodes}
     for _ in range(FAULTS):
-        plans[rng.choice(soak.nodes)].append((rng.uniform(0, 5), rng.uniform(3, 8), rng.random() < 0.5))
+        plans[rng.choice(soak.nodes)].append((rng.uniform(0, 3), rng.uniform(2, 5), rng.random() < 0.5))
     forever = [asyncio.create_task(soak.run_jobs(node)) for node in soak.nodes]
     try:
         await soak.until_all_work()
@@ -229,7 +229,7 @@ async def test_simulation_of_a_soaks_faults_gives_the_soaks_result(
     tainters: Tainters, cluster: Cluster, fleet: SimulatedNodes, kubelets: Kubelets, namespace: str, tmp_path: Path
 ) -> None:
     nodes = await fleet.create(NODES, prefix="soak")
-    hold_s, longest_s = 2.0, 8.0
+    hold_s, longest_s = 1.0, 4.0
     (tmp_path / "policy.yaml").write_text(policy_text(hold_s, longest_s))
     await tainters.start("--policy", str(tmp_path / "policy.yaml"))
     soak = Soak(cluster.api, cluster, kubelets, namespace, nodes)
