@@ -162,7 +162,8 @@ async def test_cluster_without_prometheus_remembers_a_day(
     await api.patch(f"/api/v1/nodes/{name}", {"metadata": {"annotations": {"muster.dev/faults": record}}})
     folder = tmp_path / "past"
     assert await muster("-", "--from-cluster", folder, "--kubeconfig", control_plane.kubeconfig) == 0
-    rows = [row for row in csv.DictReader((folder / "faults.csv").open()) if row["node"] == name]
+    found = csv.DictReader((folder / "faults.csv").read_text().splitlines())
+    rows = [row for row in found if row["node"] == name]
     assert [(row["class"], row["end"]) for row in rows] == [("reboot", "")]
     assert abs(seconds(rows[0]["start"]) - since) <= 1
     document = yaml.safe_load((folder / "fleet.yaml").read_text())
