@@ -168,7 +168,7 @@ def test_a_budget_of_the_owner_is_asked_again_later() -> None:
     made.look()
     assert made.events == ["DeviceDraining", "DeviceDrainBlocked"]
     server.refused.clear()
-    assert made.look(later=5.0) == ["sick"]
+    assert made.look(later=91.0) == ["sick"]
 
 
 def test_a_pause_evicts_nobody() -> None:
