@@ -276,9 +276,10 @@ def _section(section: dict[str, str], run: dict[str, Any], pictures: list[str]) 
         yield f"![{section['title']}]({name})"
         yield ""
     machine = run["machine"]
+    real_time = ", with real-time priority" if run["options"].get("real_time") else ""
     yield (
         f"{run['at'][:10]}, commit {run['commit']}, Kubernetes {machine['kubernetes']}, Python {machine['python']}, "
-        f"Linux {machine['kernel']}, {machine['cores']} cores ({machine['processor']}), load {machine['load']:g}; "
+        f"Linux {machine['kernel']}, {machine['cores']} cores ({machine['processor']}), load {machine['load']:g}{real_time}; "
         f"took {run['seconds']} s."
     )
     yield ""

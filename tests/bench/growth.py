@@ -267,7 +267,8 @@ def _laws(outcome: Outcome) -> list[str]:
     lines = [f"{'growth: cost = factor * size ^ exponent':<41}exponent  95 % interval  allowed  {'at 50,000':>12}"]
     for law in outcome.laws:
         end = law.extrapolated
-        shown = {"B": f"{end / 1e6:.1f} MB", "s": f"{end:.3g} s", "ms": f"{end:.1f} ms", "": f"{end:,.1f}"}[law.unit]
+        size = f"{end / 1e6:.1f} MB" if end >= 1e6 else f"{end / 1e3:.1f} kB"
+        shown = {"B": size, "s": f"{end:.3g} s", "ms": f"{end:.1f} ms", "": f"{end:,.1f}"}[law.unit]
         interval = f"{law.fit.low:.2f} to {law.fit.high:.2f}"
         lines.append(
             f"{law.cost:<41}{law.fit.exponent:>8.2f}{interval:>15}{law.allowed:>9g}{shown:>14}"

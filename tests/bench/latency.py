@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from harness.bench_agent import health_object
 from harness.bounds import LATENCY_P50, LATENCY_P99
 from harness.floor import BareClient, Server
+from harness.priority import real_time
 from harness.progress import say
 from line_to_taint import HEALTHS, NODES, Sightings, bare_round, bare_way, muster_round, observer
 
@@ -58,14 +59,16 @@ def percentile(values: list[float], percent: int) -> float:
     return ranked[max(0, -(-len(ranked) * percent // 100) - 1)]
 
 
-def measure(binaries: Path, fleet: int, rounds: int) -> Outcome:
+def measure(binaries: Path, fleet: int, rounds: int, *, alone: bool = False) -> Outcome:
+    """alone: the rounds run with real-time priority."""
     with ControlPlane(binaries) as plane, contextlib.closing(ProcessReaper()) as reaper:
         install(plane.admin)
         say(f"fleet of {fleet}: making nodes")
         asyncio.run(make_nodes(plane.kubeconfig, fleet))
         with parts(plane, reaper):
             asyncio.run(until_settled(plane.kubeconfig))
-            return take_turns(plane, fleet, rounds)
+            with real_time(wanted=alone):
+                return take_turns(plane, fleet, rounds)
 
 
 async def make_nodes(kubeconfig: Path, fleet: int) -> None:
