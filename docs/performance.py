@@ -279,8 +279,8 @@ def _section(section: dict[str, str], run: dict[str, Any], pictures: list[str]) 
     real_time = ", with real-time priority" if run["options"].get("real_time") else ""
     yield (
         f"{run['at'][:10]}, commit {run['commit']}, Kubernetes {machine['kubernetes']}, Python {machine['python']}, "
-        f"Linux {machine['kernel']}, {machine['cores']} cores ({machine['processor']}), load {machine['load']:g}{real_time}; "
-        f"took {run['seconds']} s."
+        f"Linux {machine['kernel']}, {machine['cores']} cores ({machine['processor']}), load {machine['load']:g}"
+        f"{real_time}; took {run['seconds']} s."
     )
     yield ""
 
