@@ -30,8 +30,10 @@ Outcome = Any  # of a part, as JSON has it
 
 @dataclass(frozen=True)
 class Judged:
+    """met: None if a part of the promise has not been measured."""
+
     figure: str
-    met: bool
+    met: bool | None
 
 
 @dataclass(frozen=True)
@@ -125,7 +127,11 @@ def _at_rest(outcome: Outcome) -> Judged:
 
 def _laws(outcome: Outcome) -> Judged:
     fast = [law["cost"] for law in outcome["laws"] if law["too_fast"]]
-    return Judged("; ".join(fast) or f"none of {len(outcome['laws'])} costs does", not fast)
+    if fast:
+        return Judged("; ".join(fast), met=False)
+    of_jobs = any(law["cost"].startswith("jobs") for law in outcome["laws"])
+    found = f"none of {len(outcome['laws'])} costs does"
+    return Judged(found, met=True) if of_jobs else Judged(f"{found}; too few numbers of jobs", met=None)
 
 
 def _first_taint(outcome: Outcome) -> Judged:
@@ -263,7 +269,7 @@ def _promises(parts: dict[str, Any]) -> Iterator[str]:
             yield f"| {promise.what} | {promise.bound} | {NOT_MEASURED} | **open** | `{promise.part}` |"
             continue
         judged = promise.judge(parts[promise.part]["outcome"])
-        state = "met" if judged.met else "**not met**"
+        state = {True: "met", False: "**not met**", None: "**open**"}[judged.met]
         yield f"| {promise.what} | {promise.bound} | {judged.figure} | {state} | `{promise.part}` |"
 
 

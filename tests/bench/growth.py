@@ -2,8 +2,8 @@
 
 For each size one tainter, on the same API server: what its start takes, what rest takes, and what each of some single
 faults takes. Its requests are counted from the audit log, its bytes by a relay in front of the API server. A law
-``cost = base + factor * size ** exponent`` is fitted to each cost (harness/growth_law.py); one that grows faster than it may
-is too fast, and `make bench` then ends with status 1.
+``cost = base + factor * size ** exponent`` is fitted to each cost (harness/growth_law.py); if one grows faster than it
+may, `make bench` ends with status 1.
 """
 
 import asyncio
