@@ -255,9 +255,8 @@ def files() -> dict[Path, str]:
     words = yaml.safe_load(WORDS.read_text())
     lines = [words["introduction"].replace("NOTE", NOTE), "## Promises", "", *_promises(parts), ""]
     for section in words["sections"]:
-        if section["part"] in parts:
-            of_part = [name for name in pictures if section["part"] in name]
-            lines += _section(section, parts[section["part"]], of_part)
+        of_part = [name for name in pictures if section["part"] in name]
+        lines += _section(section, parts.get(section["part"]), of_part)
     return {PAGE: "\n".join([*lines, words["soak"]]), **{HERE / name: text for name, text in pictures.items()}}
 
 
@@ -273,8 +272,12 @@ def _promises(parts: dict[str, Any]) -> Iterator[str]:
         yield f"| {promise.what} | {promise.bound} | {judged.figure} | {state} | `{promise.part}` |"
 
 
-def _section(section: dict[str, str], run: dict[str, Any], pictures: list[str]) -> Iterator[str]:
-    yield from (f"## {section['title']}", "", section["text"], "")
+def _section(section: dict[str, str], run: dict[str, Any] | None, pictures: list[str]) -> Iterator[str]:
+    """Without a run, too: other pages link to the headings."""
+    yield from (f"## {section['title']}", "", section["text"].rstrip(), "")
+    if run is None:
+        yield from ("Not measured yet.", "")
+        return
     for line in run["table"].splitlines():
         yield f"    {line}".rstrip()
     yield ""
