@@ -2,8 +2,8 @@
 
 For each size one tainter, on the same API server: what its start takes, what rest takes, and what each of some single
 faults takes. Its requests are counted from the audit log, its bytes by a relay in front of the API server. A law
-``cost = factor * size ** exponent`` is fitted to each cost (harness/growth_law.py); one that grows faster than it may
-is too fast, and `make bench` then ends with status 1.
+``cost = base + factor * size ** exponent`` is fitted to each cost (harness/growth_law.py); if one grows faster than it
+may, `make bench` ends with status 1.
 """
 
 import asyncio
@@ -264,10 +264,11 @@ def _jobs(outcome: Outcome) -> list[str]:
 
 
 def _laws(outcome: Outcome) -> list[str]:
-    lines = [f"{'growth: cost = factor * size ^ exponent':<41}exponent  95 % interval  allowed  {'at 50,000':>12}"]
+    lines = [f"{'cost = base + factor * size ^ exponent':<41}exponent  95 % interval  allowed  {'at 50,000':>12}"]
     for law in outcome.laws:
         end = law.extrapolated
-        shown = {"B": f"{end / 1e6:.1f} MB", "s": f"{end:.3g} s", "ms": f"{end:.1f} ms", "": f"{end:,.1f}"}[law.unit]
+        size = f"{end / 1e6:.1f} MB" if end >= 1e6 else f"{end / 1e3:.1f} kB"
+        shown = {"B": size, "s": f"{end:.3g} s", "ms": f"{end:.1f} ms", "": f"{end:,.1f}"}[law.unit]
         interval = f"{law.fit.low:.2f} to {law.fit.high:.2f}"
         lines.append(
             f"{law.cost:<41}{law.fit.exponent:>8.2f}{interval:>15}{law.allowed:>9g}{shown:>14}"

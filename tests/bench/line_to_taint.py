@@ -20,6 +20,7 @@ NODES = "/api/v1/nodes"
 ROUND_LIMIT_S = 20.0
 TAINT = {"key": "muster.dev/faulty", "value": "true", "effect": "NoSchedule"}
 LINE = "NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, name=muster-bench, GPU has fallen off the bus."
+COMPONENT = "gpu/0000:3b:00.0"  # of the line
 DEVICE = Path("/dev/kmsg")
 
 
@@ -32,15 +33,15 @@ class Sightings:
     def of(self, node: str) -> SimpleQueue[tuple[float, bool]]:
         return self.by_node.setdefault(node, SimpleQueue())
 
-    def wait_for(self, node: str, *, tainted: bool) -> float:
-        """Monotonic seconds when ``node`` was seen so. Raises TimeoutError."""
+    def wait_for(self, node: str, *, tainted: bool, since: float = 0.0) -> float:
+        """Monotonic seconds when ``node`` was seen so, not before ``since``. Raises TimeoutError."""
         deadline = time.monotonic() + ROUND_LIMIT_S
         while True:
             try:
                 when, state = self.of(node).get(timeout=max(0.0, deadline - time.monotonic()))
             except Empty:
                 raise TimeoutError(f"{node} not seen {'tainted' if tainted else 'free'} in {ROUND_LIMIT_S} s") from None
-            if state is tainted:
+            if state is tainted and when >= since:
                 return when
 
 
@@ -137,20 +138,29 @@ def write_line(text: str) -> float:
 def bare_round(client: BareClient, node: str, seen: Sightings) -> float:
     """Seconds of one round of the floor; the node is free again afterwards."""
     began = write_line(f"{MARK} {time.monotonic_ns()}")
-    ended = seen.wait_for(node, tainted=True)
+    ended = seen.wait_for(node, tainted=True, since=began)
     client.patch(f"{HEALTHS}/{node}/status", {"status": {"verdict": "PASS", "checks": None}})
     client.patch(f"{NODES}/{node}", {"metadata": {"labels": {"muster.dev/faulty": None}}, "spec": {"taints": None}})
     seen.wait_for(node, tainted=False)
     return ended - began
 
 
-def muster_round(client: BareClient, node: str, seen: Sightings) -> float:
-    """Seconds of one round of the real thing; the node is cleared by a person's word afterwards."""
+def muster_round(client: BareClient, node: str, seen: Sightings) -> float | None:
+    """Seconds of one round of the real thing; the node is cleared by a person's word afterwards. None: another program
+    has written a kernel line that the agent found as well, so the taint may be that one's."""
     began = write_line(LINE)
-    ended = seen.wait_for(node, tainted=True)
+    ended = seen.wait_for(node, tainted=True, since=began)
+    alone = {finding.get("component") for finding in findings_of(client, node)} == {COMPONENT}
     clear(client, node)
-    seen.wait_for(node, tainted=False)
-    return ended - began
+    seen.wait_for(node, tainted=False, since=began)
+    return ended - began if alone else None
+
+
+def findings_of(client: BareClient, node: str) -> list[dict[str, object]]:
+    """All findings that the node's agent reports now."""
+    status = client.get(f"{HEALTHS}/{node}")["status"]
+    assert isinstance(status, dict)
+    return [finding for check in status["checks"] for finding in check.get("findings", [])]
 
 
 def clear(client: BareClient, node: str) -> None:
@@ -163,8 +173,7 @@ def clear(client: BareClient, node: str) -> None:
         assert isinstance(status, dict)
         if status["verdict"] == "PASS":
             return
-        findings = [finding for check in status["checks"] for finding in check.get("findings", [])]
-        highest = max((finding.get("occurrence", 1) for finding in findings), default=0)
+        highest = max((int(str(each.get("occurrence", 1))) for each in findings_of(client, node)), default=0)
         if highest > asked:
             asked = highest
             entry = {"check": "dmesg", "component": "*", "occurrence": highest, "by": "bench"}

@@ -5,6 +5,7 @@
     --json FILE            also keep the results in FILE, beside those of other parts that are in it
     --fleet N [N …]        latency: nodes in the cluster (default 1 and 5,000)
     --rounds N             latency: of each way (default 100)
+    --real-time            latency: with real-time priority, so that other programs on this machine do not take part
     --window S             idle: seconds (default 120; the slowest light check runs every 600)
     --flood S              flood: seconds of 1,600 kernel lines each (default 20)
     --jobs N               jobs: IPUJobs of 8 workers (default 1,000)
@@ -85,9 +86,11 @@ class Part:
 
 PARTS = {
     "latency": Part(
-        lambda binaries, given: [latency.measure(binaries, nodes, given.rounds) for nodes in given.fleet],
+        lambda binaries, given: [
+            latency.measure(binaries, nodes, given.rounds, alone=given.real_time) for nodes in given.fleet
+        ],
         latency.table,
-        ("fleet", "rounds"),
+        ("fleet", "rounds", "real_time"),
     ),
     "burst": Part(lambda binaries, _: burst.measure(binaries, BURST_ROUNDS), burst.table),
     "selectivity": Part(lambda binaries, _: selectivity.measure(binaries), selectivity.table),
@@ -117,6 +120,7 @@ def main() -> int:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--fleet", type=int, nargs="+", default=[1, 5000])
     parser.add_argument("--rounds", type=int, default=100)
+    parser.add_argument("--real-time", action="store_true")
     parser.add_argument("--window", type=float, default=120.0)
     parser.add_argument("--flood", type=float, default=20.0)
     parser.add_argument("--jobs", type=int, default=1000)

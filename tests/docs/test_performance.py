@@ -48,13 +48,23 @@ def _growth(outcome: Any) -> None:
     outcome["fleets"][0]["rest_requests"] = 0.5
 
 
+def _burst(outcome: Any) -> None:
+    for each in outcome:
+        each["muster"] = 1.0
+
+
+def _takeover(outcome: Any) -> None:
+    outcome["started"]["first_s"] = 5.1
+    outcome["tainted_reboots"] = 1
+
+
 WORSE: dict[str, Callable[[Any], None]] = {
     "latency": _latency,
     "growth": _growth,
-    "burst": lambda outcome: [each.update(muster=1.0) for each in outcome] and None,
+    "burst": _burst,
     "selectivity": lambda outcome: outcome.update(others=1),
     "outage": lambda outcome: outcome["killed_s"].extend([9.0] * 50),
-    "takeover": lambda outcome: (outcome["started"].update(first_s=5.1), outcome.update(tainted_reboots=1)) and None,
+    "takeover": _takeover,
     "spares": lambda outcome: outcome["released_s"].append(1.5),
     "idle": lambda outcome: outcome["asked"].update({"patch nodes": 1}),
     "flood": lambda outcome: outcome.update(lost=1),

@@ -1,8 +1,9 @@
-"""How a cost grows with the size of the fleet: a line through the logarithms, its interval, and what is too fast.
+"""How a cost grows with the size of the fleet: a law, the interval of its exponent, and what is too fast.
 
-``cost = factor * size ** exponent``, fitted by least squares (ordinary regression of log cost on log size, interval by
-Student's t). What a cost is at no size at all is subtracted first where it is known: memory of the program itself, for
-example. Otherwise a constant would hide the growth of what is small beside it.
+``cost = base + factor * size ** exponent``. ``base`` is what the program takes without any node, and is measured. The
+other two are fitted by least squares of the logarithm of the cost: a cost that is 10 % off counts the same at each
+size, and so a base that hides the growth in small fleets adds no noise. The interval holds the exponents whose best
+factor is not significantly worse (profile likelihood, by Student's t).
 """
 
 import math
@@ -13,6 +14,9 @@ from dataclasses import dataclass
 _T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
 _T95_MANY = 1.960
 SMALLEST = 1e-9  # a cost of nothing has no logarithm
+EXPONENTS = [step / 50 for step in range(-25, 151)]
+FACTOR_RANGE = 12.0  # powers of e below what the points say without the base
+FACTOR_STEP = 1e-4
 MARGIN = 0.1  # an exponent this much above the allowed one may be noise, also where the interval says otherwise
 LAST_STEP_MARGIN = 0.35  # of the two largest sizes alone, which have no interval
 
@@ -28,6 +32,7 @@ class Fit:
     last: float
 
     def at(self, size: float) -> float:
+        """Without the base."""
         return self.factor * size**self.exponent
 
 
@@ -35,17 +40,34 @@ def fit(points: Sequence[tuple[float, float]], base: float = 0.0) -> Fit:
     """points: (size, cost), of at least three, and two different sizes. Raises ValueError."""
     if len(points) < 3 or len({size for size, _ in points}) < 2:
         raise ValueError(f"{len(points)} points of {len({size for size, _ in points})} sizes: needs 3 of 2")
-    xs = [math.log(size) for size, _ in points]
-    ys = [math.log(max(cost - base, SMALLEST)) for _, cost in points]
-    count = len(points)
-    mean_x, mean_y = sum(xs) / count, sum(ys) / count
-    spread = sum((x - mean_x) ** 2 for x in xs)
-    exponent = sum((x - mean_x) * (y - mean_y) for x, y in zip(xs, ys, strict=True)) / spread
-    intercept = mean_y - exponent * mean_x
-    residual = sum((y - intercept - exponent * x) ** 2 for x, y in zip(xs, ys, strict=True))
-    error = math.sqrt(residual / (count - 2) / spread)
-    half = (_T95[count - 3] if count - 3 < len(_T95) else _T95_MANY) * error
-    return Fit(math.exp(intercept), exponent, exponent - half, exponent + half, _last_step(points, base))
+    tried = [(*_best_factor(points, base, exponent), exponent) for exponent in EXPONENTS]
+    least, factor, exponent = min(tried)
+    freedom = len(points) - 2
+    t95 = _T95[freedom - 1] if freedom <= len(_T95) else _T95_MANY
+    likely = [each for error, _, each in tried if error <= least * (1 + t95**2 / freedom) + SMALLEST]
+    return Fit(factor, exponent, min(likely), max(likely), _last_step(points, base))
+
+
+def _best_factor(points: Sequence[tuple[float, float]], base: float, exponent: float) -> tuple[float, float]:
+    """The sum of squared errors, and the factor, by ternary search on its logarithm: the sum has one minimum."""
+    powers = [(size**exponent, math.log(max(cost, SMALLEST))) for size, cost in points]
+    middle = [log_cost - math.log(power) for power, log_cost in powers]
+    if not base:
+        mean = sum(middle) / len(middle)
+        return sum((each - mean) ** 2 for each in middle), math.exp(mean)
+
+    def error(log_factor: float) -> float:
+        factor = math.exp(log_factor)
+        return sum((log_cost - math.log(base + factor * power)) ** 2 for power, log_cost in powers)
+
+    low, high = min(middle) - FACTOR_RANGE, max(middle) + 1.0
+    while high - low > FACTOR_STEP:
+        third = (high - low) / 3
+        if error(low + third) <= error(high - third):
+            high -= third
+        else:
+            low += third
+    return error(low), math.exp(low)
 
 
 def _last_step(points: Sequence[tuple[float, float]], base: float) -> float:

@@ -53,9 +53,11 @@ class SupervisedBed(Bed):
         environ: Mapping[str, str] | None = None,
     ) -> Program:
         assert self.reaper is not None
-        assert not environ
         log = self.folder / f"{name}.log"
-        running = ManagedProcess(name, [sys.executable, "-m", MODULES[words[0]], *words[1:]], log, self.reaper)
+        # env executes the program in its own place
+        command = ["env", *(f"{key}={value}" for key, value in (environ or {}).items())]
+        command += [sys.executable, "-m", MODULES[words[0]], *words[1:]]
+        running = ManagedProcess(name, command, log, self.reaper)
         running.start()
         program = _SupervisedProgram(None, log, {}, running)  # type: ignore[arg-type]  # its process is the component's
         self.programs.append(program)
