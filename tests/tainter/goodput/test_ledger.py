@@ -157,6 +157,14 @@ def test_time_without_a_pod_is_booked_to_what_the_node_was() -> None:
     assert figure(books, Figure.NODES) == 400
 
 
+def test_a_lying_clock_moves_nothing_beyond_the_pod_s_own_time() -> None:
+    books = ledger()
+    books.pod_changed(pod(started=START - 10 * HOUR), 0, 0, START + 5)
+    books.pod_changed(pod(started=START - 10 * HOUR, ended=START + 90 * HOUR, end=End.SUCCEEDED), 0, 0, START + 600)
+    advance(books, LATER)
+    assert booked(books) == {Cause.GOODPUT: 8 * 600}
+
+
 def test_nothing_from_before_the_ledger_began_is_booked() -> None:
     books = ledger(since=LATER)
     books.pod_changed(pod(started=START), 0, 0, LATER)
