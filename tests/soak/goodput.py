@@ -24,7 +24,7 @@ from muster_tainter.controller import Tainter
 from muster_tainter.fleet.replica import Connections, Replica
 from muster_tainter.goodput.attempt import SETTLE_S
 from muster_tainter.goodput.books import split_account
-from muster_tainter.goodput.causes import Cause, Side
+from muster_tainter.goodput.causes import LOST, Cause, Side
 from muster_tainter.goodput.feed import BookKeeper
 from muster_tainter.metrics import TainterMetrics
 from muster_tainter.policy.file import parse_policy
@@ -52,12 +52,28 @@ class Truth:
     booked: Counter[Cause] = field(default_factory=Counter)
     ends: Counter[Cause] = field(default_factory=Counter)
     found: Counter[Cause] = field(default_factory=Counter)
-    misattributed: int = 0
     wrong: list[str] = field(default_factory=list)
 
     @property
-    def lost(self) -> float:
-        return sum(value for cause, value in self.booked.items() if cause not in (Cause.GOODPUT, Cause.OVERHEAD))
+    def closed(self) -> float:
+        """What was booked, as a share of what pods held."""
+        return sum(self.found.values()) / self.held
+
+    @property
+    def attributed(self) -> float:
+        """What was booked to its true cause, as a share of what was lost."""
+        lost = {cause: value for cause, value in self.booked.items() if cause in LOST}
+        right = sum(min(value, self.found[cause]) for cause, value in lost.items())
+        return right / sum(lost.values())
+
+    def judge(self) -> list[str]:
+        """What must not be, in words."""
+        found = list(self.wrong)
+        if abs(self.closed - 1.0) > 0.01:
+            found.append(f"goodput ledger: {self.closed:.3%} of the hours of pods are booked")
+        if self.attributed < 0.99:
+            found.append(f"goodput ledger: {self.attributed:.3%} of the lost hours have the right cause")
+        return found
 
 
 @dataclass

@@ -18,7 +18,7 @@ async def test_the_books_close_and_name_the_cause_of_each_end_under_three_leader
     control_plane: ControlPlane, namespace: str
 ) -> None:
     truth = await goodput_soak(load_config(control_plane.kubeconfig), namespace, rounds=1, seed=7, say=lambda _: None)
-    assert truth.wrong == []
+    assert truth.judge() == []
     assert sum(truth.found.values()) == pytest.approx(truth.held, rel=0.01)
     for cause, seconds in truth.booked.items():
         assert truth.found[cause] == pytest.approx(seconds, rel=0.01, abs=8 * 5), cause
