@@ -8,9 +8,9 @@ them, on a real API server.
     --seed N      of the examples, the faults and the jobs; default: a new one, printed (the order of events stays the
                   machine's)
 
-Ends by itself, some time after the faults: 0 when no example has failed, every job has ended with a true reason, nothing
-is left, and the goodput ledger has closed its books within 1 %, with 99 % of what was lost under its true cause. What
-operator and proxy have to say meanwhile goes to build/soak.log.
+Ends by itself, some time after the faults: 0 when no example has failed, every job has ended with a true reason,
+nothing is left, and the goodput ledger has closed its books within 1 %, with 99 % of what was lost under its true
+cause. What operator and proxy have to say meanwhile goes to build/soak.log.
 """
 
 import argparse
