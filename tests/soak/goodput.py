@@ -15,6 +15,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from prometheus_client import CollectorRegistry
+from prometheus_client import Counter as Metric
+
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
 from muster_kube.api.errors import NotFound
@@ -28,6 +31,7 @@ from muster_tainter.goodput.causes import LOST, Cause, Side
 from muster_tainter.goodput.feed import BookKeeper
 from muster_tainter.metrics import TainterMetrics
 from muster_tainter.policy.file import parse_policy
+from muster_tainter.repair.pod_eviction import PodEviction
 
 LABEL = "testbed.muster.dev/goodput"
 HEALTHS = "/apis/muster.dev/v1alpha1/nodehealths"
@@ -90,13 +94,14 @@ class Running:
 
 @dataclass
 class Bed:
-    """ahead_s: how far its clock is ahead of the API server's. free: nodes without a fault and without a pod."""
+    """ahead_s: how far its clock is ahead of the API server's. nodes: without a fault; made: how many there were."""
 
     config: ClusterConfig
     api: KubeClient
     space: str
     rng: random.Random
-    nodes: list[str]
+    nodes: list[str] = field(default_factory=list)
+    made: int = 0
     ahead_s: float = 300.0
     truth: Truth = field(default_factory=Truth)
     keeper: BookKeeper | None = None
@@ -221,14 +226,11 @@ class Bed:
         raise TimeoutError(f"{pod.name} is still there")
 
     async def evict(self, pod: Running, cause: Cause) -> None:
-        body = {
-            "apiVersion": "policy/v1",
-            "kind": "Eviction",
-            "metadata": {"name": pod.name, "namespace": self.space},
-            "deleteOptions": {"gracePeriodSeconds": 0},
-        }
+        # API servers before 1.26 do not write it themselves
         await self._write(pod.name, _disrupted("EvictionByEvictionAPI", self.now()))
-        await self.api.create(f"/api/v1/namespaces/{self.space}/pods/{pod.name}/eviction", body)
+        found = await self.api.get(f"/api/v1/namespaces/{self.space}/pods/{pod.name}", type=Pod)
+        counter = Metric("evictions", "of the injector", ["result"], registry=CollectorRegistry())
+        assert not await PodEviction(self.api, counter).evict(found.metadata, pod.node)
         self._note(pod, self.now(), cause)
 
     async def preempt(self, pod: Running, cause: Cause) -> None:
@@ -248,10 +250,16 @@ class Bed:
 
     # nodes
 
-    async def make_nodes(self) -> None:
-        for number, name in enumerate(self.nodes):
-            shape = NodeShape(labels={LABEL: "here", "testbed.muster.dev/model": "H100"})
-            await self.api.create(NODES, node_object(name, number, shape))
+    async def make_nodes(self, number: int) -> None:
+        for _ in range(number):
+            self.nodes.append(await self._make_node())
+
+    async def _make_node(self) -> str:
+        self.made += 1
+        shape = NodeShape(labels={LABEL: "here", "testbed.muster.dev/model": "H100"})
+        name = f"goodput-{self.made}"
+        await self.api.create(NODES, node_object(name, self.made, shape))
+        return name
 
     async def break_node(self, name: str, ago_s: float = 0.0) -> None:
         """Its agent reports a fault; returns when the node is tainted."""
@@ -277,19 +285,16 @@ class Bed:
             await asyncio.sleep(0.05)
 
     async def replace_node(self, name: str) -> None:
-        """By a new machine of the same name."""
-        await self.api.delete(f"{NODES}/{name}")
-        number = self.nodes.index(name)
-        shape = NodeShape(labels={LABEL: "here", "testbed.muster.dev/model": "H100"})
-        await self.api.create(NODES, node_object(name, number, shape))
+        """By a new machine."""
+        await self.remove_node(name)
+        self.nodes[self.nodes.index(name)] = await self._make_node()
 
-    async def clean(self) -> None:
-        for name in self.nodes:
-            await self.api.delete(f"{NODES}/{name}")
-            try:
-                await self.api.delete(f"{HEALTHS}/{name}")
-            except NotFound:
-                continue
+    async def remove_node(self, name: str) -> None:
+        await self.api.delete(f"{NODES}/{name}")
+        try:
+            await self.api.delete(f"{HEALTHS}/{name}")
+        except NotFound:
+            return
 
 
 # one round: (the pods of a round, their ends). Each takes its own nodes.
@@ -382,8 +387,8 @@ async def goodput_soak(
     """``rounds`` of each kind, in a random order, under three leaders one after the other."""
     rng = random.Random(seed)
     async with KubeClient(config, timeout_s=30.0) as api:
-        bed = Bed(config, api, space, rng, [f"goodput-{number}" for number in range(3)])
-        await bed.make_nodes()
+        bed = Bed(config, api, space, rng)
+        await bed.make_nodes(3)
         try:
             order = list(ROUNDS) * rounds
             rng.shuffle(order)
@@ -392,13 +397,14 @@ async def goodput_soak(
                 async with bed.leading() as keeper:
                     for play in part:
                         bed.ahead_s += 2 * SETTLE_S  # rounds explain nothing of each other
-                        await play(bed, bed.nodes)
+                        await play(bed, list(bed.nodes))
                     if number == len(parts) - 1:
                         bed.ahead_s += 2 * SETTLE_S
                     await _judge(bed, keeper, last=number == len(parts) - 1)
                 say(f"goodput: {sum(bed.truth.ends.values())} ends, leader {bed.leaders}")
         finally:
-            await bed.clean()
+            for name in bed.nodes:
+                await bed.remove_node(name)
         return bed.truth
 
 

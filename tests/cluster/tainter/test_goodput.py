@@ -31,4 +31,5 @@ async def test_the_books_close_and_name_the_cause_of_each_end_under_three_leader
         if "json" in line:
             report = json.loads(printed)
             assert sum(report["total"]["work"].values()) == pytest.approx(truth.held / 3600, rel=0.01)
-            assert {lemon["node"] for lemon in report["lemons"]} <= {f"goodput-{number}" for number in range(3)}
+            assert report["lemons"]
+            assert all(lemon["node"].startswith("goodput-") for lemon in report["lemons"])
