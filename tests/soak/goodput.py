@@ -15,6 +15,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from prometheus_client import CollectorRegistry
+from prometheus_client import Counter as Metric
+
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
 from muster_kube.api.errors import NotFound
@@ -24,10 +27,11 @@ from muster_tainter.controller import Tainter
 from muster_tainter.fleet.replica import Connections, Replica
 from muster_tainter.goodput.attempt import SETTLE_S
 from muster_tainter.goodput.books import split_account
-from muster_tainter.goodput.causes import Cause, Side
+from muster_tainter.goodput.causes import LOST, Cause, Side
 from muster_tainter.goodput.feed import BookKeeper
 from muster_tainter.metrics import TainterMetrics
 from muster_tainter.policy.file import parse_policy
+from muster_tainter.repair.pod_eviction import PodEviction
 
 LABEL = "testbed.muster.dev/goodput"
 HEALTHS = "/apis/muster.dev/v1alpha1/nodehealths"
@@ -52,12 +56,28 @@ class Truth:
     booked: Counter[Cause] = field(default_factory=Counter)
     ends: Counter[Cause] = field(default_factory=Counter)
     found: Counter[Cause] = field(default_factory=Counter)
-    misattributed: int = 0
     wrong: list[str] = field(default_factory=list)
 
     @property
-    def lost(self) -> float:
-        return sum(value for cause, value in self.booked.items() if cause not in (Cause.GOODPUT, Cause.OVERHEAD))
+    def closed(self) -> float:
+        """What was booked, as a share of what pods held."""
+        return sum(self.found.values()) / self.held
+
+    @property
+    def attributed(self) -> float:
+        """What was booked to its true cause, as a share of what was lost."""
+        lost = {cause: value for cause, value in self.booked.items() if cause in LOST}
+        right = sum(min(value, self.found[cause]) for cause, value in lost.items())
+        return right / sum(lost.values())
+
+    def judge(self) -> list[str]:
+        """What must not be, in words."""
+        found = list(self.wrong)
+        if abs(self.closed - 1.0) > 0.01:
+            found.append(f"goodput ledger: {self.closed:.3%} of the hours of pods are booked")
+        if self.attributed < 0.99:
+            found.append(f"goodput ledger: {self.attributed:.3%} of the lost hours have the right cause")
+        return found
 
 
 @dataclass
@@ -74,13 +94,14 @@ class Running:
 
 @dataclass
 class Bed:
-    """ahead_s: how far its clock is ahead of the API server's. free: nodes without a fault and without a pod."""
+    """ahead_s: how far its clock is ahead of the API server's. nodes: without a fault; made: how many there were."""
 
     config: ClusterConfig
     api: KubeClient
     space: str
     rng: random.Random
-    nodes: list[str]
+    nodes: list[str] = field(default_factory=list)
+    made: int = 0
     ahead_s: float = 300.0
     truth: Truth = field(default_factory=Truth)
     keeper: BookKeeper | None = None
@@ -192,15 +213,24 @@ class Bed:
         await self.api.delete(f"/api/v1/namespaces/{self.space}/pods/{pod.name}", with_status)
         self._note(pod, self.now(), cause)
 
+    async def ended_by_its_controller(self, pod: Running, cause: Cause) -> None:
+        path = f"/api/v1/namespaces/{self.space}/pods/{pod.name}"
+        begun = time.monotonic()
+        while time.monotonic() < begun + WAIT_S:
+            try:
+                await self.api.get(path)
+            except NotFound:
+                self._note(pod, self.now(), cause)
+                return
+            await asyncio.sleep(0.02)
+        raise TimeoutError(f"{pod.name} is still there")
+
     async def evict(self, pod: Running, cause: Cause) -> None:
-        body = {
-            "apiVersion": "policy/v1",
-            "kind": "Eviction",
-            "metadata": {"name": pod.name, "namespace": self.space},
-            "deleteOptions": {"gracePeriodSeconds": 0},
-        }
+        # API servers before 1.26 do not write it themselves
         await self._write(pod.name, _disrupted("EvictionByEvictionAPI", self.now()))
-        await self.api.create(f"/api/v1/namespaces/{self.space}/pods/{pod.name}/eviction", body)
+        found = await self.api.get(f"/api/v1/namespaces/{self.space}/pods/{pod.name}", type=Pod)
+        counter = Metric("evictions", "of the injector", ["result"], registry=CollectorRegistry())
+        assert not await PodEviction(self.api, counter).evict(found.metadata, pod.node)
         self._note(pod, self.now(), cause)
 
     async def preempt(self, pod: Running, cause: Cause) -> None:
@@ -220,10 +250,16 @@ class Bed:
 
     # nodes
 
-    async def make_nodes(self) -> None:
-        for number, name in enumerate(self.nodes):
-            shape = NodeShape(labels={LABEL: "here", "testbed.muster.dev/model": "H100"})
-            await self.api.create(NODES, node_object(name, number, shape))
+    async def make_nodes(self, number: int) -> None:
+        for _ in range(number):
+            self.nodes.append(await self._make_node())
+
+    async def _make_node(self) -> str:
+        self.made += 1
+        shape = NodeShape(labels={LABEL: "here", "testbed.muster.dev/model": "H100"})
+        name = f"goodput-{self.made}"
+        await self.api.create(NODES, node_object(name, self.made, shape))
+        return name
 
     async def break_node(self, name: str, ago_s: float = 0.0) -> None:
         """Its agent reports a fault; returns when the node is tainted."""
@@ -249,19 +285,16 @@ class Bed:
             await asyncio.sleep(0.05)
 
     async def replace_node(self, name: str) -> None:
-        """By a new machine of the same name."""
-        await self.api.delete(f"{NODES}/{name}")
-        number = self.nodes.index(name)
-        shape = NodeShape(labels={LABEL: "here", "testbed.muster.dev/model": "H100"})
-        await self.api.create(NODES, node_object(name, number, shape))
+        """By a new machine."""
+        await self.remove_node(name)
+        self.nodes[self.nodes.index(name)] = await self._make_node()
 
-    async def clean(self) -> None:
-        for name in self.nodes:
-            await self.api.delete(f"{NODES}/{name}")
-            try:
-                await self.api.delete(f"{HEALTHS}/{name}")
-            except NotFound:
-                continue
+    async def remove_node(self, name: str) -> None:
+        await self.api.delete(f"{NODES}/{name}")
+        try:
+            await self.api.delete(f"{HEALTHS}/{name}")
+        except NotFound:
+            return
 
 
 # one round: (the pods of a round, their ends). Each takes its own nodes.
@@ -287,13 +320,13 @@ async def _deleted(bed: Bed, nodes: list[str]) -> None:
 
 
 async def _broken_job(bed: Bed, nodes: list[str]) -> None:
-    """One node breaks; the pods on the others fail because of it, or the controller of Jobs ends them."""
+    """One node breaks and its pod fails; the controller of Jobs deletes the pods on the others."""
     pods = await bed.start("", nodes=(nodes[0], nodes[1], nodes[2]))
     bed.ahead_s += bed.rng.randint(60, 20_000)
     await bed.break_node(pods[0].node, ago_s=bed.rng.randint(0, 30))
-    for pod in pods:
-        bed.ahead_s += bed.rng.randint(0, 20)
-        await bed.exit(pod, 1, Cause.FAULT)
+    await bed.exit(pods[0], 1, Cause.FAULT)
+    for pod in pods[1:]:
+        await bed.ended_by_its_controller(pod, Cause.FAULT)
     await bed.replace_node(pods[0].node)
 
 
@@ -354,8 +387,8 @@ async def goodput_soak(
     """``rounds`` of each kind, in a random order, under three leaders one after the other."""
     rng = random.Random(seed)
     async with KubeClient(config, timeout_s=30.0) as api:
-        bed = Bed(config, api, space, rng, [f"goodput-{number}" for number in range(3)])
-        await bed.make_nodes()
+        bed = Bed(config, api, space, rng)
+        await bed.make_nodes(3)
         try:
             order = list(ROUNDS) * rounds
             rng.shuffle(order)
@@ -364,13 +397,14 @@ async def goodput_soak(
                 async with bed.leading() as keeper:
                     for play in part:
                         bed.ahead_s += 2 * SETTLE_S  # rounds explain nothing of each other
-                        await play(bed, bed.nodes)
+                        await play(bed, list(bed.nodes))
                     if number == len(parts) - 1:
                         bed.ahead_s += 2 * SETTLE_S
                     await _judge(bed, keeper, last=number == len(parts) - 1)
                 say(f"goodput: {sum(bed.truth.ends.values())} ends, leader {bed.leaders}")
         finally:
-            await bed.clean()
+            for name in bed.nodes:
+                await bed.remove_node(name)
         return bed.truth
 
 

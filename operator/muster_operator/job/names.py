@@ -31,6 +31,7 @@ _PARKED = re.compile(rf"{PARKED_PREFIX}[0-9a-f]{{8}}")
 # stands where a job's name does, for a pod that has IPUs by its annotation: no name of an IPUJob has a slash
 POD_PREFIX = "pod/"
 IPUS = "muster.dev/ipus"  # label of such a pod, with its number of IPUs, and the name of its scheduling gate
+WORKER_IPUS = "muster.dev/worker-ipus"  # annotation of a worker: its share of its instance's IPUs
 PARTITION = "muster.dev/partition"  # annotation of such a pod
 _PARTITION_LIMIT = 200  # characters; ConfigMap keys are limited to 253
 

@@ -7,6 +7,7 @@ the template win.
 
 import copy
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from msgspec import UnsetType
@@ -15,7 +16,7 @@ from muster_operator.job import checkpoint, kueue, names
 from muster_operator.job.checkpoint import policy_of
 from muster_operator.job.partition_api import PartitionEntry
 from muster_operator.job.snapshot import JobSetup
-from muster_operator.job.types import IPUJob, has_launcher, instances, workers_per_instance
+from muster_operator.job.types import IPUJob, has_launcher, instances, ipus_per_instance, workers_per_instance
 from muster_operator.resources import environment, placement
 from muster_operator.resources.config import HOSTFILE, KUBECTL_AT, KUBEEXEC, MOUNTED_AT
 from muster_operator.resources.ownership import Body, labels, owner_references
@@ -91,7 +92,8 @@ def build_worker(
     }
     if instance >= instances(job.spec):
         marks[names.SURGE] = "true"
-    return _pod(job, names.worker_pod(job.metadata.name, index), marks, spec)
+    share = ipus_per_instance(job.spec) // workers_per_instance(job.spec)
+    return _pod(job, names.worker_pod(job.metadata.name, index), marks, spec, {names.WORKER_IPUS: str(max(1, share))})
 
 
 def build_launcher(
@@ -142,14 +144,17 @@ def build_launcher(
     return _pod(job, names.launcher_pod(job.metadata.name), marks, spec)
 
 
-def _pod(job: IPUJob, name: str, marks: Mapping[str, str], spec: Body) -> Body:
+def _pod(
+    job: IPUJob, name: str, marks: Mapping[str, str], spec: Body, notes: Mapping[str, str] = MappingProxyType({})
+) -> Body:
+    """marks: labels; notes: annotations."""
     metadata: Body = {
         "name": name,
         "namespace": job.metadata.namespace,
         "labels": {**pod_metadata(job, "labels"), **labels(job), names.TEMPLATE: digest(job), **marks},
         "ownerReferences": owner_references(job),
     }
-    if annotations := _on_straggler(job) | pod_metadata(job, "annotations"):
+    if annotations := {**_on_straggler(job), **pod_metadata(job, "annotations"), **notes}:
         metadata["annotations"] = annotations
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 

@@ -66,8 +66,8 @@ class GoodputMetrics(Collector):
                     figures[name].add_metric(where, value)
                 elif name.startswith(Figure.INTERRUPTIONS):
                     interruptions.add_metric((*where, name.removeprefix(Figure.INTERRUPTIONS)), value)
-            for (team, cause), value in sorted(_by_team(ledger).items()):
-                teams.add_metric((team, cause), value)
+            for key, booked in sorted(_by_team(ledger).items()):
+                teams.add_metric(key, booked)
         yield from (seconds, teams, interruptions, *figures.values())
         yield from self._gauges(ledger)
 

@@ -107,9 +107,9 @@ def make_report(state: State, begin: float, by: By = By.POOL) -> Report:
     teams: dict[str, Row] = {}
     for bucket in chosen:
         for row in bucket.rows:
-            places.setdefault((row.pool, row.model), Counter()).update(row.sums)  # type: ignore[arg-type]
+            places.setdefault((row.pool, row.model), Counter()).update(row.sums)
         for each in bucket.teams:
-            teams.setdefault(each.team, Counter()).update(each.sums)  # type: ignore[arg-type]
+            teams.setdefault(each.team, Counter()).update(each.sums)
     whole: Row = Counter()
     for row_of in places.values():
         whole.update(row_of)
@@ -153,7 +153,7 @@ def _sums(name: str, row: Row) -> Sums:
         if parts is None:
             continue
         side, cause, peer = parts
-        (work if side is Side.WORK else nodes)[cause] += value  # type: ignore[assignment]
+        (work if side is Side.WORK else nodes)[cause] += value
         peers += value if peer else 0.0
         lost += value if cause in LOST else 0.0
     total = sum(work.values()) + sum(nodes.values())

@@ -61,8 +61,8 @@ class SavedBucket(msgspec.Struct, frozen=True, array_like=True):
         return Bucket(
             self.start,
             self.length,
-            {Place(row.pool, row.model): Counter(row.sums) for row in self.rows},  # type: ignore[arg-type]
-            {each.team: Counter(each.sums) for each in self.teams},  # type: ignore[arg-type]
+            {Place(row.pool, row.model): Counter(row.sums) for row in self.rows},
+            {each.team: Counter(each.sums) for each in self.teams},
         )
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import logging
+from collections.abc import Mapping
 
 import msgspec
 
@@ -86,6 +87,6 @@ class GoodputStore:
             await self._patch(body)
         self._exists = True
 
-    async def _patch(self, body: dict[str, object]) -> None:
+    async def _patch(self, body: Mapping[str, object]) -> None:
         params = {"fieldManager": FIELD_MANAGER}
         await self._client.patch(f"{self._path}/{NAME}", body, type=msgspec.Raw, params=params)

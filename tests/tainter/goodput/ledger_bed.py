@@ -53,8 +53,8 @@ def booked(books: Ledger, side: Side = Side.WORK) -> Counter[Cause]:
             for name, value in row.items():
                 parts = split_account(name)
                 if parts is not None and parts[0] is side:
-                    total[parts[1]] += value  # type: ignore[assignment]
-    return Counter({cause: round(value, 3) for cause, value in total.items() if value > 0.0005})  # type: ignore[misc]
+                    total[parts[1]] += value
+    return Counter({cause: round(value, 3) for cause, value in total.items() if value > 0.0005})
 
 
 def figure(books: Ledger, name: str) -> float:

@@ -1,5 +1,7 @@
 """What the ledger books, by example."""
 
+from typing import Any
+
 import pytest
 from tests.tainter.goodput.ledger_bed import (
     HOUR,
@@ -17,13 +19,14 @@ from tests.tainter.goodput.ledger_bed import (
 from muster_tainter.goodput.attempt import SETTLE_S
 from muster_tainter.goodput.books import Figure
 from muster_tainter.goodput.causes import Cause, Side
+from muster_tainter.goodput.observed_node import ObservedNode
 from muster_tainter.goodput.pod_facts import End
 
 LATER = START + 10 * HOUR
 
 
 def one(
-    *, end: End, ended: float = START + 2.5 * HOUR, node_after: object = None, **more: object
+    *, end: End, ended: float = START + 2.5 * HOUR, node_after: ObservedNode | None = None, **more: Any
 ) -> dict[Cause, float]:
     """The hours of a pod with 8 accelerators that starts after 60 s, on a node that is then ``node_after``."""
     books = ledger()
@@ -73,7 +76,7 @@ def test_a_service_loses_no_work() -> None:
         (End.NODE, node(), Cause.FAULT),
     ],
 )
-def test_the_cause_of_an_end(end: End, after: object, cause: Cause) -> None:
+def test_the_cause_of_an_end(end: End, after: ObservedNode, cause: Cause) -> None:
     assert one(end=end, node_after=after)[cause] == 0.5 * HOUR - 60
 
 
@@ -111,10 +114,10 @@ def test_pods_of_one_job_that_end_together_ended_for_one_cause_and_interrupt_it_
 def test_a_restart_in_place_is_lost_to_what_ended_the_run() -> None:
     books = ledger()
     books.pod_changed(pod(started=START + 10), 0, 0, START + 10)
-    crash = {"crashed": START + 100, "crash": End.OWN, "crash_why": "Error"}
+    crash: dict[str, Any] = {"crashed": START + 100, "crash": End.OWN, "crash_why": "Error"}
     books.pod_changed(pod(started=0.0, **crash), 0, 0, START + 101)
     books.pod_changed(pod(started=START + 400, **crash), 0, 0, START + 400)
-    end = {"ended": START + 500, "end": End.SUCCEEDED}
+    end: dict[str, Any] = {"ended": START + 500, "end": End.SUCCEEDED}
     books.pod_changed(pod(started=START + 400, **end), 0, 0, START + 500)
     advance(books, LATER)
     assert booked(books) == {Cause.OVERHEAD: 80, Cause.USER: 8 * (90 + 300), Cause.GOODPUT: 8 * 100}
@@ -155,6 +158,14 @@ def test_time_without_a_pod_is_booked_to_what_the_node_was() -> None:
     }  # fmt: skip
     assert (figure(books, Figure.OUTAGES), figure(books, Figure.ENDED), figure(books, Figure.OUT)) == (1, 1, 150)
     assert figure(books, Figure.NODES) == 400
+
+
+def test_a_lying_clock_moves_nothing_beyond_the_pod_s_own_time() -> None:
+    books = ledger()
+    books.pod_changed(pod(started=START - 10 * HOUR), 0, 0, START + 5)
+    books.pod_changed(pod(started=START - 10 * HOUR, ended=START + 90 * HOUR, end=End.SUCCEEDED), 0, 0, START + 600)
+    advance(books, LATER)
+    assert booked(books) == {Cause.GOODPUT: 8 * 600}
 
 
 def test_nothing_from_before_the_ledger_began_is_booked() -> None:

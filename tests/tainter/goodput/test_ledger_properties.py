@@ -2,6 +2,7 @@
 leaders that stop at any time."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import msgspec
 from hypothesis import given
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from tests.tainter.goodput.ledger_bed import HOUR, START, advance, booked, fault, ledger, node, pod
 
 from muster_tainter.goodput.attempt import SETTLE_S, Attempt
+from muster_tainter.goodput.attribution import FaultSpan
 from muster_tainter.goodput.causes import Cause, Side
 from muster_tainter.goodput.ledger import Ledger, Risk
 from muster_tainter.goodput.pod_facts import End, PodFacts
@@ -28,11 +30,11 @@ class Life:
     number: int
     bound: float
     runs: tuple[tuple[int, int, End], ...]
-    fields: dict[str, object]
+    fields: dict[str, Any]
 
     def messages(self) -> list[tuple[float, PodFacts]]:
         """(when, what the pod says from then on)."""
-        made = pod(f"p{self.number}", bound=self.bound, **self.fields)  # type: ignore[arg-type]
+        made = pod(f"p{self.number}", bound=self.bound, **self.fields)
         found = [(self.bound, made)]
         at = self.bound
         for i, (wait, run, end) in enumerate(self.runs):
@@ -90,17 +92,17 @@ def play(
     books: Ledger, messages: list[tuple[float, PodFacts]], broken: list[tuple[int, int, bool]], ticks: int
 ) -> Ledger:
     """Deliver everything, with ``ticks`` bookings in between."""
-    events: list[tuple[float, int, object]] = [(at, 1, facts) for at, facts in messages]
+    events: list[tuple[float, int, Any]] = [(at, 1, facts) for at, facts in messages]
     events += [(START + at, 0, (number, START + at, incident)) for number, at, incident in broken]
     events += [(START + (i + 1) * (DONE - START) / (ticks + 1), 2, None) for i in range(ticks)]
     for number in range(NODES):
         books.node_changed(f"n{number}", node(), START)
-    spans: dict[int, list[object]] = {}
+    spans: dict[int, list[FaultSpan]] = {}
     for now, kind, what in sorted(events, key=lambda each: each[:2]):
         if kind == 0:
-            number, at, incident = what  # type: ignore[misc]
+            number, at, incident = what
             spans.setdefault(number, []).append(fault(at, incident=incident))
-            books.node_changed(f"n{number}", node(*spans[number]), now)  # type: ignore[arg-type]
+            books.node_changed(f"n{number}", node(*spans[number]), now)
         elif kind == 1:
             assert isinstance(what, PodFacts)
             books.pod_changed(what, 0, 0, now)
@@ -122,7 +124,7 @@ def test_every_second_of_every_pod_is_booked_once(
     data: st.DataObject, what: list[Life], broken: list[tuple[int, int, bool]], ticks: int
 ) -> None:
     books = play(ledger(), data.draw(deliveries(what)), broken, ticks)
-    held = sum(life.held_s * life.fields["devices"] for life in what)  # type: ignore[operator]
+    held = sum(life.held_s * life.fields["devices"] for life in what)
     assert abs(sum(booked(books).values()) - held) < 0.01
     assert not books.risk
     assert len(books.pods) == 0
@@ -173,7 +175,8 @@ def test_a_new_leader_goes_on_where_the_last_one_stopped(
         second.pod_changed(facts, 0, 0, begun)
     vanished = second.book_vanished(risk, at)
     later = [(START + b, (n, i)) for n, b, i in broken if START + b > begun]
-    for now, item in sorted([*((m[0], m[1]) for m in after if m[0] > begun), *later], key=lambda each: each[0]):
+    rest: list[tuple[float, Any]] = [*(m for m in after if m[0] > begun), *later]
+    for now, item in sorted(rest, key=lambda each: each[0]):
         if isinstance(item, PodFacts):
             second.pod_changed(item, 0, 0, now)
         else:
