@@ -68,10 +68,10 @@ async def test_nothing_is_fenced_where_no_earlier_write_can_take_a_place(make: A
 
 
 async def test_with_room_for_all_nobody_waits(make: Any) -> None:
-    fleet = Fleet(make, 4, budget=4)
+    fleet = Fleet(make, 4, budget=3)
     fleet.take_over("7")
-    assert [fleet.reserve(name) for name in ("n0", "n1", "n2")] == [False] * 3
-    roomy = Fleet(make, 4, budget=5)
+    assert [fleet.reserve(name) for name in ("n0", "n1", "n2", "n3")] == [False] * 4
+    roomy = Fleet(make, 4, budget=4)
     roomy.take_over("7")
     assert [roomy.reserve(name) for name in ("n0", "n1", "n2", "n3")] == [True] * 4
     assert roomy.fenced() == {}
