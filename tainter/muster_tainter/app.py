@@ -83,6 +83,7 @@ async def run(settings: TainterSettings) -> int:
             settings.dry_run,
             namespace,
             led_until=lambda: seconds(elector.led_until or "") or None,
+            follows_another=lambda: elector.follows_another,
             repairs_in=settings.repair_namespace or "",
         )
         tainter = Tainter(

@@ -127,7 +127,8 @@ class Tainter:
         self.fleet.taints_idle.set()
         self._metrics.leader.set(1)
         try:
-            self.budgets.take_over(took_over_at, map(self.fleet.nodes.__getitem__, self._worst_first()))
+            if self._replica.follows_another():
+                self.budgets.take_over(took_over_at, map(self.fleet.nodes.__getitem__, self._worst_first()))
             self.look_at_all()
             for health in self.fleet.healths.values():
                 if health.status.verdict not in ("", "PASS"):  # a replay needs the initial state

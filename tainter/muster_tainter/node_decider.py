@@ -79,7 +79,7 @@ class NodeDecider:
         )
         decision = decide(node, health, policy, now, released, context)
         if not self._replica.dry_run:
-            shortage = self._budgets.reserve(node, decision)
+            shortage = self._budgets.reserve(name, decision)
             fence = self._budgets.fence(name)
             if shortage is not None or fence:
                 withhold = context.withhold if shortage is None else shortage.reason

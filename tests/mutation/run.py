@@ -53,7 +53,8 @@ AREAS = {
         "tests/tainter",
         "faults/test_desired_state.py faults/test_lifecycle.py faults/test_taint_drift.py faults/test_record_trust.py"
         " faults/test_corner_cases.py faults/test_forged_occurrence.py faults/test_known_failure_modes.py"
-        " faults/test_fault_machine.py verification/test_fault_closing.py",
+        " faults/test_fault_machine.py faults/test_manual_clear.py faults/test_occurrence.py"
+        " faults/test_policy_match.py verification/test_fault_closing.py",
     ),
     "budgets": Area("tainter/muster_tainter/budgets", "allocator pool_usage", "tests/tainter", "budgets"),
     "plan": Area("operator/muster_operator/plan", "*", "tests/operator", "plan job"),

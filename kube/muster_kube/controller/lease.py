@@ -112,6 +112,8 @@ class LeaderElector:
         self.led_until: str | None = None
         """RFC 3339, on its own clock: the last renewal of the leader before us; None: there was none."""
         self._led = False  # since ``led_until`` was set: our own lease does not count as a previous leader's
+        self.follows_another = False
+        """Whether another process may have led since this one last led."""
 
     def leading(self) -> bool:
         """Whether we may write now. False once the renew deadline has passed, even if our tasks did not run since."""
@@ -136,6 +138,7 @@ class LeaderElector:
                     return
             finally:
                 await self._release()
+                self.follows_another = False
 
     async def _acquire(self) -> None:
         while not await self._try_once():
@@ -207,6 +210,7 @@ class LeaderElector:
         try:
             lease = await self._client.get(self._path, type=Lease)
         except NotFound:
+            self.follows_another = True
             made = self._record(transitions=0, acquired=None)
             body = {
                 "apiVersion": "coordination.k8s.io/v1",
@@ -220,7 +224,7 @@ class LeaderElector:
         spec = lease.spec
         mine = spec.holder_identity == self._identity
         if not mine:
-            self._renewed_at = None
+            self._renewed_at, self.follows_another = None, True
             if spec.holder_identity and not self._has_expired():
                 return False
         if not mine or (self._led and self._renewed_at is None):

@@ -146,7 +146,7 @@ class BudgetAllocator:
                 self._served = None
             turn = negated, self._turns if wait is None else wait.turn[1]
             shortage = self._shortage(standing, second) or self._left_for_worse(name, standing, turn, second)
-            if shortage is not None:
+            if shortage is not None and not self._may_use_own_block(name, standing, turn, second):
                 if name not in self._waiting:
                     self._turns += wait is None
                     self._enter(name, standing, turn)  # the room of the others is unchanged: ``_served`` stays valid
@@ -191,8 +191,8 @@ class BudgetAllocator:
     def block(self, name: str, version: str) -> None:
         """A former leader's write, based on this resourceVersion or an earlier one, may still taint the node.
 
-        Until the node is seen in a later version, it takes room from all, itself included. ``version``: an etcd
-        revision; the node's own must not be later.
+        Until the node is seen in a later version, it takes room from all: also from itself, if a worse one waits for
+        that room. ``version``: an etcd revision; the node's own must not be later.
         """
         standing = self._nodes.get(name)
         if standing is None or standing.ours:
@@ -352,6 +352,21 @@ class BudgetAllocator:
         shortage = self._shortage(standing, second)
         self._recount(worse, held=False)
         return None if shortage is None else shortage._replace(for_worse=True)
+
+    def _may_use_own_block(self, name: str, standing: BudgetedNode, turn: _Turn, second: int) -> bool:
+        """Whether the place that is kept free for the node may be given to it: no worse node waits for it."""
+        if not self.blocked(name):
+            return False
+        worse = [other for other, wait in self._waiting.items() if wait.turn < turn]
+        served = self._to_serve(second)
+        if any(other not in served for other in worse):
+            return False
+        self._recount(worse, held=True)
+        self._recount([name], held=False)
+        shortage = self._shortage(standing, second)
+        self._recount([name], held=True)
+        self._recount(worse, held=False)
+        return shortage is None
 
     def _clock_shows(self, now: float) -> int:
         second = math.floor(now)

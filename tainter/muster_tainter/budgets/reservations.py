@@ -59,15 +59,18 @@ class BudgetReservations:
 
         A process that was stopped between the check of its lease and a write may send it at any time later. The write
         names the resourceVersion of its Node, which is not later than ``at``. So it fails once the Node has been
-        written again, and until then the node counts as tainted.
+        written again, and until then the node counts as tainted. Where there is no room now, the former leader had
+        none to give either.
         """
-        self._took_over_at = at
-        for node in wanting:
-            self._block(node)
-
-    def _block(self, node: Node) -> None:
-        if self._took_over_at and not is_later(node.metadata.resource_version, self._took_over_at):
-            self._allocator.block(node.metadata.name, self._took_over_at)
+        self._took_over_at, now = at, self._now()
+        possible = [
+            node.metadata.name
+            for node in wanting
+            if at and not is_later(node.metadata.resource_version, at)
+            if self._allocator.room(node.metadata.name, now) is None
+        ]
+        for name in possible:
+            self._allocator.block(name, at)
 
     def fence(self, name: str) -> str:
         """Not empty: the node must be written before it can have a place. The value is new in each leadership."""
@@ -86,13 +89,11 @@ class BudgetReservations:
         if changed:
             self._look()
 
-    def reserve(self, node: Node, decision: Decision) -> Shortage | None:
+    def reserve(self, name: str, decision: Decision) -> Shortage | None:
         """Reserve a place for what ``decision`` does to the node; returns why there is none, or None."""
-        name = node.metadata.name
         if not decision.takes_a_place:
             self._allocator.withdraw(name)
             return None
-        self._block(node)
         shortage = self._allocator.ask(name, severity(decision), self._now())
         if shortage is not None:
             self._look()

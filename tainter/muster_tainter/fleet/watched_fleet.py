@@ -3,11 +3,13 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from typing import Protocol
 
 from muster_kube import nodehealth
 from muster_kube.api.client import KubeClient
-from muster_kube.api.errors import ApiError, ConfigError
+from muster_kube.api.errors import ApiError, ConfigError, NotFound
 from muster_kube.api.objects import ManagedNode, Node
 from muster_kube.controller.backoff import Backoff, Outage
 from muster_kube.controller.clock import SYSTEM_CLOCK, Clock
@@ -90,7 +92,7 @@ class WatchedFleet:
         await self.health_watch.wait_synced()
 
     async def read_tainted(self) -> str:
-        """Observe all Nodes that have taints of ours at this moment: our watch may not have delivered the previous
+        """Observe which Nodes have taints of ours at this moment: our watch may not have delivered the previous
         leader's last writes, which budgets have to count. Retries until it succeeds; returns once synced.
 
         Returns the API server's resourceVersion of the list.
@@ -101,15 +103,23 @@ class WatchedFleet:
             try:
                 # without a resourceVersion, the API server answers from etcd and not from its cache
                 page = await self._client.list_page(NODES_PATH, Node, params=_TAINTED, transform=self.slim)
+                await self.wait_synced()
+                await self._read_released({node.metadata.name for node in page.items})
             except (ApiError, ConfigError) as error:
                 log.warning("cannot list the tainted nodes, so no node is tainted yet; will retry: %s", error)
                 await asyncio.sleep(outage.pause_s(_RETRY.delay_s(failures, rng), error, rng))
                 failures += 1
             else:
-                await self.wait_synced()
                 for node in page.items:
                     self.observe_node(node)
                 return page.resource_version
+
+    async def _read_released(self, tainted: AbstractSet[str]) -> None:
+        """Nodes whose last taint was removed, which our watch has not delivered either. Raises ApiError."""
+        for name in [name for name, node in self.nodes.items() if FAULTY_LABEL in node.metadata.labels]:
+            if name not in tainted:
+                with suppress(NotFound):
+                    self.observe_node(self.slim(await self._client.get(f"{NODES_PATH}/{name}", type=Node)))
 
     @property
     def synced(self) -> bool:

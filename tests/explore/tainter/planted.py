@@ -98,7 +98,7 @@ async def _reads_nothing(_self: WatchedFleet) -> None:
 
 _stale_takeover = partial(patch.object, WatchedFleet, "read_tainted", _reads_nothing)
 
-_no_fence = partial(patch.object, BudgetReservations, "_block", lambda *_: None)
+_no_fence = partial(patch.object, BudgetReservations, "take_over", lambda *_: None)
 
 PLANTED = {
     "line lost after a clear": Planted(

@@ -128,6 +128,7 @@ def test_never_do_two_lead_at_once(wire, candidates):
         server = LeaseServer()
         electors = []
         leading = Counter()
+        leaders = []
 
         def alone():
             assert sum(e.leading() for e in electors) <= 1
@@ -137,6 +138,8 @@ def test_never_do_two_lead_at_once(wire, candidates):
             electors.append(one)
 
             async def lead():
+                assert one.follows_another or leaders[-1] == n
+                leaders.append(n)
                 while True:
                     if one.leading():
                         leading[n] += 1
@@ -434,5 +437,37 @@ def test_a_late_renewal_of_a_former_leader_changes_nothing(wire):
         assert b.leading()
         task_a.cancel()
         task_b.cancel()
+
+    wire.run_virtually(main())
+
+
+def test_a_leader_that_gets_its_own_lease_back_follows_nobody(wire):
+    async def main():
+        server = LeaseServer()
+        wires = [Wire(server), Wire(server)]
+        a, b = elector(wires[0], "a"), elector(wires[1], "b")
+        begun = []
+
+        async def lead(one, name):
+            begun.append((name, one.follows_another))
+            await lead_for_ever()
+
+        tasks = [asyncio.create_task(a.run(lambda: lead(a, "a")))]
+        await asyncio.sleep(5)
+        wires[0].cut = True
+        await wire.until(lambda: not a.leading(), 60)
+        wires[0].cut = False
+        await wire.until(a.leading, 60)
+        await asyncio.sleep(1)
+        tasks.append(asyncio.create_task(b.run(lambda: lead(b, "b"))))
+        wires[0].cut = True
+        await wire.until(b.leading, 60)
+        wires[0].cut, wires[1].cut = False, True
+        await wire.until(a.leading, 60)
+        await asyncio.sleep(1)
+        assert begun == [("a", True), ("a", False), ("b", True), ("a", True)]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     wire.run_virtually(main())

@@ -595,7 +595,7 @@ def test_a_node_that_a_former_leader_may_taint_takes_the_last_place_from_all() -
     allocator = fleet(4, pool(tainted=1))
     allocator.block("n0", "5")
     assert reason(allocator, "n1", SEVERE) != ""
-    assert reason(allocator, "n0", SEVERE) != "", "its place is only kept free"
+    assert reason(allocator, "n0", SEVERE) != "", "n1 waits for longer"
     assert (allocator.blocked("n0"), allocator.blocked("n1")) == (True, False)
     assert allocator.ready(NOW) == []
 

@@ -271,6 +271,9 @@ class Fleet(RuleBasedStateMachine):
         mine = tuple(-x for x in severity), since
         worse = [other for other in others if (tuple(-x for x in self.wants[other][0]), self.wants[other][1]) < mine]
         expected = free or self.fits(name, [*self.held(), *self.served(worse, self.wall)], self.wall)
+        if self.allocator.blocked(name) and self.served(worse, self.wall) == worse:
+            others_held = [other for other in self.held() if other != name]
+            expected = expected or self.fits(name, [*others_held, *worse], self.wall)
         shortage = self.allocator.ask(name, severity, self.wall)
         assert (shortage is None) == expected
         if shortage is not None:

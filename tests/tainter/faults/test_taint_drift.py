@@ -106,3 +106,58 @@ class TestSeen:
 
     def test_a_later_change_spoils_the_evidence(self, make: Any) -> None:
         assert self.history(make, (0, (OURS,)), (1, ()), (2, (OTHER,))) is None
+
+
+# each part of the evidence
+
+
+def removed_by(*managers: str, settled_s: float = 60.0, fields: str = '{"f:spec": {"f:taints": {}}}') -> str:
+    """Who took our taint, which was beside another one."""
+    left = (OTHER,) if managers else ()
+    managed = [{"manager": manager, "fieldsV1": msgspec.Raw(fields.encode())} for manager in managers]
+    node = {
+        "metadata": {"name": "n1", "managedFields": managed},
+        "spec": {"taints": [{"key": taint.key, "value": taint.value, "effect": taint.effect} for taint in left]},
+    }
+    seen = TaintRemoval(before=(*left, OURS), after=left, settled_s=settled_s)
+    read = msgspec.json.decode(msgspec.json.encode(node), type=ManagedNode)
+    return find_removers([as_our_taint(OURS)], seen, read, POLICY, "muster-tainter").get(as_our_taint(OURS), "")
+
+
+@pytest.mark.parametrize(
+    ("managers", "by"),
+    [
+        (["ada"], "ada"),
+        (["ada", "bob", "eve"], "eve"),
+        (["ada", "muster-tainter"], ""),
+        (["kube-controller-manager", "ada"], ""),
+    ],
+)
+def test_the_last_manager_of_the_taints_removed_it_unless_one_is_a_controller(managers: list[str], by: str) -> None:
+    assert removed_by(*managers) == by
+
+
+@pytest.mark.parametrize(("settled_s", "by"), [(1.9, ""), (2.0, NOBODY), (2.1, NOBODY)])
+def test_an_empty_list_is_evidence_once_nothing_else_moved_for_two_seconds(settled_s: float, by: str) -> None:
+    assert removed_by(settled_s=settled_s) == by
+
+
+@pytest.mark.parametrize("fields", ['{"f:status": {}}', '{"f:spec": 7}', "[]", "{}"])
+def test_a_manager_of_other_fields_removed_nothing(fields: str) -> None:
+    """And a list that is not empty always has a manager, so nobody is taken to have removed it."""
+    assert removed_by("ada", fields=fields) == ""
+
+
+def test_of_several_missing_taints_only_those_that_this_change_removed_count() -> None:
+    node = recorded("4-kubectl-removed-other-left")
+    seen = TaintRemoval(before=(OTHER, OURS), after=(OTHER,), settled_s=60.0)
+    earlier = as_our_taint(Taint(key="muster.dev/earlier", effect="NoSchedule"))
+    gone = find_removers([as_our_taint(OURS), earlier], seen, node, POLICY, "muster-tainter")
+    assert set(gone) == {as_our_taint(OURS)}
+
+
+def test_a_taint_of_others_that_went_in_the_same_write_is_no_person() -> None:
+    node = recorded("4-kubectl-removed-other-left")
+    third = Taint(key="third", effect="NoSchedule")
+    seen = TaintRemoval(before=(OTHER, OURS, third), after=(OTHER,), settled_s=60.0)
+    assert find_removers([as_our_taint(OURS)], seen, node, POLICY, "muster-tainter") == {}

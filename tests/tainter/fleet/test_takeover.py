@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from muster_kube.api.errors import TooManyRequests
+from muster_kube.api.errors import NotFound, TooManyRequests
 from muster_kube.api.list_decoder import ListPage
 from muster_kube.api.objects import Metadata, Node, NodeSpec, Taint
 from muster_kube.controller.clock import Clock
@@ -21,21 +21,34 @@ NEW = Node(
 )
 
 
+RELEASED = Node(
+    metadata=Metadata(name="n2", uid="v", resource_version="6", labels={FAULTY_LABEL: "true"}),
+    spec=NodeSpec(taints=(OURS,)),
+)
+GONE = Node(metadata=Metadata(name="n3", uid="w", resource_version="6", labels={FAULTY_LABEL: "true"}))
+
+
 class Server:
-    """Its watch never delivers anything. refuses: how many lists of tainted nodes fail."""
+    """Its watch never delivers anything: not the taint of n1, the release of n2 and the end of n3. refuses: how many
+    lists of tainted nodes fail."""
 
     def __init__(self) -> None:
         self.refuses = 1
         self.asked: list[Any] = []
 
     async def list_pages(self, path: str, _type: object, **_: object) -> AsyncIterator[ListPage[Any]]:
-        yield ListPage(items=[OLD] if path == "/api/v1/nodes" else [], resource_version="7")
+        yield ListPage(items=[OLD, RELEASED, GONE] if path == "/api/v1/nodes" else [], resource_version="7")
 
     async def list_page(self, path: str, _type: object, *, params: Any, transform: Any) -> ListPage[Any]:
         self.asked.append((path, params))
         if len(self.asked) <= self.refuses:
             raise TooManyRequests(429, "TooManyRequests", "later", path)
         return ListPage(items=[transform(NEW)], resource_version="9")
+
+    async def get(self, path: str, *, type: type[Node]) -> Node:
+        if not path.endswith("/n2"):
+            raise NotFound(404, "NotFound", "none", path)
+        return Node(metadata=Metadata(name="n2", uid="v", resource_version="8"))
 
     @asynccontextmanager
     async def watch(self, _path: str, _params: object, **_: object) -> AsyncIterator[AsyncIterator[list[bytes]]]:
@@ -62,8 +75,8 @@ async def test_taints_that_the_watch_has_not_delivered_are_known_after_a_takeove
     try:
         await fleet.wait_synced()
         assert fleet.nodes["n1"].spec.taints == ()
-        await fleet.read_tainted()
-        assert fleet.nodes["n1"].spec.taints == (OURS,)
+        assert await fleet.read_tainted() == "9"
+        assert [fleet.nodes[name].spec.taints for name in ("n1", "n2")] == [(OURS,), ()]
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
