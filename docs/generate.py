@@ -221,7 +221,8 @@ def one_check(check: Check) -> list[str]:
     )
     lines = [f"## {check.name}", "", f"{check.description[:1].upper()}{check.description[1:]}.", ""]
     off = "" if check.enabled else f"; off by default: `checks.{check.name}.enabled=true` enables it"
-    lines += [f"- Cost: {check.cost}", f"- Runs: {runs}, with a timeout of {check.timeout_s:g} s{off}"]
+    alone = f"; can test one device alone (`{check.one_device}`) while jobs use others" if check.one_device else ""
+    lines += [f"- Cost: {check.cost}{alone}", f"- Runs: {runs}, with a timeout of {check.timeout_s:g} s{off}"]
     lines.append(f"- Devices: {', '.join(check.devices)}")
     lines += [f"- Reads: {check.reads}"] if check.reads else []
     lines += [f"- Tested on: {check.ran_on}"] if check.ran_on else []

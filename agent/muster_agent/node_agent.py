@@ -23,7 +23,7 @@ from muster_agent.findings import finding_log
 from muster_agent.findings.health_status import CheckView, compose_status
 from muster_agent.findings.ledger import Ledger
 from muster_agent.findings.stored_ledger import ClearedBy
-from muster_agent.idle.occupancy import AlwaysIdle, Occupancy
+from muster_agent.idle.occupancy import WHOLE_NODE, AlwaysIdle, Occupancy, RunScope
 from muster_agent.metrics.agent_metrics import CheckReading
 from muster_agent.publish.canary import Canary
 from muster_checks.base.declaration import Cost, Parameters
@@ -87,7 +87,7 @@ class Agent:
         self._was_idle = self.occupancy.idle_since is not None
         self._plan_changed = asyncio.Event()
         self._started = local.clock.monotonic()
-        self._runs: dict[tuple[str, str, bool, str], _Run] = {}
+        self._runs: dict[tuple[str, str, bool, RunScope], _Run] = {}
         self._reported_boot_id = ""
         self._stopping = False
         self.disowns = False
@@ -188,17 +188,17 @@ class Agent:
     # --- runs on request
 
     async def run_check(
-        self, running: NodeCheck, parameters: Parameters, *, force: bool = False, beside: str = ""
+        self, running: NodeCheck, parameters: Parameters, *, force: bool = False, scope: RunScope = WHOLE_NODE
     ) -> CheckOutcome:
         """Run the check when it is its turn.
 
         Callers with the same arguments share a run, which is cancelled with the last of them. A heavy check is refused
-        while the node is busy, unless ``force``; pods whose name begins with ``beside`` do not count.
+        while the node is busy, as far as that concerns ``scope``, unless ``force``.
         """
-        key = (running.name, repr(parameters), force, beside)
+        key = (running.name, repr(parameters), force, scope)
         run = self._runs.get(key)
         if run is None or run.task.cancelling():
-            task = asyncio.create_task(self._run(running, parameters, force, beside))
+            task = asyncio.create_task(self._run(running, parameters, force, scope))
             run = self._runs[key] = _Run(task)
         run.waiting += 1
         try:
@@ -222,7 +222,7 @@ class Agent:
             return CheckOutcome(running.result())
         return CheckOutcome(result, age_s=max(0.0, self.local.clock.wall() - result.started))
 
-    async def _run(self, running: NodeCheck, parameters: Parameters, force: bool, beside: str) -> CheckOutcome:
+    async def _run(self, running: NodeCheck, parameters: Parameters, force: bool, scope: RunScope) -> CheckOutcome:
         begun = False
 
         async def refresh() -> Result:
@@ -235,17 +235,17 @@ class Agent:
         if running.check.cost is Cost.LIGHT:
             return CheckOutcome(await self.queue.run_light(refresh))
         try:
-            return CheckOutcome(await self.queue.run_heavy(running.name, refresh, force=force, beside=beside))
+            return CheckOutcome(await self.queue.run_heavy(running.name, refresh, force=force, scope=scope))
         except NodeBusy as busy:
             running.tallies["gave_way" if begun else "refused"] += 1
             return refused_outcome(running.name, str(busy), running.last, self.local.clock.wall())
 
     async def _run_requested(
-        self, running: NodeCheck, parameters: Parameters, force: bool, beside: str
+        self, running: NodeCheck, parameters: Parameters, force: bool, scope: RunScope
     ) -> CheckOutcome:
         if running.check.cost is Cost.LIGHT and running.check.stream is None:
             await self.queue.wait_for_processor(REQUEST_PATIENCE_S)
-        return await self.run_check(running, parameters, force=force, beside=beside)
+        return await self.run_check(running, parameters, force=force, scope=scope)
 
     # --- periodic runs
 

@@ -4,6 +4,7 @@ The agent writes ``status``, only when it changes; controllers and people write 
 milliseconds. All lists and strings are bounded, so an object stays below 100 kB.
 """
 
+import hashlib
 from collections.abc import Iterable
 
 import msgspec
@@ -179,6 +180,12 @@ class CheckRequest(_Api, frozen=True):
     by: str = ""
     expires: str = ""
     force: bool = False
+
+
+def device_digest(driver: str, pool: str, device: str) -> str:
+    """A device's name in Dynamic Resource Allocation, which may have 380 characters, as the parameter ``held_as`` of a
+    request has it: twelve hexadecimal digits."""
+    return hashlib.sha256(f"{driver}/{pool}/{device}".encode()).hexdigest()[:12]
 
 
 class ClearEntry(_Api, frozen=True):

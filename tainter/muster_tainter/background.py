@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol
 from muster_kube.api.objects import Node
 from muster_kube.nodehealth import NodeHealth
 from muster_tainter.agents.watcher import AgentWatch
+from muster_tainter.devices.device_drains import DeviceDrains
 from muster_tainter.devices.quarantine import DeviceQuarantine
 from muster_tainter.fleet.interface import Fleet
 from muster_tainter.fleet.replica import AgentPodSelector, Connections, Replica
@@ -69,6 +70,8 @@ class BackgroundTasks:
         evictor = Evictor(NodeDrains(repair, fleet, replica.now), eviction, fleet, replica, registry)
         device_evictor = Evictor(devices.drains, eviction, fleet, replica, registry)
         devices.on_rules = device_evictor.note
+        verifier = Verifier(plan, fleet, replica, metrics, idle_devices=_idle_devices(devices.drains, device_evictor))
+        device_evictor.on_empty = verifier.note
         executor = RepairExecutor(repair, fleet, replica, registry, evictor=evictor)
         evictor.on_empty = executor.note
         node_of_pod = PodNodeCache(plan, replica.clock)
@@ -79,7 +82,7 @@ class BackgroundTasks:
         # each task, the changes of a Node that concern it, and those of a NodeHealth
         self._leading = (
             TriggeredTask(self._plan, _plan_inputs_changed, _always),
-            TriggeredTask(Verifier(plan, fleet, replica, metrics), inputs_changed, _always),
+            TriggeredTask(verifier, inputs_changed, _always),
             TriggeredTask(evictor, inputs_changed, _idleness_changed),
             TriggeredTask(device_evictor, inputs_changed, _idleness_changed),
             TriggeredTask(executor, inputs_changed, _never),
@@ -130,6 +133,16 @@ class BackgroundTasks:
         for each in self._all:
             if each.health_matters(old, new):
                 each.task.note(name)
+
+
+def _idle_devices(drains: DeviceDrains, evictor: Evictor) -> Callable[[str], dict[str, tuple[str, ...]]]:
+    """Of a node: the quarantined devices that no pod holds, with digests of their names."""
+
+    def idle_devices(name: str) -> dict[str, tuple[str, ...]]:
+        found = drains.digests(name)
+        return {component: each for component, each in found.items() if evictor.is_empty(name, component)}
+
+    return idle_devices
 
 
 def _always(_old: Any, _new: Any) -> bool:

@@ -64,10 +64,10 @@ def devices(resource: str, *ids: str) -> bytes:
     return field(2, field(1, resource) + b"".join(field(2, each) for each in ids) + topology)
 
 
-def claim(driver: str, *cdi: str) -> bytes:
+def claim(driver: str, *cdi: str, device: str = "device-0") -> bytes:
     """One DynamicResource. ``driver``: empty for a kubelet before 1.32 or so."""
     names = b"".join(field(1, field(1, name)) for name in cdi)
-    resource = names + (field(2, driver) + field(3, "pool") + field(4, "device-0") if driver else b"")
+    resource = names + (field(2, driver) + field(3, "pool") + field(4, device) if driver else b"")
     return field(5, field(2, "claim") + field(3, "team-a") + field(4, resource))
 
 

@@ -15,6 +15,7 @@ from muster_agent.checks.snapshot_check import SnapshotCheck
 from muster_agent.checks.state_file import StoredRequest
 from muster_agent.checks.stream_check import StreamCheck
 from muster_agent.clock import AgentClock
+from muster_agent.idle.occupancy import RunScope
 from muster_checks.base.declaration import Check, CheckStream, Cost, NodeView, Parameters
 from muster_checks.base.vocabulary import Finding, Result, Verdict
 from muster_kube.api.times import rfc3339
@@ -27,6 +28,7 @@ class Limits(Parameters):
     limit: float = 4.0
     table: Path | None = None
     depth: int = 1
+    only: str = ""
 
 
 class Clock:
@@ -54,7 +56,7 @@ class ScriptedNode:
         self.busy = ""
         self.finds: dict[str, list[Verdict | Result]] = {}
         self.asked: list[tuple[str, Parameters, bool]] = []
-        self.beside: list[str] = []
+        self.scopes: list[RunScope] = []
         self.ran: list[str] = []
         self.hold = asyncio.Event()
         self.hold.set()
@@ -89,11 +91,12 @@ class ScriptedNode:
             devices=(),
             period_s=60.0,
             probe=probe,
+            one_device="only" if name == "heavy" else "",
         )
 
-    async def run_check(self, running: NodeCheck, parameters: Parameters, force: bool, beside: str) -> CheckOutcome:
+    async def run_check(self, running: NodeCheck, parameters: Parameters, force: bool, scope: RunScope) -> CheckOutcome:
         self.asked.append((running.name, parameters, force))
-        self.beside.append(beside)
+        self.scopes.append(scope)
         await asyncio.sleep(0)
         if running.check.cost is Cost.HEAVY and self.busy and not force:
             return refused_outcome(running.name, self.busy, None, self.clock())

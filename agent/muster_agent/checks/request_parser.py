@@ -3,6 +3,7 @@
 """
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,8 +11,10 @@ import msgspec
 from pydantic import ValidationError
 
 from muster_agent.checks.node_check import NodeCheck
-from muster_checks.base.declaration import Parameters
+from muster_agent.idle.occupancy import WHOLE_NODE, RunScope
+from muster_checks.base.declaration import Cost, Parameters
 from muster_checks.base.unknown_names import explain_unknown
+from muster_checks.hardware.pci import PCI_ADDRESS
 from muster_checks.registry import UnknownCheck, select_checks
 from muster_kube.api.times import seconds
 from muster_kube.nodehealth import CheckRequest
@@ -19,7 +22,8 @@ from muster_kube.process.settings import explain
 
 RUNS_LIMIT = 100
 LONGEST_INTERVAL_S = 86_400.0
-RESERVED = ("runs", "passes", "interval_s", "sees", "beside", "if_installed")
+RESERVED = ("runs", "passes", "interval_s", "sees", "beside", "device", "held_as", "if_installed")
+_DIGEST = re.compile(r"[0-9a-f]{12}")
 LIST_PARAMETERS = f'use {", ".join(RESERVED)} or a parameter of the checks, which "muster checks" lists'
 
 
@@ -38,7 +42,7 @@ class RunSeries(msgspec.Struct, frozen=True):
     force:      run heavy checks on busy nodes too
     optional:   checks that do not count if they report that what they need is not installed on this node
     disabled:   those of them that are not enabled on this node
-    beside:     run while pods whose ``namespace/name`` begins with this hold devices, which they do not use yet
+    scope:      what the heavy checks use, and which work on the node does not matter to them
     """
 
     checks: tuple[tuple[NodeCheck, Parameters], ...]
@@ -48,7 +52,7 @@ class RunSeries(msgspec.Struct, frozen=True):
     sees: tuple[str, ...] = ()
     expires: float = 0.0
     force: bool = False
-    beside: str = ""
+    scope: RunScope = WHOLE_NODE
     optional: tuple[str, ...] = ()
     disabled: tuple[str, ...] = ()
 
@@ -69,6 +73,7 @@ def read_request(request: CheckRequest, running: Mapping[str, NodeCheck]) -> Run
         raise BadRequest(f"checks: empty; expected all or some of {', '.join(sorted(running))}")
     chosen = [running[check.name] for check in checks]
     given = _by_check(request.params, chosen)
+    device = _device(request.params, chosen, given)
     runs = _whole(request.params, "runs", 1, RUNS_LIMIT)
     expires = seconds(request.expires)
     if request.expires and not expires:
@@ -81,7 +86,7 @@ def read_request(request: CheckRequest, running: Mapping[str, NodeCheck]) -> Run
         sees=_sees(request.params),
         expires=expires,
         force=request.force,
-        beside=_beside(request.params),
+        scope=RunScope(_beside(request.params), device, _held_as(request.params)),
         optional=optional,
         disabled=disabled,
     )
@@ -166,6 +171,31 @@ def _beside(params: Mapping[str, str]) -> str:
     if text and not (namespace and slash and name):  # a shorter prefix would match other pods too
         raise BadRequest(f"params.beside: {text!r}: expected a prefix of NAMESPACE/NAME of the pods")
     return text
+
+
+def _device(params: Mapping[str, str], chosen: list[NodeCheck], given: Mapping[str, dict[str, str]]) -> str:
+    """The PCI address of the only device that the heavy checks are to use, which is added to what they are ``given``;
+    empty: all."""
+    text = params.get("device", "")
+    if not text:
+        return ""
+    address = text.removeprefix("gpu/")
+    if address == text or not PCI_ADDRESS.fullmatch(address):
+        raise BadRequest(f"params.device: {text!r}: expected a component such as gpu/0000:3b:00.0")
+    for each in chosen:
+        if each.check.cost is Cost.HEAVY and not each.check.one_device:
+            raise BadRequest(f"params.device: {each.name} cannot test one device alone; leave out the check or device")
+        if each.check.one_device:
+            given[each.name][each.check.one_device] = address
+    return address
+
+
+def _held_as(params: Mapping[str, str]) -> tuple[str, ...]:
+    text = params.get("held_as", "")
+    digests = tuple(text.split(",")) if text else ()
+    if not all(map(_DIGEST.fullmatch, digests)):
+        raise BadRequest(f"params.held_as: {text!r}: expected digests of 12 hexadecimal digits, comma-separated")
+    return digests
 
 
 def _interval_s(text: str) -> float:

@@ -19,6 +19,7 @@ from muster_agent.checks.request_parser import BadRequest, RunSeries, read_reque
 from muster_agent.checks.state_file import StoredRequest
 from muster_agent.clock import SYSTEM_CLOCK, AgentClock
 from muster_agent.findings.ledger import REASON_LIMIT
+from muster_agent.idle.occupancy import RunScope
 from muster_checks.base.declaration import Cost, Parameters
 from muster_checks.base.execution import NOT_INSTALLED
 from muster_checks.base.vocabulary import Result, Verdict, severity, shorten
@@ -38,9 +39,9 @@ REMEMBERED = 64
 NOT_INSTALLED_REASON = "NotInstalled"  # of a PASS without some of the checks
 STOPPING = "Stopping"  # reason of a result that the end of the agent caused
 
-RunCheck = Callable[[NodeCheck, Parameters, bool, str], Awaitable[CheckOutcome]]
-"""Runs a check when it is its turn. The third argument allows heavy checks on a busy node, the fourth on a node with
-devices held by pods whose ``namespace/name`` begins with it."""
+RunCheck = Callable[[NodeCheck, Parameters, bool, RunScope], Awaitable[CheckOutcome]]
+"""Runs a check when it is its turn. The third argument allows heavy checks on a busy node, the fourth on a node whose
+work does not concern them."""
 
 
 class _Entry:
@@ -226,7 +227,7 @@ class RequestRunner:
             raise _Expired
         marking = asyncio.get_running_loop().call_later(MARK_S, self._mark_begun, entry)
         try:
-            answered = await self._run_check(running, parameters, series.force, series.beside)
+            answered = await self._run_check(running, parameters, series.force, series.scope)
         finally:
             marking.cancel()
         entry.begun_here = entry.begun_here or not answered.refused

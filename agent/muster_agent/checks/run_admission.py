@@ -10,7 +10,7 @@ import resource
 import time
 from collections.abc import Awaitable, Callable
 
-from muster_agent.idle.occupancy import Occupancy
+from muster_agent.idle.occupancy import WHOLE_NODE, Occupancy, RunScope
 from muster_checks.base.vocabulary import Result
 
 log = logging.getLogger(__name__)
@@ -101,27 +101,27 @@ class RunQueue:
             return await work()
 
     async def run_heavy(
-        self, name: str, work: Callable[[], Awaitable[Result]], *, force: bool = False, beside: str = ""
+        self, name: str, work: Callable[[], Awaitable[Result]], *, force: bool = False, scope: RunScope = WHOLE_NODE
     ) -> Result:
-        """Run ``work`` after the heavy checks before it. force: also on a busy node; beside: see Occupancy.
+        """Run ``work`` after the heavy checks before it. force: also on a busy node.
 
         Raises NodeBusy, also during the run: ``work`` is then cancelled, and its tools have ended.
         """
         async with self._heavy:
-            if not force and (busy := await self.occupancy.find_work(beside)):
+            if not force and (busy := await self.occupancy.find_work(scope)):
                 raise NodeBusy(busy)
             self.running_heavy = name
             try:
-                return await work() if force else await self._unless_busy(name, work, beside)
+                return await work() if force else await self._unless_busy(name, work, scope)
             finally:
                 self.running_heavy = ""
                 self._cpu.forgive()
 
-    async def _unless_busy(self, name: str, work: Callable[[], Awaitable[Result]], beside: str) -> Result:
+    async def _unless_busy(self, name: str, work: Callable[[], Awaitable[Result]], scope: RunScope) -> Result:
         running = asyncio.ensure_future(work())
         try:
             while not (await asyncio.wait([running], timeout=self._look_s))[0]:
-                if busy := await self.occupancy.find_foreign_work(beside):
+                if busy := await self.occupancy.find_foreign_work(scope):
                     log.info("check %s cancelled because the node is busy: %s", name, busy)
                     raise NodeBusy(busy)
             return running.result()

@@ -103,8 +103,13 @@ def has_nvidia(view: NodeView) -> bool:
     )
 
 
-def scan_device_users(view: NodeView, *, limit_s: float, clock: Callable[[], float] = time.monotonic) -> DeviceScan:
-    """Scan all processes except the agent and its children. Takes at most about ``limit_s``; run it in a thread."""
+def scan_device_users(
+    view: NodeView, *, limit_s: float, device: str = "", clock: Callable[[], float] = time.monotonic
+) -> DeviceScan:
+    """Scan all processes except the agent and its children. Takes at most about ``limit_s``; run it in a thread.
+
+    device: the only device of interest (``/dev/nvidia3``); empty: all
+    """
     begun, cpu_begun = clock(), time.thread_time()
     processes = _Processes(view)
     # under another root, links begin with its path
@@ -116,13 +121,13 @@ def scan_device_users(view: NodeView, *, limit_s: float, clock: Callable[[], flo
             cut_short = True
             break
         try:
-            device = _device_of(f"{processes.folder}/{pid}/fd", prefix)
+            found = _device_of(f"{processes.folder}/{pid}/fd", prefix, device)
         except PermissionError:
             unreadable += processes.can_hold_files(pid)
             continue
         except OSError:
             continue  # the process has ended
-        if device and (user := processes.user(pid, device)):
+        if found and (user := processes.user(pid, found)):
             users.append(user)
     return DeviceScan(
         users=tuple(users),
@@ -133,8 +138,9 @@ def scan_device_users(view: NodeView, *, limit_s: float, clock: Callable[[], flo
     )
 
 
-def _device_of(files: str, prefix: str) -> str:
-    """The first accelerator among the open files of a process; empty if there is none. Raises OSError."""
+def _device_of(files: str, prefix: str, wanted: str) -> str:
+    """The first accelerator among the open files of a process, or the one that is ``wanted``; empty if there is none.
+    Raises OSError."""
     folder = os.open(files, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for name in os.listdir(folder):  # noqa: PTH208 - no Path takes a descriptor
@@ -143,7 +149,8 @@ def _device_of(files: str, prefix: str) -> str:
             except OSError:
                 continue  # closed meanwhile
             target = target.removeprefix(prefix)
-            if target.startswith("/dev/") and DEVICE.fullmatch(target := target.removesuffix(_DELETED)):
+            target = target.removesuffix(_DELETED)
+            if target == wanted or (not wanted and target.startswith("/dev/") and DEVICE.fullmatch(target)):
                 return target
     finally:
         os.close(folder)

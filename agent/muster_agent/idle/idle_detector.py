@@ -17,7 +17,9 @@ import logging
 from collections.abc import Callable
 
 from muster_agent.clock import SYSTEM_CLOCK, AgentClock
+from muster_agent.idle.device_occupancy import DeviceOccupancy
 from muster_agent.idle.device_users import DeviceScan, has_accelerators, scan_device_users
+from muster_agent.idle.occupancy import WHOLE_NODE, RunScope
 from muster_agent.idle.pod_resources import DeviceHolder, HoldersUnknown, PodResources
 from muster_agent.idle.vendor_tools import query_vendor_tools
 from muster_checks.base.bounded_read import read_text
@@ -65,6 +67,7 @@ class IdleDetector:
         self.busy = "" if known else f"{UNKNOWN}the agent has not checked it yet"
         self._view = view
         self._kubelet = kubelet
+        self._device = DeviceOccupancy(view, kubelet, sleep=clock.sleep)
         self._on_change = on_change
         self._clock = clock
         self._answer_s = kubelet.answer_s  # also the limit for reading /proc
@@ -81,11 +84,13 @@ class IdleDetector:
     def close(self) -> None:
         self._kubelet.close()
 
-    async def find_work(self, beside: str = "", /) -> str:
+    async def find_work(self, scope: RunScope = WHOLE_NODE, /) -> str:
         """Query all sources. Takes as long as NVML: a second, at most DRIVER_S."""
+        if scope.device:
+            return await self._device.find_work(scope)
         try:
             holders, diagnosis = await asyncio.gather(self._query_kubelet(), self._query_processes())
-            if not (reason := self._decide(holders, driver=False, beside=beside) or diagnosis):
+            if not (reason := self._decide(holders, driver=False, beside=scope.beside) or diagnosis):
                 await self._query_drivers()
                 reason = self._driver
             self._settle(self._decide(holders))
@@ -93,11 +98,13 @@ class IdleDetector:
             reason = self._unknown_because(error)
         return reason
 
-    async def find_foreign_work(self, beside: str = "", /) -> str:
+    async def find_foreign_work(self, scope: RunScope = WHOLE_NODE, /) -> str:
         """Query the kubelet and the processes only, because NVML's figures include the running test. Takes answer_s."""
+        if scope.device:
+            return await self._device.find_work(scope, driver=False)
         try:
             holders, _ = await asyncio.gather(self._query_kubelet(), self._query_processes())
-            return self._decide(holders, driver=False, beside=beside)
+            return self._decide(holders, driver=False, beside=scope.beside)
         except Exception as error:
             return self._unknown_because(error)
 

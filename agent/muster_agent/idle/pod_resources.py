@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from muster_agent.idle.protobuf import MalformedMessage, read_fields
+from muster_kube.nodehealth import device_digest
 
 if TYPE_CHECKING:
     from muster_agent.idle.grpc_call import UnaryConnection
@@ -51,11 +52,13 @@ resources (nvidia.com/mig-1g.10gb, nvidia.com/gpu.shared, volcano.sh/vgpu-number
 tests delayed; a node that is wrongly idle has its job disturbed."""
 
 
-class DeviceHolder(msgspec.Struct, frozen=True, order=True):
-    """A pod with accelerators. resources: resource names (``nvidia.com/gpu``) and names of DRA drivers, sorted."""
+class DeviceHolder(msgspec.Struct, frozen=True):
+    """A pod with accelerators. resources: resource names (``nvidia.com/gpu``) and names of DRA drivers, sorted.
+    names: :func:`muster_kube.nodehealth.device_digest` of its devices; None if the kubelet does not name all."""
 
     pod: str
     resources: tuple[str, ...]
+    names: frozenset[str] | None = None
 
 
 class HoldersUnknown(Exception):
@@ -214,22 +217,34 @@ class PodResourcesReader:
         before = self._read
         self._read = {pod: before[pod] if pod in before else _holder(pod) for pod in _messages(message, 1)}
         # the kubelet's order changes from call to call
-        return sorted(holder for holder in self._read.values() if holder is not None)
+        holders = (holder for holder in self._read.values() if holder is not None)
+        return sorted(holders, key=lambda holder: (holder.pod, holder.resources))
 
 
 def _holder(pod: bytes) -> DeviceHolder | None:
     """From a PodResources; None if it holds no accelerator. Raises MalformedMessage."""
     name = namespace = ""
-    resources: set[str] = set()
+    resources: dict[str, set[str] | None] = {}
     for number, value in read_fields(pod):
         if number == 1:
             name = _text(value)
         elif number == 2:
             namespace = _text(value)
         elif number == 3:
-            resources.update(_resources(_bytes(value)))
+            for resource, devices in _resources(_bytes(value)).items():
+                resources[resource] = _joined(resources.get(resource, set()), devices)
     accelerators = sorted(filter(is_accelerator, resources))
-    return DeviceHolder(f"{namespace}/{name}", tuple(accelerators)) if accelerators else None
+    if not accelerators:
+        return None
+    named: set[str] | None = set()
+    for resource in accelerators:
+        named = _joined(named, resources[resource])
+    return DeviceHolder(f"{namespace}/{name}", tuple(accelerators), None if named is None else frozenset(named))
+
+
+def _joined(one: set[str] | None, other: set[str] | None) -> set[str] | None:
+    """None: not all are known."""
+    return None if one is None or other is None else one | other
 
 
 def is_accelerator(resource: str) -> bool:
@@ -237,31 +252,39 @@ def is_accelerator(resource: str) -> bool:
     return NO_ACCELERATOR.fullmatch(resource) is None
 
 
-def _resources(container: bytes) -> set[str]:
-    """The resources of one container. Entries without devices do not count."""
-    found: set[str] = set()
+def _resources(container: bytes) -> dict[str, set[str] | None]:
+    """The resources of one container, and the digests of their devices' names; None if they are not named. Entries
+    without devices do not count."""
+    found: dict[str, set[str] | None] = {}
     for number, value in read_fields(container):
         if number == 2:  # ContainerDevices
             devices = dict[int, int | bytes](read_fields(_bytes(value)))
             if 2 in devices:
-                found.add(_text(devices.get(1, b"")))
+                found[_text(devices.get(1, b""))] = None  # by the names of its plug-in, which no other API has
         elif number == 5:  # DynamicResource
-            found.update(_drivers(_bytes(value)))
+            for driver, names in _drivers(_bytes(value)).items():
+                found[driver] = _joined(found.get(driver, set()), names)
     return found
 
 
-def _drivers(claim: bytes) -> set[str]:
-    """The DRA drivers of a claim's devices; with kubelets that do not name them, the kind of their CDI devices."""
-    found: set[str] = set()
+def _drivers(claim: bytes) -> dict[str, set[str] | None]:
+    """The same for a claim: by DRA driver; with kubelets that do not name it, by the kind of their CDI devices."""
+    found: dict[str, set[str] | None] = {}
     for resource in _messages(claim, 4):
-        driver = ""
+        driver = pool = device = ""
         kinds: set[str] = set()
         for number, value in read_fields(resource):
             if number == 2:
                 driver = _text(value)
+            elif number == 3:
+                pool = _text(value)
+            elif number == 4:
+                device = _text(value)
             elif number == 1:
                 kinds.update(_text(name).partition("=")[0] for name in _messages(_bytes(value), 1))
-        found.update({driver} if driver else kinds)
+        names = {device_digest(driver, pool, device)} if driver and pool and device else None
+        for each in {driver} if driver else kinds:
+            found[each] = _joined(found.get(each, set()), names)
     return found
 
 

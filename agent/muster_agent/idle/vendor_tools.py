@@ -27,10 +27,8 @@ async def query_vendor_tools(
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
 ) -> str:
     """Who uses the accelerators, for people; empty if nobody does or the tools give no answer."""
-    if has_nvidia(view) and await _gpus(view):
-        await sleep(AGAIN_S)
-        if busy := await _gpus(view):
-            return busy
+    if busy := await query_gpu_memory(view, sleep=sleep):
+        return busy
     if any(environment.get(name) for name in _IPU_ENVIRONMENT):
         output = await view.commands.run(["gc-monitor", "--no-card-info"], timeout_s=GC_MONITOR_S)
         if users := attached_applications(output.stdout):
@@ -38,7 +36,17 @@ async def query_vendor_tools(
     return ""
 
 
-async def _gpus(view: NodeView) -> str:
+async def query_gpu_memory(
+    view: NodeView, address: str = "", *, sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
+) -> str:
+    """Whose memory is in use among NVIDIA's GPUs, or of the one at ``address``, for people; empty: none's."""
+    if has_nvidia(view) and await _gpus(view, address):
+        await sleep(AGAIN_S)
+        return await _gpus(view, address)
+    return ""
+
+
+async def _gpus(view: NodeView, address: str) -> str:
     from muster_checks.base.bounded_read import Unreadable
     from muster_checks.base.execution import CannotTell, NotHere
     from muster_checks.cuda.busy_gpus import IDLE_MIB
@@ -49,6 +57,8 @@ async def _gpus(view: NodeView) -> str:
     except (NotHere, CannotTell, Unreadable):
         return ""  # the check that is about to run reports it
     for gpu in reading.gpus:
+        if address and gpu.address != address:
+            continue
         # with MIG, this is the sum of all slices
         if gpu.memory_used_mib is not None and gpu.memory_used_mib > IDLE_MIB:
             return f"{gpu.memory_used_mib:.0f} MiB of {gpu.label} are in use"

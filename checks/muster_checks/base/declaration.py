@@ -180,6 +180,8 @@ class Check:
     stream:      a stream's factory; see :mod:`muster_checks.dmesg`
     recorded:    judges a file of recorded output, for `muster check --sample`
     resume:      receives the findings that were open before a restart
+    one_device:  of a heavy check that can test one device alone and then disturbs nothing that others share (no fabric,
+                 no link to the host): its parameter for the device's PCI address; empty: it cannot
     enabled:     whether it exists on a node whose settings do not mention it
     reads:       what it reads or runs, for people: files, tools and the packages that contain them
     ran_on:      where it has run: real hardware, or recorded output and its origin
@@ -197,6 +199,7 @@ class Check:
     recorded: Recorded | None = None
     resume: Resume | None = None
     shares: str = ""
+    one_device: str = ""
     reads: str = ""
     ran_on: str = ""
     examples: tuple[str, ...] = field(default=())
@@ -205,6 +208,8 @@ class Check:
     def __post_init__(self) -> None:
         if (self.probe is None) == (self.stream is None):
             raise ValueError(f"check {self.name!r}: declare either probe or stream")
+        if self.one_device and self.one_device not in self.parameters.model_fields:
+            raise ValueError(f"check {self.name!r}: one_device: {self.one_device!r} is none of its parameters")
 
 
 class CheckStream:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from muster_checks.cuda.driver import LIBRARY, CudaDevice, CudaDriver, CudaError
 from muster_checks.cuda.protocol import GpuFailure, GpuStart, Line, NoUsableGpu, encode
+from muster_checks.hardware.pci import normal_address
 
 UNAVAILABLE = 3  # exit code; 0: every GPU was reported, with whatever result
 
@@ -23,6 +24,7 @@ Work = Callable[[CudaDevice, int, argparse.Namespace], Line]
 def parser() -> argparse.ArgumentParser:
     arguments = argparse.ArgumentParser(description="works on each GPU in turn; prints one JSON object per line")
     arguments.add_argument("--first", type=int, default=0, metavar="N", help="skip the GPUs before number N")
+    arguments.add_argument("--only", default="", metavar="ADDRESS", help="skip all GPUs but the one with this address")
     arguments.add_argument("--per-gpu-s", type=float, default=60.0, help="exit if one GPU takes longer than this")
     arguments.add_argument("--root", type=Path, default=Path("/"), help="root folder for /sys")
     arguments.add_argument("--library", default=LIBRARY, help="the driver's library")
@@ -48,6 +50,8 @@ def main(work: Work, arguments: argparse.Namespace, say: Callable[[Line], None] 
         try:
             device = driver.device(index)
             address = device.address()
+            if arguments.only and normal_address(address) != normal_address(arguments.only):
+                continue  # without a context: whoever uses it notices nothing
             say(GpuStart(index, count, address, device.name()))
             bind_to_cpus(address, arguments.root)
             with device.context():

@@ -40,10 +40,13 @@ class GpuRuns(msgspec.Struct, frozen=True):
     rest: str = ""
 
 
-async def run_on_each_gpu(node: NodeView, module: str, *arguments: str, per_gpu_s: float, total_s: float) -> GpuRuns:
+async def run_on_each_gpu(
+    node: NodeView, module: str, *arguments: str, per_gpu_s: float, total_s: float, only: str = ""
+) -> GpuRuns:
     """Run ``muster_checks.cuda.<module>`` on every GPU that the driver offers.
 
     per_gpu_s, total_s:  seconds allowed for one GPU and for all
+    only:                PCI address of the only one to use; empty: all
     """
     clock = node.history.clock
     end = clock() + total_s
@@ -53,11 +56,12 @@ async def run_on_each_gpu(node: NodeView, module: str, *arguments: str, per_gpu_
         if (left_s := end - clock()) <= 0:
             break
         options = ("--first", str(len(known)), "--per-gpu-s", f"{per_gpu_s:g}", "--root", str(node.root), *arguments)
+        options += ("--only", only) if only else ()
         output = await node.commands.run(python_child(f"muster_checks.cuda.{module}", *options), timeout_s=left_s)
         lines = decode(output.stdout)
         seen = read_runs(lines, _end_of(output, per_gpu_s))
         known.update((gpu.index, gpu) for gpu in seen)
-        if not seen or output.exit_code == 0:
+        if not seen or output.exit_code == 0 or only:
             reported = [line.message for line in lines if isinstance(line, NoUsableGpu)]
             rest = "; ".join(reported) or ("" if output.exit_code == 0 else _end_of(output, per_gpu_s))
             break

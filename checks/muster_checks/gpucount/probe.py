@@ -3,20 +3,18 @@
 import asyncio
 import re
 
-from muster_checks.base.bounded_read import names_in, read_text
 from muster_checks.base.declaration import NodeView
 from muster_checks.base.execution import CannotTell, NotHere
 from muster_checks.base.threads import in_thread
 from muster_checks.base.vocabulary import Finding, Verdict
 from muster_checks.gpucount import GpucountParameters
 from muster_checks.gpucount.judge import GpuCount, judge
-from muster_checks.hardware.pci import normal_address, nvidia_gpus
+from muster_checks.hardware.pci import nvidia_gpus
 from muster_checks.nvidia import KNOWN_GPUS
+from muster_checks.nvidia.driver_files import device_minor, read_driver_files
 from muster_checks.nvidia.gpu import GpuReading
 from muster_checks.nvidia.probe import SHARED_S, read_gpus
 
-PROC = "/proc/driver/nvidia/gpus"
-_MINOR = re.compile(r"^Device Minor:\s*([0-9]{1,4})\s*$", re.M)
 _EXCLUDED = re.compile(r"^GPU Excluded:\s*Yes\b", re.M)
 
 
@@ -38,7 +36,7 @@ async def _count_once(node: NodeView, parameters: GpucountParameters, max_age_s:
         reading = None
         if isinstance(error, NotHere):
             reading = GpuReading(source="pci", missing=tuple(sorted(node.history.of(KNOWN_GPUS))))
-    files = _read_driver_files(node)
+    files = read_driver_files(node)
     count = GpuCount(
         reading=reading,
         # a GPU that the driver is configured to exclude (NVreg_ExcludedGpus) has no user, but is not missing
@@ -46,7 +44,7 @@ async def _count_once(node: NodeView, parameters: GpucountParameters, max_age_s:
             device.address: "excluded" if _EXCLUDED.search(files.get(device.address, "")) else device.driver
             for device in await in_thread(node, nvidia_gpus, node)
         },
-        minors={address: int(minor[1]) if (minor := _MINOR.search(text)) else None for address, text in files.items()},
+        minors={address: device_minor(text) for address, text in files.items()},
     )
     try:
         findings = judge(count, parameters)
@@ -58,11 +56,3 @@ async def _count_once(node: NodeView, parameters: GpucountParameters, max_age_s:
         # without an answer from the driver, earlier findings on single GPUs must stay open
         findings.append(Finding(component="host", verdict=Verdict.UNKNOWN, reason=blind.reason, message=blind.message))
     return findings
-
-
-def _read_driver_files(node: NodeView) -> dict[str, str]:
-    """The kernel driver's information file of each GPU bound to it, by PCI address."""
-    return {
-        normal_address(name): read_text(node.path(f"{PROC}/{name}/information"), 4096) or ""
-        for name in names_in(node.path(PROC))
-    }

@@ -39,19 +39,24 @@ class GpumemParameters(Parameters):
     warn_share_of_others: float = Field(
         default=0.8, ge=0, le=1, description="share of the node's equal GPUs below which it warns"
     )
+    gpu: str = Field(
+        default="",
+        pattern=r"^(|[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7])$",
+        description="PCI address of the only GPU to test, such as 0000:3b:00.0; default: all",
+    )
     expected: Path | None = Field(default=None, description="YAML file of GPU models that overrides the shipped table")
 
 
 def _limits(parameters: GpumemParameters) -> "GpumemLimits":
     from muster_checks.gpumem.judge import GpumemLimits
 
-    return GpumemLimits(**parameters.model_dump(exclude={"expected", "memory_share"}))
+    return GpumemLimits(**parameters.model_dump(exclude={"expected", "memory_share", "gpu"}))
 
 
 async def _probe(node: NodeView, parameters: GpumemParameters) -> Sequence[Finding]:
     from muster_checks.gpumem.probe import probe
 
-    return await probe(node, parameters.memory_share, _limits(parameters), parameters.expected)
+    return await probe(node, parameters, _limits(parameters))
 
 
 def _recorded(text: bytes, parameters: GpumemParameters) -> Sequence[Finding] | None:
@@ -69,6 +74,7 @@ GPUMEM = Check(
     timeout_s=1300.0,  # 8 GPUs take seconds; this allows for each GPU in turn to hang
     period_s=3600.0,
     devices=("gpu",),
+    one_device="gpu",  # it loads the cores and the memory of its GPU; over PCIe go only kernels and results
     probe=_probe,
     recorded=_recorded,
     reads="libcuda.so.1 (in a child process; no CUDA toolkit is needed)",

@@ -15,7 +15,7 @@ from muster_checks.base.bounded_read import names_in, read_integer
 from muster_checks.base.declaration import NodeView
 
 NVIDIA, AMD, GRAPHCORE, INTEL, HABANA = 0x10DE, 0x1002, 0x1D95, 0x8086, 0x1DA3
-_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+PCI_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 
 class DeviceKind(StrEnum):
@@ -79,7 +79,7 @@ def upstream(device: PciDevice) -> list[Path]:
     """The folders of the bridges above the device, the nearest first, up to its root port."""
     above = []
     for parent in device.path.parents:
-        if not _ADDRESS.fullmatch(parent.name):  # pci0000:00: a host bridge, or a controller with its own bus
+        if not PCI_ADDRESS.fullmatch(parent.name):  # pci0000:00: a host bridge, or a controller with its own bus
             break
         above.append(parent)
     return above

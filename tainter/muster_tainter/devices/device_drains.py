@@ -4,11 +4,14 @@ when none is left."""
 from collections.abc import Callable, Mapping
 
 from muster_kube.api.objects import Node
+from muster_kube.nodehealth import device_digest
 from muster_tainter.devices.device_drain_plan import find_device_orders, sort_holders
 from muster_tainter.devices.holder_reader import HolderReader
 from muster_tainter.devices.rule_store import RuleStore
 from muster_tainter.fleet.interface import Fleet
 from muster_tainter.repair.drain_plan import DrainOrder, SortedPods
+
+NAMES_LIMIT = 19  # digests of 12 digits in a parameter of 256 characters
 
 
 class DeviceDrains:
@@ -32,3 +35,13 @@ class DeviceDrains:
     async def pods(self, name: str, component: str, order: DrainOrder, *, fresh: bool = False) -> SortedPods:
         devices = self._store.devices(name, component)
         return sort_holders(await self._reader.holders(name, devices, fresh=fresh), order, self._now())
+
+    def digests(self, name: str) -> dict[str, tuple[str, ...]]:
+        """By component: the devices of the node that have rules, as a request for a check names them. Devices with
+        more parts than one request can name are left out."""
+        found = {}
+        for component in {rule.component for rule in self._store.of(name).values()}:
+            names = self._store.devices(name, component)
+            if len(names) <= NAMES_LIMIT:
+                found[component] = tuple(sorted(device_digest(*each) for each in names))
+        return found

@@ -131,8 +131,8 @@ def advance_faults(
         if how not in _AT_ONCE:
             flapped.add(penalty_key(fault))
         changes.append(FaultChange(FaultStep.CLOSED, fault, how, by))
-    for key in sorted(flapped - {penalty_key(fault) for fault in still_open}):
-        penalty = _heavier(penalty, memory, key, policy, now)  # the check, or device, has no open fault left
+    for flap in sorted(flapped - {penalty_key(fault) for fault in still_open}):
+        penalty = _heavier(penalty, memory, flap, policy, now)  # the check, or device, has no open fault left
     if closed:
         # only with another change: expiry alone does not justify a write
         memory = msgspec.structs.replace(

@@ -1,5 +1,6 @@
 """The active policy applied to an open fault: taint, wait, what closes it, hold-down. Pure functions."""
 
+import re
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -14,6 +15,7 @@ from muster_tainter.faults.node_record import (
     as_our_taint,
     lost_taint,
 )
+from muster_tainter.policy.check_facts import can_test_one_device, is_heavy
 from muster_tainter.policy.devices import Isolation
 from muster_tainter.policy.recovery import ProofCheck
 from muster_tainter.policy.rules import CloseOn, Policy, Rule
@@ -46,17 +48,26 @@ class FaultPolicy:
 
 
 _NOTHING = FaultPolicy()
+_GPU = re.compile(r"gpu/[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")  # as the parameter one_device takes it
 
 
 def match_policy(fault: Fault, policy: Policy) -> FaultPolicy:
     """Match an open fault against the active policy; a changed rule also changes the taints of open faults."""
     want = match_as_node(fault, policy)
-    return _on_device(want) if fault.device == DeviceStage.ALONE and want.taint is not None else want
+    if fault.device != DeviceStage.ALONE or want.taint is None:
+        return want
+    return _on_device(want, fault.component)
 
 
-@lru_cache(maxsize=256)
-def _on_device(want: FaultPolicy) -> FaultPolicy:
-    return replace(want, taint=None, device=want.taint)
+@lru_cache(maxsize=1024)
+def _on_device(want: FaultPolicy, component: str) -> FaultPolicy:
+    """The proof tests this device alone if all its heavy checks can; else it waits until the whole node is idle."""
+    proof = want.proof
+    if proof is not None and _GPU.fullmatch(component):
+        heavy = [check for check in proof.checks if is_heavy(check)]
+        if heavy and all(map(can_test_one_device, heavy)):
+            proof = replace(proof, component=component, alone=True)
+    return replace(want, taint=None, device=want.taint, proof=proof)
 
 
 def match_as_node(fault: Fault, policy: Policy) -> FaultPolicy:

@@ -62,19 +62,21 @@ class Proof(StrictModel):
 class ProofCheck:
     """The requested checks. optional: those of them that do not count where they are not installed. new_boot: only
     after a reboot since the fault was seen. component: what a run has to include and find healthy, whatever it finds
-    on others; empty: everything that the checks look at."""
+    on others; empty: everything that the checks look at. alone: the heavy checks test only this device."""
 
     checks: tuple[str, ...]
     proof: Proof
     new_boot: bool
     component: str = ""
     optional: tuple[str, ...] = ()
+    alone: bool = False
 
     @property
     def digest(self) -> str:
         """Identifies the proof in a request's id."""
         what = f"{','.join(self.checks)} {self.proof.passes} {self.proof.interval:g} {self.component}".strip()
         what += f" {','.join(self.optional)}" if self.optional else ""
+        what += " alone" if self.alone else ""
         return hashlib.sha256(what.encode()).hexdigest()[:_DIGEST]
 
     @property

@@ -6,7 +6,8 @@ for a fault; this module closes nothing.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 import msgspec
 
@@ -55,13 +56,14 @@ class CheckCosts:
 @dataclass(frozen=True, slots=True)
 class ProofToRequest:
     """A proof to request. stamp: lower limit for the number in its id; since: when it could first have been requested,
-    in seconds since the epoch; faults: how many wait for it."""
+    in seconds since the epoch; faults: how many wait for it; held_as: digests of the names of its device."""
 
     proof: ProofCheck
     stamp: int
     since: float
     heavy: bool
     faults: int = 1
+    held_as: tuple[str, ...] = ()
 
     def request(self, now: float) -> CheckRequest:
         proof = self.proof.proof
@@ -70,6 +72,8 @@ class ProofToRequest:
             params["interval_s"] = f"{min(proof.interval, LONGEST_INTERVAL_S):g}"
         if self.proof.component:
             params["sees"] = self.proof.component
+        if self.proof.alone:
+            params |= {"device": self.proof.component, "held_as": ",".join(self.held_as)}
         if self.proof.optional:
             params["if_installed"] = ",".join(self.proof.optional)
         return CheckRequest(
@@ -150,9 +154,15 @@ def first_at(fault: Fault, want: FaultPolicy, hold_s: float, now: float) -> floa
 
 
 def plan_node(
-    node: Node | None, health: NodeHealth | UnusableHealth | None, policy: Policy, now: float, costs: CheckCosts
+    node: Node | None,
+    health: NodeHealth | UnusableHealth | None,
+    policy: Policy,
+    now: float,
+    costs: CheckCosts,
+    idle_devices: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
 ) -> NodePlan:
-    """``now``: seconds since the epoch."""
+    """``now``: seconds since the epoch; ``idle_devices``: by component: quarantined devices that no pod holds, with
+    digests of their names in Dynamic Resource Allocation."""
     if not isinstance(health, NodeHealth):
         return NodePlan("" if node is None else node.metadata.name)
     name = health.metadata.name
@@ -184,7 +194,11 @@ def plan_node(
         for digest, group in groups.items():
             if digest not in pending:
                 ask = _ask(group, tried.get(digest, VerificationAttempts()), report.boot, costs, now, times)
-                if ask is not None and (health.status.idle_since or not ask.heavy):
+                if ask is None:
+                    continue
+                if group.proof.alone and group.proof.component in idle_devices:
+                    asks.append(replace(ask, held_as=idle_devices[group.proof.component]))
+                elif not ask.heavy or (health.status.idle_since and not group.proof.alone):
                     asks.append(ask)
     room = min(AT_ONCE - len(keep), REQUESTS_LIMIT - len(health.spec.requests))
     asks = sorted(asks, key=lambda ask: ask.since)[: max(0, room)]

@@ -6,14 +6,10 @@ minutes.
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
-from functools import lru_cache
-from importlib import import_module
 from typing import NamedTuple
 
-from muster_checks.base.declaration import Check, Cost
-from muster_checks.registry import SHIPPED
 from muster_kube import nodehealth
 from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import ApiError, Conflict, Forbidden, Invalid, NotFound, TooManyRequests
@@ -28,6 +24,7 @@ from muster_tainter.faults.verification_attempts import ANNOTATION, encode_attem
 from muster_tainter.fleet.interface import Fleet
 from muster_tainter.fleet.replica import Replica
 from muster_tainter.metrics import TainterMetrics
+from muster_tainter.policy.check_facts import is_heavy
 from muster_tainter.policy.recovery import MANAGER
 from muster_tainter.policy.rules import Policy
 from muster_tainter.task_rounds import Rounds, finish_write
@@ -50,17 +47,6 @@ _SLICE = 100  # nodes
 _LEFT_ALONE_S = 60.0  # for a NodeHealth that rejects our writes, or with a write of unknown outcome
 
 
-@lru_cache(maxsize=256)
-def is_heavy(check: str) -> bool:
-    """According to the check's declaration; unknown checks count as heavy."""
-    place = SHIPPED.get(check)
-    if place is None:
-        return True
-    module, _, name = place.partition(":")
-    declared: Check = getattr(import_module(module), name)
-    return declared.cost is Cost.HEAVY
-
-
 COSTS = CheckCosts(time_limit_s, is_heavy)
 
 
@@ -72,7 +58,8 @@ class _Unsure(NamedTuple):
 
 
 class Verifier:
-    """costs: of checks used as proof; interval_s: between two rounds"""
+    """costs: of checks used as proof; interval_s: between two rounds; idle_devices: of a node: the quarantined devices
+    that no pod holds, see :func:`plan_node`"""
 
     def __init__(
         self,
@@ -83,6 +70,7 @@ class Verifier:
         *,
         costs: CheckCosts = COSTS,
         interval_s: float = INTERVAL_S,
+        idle_devices: Callable[[str], Mapping[str, tuple[str, ...]]] = lambda _: {},
     ) -> None:
         self._client = client
         self._fleet = fleet
@@ -90,6 +78,7 @@ class Verifier:
         self._metrics = metrics
         self._requests = RequestWriter(client, VERIFIER, fleet.observe_health)
         self._costs = costs
+        self._idle_devices = idle_devices
         self.rounds = Rounds("proofs", fleet.taints_idle, least_s=interval_s, backoff=Backoff(interval_s, 60.0))
         self._plans: dict[str, NodePlan] = {}
         self._unsure: dict[str, _Unsure] = {}  # requests of unknown outcome: they keep their slot
@@ -150,7 +139,7 @@ class Verifier:
         if not faulty and not (isinstance(health, NodeHealth) and _is_marked(health)):
             self._plans.pop(name, None)
             return
-        made = plan_node(node, health, policy, now, self._costs)
+        made = plan_node(node, health, policy, now, self._costs, self._idle_devices(name))
         if made.matters:
             self._plans[name] = made
         else:
@@ -180,7 +169,7 @@ class Verifier:
         if not isinstance(health, NodeHealth):
             return
         now = self._replica.now()
-        made = plan_node(node, health, self._fleet.policy(), now, self._costs)
+        made = plan_node(node, health, self._fleet.policy(), now, self._costs, self._idle_devices(name))
         try:
             if made.writes:
                 await self._requests.delete(health, encode_attempts(made.tried), keep=made.keep, clear=made.clear)

@@ -21,6 +21,7 @@ from muster_agent.checks.request_runner import (
     TRIES,
 )
 from muster_agent.checks.state_file import StoredRequest
+from muster_agent.idle.occupancy import RunScope
 from muster_checks.base.declaration import Parameters
 from muster_checks.base.vocabulary import Finding, Result, Verdict, worst
 from muster_kube.api.times import rfc3339
@@ -338,21 +339,41 @@ async def test_all_means_every_check(node: ScriptedNode):
     assert sorted(node.ran) == ["dmesg", "heavy", "link", "other"]
 
 
+DEVICE = "gpu/0000:3b:00.0"
+
+
 async def test_whose_devices_are_no_work_reaches_the_node(node: ScriptedNode):
     await node.answer(request("heavy", beside="team-a/train-"))
-    assert (node.beside, node.asked[0][2]) == (["team-a/train-"], False)
+    assert (node.scopes, node.asked[0][2]) == ([RunScope("team-a/train-")], False)
+
+
+async def test_one_device_reaches_the_check_and_the_node(node: ScriptedNode):
+    await node.answer(request("link", "heavy", device=DEVICE, held_as="0123456789ab,ba9876543210"))
+    address = DEVICE.removeprefix("gpu/")
+    assert [each[1] for each in node.asked] == [Limits(depth=3), Limits(depth=3, only=address)]
+    assert set(node.scopes) == {RunScope(device=address, held_as=("0123456789ab", "ba9876543210"))}
 
 
 @pytest.mark.parametrize(
     ("asked", "place", "allowed"),
     [
+        (request("other", device=DEVICE), "params.device: other ", ""),
+        (request("heavy", "other", device=DEVICE), "params.device: other ", ""),
+        *(
+            (request("heavy", device=text), "params.device: ", "gpu/0000:3b:00.0")
+            for text in ("0000:3b:00.0", "gpu/0000:3B:00.0", "gpu/GPU-1", "nic/0000:3b:00.0", "gpu/", "gpu/3b:00.0")
+        ),
+        *(
+            (request("heavy", held_as=text), "params.held_as: ", "12")
+            for text in ("x", "0123456789ab,", "0123456789AB")
+        ),
         (request(), "checks: ", "dmesg, heavy, link, other"),
         (request("gpu"), "checks: ", '"gpu"'),
         (request("link", ""), "checks: ", '""'),
         (
             request("link", nonsense="1"),
             "params: ",
-            "runs, passes, interval_s, sees, beside, if_installed ",
+            "runs, passes, interval_s, sees, beside, device, held_as, if_installed ",
         ),
         (request("link", **{"heavy.limit": "1"}), "params.heavy.limit: 'heavy' ", ""),
         (request("link", **{"link.x": "1"}), "params: ", "runs, passes, "),
@@ -405,10 +426,10 @@ async def test_an_object_edited_by_hand_is_survived(node: ScriptedNode):
 async def test_a_request_that_breaks_us_is_answered_and_others_go_on(node: ScriptedNode, caplog):
     run_check = node.run_check
 
-    async def break_on_heavy(running: NodeCheck, parameters: Parameters, force: bool, beside: str) -> CheckOutcome:
+    async def break_on_heavy(running: NodeCheck, parameters: Parameters, force: bool, scope: RunScope) -> CheckOutcome:
         if running.name == "heavy":
             raise RuntimeError("ours")
-        return await run_check(running, parameters, force, beside)
+        return await run_check(running, parameters, force, scope)
 
     node.run_check = break_on_heavy  # type: ignore[method-assign]
     async with node.at_work(request("heavy", name="r1"), request("link", name="r2")) as requests:

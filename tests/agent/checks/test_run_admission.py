@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from muster_agent.checks.run_admission import CpuShare, NodeBusy, RunQueue
-from muster_agent.idle.occupancy import AlwaysIdle
+from muster_agent.idle.occupancy import WHOLE_NODE, AlwaysIdle, RunScope
 from muster_checks.base.vocabulary import Result, Verdict
 
 DONE = Result(check="c", verdict=Verdict.PASS)
@@ -18,7 +18,7 @@ class Occupied(AlwaysIdle):
         super().__init__()
         self.looks_beside = 0
 
-    async def find_foreign_work(self, beside: str = "", /) -> str:
+    async def find_foreign_work(self, _scope: RunScope = WHOLE_NODE, /) -> str:
         self.looks_beside += 1
         return self.busy
 

@@ -20,6 +20,7 @@ from muster_agent.checks.run_admission import CpuShare, RunQueue
 from muster_agent.fleet.interfaces import addresses_in, default_device, servers_per_interface
 from muster_agent.fleet.iperf_wire import PORTS, IperfServers
 from muster_agent.http.routes import BODY_LIMIT, make_app
+from muster_agent.idle.occupancy import WHOLE_NODE, RunScope
 from muster_agent.metrics.agent_metrics import AgentMetrics
 from muster_agent.node_agent import Agent
 from muster_checks.base.commands import LocalCommands, Output
@@ -49,10 +50,10 @@ class Busy:
     idle_since: float | None = 0.0
     busy = ""
 
-    async def find_work(self, beside: str = "", /) -> str:
+    async def find_work(self, _scope: RunScope = WHOLE_NODE, /) -> str:
         return self.busy
 
-    async def find_foreign_work(self, beside: str = "", /) -> str:
+    async def find_foreign_work(self, _scope: RunScope = WHOLE_NODE, /) -> str:
         return self.busy
 
     async def run(self) -> None:

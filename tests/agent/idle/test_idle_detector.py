@@ -26,7 +26,7 @@ from muster_agent.idle.idle_detector import (
     IdleDetector,
     KubeletLost,
 )
-from muster_agent.idle.occupancy import Occupancy
+from muster_agent.idle.occupancy import Occupancy, RunScope
 from muster_agent.idle.pod_resources import PodResources
 from muster_checks.base.commands import Output
 from muster_checks.base.declaration import NodeView
@@ -254,14 +254,14 @@ async def test_pods_that_wait_are_no_work_to_who_asks_beside_them_and_others_are
 ) -> None:
     kubelet.answer = GPU
     for look in (world.idleness.find_work, world.idleness.find_foreign_work):
-        assert await look("team-a/train-") == ""
-        assert names(await look("team-a/serve-"), HOLDER)
+        assert await look(RunScope("team-a/train-")) == ""
+        assert names(await look(RunScope("team-a/serve-")), HOLDER)
     assert world.idleness.idle_since is None, "the node is in use all the same"
     kubelet.answer = GPU + pod("serve-0", devices("nvidia.com/gpu", "GPU-2"))
-    assert names(await world.idleness.find_work("team-a/train-"), ("team-a/serve-0", "nvidia.com/gpu"))
+    assert names(await world.idleness.find_work(RunScope("team-a/train-")), ("team-a/serve-0", "nvidia.com/gpu"))
     kubelet.answer = GPU
     world.node.process(5000, "python3", "/dev/nvidia0")
-    assert names(await world.idleness.find_work("team-a/train-"), PROCESS), "what uses a device does not wait"
+    assert names(await world.idleness.find_work(RunScope("team-a/train-")), PROCESS), "what uses a device does not wait"
 
 
 @pytest.mark.parametrize("comes", ["a pod", "a process"])

@@ -10,6 +10,7 @@ from tests.agent.kubelet_socket import claim, devices, pod
 
 from muster_agent.idle.pod_resources import DeviceHolder, PodResourcesReader, is_accelerator
 from muster_agent.idle.protobuf import MalformedMessage
+from muster_kube.nodehealth import device_digest
 
 SAMPLES = Path(__file__).parent / "samples"
 GPU = pod("train-0", devices("nvidia.com/gpu", "GPU-1", "GPU-2"))
@@ -39,8 +40,19 @@ def test_pods_come_in_an_order_of_their_own() -> None:
 
 def test_a_claim_is_held_by_its_driver() -> None:
     assert PodResourcesReader().holders(pod("x", claim("gpu.nvidia.com", "k8s.gpu.nvidia.com/claim=1"))) == [
-        DeviceHolder("team-a/x", ("gpu.nvidia.com",))
+        DeviceHolder("team-a/x", ("gpu.nvidia.com",), frozenset({device_digest("gpu.nvidia.com", "pool", "device-0")}))
     ]
+
+
+def test_devices_are_named_only_if_all_are() -> None:
+    drivers = [claim("gpu.nvidia.com", device=name) for name in ("gpu-1", "gpu-2")]
+    [both] = PodResourcesReader().holders(pod("x", *drivers))
+    assert both.names is not None
+    assert len(both.names) == 2
+    [mixed] = PodResourcesReader().holders(pod("x", *drivers, devices("nvidia.com/gpu", "GPU-1")))
+    assert mixed.names is None
+    [network] = PodResourcesReader().holders(pod("x", drivers[0], devices("rdma/hca_shared_devices_a", "1")))
+    assert network.names == {device_digest("gpu.nvidia.com", "pool", "gpu-1")}
 
 
 def test_a_claim_of_an_older_kubelet_is_held_by_its_cdi_devices() -> None:

@@ -13,7 +13,7 @@ from muster_checks.gpumem.judge import GpumemLimits, judge
 from muster_checks.hardware.expected_values import ModelTable
 from muster_checks.nvidia.models import GpuModel
 
-LIMITS = GpumemLimits(**GpumemParameters().model_dump(exclude={"expected", "memory_share"}))
+LIMITS = GpumemLimits(**GpumemParameters().model_dump(exclude={"expected", "memory_share", "gpu"}))
 MODELS = ModelTable([GpuModel("*A100*", memory_gb_per_s=2000.0, fp64_tflops=9.7), GpuModel("*bare*")])
 A100 = "NVIDIA A100-SXM4-80GB"
 

@@ -46,6 +46,25 @@ async def test_the_gpu_that_corrupts_a_result_fails(library: Path, tmp_path: Pat
     )
 
 
+async def test_one_gpu_is_tested_alone_and_no_context_is_made_on_the_others(library: Path, tmp_path: Path) -> None:
+    view = gpu_node(tmp_path, 3, wrong="1:daxpy", error="0:cuDevicePrimaryCtxRetain:1")
+    assert by_address(await run(view, gpu=address(2))) == ["PASS"]
+    assert by_address(await run(view, gpu=address(1).upper())) == ["FAIL"]
+    assert by_address(await run(view, gpu=address(0))) == ["UNKNOWN"]
+
+
+async def test_one_gpu_whose_driver_crashes_is_unknown_and_tried_once(library: Path, tmp_path: Path) -> None:
+    view = gpu_node(tmp_path, 3, crash=1)
+    assert by_address(await run(view, gpu=address(1))) == ["UNKNOWN"]
+    calls = [argv for argv, _ in view.commands.calls if "muster_checks.cuda.arithmetic" in argv]  # type: ignore[attr-defined]
+    assert len(calls) == 1
+
+
+async def test_a_gpu_that_is_not_there_proves_nothing(library: Path, tmp_path: Path) -> None:
+    result = await run(gpu_node(tmp_path, 1), gpu="0000:ff:00.0")
+    assert (result.verdict, result.reason) == (Verdict.UNKNOWN, "NoSuchGpu")
+
+
 async def test_the_slow_gpu_fails(library: Path, tmp_path: Path) -> None:
     assert by_address(await run(gpu_node(tmp_path, 4, slow=2))) == ["PASS", "PASS", "FAIL", "PASS"]
 

@@ -18,6 +18,7 @@ from muster_kube.nodehealth import (
     ReportedFinding,
     RequestAnswer,
 )
+from muster_tainter.faults.decision_context import EMPTY_CONTEXT
 from muster_tainter.faults.desired_state import Decision, decide, recall_record
 from muster_tainter.faults.node_record import NodeRecord
 from muster_tainter.faults.verification_attempts import ANNOTATION, encode_attempts
@@ -59,6 +60,8 @@ class ProvedNode:
         self.answers: dict[str, RequestAnswer] = {}
         self.idle = True
         self.checks: tuple[str, ...] = ("dmesg", "pciebw", "remapped")
+        self.context = EMPTY_CONTEXT
+        self.idle_devices: dict[str, tuple[str, ...]] = {}
         self.publish()
 
     # the agent
@@ -152,12 +155,12 @@ class ProvedNode:
     def decide(self) -> Decision:
         """And writes it."""
         assert self.node is not None
-        decision = decide(self.node, self.health, self.policy, self.now)
+        decision = decide(self.node, self.health, self.policy, self.now, {}, self.context)
         self.node = decision.applied(self.node)
         return decision
 
     def prove(self) -> NodePlan:
-        return plan_node(self.node, self.health, self.policy, self.now, COSTS)
+        return plan_node(self.node, self.health, self.policy, self.now, COSTS, self.idle_devices)
 
     def delete(self, made: NodePlan) -> None:
         """As :class:`muster_kube.nodehealth_requests.RequestWriter` does."""
