@@ -6,7 +6,6 @@ false address names at most another device of that node, about which it could re
 
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import chain
 
 from muster_kube.nodehealth import NodeHealth
 from muster_tainter.devices.device_map import NodeDevices
@@ -19,10 +18,11 @@ NAMES_LIMIT = 64  # of a node
 def nic_names(memory: NodeRecord, health: NodeHealth | None) -> dict[str, str]:
     """The addresses of NICs by the names that faults and findings have for them. The agent's last word counts."""
     checks = health.status.checks if health is not None else ()
+    reported = [(each.component, each.address) for check in checks for each in check.findings if each.address]
     found: dict[str, str] = {}
-    for each in chain((finding for check in checks for finding in check.findings if finding.address), memory.open):
-        if each.address and each.component.startswith("nic/") and len(found) < NAMES_LIMIT:
-            name, address = device_key(each.component), device_identity(each.address)
+    for component, said in (*reported, *((fault.component, fault.address) for fault in memory.open)):
+        if said and component.startswith("nic/") and len(found) < NAMES_LIMIT:
+            name, address = device_key(component), device_identity(said)
             if name and address and name != address:
                 found.setdefault(name, address)
     return found
