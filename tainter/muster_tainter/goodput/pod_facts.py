@@ -46,7 +46,7 @@ class TimedState(Api, frozen=True):
 class LedgerContainerStatus(ContainerStatus, frozen=True):
     name: str = ""
     state: TimedState = TimedState()  # type: ignore[assignment]  # the same with more fields
-    last_state: TimedState = TimedState()
+    last_state: TimedState = TimedState()  # type: ignore[assignment]
 
 
 class LedgerStatus(OutcomeStatus, frozen=True):
