@@ -19,7 +19,7 @@ import psutil
 import yaml
 from tests.chaos.audit_records import AUDIT_POLICY, Write, read_writes, without_bulk
 from tests.chaos.injections import Injector, schedule
-from tests.chaos.installation import IPU_LABEL, PEER_ADDRESS, Installation
+from tests.chaos.installation import IPU_LABEL, Installation
 from tests.chaos.observer import FinalState, Observed, Violation, judge, last_change, later, stamp
 from tests.chaos.world import SPACE, Fleet, Jobs, RealAgents, insist
 
@@ -33,7 +33,7 @@ from muster_operator.job.types import API_VERSION, PLURAL, jobs_path
 from muster_sandbox.controlplane.cluster import ControlPlane
 from muster_sandbox.controlplane.install import NAMESPACE, install
 from muster_sandbox.session.agent_service import NAME as AGENT_SERVICE
-from muster_sandbox.session.agent_service import publish_agents
+from muster_sandbox.session.agent_service import publish_agents, served_version
 from muster_sandbox.simulation.kubelets import Kubelets
 from muster_sandbox.simulation.nodes import NODES, NodeShape, SimulatedNodes
 
@@ -257,7 +257,7 @@ async def _prepared(
         await nodes.create(scale.agents, prefix="agent", shape=_shape("real"))
         await runs.start()
         run = ChaosRun(plane, api, runs, scale, seed, say, since)
-        await publish_agents(api, runs.agent_ports(), PEER_ADDRESS)
+        await publish_agents(api, runs.agent_ports(), runs.peer_address)
         await _start_webhooks(api, runs)
         await run.fleet.publish_all()
         say(f"{scale.nodes} nodes, {scale.jobs} jobs, {len(run.injections)} injections in {scale.lasts_s:.0f} s")
@@ -312,7 +312,7 @@ async def clean(plane: ControlPlane) -> None:
         own = f"/api/v1/namespaces/{NAMESPACE}"
         for name in (f"configmaps/{TRACKER}", f"services/{AGENT_SERVICE}", f"secrets/{WEBHOOKS}"):
             await _deleted(api, f"{own}/{name}")
-        slices = f"/apis/discovery.k8s.io/v1beta1/namespaces/{NAMESPACE}/endpointslices"
+        slices = f"/apis/discovery.k8s.io/{await served_version(api)}/namespaces/{NAMESPACE}/endpointslices"
         for each in (await api.get(slices))["items"]:
             await _deleted(api, f"{slices}/{each['metadata']['name']}")
         await asyncio.to_thread(plane.admin.delete, f"/api/v1/namespaces/{SPACE}/pods", grace_s=0)

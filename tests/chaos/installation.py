@@ -26,9 +26,9 @@ from muster_sandbox.controlplane.certificates import Authority, write_private
 from muster_sandbox.controlplane.cluster import ControlPlane, free_ports
 from muster_sandbox.controlplane.install import AGENT, NAMESPACE, OPERATOR, PROXY, TAINTER
 from muster_sandbox.processes import ManagedProcess, ProcessReaper
+from muster_sandbox.session.agent_address import add_address
 
 STEPPED = Path(__file__).with_name("stepped_part.py")
-PEER_ADDRESS = "127.77.0.1"  # where agents find each other: a proxy, not the agent
 IPU_LABEL = ("ipunode", "rack1")
 EXPIRED = timedelta(minutes=-1)
 LISTENS_S = 120.0
@@ -70,7 +70,8 @@ class Part:
 @dataclass
 class Installation:
     """links: the proxies by the part that calls through them; ``vipu`` is the one in front of V-IPU, ``proxy`` of the
-    V-IPU proxy. calls: all that reached V-IPU."""
+    V-IPU proxy. calls: all that reached V-IPU. peer_address: on ``lo``, where agents find each other: a proxy, not the
+    agent."""
 
     plane: ControlPlane
     folder: Path
@@ -89,6 +90,7 @@ class Installation:
 
     def __post_init__(self) -> None:
         self._reaper = ProcessReaper()
+        self.peer_address = add_address(self._reaper, self.folder)
         self._authority = Authority("muster-chaos")
         self.certificate = self._server_certificate()
         self.expired = self._server_certificate(EXPIRED)
@@ -162,7 +164,7 @@ class Installation:
         words = ["--node", name, "--config", str(config), "--kmsg", str(self.kernel_log(name)),
                  "--state-dir", str(disk.folder), "--pod-uid", f"pod-{name}"]  # fmt: skip
         await self._add(name, "muster_agent", words, port, AGENT, disk)
-        peer = RawProxy([("127.0.0.1", tls_port)], PEER_ADDRESS, tls_port)
+        peer = RawProxy([("127.0.0.1", tls_port)], self.peer_address, tls_port)
         await peer.start()
         self.peers.append(peer)
 

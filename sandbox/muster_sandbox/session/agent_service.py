@@ -19,7 +19,7 @@ async def publish_agents(client: KubeClient, ports: Mapping[str, int], address: 
     port = {"name": "http", "port": 3333}
     spec = {"clusterIP": "None", "publishNotReadyAddresses": True, "ports": [port]}
     await client.create(_SERVICES, {"metadata": {"name": NAME}, "spec": spec})
-    version = await _served_version(client)
+    version = await served_version(client)
     for node, number in ports.items():
         body = {
             "metadata": {"name": f"{NAME}-{node}", "labels": {"kubernetes.io/service-name": NAME}},
@@ -30,8 +30,8 @@ async def publish_agents(client: KubeClient, ports: Mapping[str, int], address: 
         await client.create(f"{_DISCOVERY}/{version}/namespaces/{NAMESPACE}/endpointslices", body)
 
 
-async def _served_version(client: KubeClient) -> str:
-    """v1, or v1beta1 on Kubernetes 1.20, which does not serve v1."""
+async def served_version(client: KubeClient) -> str:
+    """Of EndpointSlices: v1, or v1beta1 on Kubernetes 1.20, which does not serve v1."""
     served = {each["version"] for each in (await client.get(_DISCOVERY))["versions"]}
     return "v1" if "v1" in served else "v1beta1"
 

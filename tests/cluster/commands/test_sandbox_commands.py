@@ -403,13 +403,15 @@ def test_kubectl_explains_every_field_of_a_job(desk: SandboxTerminal) -> None:
     page = (REPOSITORY / "docs/ipujob-fields.md").read_text()
     fields = set(re.findall(r"^\| `spec\.(\S+)` \|", page, re.MULTILINE))
     said = desk.type("kubectl explain ipujob.spec")
-    told = re.findall(r"^   (\w+)\t<.*>.*\n     (\S.*)$", said, re.MULTILINE)
+    # kubectl before 1.27 indents by three, and later ones list the allowed values first
+    told = re.findall(r"^ {2,3}(\w+)\t<.*>.*\n(?: +enum: .*\n)? {4,5}(\S.*)$", said, re.MULTILINE)
     assert {name for name, _ in told} == {field for field in fields if "." not in field}
     place: list[str] = []
     listed = set()
-    for line in desk.type("kubectl explain ipujob.spec --recursive").partition("FIELDS:\n")[2].splitlines():
-        depth = (len(line) - len(line.lstrip())) // 3
-        place = [*place[: depth - 1], line.split()[0]]
+    tree = desk.type("kubectl explain ipujob.spec --recursive").partition("FIELDS:\n")[2]
+    lines = re.findall(r"^( +)(\w+)\t<", tree, re.MULTILINE)
+    for indent, name in lines:
+        place = [*place[: len(indent) // len(lines[0][0]) - 1], name]
         listed.add(".".join(place))
     assert listed == fields
 
