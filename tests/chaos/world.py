@@ -25,6 +25,7 @@ from muster_sandbox.simulation.pods import PodScript, SimulatedPod
 SPACE = "chaos"  # without a hyphen: the names of partitions are readable
 FOREIGN = ("example.com/maintenance", "today", "NoSchedule")
 AGAIN_S = 0.5
+GIVES_UP_S = 300.0  # the cluster is broken for 30 s at a time, and needs as long to come back on a busy machine
 LOOK_S = 2.0
 WRITERS = 8
 CLEARED = 16
@@ -35,13 +36,16 @@ Object = dict[str, Any]
 
 
 async def insist(act: Callable[[], Awaitable[Any]]) -> Any:
-    """Until it is answered."""
+    """Until it is answered. Raises the last error if that takes longer than anything is broken."""
+    gives_up = asyncio.get_running_loop().time() + GIVES_UP_S
     while True:
         try:
             return await act()
         except (NotFound, AlreadyExists, Invalid, Forbidden):
             raise
         except (ApiError, httpx2.TransportError):
+            if asyncio.get_running_loop().time() > gives_up:
+                raise
             await asyncio.sleep(AGAIN_S)
 
 

@@ -9,6 +9,7 @@ import contextlib
 import http.client
 import os
 import re
+import secrets
 import shutil
 import signal
 import socket
@@ -41,6 +42,9 @@ OLDEST_MINOR = 20
 TOKEN_VALID_S = 24 * 3600
 NODE_GRACE = "10h"  # grace period for missing heartbeats: simulated nodes send none
 START_TRIES = 3  # another process may take a free port before the component binds it
+FIRST_PORT, END_OF_PORTS = 15_000, 30_000  # below Kubernetes' NodePorts (30000) and Linux' local ports (32768)
+
+_given_ports: set[int] = set()
 
 
 @dataclass(frozen=True)
@@ -431,12 +435,18 @@ def read_minor_version(apiserver: Path) -> int:
 
 
 def free_ports(count: int) -> list[int]:
-    """Different free ports on 127.0.0.1. Another process may take them before they are used."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
+    """Free ports on 127.0.0.1. A process gets none twice, and the kernel gives none of them to a connection
+    unless ip_local_port_range is changed. Another process may take one before it is used."""
+    found: list[int] = []
+    while len(found) < count:
+        port = FIRST_PORT + secrets.randbelow(END_OF_PORTS - FIRST_PORT)  # random may be seeded alike in two processes
+        if port in _given_ports:
+            continue
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            _given_ports.add(port)
+            found.append(port)
+    return found
 
 
 def _make_data_dir() -> Path:
