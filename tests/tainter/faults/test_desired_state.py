@@ -6,20 +6,30 @@ import msgspec
 import pytest
 
 from muster_kube.api.objects import Node, Taint
+from muster_kube.api.times import seconds
 from muster_kube.nodehealth import ClearEntry, NodeHealth, NodeHealthSpec, RequestAnswer
 from muster_tainter.faults.check_history import ANNOTATION as TESTS
 from muster_tainter.faults.check_history import CheckHistory, encode_history
-from muster_tainter.faults.decision_context import DecisionContext
-from muster_tainter.faults.desired_state import FENCE_ANNOTATION, Decision, decide, missing_taints, recall_record
+from muster_tainter.faults.decision_context import AssignedRole, DecisionContext
+from muster_tainter.faults.desired_state import (
+    FENCE_ANNOTATION,
+    SPARE_TAINT,
+    Decision,
+    decide,
+    missing_taints,
+    recall_record,
+)
 from muster_tainter.faults.messages import CONDITION
 from muster_tainter.faults.node_record import ANNOTATION, UNREADABLE_ANNOTATION, as_our_taint
 from muster_tainter.faults.node_report import UnusableHealth
 from muster_tainter.policy.file import load_policy, parse_policy
 from muster_tainter.policy.rules import Policy
+from muster_tainter.policy.spares import SpareRole
 from muster_tainter.verification.fleet_plan import request_for
 
 NOW = 1_800_000_000.0
 POLICY = load_policy(None)
+RELEASING = parse_policy("rules: [{name: all, action: taint, closeOn: [driver], holdDown: 0s}]")
 OTHER = Taint(key="example.com/maintenance", effect="NoExecute", value="x", time_added="2026-01-01T00:00:00Z")
 
 
@@ -433,3 +443,48 @@ def test_the_fence_goes_with_the_taint(make: Any) -> None:
 def test_a_node_without_a_fault_is_written_too_if_a_former_leader_may_taint_it(make: Any) -> None:
     decision = decide(make.node(), make.health(), POLICY, NOW, context=DecisionContext(fence="7"))
     assert decision.annotations == {FENCE_ANNOTATION: "7"}
+
+
+# what is written, field by field
+
+
+def test_the_patch_carries_the_whole_list_of_taints_and_none_for_an_empty_one(make: Any) -> None:
+    tainted, decision = settle(make.node(), make.health(make.finding()))
+    assert decision.patch("7")["spec"] == {"taints": (make.faulty,)}
+    released = decide(tainted, make.health(cleared=(make.cleared(),)), RELEASING, NOW)
+    assert (released.taints, released.patch("8")["spec"]) == ((), {"taints": None})
+
+
+def test_the_record_keeps_the_time_of_the_first_taint(make: Any) -> None:
+    node, _ = settle(make.node(), make.health(make.finding()))
+    first = recall_record(node).tainted
+    assert seconds(first) == NOW
+    both = make.health(make.finding(), make.finding("Xid48", occurrence=2, fault_class="replace"))
+    node, _ = settle(node, both, now=NOW + 60)
+    assert (len(recall_record(node).open), recall_record(node).tainted) == (2, first)
+    node, _ = settle(node, make.health(cleared=(make.cleared(), make.cleared(reason="Xid48", occurrence=2))), RELEASING)
+    assert node.spec.taints == ()
+    node, _ = settle(node, make.health(make.finding(occurrence=3)), RELEASING, now=NOW + 120)
+    assert seconds(recall_record(node).tainted) == NOW + 120
+
+
+def test_an_unmanaged_node_is_reported_as_released(make: Any) -> None:
+    node, _ = settle(make.node(), make.health(make.finding()))
+    labels = node.metadata.labels | {"muster.dev/managed": "false"}
+    meta = msgspec.structs.replace(node.metadata, labels=labels)
+    decision = decide(msgspec.structs.replace(node, metadata=meta), make.health(make.finding()), POLICY, NOW)
+    assert [(change.taint, change.added) for change in decision.taint_changes] == [(make.faulty, False)]
+
+
+@pytest.mark.parametrize("role", SpareRole)
+def test_only_a_spare_has_the_taint_of_spares(make: Any, role: SpareRole) -> None:
+    context = DecisionContext(spare=AssignedRole(role=role, why="of two"))
+    decision = decide(make.node(), make.health(), POLICY, NOW, context=context)
+    assert (SPARE_TAINT in (decision.taints or ())) == (role is SpareRole.SPARE)
+
+
+def test_a_taint_is_explained_by_the_first_fault_that_wants_it(make: Any) -> None:
+    both = make.health(make.finding(), make.finding("Xid48", occurrence=2, fault_class="replace"))
+    _, decision = settle(make.node(), both)
+    [change] = decision.taint_changes
+    assert ("Xid79" in change.why, "Xid48" in change.why) == (True, False)
