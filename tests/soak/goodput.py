@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -184,6 +185,10 @@ class Bed:
             await self._write(pod.metadata.name, _running(at, started))
             running = Running(pod.metadata.name, pod.spec.node_name, name if nodes else "", 8, int(at), int(started))
             made.append(running)
+        keeper = self.keeper
+        assert keeper is not None
+        for each in made:  # before that, the clock must not jump
+            await self.known(f"{each.name} runs", partial(_has_started, keeper, f"{self.space}/{each.name}"))
         return made
 
     async def _bound(self, name: str, pods: int) -> list[Pod]:
@@ -455,6 +460,11 @@ async def _judge(bed: Bed, keeper: BookKeeper, *, last: bool) -> None:
             if parts is not None and parts[0] is Side.WORK:
                 found[parts[1]] += row[1]
     truth.found = found
+
+
+def _has_started(keeper: BookKeeper, key: str) -> bool:
+    pod = keeper.pods.store.get(key)
+    return pod is not None and pod.facts is not None and bool(pod.facts.started)
 
 
 def _has_ended(keeper: BookKeeper, key: str) -> bool:
