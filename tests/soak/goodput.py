@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -184,6 +185,10 @@ class Bed:
             await self._write(pod.metadata.name, _running(at, started))
             running = Running(pod.metadata.name, pod.spec.node_name, name if nodes else "", 8, int(at), int(started))
             made.append(running)
+        keeper = self.keeper
+        assert keeper is not None
+        for each in made:  # before that, the clock must not jump
+            await self.known(f"{each.name} runs", partial(_has_started, keeper, f"{self.space}/{each.name}"))
         return made
 
     async def _bound(self, name: str, pods: int) -> list[Pod]:
@@ -206,12 +211,22 @@ class Bed:
         """Its containers end now, and the injector knows why."""
         at = int(self.now())
         await self._write(pod.name, _ended(pod, at, code))
+        keeper = self.keeper
+        if keeper is not None:
+            await self.known(f"the end of {pod.name}", lambda: _has_ended(keeper, f"{self.space}/{pod.name}"))
         self._note(pod, at, cause)
 
     async def delete(self, pod: Running, cause: Cause) -> None:
         with_status = {"gracePeriodSeconds": 0}
         await self.api.delete(f"/api/v1/namespaces/{self.space}/pods/{pod.name}", with_status)
+        await self._gone(pod)
         self._note(pod, self.now(), cause)
+
+    async def _gone(self, pod: Running) -> None:
+        """The tainter knows; before that, the clock must not jump."""
+        keeper = self.keeper
+        assert keeper is not None
+        await self.known(f"{pod.name} is gone", lambda: f"{self.space}/{pod.name}" not in keeper.pods.store)
 
     async def ended_by_its_controller(self, pod: Running, cause: Cause) -> None:
         path = f"/api/v1/namespaces/{self.space}/pods/{pod.name}"
@@ -220,6 +235,7 @@ class Bed:
             try:
                 await self.api.get(path)
             except NotFound:
+                await self._gone(pod)
                 self._note(pod, self.now(), cause)
                 return
             await asyncio.sleep(0.02)
@@ -231,6 +247,7 @@ class Bed:
         found = await self.api.get(f"/api/v1/namespaces/{self.space}/pods/{pod.name}", type=Pod)
         counter = Metric("evictions", "of the injector", ["result"], registry=CollectorRegistry())
         assert not await PodEviction(self.api, counter).evict(found.metadata, pod.node)
+        await self._gone(pod)
         self._note(pod, self.now(), cause)
 
     async def preempt(self, pod: Running, cause: Cause) -> None:
@@ -283,6 +300,10 @@ class Bed:
             if time.monotonic() > begun + WAIT_S:
                 raise TimeoutError(f"{name} is not tainted")
             await asyncio.sleep(0.05)
+        assert self.keeper is not None
+        ledger = self.keeper.ledger
+        assert ledger is not None
+        await self.known(f"the fault of {name}", lambda: bool(ledger.nodes.evidence(name).tainted))
 
     async def replace_node(self, name: str) -> None:
         """By a new machine."""
@@ -388,22 +409,26 @@ async def goodput_soak(
     rng = random.Random(seed)
     async with KubeClient(config, timeout_s=30.0) as api:
         bed = Bed(config, api, space, rng)
-        await bed.make_nodes(3)
+        await bed.make_nodes(4)
+        far = bed.nodes.pop()
         try:
+            long: list[Running] = []  # a pod that runs under all leaders
             order = list(ROUNDS) * rounds
             rng.shuffle(order)
             parts = [order[i::3] for i in range(3)]
             for number, part in enumerate(parts):
                 async with bed.leading() as keeper:
+                    long = long or await bed.start(far)
                     for play in part:
                         bed.ahead_s += 2 * SETTLE_S  # rounds explain nothing of each other
                         await play(bed, list(bed.nodes))
                     if number == len(parts) - 1:
-                        bed.ahead_s += 2 * SETTLE_S
+                        await bed.exit(long[0], 0, Cause.GOODPUT)
+                    bed.ahead_s += 2 * SETTLE_S
                     await _judge(bed, keeper, last=number == len(parts) - 1)
                 say(f"goodput: {sum(bed.truth.ends.values())} ends, leader {bed.leaders}")
         finally:
-            for name in bed.nodes:
+            for name in (far, *bed.nodes):
                 await bed.remove_node(name)
         return bed.truth
 
@@ -414,7 +439,7 @@ async def _judge(bed: Bed, keeper: BookKeeper, *, last: bool) -> None:
     assert ledger is not None
 
     def all_known() -> bool:
-        return not last or len(ledger.pods) == 0
+        return len(ledger.pods) <= (0 if last else 1)
 
     begun = time.monotonic()
     while True:
@@ -425,8 +450,6 @@ async def _judge(bed: Bed, keeper: BookKeeper, *, last: bool) -> None:
             truth.wrong.append(f"{len(ledger.pods)} runs are not booked to their end")
             break
         await asyncio.sleep(0.1)
-    await asyncio.sleep(1.0 if not last else 0.0)  # the watch of the last round's nodes
-    await keeper.book(ledger)
     await keeper.save(ledger)
     if not last:
         return
@@ -437,6 +460,16 @@ async def _judge(bed: Bed, keeper: BookKeeper, *, last: bool) -> None:
             if parts is not None and parts[0] is Side.WORK:
                 found[parts[1]] += row[1]
     truth.found = found
+
+
+def _has_started(keeper: BookKeeper, key: str) -> bool:
+    pod = keeper.pods.store.get(key)
+    return pod is not None and pod.facts is not None and bool(pod.facts.started)
+
+
+def _has_ended(keeper: BookKeeper, key: str) -> bool:
+    pod = keeper.pods.store.get(key)
+    return pod is None or (pod.facts is not None and bool(pod.facts.end))
 
 
 def _only_on(nodes: tuple[str, ...], job: str) -> Object:

@@ -63,6 +63,10 @@ class Attempt:
         """
         if self.ended:
             return None
+        if not self.started and self.before is None and facts.bound > self.bound:
+            # the condition that says when comes after the node's name, and until then it is the time of its creation
+            self.bound = min(facts.bound, now)
+            self.mark = max(self.mark, self.bound)
         crashed = min(facts.crashed, now)
         if not facts.end and self.started and crashed > self.started:
             self._finish(crashed, facts.crash, facts.crash_why)
