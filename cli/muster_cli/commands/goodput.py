@@ -31,15 +31,16 @@ def since(text: str) -> float:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "The tainter keeps the books if the policy has a section goodput. It books work five minutes late, to its last "
-        "checkpoint; what is not booked yet is shown as at risk."
+        "Shows where the accelerator-hours of the cluster went. The tainter records this if the policy has a section "
+        "goodput. The record is five minutes late, and contains a job's work up to its last checkpoint. Later work is "
+        "shown as at risk, because a failure would lose it."
     )
     parser.add_argument(
         "--since",
         metavar="TIME",
         type=since,
         default=7 * 24 * HOUR_S,
-        help="how far back, such as 24h or 7d; whole hours of the last 8 days, whole days before; default: 7d",
+        help="how far back, such as 24h or 7d; rounded to whole hours, and beyond 8 days to whole days; default: 7d",
     )
     parser.add_argument(
         "--by", choices=[str(each) for each in By], default=str(By.CAUSE), help="rows of the table; default: cause"

@@ -33,7 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Runs the real decisions of the tainter (rules, budgets, verification, hold-down, drains, repairs, spares) for "
         "a fleet, its faults and its jobs, and shows where every accelerator-hour went. Several policies are compared "
         "on the same faults, jobs and luck; the output says when the data cannot tell two of them apart. The same "
-        "files and seed always give the same answer. This needs no cluster; --from-cluster writes the files of one. "
+        "files and seed always give the same answer. A simulation needs no cluster. With "
+        "--from-cluster, the command writes input files from the past of your cluster instead. "
         "docs/time-machine.md describes the files."
     )
     parser.add_argument("policies", metavar="POLICY", nargs="*", help="policy files, or - for the built-in policy")
