@@ -19,9 +19,9 @@ STALLED_S = 600.0  # PyTorch's default time-out for collectives of NCCL
 
 
 class NcclRasParameters(Parameters):
-    configured = frozenset({"address", "port", "answer_timeout_s", "again_after_s", "stalled_after_s"})
+    configured = frozenset({"address", "ras_port", "answer_timeout_s", "again_after_s", "stalled_after_s"})
     address: str = Field(default="127.0.0.1", description="IP address of the RAS service (NCCL_RAS_ADDR of the job)")
-    port: int = Field(default=28028, ge=1, le=65535, description="its port")
+    ras_port: int = Field(default=28028, ge=1, le=65535, description="its port")
     # RAS gives up on unresponsive processes after 10 s
     answer_timeout_s: float = Field(default=16.0, ge=0.1, le=20, description="seconds for a whole answer")
     again_after_s: float = Field(

@@ -31,7 +31,7 @@ async def probe(node: NodeView, parameters: NcclRasParameters) -> list[Finding]:
 
 
 async def _ask(parameters: NcclRasParameters) -> list[RasCommunicator]:
-    return await ask(parameters.address, parameters.port, timeout_s=parameters.answer_timeout_s)
+    return await ask(parameters.address, parameters.ras_port, timeout_s=parameters.answer_timeout_s)
 
 
 def _stalled(node: NodeView, found: Sequence[RasCommunicator], after_s: float) -> Mapping[str, float]:

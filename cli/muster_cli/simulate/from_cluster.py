@@ -41,8 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--prometheus",
         metavar="URL",
-        help="address of a Prometheus that scrapes Muster's agents or kube-state-metrics; without it, the command knows "
-        "only the faults that are recorded on the Nodes, those of the last day",
+        help="address of a Prometheus that scrapes Muster's agents or kube-state-metrics; without it, the "
+        "command knows only the faults that are recorded on the Nodes, of the last day",
     )
     group.add_argument(
         "--since", metavar="TIME", type=_since, default=parse_duration(SINCE), help=f"how far back; default: {SINCE}"

@@ -44,7 +44,7 @@ def now() -> Now:
 
 async def run(node: NodeView, service: Any, **parameters: Any) -> Result:
     async with listening(service) as port:
-        return await run_probe(NCCLRAS, node, NcclRasParameters(port=port, again_after_s=0, **parameters))
+        return await run_probe(NCCLRAS, node, NcclRasParameters(ras_port=port, again_after_s=0, **parameters))
 
 
 def facts(result: Result) -> set[tuple[str, str, str]]:
@@ -119,7 +119,7 @@ async def test_two_jobs_of_one_name_and_one_that_begins_again_are_not_stalled(no
 async def test_where_nobody_listens_the_check_does_not_apply(node: NodeView) -> None:
     async with listening(RasService(WELL).serve) as port:
         pass
-    found = await run_probe(NCCLRAS, node, NcclRasParameters(port=port))
+    found = await run_probe(NCCLRAS, node, NcclRasParameters(ras_port=port))
     assert (found.verdict, found.reason) == (Verdict.SKIP, "NoNcclJob")
 
 
@@ -202,7 +202,7 @@ def test_text_of_another_tool_is_not_its_own() -> None:
     assert broken.verdict is Verdict.UNKNOWN
 
 
-@pytest.mark.parametrize("values", [{"address": "localhost"}, {"address": "a b"}, {"port": 0}, {"stalled_after_s": 1}])
+@pytest.mark.parametrize("values", [{"address": "localhost"}, {"address": "a b"}, {"ras_port": 0}, {"stalled_after_s": 1}])
 def test_a_bad_value_is_refused(values: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         NcclRasParameters.model_validate(values)
