@@ -38,16 +38,24 @@ def registered(registries: Iterable[CollectorRegistry]) -> dict[str, Family]:
     exist = {}
     for registry in registries:
         labels: dict[str, tuple[str, ...]] = {}
+        families = list(registry.collect())
         for collector in registry._collector_to_names:  # a registry does not list them otherwise
             labels |= _labels_of(collector)
-        for family in registry.collect():
+            families += _described(collector)
+        for family in families:
             name = family.name + ("_total" if family.type == "counter" else "")
             exist[name] = family.type, labels[family.name]
     return exist
+
+
+def _described(collector: Any) -> list[Any]:
+    """Families of a collector that has series only at times."""
+    custom = not isinstance(collector, MetricWrapperBase) and hasattr(collector, "describe")
+    return list(collector.describe()) if custom else []
 
 
 def _labels_of(collector: Any) -> dict[str, tuple[str, ...]]:
     """By family; the library tells them nowhere else as long as a family has no series."""
     if isinstance(collector, MetricWrapperBase):
         return {collector._name: tuple(collector._labelnames)}
-    return {family.name: tuple(family._labelnames) for family in collector.collect()}
+    return {family.name: tuple(family._labelnames) for family in (*collector.collect(), *_described(collector))}

@@ -184,8 +184,11 @@ class CheckRequest(_Api, frozen=True):
 
 def device_digest(driver: str, pool: str, device: str) -> str:
     """A device's name in Dynamic Resource Allocation, which may have 380 characters, as the parameter ``held_as`` of a
-    request has it: twelve hexadecimal digits."""
-    return hashlib.sha256(f"{driver}/{pool}/{device}".encode()).hexdigest()[:12]
+    request has it: seven hexadecimal digits.
+
+    Two names may have the same digest; the device then counts as held by whoever holds the other.
+    """
+    return hashlib.sha256(f"{driver}/{pool}/{device}".encode()).hexdigest()[:7]
 
 
 class ClearEntry(_Api, frozen=True):

@@ -84,6 +84,7 @@ async def run(settings: TainterSettings) -> int:
             namespace,
             led_until=lambda: seconds(elector.led_until or "") or None,
             follows_another=lambda: elector.follows_another,
+            took_over=elector.took_over,
             repairs_in=settings.repair_namespace or "",
         )
         tainter = Tainter(

@@ -5,6 +5,7 @@ Each task is notified of relevant changes of Nodes and NodeHealths, and works wh
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
@@ -45,6 +46,11 @@ class BackgroundTask(Protocol):
     @property
     def note(self) -> Callable[[str], None]:
         """Called with a changed node."""
+
+
+log = logging.getLogger(__name__)
+
+AGAIN_S = 10.0
 
 
 class TriggeredTask(NamedTuple):
@@ -119,7 +125,7 @@ class BackgroundTasks:
         """Runs until cancelled."""
         async with asyncio.TaskGroup() as group:
             for each in self._leading:
-                group.create_task(each.task.run())
+                group.create_task(_run_again(each.task))
 
     def look_at_all(self) -> None:
         for each in self._all:
@@ -195,3 +201,14 @@ def _first_report(old: NodeHealth | None, new: NodeHealth | None) -> bool:
 
 def _has_reported(health: NodeHealth | None) -> bool | None:
     return None if health is None else bool(health.status.verdict)
+
+
+async def _run_again(task: BackgroundTask) -> None:
+    """Runs until cancelled. An error in one task must end neither the others nor the leadership, which sets taints."""
+    while True:
+        try:
+            await task.run()
+        except Exception as error:
+            what = type(task).__name__
+            log.warning("%s: %s: %s; begins again", what, type(error).__name__, error, exc_info=error)
+        await asyncio.sleep(AGAIN_S)

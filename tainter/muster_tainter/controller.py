@@ -129,6 +129,7 @@ class Tainter:
         try:
             if self._replica.follows_another():
                 self.budgets.take_over(took_over_at, map(self.fleet.nodes.__getitem__, self._worst_first()))
+            self._replica.took_over()
             self.look_at_all()
             for health in self.fleet.healths.values():
                 if health.status.verdict not in ("", "PASS"):  # a replay needs the initial state

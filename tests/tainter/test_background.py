@@ -1,5 +1,6 @@
 """Which change of a Node or NodeHealth concerns which background task."""
 
+import asyncio
 from typing import Any, cast
 
 import pytest
@@ -8,7 +9,7 @@ from tests.tainter.fake_fleet import FakeFleet
 from muster_kube.api.client import KubeClient
 from muster_kube.api.objects import Metadata, Node, NodeSpec, Taint
 from muster_kube.nodehealth import NodeHealth, NodeHealthStatus
-from muster_tainter.background import BackgroundTasks
+from muster_tainter.background import BackgroundTasks, TriggeredTask
 from muster_tainter.devices.quarantine import DeviceQuarantine
 from muster_tainter.fleet.replica import Connections, Replica
 from muster_tainter.metrics import TainterMetrics
@@ -69,3 +70,34 @@ def test_a_report_concerns_plan_and_proof_and_drains_where_jobs_came_or_went(
 ) -> None:
     tasks.health_changed("n1", old, new)
     assert concerned(tasks) == who
+
+
+async def test_an_error_in_one_task_ends_neither_it_nor_the_others(
+    tasks: BackgroundTasks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs: list[str] = []
+    thrice = asyncio.Event()
+
+    class Task:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        async def run(self) -> None:
+            runs.append(self.name)
+            if self.name == "wrong":
+                if runs.count("wrong") == 3:
+                    thrice.set()
+                raise KeyError("books")
+            await asyncio.Event().wait()
+
+    def never(_old: object, _new: object) -> bool:
+        return False
+
+    monkeypatch.setattr("muster_tainter.background.AGAIN_S", 0.0)
+    tasks._leading = tuple(TriggeredTask(cast("Any", Task(name)), never, never) for name in ("right", "wrong"))
+    leading = asyncio.create_task(tasks.lead())
+    await thrice.wait()
+    assert not leading.done()
+    assert runs.count("right") == 1
+    leading.cancel()
+    await asyncio.gather(leading, return_exceptions=True)

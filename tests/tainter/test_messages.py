@@ -193,16 +193,16 @@ def test_agent_whose_token_is_bound_to_no_pod() -> None:
     [
         (
             "rules: [{name: a, action: tain}]",
-            'rules[0].action: "tain": expected taint, drain, quarantine, event or ignore',
+            'rules[0].action: "tain": expected taint, drain, quarantine, event or ignore (line 1)',
         ),
-        ("rules: [], testing: {cap: 3}", "testing.cap: unknown key: expected atOnce, coverage or pause"),
+        ("rules: [], testing: {cap: 3}", "testing.cap: unknown key: expected atOnce, coverage or pause (line 1)"),
         (
             "rules: [], testing: {coverage: 7}",
-            "testing.coverage: 7: expected a time of 1 s to 366 days, such as 90s, 10m, 2h or 7d",
+            "testing.coverage: 7: expected a time of 1 s to 366 days, such as 90s, 10m, 2h or 7d (line 1)",
         ),
         (
             "rules: [], testing: {atOnce: x}",
-            'testing.atOnce: "x": expected a number of nodes, 0 to 100000, or a share such as "5%"',
+            'testing.atOnce: "x": expected a number of nodes, 0 to 100000, or a share such as "5%" (line 1)',
         ),
     ],
     ids=["choice", "key", "time", "nodes"],

@@ -28,4 +28,4 @@ def test_the_page_names_exactly_the_families_of_a_replica_with_every_part_of_it(
     expose_certificate(metrics.registry, CertificateSecret(client, "n", "s", ["h"]))
     exist = registered([metrics.registry])
     assert written("The tainter's") == exist
-    assert all(name.startswith("muster_tainter_") for name in exist)
+    assert all(name.startswith(("muster_tainter_", "muster_goodput_")) for name in exist)

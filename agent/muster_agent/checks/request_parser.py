@@ -23,7 +23,7 @@ from muster_kube.process.settings import explain
 RUNS_LIMIT = 100
 LONGEST_INTERVAL_S = 86_400.0
 RESERVED = ("runs", "passes", "interval_s", "sees", "beside", "device", "held_as", "if_installed")
-_DIGEST = re.compile(r"[0-9a-f]{12}")
+_DIGEST = re.compile(r"[0-9a-f]{7}")
 LIST_PARAMETERS = f'use {", ".join(RESERVED)} or a parameter of the checks, which "muster checks" lists'
 
 

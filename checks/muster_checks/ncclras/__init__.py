@@ -66,5 +66,4 @@ NCCLRAS = Check(
     enabled=False,
     reads="NCCL's RAS service (127.0.0.1:28028, NCCL 2.24 or later; JSON from 2.28.7, otherwise text)",
     ran_on="answers in the form that NCCL's documentation and source publish, not a real NCCL",
-    examples=("check=ncclras",),
 )

@@ -113,7 +113,11 @@ class LeaderElector:
         """RFC 3339, on its own clock: the last renewal of the leader before us; None: there was none."""
         self._led = False  # since ``led_until`` was set: our own lease does not count as a previous leader's
         self.follows_another = False
-        """Whether another process may have led since this one last led."""
+        """Whether another process may have led since :meth:`took_over`."""
+
+    def took_over(self) -> None:
+        """The leader that we follow, if any, can do no harm any more."""
+        self.follows_another = False
 
     def leading(self) -> bool:
         """Whether we may write now. False once the renew deadline has passed, even if our tasks did not run since."""
@@ -138,7 +142,6 @@ class LeaderElector:
                     return
             finally:
                 await self._release()
-                self.follows_another = False
 
     async def _acquire(self) -> None:
         while not await self._try_once():

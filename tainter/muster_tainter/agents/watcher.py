@@ -73,7 +73,9 @@ class AgentWatch:
             group.create_task(self._follow())
 
     async def wait_looked(self) -> None:
-        """Wait until silent agents are known, at most LIST_S: taints must not wait for a failing list of pods."""
+        """Wait until silent agents are known, once the Nodes are known at most LIST_S: taints must not wait for a
+        failing list of pods."""
+        await self._fleet.wait_synced()
         with suppress(TimeoutError):
             async with asyncio.timeout(LIST_S):
                 await self._looked.wait()

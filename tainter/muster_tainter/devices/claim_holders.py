@@ -12,7 +12,6 @@ from muster_kube.api.objects import Api, Metadata
 from muster_tainter.faults.node_record import OurTaint
 from muster_tainter.repair.drain_plan import DrainClaim, DrainPod, DrainPodSpec, DrainPodStatus, DrainToleration, covers
 
-CLAIMS_LIMIT = 16  # of a pod
 _FINISHED = ("Succeeded", "Failed")
 # a pod's creator may write anything as the name of a claim; only what matches becomes part of an API path
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
@@ -84,7 +83,7 @@ def claim_names(pod: HolderPod) -> tuple[str, ...]:
         pod.status.extended_resource_claim_status,
     )
     names = dict.fromkeys(each.resource_claim_name for each in references)
-    return tuple(name for name in names if _NAME.fullmatch(name))[:CLAIMS_LIMIT]
+    return tuple(name for name in names if _NAME.fullmatch(name))
 
 
 def held_devices(claim: ResourceClaim, pod: HolderPod, devices: Collection[DeviceName]) -> tuple[AllocatedDevice, ...]:

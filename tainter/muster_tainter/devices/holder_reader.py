@@ -16,6 +16,7 @@ from muster_tainter.devices.claim_holders import (
 )
 
 PODS_LIMIT = 256  # of a node; a kubelet runs 110 by default
+CLAIMS_LIMIT = 64  # of a pod
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class DeviceHolder:
 
 
 class TooManyPods(Exception):
-    """More pods than any kubelet runs: who holds the device cannot be told."""
+    """More pods than any kubelet runs, or more claims than any pod has: who holds the device cannot be told."""
 
 
 class HolderReader:
@@ -60,7 +61,11 @@ class HolderReader:
         self, pod: HolderPod, devices: Collection[DeviceName], api: DeviceApi
     ) -> tuple[AllocatedDevice, ...]:
         held: list[AllocatedDevice] = []
-        for name in claim_names(pod):
+        names = claim_names(pod)
+        if len(names) > CLAIMS_LIMIT:
+            what = f"pod {pod.metadata.namespace}/{pod.metadata.name}"
+            raise TooManyPods(f"{what} has {len(names)} ResourceClaims, more than {CLAIMS_LIMIT}")
+        for name in names:
             path = f"{api.claims(pod.metadata.namespace)}/{name}"
             try:
                 held += held_devices(await self._client.get(path, type=ResourceClaim), pod, devices)

@@ -248,7 +248,9 @@ class DeviceQuarantine:
         return slim if not self._index.full else ResourceSlice(metadata=slim.metadata)
 
     async def wait_known(self) -> None:
-        """Wait for what a leader must know before it decides, for a limited time: taints must not wait for it."""
+        """Wait for what a leader must know before it decides, once the Nodes are known for a limited time: taints must
+        not wait for it."""
+        await self._fleet.wait_synced()
         if self._on:
             with suppress(TimeoutError):
                 async with asyncio.timeout(KNOWN_S):

@@ -52,7 +52,7 @@ def plan_rules(
 ) -> RulePlan:
     """name: of the node; node: None if it is gone; cards: its devices by address and UUID; rules: Muster's for it."""
     there = {rule.metadata.name: rule for rule in rules}
-    create: list[WantedRule] = []
+    create: dict[str, WantedRule] = {}
     change: list[tuple[DeviceTaintRule, WantedRule]] = []
     kept: set[str] = set()
     for component, faults in staged_faults(node).items():
@@ -65,11 +65,11 @@ def plan_rules(
             kept.add(wanted.name)
             known = there.get(wanted.name)
             if known is None:
-                create.append(wanted)
+                create.setdefault(wanted.name, wanted)  # two components may name one device
             elif not wanted.is_met_by(known):
                 change.append((known, wanted))
     remove = tuple(rule for rule_name, rule in sorted(there.items()) if rule_name not in kept)
-    return RulePlan(tuple(create), tuple(change), remove)
+    return RulePlan(tuple(create.values()), tuple(change), remove)
 
 
 def wanted_rules(

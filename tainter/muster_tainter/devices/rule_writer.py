@@ -63,6 +63,8 @@ class RuleWriter:
         name, again = ahead.metadata.name, False
         plan = plan_rules(name, ahead, self._cards(name), self._store.of(name).values(), self._fleet.policy())
         for wanted in plan.create:
+            if wanted.taint.effect == "NoExecute":
+                continue  # evicts at once, which cannot be taken back if the PATCH fails
             if not {(name, wanted.component)} & {*self._store.vanished, *self._store.released}:
                 self._created_ahead.add((name, wanted.component))
                 again |= await self._create(ahead, wanted, api)
@@ -109,8 +111,8 @@ class RuleWriter:
             )
         except AlreadyExists:
             there = await self._client.get(f"{api.rules}/{wanted.name}", type=DeviceTaintRule)
-            if there.node == wanted.node and there.component == wanted.component:
-                self._observe(there)  # the watch has not delivered it yet
+            if there.node == wanted.node and (there.component == wanted.component or wanted.is_met_by(there)):
+                self._observe(there)  # the watch has not delivered it yet, or it is for another name of the device
                 return True
             return self._failed(wanted, f"DeviceTaintRule {wanted.name} exists and is not Muster's")
         except (ApiError, ValueError) as error:

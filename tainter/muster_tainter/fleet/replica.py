@@ -12,7 +12,7 @@ from muster_kube.controller.clock import Clock
 class Replica:
     """may_write: whether this process leads at this moment. dry_run: decide and log, write nothing on Nodes
     namespace: its own; led_until: when the previous leader was last alive, seconds since the epoch; None if none was
-    follows_another: whether another process may have led since this one last led
+    follows_another: whether another process may have led since ``took_over`` was last called
     repairs_in: namespace of the Jobs of repairs; empty: its own
     now: seconds since the epoch; clock: monotonic seconds
     """
@@ -22,6 +22,7 @@ class Replica:
     namespace: str = "default"
     led_until: Callable[[], float | None] = lambda: None
     follows_another: Callable[[], bool] = lambda: True
+    took_over: Callable[[], None] = lambda: None
     repairs_in: str = ""
     now: Callable[[], float] = time.time
     clock: Callable[[], float] = time.monotonic

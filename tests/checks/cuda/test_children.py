@@ -36,7 +36,7 @@ def told(library: Path, monkeypatch: pytest.MonkeyPatch, module: str, **settings
     lines: list[Line] = []
     work = copies.measure_copies if module == "copies" else arithmetic.compute
     arguments = argparse.Namespace(
-        first=0, per_gpu_s=30.0, root=Path("/nowhere"), library=str(library), memory_share=0.9
+        only="", first=0, per_gpu_s=30.0, root=Path("/nowhere"), library=str(library), memory_share=0.9
     )
     return main(work, arguments, lines.append), lines
 

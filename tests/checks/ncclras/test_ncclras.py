@@ -202,7 +202,9 @@ def test_text_of_another_tool_is_not_its_own() -> None:
     assert broken.verdict is Verdict.UNKNOWN
 
 
-@pytest.mark.parametrize("values", [{"address": "localhost"}, {"address": "a b"}, {"ras_port": 0}, {"stalled_after_s": 1}])
+@pytest.mark.parametrize(
+    "values", [{"address": "localhost"}, {"address": "a b"}, {"ras_port": 0}, {"stalled_after_s": 1}]
+)
 def test_a_bad_value_is_refused(values: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         NcclRasParameters.model_validate(values)

@@ -43,7 +43,7 @@ def test_make_soak_says_which_faults_there_were_and_how_each_job_ended(tmp_path:
     typist = CommandRunner(commands_of_test(__file__), {}, environ, folder)
     said = [line.partition(" s  ")[2] for line in typist.type("make soak").splitlines()]
     begun = [line for line in said if line.endswith(", --seed 7")]
-    assert [line.split()[:2] for line in begun] == [["1", "examples"], ["2", "jobs,"]]
+    assert [line.split()[:2] for line in begun] == [["1", "examples"], ["2", "jobs,"], ["goodput", "ledger:"]]
     (ends,) = (line for line in said if re.match(r"2 jobs: .*; \d+ restarts, \d+ moves$", line))
     assert sum(map(int, re.findall(r"[:,] (\d+) ", ends.partition(";")[0]))) == 2, ends
     assert re.search(r" \d+ s ", said[-1]), "how long it took after the faults"

@@ -139,6 +139,7 @@ def test_never_do_two_lead_at_once(wire, candidates):
 
             async def lead():
                 assert one.follows_another or leaders[-1] == n
+                one.took_over()
                 leaders.append(n)
                 while True:
                     if one.leading():
@@ -441,6 +442,36 @@ def test_a_late_renewal_of_a_former_leader_changes_nothing(wire):
     wire.run_virtually(main())
 
 
+def test_who_loses_the_lease_before_it_has_taken_over_follows_the_other_still(wire):
+    async def main():
+        server = LeaseServer()
+        wires = [Wire(server), Wire(server)]
+        a, b = elector(wires[0], "a"), elector(wires[1], "b")
+        begun = []
+
+        async def lead(one, name):
+            begun.append((name, one.follows_another))
+            await lead_for_ever()
+
+        tasks = [asyncio.create_task(a.run(lambda: lead(a, "a")))]
+        await asyncio.sleep(5)
+        wires[0].cut = True
+        tasks.append(asyncio.create_task(b.run(lambda: lead(b, "b"))))
+        await wire.until(b.leading, 60)
+        await asyncio.sleep(1)
+        wires[1].cut = True
+        await wire.until(lambda: not b.leading(), 60)
+        wires[1].cut = False
+        await wire.until(b.leading, 60)
+        await asyncio.sleep(1)
+        assert begun[1:] == [("b", True), ("b", True)]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    wire.run_virtually(main())
+
+
 def test_a_leader_that_gets_its_own_lease_back_follows_nobody(wire):
     async def main():
         server = LeaseServer()
@@ -450,6 +481,7 @@ def test_a_leader_that_gets_its_own_lease_back_follows_nobody(wire):
 
         async def lead(one, name):
             begun.append((name, one.follows_another))
+            one.took_over()
             await lead_for_ever()
 
         tasks = [asyncio.create_task(a.run(lambda: lead(a, "a")))]

@@ -70,6 +70,15 @@ async def test_what_is_no_single_device_taints_the_node(component: str) -> None:
     assert (taints(leader), leader.api.rules) == ([FAULTY], {})
 
 
+async def test_a_gpu_that_two_findings_name_differently_has_one_rule_and_its_node_no_taint() -> None:
+    leader = world()
+    by_uuid = finding(component=f"gpu/{uuid(2)}", reason="DeviceUnhealthy")
+    await leader.settle(health(by_uuid, finding(2, occurrence=2)))
+    assert len(leader.api.rules) == 1
+    assert taints(leader) == []
+    assert set(stages(leader).values()) == {"alone"}
+
+
 async def test_a_gpu_named_by_its_uuid_is_found() -> None:
     leader = world()
     await leader.settle(health(finding(component=f"gpu/{uuid(2)}")))

@@ -9,10 +9,10 @@ from muster_tainter.faults.occurrence import LOST_CHECK, REST
 from muster_tainter.faults.policy_match import (
     FaultPolicy,
     confirmed_at,
-    current_penalty,
     held_until,
     match_as_node,
     match_policy,
+    penalty_now,
 )
 from muster_tainter.policy.file import parse_policy
 from muster_tainter.policy.rules import CloseOn
@@ -119,8 +119,8 @@ def test_a_resolved_fault_is_held_for_longer_the_more_often_it_flaps() -> None:
 
 def test_a_penalty_decays_with_time() -> None:
     memory = NodeRecord(penalty={"dmesg": FlapPenalty(n=3.0, at=AT_NOON)})
-    penalties = [current_penalty(memory, "dmesg", NOON + later, POLICY) for later in (0.0, 3600.0, 36000.0)]
+    penalties = [penalty_now(memory, "dmesg", NOON + later, POLICY) for later in (0.0, 3600.0, 36000.0)]
     assert penalties[0] == 3.0
     assert penalties == sorted(penalties, reverse=True)
     assert penalties[2] < penalties[1] < 3.0
-    assert current_penalty(memory, "other", NOON, POLICY) == 0.0
+    assert penalty_now(memory, "other", NOON, POLICY) == 0.0

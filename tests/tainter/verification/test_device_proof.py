@@ -3,6 +3,7 @@
 import pytest
 from tests.tainter.verification.proved_node import GPU, ProvedNode
 
+from muster_kube.nodehealth import device_digest
 from muster_tainter.devices.device_drains import NAMES_LIMIT
 from muster_tainter.faults.decision_context import DecisionContext, DeviceContext, KnownDevice
 from muster_tainter.faults.policy_match import match_policy
@@ -18,7 +19,7 @@ rules:
     holdDown: 1s
 devices: {quarantine: %s}
 """
-DIGESTS = ("0123456789ab",)
+DIGESTS = ("0123456",)
 OTHER = "gpu/0000:4b:00.0"
 
 
@@ -113,4 +114,4 @@ def test_only_checks_that_declare_it_can_test_one_device() -> None:
 
 
 def test_the_names_of_a_device_fit_into_a_request() -> None:
-    assert len(",".join(["0" * 12] * NAMES_LIMIT)) <= 256  # of the CRD
+    assert len(",".join([device_digest("d", "p", "n")] * NAMES_LIMIT)) <= 256  # of the CRD
