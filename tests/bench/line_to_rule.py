@@ -5,6 +5,7 @@ more than the real ones, which are no custom resources.
 """
 
 import json
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +14,9 @@ from typing import Any
 
 from harness.floor import BareClient, Server, watch_lines
 from line_to_taint import Sightings, clear, running, write_line
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
 from tests.cluster.devices.device_objects import device_slice
 from tests.cluster.devices.stand_in import serve_devices
 
