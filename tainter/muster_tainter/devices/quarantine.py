@@ -16,10 +16,10 @@ from muster_kube.api.objects import Node
 from muster_kube.controller.reflector import Reflector
 from muster_kube.controller.workqueue import WorkQueue, run_workers
 from muster_kube.nodehealth import NodeHealth
-from muster_tainter.devices.accounting import DeviceAccount
 from muster_tainter.devices.api_versions import DeviceApi, NotServed, find_api
 from muster_tainter.devices.board_history import BoardHistory
 from muster_tainter.devices.budget import DeviceBudget
+from muster_tainter.devices.device_account import DeviceAccount
 from muster_tainter.devices.device_drains import DeviceDrains
 from muster_tainter.devices.device_map import NodeDevices
 from muster_tainter.devices.device_view import DeviceView

@@ -14,6 +14,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from muster_tainter.sources.http_client import TIMEOUT_S, SourceClient, SourceError, SourceRefused
+from muster_tainter.sources.prometheus_answer import UnusableAnswer, WrongResultType, decode_result
 
 PATH = "/api/v1/query"
 RANGE_PATH = "/api/v1/query_range"
@@ -48,19 +49,6 @@ class _Series(msgspec.Struct):
     value: tuple[float, str] | None = None
 
 
-class _Data(msgspec.Struct, rename="camel"):
-    result_type: str
-    result: msgspec.Raw
-
-
-class _Answer(msgspec.Struct):
-    status: str
-    data: _Data
-    warnings: list[str] = []
-
-
-_answer = msgspec.json.Decoder(_Answer)
-_vector = msgspec.json.Decoder(list[msgspec.Raw])
 _series = msgspec.json.Decoder(_Series)
 
 
@@ -85,20 +73,11 @@ class PrometheusClient(SourceClient):
 def decode_answer(body: bytes | bytearray) -> MetricAnswer:
     """Raises SourceRefused for a query that is unfit, SourceError for an answer that is unusable or incomplete."""
     try:
-        answer = _answer.decode(body)
-        if answer.status != "success":
-            raise SourceError(f"status {answer.status[:40]!r}; expected success")
-        if answer.data.result_type != "vector":
-            raise SourceRefused(
-                f"the query returns a {answer.data.result_type[:40]}; expected a vector: series at one time"
-            )
-        result = _vector.decode(answer.data.result)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        shown = bytes(body[:80]).decode("utf-8", "replace")
-        raise SourceError(f"{error}; the answer begins {shown!r}") from error
-    if answer.warnings:
-        # Thanos and Mimir warn of stores that did not answer: a node that is missing proves nothing
-        raise SourceError(f"incomplete: {answer.warnings[0][:300]}")
+        result = decode_result(body, "vector")
+    except WrongResultType as error:
+        raise SourceRefused(f"{error}: series at one time") from error
+    except UnusableAnswer as error:
+        raise SourceError(str(error)) from error
     if len(result) > SERIES_LIMIT:
         raise SourceRefused(f"the query returns {len(result)} series; expected {SERIES_LIMIT} at most")
     return _sorted_out(result)

@@ -1,9 +1,8 @@
 """The series of one job in an answer of Prometheus: when each rank had completed how many steps, in how many seconds.
 
-    {"status": "success", "data": {"resultType": "matrix", "result": [
-      {"metric": {"__name__": "muster_step_seconds_sum", "rank": "3", …}, "values": [[1700000000, "12.5"], …]}, …]}}
+    {"metric": {"__name__": "muster_step_seconds_sum", "rank": "3", …}, "values": [[1700000000, "12.5"], …]}
 
-Source: Prometheus' HTTP API reference, range queries. Everything in it is the job's word, except for what Prometheus
+Everything in it is the job's word, except for what Prometheus
 sets itself.
 """
 
@@ -12,6 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
+
+from muster_tainter.sources.prometheus_answer import (
+    MatrixSeries,
+    UnusableAnswer,
+    decode_matrix_series,
+    decode_result,
+)
 
 RANK_LIMIT = 1 << 31
 NAME_LIMIT = 253  # characters of a pod's name, and of what is shown of a GPU
@@ -51,34 +57,13 @@ class RankSeries:
     seen: float
 
 
-class _Series(msgspec.Struct):
-    metric: dict[str, str]
-    values: list[tuple[float, str]] = []
-
-
-class _Data(msgspec.Struct, rename="camel"):
-    result_type: str
-    result: msgspec.Raw
-
-
-class _Answer(msgspec.Struct):
-    status: str
-    data: _Data
-    warnings: list[str] = []
-
-
-_answer = msgspec.json.Decoder(_Answer)
-_result = msgspec.json.Decoder(list[msgspec.Raw])
-_series = msgspec.json.Decoder(_Series)
-
-
 def decode_ranks(body: bytes | bytearray, labels: SeriesLabels) -> tuple[list[RankSeries], int]:
     """(one series for each rank, by rank; number of series that are unusable). Raises UnusableSeries."""
-    pairs: dict[tuple[tuple[str, str], ...], dict[str, _Series]] = {}
+    pairs: dict[tuple[tuple[str, str], ...], dict[str, MatrixSeries]] = {}
     unusable = 0
     for raw in _decoded(body):
         try:
-            series = _series.decode(raw)
+            series = decode_matrix_series(raw)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             unusable += 1
             continue
@@ -107,22 +92,12 @@ def rank_of(metric: Mapping[str, str], label: str) -> int | None:
 
 def _decoded(body: bytes | bytearray) -> list[msgspec.Raw]:
     try:
-        answer = _answer.decode(body)
-        if answer.status != "success" or answer.data.result_type != "matrix":
-            raise UnusableSeries(
-                "unusable", f"status {answer.status[:40]!r}, {answer.data.result_type[:40]!r}; expected a matrix"
-            )
-        result = _result.decode(answer.data.result)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        shown = bytes(body[:80]).decode("utf-8", "replace")
-        raise UnusableSeries("unusable", f"{error}; the answer begins {shown!r}") from error
-    if answer.warnings:
-        # Thanos and Mimir warn of stores that did not answer: a rank may be missing
-        raise UnusableSeries("unusable", f"incomplete: {answer.warnings[0][:300]}")
-    return result
+        return decode_result(body, "matrix")
+    except UnusableAnswer as error:
+        raise UnusableSeries("unusable", str(error)) from error
 
 
-def _rank_series(pair: Mapping[str, _Series], labels: SeriesLabels) -> RankSeries | None:
+def _rank_series(pair: Mapping[str, MatrixSeries], labels: SeriesLabels) -> RankSeries | None:
     """Since the counters last began anew. None: there is no usable reading."""
     sums = dict(pair["sum"].values)
     times, counts, totals = list[float](), list[float](), list[float]()

@@ -5,7 +5,7 @@ from prometheus_client import CollectorRegistry
 from tests.tainter.devices.device_world import POLICY, Leader, finding, gpu, health, world
 
 from muster_cli.report.fleet_rows import node_row
-from muster_tainter.devices.accounting import DRIVERS_LIMIT, DeviceAccount
+from muster_tainter.devices.device_account import DRIVERS_LIMIT, DeviceAccount
 from muster_tainter.devices.losses import DeviceBalance, devices_lost
 from muster_tainter.devices.metrics import DeviceMetrics
 from muster_tainter.explain.node import explain_node

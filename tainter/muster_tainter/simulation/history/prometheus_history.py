@@ -15,6 +15,7 @@ import msgspec
 from muster_tainter.simulation.history.past_faults import FAULTS_LIMIT, PastFault, PastFaults
 from muster_tainter.simulation.history.spans import Spans
 from muster_tainter.sources.http_client import AnswerTooLarge, SourceError
+from muster_tainter.sources.prometheus_answer import UnusableAnswer, decode_matrix_series, decode_result
 from muster_tainter.sources.prometheus_client import PrometheusClient
 
 WINDOW_S = 86_400.0  # of one query: 1,440 readings of a series, of the 11,000 that Prometheus allows
@@ -35,27 +36,6 @@ NODES = "count(count by (node) (kube_node_status_condition{%s}))"
 _OF_READY = ('condition="Ready"', 'status="true"')
 _OF_FAIL = ('verdict="FAIL"',)
 _Key = tuple[str, ...]
-
-
-class _Series(msgspec.Struct):
-    metric: dict[str, str]
-    values: list[tuple[float, str]] = []
-
-
-class _Data(msgspec.Struct, rename="camel"):
-    result_type: str
-    result: msgspec.Raw
-
-
-class _Answer(msgspec.Struct):
-    status: str
-    data: _Data
-    warnings: list[str] = []
-
-
-_answer = msgspec.json.Decoder(_Answer)
-_matrix = msgspec.json.Decoder(list[msgspec.Raw])
-_series = msgspec.json.Decoder(_Series)
 
 
 class Readings(NamedTuple):
@@ -201,20 +181,12 @@ class _Reader:
 def decode_matrix(body: bytes | bytearray) -> Iterator[Readings]:
     """Raises SourceError for an answer that is unusable or incomplete. A series that cannot be decoded is left out."""
     try:
-        answer = _answer.decode(body)
-        if answer.status != "success" or answer.data.result_type != "matrix":
-            raise SourceError(
-                f"status {answer.status[:40]!r}, {answer.data.result_type[:40]!r}; expected success and a matrix"
-            )
-        result = _matrix.decode(answer.data.result)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise SourceError(f"{error}; the answer begins {bytes(body[:80]).decode('utf-8', 'replace')!r}") from error
-    if answer.warnings:
-        # Thanos and Mimir warn of stores that did not answer: faults would be missing
-        raise SourceError(f"incomplete: {answer.warnings[0][:300]}")
+        result = decode_result(body, "matrix")
+    except UnusableAnswer as error:
+        raise SourceError(str(error)) from error
     for raw in result:
         try:
-            series = _series.decode(raw)
+            series = decode_matrix_series(raw)
             numbers = [(at, float(text)) for at, text in series.values if math.isfinite(at)]
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError):
             continue
