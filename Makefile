@@ -70,7 +70,7 @@ mutation: .venv/installed build/mutation
 	@$(BIN)/python -m tests.mutation.run $(ARGS)
 
 build/mutation:
-	@$(BIN)/python -m pip install --quiet --target $@ --require-hashes --requirement requirements/mutation.txt
+	@$(BIN)/python -m pip install --quiet --target $@ --require-hashes --no-deps --requirement requirements/mutation.txt
 
 bench: .venv/installed
 	@$(BIN)/python -m muster_sandbox
@@ -110,7 +110,7 @@ package: .venv/installed
 
 lock: .venv/installed
 	@[ -x .venv/lock/bin/uv ] || $(BIN)/python -m venv .venv/lock
-	@.venv/lock/bin/python -m pip install --quiet --only-binary=:all: --require-hashes --requirement requirements/lock.txt
+	@.venv/lock/bin/python -m pip install --quiet --only-binary=:all: --require-hashes --no-deps --requirement requirements/lock.txt
 	@$(BIN)/python -m release.lock $(ARGS)
 
 audit: .venv/installed

@@ -23,11 +23,13 @@ fi
 [ -x .venv/bin/pip ] || { rm -rf .venv; say "making .venv"; "$PYTHON" -m venv .venv; }
 say "installing the pinned packages into .venv"
 export PIP_DISABLE_PIP_VERSION_CHECK=1
-locked="install --quiet --only-binary=:all: --require-hashes"
+# no-deps: each list is complete. pip before 23.3 ignores the version that a list gives when another package asks for an extra
+# of it ("coverage[toml]"), and fails as soon as there is a newer release.
+locked="install --quiet --only-binary=:all: --require-hashes --no-deps"
 # shellcheck disable=SC2086
 sh tests/again.sh .venv/bin/python -m pip $locked --requirement requirements/environment.txt
 # setuptools warns about every editable installation
 PYTHONWARNINGS=ignore .venv/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 # schemas of Kubernetes 1.20 to 1.24, which later versions of that package lack: 23 MB on disk, beside the one that runs
 older=.venv/kubernetes-validate-1.28.3
-[ -d "$older" ] || sh tests/again.sh .venv/bin/python -m pip $locked --no-deps --target "$older" --requirement requirements/older-schemas.txt
+[ -d "$older" ] || sh tests/again.sh .venv/bin/python -m pip $locked --target "$older" --requirement requirements/older-schemas.txt

@@ -3,7 +3,7 @@
 import re
 import tomllib
 from collections.abc import Iterator
-from importlib.metadata import distributions
+from importlib.metadata import distributions, requires
 from pathlib import Path
 from typing import NamedTuple
 
@@ -80,6 +80,23 @@ def test_the_environment_has_what_its_file_has() -> None:
     assert {name: version for name, version in installed.items() if name != "passmuster"} == here
 
 
+# of those left out, nothing is installed here
+@pytest.mark.parametrize("name", sorted({*NAMES} - {ALONE, "lock", "mutation"}))
+def test_each_file_has_all_that_its_packages_need(name: str) -> None:
+    """pip installs them with --no-deps."""
+    here, waiting, seen = locked(name), [Requirement(line) for line in INPUTS[name]], set()
+    while waiting:
+        each = waiting.pop()
+        if (each.name, frozenset(each.extras)) in seen:
+            continue
+        seen.add((each.name, frozenset(each.extras)))
+        assert canonicalize_name(each.name) in here, f"{each}: run `make lock`"
+        for needed in map(Requirement, requires(each.name) or ()):
+            if any(needed.marker is None or needed.marker.evaluate({"extra": extra}) for extra in ("", *each.extras)):
+                waiting.append(needed)
+    assert seen
+
+
 def test_every_installed_package_supports_the_python_of_debian_12() -> None:
     unsupported = {
         (distribution.name, distribution.version)
@@ -99,7 +116,7 @@ def test_every_way_to_install_muster_requires_hashes() -> None:
     assert len(installs) == 8
     for file, line in installs:
         # without dependencies: Muster itself, from its checkout, built by what is installed already
-        assert re.search(r"--require-hashes|\$locked|--no-deps --no-build-isolation", line), f"{file}: {line}"
+        assert re.search(r"--require-hashes --no-deps|\$locked|--no-deps --no-build-isolation", line), f"{file}: {line}"
 
 
 def test_what_builds_muster_is_what_the_project_names() -> None:

@@ -33,10 +33,10 @@ def test_a_package_has_everything_and_its_checksums_hold(tmp_path: Path) -> None
         re.compile(rf"^Would install .*\b{name}", re.MULTILINE)
         for name in ("pydantic_core-", f"passmuster-{project_version()}")
     )
-    assert locked.search(there.type("pip install --require-hashes -r wheels/requirements.txt", *TRIED))
+    assert locked.search(there.type("pip install --require-hashes --no-deps -r wheels/requirements.txt", *TRIED))
     assert installed.search(there.type("pip install --no-deps wheels/passmuster-0.1.0-py3-none-any.whl", *TRIED))
     here = CommandRunner(commands_of_test(__file__), {}, environ, place)
-    assert locked.search(here.type("pip install --require-hashes -r requirements/command-line.txt", *TRIED))
+    assert locked.search(here.type("pip install --require-hashes --no-deps -r requirements/command-line.txt", *TRIED))
     assert installed.search(here.type("pip install --no-deps --no-build-isolation .", *TRIED))
 
     listed = {line.split("  ", 1)[1] for line in (folder / SUMS).read_text().splitlines()}

@@ -219,7 +219,7 @@ def _lock_file(name: str) -> Path:
 
 def _locked(name: str) -> list[str]:
     """Arguments of pip for the packages in requirements/NAME.txt, and no other files than those whose hashes it has."""
-    return ["--require-hashes", "--requirement", str(_lock_file(name))]
+    return ["--require-hashes", "--no-deps", "--requirement", str(_lock_file(name))]
 
 
 def _pip_install(target: Path, work: Path, words: Sequence[str]) -> None:
