@@ -23,6 +23,7 @@ from muster_tainter.faults.desired_state import Decision, decide
 from muster_tainter.faults.node_record import NodeRecord, read_record
 from muster_tainter.faults.node_report import FaultKey, read_report
 from muster_tainter.policy.rules import Policy
+from muster_tainter.simulation.devices import SimulatedDevices
 
 NEVER = float("inf")
 _ROUNDS = 64  # decisions about one node at one moment; more would mean that the policy contradicts itself
@@ -36,6 +37,7 @@ class DecisionLoop:
 
     decided: called after each decision, when it is applied to the node and to the index of incidents
     assign_role: the node's role among its pool's spares with this decision; None: no pool keeps spares
+    devices: of the nodes, for a policy that keeps single ones out of use; set before the first decision
     """
 
     def __init__(self, policy: Policy, decided: Decided, assign_role: AssignRole | None = None) -> None:
@@ -45,6 +47,7 @@ class DecisionLoop:
         self.healths: dict[str, NodeHealth] = {}
         self._decided = decided
         self._assign_role = assign_role
+        self.devices: SimulatedDevices | None = None
         self._allocator = BudgetAllocator(lambda: self.now, policy.pools)
         marks = [rule.match.correlated + 1 for rule in policy.rules if rule.match.correlated is not None]
         self.incidents = IncidentIndex(policy.incidents, marks)
@@ -122,6 +125,10 @@ class DecisionLoop:
                 decision = decide(node, health, policy, self.now, {}, context)
         else:
             self._allocator.withdraw(name)
+        no_room = self.devices.reserve(node, decision) if self.devices is not None else None
+        if no_room is not None:
+            context = replace(context, devices=replace(context.devices, withhold=no_room))
+            decision = decide(node, health, policy, self.now, {}, context)
         role = self._assign_role(node, decision) if self._assign_role is not None else None
         if role is not None:
             decision = decide(node, health, policy, self.now, {}, replace(context, spare=role))
@@ -130,8 +137,9 @@ class DecisionLoop:
         freed = self._note(node)
         freed = self._allocator.confirm(name) or freed
         concerned = self.incidents.note(name, self._opened(name, decision))
+        woken = self.devices.note(name, node) if self.devices is not None else ()
         self._decided(name, decision)
-        return [*sorted(concerned), *(self._allocator.ready(self.now) if freed else ())]
+        return [*sorted(concerned), *(self._allocator.ready(self.now) if freed else ()), *woken]
 
     def _plan(self, name: str, at: float) -> None:
         if at == NEVER:
@@ -176,10 +184,14 @@ class DecisionLoop:
         name = node.metadata.name
         others: dict[FaultKey, int] = {}
         incident: dict[FaultKey, str] = {}
-        for key, since in self._since(name, read_record(node)).items():
+        wrong = self._since(name, read_record(node))
+        for key, since in wrong.items():
             check, _, reason = key
             others[key] = self.incidents.others(name, check, reason, since)
             known = self.incidents.of(name, check, reason, since)
             if known is not None:
                 incident[key] = known.id
-        return DecisionContext(others=others, incident=incident)
+        if self.devices is None:
+            return DecisionContext(others=others, incident=incident)
+        devices = self.devices.context(node, [component for _, component, _ in wrong])
+        return DecisionContext(others=others, incident=incident, devices=devices)
