@@ -36,6 +36,7 @@ from muster_tainter.http.volume_trials import AT_ONCE, TrialAuthorizer, VolumeTr
 from muster_tainter.metrics import TainterMetrics
 from muster_tainter.page.clear import ClearHandler
 from muster_tainter.page.feed import FleetFeed, FleetStatus
+from muster_tainter.page.goodput import GoodputReader, add_goodput_page
 from muster_tainter.page.routes import add_page
 from muster_tainter.pause import Pause, record_pause_event
 from muster_tainter.policy.file import FileWatch, LivePolicy
@@ -113,6 +114,7 @@ async def run(settings: TainterSettings) -> int:
         tainter.on_news = feed.changed
         service = make_app(tainter, metrics, authorizer, trials, NodeLocator(locating))
         add_page(service, tainter.fleet, feed, ClearHandler(reviewing, Reviews(reviewing)))
+        add_goodput_page(service, GoodputReader(reviewing, namespace))
         listener = listen(settings.host, settings.port)
         stack.callback(listener.close)
         server = make_server(service)
