@@ -231,7 +231,7 @@ def _class(cause: Cause) -> str:
     return str(cause).replace("-", "")
 
 
-def _short(name: str, most: int = 22) -> str:
+def _short(name: str, most: int = 20) -> str:
     """The end of ``pools[0].spares.nodes=2``, which differs; the begin of other names."""
     if len(name) <= most:
         return name
