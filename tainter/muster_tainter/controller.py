@@ -93,8 +93,15 @@ class Tainter:
         self._routine: WorkQueue[str] | None = None
         self._recorder: EventRecorder | None = None
         self._pod_notifier: PodNotifier | None = None
-        self._canary = CanaryTask(connections.plan, fleet, replica, metrics, shortage=self.budgets.shortage)
         self._background = BackgroundTasks(fleet, replica, connections, metrics, agents, self.devices, accelerators)
+        self._canary = CanaryTask(
+            connections.plan,
+            fleet,
+            replica,
+            metrics,
+            shortage=self.budgets.shortage,
+            has_agent=self._background.has_agent,
+        )
         metrics.watch_store(fleet.node_watch.store.values, self._depths)
         metrics.watch_budgets(self.budgets.usage, self.incidents.all)
         metrics.watch_spares(self.spares.groups)
