@@ -143,6 +143,11 @@ class WatchedFleet:
     def healths(self) -> Mapping[str, NodeHealth]:
         return self.health_watch.store
 
+    def names(self) -> list[str]:
+        """All nodes, and those that only a NodeHealth names."""
+        nodes = self.nodes
+        return [*nodes, *(name for name in self.healths if name not in nodes)]
+
     def node(self, name: str) -> Node | None:
         node = self.nodes.get(name)
         return None if node is None else self._labels.completed(node)
