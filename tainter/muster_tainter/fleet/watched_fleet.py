@@ -13,7 +13,7 @@ from muster_kube.api.errors import ApiError, ConfigError, NotFound
 from muster_kube.api.objects import ManagedNode, Node
 from muster_kube.controller.backoff import Backoff, Outage
 from muster_kube.controller.clock import SYSTEM_CLOCK, Clock
-from muster_kube.controller.reflector import Reflector
+from muster_kube.controller.reflector import LIST_SILENCE_S, Reflector
 from muster_kube.nodehealth import NodeHealth
 from muster_tainter.faults.desired_state import FAULTY_LABEL
 from muster_tainter.faults.external_findings import ExternalFindings
@@ -101,8 +101,11 @@ class WatchedFleet:
         outage = Outage(self._clock.monotonic)
         while True:
             try:
-                # without a resourceVersion, the API server answers from etcd and not from its cache
-                page = await self._client.list_page(NODES_PATH, Node, params=_TAINTED, transform=self.slim)
+                # without a resourceVersion, the API server answers from etcd and not from its cache, after it has read
+                # every Node there
+                page = await self._client.list_page(
+                    NODES_PATH, Node, params=_TAINTED, transform=self.slim, timeout_s=LIST_SILENCE_S
+                )
                 await self.wait_synced()
                 await self._read_released({node.metadata.name for node in page.items})
             except (ApiError, ConfigError) as error:
