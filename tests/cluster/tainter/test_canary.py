@@ -14,6 +14,7 @@ import pytest
 from tests.agent.kernel_log_only import kernel_log_only
 from tests.cluster.agent.test_agent_publishing import AgentProcess
 from tests.cluster.tainter import test_end_to_end as end_to_end
+from tests.cluster.tainter.test_drain_repair import MAPS, replica_paused
 from tests.cluster.tainter.test_end_to_end import HEALTHS, until
 
 from muster_agent.publish.canary import SHORTEST_S
@@ -84,13 +85,23 @@ async def test_a_canary_travels_the_whole_way_and_taints_nothing(
     health = await api.get(f"{HEALTHS}/{node}")
     assert (health["status"]["verdict"], health["spec"]["canary"]["result"]) == ("PASS", "arrived")
 
+    [first, second] = await asyncio.gather(hops(api, node), hops(api, node))
+    assert [verdict for _, verdict in first + second].count(Verdict.UNKNOWN) == 1, "one has replaced the other"
+    assert Verdict.FAIL not in [verdict for _, verdict in first + second]
+
+    await api.create(MAPS, {"metadata": {"name": "muster-pause"}, "data": {"by": "ada"}})
+    [replica] = tainters.replicas
+    await until(lambda: replica_paused(replica), "the tainter has heard of it")
+    assert await hops(api, node) == [("agent", Verdict.PASS), ("tainter", Verdict.WARN)]
+    assert (await api.get(f"{HEALTHS}/{node}"))["spec"]["canary"]["result"] == "paused"
+    await api.delete(f"{MAPS}/muster-pause")
+
     assert await hops(api, empty) == [("agent", Verdict.FAIL)]
     assert await hops(api, "canary-nowhere") == [("tainter", Verdict.FAIL)]
     assert agent.process is not None
     agent.process.send_signal(signal.SIGSTOP)
     assert await hops(api, node) == [("agent", Verdict.FAIL)]
     agent.process.send_signal(signal.SIGCONT)
-    [replica] = tainters.replicas
     await replica.stop()
     assert await hops(api, node) == [("agent", Verdict.PASS), ("tainter", Verdict.FAIL)]
 
