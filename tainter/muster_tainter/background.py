@@ -218,7 +218,4 @@ async def run_again(task: BackgroundTask) -> None:
                 raise asyncio.CancelledError from error
             what = type(task).__name__
             log.warning("%s: %s: %s; begins again", what, type(error).__name__, error, exc_info=error)
-            if (this := asyncio.current_task()) is not None and this.cancelling():
-                # a task group that is cancelled while one of its tasks fails raises only that error
-                raise asyncio.CancelledError from error
         await asyncio.sleep(AGAIN_S)

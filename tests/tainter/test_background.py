@@ -72,30 +72,6 @@ def test_a_report_concerns_plan_and_proof_and_drains_where_jobs_came_or_went(
     assert concerned(tasks) == who
 
 
-async def test_a_task_that_fails_while_the_leadership_ends_does_not_hold_it_up(tasks: BackgroundTasks) -> None:
-    """A task group that is cancelled while one of its tasks fails raises that error, and no cancellation."""
-    begun = asyncio.Event()
-
-    async def fails_at_the_end() -> None:
-        begun.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            raise KeyError("books")
-
-    class Task:
-        async def run(self) -> None:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(fails_at_the_end())
-
-    tasks._leading = (TriggeredTask(cast("Any", Task()), lambda _old, _new: False, lambda _old, _new: False),)
-    leading = asyncio.create_task(tasks.lead())
-    await begun.wait()
-    leading.cancel()
-    await asyncio.wait([leading], timeout=5.0)
-    assert leading.cancelled()
-
-
 async def test_an_error_in_one_task_ends_neither_it_nor_the_others(
     tasks: BackgroundTasks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
