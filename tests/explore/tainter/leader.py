@@ -66,7 +66,7 @@ class Leader(Process):
         Process,
         fields=("WorkQueue._getters", "WorkQueue.__orig_class__", "Tainter._logged", "Event._waiters"),
         idle=("WorkQueue.get",),
-        dead=("_work.key", "_work.delay_s", "Tainter.lead.health"),
+        dead=("_work.key", "_work.delay_s"),
     )
 
     def __init__(self, policy: Policy) -> None:
