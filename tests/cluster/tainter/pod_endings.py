@@ -6,21 +6,18 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from tests.tainter.outcomes.pod_objects import GPU_LOST
+
 from muster_kube.api.client import KubeClient
 from muster_kube.api.objects import Pod
 from muster_sandbox.simulation.nodes import for_each
 
 Object = dict[str, Any]
 
-NO_DEVICES = (
-    "Pod was rejected: Allocate failed due to no healthy devices present; cannot allocate unhealthy devices "
-    "nvidia.com/gpu, which is unexpected"
-)
-
 
 def rejected(at: float) -> Object:
-    """As a kubelet writes it whose device plug-in has lost its devices."""
-    return _status("Failed", at, reason="UnexpectedAdmissionError", message=NO_DEVICES)
+    """As a kubelet writes it whose device plug-in has lost a GPU."""
+    return _status("Failed", at, reason="UnexpectedAdmissionError", message=GPU_LOST)
 
 
 def succeeded(at: float) -> Object:

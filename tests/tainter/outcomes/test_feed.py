@@ -11,9 +11,12 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from prometheus_client import CollectorRegistry
 from tests.tainter.fake_fleet import FakeFleet
 from tests.tainter.outcomes.pod_objects import (
-    NO_DEVICES,
+    ALLOCATE,
+    GPU_LOST,
+    NONE_FREE,
     NOW,
     ended,
+    node_object,
     outcome,
     pod_object,
     reduced,
@@ -22,7 +25,7 @@ from tests.tainter.outcomes.pod_objects import (
     waiting,
 )
 
-from muster_kube.api.objects import Metadata, Node
+from muster_kube.api.objects import Metadata
 from muster_kube.api.times import rfc3339
 from muster_kube.nodehealth import ClearedFault as Over
 from muster_kube.nodehealth import NodeHealth, NodeHealthStatus, ReportedFinding
@@ -37,7 +40,7 @@ from muster_tainter.policy.in_flight import InFlight
 REJECTED: dict[str, Any] = {
     "phase": "Failed",
     "reason": "UnexpectedAdmissionError",
-    "message": NO_DEVICES,
+    "message": GPU_LOST,
     "gpus": 1,
     "owner": ("EphemeralRunnerSet", "ci"),
 }
@@ -67,14 +70,14 @@ class Cluster:
     """A fleet of ``size`` nodes and what a leader concludes from its pods."""
 
     size: int = 20
+    gpus: int = 8
     policy: dict[str, Any] = field(default_factory=dict)
     now: float = NOW
     pods: int = 0
 
     def __post_init__(self) -> None:
         self.findings = Findings()
-        nodes = {f"n{i}": Node(metadata=Metadata(name=f"n{i}")) for i in range(self.size)}
-        self.nodes = nodes
+        self.nodes = nodes = {f"n{i}": node_object(f"n{i}", self.gpus) for i in range(self.size)}
         self.healths: dict[str, NodeHealth] = {}
         self.fleet = FakeFleet(nodes=nodes, healths=self.healths, external_findings=self.findings)
         self.registry = CollectorRegistry()
@@ -108,8 +111,7 @@ class Cluster:
         self.now += 60
 
     def record(self, node: str, record: NodeRecord) -> None:
-        text = encode_record(record)
-        self.nodes[node] = Node(metadata=Metadata(name=node, annotations={ANNOTATION: text}))
+        self.nodes[node] = node_object(node, self.gpus, {ANNOTATION: encode_record(record)})
 
     def value(self, name: str, **labels: str) -> float:
         return self.registry.get_sample_value(f"muster_tainter_outcomes_{name}", labels) or 0.0
@@ -173,11 +175,34 @@ def test_a_burst_of_rejections_at_one_moment_is_one_attempt() -> None:
     assert cluster.findings.found == []
 
 
-def test_requests_that_a_plug_in_may_reject_for_their_size_prove_nothing() -> None:
+@pytest.mark.parametrize(
+    "why",
+    [
+        NONE_FREE,
+        ALLOCATE + "rpc error: code = Unknown desc = invalid allocation request for 'nvidia.com/gpu': maximum request "
+        "size for shared resources is 1; found 2, which is unexpected",
+        # HAMi, of a pod that did not come through its scheduler (Project-HAMi/HAMi 71)
+        ALLOCATE + "rpc error: code = Unavailable desc = error reading from server: EOF, which is unexpected",
+    ],
+)
+def test_a_tenant_with_node_name_cannot_have_a_node_taken_away(why: str) -> None:
+    """Its pods go around the scheduler: to a node that is full, or with a request that the plug-in does not grant."""
     cluster = Cluster()
     for _ in range(60):
         cluster.now += 11.5
-        cluster.end("n0", **REJECTED | {"gpus": 2})
+        cluster.end("n0", **REJECTED | {"message": why})
+        cluster.watch.look()
+    assert cluster.findings.found == []
+    assert cluster.value("failures_total", kind="Admission") == 60
+
+
+def test_rejections_for_devices_that_the_node_does_not_offer_prove_nothing() -> None:
+    """While a device plug-in is replaced, only spec.nodeName brings pods to the node."""
+    cluster = Cluster(gpus=0)
+    gone = ALLOCATE + "no healthy devices present; cannot allocate unhealthy devices nvidia.com/gpu"
+    for _ in range(60):
+        cluster.now += 11.5
+        cluster.end("n0", **REJECTED | {"message": gone})
     assert cluster.findings.found == []
 
 
