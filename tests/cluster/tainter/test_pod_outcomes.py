@@ -219,7 +219,7 @@ TROUBLES = (
     Trouble("bad-node", _bad_node, found=True, jobs=12),
     Trouble("all-together", _all, found=True, jobs=36),
 )
-POOL_NODES = 32
+PODS = 32  # of a job
 NAMESPACES = 8
 
 
@@ -227,12 +227,9 @@ async def test_over_two_hundred_nodes_only_the_bad_node_is_named(
     control_plane: ControlPlane, api: KubeClient, fleet: SimulatedNodes
 ) -> None:
     bed = await make_bed(api, fleet, 200)
-    group = bed.names[64 : 64 + POOL_NODES]  # where the jobs run
-    for name in group:
-        await api.patch(f"/api/v1/nodes/{name}", {"metadata": {"labels": {"job-pool": "big"}}})
     for number, trouble in enumerate(TROUBLES):
         spaces = [f"outcomes-{trouble.name}-{i}" for i in range(NAMESPACES)]
-        bad = group[5 + number]
+        bad = bed.names[37 * (number + 1)]
         for space in spaces:
             control_plane.admin.create_namespace(space)
         try:
@@ -261,7 +258,10 @@ async def run_jobs(bed: Bed, tainter: Tainter, trouble: Trouble, spaces: list[st
     jobs = Jobs(bed.api, bed.now)
     ended = waiting = 0
     for job in range(trouble.jobs):
-        pods = await jobs.create(spaces[job % len(spaces)], f"job-{job}", POOL_NODES, {"job-pool": "big"})
+        others = [name for name in bed.names if name != bad]
+        # a node on which pods fail at once is free for each job; the others are any of the fleet's
+        nodes = [bad, *rng.sample(others, PODS - 1)]
+        pods = await jobs.create(spaces[job % len(spaces)], f"job-{job}", PODS, nodes=nodes)
         how = {pod.spec.node_name: trouble.ends(pod.spec.node_name == bad, job, rng) for pod in pods}
         await jobs.end(pods, partial(_end_of, how, bed.now))
         waits = sum(end is no_image for end in how.values())
