@@ -5,6 +5,7 @@ from random import Random
 
 import msgspec
 
+from muster_checks.base.vocabulary import shorten
 from muster_tainter.step_times.job_series import RankSeries, SeriesLabels, UnusableSeries, decode_ranks
 from muster_tainter.step_times.rank_table import RankTable, tabulate
 from muster_tainter.step_times.stall import Stall, find_stall
@@ -15,7 +16,8 @@ STALLED = "stalled"
 TOO_FEW_STEPS = "too_few_steps"
 UNUSABLE = "unusable"
 VERDICTS = (NODE, STAGE, NOBODY, STALLED, TOO_FEW_STEPS, "ambiguous", "steps_differ", "one_rank", UNUSABLE)
-RANKS_SHOWN = 16  # ranks left out that a verdict names
+RANKS_SHOWN = 16  # ranks left out, or stages, that a verdict names
+STAGE_SHOWN = 40  # characters
 
 
 class SlowRank(msgspec.Struct, frozen=True):
@@ -38,7 +40,7 @@ class SlowRank(msgspec.Struct, frozen=True):
 
 
 class JobVerdict(msgspec.Struct, frozen=True):
-    """verdict: one of VERDICTS; message: why there is none. ranks, steps: compared; left_out: ranks that were not.
+    """verdict: one of VERDICTS; message: more about it. ranks, steps: compared; left_out: ranks that were not.
 
     A job with a slow rank and a slow stage has the verdict ``node``, as only that has a node checked.
     slowdown: the job's steps take this part longer than without the slow ranks, or than with even stages
@@ -95,7 +97,9 @@ def judge_job(question: JobQuestion, body: bytes) -> JobVerdict:
     if verdict.causes:
         cause = min(verdict.causes, key=lambda each: (NODE, STAGE).index(each.kind))
         slow = tuple(_slow_ranks(table, cause))
-        return msgspec.structs.replace(known, verdict=cause.kind, slowdown=cause.slowdown, slow=slow)
+        names = ", ".join(shorten(each.stage, STAGE_SHOWN) for each in slow[:RANKS_SHOWN])
+        message = f"more work in stage {names}" if cause.kind == STAGE else ""
+        return msgspec.structs.replace(known, verdict=cause.kind, message=message, slowdown=cause.slowdown, slow=slow)
     if len(table.times.steps) < verdict.needed:
         message = f"slow moments last long: {verdict.needed * table.width} steps are needed for a proof"
         return msgspec.structs.replace(known, verdict=TOO_FEW_STEPS, message=message)

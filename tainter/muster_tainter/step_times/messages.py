@@ -5,7 +5,7 @@ import hashlib
 from muster_checks.base.vocabulary import shorten
 from muster_kube.api.objects import ObjectReference
 from muster_tainter.step_times.job_queries import JobKey
-from muster_tainter.step_times.job_verdict import JobVerdict, SlowRank
+from muster_tainter.step_times.job_verdict import STAGE_SHOWN, JobVerdict, SlowRank
 from muster_tainter.step_times.slow_pods import SlowPod
 
 REASON = "SlowRank"  # of findings and of Events
@@ -33,8 +33,8 @@ def describe_stage(key: JobKey, verdict: JobVerdict, slow: SlowPod) -> str:
     first = slow.ranks[0]
     until = "" if first.until is None else f" until step {first.until}"
     text = (
-        f"stage {shorten(first.stage, 40)} of job {key} is {first.excess:.0%} slower than the others since step "
-        f"{first.since}{until}; steps take {verdict.slowdown:.0%} longer than with even stages. At most "
+        f"stage {shorten(first.stage, STAGE_SHOWN)} of job {key} is {first.excess:.0%} slower than the others "
+        f"since step {first.since}{until}; steps take {verdict.slowdown:.0%} longer than with even stages. At most "
         f"{verdict.false_blame:.0%} of jobs without a cause get such an Event in a day. No node is suspected: move "
         "layers to other stages"
     )
