@@ -8,7 +8,7 @@ from statistics import fmean, median
 
 from muster_tainter.stragglers.excess import Row, log_excess
 from muster_tainter.stragglers.permutation import is_slow_by_signs, slow_rows
-from muster_tainter.stragglers.verdict import NODE, SLOWDOWN, STAGE, TESTED, Blame, Cause, Verdict
+from muster_tainter.stragglers.verdict import NODE, SLOWDOWN, STAGE, TESTED, Blame, Cause, TooFewSteps, Verdict
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,10 @@ def _stage_cause(stages: Sequence[Row], level: float, random: Random) -> tuple[C
     Stages are proven twice, because some are noisier than others, and because slow moments have no fast ones to match.
     """
     excess = excess_by_row(stages)
-    slow, block, needed = slow_rows(excess, level, random)
+    try:
+        slow, block, needed = slow_rows(excess, level, random)
+    except TooFewSteps as error:  # few stages take more steps than many ranks
+        return None, 1, error.needed
     slow = [blame for blame in slow if is_slow_by_signs(excess[blame.row], block, level / len(stages), random)]
     slowdown = _uneven_slowdown(stages, slow)
     if slowdown < SLOWDOWN - 1:

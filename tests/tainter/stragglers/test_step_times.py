@@ -137,6 +137,15 @@ def test_a_slow_rank_of_two_in_a_stage_does_not_make_the_stage_slow() -> None:
     assert [(cause.kind, [blame.row for blame in cause.blamed]) for cause in verdict.causes] == [(NODE, [1])]
 
 
+def test_steps_that_are_too_few_for_stages_may_do_for_ranks() -> None:
+    seconds = [
+        list(row) for row in slowed(SimulatedJob(32, 8, noise=0.02).seconds(Random(14)), 5, 2.0, since=0).seconds
+    ]
+    assert [blame.row for blame in blamed(judge(in_stages(seconds, 2)))] == [5]
+    even = judge(in_stages(SimulatedJob(32, 8, noise=0.02).seconds(Random(14)), 2))
+    assert (even.kind, even.needed > 8) == (NOBODY, True)
+
+
 def test_a_pipeline_of_one_rank_a_stage_has_no_slow_rank() -> None:
     assert judge(in_stages(SimulatedJob(8, 100, noise=0.03).seconds(Random(13)), 8)).kind == NOBODY
 
