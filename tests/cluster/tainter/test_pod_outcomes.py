@@ -74,6 +74,10 @@ class Bed:
 
         await until(all_counted, f"{pods} pods are counted")
 
+    async def watches(self) -> bool:
+        """The tainter leads, and has its watch of pods."""
+        return self.metrics.registry.get_sample_value("muster_tainter_source_up", {"source": "inFlight"}) == 1.0
+
     async def tainted(self) -> dict[str, str]:
         """The reason of its fault, by tainted node."""
         page = await self.api.list_page("/api/v1/nodes", Node, params={"labelSelector": f"{LABEL}=here"})
@@ -163,7 +167,7 @@ async def test_a_warning_that_opens_no_fault_is_explained_by_its_event(
         expected_rate=0.02, since=bed.now() - HOUR_S,
     )  # fmt: skip
     async with leading(control_plane, bed, "{{rules: [], inFlight: {{}}}}") as tainter:
-        await until(lambda: tainter.fleet.nodes.get(node), "the node is watched")
+        await until(bed.watches, "the tainter leads")
         findings = OutcomeFindings(tainter.fleet, lambda _node, _kind: None)
         assert findings.take(evidence, Verdict.WARN, None, bed.now())
 
