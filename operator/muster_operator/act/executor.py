@@ -17,8 +17,8 @@ from muster_kube.api.objects import Api
 from muster_operator.act.partition_requests import PartitionRequester
 from muster_operator.act.proxy_client import ProxyClient
 from muster_operator.act.refusal_cache import ASKING, RefusalCache
-from muster_operator.act.unanswered_creates import UnansweredCreates, may_have_happened
 from muster_operator.job import names
+from muster_operator.job.partition_api import PartitionEntry
 from muster_operator.job.snapshot import (
     Action,
     ActionResult,
@@ -72,7 +72,6 @@ class ActionExecutor:
         self._refusals = refusals
         self._wrote = wrote
         self.partitions = PartitionRequester(proxy, cluster, refusals)
-        self.unanswered = UnansweredCreates()
 
     async def execute(self, job: IPUJob, action: Action) -> ActionResult:
         """Raises ApiError, which ends the turn; its subclass Conflict means that the decision used outdated state."""
@@ -90,8 +89,7 @@ class ActionExecutor:
             case TakePartitions():
                 return await self.partitions.take(job, action)
             case FreePartition():
-                await self._look_for_unanswered(job)
-                return await self.partitions.free(job.metadata.uid, action.name, unsuitable=action.unsuitable)
+                return await self._free(job, action)
             case QueryCapacity():
                 return await self.partitions.ask_room(job.metadata.uid, action.size)
             case RequestChecks():
@@ -143,36 +141,40 @@ class ActionExecutor:
         except AlreadyExists:
             return await self._inspect(job, action) or ActionResult.REFUSED  # it was deleted meanwhile: decide again
         except BaseException as error:
-            if action.kind == "Pod" and may_have_happened(error):
-                self.unanswered.note(uid, action.name)
             if not isinstance(error, ApiError) or error.status not in NOT_TAKEN:
                 raise
             self._refusals.note(uid, key, f"cannot create {action.kind} {action.name}: {error.message}")
             return ActionResult.REFUSED
         self._wrote("create", action.kind)
         self._refusals.forget(uid, key)
-        self.unanswered.settle(uid, action.name)
         self._cluster.observe(action.kind, raw)
         return ActionResult.DONE
 
-    async def _look_for_unanswered(self, job: IPUJob) -> None:
-        """Raises Conflict if the job has pods that no watch has shown yet: decide again with them."""
-        uid, found = job.metadata.uid, list[str]()
-        for name in self.unanswered.names(uid):
-            if name in self._cluster.pods.of_job(uid):  # the decision knew it
-                self.unanswered.settle(uid, name)
+    async def _free(self, job: IPUJob, action: FreePartition) -> ActionResult:
+        """Raises Conflict if the partition has pods that no watch has shown yet: decide again with them."""
+        uid = job.metadata.uid
+        entry = self._cluster.tracker.of_job(uid).get(action.name)
+        if entry is not None and (found := await self.find_unseen_workers(entry)):
+            raise Conflict(409, "Conflict", f"pods that no watch has shown: {', '.join(found)}", _path(job))
+        return await self.partitions.free(uid, action.name, unsuitable=action.unsuitable)
+
+    async def find_unseen_workers(self, entry: PartitionEntry) -> list[str]:
+        """Workers of the partition that exist and are not in the cache, which has them from then on: their creation got
+        no answer, or another leader created them, and the watch of pods lags."""
+        if names.is_pod(entry.name):
+            return []  # nobody creates pods for it
+        found = []
+        for index in range(entry.instance * entry.gcds, (entry.instance + 1) * entry.gcds):
+            name = names.worker_pod(entry.name, index)
+            if name in self._cluster.pods.of_job(entry.job):
                 continue
-            path = f"{objects_path('Pod', job.metadata.namespace)}/{name}"
             with contextlib.suppress(NotFound):
-                raw = await self._client.get(path, type=msgspec.Raw)
+                raw = await self._client.get(f"{objects_path('Pod', entry.namespace)}/{name}", type=msgspec.Raw)
                 owner = owner_of(msgspec.json.decode(raw, type=OwnedObject).metadata)
-                if owner is not None and owner[1] == uid:
+                if owner is not None and owner[1] == entry.job:
                     self._cluster.observe("Pod", raw)
                     found.append(name)
-                    continue  # until it is gone
-            self.unanswered.settle(uid, name)
-        if found:
-            raise Conflict(409, "Conflict", f"pods exist whose creation got no answer: {', '.join(found)}", _path(job))
+        return found
 
     async def _inspect(self, job: IPUJob, action: CreateObject) -> ActionResult | None:
         """Look up the existing object of that name; None if there is none."""

@@ -61,7 +61,9 @@ class OrphanCollector:
                 continue  # its pods are still being garbage-collected
             # a pod has no finalizer, so this is how its partition is released
             level = logging.INFO if names.is_pod(key.partition("/")[2]) else logging.WARNING
-            for name in entries:
+            for name, entry in entries.items():
+                if await self._executor.find_unseen_workers(entry):
+                    break
                 log.log(level, "partition %s: releasing it, because its owner %s (%s) is gone", name, key, uid)
                 await self._executor.partitions.free(uid, name)
         if not exists:

@@ -31,10 +31,12 @@ def explore(world: IPUJobWorld, **bounds: Any) -> Result:
     return result
 
 
-def small(*kinds: tuple[Any, ...], operators: int = 1, begun: bool = False, **spec: Any) -> IPUJobWorld:
+def small(
+    *kinds: tuple[Any, ...], operators: int = 1, begun: bool = False, behind: str = "", **spec: Any
+) -> IPUJobWorld:
     """One job, and no other orders of the usual steps."""
-    job = make_job("a", 1, **spec)
-    return IPUJobWorld({"a": job}, dict.fromkeys(kinds, 1), operators=operators, orders=False, begun=begun)
+    jobs, left = {"a": make_job("a", 1, **spec)}, dict.fromkeys(kinds, 1)
+    return IPUJobWorld(jobs, left, operators=operators, orders=False, begun=begun, behind=behind)
 
 
 @pytest.mark.parametrize("scope", ["everything", "begin"])
@@ -56,6 +58,25 @@ def test_a_creation_that_v_ipu_carries_out_late_leaks_nothing() -> None:
     result = explore(small(("silent",), ("delete", "a")), departures=2)
     assert result.violations == []
     assert result.departures == 2
+
+
+def a_new_leader_that_has_not_seen_the_pods() -> IPUJobWorld:
+    return small(("depose",), ("delete", "a"), operators=2, begun=True, behind="/pods")
+
+
+def test_a_leader_whose_watch_lags_takes_no_partition_from_a_pod_of_its_predecessor() -> None:
+    result = explore(a_new_leader_that_has_not_seen_the_pods(), departures=2)
+    assert result.violations == []
+    assert result.departures == 2
+
+
+def test_a_partition_that_is_taken_from_a_pod_that_no_watch_has_shown_is_found() -> None:
+    async def trusting(_self: ActionExecutor, _entry: object) -> list[str]:
+        return []
+
+    with patch.object(ActionExecutor, "find_unseen_workers", trusting):
+        result = explore(a_new_leader_that_has_not_seen_the_pods(), departures=2)
+    assert sorted(_kinds(result)) == ["delete", "depose"]
 
 
 def replicas(*kinds: tuple[Any, ...]) -> IPUJobWorld:
