@@ -12,13 +12,13 @@ from collections.abc import Callable, Collection
 import msgspec
 
 from muster_kube.api.client import KubeClient
-from muster_kube.api.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound
+from muster_kube.api.errors import AlreadyExists, ApiError, Forbidden, NotFound
 from muster_kube.api.objects import Api
 from muster_operator.act.partition_requests import PartitionRequester
 from muster_operator.act.proxy_client import ProxyClient
 from muster_operator.act.refusal_cache import ASKING, RefusalCache
+from muster_operator.act.unseen_pods import UnseenPods
 from muster_operator.job import names
-from muster_operator.job.partition_api import PartitionEntry
 from muster_operator.job.snapshot import (
     Action,
     ActionResult,
@@ -71,7 +71,7 @@ class ActionExecutor:
         self._cluster = cluster
         self._refusals = refusals
         self._wrote = wrote
-        self.partitions = PartitionRequester(proxy, cluster, refusals)
+        self.partitions = PartitionRequester(proxy, cluster, refusals, UnseenPods(client, cluster))
 
     async def execute(self, job: IPUJob, action: Action) -> ActionResult:
         """Raises ApiError, which ends the turn; its subclass Conflict means that the decision used outdated state."""
@@ -89,7 +89,7 @@ class ActionExecutor:
             case TakePartitions():
                 return await self.partitions.take(job, action)
             case FreePartition():
-                return await self._free(job, action)
+                return await self.partitions.free(job.metadata.uid, action.name, unsuitable=action.unsuitable)
             case QueryCapacity():
                 return await self.partitions.ask_room(job.metadata.uid, action.size)
             case RequestChecks():
@@ -149,32 +149,6 @@ class ActionExecutor:
         self._refusals.forget(uid, key)
         self._cluster.observe(action.kind, raw)
         return ActionResult.DONE
-
-    async def _free(self, job: IPUJob, action: FreePartition) -> ActionResult:
-        """Raises Conflict if the partition has pods that no watch has shown yet: decide again with them."""
-        uid = job.metadata.uid
-        entry = self._cluster.tracker.of_job(uid).get(action.name)
-        if entry is not None and (found := await self.find_unseen_workers(entry)):
-            raise Conflict(409, "Conflict", f"pods that no watch has shown: {', '.join(found)}", _path(job))
-        return await self.partitions.free(uid, action.name, unsuitable=action.unsuitable)
-
-    async def find_unseen_workers(self, entry: PartitionEntry) -> list[str]:
-        """Workers of the partition that exist and are not in the cache, which has them from then on: their creation got
-        no answer, or another leader created them, and the watch of pods lags."""
-        if names.is_pod(entry.name):
-            return []  # nobody creates pods for it
-        found = []
-        for index in range(entry.instance * entry.gcds, (entry.instance + 1) * entry.gcds):
-            name = names.worker_pod(entry.name, index)
-            if name in self._cluster.pods.of_job(entry.job):
-                continue
-            with contextlib.suppress(NotFound):
-                raw = await self._client.get(f"{objects_path('Pod', entry.namespace)}/{name}", type=msgspec.Raw)
-                owner = owner_of(msgspec.json.decode(raw, type=OwnedObject).metadata)
-                if owner is not None and owner[1] == entry.job:
-                    self._cluster.observe("Pod", raw)
-                    found.append(name)
-        return found
 
     async def _inspect(self, job: IPUJob, action: CreateObject) -> ActionResult | None:
         """Look up the existing object of that name; None if there is none."""

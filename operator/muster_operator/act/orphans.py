@@ -61,9 +61,7 @@ class OrphanCollector:
                 continue  # its pods are still being garbage-collected
             # a pod has no finalizer, so this is how its partition is released
             level = logging.INFO if names.is_pod(key.partition("/")[2]) else logging.WARNING
-            for name, entry in entries.items():
-                if await self._executor.find_unseen_workers(entry):
-                    break
+            for name in entries:
                 log.log(level, "partition %s: releasing it, because its owner %s (%s) is gone", name, key, uid)
                 await self._executor.partitions.free(uid, name)
         if not exists:

@@ -3,6 +3,7 @@
 A defect is planted by replacing one function of the real code in a tiny scope.
 """
 
+from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch
 
@@ -15,6 +16,7 @@ from tests.explore.ipujob.world import IPUJobWorld
 from muster_kube.api.errors import Conflict
 from muster_operator.act.executor import ActionExecutor
 from muster_operator.act.leader_check import LeaderCheck
+from muster_operator.act.unseen_pods import UnseenPods
 from muster_operator.job.partition_api import PartitionRefusal
 from muster_operator.job.snapshot import ActionResult
 from muster_operator.plan import instance_restart
@@ -60,23 +62,38 @@ def test_a_creation_that_v_ipu_carries_out_late_leaks_nothing() -> None:
     assert result.departures == 2
 
 
-def a_new_leader_that_has_not_seen_the_pods() -> IPUJobWorld:
-    return small(("depose",), ("delete", "a"), operators=2, begun=True, behind="/pods")
+def new_leader_that_has_not_seen_the_pods(*kinds: tuple[Any, ...], **spec: Any) -> IPUJobWorld:
+    return small(("depose",), *kinds, operators=2, begun=True, behind="/pods", **spec)
 
 
-def test_a_leader_whose_watch_lags_takes_no_partition_from_a_pod_of_its_predecessor() -> None:
-    result = explore(a_new_leader_that_has_not_seen_the_pods(), departures=2)
+def released() -> IPUJobWorld:
+    return new_leader_that_has_not_seen_the_pods(("delete", "a"))
+
+
+def reset() -> IPUJobWorld:
+    """One of two workers fails, so a new attempt begins while the other one runs."""
+    return new_leader_that_has_not_seen_the_pods(("end", "Failed"), workersPerJobInstance="2", restartPolicy=AGAIN)
+
+
+@pytest.mark.parametrize("world", [released, reset])
+def test_a_leader_whose_watch_lags_takes_no_partition_from_a_pod_of_its_predecessor(
+    world: Callable[[], IPUJobWorld],
+) -> None:
+    result = explore(world(), departures=2)
     assert result.violations == []
     assert result.departures == 2
 
 
-def test_a_partition_that_is_taken_from_a_pod_that_no_watch_has_shown_is_found() -> None:
-    async def trusting(_self: ActionExecutor, _entry: object) -> list[str]:
-        return []
+@pytest.mark.parametrize(("world", "kinds"), [(released, ["delete", "depose"]), (reset, ["depose", "end"])])
+def test_a_partition_that_is_taken_from_a_pod_that_no_watch_has_shown_is_found(
+    world: Callable[[], IPUJobWorld], kinds: list[str]
+) -> None:
+    async def trusting(_self: UnseenPods, _uid: str, _partition: str) -> None:
+        pass
 
-    with patch.object(ActionExecutor, "find_unseen_workers", trusting):
-        result = explore(a_new_leader_that_has_not_seen_the_pods(), departures=2)
-    assert sorted(_kinds(result)) == ["delete", "depose"]
+    with patch.object(UnseenPods, "look_for", trusting):
+        result = explore(world(), departures=2)
+    assert sorted(_kinds(result)) == kinds
 
 
 def replicas(*kinds: tuple[Any, ...]) -> IPUJobWorld:

@@ -20,7 +20,7 @@ from tests.operator.operator_bench import (
 )
 from tests.wording.facts import missing_facts
 
-from muster_kube.api.errors import ApiError, Conflict, Unreachable
+from muster_kube.api.errors import Conflict, Unreachable
 from muster_operator.act.partition_requests import AT_ONCE
 from muster_operator.act.refusal_cache import FREEING, TAKING
 from muster_operator.job.names import OWNED_SELECTOR, partition
@@ -33,7 +33,6 @@ from muster_operator.job.snapshot import (
     DeleteJob,
     DeletePod,
     FreePartition,
-    JobPod,
     PatchObject,
     RemoveFinalizer,
     TakePartitions,
@@ -202,66 +201,6 @@ async def test_a_server_that_is_away_ends_the_turn_and_is_no_refusal(bench: Oper
     with pytest.raises(Unreachable):
         await bench.executor.execute(a_job(), POD)
     assert bench.refusals.refused("u1") == {}
-
-
-FREE = FreePartition(partition("ns", "train", 0))
-
-
-def holds(bench: OperatorBench, gcds: int = 1) -> None:
-    """The job has a partition that can be released."""
-    bench.cluster.tracker.note_answer(FREE.name, msgspec.structs.replace(ENTRY, gcds=gcds))
-    bench.played.on("DELETE", FIRST, 200, {})
-
-
-def looks_at(bench: OperatorBench) -> list[str]:
-    return [asked.path.rpartition("/")[2] for asked in bench.api.asked if asked.method == "GET"]
-
-
-@pytest.mark.parametrize("worker", [0, 1])
-async def test_a_partition_is_kept_while_one_of_its_pods_exists_that_no_watch_has_shown(
-    bench: OperatorBench, worker: int
-) -> None:
-    holds(bench, gcds=2)
-    pod = f"train-worker-{worker}"
-    bench.api.on("GET", f"{PODS}/train-worker-{1 - worker}", failure(404, "NotFound"))
-    bench.api.on("GET", f"{PODS}/{pod}", Reply(200, pod_object(pod)))
-    with pytest.raises(Conflict):
-        await bench.executor.execute(a_job(), FREE)
-    assert bench.played.asked == []
-    bench.api.on("GET", f"{PODS}/{pod}", failure(404, "NotFound"))
-    assert await bench.executor.execute(a_job(), FREE) is ActionResult.DONE
-    assert looks_at(bench) == ["train-worker-0", "train-worker-1"] * 2
-
-
-async def test_only_the_pods_of_the_partition_are_looked_for(bench: OperatorBench) -> None:
-    second = partition("ns", "train", 1)
-    bench.cluster.tracker.note_answer(second, msgspec.structs.replace(ENTRY, instance=1, gcds=2))
-    bench.played.on("DELETE", SECOND, 200, {})
-    for worker in (2, 3):
-        bench.api.on("GET", f"{PODS}/train-worker-{worker}", failure(404, "NotFound"))
-    assert await bench.executor.execute(a_job(), FreePartition(second)) is ActionResult.DONE
-    assert looks_at(bench) == ["train-worker-2", "train-worker-3"]
-
-
-async def test_a_pod_of_that_name_of_another_job_keeps_no_partition(bench: OperatorBench) -> None:
-    holds(bench)
-    bench.api.on("GET", f"{PODS}/{POD.name}", Reply(200, pod_object(POD.name, owner="another")))
-    assert await bench.executor.execute(a_job(), FREE) is ActionResult.DONE
-
-
-async def test_a_pod_that_the_decision_knew_is_not_looked_for(bench: OperatorBench) -> None:
-    holds(bench)
-    bench.cluster.pods.note("", None, msgspec.convert(pod_object(POD.name), type=JobPod))
-    assert await bench.executor.execute(a_job(), FREE) is ActionResult.DONE
-    assert bench.api.asked == []
-
-
-async def test_a_partition_is_kept_while_the_server_cannot_say_whether_its_pods_exist(bench: OperatorBench) -> None:
-    holds(bench)
-    bench.api.on("GET", f"{PODS}/{POD.name}", failure(500, "InternalError"))
-    with pytest.raises(ApiError):
-        await bench.executor.execute(a_job(), FREE)
-    assert bench.played.asked == []
 
 
 async def test_partitions_are_taken_and_count_at_once(bench: OperatorBench) -> None:
