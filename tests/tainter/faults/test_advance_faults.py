@@ -125,6 +125,54 @@ def test_a_hold_down_below_a_second_is_none(flaps: float, step: FaultStep) -> No
     assert steps == [step]
 
 
+@pytest.mark.parametrize(("ahead_s", "held_from_s"), [(1, 1), (2, 0)])
+def test_a_hold_down_begins_anew_only_if_the_clock_was_set_back_by_more_than_a_second(
+    ahead_s: float, held_from_s: float
+) -> None:
+    held = fault(over=rfc3339_whole(NOON + ahead_s), how="driver")
+    penalty = {"dmesg": FlapPenalty(n=5.0, at=AT_NOON)}
+    memory, _ = advance(held, report(), penalty=penalty)
+    assert [each.over for each in memory.open] == [rfc3339_whole(NOON + held_from_s)]
+
+
+@pytest.mark.parametrize("message", ["", "XID cleared"])
+def test_the_word_of_the_agent_that_closes_a_fault_is_kept(message: str) -> None:
+    over = ClearedFault(component=GPU, reason="Xid79", occurrence=1, how="driver", at=AT_NOON, message=message)
+    memory, _ = advance(fault(), report(cleared={KEY: (over,)}))
+    assert [(each.how, each.by) for each in memory.closed] == [("driver", message or "agent")]
+
+
+def test_a_flap_keeps_the_penalties_of_other_checks_until_they_have_decayed() -> None:
+    over = ClearedFault(component=GPU, reason="Xid79", occurrence=1, how="driver", at=AT_NOON)
+    fresh, old = FlapPenalty(n=1.0, at=AT_NOON), FlapPenalty(n=1.0, at=rfc3339_whole(NOON - 30 * 86_400))
+    memory, _ = advance(fault(), report(cleared={KEY: (over,)}), penalty={"fresh": fresh, "old": old})
+    assert memory.penalty == {"fresh": fresh, "dmesg": FlapPenalty(n=1.0, at=AT_NOON)}
+
+
+@pytest.mark.parametrize(("verdict", "closes"), [("WARN", True), ("FAIL", False)])
+def test_counted_faults_are_over_after_a_boot_without_findings_that_open_faults(verdict: str, closes: bool) -> None:
+    policy = parse_policy(
+        """
+rules:
+  - {name: minor, match: {verdict: WARN}, action: ignore}
+  - {name: hw, match: {verdict: FAIL}, action: taint, closeOn: [boot], holdDown: 0s}
+"""
+    )
+    memory = NodeRecord(open=(REST_OF_CHECK,))
+    memory, changes = advance_faults(memory, report(finding(verdict=verdict), boot="two"), policy, NOON, {})
+    assert [change.step for change in changes] == ([FaultStep.CLOSED] if closes else [])
+
+
+def test_a_finding_that_no_rule_matches_is_none_that_opens_faults() -> None:
+    policy = parse_policy(
+        "rules: [{name: hw, match: {check: [dmesg], class: [reset]}, action: taint, closeOn: [boot]}]"
+    )
+    memory = NodeRecord(open=(REST_OF_CHECK,))
+    reported = report(finding(fault_class="contact"), boot="two")
+    _, changes = advance_faults(memory, reported, policy, NOON, {})
+    assert [change.step for change in changes] == [FaultStep.CLOSED]
+
+
 def test_a_lost_taint_s_fault_counts_from_one_even_before_the_clock_is_set() -> None:
     taint = OurTaint(key="muster.dev/faulty", effect="NoSchedule", value="true")
     assert [lost_fault(taint, "one", now).occurrence for now in (0.0, 1.0, NOON)] == [1, 1, int(NOON)]
