@@ -203,14 +203,14 @@ class MutationRun:
         for at, item in enumerate(session.items):
             called: set[CodeType] = set()
 
-            def notice(frame: FrameType, event: str, _: object, called: set[CodeType] = called) -> None:
-                if event == "call" and frame.f_code.co_filename in names:
+            def notice(frame: FrameType, _event: str, _: object, called: set[CodeType] = called) -> None:
+                if frame.f_code.co_filename in names:  # called at the begin of each function, and of no C function
                     called.add(frame.f_code)
 
             begun = time.monotonic()
-            sys.setprofile(notice)
+            sys.settrace(notice)
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
-            sys.setprofile(None)
+            sys.settrace(None)
             if session.testsfailed:
                 raise session.Failed(f"fails without a mutant: {item.nodeid}")
             order[at] = time.monotonic() - begun
@@ -277,15 +277,15 @@ def main() -> int:
     parser.add_argument("--sample", type=int, default=40, metavar="N", help="mutants of each file; default: 40")
     parser.add_argument("--seed", type=int, default=19, metavar="N", help="chooses the sample; default: 19")
     arguments = parser.parse_args()
-    wanted = []
+    wanted: dict[str, list[Path]] = defaultdict(list)
     for name in arguments.areas or AREAS:
         area, _, module = name.partition("/")
         files = [file for file in AREAS[area].files() if module in ("", file.stem)] if area in AREAS else []
         if not files:
             parser.error(f"no {name}; the areas are {', '.join(AREAS)}, the modules their files")
-        wanted.append((area, files))
+        wanted[area] += files
     result = 0
-    for area, files in wanted:
+    for area, files in wanted.items():
         child = os.fork()  # of each area only its own tests are loaded
         if not child:
             run = MutationRun(files, arguments.sample, arguments.seed)
