@@ -232,7 +232,7 @@ def _class(cause: Cause) -> str:
 
 
 def _short(name: str, most: int = 20) -> str:
-    """The end of ``pools[0].spares.nodes=2``, which differs; the begin of other names."""
+    """The end of ``pools.all.spares.nodes=2``, which differs; the begin of other names."""
     if len(name) <= most:
         return name
     return f"…{name[1 - most :]}" if "=" in name else f"{name[: most - 1]}…"

@@ -11,9 +11,9 @@ from muster_cli.usage import UsageError
 from muster_tainter.policy.file import PolicyError, default_policy_text, parse_policy
 from muster_tainter.policy.rules import Policy
 
-_NAME = r"[A-Za-z][A-Za-z0-9]{0,62}(?:\[[0-9]{1,3}\])?"
+_NAME = r"[A-Za-z][A-Za-z0-9-]{0,62}(?:\[[0-9]{1,3}\])?"
 _SETTING = re.compile(rf"({_NAME}(?:\.{_NAME})*)=(.+)", re.DOTALL)
-_PART = re.compile(r"[A-Za-z][A-Za-z0-9]*|[0-9]+")
+_PART = re.compile(r"[A-Za-z][A-Za-z0-9-]*|(?<=\[)[0-9]+")
 _LINE = re.compile(r" \(line [0-9]+\)$", re.MULTILINE)  # of the changed copy, which nobody has seen
 VALUES_MOST = 15
 
@@ -26,7 +26,8 @@ class NamedPolicy(NamedTuple):
 
 
 class Variation(NamedTuple):
-    """setting: as errors of policies name it, such as ``pools[0].spares.nodes``."""
+    """setting: as errors of policies name it, such as ``pools[0].spares.nodes``, or with the name of a rule or pool:
+    ``pools.all.spares.nodes``."""
 
     setting: str
     values: tuple[str, ...]
@@ -50,7 +51,7 @@ def make_variants(path: Path | None, variation: Variation) -> Iterator[NamedPoli
         data = yaml.safe_load(text)
         try:
             _set(data, parts, yaml.safe_load(value))
-        except (LookupError, TypeError, yaml.YAMLError):
+        except (LookupError, yaml.YAMLError):
             raise UsageError(f"--vary {name}: the policy has no such place for a value") from None
         try:
             changed = parse_policy(yaml.safe_dump(data), "--vary " + name, None if path is None else path.parent)
@@ -60,18 +61,21 @@ def make_variants(path: Path | None, variation: Variation) -> Iterator[NamedPoli
 
 
 def _set(place: object, parts: list[str | int], value: object) -> None:
-    """Sections on the way are made; entries of lists are not. Raises LookupError, TypeError."""
-    for number, part in enumerate(parts):
-        last = number == len(parts) - 1
-        if isinstance(place, dict) and isinstance(part, str):
-            if last:
-                place[part] = value
-            else:
-                place = place.setdefault(part, {})
-        elif isinstance(place, list) and isinstance(part, int) and part < len(place):
-            if last:
-                place[part] = value
-            else:
-                place = place[part]
-        else:
-            raise LookupError(part)
+    """Sections on the way are made; entries of lists are not. Raises LookupError."""
+    *way, last = parts
+    for part in way:
+        place = place.setdefault(part, {}) if isinstance(place, dict) else _entry(place, part)
+    if not isinstance(place, dict):
+        raise LookupError(last)  # noqa: TRY004 - the path is wrong, whatever is there
+    place[last] = value
+
+
+def _entry(place: object, part: str | int) -> object:
+    """Of a list, by its number or its name. Raises LookupError."""
+    entries = place if isinstance(place, list) else []
+    if isinstance(part, int):
+        return entries[part]
+    named = [entry for entry in entries if isinstance(entry, dict) and entry.get("name") == part]
+    if len(named) != 1:
+        raise LookupError(part)
+    return named[0]

@@ -76,14 +76,20 @@ def test_two_policies_on_recorded_faults(files: Path, capsys: pytest.CaptureFixt
 
 def test_copies_of_a_policy_with_other_values(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = files / "mine.yaml", "-", "--fleet", files / "fleet.yaml", "--faults", files / "faults.csv"
-    values = ("--vary", "pools[0].budget.tainted=0", "--vary", "holdDown.base=0s, 6h")
+    values = ("--vary", "pools[0].budget.tainted=0", "--vary", "pools.all.budget.tainted=0,100%")
     (files / "mine.yaml").write_text(POLICY + "pools: [{name: all, selector: {}}]\n")
     found = document(capsys, *words, *values, "--replicates", 0, "--processes", 1)
-    names = ["mine", "pools[0].budget.tainted=0", "holdDown.base=0s", "holdDown.base=6h", "built-in"]
+    names = [
+        "mine",
+        "pools[0].budget.tainted=0",
+        "pools.all.budget.tainted=0",
+        "pools.all.budget.tainted=100%",
+        "built-in",
+    ]
     assert [each["name"] for each in found["policies"]] == names
     refusals = [each["measures"]["refusals"]["value"] for each in found["policies"]]
-    assert refusals[0] == 0
-    assert refusals[1] > 0
+    assert refusals[0] == refusals[3] == 0
+    assert refusals[1] == refusals[2] > 0
 
 
 @pytest.mark.parametrize(
@@ -93,6 +99,9 @@ def test_copies_of_a_policy_with_other_values(files: Path, capsys: pytest.Captur
         ("holdDown.bas=1h", "holdDown.bas: unknown key"),
         ("pools[3].budget.tainted=1", "pools[3].budget.tainted=1"),
         ("rules.name=a", "rules.name=a"),
+        ("rules.bad=a", "rules.bad=a"),
+        ("pools.other.budget.tainted=1", "pools.other.budget.tainted=1"),
+        ("rules.bad.match.name.a=1", "rules.bad.match.name"),
         ("holdDown.base=1h,1h", "twice"),
         ("holdDown.base=[", "holdDown.base=["),
         ("a.b=" + ",".join("123456789abcdef"), "16"),
