@@ -8,8 +8,8 @@ import socket
 
 import pytest
 
-from muster_kube.process.command_line import EXIT_FAILED, EXIT_USAGE, Parser
 from muster_kube.process.address import bind_socket
+from muster_kube.process.command_line import EXIT_FAILED, EXIT_USAGE, Parser
 from muster_kube.process.lifetime import cancel_tasks, print_address, stop_on_signals, wait_until_one_ends
 
 
