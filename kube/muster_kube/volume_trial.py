@@ -25,7 +25,6 @@ CLEAN_UP_S = 20.0
 LEFT_BEHIND_S = 1800.0  # longer than any trial
 _SPARE_S = 60  # added to our deadline for the pod's own
 _NOT_STORAGE = ("ErrImage", "ImagePull", "InvalidImage", "CreateContainer", "RunContainer", "CrashLoop", "StartError")
-_HAS_VOLUME = ("Running", "Succeeded")
 _MOUNT_EVENTS = ("FailedMount", "FailedAttachVolume", "FailedMapVolume")
 
 
@@ -130,9 +129,9 @@ class VolumeTrialRunner:
                 changed.clear()
                 pod, claim = pods.store.get(key, pod), claims.store.get(key, claim)
                 elapsed_s = self._clock() - begun
-                # the two watches are not in step: the pod's may be ahead
-                bound = claim.status.phase == "Bound" or pod.status.phase in _HAS_VOLUME
-                if bound_after_s is None and bound:
+                # the two watches are not in order: a pod that has started proves that its claim is bound
+                started = pod.status.phase in ("Running", "Succeeded")
+                if bound_after_s is None and (claim.status.phase == "Bound" or started):
                     bound_after_s = elapsed_s
                 limit_s = bind_timeout_s if bound_after_s is None else bound_after_s + write_timeout_s
                 if pod.status.phase in ("Succeeded", "Failed") or elapsed_s >= limit_s:

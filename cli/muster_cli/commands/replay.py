@@ -58,8 +58,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--nodes",
         metavar="FILE",
         type=Path,
-        help="output of kubectl get nodes -o json: pools need the labels of the nodes, and budgets their number; "
-        "default: the nodes of the logs, without labels",
+        help="output of kubectl get nodes -o json; pools use the labels of the nodes, and budgets use their number. "
+        "Default: the nodes of the logs, without labels",
     )
     parser.add_argument(
         "--catalogue", metavar="FILE", type=Path, help="YAML file of your own kernel messages, see docs/kernel-log.md"
