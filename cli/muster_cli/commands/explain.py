@@ -56,7 +56,8 @@ def main(arguments: argparse.Namespace) -> int:
     from muster_cli.exit_codes import worst_exit_code
     from muster_cli.report.fleet_rows import parse_verdict
     from muster_tainter.devices.nic_names import nic_names, with_nic_names
-    from muster_tainter.explain.node import explain_node, format_explanation
+    from muster_tainter.explain.explanation import format_explanation
+    from muster_tainter.explain.node import explain_node
     from muster_tainter.policy.file import PolicyError, load_policy
 
     job = arguments.nodes[1] if len(arguments.nodes) == 2 and arguments.nodes[0] == KIND else None
