@@ -49,6 +49,7 @@ def _node_or_job(text: str) -> str:
 
 def main(arguments: argparse.Namespace) -> int:
     from muster_cli.cluster.active_policy import read_active_policy
+    from muster_cli.cluster.device_rules import read_rule_reports
     from muster_cli.cluster.node_devices import read_node_devices
     from muster_cli.cluster.node_snapshot import read_node_state
     from muster_cli.cluster.spare_roles import read_common_taints
@@ -95,7 +96,8 @@ def main(arguments: argparse.Namespace) -> int:
                 state.node, state.health, policy, time.time(), paused=paused, common=common, devices=devices
             )
             jobs = await read_jobs_of_node(client, state.node.metadata.name)
-            more = (*notes, *([unread] if unread else ()), *jobs)
+            reports = await read_rule_reports(client, state.node.metadata.name, state.memory)
+            more = (*notes, *([unread] if unread else ()), *reports, *jobs)
             explanations.append(msgspec.structs.replace(found, notes=(*found.notes, *more)))
         if arguments.output != TABLE:
             print_document(explanations[0] if len(explanations) == 1 else explanations, arguments.output)
