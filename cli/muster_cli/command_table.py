@@ -76,7 +76,7 @@ COMMANDS = {
         CLUSTER,
         "show where the accelerator-hours of the cluster went: work, faults, tests, drains, users",
         "muster goodput --since 7d --by team",
-        f"0; 3 if the tainter keeps no books, or they cannot be read. Also {_NO_CLUSTER}",
+        f"0; 3 if the tainter keeps no record, or it cannot be read. Also {_NO_CLUSTER}",
     ),
     "stragglers": Command(
         "muster_cli.stragglers.command",

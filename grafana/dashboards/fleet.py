@@ -218,7 +218,8 @@ def dashboard() -> Object:
             table(
                 "Jobs by their step times",
                 [Query(f"max by (verdict) (muster_tainter_step_time_jobs{{{T}}})", column="jobs")],
-                "Jobs with step times by the verdict on their last window. node: a rank is slow. stalled: no rank has "
+                "Jobs with step times by the verdict on their last window. node: a rank is slow. stage: a pipeline "
+                "stage has more work than the others. stalled: no rank has "
                 "completed a step. For other verdicts see the tainter's log. Empty without sources.stepTimes.",
                 columns={"verdict": Column(), "jobs": Column(width=70, steps=from_1(PASS, SKIP))},
                 sort="jobs",

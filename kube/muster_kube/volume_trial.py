@@ -129,7 +129,9 @@ class VolumeTrialRunner:
                 changed.clear()
                 pod, claim = pods.store.get(key, pod), claims.store.get(key, claim)
                 elapsed_s = self._clock() - begun
-                if bound_after_s is None and claim.status.phase == "Bound":
+                # the two watches are not in order: a pod that has started proves that its claim is bound
+                started = pod.status.phase in ("Running", "Succeeded")
+                if bound_after_s is None and (claim.status.phase == "Bound" or started):
                     bound_after_s = elapsed_s
                 limit_s = bind_timeout_s if bound_after_s is None else bound_after_s + write_timeout_s
                 if pod.status.phase in ("Succeeded", "Failed") or elapsed_s >= limit_s:

@@ -121,11 +121,15 @@ class BackgroundTasks:
         if self._agents is not None:
             await self._agents.wait_looked()
 
+    def has_agent(self, name: str) -> bool | None:
+        """Whether a ready agent is on the node; None: that is not watched."""
+        return None if self._agents is None else self._agents.has_agent(name)
+
     async def lead(self) -> None:
         """Runs until cancelled."""
         async with asyncio.TaskGroup() as group:
             for each in self._leading:
-                group.create_task(_run_again(each.task))
+                group.create_task(run_again(each.task))
 
     def look_at_all(self) -> None:
         for each in self._all:
@@ -203,12 +207,15 @@ def _has_reported(health: NodeHealth | None) -> bool | None:
     return None if health is None else bool(health.status.verdict)
 
 
-async def _run_again(task: BackgroundTask) -> None:
+async def run_again(task: BackgroundTask) -> None:
     """Runs until cancelled. An error in one task must end neither the others nor the leadership, which sets taints."""
     while True:
         try:
             await task.run()
         except Exception as error:
+            if (this := asyncio.current_task()) is not None and this.cancelling():
+                # before Python 3.13, a TaskGroup that is cancelled while a child fails raises the child's error alone
+                raise asyncio.CancelledError from error
             what = type(task).__name__
             log.warning("%s: %s: %s; begins again", what, type(error).__name__, error, exc_info=error)
         await asyncio.sleep(AGAIN_S)

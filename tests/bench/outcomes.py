@@ -24,7 +24,7 @@ from harness.progress import say
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from tests.tainter.outcomes.pod_objects import NO_DEVICES, ended, pod_object
+from tests.tainter.outcomes.pod_objects import GPU_LOST, ended, pod_object
 
 from muster_kube.webhook.key_pairs import make_key_pair
 
@@ -108,7 +108,7 @@ def life(server: PodServer, number: int, rng: random.Random) -> list[bytes]:
     }
     if number % 500 == 0:
         shape |= {"node": BAD, "gpus": 1}
-        rejected = pod_object(name, **shape, phase="Failed", reason="UnexpectedAdmissionError", message=NO_DEVICES)
+        rejected = pod_object(name, **shape, phase="Failed", reason="UnexpectedAdmissionError", message=GPU_LOST)
         return [server.event("ADDED", rejected)]
     fails = rng.random() < 0.05
     status = [ended("Error" if fails else "Completed", exit_code=int(fails), at=now)]

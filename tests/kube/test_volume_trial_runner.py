@@ -56,6 +56,21 @@ async def test_what_is_being_made_when_a_trial_is_called_off_is_there_before_it_
     ]
 
 
+class PodFirst(SlowApi):
+    """The pod has written before anybody has seen that its claim is bound: two watches are in no order."""
+
+    async def create(self, path: str, body: dict[str, Any], *, type: Any) -> Any:
+        status = {"phase": "Succeeded" if path.endswith("/pods") else "Pending"}
+        return msgspec.convert({"metadata": body["metadata"], "status": status}, type)
+
+
+async def test_a_pod_that_has_written_proves_that_its_claim_is_bound():
+    trial = await VolumeTrialRunner(PodFirst(), "n").try_claim(  # type: ignore[arg-type] # stands in for the client
+        "node-7", storage_class="fast", size_mib=8, image="busybox", bind_timeout_s=60, write_timeout_s=60
+    )
+    assert (trial.stage, trial.bound_after_s) == ("written", trial.written_after_s)
+
+
 def test_the_stages_of_a_trial_are_those_that_its_check_judges():
     assert set(get_args(Stage)) == set(judge.TrialStage)
 

@@ -1,4 +1,4 @@
-"""Which change of a Node or NodeHealth concerns which background task."""
+"""Which change of a Node or NodeHealth concerns which background task, and how the tasks end."""
 
 import asyncio
 from typing import Any, cast
@@ -9,7 +9,7 @@ from tests.tainter.fake_fleet import FakeFleet
 from muster_kube.api.client import KubeClient
 from muster_kube.api.objects import Metadata, Node, NodeSpec, Taint
 from muster_kube.nodehealth import NodeHealth, NodeHealthStatus
-from muster_tainter.background import BackgroundTasks, TriggeredTask
+from muster_tainter.background import BackgroundTasks, TriggeredTask, run_again
 from muster_tainter.devices.quarantine import DeviceQuarantine
 from muster_tainter.fleet.replica import Connections, Replica
 from muster_tainter.metrics import TainterMetrics
@@ -101,3 +101,38 @@ async def test_an_error_in_one_task_ends_neither_it_nor_the_others(
     assert runs.count("right") == 1
     leading.cancel()
     await asyncio.gather(leading, return_exceptions=True)
+
+
+class FailsWhileItEnds:
+    """A task of several parts, one of which fails just when the leadership ends."""
+
+    def __init__(self) -> None:
+        self.begun = 0
+
+    async def run(self) -> None:
+        self.begun += 1
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._part())
+
+    async def _part(self) -> None:
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            raise RuntimeError("the connection broke")
+
+    def look_at_all(self) -> None: ...
+
+    def note(self, name: str) -> None: ...
+
+
+async def test_a_task_that_fails_just_when_the_leadership_ends_does_not_begin_again() -> None:
+    failing = FailsWhileItEnds()
+    running = asyncio.create_task(run_again(failing))
+    while not failing.begun:  # noqa: ASYNC110 - counts turns of the loop, and waits for no clock
+        await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    running.cancel()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert running.cancelled()
+    assert failing.begun == 1

@@ -158,8 +158,8 @@ class AllClear(msgspec.Struct, frozen=True, kw_only=True):
 class StepTotals(msgspec.Struct, frozen=True):
     """What one rank of a job has reported about its training steps, by the log of its pod.
 
-    job, rank, gpu: the program's word. steps: the last completed one, counted from 0, plus one. seconds: their sum
-    since the stream was opened
+    job, rank, gpu, stage: the program's word. steps: the last completed one, counted from 0, plus one. seconds: their
+    sum since the stream was opened
     """
 
     namespace: str
@@ -169,6 +169,7 @@ class StepTotals(msgspec.Struct, frozen=True):
     gpu: str
     steps: int
     seconds: float
+    stage: str = ""
 
 
 Probe = Callable[[NodeView, Any], Awaitable[Sequence[Finding]]]

@@ -2,8 +2,8 @@
 
     muster_step{rank="3",step="1200",seconds="0.412"}
 
-``job`` and ``gpu`` may follow. A program that prints its own format needs a pattern (RE2) with groups of these names.
-A tenant writes the line, so every value has limits, and a line that breaks them counts as malformed.
+``job``, ``gpu`` and ``stage`` may follow. A program that prints its own format needs a pattern (RE2) with groups of
+these names. A tenant writes the line, so every value has limits, and a line that breaks them counts as malformed.
 """
 
 import math
@@ -14,13 +14,13 @@ import msgspec
 
 MARK = b"muster_step{"
 GROUPS = ("rank", "step", "seconds")  # that a line needs
-OPTIONAL = ("job", "gpu")
+OPTIONAL = ("job", "gpu", "stage")
 LINE_BYTES = 1024
 RANK_LIMIT = 1 << 20
 STEP_LIMIT = 1 << 53  # a float counts that far
 SECONDS_LIMITS = 1e-9, 1e9  # as in a file of step times (docs/in-flight.md)
 JOB_LIMIT = 253
-GPU_LIMIT = 63
+TEXT_LIMIT = 63  # of a GPU, and of a pipeline stage
 
 _LABEL = re.compile(r'\s*([a-z]{1,16})\s*=\s*"([^"\\\n]{0,253})"\s*(?:,|$)')
 _DIGITS = re.compile(r"[0-9]{1,16}", re.ASCII)
@@ -35,13 +35,15 @@ class MalformedStep(ValueError):
 
 
 class StepLine(msgspec.Struct, frozen=True):
-    """step: the one that was completed; seconds: mean of the steps since the last line; job, gpu: empty if not given"""
+    """step: the one that was completed; seconds: mean of the steps since the last line; job, gpu, stage: empty if not
+    given"""
 
     rank: int
     step: int
     seconds: float
     job: str = ""
     gpu: str = ""
+    stage: str = ""
 
 
 def parse_step(text: str) -> StepLine:
@@ -72,13 +74,14 @@ def read_step(values: Mapping[str, str]) -> StepLine:
     least, most = SECONDS_LIMITS
     if not least <= seconds <= most:
         raise MalformedStep("seconds: expected a number from 1e-9 to 1e9")
-    job, gpu = (values.get(name) or "" for name in OPTIONAL)
+    job, gpu, stage = (values.get(name) or "" for name in OPTIONAL)
     if job and not _WORD.fullmatch(job):
         raise MalformedStep("job: expected letters, digits, - . and _")
-    if not gpu.isprintable() or len(gpu) > GPU_LIMIT:
-        raise MalformedStep(f"gpu: expected printable text, {GPU_LIMIT} characters at most")
+    for name, text in (("gpu", gpu), ("stage", stage)):
+        if not text.isprintable() or len(text) > TEXT_LIMIT:
+            raise MalformedStep(f"{name}: expected printable text, {TEXT_LIMIT} characters at most")
     rank = _number("rank", values["rank"], RANK_LIMIT)
-    return StepLine(rank, _number("step", values["step"], STEP_LIMIT), seconds, job, gpu)
+    return StepLine(rank, _number("step", values["step"], STEP_LIMIT), seconds, job, gpu, stage)
 
 
 def _number(name: str, text: str, limit: int) -> int:

@@ -30,7 +30,7 @@ class _Rank:
         self.last = line.step
         self.seconds = line.seconds
         self.lower: StepLine | None = None
-        self.gpu = line.gpu
+        self.gpu, self.stage = line.gpu, line.stage
 
     def take(self, line: StepLine) -> None:
         """A step below the last one is late, or the first of a program that began again: the next line tells."""
@@ -88,7 +88,7 @@ class StepTimes:
 
     def totals(self) -> tuple[StepTotals, ...]:
         return tuple(
-            StepTotals(namespace, name, job, rank, each.gpu, each.last + 1, each.seconds)
+            StepTotals(namespace, name, job, rank, each.gpu, each.last + 1, each.seconds, each.stage)
             for (pod, job, rank), each in self._ranks.items()
             for namespace, _, name in [pod.partition("/")]
         )

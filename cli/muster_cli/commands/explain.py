@@ -52,6 +52,7 @@ def main(arguments: argparse.Namespace) -> int:
     from muster_cli.cluster.device_rules import read_rule_reports
     from muster_cli.cluster.node_devices import read_node_devices
     from muster_cli.cluster.node_snapshot import read_node_state
+    from muster_cli.cluster.node_warnings import read_node_warnings
     from muster_cli.cluster.spare_roles import read_common_taints
     from muster_cli.exit_codes import worst_exit_code
     from muster_cli.report.fleet_rows import parse_verdict
@@ -95,10 +96,14 @@ def main(arguments: argparse.Namespace) -> int:
             found = explain_node(
                 state.node, state.health, policy, time.time(), paused=paused, common=common, devices=devices
             )
+            known = {chain.fault for chain in (*found.chains, *found.findings)}
+            warnings, unseen = await read_node_warnings(client, state.node.metadata.name, time.time(), known)
             jobs = await read_jobs_of_node(client, state.node.metadata.name)
             reports = await read_rule_reports(client, state.node.metadata.name, state.memory)
-            more = (*notes, *([unread] if unread else ()), *reports, *jobs)
-            explanations.append(msgspec.structs.replace(found, notes=(*found.notes, *more)))
+            more = (*notes, *(note for note in (unread, unseen) if note), *reports, *jobs)
+            explanations.append(
+                msgspec.structs.replace(found, findings=(*found.findings, *warnings), notes=(*found.notes, *more))
+            )
         if arguments.output != TABLE:
             print_document(explanations[0] if len(explanations) == 1 else explanations, arguments.output)
         else:

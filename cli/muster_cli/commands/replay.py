@@ -61,15 +61,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--nodes",
         metavar="FILE",
         type=Path,
-        help="output of kubectl get nodes -o json: pools need the labels of the nodes, and budgets their number; "
-        "default: the nodes of the logs, without labels",
+        help="output of kubectl get nodes -o json; pools use the labels of the nodes, and budgets use their number. "
+        "Default: the nodes of the logs, without labels",
     )
     parser.add_argument(
         "--slices",
         metavar="FILE",
         type=Path,
         help="output of kubectl get resourceslices -o json: the devices that a policy with devices.quarantine: rules "
-        "can keep out alone; default: none, so every fault taints its node",
+        "can keep out alone. Default: none, so each fault taints its node",
     )
     parser.add_argument(
         "--catalogue", metavar="FILE", type=Path, help="YAML file of your own kernel messages, see docs/kernel-log.md"

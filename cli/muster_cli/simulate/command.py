@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--jobs", metavar="FILE", type=Path, help="CSV file of submitted jobs, beside those of the fleet file"
     )
-    parser.add_argument("--seed", metavar="N", type=_seed, default=1, help="of all random numbers; default: 1")
+    parser.add_argument("--seed", metavar="N", type=_seed, default=1, help="seed of all random numbers; default: 1")
     parser.add_argument(
         "--replicates",
         metavar="N",

@@ -49,8 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--match", metavar="MATCHERS", type=_matchers, default="",
-        help="PromQL matchers for the series of Muster's agents, such as 'namespace=\"muster\"': in a Prometheus of "
-        "several clusters, or where tenants have their own metrics",
+        help="PromQL matchers for the series of Muster's agents, such as 'namespace=\"muster\"': needed if the "
+        "Prometheus has several clusters, or metrics of tenants",
     )  # fmt: skip
     group.add_argument("--prometheus-token", metavar="FILE", type=Path, help="with a bearer token")
     group.add_argument("--prometheus-ca", metavar="FILE", type=Path, help="with the certificates to trust")
@@ -58,8 +58,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_kubeconfig(parser)
     add_namespace(parser)
     group.add_argument(
-        "--domain", metavar="LABEL", type=_label, help="of failure domains; default: that of the policy's pools"
-    )
+        "--domain", metavar="LABEL", type=_label,
+        help="node label that names the failure domain; default: that of the policy's pools",
+    )  # fmt: skip
 
 
 def _since(text: str) -> float:

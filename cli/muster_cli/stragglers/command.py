@@ -24,9 +24,10 @@ EXIT_CODES = {NODE: EXIT_FAIL, STAGE: EXIT_WARN, DATA: EXIT_WARN, NOBODY: EXIT_O
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "FILE is one of these: one CSV file with the columns rank, step and seconds; one such file for each rank; or "
-        "one Parquet file with the times of a job's forward and backward operations. docs/in-flight.md describes the "
-        "formats and the rate of false alarms. The same files always give the same verdict:\n\n"
+        "FILE is one of these: one CSV file with the columns rank, step, seconds and, for a job with pipeline stages, "
+        "stage; one such file for each rank; or one Parquet file with the times of a job's forward and backward "
+        "operations. The formats and the rate of false alarms are in docs/in-flight.md. The same files always give the "
+        "same verdict:\n\n"
         "  node     one or more ranks are slow: check their nodes\n"
         "  stage    a pipeline stage has more work than the others\n"
         "  data     some microbatches have more work than others\n"
@@ -68,8 +69,10 @@ def judge_files(files: Sequence[Path]) -> tuple[JobTimes, Verdict]:
                     if not opened.seekable():
                         raise UsageError(f"{file}: an operation trace; expected a file instead of a pipe")
                     operations, incomplete = read_operation_trace(file)
-                    times = StepTimes(range(len(operations.workers)), operations.steps, operations.seconds())
-                    return JobTimes(times, operations.workers, incomplete), judge_operations(operations, random)
+                    workers = operations.workers
+                    stages = [str(stage) for _, stage, _ in workers]
+                    times = StepTimes(range(len(workers)), operations.steps, operations.seconds(), stages)
+                    return JobTimes(times, workers, incomplete), judge_operations(operations, random)
                 read_step_file(file, opened, table)
         times, incomplete = table.complete()
         return JobTimes(times, None, incomplete, table.width), judge_step_times(times, random)

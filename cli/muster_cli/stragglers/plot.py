@@ -53,8 +53,8 @@ def _blamed_rows(job: JobTimes, verdict: Verdict) -> dict[int, list[range]]:
     for cause in verdict.causes:
         for blame in cause.blamed:
             rows: Sequence[int] = [blame.row]
-            if cause.kind == STAGE and job.workers is not None:
-                rows = [row for row, worker in enumerate(job.workers) if worker[1] == job.stages[blame.row]]
+            if cause.kind == STAGE:
+                rows = list(job.times.rows_of_stages().values())[blame.row]
             for row in rows:
                 found.setdefault(row, []).append(blame.columns(len(job.times.steps)))
     return found
@@ -66,10 +66,9 @@ def _rows(job: JobTimes, verdict: Verdict) -> list[int]:
         blamed = list(_blamed_rows(job, verdict))[: ROWS_LIMIT // 2]
         left = ROWS_LIMIT - len(blamed)
         rows = sorted({*blamed, *(number * len(rows) // left for number in range(left))})
-    if job.workers is not None:
-        workers = job.workers
-        rows.sort(key=lambda row: (workers[row][1], row))  # a slow stage is a band
-    return rows
+    shown = set(rows)
+    by_stage = job.times.rows_of_stages().values()  # a slow stage is a band
+    return [row for stage in by_stage for row in stage if row in shown]
 
 
 def _ratios(job: JobTimes, rows: Sequence[int]) -> list[list[float]]:

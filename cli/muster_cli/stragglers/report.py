@@ -31,7 +31,8 @@ class JobTimes:
 
     @property
     def stages(self) -> list[int]:
-        return sorted({stage for _, stage, _ in self.workers or ()})
+        """As causes number them."""
+        return [int(stage) for stage in self.times.rows_of_stages()] if self.times.stages else []
 
     def label(self, row: int) -> str:
         if self.workers is None:

@@ -1,4 +1,4 @@
-"""Step times as CSV: a header with the columns rank, step and seconds, in any order and beside others."""
+"""Step times as CSV: a header with the columns rank, step, seconds, and perhaps stage, in any order, beside others."""
 
 import csv
 import math
@@ -11,6 +11,7 @@ from muster_cli.stragglers.step_table import StepTable
 from muster_cli.usage import UsageError
 
 COLUMNS = ("rank", "step", "seconds")
+STAGE = "stage"  # may be absent
 LINE_LIMIT = 64 << 10  # characters
 WHOLE_LIMIT = 1 << 53
 SECONDS_LIMITS = 1e-9, 1e9
@@ -44,20 +45,23 @@ class _Lines:
             yield line
 
 
-def _header(row: list[str]) -> tuple[int, int, int]:
+def _header(row: list[str]) -> tuple[int, ...]:
+    """The places of the columns; that of the stage is absent if the column is."""
     names = [name.strip() for name in row]
     for name in COLUMNS:
         if names.count(name) != 1:
             found = ", ".join(repr(each[:40]) for each in names[:12])
             raise UsageError(f"columns: found {found or 'none'}; expected one each of {', '.join(COLUMNS)}")
-    return names.index("rank"), names.index("step"), names.index("seconds")
+    if names.count(STAGE) > 1:
+        raise UsageError(f"columns: found {names.count(STAGE)} of the name {STAGE}; expected one at most")
+    return tuple(names.index(name) for name in (*COLUMNS, STAGE) if name in names)
 
 
-def _times(row: list[str], places: tuple[int, int, int]) -> tuple[int, int, float]:
+def _times(row: list[str], places: tuple[int, ...]) -> tuple[int, int, float, int | None]:
     if len(row) <= max(places):
         raise UsageError(f"{len(row)} values; expected as many as the header has columns")
-    rank, step, seconds = (row[place].strip() for place in places)
-    return _whole("rank", rank), _whole("step", step), _seconds(seconds)
+    rank, step, seconds, *stage = (row[place].strip() for place in places)
+    return _whole("rank", rank), _whole("step", step), _seconds(seconds), _whole(STAGE, stage[0]) if stage else None
 
 
 def _whole(name: str, text: str) -> int:

@@ -22,9 +22,18 @@ class StepTable:
         self._columns: dict[int, int] = {}  # step // width -> column, in the order of reading
         self._rows: dict[int, tuple[array[float], array[int]]] = {}  # rank -> (sums, counts)
         self._last: dict[int, int] = {}  # rank -> its last step
+        self._stages: dict[int, int | None] = {}  # rank -> its pipeline stage
 
-    def add(self, rank: int, step: int, seconds: float) -> None:
-        """Raises UsageError for a step that does not follow the rank's last one, and for too many ranks."""
+    def add(self, rank: int, step: int, seconds: float, stage: int | None = None) -> None:
+        """stage: None if it is not known.
+
+        Raises UsageError for a step that does not follow the rank's last one, for too many ranks, and for a rank whose
+        stage changes.
+        """
+        if (known := self._stages.setdefault(rank, stage)) != stage:
+            raise UsageError(
+                f"stage: {_shown(stage)} follows {_shown(known)} of rank {rank}; expected one for each rank"
+            )
         last = self._last.get(rank)
         if last is None:
             if (len(self._rows) + 1) * FEWEST_COLUMNS > self.cells_limit:
@@ -75,4 +84,12 @@ class StepTable:
             [sums[column] / counts[column] for _, column in columns]
             for sums, counts in map(self._rows.__getitem__, ranks)
         ]
-        return StepTimes(ranks, [step for step, _ in columns], seconds), len(self._columns) - len(columns)
+        stages = [_shown(self._stages[rank]) for rank in ranks]
+        if any(stages) and not all(stages):
+            raise IncompleteTimes(f"rank {ranks[stages.index('')]} has no stage; expected one of all ranks, or of none")
+        times = StepTimes(ranks, [step for step, _ in columns], seconds, stages if all(stages) else ())
+        return times, len(self._columns) - len(columns)
+
+
+def _shown(stage: int | None) -> str:
+    return "" if stage is None else str(stage)

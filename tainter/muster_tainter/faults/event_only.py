@@ -6,6 +6,7 @@ from muster_tainter.faults.messages import Notice
 from muster_tainter.faults.node_report import FaultKey, NodeReport
 from muster_tainter.policy.rules import Policy
 
+WARNING_REASON = "HealthWarning"
 _MESSAGE_LIMIT = 900
 OLD_NEWS_S = 3600.0  # a process that has just started does not report warnings older than an Event's lifetime
 
@@ -19,9 +20,15 @@ def event_only_notices(report: NodeReport, policy: Policy) -> dict[FaultKey, tup
             continue
         asks = f" [{finding.fault_class}]" if finding.fault_class else ""
         text = f"{key[0]} {finding.component} {finding.reason}: {finding.message}"
-        reason = "HealthFailure" if finding.verdict == Verdict.FAIL else "HealthWarning"
+        reason = "HealthFailure" if finding.verdict == Verdict.FAIL else WARNING_REASON
         result[key] = finding.occurrence, Notice(reason, shorten(text, _MESSAGE_LIMIT) + asks, "/".join(key))
     return result
+
+
+def finding_of(message: str) -> tuple[str, str]:
+    """(``CHECK COMPONENT REASON``, the rest) of such a notice's text; empty for another one."""
+    head, colon, text = message.partition(": ")
+    return (head, text) if colon and head.count(" ") == 2 else ("", "")
 
 
 class EventOnlyHistory:

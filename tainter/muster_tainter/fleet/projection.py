@@ -38,7 +38,8 @@ def slim_node(
         ),
         spec=NodeSpec(taints=node.spec.taints, unschedulable=node.spec.unschedulable),
         status=NodeStatus(
-            capacity=_shared_capacity(node.status.capacity),
+            capacity=_shared_devices(node.status.capacity),
+            allocatable=_shared_devices(node.status.allocatable),
             conditions=tuple(
                 _slim_condition(c) if c.type == CONDITION or c.type in more_conditions else _ready(c)
                 for c in node.status.conditions
@@ -49,19 +50,19 @@ def slim_node(
 
 
 # one object for all nodes of a shape
-_capacities: dict[tuple[tuple[str, str], ...], dict[str, str]] = {}
-_CAPACITIES_LIMIT = 1024
+_devices: dict[tuple[tuple[str, str], ...], dict[str, str]] = {}
+_DEVICES_LIMIT = 1024
 _RESOURCES_LIMIT = 32  # of a node
 
 
-def _shared_capacity(capacity: dict[str, str]) -> dict[str, str]:
+def _shared_devices(resources: dict[str, str]) -> dict[str, str]:
     """What device plug-ins offer: resources with a domain in their names."""
-    key = tuple(sorted((name, number) for name, number in capacity.items() if "/" in name)[:_RESOURCES_LIMIT])
-    known = _capacities.get(key)
+    key = tuple(sorted((name, number) for name, number in resources.items() if "/" in name)[:_RESOURCES_LIMIT])
+    known = _devices.get(key)
     if known is None:
         known = {_intern(name): _intern(number) for name, number in key}
-        if len(_capacities) < _CAPACITIES_LIMIT:
-            _capacities[key] = known
+        if len(_devices) < _DEVICES_LIMIT:
+            _devices[key] = known
     return known
 
 

@@ -18,7 +18,7 @@ from muster_kube.api.errors import ApiError, ConfigError
 from muster_kube.controller.reflector import Reflector
 from muster_tainter.fleet.interface import Fleet
 from muster_tainter.fleet.replica import Replica
-from muster_tainter.outcomes.attempts import AttemptMaker
+from muster_tainter.outcomes.attempts import attempt_of, kind_on
 from muster_tainter.outcomes.evidence import EvidenceSettings
 from muster_tainter.outcomes.evidence import Verdict as Evidence
 from muster_tainter.outcomes.evidence_tracker import EvidenceTracker
@@ -117,10 +117,10 @@ class OutcomeWatch:
         self._metrics = metrics
         self._settings = settings
         self._verdicts = _verdicts(settings)
-        self._maker = AttemptMaker(self._verdicts)
+        self._host_kinds = frozenset(kind.name for kind in KINDS if kind.name in self._verdicts and not kind.tenant)
         self._evidence = EvidenceTracker(
             EvidenceSettings(
-                host_kinds=frozenset(kind.name for kind in KINDS if kind.name in self._verdicts and not kind.tenant),
+                host_kinds=self._host_kinds,
                 tenant_kinds=frozenset(kind.name for kind in KINDS if kind.name in self._verdicts and kind.tenant),
                 false_alarms_per_node_year=settings.false_alarms_per_node_year,
                 records=RECORDS,
@@ -166,7 +166,6 @@ class OutcomeWatch:
         if name not in self._fleet.nodes:
             self._evidence.drop(name)
             self._findings.drop(name)
-            self._maker.devices.drop(name)
         self._booted.add(name)
         self._wake.set()
 
@@ -269,14 +268,15 @@ class OutcomeWatch:
 
     def take(self, outcome: PodOutcome) -> None:
         """Count a pod, once."""
-        if outcome.node not in self._fleet.nodes:
+        node = self._fleet.nodes.get(outcome.node)
+        if node is None:
             self._metrics.dropped.labels("homeless").inc()
             return
         if outcome.at > (now := self._replica.now()):  # the node's clock is ahead
             outcome = msgspec.structs.replace(outcome, at=now)
         if not self._counted.add(outcome.uid, outcome.at):
             return
-        kind = self._maker.kind_of(outcome)
+        kind = kind_on(node, outcome)
         self._metrics.pods.labels("unrelated" if kind is None else "failed" if kind else "succeeded").inc()
         if kind:
             self._metrics.failures.labels(kind).inc()
@@ -285,7 +285,7 @@ class OutcomeWatch:
             self._last[outcome.node, kind] = outcome
             if len(self._last) > LAST_FAILURES_LIMIT:
                 self._last.pop(next(iter(self._last)))
-        attempt = self._maker.attempt(outcome)
+        attempt = attempt_of(outcome, kind, self._host_kinds)
         for proven in () if attempt is None else self._evidence.add(attempt):
             self._report(proven)
 

@@ -75,7 +75,8 @@ KINDS: tuple[Kind, ...] = (
         DEVICE_ALLOCATION,
         Stage.ADMISSION,
         tenant=False,
-        how="the error is the device manager's, about one device or about as many as the node has allocated before",
+        how="the node offers such devices, and its kubelet has none, or its device plug-in fails before it is asked "
+        "about a pod",
         reasons=(Reason(Place.POD, UNEXPECTED, "pkg/kubelet/cm/devicemanager/manager.go"),),
     ),
     Kind(
@@ -92,8 +93,8 @@ KINDS: tuple[Kind, ...] = (
         ADMISSION,
         Stage.ADMISSION,
         tenant=True,
-        how="sets spec.nodeName and asks for more than is free, for NUMA alignment, or for more devices than a plug-in "
-        "that shares them grants at once",
+        how="sets spec.nodeName and asks for more than is free, for NUMA alignment, or for what a device plug-in "
+        "does not grant",
         reasons=(
             Reason(Place.POD, UNEXPECTED, "pkg/kubelet/cm/admission/errors.go"),
             Reason(Place.POD, "OutOf*", _LIFECYCLE),

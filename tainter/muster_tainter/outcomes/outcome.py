@@ -25,11 +25,17 @@ from muster_tainter.outcomes.pods import Devices, EndedState, OutcomePod, Outcom
 
 REASON_LIMIT = 64  # characters of a reason that is not in the table
 
-# The device manager's errors, all but those of its own bookkeeping (pkg/kubelet/cm/devicemanager/manager.go and
-# endpoint.go). A container runtime, the CPU manager and the memory manager reject pods with the same reason.
+# Errors of the device manager by which a node fails that offers devices (pkg/kubelet/cm/devicemanager/manager.go and
+# endpoint.go). Not among them, because a pod can cause them on a good node:
+# - "requested number of devices unavailable": with spec.nodeName on a node whose devices are all in use, as the kubelet
+#   allocates devices before it looks for room (pkg/kubelet/kubelet.go, the order of the admit handlers); or right after
+#   a pod was deleted by force, whose containers still run
+# - "rpc error" of Allocate: plug-ins reject requests for their size (NVIDIA, sharing), and pods that did not come
+#   through the plug-in's own scheduler (HAMi, Volcano). GetPreferredAllocation knows of devices, and of no pod
+# A container runtime, the CPU manager and the memory manager reject pods with the same reason.
 _ALLOCATE = "Allocate failed due to "
 _DEVICE_MANAGER = (
-    "requested number of devices unavailable",
+    "device plugin GetPreferredAllocation rpc failed",
     "no healthy devices present",
     "previously allocated devices are no longer healthy",
     "cannot allocate unregistered device",
@@ -37,9 +43,6 @@ _DEVICE_MANAGER = (
     "unknown Device Plugin",
     "Unknown Device Plugin",
     "endpoint not found in cache",
-    "no containers return in allocation response",
-    "device plugin GetPreferredAllocation rpc failed",
-    "rpc error:",
 )
 # pkg/kubelet/lifecycle/predicate.go
 _PLUGIN_RESOURCES = "Update plugin resources failed due to "

@@ -269,7 +269,8 @@ class StepTimesSource(HttpSource):
     metric:   a summary or histogram: its series METRIC_sum and METRIC_count are read
     matchers: further label matchers of PromQL, separated by commas
     job_labels: the first of these that a series has names its job, within the namespace
-    namespace_label, pod_label: of the pod that a rank runs in; rank_label, gpu_label: what the program says
+    namespace_label, pod_label: of the pod that a rank runs in
+    rank_label, stage_label, gpu_label: what the program says
     window:   a job is judged once for each; windows do not overlap
     jobs:     judged at most, those with most ranks first
     heavy_checks: requested on the node of a slow rank when it is idle
@@ -285,6 +286,7 @@ class StepTimesSource(HttpSource):
     namespace_label: str = "namespace"
     pod_label: str = "pod"
     rank_label: str = "rank"
+    stage_label: str = "stage"
     gpu_label: str = "gpu"
     window: Duration = 1800.0
     jobs: Annotated[int, Field(ge=1, le=1000)] = 100
@@ -293,7 +295,7 @@ class StepTimesSource(HttpSource):
     suspend: Annotated[tuple[SuspendedKind, ...], BeforeValidator(_suspended), Field(max_length=ENTRIES_LIMIT)] = ()
 
     _names = field_validator("heavy_checks")(check_names)
-    _label = field_validator("namespace_label", "pod_label", "rank_label", "gpu_label")(_label_name)
+    _label = field_validator("namespace_label", "pod_label", "rank_label", "stage_label", "gpu_label")(_label_name)
 
     @field_validator("job_labels")
     @classmethod

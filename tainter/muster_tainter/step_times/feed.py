@@ -188,7 +188,7 @@ class StepTimesFeed:
             body = await client.ask_range(series_query(where, key), end - where.window, end, reading_s)
         except AnswerTooLarge as error:
             return JobVerdict(TOO_LARGE, str(error)), 0.0
-        labels = SeriesLabels(rank=where.rank_label, pod=where.pod_label, gpu=where.gpu_label)
+        labels = SeriesLabels(rank=where.rank_label, stage=where.stage_label, pod=where.pod_label, gpu=where.gpu_label)
         question = JobQuestion(labels, f"{key} {end:.0f}", math.ceil(DAY_S / where.window), reading_s)
         begun = self._replica.clock()
         try:

@@ -20,7 +20,7 @@ from muster_tainter.sources.prometheus_answer import (
 )
 
 RANK_LIMIT = 1 << 31
-NAME_LIMIT = 253  # characters of a pod's name, and of what is shown of a GPU
+NAME_LIMIT = 253  # characters of a pod's name, and of what is shown of a stage or a GPU
 
 _NAME = "__name__"
 
@@ -37,6 +37,7 @@ class SeriesLabels(msgspec.Struct, frozen=True):
     """The names of labels, as in the policy."""
 
     rank: str
+    stage: str
     pod: str
     gpu: str
 
@@ -45,10 +46,11 @@ class SeriesLabels(msgspec.Struct, frozen=True):
 class RankSeries:
     """times: rising, in seconds since the epoch, one for each rise of ``counts``, completed steps; sums: their seconds.
 
-    At least one of each. seen: time of the last reading. pod, gpu: empty if no label says
+    At least one of each. seen: time of the last reading. stage, pod, gpu: empty if no label says
     """
 
     rank: int
+    stage: str
     pod: str
     gpu: str
     times: Sequence[float]
@@ -118,8 +120,9 @@ def _rank_series(pair: Mapping[str, MatrixSeries], labels: SeriesLabels) -> Rank
     metric = pair["count"].metric
     rank = rank_of(metric, labels.rank)
     assert rank is not None  # noqa: S101 - decode_ranks has looked
-    pod, gpu = (metric.get(label, "") for label in (labels.pod, labels.gpu))
-    return RankSeries(rank, pod if len(pod) <= NAME_LIMIT else "", gpu[:NAME_LIMIT], times, counts, totals, seen)
+    stage, pod, gpu = (metric.get(label, "") for label in (labels.stage, labels.pod, labels.gpu))
+    pod = pod if len(pod) <= NAME_LIMIT else ""
+    return RankSeries(rank, stage[:NAME_LIMIT], pod, gpu[:NAME_LIMIT], times, counts, totals, seen)
 
 
 def _number(text: str) -> float | None:

@@ -1,31 +1,34 @@
 """The verdict on one job's step times in one window: a pure function, and the types that cross to the child process."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from random import Random
 
 import msgspec
 
+from muster_checks.base.vocabulary import shorten
 from muster_tainter.step_times.job_series import RankSeries, SeriesLabels, UnusableSeries, decode_ranks
 from muster_tainter.step_times.rank_table import RankTable, tabulate
 from muster_tainter.step_times.stall import Stall, find_stall
 from muster_tainter.stragglers.step_times import judge_step_times
-from muster_tainter.stragglers.verdict import FALSE_BLAME, NOBODY, NODE, Blame, TooFewSteps
+from muster_tainter.stragglers.verdict import FALSE_BLAME, NOBODY, NODE, STAGE, Blame, Cause, TooFewSteps
 
 STALLED = "stalled"
 TOO_FEW_STEPS = "too_few_steps"
 UNUSABLE = "unusable"
-VERDICTS = (NODE, NOBODY, STALLED, TOO_FEW_STEPS, "ambiguous", "steps_differ", "one_rank", UNUSABLE)
-RANKS_SHOWN = 16  # ranks left out that a verdict names
+VERDICTS = (NODE, STAGE, NOBODY, STALLED, TOO_FEW_STEPS, "ambiguous", "steps_differ", "one_rank", UNUSABLE)
+RANKS_SHOWN = 16  # ranks left out, or stages, that a verdict names
+STAGE_SHOWN = 40  # characters
 
 
 class SlowRank(msgspec.Struct, frozen=True):
     """since, until: steps; until is None if the rank is slow to the end. since_at, until_at: seconds since the epoch.
 
-    excess: how much slower than the median of the others, 0.5: by half. pod, gpu: empty if no label says
-    Of a job that has stalled: a rank that others wait for; since: its last step.
+    excess: how much slower than the median of the others, 0.5: by half. stage, pod, gpu: empty if no label says
+    Of a job that has stalled: a rank that others wait for; since: its last step. Of a slow stage: its first rank.
     """
 
     rank: int
+    stage: str
     pod: str
     gpu: str
     since: int
@@ -37,9 +40,10 @@ class SlowRank(msgspec.Struct, frozen=True):
 
 
 class JobVerdict(msgspec.Struct, frozen=True):
-    """verdict: one of VERDICTS; message: why there is none. ranks, steps: compared; left_out: ranks that were not.
+    """verdict: one of VERDICTS; message: more about it. ranks, steps: compared; left_out: ranks that were not.
 
-    slowdown: the job's steps take this part longer than without the slow ranks
+    A job with a slow rank and a slow stage has the verdict ``node``, as only that has a node checked.
+    slowdown: the job's steps take this part longer than without the slow ranks, or than with even stages
     false_blame: chance that a job without a slow rank is blamed on one in a day
     """
 
@@ -90,14 +94,16 @@ def judge_job(question: JobQuestion, body: bytes) -> JobVerdict:
     except TooFewSteps as error:
         message = f"{error} (in units of {table.width} steps)"
         return msgspec.structs.replace(known, verdict=TOO_FEW_STEPS, message=message)
-    if verdict.kind != NODE:
-        if len(table.times.steps) < verdict.needed:
-            message = f"slow moments last long: {verdict.needed * table.width} steps are needed for a proof"
-            return msgspec.structs.replace(known, verdict=TOO_FEW_STEPS, message=message)
-        return known
-    [cause] = verdict.causes
-    slow = tuple(_slow_rank(table, blame) for blame in cause.blamed)
-    return msgspec.structs.replace(known, verdict=NODE, slowdown=cause.slowdown, slow=slow)
+    if verdict.causes:
+        cause = min(verdict.causes, key=lambda each: (NODE, STAGE).index(each.kind))
+        slow = tuple(_slow_ranks(table, cause))
+        names = ", ".join(shorten(each.stage, STAGE_SHOWN) for each in slow[:RANKS_SHOWN])
+        message = f"more work in stage {names}" if cause.kind == STAGE else ""
+        return msgspec.structs.replace(known, verdict=cause.kind, message=message, slowdown=cause.slowdown, slow=slow)
+    if len(table.times.steps) < verdict.needed:
+        message = f"slow moments last long: {verdict.needed * table.width} steps are needed for a proof"
+        return msgspec.structs.replace(known, verdict=TOO_FEW_STEPS, message=message)
+    return known
 
 
 def _stalled(stall: Stall, series: Sequence[RankSeries]) -> JobVerdict:
@@ -105,6 +111,7 @@ def _stalled(stall: Stall, series: Sequence[RankSeries]) -> JobVerdict:
     behind = tuple(
         SlowRank(
             rank=each.rank,
+            stage=each.stage,
             pod=each.pod,
             gpu=each.gpu,
             since=int(each.counts[-1]),
@@ -120,11 +127,17 @@ def _stalled(stall: Stall, series: Sequence[RankSeries]) -> JobVerdict:
     return JobVerdict(STALLED, message, ranks=len(series), slow=behind)
 
 
-def _slow_rank(table: RankTable, blame: Blame) -> SlowRank:
-    row = table.rows[blame.row]
+def _slow_ranks(table: RankTable, cause: Cause) -> Iterator[SlowRank]:
+    first_of_stage = [rows[0] for rows in table.times.rows_of_stages().values()]
+    for blame in cause.blamed:
+        yield _slow_rank(table, table.rows[first_of_stage[blame.row] if cause.kind == STAGE else blame.row], blame)
+
+
+def _slow_rank(table: RankTable, row: RankSeries, blame: Blame) -> SlowRank:
     last = len(table.ends) - 1 if blame.until is None else blame.until
     return SlowRank(
         rank=row.rank,
+        stage=row.stage,
         pod=row.pod,
         gpu=row.gpu,
         since=table.times.steps[blame.since],

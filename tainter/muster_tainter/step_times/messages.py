@@ -5,11 +5,12 @@ import hashlib
 from muster_checks.base.vocabulary import shorten
 from muster_kube.api.objects import ObjectReference
 from muster_tainter.step_times.job_queries import JobKey
-from muster_tainter.step_times.job_verdict import JobVerdict, SlowRank
+from muster_tainter.step_times.job_verdict import STAGE_SHOWN, JobVerdict, SlowRank
 from muster_tainter.step_times.slow_pods import SlowPod
 
 REASON = "SlowRank"  # of findings and of Events
 STALL_REASON = "StalledRank"  # of Events
+STAGE_REASON = "SlowStage"  # of Events
 EVENT_LIMIT = 1000  # bytes; the API takes 1024 characters
 _NAME_LIMIT = 253 - 17
 _SHOWN = 4
@@ -24,6 +25,18 @@ def describe_event(key: JobKey, verdict: JobVerdict, slow: SlowPod, outlook: str
     text = (
         f"{_ranks(slow)} (node {slow.node}) than the median of the job's {verdict.ranks} ranks; {_cost(key, verdict)}. "
         f"At most {verdict.false_blame:.0%} of jobs without a slow rank get such an Event in a day. {outlook}"
+    )
+    return shorten(text, EVENT_LIMIT)
+
+
+def describe_stage(key: JobKey, verdict: JobVerdict, slow: SlowPod) -> str:
+    first = slow.ranks[0]
+    until = "" if first.until is None else f" until step {first.until}"
+    text = (
+        f"stage {shorten(first.stage, STAGE_SHOWN)} of job {key} is {first.excess:.0%} slower than the others "
+        f"since step {first.since}{until}; steps take {verdict.slowdown:.0%} longer than with even stages. At most "
+        f"{verdict.false_blame:.0%} of jobs without a cause get such an Event in a day. No node is suspected: move "
+        "layers to other stages"
     )
     return shorten(text, EVENT_LIMIT)
 

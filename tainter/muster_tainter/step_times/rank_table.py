@@ -73,6 +73,7 @@ def tabulate(series: Sequence[RankSeries]) -> RankTable:
         [each.rank for each in rows],
         [bounds[column] for column in kept],
         [[row[column] for column in kept] for row in seconds],
+        [each.stage for each in rows] if all(each.stage for each in rows) else [],
     )
     starts, ends = [moments[column] for column in kept], [moments[column + 1] for column in kept]
     return RankTable(times, rows, width, starts, ends, left_out)

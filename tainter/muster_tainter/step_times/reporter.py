@@ -29,15 +29,18 @@ from muster_tainter.step_times.job_suspension import suspend_job
 from muster_tainter.step_times.job_verdict import STALLED, JobVerdict
 from muster_tainter.step_times.messages import (
     REASON,
+    STAGE_REASON,
     STALL_REASON,
     describe_event,
     describe_finding,
+    describe_stage,
     describe_stall,
     event_name,
 )
 from muster_tainter.step_times.metrics import StepTimesMetrics
 from muster_tainter.step_times.owner_policy import OnStraggler, owner_policy
 from muster_tainter.step_times.slow_pods import SlowPod, read_slow_pods
+from muster_tainter.stragglers.verdict import STAGE
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +49,10 @@ QUIET_S = 3600.0
 QUIET_WINDOWS = 3  # a finding outlasts two windows without a verdict
 RANKS_KNOWN = 4096
 EVENTS_KNOWN = 4096
+
+
+# verdicts that suspect no node: the reason of the Event, and its text
+_ONLY_EVENTS = {STALLED: (STALL_REASON, describe_stall), STAGE: (STAGE_REASON, describe_stage)}
 
 
 class _Act(Enum):
@@ -93,10 +100,11 @@ class StragglerReporter:
         been reported is not reported twice."""
         found = await read_slow_pods(self._client, key.namespace, verdict.slow)
         found = [slow for slow in found if slow.node in self._fleet.nodes]
-        if verdict.verdict == STALLED:
+        if verdict.verdict in _ONLY_EVENTS:
+            reason, describe = _ONLY_EVENTS[verdict.verdict]
             for slow in () if self._replica.dry_run else found:
                 if owner_policy(slow.pod.metadata.annotations)[0] is not OnStraggler.CONTINUE:
-                    await self._notify(where, key, slow, STALL_REASON, describe_stall(key, verdict, slow))
+                    await self._notify(where, key, slow, reason, describe(key, verdict, slow))
             return len(verdict.slow) - sum(len(slow.ranks) for slow in found)
         acted = False
         for slow in sorted(found, key=lambda each: -max(rank.excess for rank in each.ranks)):

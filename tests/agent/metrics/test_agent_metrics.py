@@ -309,10 +309,10 @@ def test_iperf_has_no_series():
 
 def test_step_times_have_the_labels_that_the_tainter_reads():
     where = StepTimesSource(url="http://p")
-    total = StepTotals("ml", "train-0", "train", 7, "3", 12, 6.5)
+    total = StepTotals("ml", "train-0", "train", 7, "3", 12, 6.5, "1")
     series = scrape(reading("containerlog", step_times=(total,)))
     labels = {where.namespace_label: "ml", where.pod_label: "train-0", where.rank_label: "7", where.gpu_label: "3"}
-    labels["job_name"] = "train"
+    labels |= {where.stage_label: "1", "job_name": "train"}
     assert "job_name" in where.job_labels
     assert of(series, f"{where.metric}_count", **labels) == 12
     assert of(series, f"{where.metric}_sum", **labels) == 6.5

@@ -16,10 +16,10 @@ from prometheus_client import CollectorRegistry
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
 from tests.tainter.fake_fleet import FakeFleet
+from tests.tainter.outcomes.pod_objects import node_object
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
-from muster_kube.api.objects import Metadata, Node
 from muster_tainter.faults.external_findings import ExternalFindings
 from muster_tainter.fleet.replica import Replica
 from muster_tainter.outcomes.feed import OutcomeWatch
@@ -33,7 +33,7 @@ async def main(server: str, authority: str, nodes: int) -> None:
     config = ClusterConfig(origin="bench", server=server, ca=Path(authority).read_bytes())
     names = [f"node-{i}" for i in range(nodes)]
     fleet = FakeFleet(
-        nodes={name: Node(metadata=Metadata(name=name)) for name in names},
+        nodes={name: node_object(name) for name in names},
         external_findings=ExternalFindings(lambda _: None),
     )
     registry = CollectorRegistry()

@@ -26,8 +26,8 @@ def totals(times: StepTimes) -> dict[tuple[str, str, int], tuple[int, float]]:
 
 
 def test_labels_may_come_in_any_order() -> None:
-    text = 'muster_step{seconds="0.41", gpu="3", step="12", job="llm.7b", rank="7"} and more'
-    assert parse_step(text) == StepLine(7, 12, 0.41, "llm.7b", "3")
+    text = 'muster_step{seconds="0.41", gpu="3", step="12", stage="1", job="llm.7b", rank="7"} and more'
+    assert parse_step(text) == StepLine(7, 12, 0.41, "llm.7b", "3", "1")
 
 
 @pytest.mark.parametrize(
@@ -57,6 +57,7 @@ def test_labels_may_come_in_any_order() -> None:
         line(2, job="a" * 300),
         line(2, gpu="g" * 64),
         line(2, gpu="\x1b[2J"),
+        line(2, stage="s" * 64),
         line(2, seconds="1" * 2000),
     ],
 )
@@ -79,9 +80,9 @@ def test_a_pods_name_tells_the_job_if_the_line_does_not(pod: str, job: str) -> N
 def test_steps_and_seconds_are_counted() -> None:
     times = StepTimes()
     for step in range(10, 14):
-        times.take(POD, f"[rank0] {line(step, 0.25, gpu='0')}")
+        times.take(POD, f"[rank0] {line(step, 0.25, gpu='0', stage='2')}")
     [total] = times.totals()
-    assert total == StepTotals("ml", "train-3-x7k2p", "train", 0, "0", 14, 1.0)
+    assert total == StepTotals("ml", "train-3-x7k2p", "train", 0, "0", 14, 1.0, "2")
 
 
 def test_a_line_for_each_tenth_step_counts_all_ten() -> None:

@@ -15,7 +15,7 @@ from tests.docs.command_list import commands_of_test
 from tests.docs.command_runner import CommandRunner
 from tests.shared_data import SharedData
 from tests.tainter.stragglers.recorded_jobs import mini_batches
-from tests.tainter.stragglers.simulated_jobs import SimulatedJob, slowed
+from tests.tainter.stragglers.simulated_jobs import SimulatedJob, in_stages, slowed
 
 from muster_cli.__main__ import main
 from muster_cli.stragglers.step_table import StepTable
@@ -23,6 +23,7 @@ from muster_cli.stragglers.step_table import StepTable
 ROOT = Path(__file__).parents[3]
 SVG = "{http://www.w3.org/2000/svg}"
 HEAD = "rank,step,seconds\n"
+STAGED = "rank,step,seconds,stage\n"
 
 
 def write(file: Path, seconds: list[list[float]]) -> Path:
@@ -69,6 +70,23 @@ def test_recorded_operation_traces(
     assert (got, answer["verdict"]) == (code, verdict)
     found = answer["causes"][0]["blamed"]
     assert [{key: each[key] for key in want} for each, want in zip(found, blamed, strict=True)] == blamed
+
+
+def test_a_column_of_stages_tells_a_slow_stage_from_slow_ranks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    times = in_stages(SimulatedJob(ranks=8, steps=60, noise=0.05).seconds(Random(2)), 4, work=1.4)
+    lines = [
+        f"{stage},{rank},{step},{second}"
+        for rank, (stage, row) in enumerate(zip(times.stages, times.seconds, strict=True))
+        for step, second in enumerate(row)
+    ]
+    file, picture = tmp_path / "steps.csv", tmp_path / "steps.svg"
+    file.write_text("stage,rank,step,seconds\n" + "\n".join(lines) + "\n")
+    code, answer = run(capsys, file, "--plot", picture)
+    assert (code, answer["verdict"]) == (1, "stage")
+    assert [each["stage"] for each in answer["causes"][0]["blamed"]] == [3]
+    assert picture.exists()
 
 
 def test_documented_commands(slow_rank: Path, tmp_path: Path) -> None:
@@ -152,6 +170,10 @@ def test_text_output(slow_rank: Path, capsys: pytest.CaptureFixture[str]) -> Non
         (HEAD + "0,99999999999999999999,1\n", 2, "step"),
         (HEAD + "0,1,1\n1,0,1\n0,0,1\n", 4, "0 follows 1"),
         (HEAD + "0,1,1\n0,1,1\n", 3, "1 follows 1"),
+        ("rank,step,seconds,stage,stage\n", 1, "stage"),
+        (STAGED + "0,0,1,2\n0,1,1,3\n", 3, "3 follows 2"),
+        (STAGED + "0,0,1,last\n", 2, "'last'"),
+        (STAGED + "0,0,1\n", 2, "3 values"),
         (HEAD + "x" * 70_000, 2, "65536"),
         ('rank,step,seconds\n"0,0,1\n' * 3, 4, "expected"),
     ],

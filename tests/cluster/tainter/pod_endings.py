@@ -1,26 +1,25 @@
 """Pods of jobs that the real scheduler places on simulated nodes, and that end as a test says."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any
+
+from tests.tainter.outcomes.pod_objects import GPU_LOST
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.objects import Pod
 from muster_sandbox.simulation.nodes import for_each
 
 Object = dict[str, Any]
-
-NO_DEVICES = (
-    "Pod was rejected: Allocate failed due to no healthy devices present; cannot allocate unhealthy devices "
-    "nvidia.com/gpu, which is unexpected"
-)
+NO_LABELS: Mapping[str, str] = MappingProxyType({})
 
 
 def rejected(at: float) -> Object:
-    """As a kubelet writes it whose device plug-in has lost its devices."""
-    return _status("Failed", at, reason="UnexpectedAdmissionError", message=NO_DEVICES)
+    """As a kubelet writes it whose device plug-in has lost a GPU."""
+    return _status("Failed", at, reason="UnexpectedAdmissionError", message=GPU_LOST)
 
 
 def succeeded(at: float) -> Object:
@@ -68,17 +67,31 @@ class Jobs:
     now: Callable[[], float]
     number: int = 0
 
-    async def create(self, namespace: str, name: str, pods: int, labels: Mapping[str, str], gpus: int = 1) -> list[Pod]:
-        """Its pods, bound by the scheduler, one at most on a node with ``labels``."""
+    async def create(
+        self,
+        namespace: str,
+        name: str,
+        pods: int,
+        labels: Mapping[str, str] = NO_LABELS,
+        gpus: int = 1,
+        nodes: Sequence[str] = (),
+    ) -> list[Pod]:
+        """Its pods, bound by the scheduler, one at most on a node with ``labels``. nodes: on these alone, if given."""
         maps = f"/api/v1/namespaces/{namespace}/configmaps"
         owner = await self.api.create(maps, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}})
         reference = {
             "apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": owner["metadata"]["uid"], "controller": True,
         }  # fmt: skip
-        return await self.create_pods(namespace, reference, pods, labels, gpus)
+        return await self.create_pods(namespace, reference, pods, labels, gpus, nodes)
 
     async def create_pods(
-        self, namespace: str, owner: Object, pods: int, labels: Mapping[str, str], gpus: int = 1
+        self,
+        namespace: str,
+        owner: Object,
+        pods: int,
+        labels: Mapping[str, str],
+        gpus: int = 1,
+        nodes: Sequence[str] = (),
     ) -> list[Pod]:
         first, self.number = self.number, self.number + pods
         names = [f"{owner['name']}-{first + i}" for i in range(pods)]
@@ -86,6 +99,11 @@ class Jobs:
             "labelSelector": {"matchLabels": {"job": owner["name"]}}, "topologyKey": "kubernetes.io/hostname",
         }  # fmt: skip
         limits = {"nvidia.com/gpu": str(gpus)} if gpus else {}
+        affinity: Object = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}}
+        if nodes:
+            names_of_nodes = {"key": "kubernetes.io/hostname", "operator": "In", "values": list(nodes)}
+            there = {"nodeSelectorTerms": [{"matchExpressions": [names_of_nodes]}]}
+            affinity["nodeAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": there}
 
         async def create(name: str) -> None:
             await self.api.create(
@@ -99,7 +117,7 @@ class Jobs:
                         "terminationGracePeriodSeconds": 0,
                         "automountServiceAccountToken": False,
                         "nodeSelector": dict(labels),
-                        "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}},
+                        "affinity": affinity,
                         "containers": [
                             {"name": "main", "image": "muster.invalid/job", "resources": {"limits": limits}}
                         ],

@@ -5,16 +5,22 @@ kubelets, runs ahead of the API server's: attempts lie apart in time, and nothin
 """
 
 import asyncio
+import json
 import random
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
+import pytest
 from tests.cluster.tainter.pod_endings import Jobs, Object, failed, no_image, rejected, running, succeeded
 from tests.cluster.tainter.test_end_to_end import until
+from tests.wording.facts import missing_facts
 
+from muster_checks.base.vocabulary import Verdict
+from muster_cli.__main__ import main
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import load_config
 from muster_kube.api.objects import Node, Pod
@@ -24,6 +30,8 @@ from muster_tainter.controller import Tainter
 from muster_tainter.faults.node_record import ANNOTATION, read_record
 from muster_tainter.fleet.replica import Connections, Replica
 from muster_tainter.metrics import TainterMetrics
+from muster_tainter.outcomes.evidence import Verdict as Evidence
+from muster_tainter.outcomes.findings import OutcomeFindings
 from muster_tainter.outcomes.kinds import KINDS
 from muster_tainter.policy.file import parse_policy
 
@@ -66,6 +74,10 @@ class Bed:
 
         await until(all_counted, f"{pods} pods are counted")
 
+    async def watches(self) -> bool:
+        """The tainter leads, and has its watch of pods."""
+        return self.metrics.registry.get_sample_value("muster_tainter_source_up", {"source": "inFlight"}) == 1.0
+
     async def tainted(self) -> dict[str, str]:
         """The reason of its fault, by tainted node."""
         page = await self.api.list_page("/api/v1/nodes", Node, params={"labelSelector": f"{LABEL}=here"})
@@ -97,8 +109,25 @@ async def make_bed(api: KubeClient, fleet: SimulatedNodes, nodes: int) -> Bed:
     return Bed(api, names, TainterMetrics())
 
 
+async def explained(capsys: pytest.CaptureFixture[str], control_plane: ControlPlane, node: str) -> Any:
+    """What ``muster explain`` prints as JSON."""
+    capsys.readouterr()
+    await asyncio.to_thread(main, ["explain", node, "-o", "json", "--kubeconfig", str(control_plane.kubeconfig)])
+    return json.loads(capsys.readouterr().out)
+
+
+def missing_evidence(chain: Any) -> list[str]:
+    """Which of attempts, owners, rate and value it does not show."""
+    saw = " ".join(link["text"] for link in chain["links"] if link["label"] == "saw")
+    return missing_facts(saw, "attempts", "failed here", "expected", "evidence")
+
+
 async def test_a_node_that_rejects_the_pods_of_one_controller_is_tainted_within_five(
-    control_plane: ControlPlane, api: KubeClient, fleet: SimulatedNodes, namespace: str
+    control_plane: ControlPlane,
+    api: KubeClient,
+    fleet: SimulatedNodes,
+    namespace: str,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     bed = await make_bed(api, fleet, 20)
     jobs, bad = Jobs(api, bed.now), bed.names[3]
@@ -117,12 +146,39 @@ async def test_a_node_that_rejects_the_pods_of_one_controller_is_tainted_within_
         assert await bed.tainted() == {bad: "DeviceAllocation"}
         faults = read_record(await api.get(f"/api/v1/nodes/{bad}", type=Node)).open
         number = faults[0].occurrence
+        [chain] = (await explained(capsys, control_plane, bad))["chains"]
+        assert (chain["fault"], chain["state"]) == ("podoutcomes host DeviceAllocation", "tainted")
+        assert missing_evidence(chain) == []
     # the next leader reads the same pods again
     async with leading(control_plane, bed):
         await bed.until_counted(attempts)
         faults = read_record(await api.get(f"/api/v1/nodes/{bad}", type=Node)).open
         assert [fault.occurrence for fault in faults] == [number]
         assert await bed.tainted() == {bad: "DeviceAllocation"}
+
+
+async def test_a_warning_that_opens_no_fault_is_explained_by_its_event(
+    control_plane: ControlPlane, api: KubeClient, fleet: SimulatedNodes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bed = await make_bed(api, fleet, 1)
+    [node] = bed.names
+    evidence = Evidence(
+        node, "ApplicationExit", proven=True, value=9e4, threshold=5e4, attempts=30, failures=28, namespaces=2,
+        expected_rate=0.02, since=bed.now() - HOUR_S,
+    )  # fmt: skip
+    async with leading(control_plane, bed, "{{rules: [], inFlight: {{}}}}") as tainter:
+        await until(bed.watches, "the tainter leads")
+        findings = OutcomeFindings(tainter.fleet, lambda _node, _kind: None)
+        assert findings.take(evidence, Verdict.WARN, None, bed.now())
+
+        async def told() -> bool:
+            return bool((await explained(capsys, control_plane, node))["findings"])
+
+        await until(told, "the Event is there")
+    answer = await explained(capsys, control_plane, node)
+    [found] = answer["findings"]
+    assert (found["fault"], found["state"], answer["chains"]) == ("podoutcomes host ApplicationExit", "WARN", [])
+    assert missing_evidence(found) == []
 
 
 End = Callable[[float], Object]
@@ -167,7 +223,7 @@ TROUBLES = (
     Trouble("bad-node", _bad_node, found=True, jobs=12),
     Trouble("all-together", _all, found=True, jobs=36),
 )
-POOL_NODES = 32
+PODS = 32  # of a job
 NAMESPACES = 8
 
 
@@ -175,12 +231,9 @@ async def test_over_two_hundred_nodes_only_the_bad_node_is_named(
     control_plane: ControlPlane, api: KubeClient, fleet: SimulatedNodes
 ) -> None:
     bed = await make_bed(api, fleet, 200)
-    group = bed.names[64 : 64 + POOL_NODES]  # where the jobs run
-    for name in group:
-        await api.patch(f"/api/v1/nodes/{name}", {"metadata": {"labels": {"job-pool": "big"}}})
     for number, trouble in enumerate(TROUBLES):
         spaces = [f"outcomes-{trouble.name}-{i}" for i in range(NAMESPACES)]
-        bad = group[5 + number]
+        bad = bed.names[37 * (number + 1)]
         for space in spaces:
             control_plane.admin.create_namespace(space)
         try:
@@ -209,7 +262,10 @@ async def run_jobs(bed: Bed, tainter: Tainter, trouble: Trouble, spaces: list[st
     jobs = Jobs(bed.api, bed.now)
     ended = waiting = 0
     for job in range(trouble.jobs):
-        pods = await jobs.create(spaces[job % len(spaces)], f"job-{job}", POOL_NODES, {"job-pool": "big"})
+        others = [name for name in bed.names if name != bad]
+        # a node on which pods fail at once is free for each job; the others are any of the fleet's
+        nodes = [bad, *rng.sample(others, PODS - 1)]
+        pods = await jobs.create(spaces[job % len(spaces)], f"job-{job}", PODS, nodes=nodes)
         how = {pod.spec.node_name: trouble.ends(pod.spec.node_name == bad, job, rng) for pod in pods}
         await jobs.end(pods, partial(_end_of, how, bed.now))
         waits = sum(end is no_image for end in how.values())

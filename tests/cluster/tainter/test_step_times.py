@@ -109,7 +109,7 @@ class Owners:
         where = StepTimesSource.model_validate({"url": "http://prometheus", **fields})
         at = time.time() + 60  # the pods are older
         slow = tuple(
-            SlowRank(number, pod, "", since=10, since_at=at, until=None, until_at=at + 1, excess=0.5, p=0.001)
+            SlowRank(number, "", pod, "", since=10, since_at=at, until=None, until_at=at + 1, excess=0.5, p=0.001)
             for number, pod in enumerate(pods)
         )
         verdict = JobVerdict("node", ranks=8, steps=1000, slowdown=0.4, slow=slow)

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from muster_kube.api.objects import Metadata, Node
+from muster_kube.api.objects import Metadata, Node, NodeStatus
 from muster_kube.nodehealth import (
     AgentIdentity,
     CheckRequest,
@@ -29,6 +29,18 @@ def test_projections_change_no_decision(make: Any) -> None:
     assert slim_node(node).metadata.labels == {"muster.dev/health": "pass"}
     assert slim_node(node, {"zone", "none"}).metadata.labels == {"muster.dev/health": "pass", "zone": "a"}
     assert slim_node(node).metadata.annotations == {}
+
+
+def test_the_devices_of_a_node_are_kept_once_for_all_nodes_of_a_shape() -> None:
+    gpus = {"cpu": "64", "nvidia.com/gpu": "8"}
+    nodes = [
+        slim_node(Node(metadata=Metadata(name=f"n{i}"), status=NodeStatus(capacity=gpus, allocatable=allocatable)))
+        for i, allocatable in enumerate((gpus, dict(gpus), gpus | {"nvidia.com/gpu": "0"}))
+    ]
+    assert [node.status.allocatable for node in nodes] == [
+        {"nvidia.com/gpu": "8"}, {"nvidia.com/gpu": "8"}, {"nvidia.com/gpu": "0"},
+    ]  # fmt: skip
+    assert nodes[0].status.allocatable is nodes[1].status.allocatable is nodes[2].status.capacity
 
 
 def test_what_the_plan_needs_of_a_health_is_kept() -> None:

@@ -4,15 +4,30 @@ from typing import Any
 
 import msgspec
 
+from muster_kube.api.objects import Metadata, Node, NodeStatus
 from muster_kube.api.times import rfc3339_whole
 from muster_tainter.outcomes.outcome import reduce_pod, reduce_restarted
 from muster_tainter.outcomes.pods import OutcomePod, PodOutcome
 
 NOW = 1_800_000_000.0
 ALLOCATE = "Pod was rejected: Allocate failed due to "
-NO_DEVICES = (
-    ALLOCATE + "no healthy devices present; cannot allocate unhealthy devices nvidia.com/gpu, which is unexpected"
+# of the node of pytorch/ci-infra 1058
+GPU_LOST = (
+    ALLOCATE
+    + "device plugin GetPreferredAllocation rpc failed with err: rpc error: code = Unknown desc = error getting "
+    "list of preferred allocation devices: unable to get device link information: error getting NVLink for devices "
+    "(0, 1): failed to get nvlink remote pci info: failed to get nvlink state: GPU is lost, which is unexpected"
 )
+# of a pod with spec.nodeName on a node whose devices are all in use
+NONE_FREE = ALLOCATE + (
+    "requested number of devices unavailable for nvidia.com/gpu. Requested: 1, Available: 0, which is unexpected"
+)
+
+
+def node_object(name: str = "n1", gpus: int = 8, annotations: dict[str, str] | None = None) -> Node:
+    allocatable = {"cpu": "64", "pods": "110"} | ({"nvidia.com/gpu": str(gpus)} if gpus else {})
+    return Node(metadata=Metadata(name=name, annotations=annotations or {}), status=NodeStatus(allocatable=allocatable))
+
 
 _decode = msgspec.json.Decoder(OutcomePod).decode
 

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 from tests.tainter.outcomes.pod_objects import (
     ALLOCATE,
-    NO_DEVICES,
+    GPU_LOST,
+    NONE_FREE,
     NOW,
     ended,
     outcome,
@@ -30,8 +31,7 @@ def kind_of(**fields: Any) -> str | None:
     "error",
     [
         "no healthy devices present; cannot allocate unhealthy devices nvidia.com/gpu",
-        "requested number of devices unavailable for nvidia.com/gpu. Requested: 1, Available: 0",
-        "rpc error: code = Unavailable desc = error reading from server: EOF",
+        "can't allocate unregistered device nvidia.com/gpu",
         "device plugin GetPreferredAllocation rpc failed with err: rpc error: code = Unknown desc = GPU is lost",
         "previously allocated devices are no longer healthy; cannot allocate unhealthy devices nvidia.com/gpu",
     ],
@@ -46,6 +46,8 @@ def test_errors_of_the_device_manager(error: str, prefix: str) -> None:
     ("message", "kind"),
     [
         ("Pod was rejected: Update plugin resources failed due to lost, which is unexpected.", "KubeletAdmission"),
+        (NONE_FREE, "Admission"),
+        (ALLOCATE + "rpc error: code = Unknown desc = no binding pod found", "Admission"),
         (ALLOCATE + "not enough cpus available to satisfy request: requested=2, available=1", "Admission"),
         # a name that a tenant chooses, with the text of the device manager in it
         (ALLOCATE + "claim x: no healthy devices present", "Admission"),
@@ -113,7 +115,7 @@ def test_ends_of_pods(fields: dict[str, Any], kind: str) -> None:
 def test_times_are_those_of_the_end_and_of_the_binding() -> None:
     done = outcome(phase="Failed", containers=[ended("Error", at=NOW - 5), ended("Error", at=NOW - 8)])
     assert (done.at, done.created) == (NOW - 5, NOW - 100)
-    assert outcome(**REJECTED, message=NO_DEVICES, bound=NOW - 60).at == NOW - 60
+    assert outcome(**REJECTED, message=GPU_LOST, bound=NOW - 60).at == NOW - 60
     assert outcome(phase="Pending", bound=NOW - 60).at == NOW - 60
     # a node's clock that is behind: a pod does not end before it is bound
     assert outcome(phase="Failed", containers=[ended("Error", at=NOW - 9999)], bound=NOW - 60).at == NOW - 60

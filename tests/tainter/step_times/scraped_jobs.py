@@ -11,7 +11,7 @@ from typing import Any
 from muster_tainter.step_times.job_series import SeriesLabels
 from muster_tainter.step_times.job_verdict import JobQuestion, JobVerdict, judge_job
 
-LABELS = SeriesLabels(rank="rank", pod="pod", gpu="gpu")
+LABELS = SeriesLabels(rank="rank", stage="stage", pod="pod", gpu="gpu")
 START = 1_700_000_000.0
 Points = list[tuple[float, float, float]]  # time, completed steps, their seconds
 
@@ -21,12 +21,14 @@ class ScrapedJob:
     """seconds: a row for each rank, a column for each step: its own work. overhead_s: of a step, the same for all.
 
     first: steps completed before the first of these; scrape_s: between two readings of a rank
+    stages: of each rank; empty: the job has none
     """
 
     seconds: Sequence[Sequence[float]]
     overhead_s: float = 0.1
     first: int = 0
     scrape_s: float = 30.0
+    stages: Sequence[str] = ()
 
     def points(self, rank: int, random: Random) -> Points:
         """In a synchronous job, a step ends for all ranks when the slowest has ended it."""
@@ -73,7 +75,9 @@ def answer_of(
     for rank in range(len(job.seconds)):
         points = change(rank, job.points(rank, random))
         if points:
-            answer.add(points, **{"rank": str(rank), "pod": f"train-{rank}", "gpu": str(rank % 8), **(more or {})})
+            labels = {"rank": str(rank), "pod": f"train-{rank}", "gpu": str(rank % 8)}
+            stage = {"stage": job.stages[rank]} if job.stages else {}
+            answer.add(points, **labels | stage | dict(more or {}))
     return answer
 
 

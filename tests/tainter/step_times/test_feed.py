@@ -10,7 +10,7 @@ from tests.kube.conftest import Asked, Reply
 from tests.tainter.sources.test_loki_feed import until
 from tests.tainter.step_times.scraped_jobs import START, Answer, Points, ScrapedJob, answer_of
 from tests.tainter.step_times.step_bench import StepBench, step_bench
-from tests.tainter.step_times.test_job_verdict import slow_job
+from tests.tainter.step_times.test_job_verdict import JOB, pipeline, slow_job
 
 from muster_tainter.step_times.judge import JudgeFailed
 from muster_tainter.step_times.owner_policy import ANNOTATION
@@ -272,6 +272,19 @@ async def test_the_owner_hears_of_a_stall_and_no_node_is_suspected(bench: StepBe
         await bench.next_window()
         assert bench.findings("n1") == []
     assert [(each["involvedObject"]["name"], each["reason"]) for each in bench.events] == [("train-1", "StalledRank")]
+
+
+@pytest.mark.parametrize("policy", ["checkpoint-and-move", "continue"])
+async def test_the_owner_hears_of_a_slow_stage_and_no_node_is_suspected(bench: StepBench, policy: str) -> None:
+    bench.server.answers["train"] = answer_of(pipeline(JOB.seconds(Random(1))), Random(2))
+    bench.use(evict=True)
+    bench.pod("train-1", "n1", annotations={ANNOTATION: policy})
+    async with bench.leading():
+        await bench.window()
+        assert bench.value("step_time_jobs", verdict="stage") == 1.0
+        assert [bench.findings(node) for node in bench.nodes] == [[], [], [], []]
+    told = [(each["involvedObject"]["name"], each["reason"]) for each in bench.events]
+    assert told == ([] if policy == "continue" else [("train-1", "SlowStage")])
 
 
 JOB_PATH = "/apis/batch/v1/namespaces/ml/jobs/train"

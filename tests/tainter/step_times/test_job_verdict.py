@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.tainter.step_times.scraped_jobs import START, Answer, Points, ScrapedJob, answer_of, judge
-from tests.tainter.stragglers.simulated_jobs import SimulatedJob, slowed
+from tests.tainter.stragglers.simulated_jobs import SimulatedJob, in_stages, slowed
 
 from muster_tainter.step_times.job_verdict import JobVerdict
 from muster_tainter.stragglers.verdict import FALSE_BLAME
@@ -66,6 +66,34 @@ def test_steps_that_take_longer_than_the_time_between_two_scrapes() -> None:
 def test_ranks_of_one_pod_share_its_name() -> None:
     answer = answer_of(slow_job(), Random(2), more={"pod": "train-0"})
     assert {slow.pod for slow in judge(answer).slow} == {"train-0"}
+
+
+def pipeline(seconds: list[list[float]], work: float = 1.4) -> ScrapedJob:
+    """Two stages, the second of which has more work."""
+    times = in_stages(seconds, 2, work)
+    return ScrapedJob(times.seconds, stages=times.stages)
+
+
+def test_a_slow_stage_names_its_first_rank_and_no_slow_one() -> None:
+    verdict = judge(answer_of(pipeline(JOB.seconds(Random(1))), Random(2)))
+    assert verdict.verdict == "stage"
+    [slow] = verdict.slow
+    assert (slow.stage, slow.rank, slow.pod, slow.until) == ("1", 1, "train-1", None)
+    assert slow.excess == pytest.approx(0.4, abs=0.1)
+    assert verdict.slowdown == pytest.approx(0.17, abs=0.05)
+
+
+def test_a_slow_rank_counts_more_than_a_slow_stage() -> None:
+    seconds = [list(row) for row in slowed(JOB.seconds(Random(1)), 2, 1.5, 300).seconds]
+    verdict = judge(answer_of(pipeline(seconds), Random(2)))
+    assert (verdict.verdict, blamed(verdict)) == ("node", [2])
+
+
+def test_a_stage_that_not_all_ranks_name_is_none() -> None:
+    answer = answer_of(pipeline(JOB.seconds(Random(1))), Random(2))
+    for series in answer.result[:2]:
+        del series["metric"]["stage"]
+    assert judge(answer).verdict in ("node", "nobody")
 
 
 def reset_at(half: int) -> Callable[[int, Points], Points]:
@@ -202,7 +230,7 @@ def test_random_answers_never_raise(seed: int) -> None:
         if random.random() < 0.2:
             series["metric"]["rank"] = random.choice(["0", "1", "x", ""])
     verdict = judge(answer)
-    assert verdict.verdict in ("nobody", "node", "too_few_steps", "ambiguous", "steps_differ", "one_rank")
+    assert verdict.verdict in ("nobody", "node", "stage", "too_few_steps", "ambiguous", "steps_differ", "one_rank")
     assert all(math.isfinite(slow.excess) for slow in verdict.slow)
 
 

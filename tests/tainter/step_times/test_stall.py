@@ -44,7 +44,7 @@ def test_a_short_pause_is_none() -> None:
 
 
 def series(rank: int, count: float, *, step_s: float = 1.0, seen: float = 2_000.0) -> RankSeries:
-    return RankSeries(rank, "", "", [1_000 - 10 * step_s, 1_000.0], [count - 10, count], [0.0, 1.0], seen)
+    return RankSeries(rank, "", "", "", [1_000 - 10 * step_s, 1_000.0], [count - 10, count], [0.0, 1.0], seen)
 
 
 def test_ten_long_steps_are_no_stall() -> None:

@@ -37,6 +37,16 @@ def step_times(seconds: list[list[float]]) -> StepTimes:
     return StepTimes(range(len(seconds)), range(len(seconds[0])), seconds)
 
 
+def in_stages(seconds: list[list[float]], stages: int, work: float = 1.0) -> StepTimes:
+    """Ranks belong to the stages in turn. work: of the last stage, as a multiple of that of the others."""
+    of_rows = [row % stages for row in range(len(seconds))]
+    rows = [
+        [each * (work if stage == stages - 1 else 1) for each in row]
+        for row, stage in zip(seconds, of_rows, strict=True)
+    ]
+    return StepTimes(range(len(rows)), range(len(rows[0])), rows, [str(stage) for stage in of_rows])
+
+
 def slowed(seconds: list[list[float]], rank: int, factor: float, since: int, until: int | None = None) -> StepTimes:
     """until: the first step that is not slow."""
     steps = range(since, len(seconds[0]) if until is None else until)

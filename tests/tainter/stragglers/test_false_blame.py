@@ -6,7 +6,7 @@ from random import Random
 import pytest
 from tests.shared_data import SharedData
 from tests.tainter.stragglers.recorded_jobs import mini_batches
-from tests.tainter.stragglers.simulated_jobs import SimulatedJob, step_times
+from tests.tainter.stragglers.simulated_jobs import SimulatedJob, in_stages, step_times
 from tests.tainter.stragglers.test_operations import job as judge_trace
 
 from muster_tainter.stragglers.step_times import judge_step_times
@@ -40,6 +40,21 @@ def test_random_lives_of_jobs_without_a_slow_rank(name: str, pytestconfig: pytes
     for seed in range(first, first + count):
         random = Random(seed)
         if judge_step_times(step_times(JOBS[name].seconds(random)), random).kind != NOBODY:
+            blamed.append(seed)
+    assert len(blamed) <= most_allowed(count), blamed
+
+
+@pytest.mark.parametrize("ranks", [8, 16])
+def test_random_lives_of_pipelines_without_a_slow_rank(ranks: int, pytestconfig: pytest.Config) -> None:
+    """Four stages, one of which is four times as noisy as the others: only ranks of one stage are exchangeable."""
+    first, count = first_and_count(pytestconfig)
+    quiet, noisy = SimulatedJob(ranks, steps=100, noise=0.05, correlation=0.3), SimulatedJob(ranks, 100, noise=0.2)
+    blamed = []
+    for seed in range(first, first + count):
+        random = Random(seed)
+        rows = [[*pair] for pair in zip(quiet.seconds(random), noisy.seconds(random), strict=True)]
+        times = in_stages([pair[row % 4 == 1] for row, pair in enumerate(rows)], 4)
+        if judge_step_times(times, random).kind != NOBODY:
             blamed.append(seed)
     assert len(blamed) <= most_allowed(count), blamed
 

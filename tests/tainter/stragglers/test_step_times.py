@@ -5,10 +5,11 @@ from random import Random
 import pytest
 from tests.shared_data import SharedData
 from tests.tainter.stragglers.recorded_jobs import mini_batches
-from tests.tainter.stragglers.simulated_jobs import SimulatedJob, slowed, step_times
+from tests.tainter.stragglers.simulated_jobs import SimulatedJob, in_stages, slowed, step_times
 
+from muster_cli.stragglers.operation_trace import read_operation_trace
 from muster_tainter.stragglers.step_times import StepTimes, judge_step_times
-from muster_tainter.stragglers.verdict import NOBODY, NODE, Blame, TooFewSteps, Verdict
+from muster_tainter.stragglers.verdict import NOBODY, NODE, STAGE, Blame, TooFewSteps, Verdict
 
 JOB = SimulatedJob(ranks=8, steps=200, noise=0.05, correlation=0.3)
 
@@ -108,3 +109,51 @@ def test_recorded_job_with_one_straggler_in_the_middle(shared_data: SharedData) 
 
 def test_recorded_job_whose_workers_differ_steadily(shared_data: SharedData) -> None:
     assert judge(step_times(mini_batches(shared_data, 2))).kind == NOBODY
+
+
+PIPELINE = SimulatedJob(ranks=16, steps=100, noise=0.03, correlation=0.3)
+
+
+@pytest.mark.parametrize("stages", [2, 4, 8, 16])
+def test_a_stage_with_more_work_is_no_nodes_fault(stages: int) -> None:
+    verdict = judge(in_stages(PIPELINE.seconds(Random(10)), stages, work=1.4))
+    [cause] = verdict.causes
+    assert (cause.kind, [blame.row for blame in cause.blamed]) == (STAGE, [stages - 1])
+    # the slowest stage against the mean of all
+    assert cause.slowdown == pytest.approx(1.4 / (1 + 0.4 / stages) - 1, abs=0.05)
+
+
+@pytest.mark.parametrize("rank", [2, 3])  # of an even stage; of the stage with more work
+def test_a_slow_rank_of_a_pipeline_is_compared_with_its_own_stage(rank: int) -> None:
+    seconds = [list(row) for row in slowed(PIPELINE.seconds(Random(11)), rank, 1.5, since=40).seconds]
+    causes = {cause.kind: cause for cause in judge(in_stages(seconds, 4, work=1.4)).causes}
+    assert {kind: [blame.row for blame in cause.blamed] for kind, cause in causes.items()} == {NODE: [rank], STAGE: [3]}
+    assert causes[NODE].blamed[0].excess == pytest.approx(0.5, abs=0.05)
+
+
+def test_a_slow_rank_of_two_in_a_stage_does_not_make_the_stage_slow() -> None:
+    job = SimulatedJob(ranks=8, steps=100, noise=0.03)
+    verdict = judge(in_stages([list(row) for row in slowed(job.seconds(Random(12)), 1, 1.6, since=0).seconds], 4))
+    assert [(cause.kind, [blame.row for blame in cause.blamed]) for cause in verdict.causes] == [(NODE, [1])]
+
+
+def test_steps_that_are_too_few_for_stages_may_do_for_ranks() -> None:
+    seconds = [
+        list(row) for row in slowed(SimulatedJob(32, 8, noise=0.02).seconds(Random(14)), 5, 2.0, since=0).seconds
+    ]
+    assert [blame.row for blame in blamed(judge(in_stages(seconds, 2)))] == [5]
+    even = judge(in_stages(SimulatedJob(32, 8, noise=0.02).seconds(Random(14)), 2))
+    assert (even.kind, even.needed > 8) == (NOBODY, True)
+
+
+def test_a_pipeline_of_one_rank_a_stage_has_no_slow_rank() -> None:
+    assert judge(in_stages(SimulatedJob(8, 100, noise=0.03).seconds(Random(13)), 8)).kind == NOBODY
+
+
+def test_a_recorded_job_with_a_slow_stage(shared_data: SharedData) -> None:
+    """Its operations added up to step times, as a running job reports them."""
+    operations, _ = read_operation_trace(shared_data.folder / "traces/straggler_ST.parquet")
+    stages = [str(stage) for _, stage, _ in operations.workers]
+    times = StepTimes(range(len(stages)), operations.steps, operations.seconds(), stages)
+    [cause] = judge(times).causes
+    assert (cause.kind, [stages[blame.row] for blame in cause.blamed]) == (STAGE, ["3"])
