@@ -49,6 +49,7 @@ def _node_or_job(text: str) -> str:
 
 def main(arguments: argparse.Namespace) -> int:
     from muster_cli.cluster.active_policy import read_active_policy
+    from muster_cli.cluster.device_rules import read_rule_reports
     from muster_cli.cluster.node_devices import read_node_devices
     from muster_cli.cluster.node_snapshot import read_node_state
     from muster_cli.cluster.node_warnings import read_node_warnings
@@ -99,7 +100,8 @@ def main(arguments: argparse.Namespace) -> int:
             known = {chain.fault for chain in (*found.chains, *found.findings)}
             warnings, unseen = await read_node_warnings(client, state.node.metadata.name, time.time(), known)
             jobs = await read_jobs_of_node(client, state.node.metadata.name)
-            more = (*notes, *(note for note in (unread, unseen) if note), *jobs)
+            reports = await read_rule_reports(client, state.node.metadata.name, state.memory)
+            more = (*notes, *(note for note in (unread, unseen) if note), *reports, *jobs)
             explanations.append(
                 msgspec.structs.replace(found, findings=(*found.findings, *warnings), notes=(*found.notes, *more))
             )
