@@ -60,7 +60,10 @@ def _latency(outcome: Outcome) -> Judged:
         p99 = _percentile(muster, 99) / _percentile(floor, 99)
         met &= p50 <= bounds.LATENCY_P50 and p99 <= bounds.LATENCY_P99
         found.append(f"{p50:.2f}x and {p99:.2f}x ({each['fleet']:,})")
-    return Judged(", ".join(found), met)
+    missing = [f"{fleet:,}" for fleet in bounds.LATENCY_FLEETS if fleet not in {each["fleet"] for each in outcome}]
+    if missing:
+        found.append(f"not measured: {' and '.join(missing)}")
+    return Judged(", ".join(found), None if missing and met else met)
 
 
 def _burst(outcome: Outcome) -> Judged:
@@ -135,10 +138,10 @@ def _laws(outcome: Outcome) -> Judged:
 
 
 def _first_taint(outcome: Outcome) -> Judged:
-    first_s = outcome["started"]["first_s"]
+    first_s, standby_s = outcome["started"]["first_s"], outcome["standby"]["from_lease_s"]
     return Judged(
-        f"{first_s:.1f} s; {outcome['standby']['from_lease_s']:.2f} s from its lease on for a standby",
-        first_s < bounds.FIRST_TAINT_S,
+        f"{first_s:.1f} s; {standby_s:.2f} s from its lease on for a standby",
+        max(first_s, standby_s) < bounds.FIRST_TAINT_S,
     )
 
 
@@ -170,7 +173,7 @@ def _outcomes(outcome: Outcome) -> Judged:
 
 PROMISES = (
     Promise(
-        "kernel line to taint, against the floor",
+        f"kernel line to taint, against the floor, in fleets of {', '.join(f'{n:,}' for n in bounds.LATENCY_FLEETS)}",
         f"P50 {bounds.LATENCY_P50}x, P99 {bounds.LATENCY_P99}x",
         "latency",
         _latency,
@@ -195,7 +198,7 @@ PROMISES = (
     ),
     Promise(
         "new leader over 15,000 nodes with 500 open faults",
-        f"first taint within {bounds.FIRST_TAINT_S:g} s of its start",
+        f"first taint within {bounds.FIRST_TAINT_S:g} s of its start, or of its lease",
         "takeover",
         _first_taint,
     ),
@@ -249,6 +252,28 @@ PROMISES = (
 )
 
 
+@dataclass(frozen=True)
+class Tested:
+    """A promise that the tests hold on a real API server, by its audit log. test: a file below tests/."""
+
+    what: str
+    bound: str
+    test: str
+
+
+TESTED = (
+    Tested("agent at rest", "no request but its watch", "cluster/agent/test_agent_publishing.py"),
+    Tested("operator at rest", "no request about jobs", "cluster/ipujob_api/test_api_cost.py"),
+    Tested("V-IPU proxy at rest", "no write, no question to V-IPU", "cluster/ipujob_api/test_vipu_proxy.py"),
+    Tested("a whole cluster at rest", "no list, no write but Leases", "cluster/commands/test_sandbox_idle.py"),
+    Tested(
+        "canaries, where a policy has them",
+        "one write a period and node, and one when the section changes",
+        "cluster/tainter/test_canary.py",
+    ),
+)
+
+
 def files() -> dict[Path, str]:
     parts: dict[str, Any] = json.loads(RESULTS.read_text())["parts"]
     pictures = _pictures(parts)
@@ -270,6 +295,11 @@ def _promises(parts: dict[str, Any]) -> Iterator[str]:
         judged = promise.judge(parts[promise.part]["outcome"])
         state = {True: "met", False: "**not met**", None: "**open**"}[judged.met]
         yield f"| {promise.what} | {promise.bound} | {judged.figure} | {state} | `{promise.part}` |"
+    yield from ("", "These are counted by tests, in every run of them:", "")
+    yield "| promise | bound | test below `tests/` |"
+    yield "|---|---|---|"
+    for tested in TESTED:
+        yield f"| {tested.what} | {tested.bound} | `{tested.test}` |"
 
 
 def _section(section: dict[str, str], run: dict[str, Any] | None, pictures: list[str]) -> Iterator[str]:

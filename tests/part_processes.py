@@ -25,6 +25,7 @@ _FORKS.set_forkserver_preload(
     [
         "muster_agent.app",
         "muster_tainter.app",
+        "muster_tainter.service",
         "muster_operator.app",
         "muster_operator.proxy.app",
         "muster_operator.proxy.logs",

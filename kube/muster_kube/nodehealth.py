@@ -149,7 +149,7 @@ class CanaryReport(_Api, frozen=True):
     """The last canary that the agent has sent; see :class:`CanaryRequest`. It is no finding: it stands beside the
     checks, so no reader of findings can take it for one.
 
-    id: the request's, empty for a periodic one. at: when it was sent, empty if none was
+    id: of the request that has no result yet, empty without one. at: when it was sent, empty if none was
     """
 
     id: str = ""

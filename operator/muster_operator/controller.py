@@ -204,7 +204,6 @@ class Operator:
 
     def _forget(self, uid: str) -> None:
         self._refusals.forget_job(uid)
-        self._executor.unanswered.forget_job(uid)
         self._leader_check.forget(uid)
         self._status.forget_job(uid)
 

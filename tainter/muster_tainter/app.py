@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import gc
+import importlib
 import logging
 import socket
 import time
@@ -13,11 +14,9 @@ from typing import Any
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import load_config
-from muster_kube.api.reviews import Reviews
 from muster_kube.api.times import seconds
 from muster_kube.controller.leader_client import LeaderClient
 from muster_kube.controller.lease import LeaderElector
-from muster_kube.http.server import make_server
 from muster_kube.process.address import bind_socket
 from muster_kube.process.lifetime import (
     cancel_tasks,
@@ -26,17 +25,11 @@ from muster_kube.process.lifetime import (
     stop_on_signals,
     wait_until_one_ends,
 )
-from muster_kube.volume_trial import VolumeTrialRunner
 from muster_tainter.controller import Tainter
 from muster_tainter.events.recorder import record_policy_event
 from muster_tainter.fleet.replica import AgentPodSelector, Connections, Replica
-from muster_tainter.http.job_nodes import LISTS_AT_ONCE, NodeLocator
-from muster_tainter.http.routes import make_app
-from muster_tainter.http.volume_trials import AT_ONCE, TrialAuthorizer, VolumeTrials
 from muster_tainter.metrics import TainterMetrics
-from muster_tainter.page.clear import ClearHandler
-from muster_tainter.page.feed import FleetFeed, FleetStatus
-from muster_tainter.page.routes import add_page
+from muster_tainter.page.feed import FleetStatus
 from muster_tainter.pause import Pause, record_pause_event
 from muster_tainter.policy.file import FileWatch, LivePolicy
 from muster_tainter.settings import TainterSettings
@@ -47,7 +40,6 @@ log = logging.getLogger(__name__)
 LEASE = "muster-tainter"
 CONNECTIONS = 40  # workers of nodes and of device rules, watches, Events
 RELOAD_AFTER_S = 0.05  # editors write a file in several steps
-STOP_S = 5.0
 PAUSE_KNOWN_S = 3.0
 TAKES_NOTHING_MS = 30_000
 
@@ -68,16 +60,9 @@ async def run(settings: TainterSettings) -> int:
         leading = (lambda: True) if settings.dry_run else elector.leading
         leads = partial(LeaderClient, config, may_write=leading, user_agent=agent)
         client = await stack.enter_async_context(leads(max_connections=CONNECTIONS))
-        # separate: requests for trials, even malicious ones, must not delay taints, and no trial another trial's end
-        reviewing = await stack.enter_async_context(KubeClient(config, user_agent=agent, max_connections=4))
-        trying = await stack.enter_async_context(KubeClient(config, user_agent=agent, max_connections=4 * AT_ONCE))
         # separate: heavy checks have a lower priority than faults
         planning = await stack.enter_async_context(leads(max_connections=WRITERS))
         repairing = await stack.enter_async_context(leads(max_connections=12))
-        locating = await stack.enter_async_context(KubeClient(config, user_agent=agent, max_connections=LISTS_AT_ONCE))
-        trials_in = settings.trials_namespace or config.namespace
-        authorizer = TrialAuthorizer(reviewing, Reviews(reviewing), trials_in)
-        trials = VolumeTrials(VolumeTrialRunner(trying, trials_in), settings.trials_image)
         replica = Replica(
             leading,
             settings.dry_run,
@@ -100,50 +85,48 @@ async def run(settings: TainterSettings) -> int:
         tainter.fleet.withheld = lambda: pause.reason
         tainter.blind = lambda: pause.not_ready
 
-        async def lead() -> None:
+        async def pause_known() -> None:
             with contextlib.suppress(TimeoutError):  # an unknown state counts as paused; recovery continues
                 async with asyncio.timeout(PAUSE_KNOWN_S):
                     await pause.wait_synced()
-            await tainter.lead()
 
+        tainter.wait_pause_known = pause_known
         status = FleetStatus(
             leading, tainter.budgets.usage, tainter.incidents.all, lambda: pause.reason, dry_run=settings.dry_run
         )
-        feed = FleetFeed(tainter, status)
-        tainter.on_news = feed.changed
-        service = make_app(tainter, metrics, authorizer, trials, NodeLocator(locating))
-        add_page(service, tainter.fleet, feed, ClearHandler(reviewing, Reviews(reviewing)))
         listener = listen(settings.host, settings.port)
         stack.callback(listener.close)
-        server = make_server(service)
-        webhook = []
-        if settings.webhook_port is not None:
-            # imported only if needed: its certificates load the cryptography library
-            from muster_tainter.agents.webhook import prepare
-
-            own_node = prepare(settings, config, namespace, agent, metrics.registry)
-            webhook.append(await stack.enter_async_context(own_node))
-        leadership = asyncio.create_task(lead() if settings.dry_run else elector.run(lead))
+        leadership = asyncio.create_task(tainter.lead() if settings.dry_run else elector.run(tainter.lead))
         parts = _started(
             tainter.watch(),
             pause.run(),
             follow_pause(pause, pause_changed, tainter, client, replica),
             follow_policy(policy, tainter, client, metrics, replica),
-            *webhook,
         )
-        http = asyncio.create_task(server.serve(sockets=[listener]))
-        print_address("listening", listener)
-        gc.collect()
-        gc.freeze()  # these objects live as long as the process
+        # from here on, what no taint needs, while the API server prepares the lists: of a large fleet, that takes it
+        # a second or more
         try:
-            return await wait_until_one_ends("tainter", [leadership, *parts, http], stop)
+            if settings.webhook_port is not None:
+                # imported only if needed: its certificates load the cryptography library
+                await asyncio.to_thread(importlib.import_module, "muster_tainter.agents.webhook")
+                from muster_tainter.agents.webhook import prepare
+
+                own_node = prepare(settings, config, namespace, agent, metrics.registry)
+                parts += _started(await stack.enter_async_context(own_node))
+            await asyncio.to_thread(importlib.import_module, "muster_tainter.service")
+            from muster_tainter.service import serving
+
+            async with serving(listener, config, agent, settings, tainter, metrics, status) as http:
+                print_address("listening", listener)
+                gc.collect()
+                gc.freeze()  # these objects live as long as the process
+                try:
+                    return await wait_until_one_ends("tainter", [leadership, *parts, http], stop)
+                finally:
+                    await cancel_tasks(leadership)  # releases the Lease while everything it needs still runs
         finally:
-            await cancel_tasks(leadership)  # releases the Lease while everything it needs still runs
-            await trials.stop()
-            feed.close()
-            server.should_exit = True
-            await asyncio.wait([http], timeout=STOP_S)
-            await cancel_tasks(*parts, http)
+            await cancel_tasks(leadership)
+            await cancel_tasks(*parts)
 
 
 def _started(*jobs: Coroutine[Any, Any, None]) -> list[asyncio.Task[None]]:

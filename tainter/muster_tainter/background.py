@@ -121,6 +121,10 @@ class BackgroundTasks:
         if self._agents is not None:
             await self._agents.wait_looked()
 
+    def has_agent(self, name: str) -> bool | None:
+        """Whether a ready agent is on the node; None: that is not watched."""
+        return None if self._agents is None else self._agents.has_agent(name)
+
     async def lead(self) -> None:
         """Runs until cancelled."""
         async with asyncio.TaskGroup() as group:

@@ -9,9 +9,9 @@ a taint have a separate queue, so a new failure does not wait for healthy nodes,
 """
 
 import asyncio
-import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
+from typing import Any
 
 from muster_checks.base.vocabulary import Verdict
 from muster_kube.api.errors import Conflict, NotFound
@@ -19,16 +19,16 @@ from muster_kube.api.objects import Node
 from muster_kube.controller.workqueue import WorkQueue, run_workers
 from muster_kube.nodehealth import NodeHealth
 from muster_tainter.background import BackgroundTasks
-from muster_tainter.budgets.allocator import Severity
 from muster_tainter.budgets.incident_tracker import IncidentTracker
-from muster_tainter.budgets.reservations import BudgetReservations, severity
+from muster_tainter.budgets.reservations import BudgetReservations, worst_first
 from muster_tainter.canary.task import CanaryTask
 from muster_tainter.devices.quarantine import DeviceQuarantine
 from muster_tainter.events.latency import HopLatency
 from muster_tainter.events.pod_notifier import PodNotifier
 from muster_tainter.events.recorder import EventRecorder
 from muster_tainter.faults import audit_log
-from muster_tainter.faults.desired_state import Decision, decide, is_managed, may_carry_ours
+from muster_tainter.faults.desired_state import Decision, is_managed, may_carry_ours
+from muster_tainter.faults.dry_run_log import DryRunLog
 from muster_tainter.faults.event_only import EventOnlyHistory
 from muster_tainter.faults.messages import Notice
 from muster_tainter.faults.node_report import UnusableHealth, read_report
@@ -43,12 +43,11 @@ from muster_tainter.settings import ACCELERATORS
 from muster_tainter.spares.roles import SpareRoles
 from muster_tainter.task_rounds import yield_to_taints
 
-log = logging.getLogger(__name__)
-
 URGENT_WORKERS = 24
 ROUTINE_WORKERS = 4
 CONFLICT_TRIES = 8
 IN_HAND_RETRY_S = 0.005
+LOOKS_A_TURN = 500  # nodes of a new leader's fleet, about 5 ms: the first taints are written meanwhile
 
 
 class Tainter:
@@ -79,6 +78,7 @@ class Tainter:
         self.spares = SpareRoles(fleet, replica, self._add)
         self.devices = DeviceQuarantine(client, fleet, replica, metrics, self._add)
         self.blind: Callable[[], str] = lambda: ""  # why this process cannot see a pause
+        self.wait_pause_known: Callable[[], Coroutine[Any, Any, None]] = _known
         self.on_news: Callable[[str], None] = lambda _: None  # called when a Node, its NodeHealth or its devices change
         self.devices.on_devices = self._devices_changed
         self._latency = HopLatency(metrics, replica.now)
@@ -88,13 +88,20 @@ class Tainter:
         self._writer = NodeWriter(client, fleet, replica, metrics, self.budgets, self._latency, self.devices)
         self._event_only = EventOnlyHistory()
         self._in_hand: set[str] = set()
-        self._logged: dict[str, object] = {}  # dry run: the last logged decision of each node
+        self._logged = DryRunLog()
         self._urgent: WorkQueue[str] | None = None  # set while leading
         self._routine: WorkQueue[str] | None = None
         self._recorder: EventRecorder | None = None
         self._pod_notifier: PodNotifier | None = None
-        self._canary = CanaryTask(connections.plan, fleet, replica, metrics, shortage=self.budgets.shortage)
         self._background = BackgroundTasks(fleet, replica, connections, metrics, agents, self.devices, accelerators)
+        self._canary = CanaryTask(
+            connections.plan,
+            fleet,
+            replica,
+            metrics,
+            shortage=self.budgets.shortage,
+            has_agent=self._background.has_agent,
+        )
         metrics.watch_store(fleet.node_watch.store.values, self._depths)
         metrics.watch_budgets(self.budgets.usage, self.incidents.all)
         metrics.watch_spares(self.spares.groups)
@@ -114,6 +121,7 @@ class Tainter:
         """Decide and write until cancelled."""
         async with asyncio.TaskGroup() as group:  # in a large fleet each takes a second or more
             listed = group.create_task(self.fleet.read_tainted())
+            group.create_task(self.wait_pause_known())
             group.create_task(self.fleet.wait_synced())
             group.create_task(self._background.wait_looked())
             group.create_task(self.devices.wait_known())
@@ -127,16 +135,11 @@ class Tainter:
         self.fleet.taints_idle.set()
         self._metrics.leader.set(1)
         try:
-            if self._replica.follows_another():
-                self.budgets.take_over(took_over_at, map(self.fleet.nodes.__getitem__, self._worst_first()))
-            self._replica.took_over()
-            self.look_at_all()
-            for health in self.fleet.healths.values():
-                if health.status.verdict not in ("", "PASS"):  # a replay needs the initial state
-                    audit_log.log_transitions(None, health, self._replica.now())
+            self._take_over(took_over_at)
             async with asyncio.TaskGroup() as group:
                 group.create_task(run_workers(urgent, self._handle_urgent, workers=URGENT_WORKERS))
                 group.create_task(run_workers(routine, self._handle_routine, workers=ROUTINE_WORKERS))
+                group.create_task(self._look_at_fleet())
                 group.create_task(recorder.run())
                 group.create_task(pod_notifier.run())
                 group.create_task(self._canary.run())
@@ -145,6 +148,27 @@ class Tainter:
         finally:
             self._metrics.leader.set(0)
             self._urgent = self._routine = self._recorder = self._pod_notifier = None
+
+    def _take_over(self, at: str) -> None:
+        """Count what the leader before may still write, and queue the nodes that need budget. at: as ``read_tainted``
+        returns it."""
+        worst = self._worst_first()
+        if self._replica.follows_another():
+            self.budgets.take_over(at, map(self.fleet.nodes.__getitem__, worst))
+        self._replica.took_over()
+        self.spares.look_at_all()
+        audit_log.log_initial_states(self.fleet.healths.values(), self._replica.now())
+        for name in worst:
+            self._add(name)
+
+    async def _look_at_fleet(self) -> None:
+        """Decide about every node for the first time."""
+        for number, name in enumerate(self.fleet.names(), 1):
+            self._add(name)
+            if not number % LOOKS_A_TURN:
+                await asyncio.sleep(0)
+        self._canary.look_at_all()
+        self._background.look_at_all()
 
     def _make_reporters(self, routine: WorkQueue[str]) -> tuple[EventRecorder, PodNotifier]:
         """What tells others about decisions, after the taints."""
@@ -161,9 +185,8 @@ class Tainter:
 
     def look_at_all(self) -> None:
         """Decide about every node again, starting with those that need budget, the worst first."""
-        nodes, healths = self.fleet.nodes, self.fleet.healths
         self.spares.look_at_all()
-        for name in [*self._worst_first(), *nodes, *(set(healths) - set(nodes))]:
+        for name in [*self._worst_first(), *self.fleet.names()]:
             self._add(name)
         self._canary.look_at_all()
         self._background.look_at_all()
@@ -172,15 +195,12 @@ class Tainter:
         """Nodes that would get their first taint of ours."""
         if self._urgent is None:
             return []
-        policy, now = self.fleet.policy(), self._replica.now()
-        found: list[tuple[Severity, str]] = []
-        for name, health in self.fleet.healths.items():
-            node = self.fleet.node(name) if health.status.verdict == Verdict.FAIL else None
-            if node is not None:
-                decision = decide(node, health, policy, now)
-                if decision.takes_a_place:
-                    found.append((severity(decision), name))
-        return [name for _, name in sorted(found, reverse=True)]
+        failing = [
+            (node, health)
+            for name, health in self.fleet.healths.items()
+            if health.status.verdict == Verdict.FAIL and (node := self.fleet.node(name)) is not None
+        ]
+        return worst_first(failing, self.fleet.policy(), self._replica.now())
 
     def policy_changed(self) -> None:
         self.fleet.fetch_labels()
@@ -212,7 +232,7 @@ class Tainter:
         if new is None:
             self._event_only.forget(name)
             self.fleet.external_findings.forget(name)
-            self._logged.pop(name, None)
+            self._logged.forget(name)
         elif name != self._writer.taking_in and inputs_changed(old, new):
             self._add(name)
         self._canary.node_changed(name, old, new)
@@ -308,7 +328,7 @@ class Tainter:
         for _ in range(CONFLICT_TRIES):
             node, decision = await self._decider.decide(node)
             if self._replica.dry_run:
-                self._log_dry_run(name, decision)
+                self._logged.log(name, decision)
                 return True
             self._look_again(name, decision.again_at)
             if not decision.writes:
@@ -365,20 +385,16 @@ class Tainter:
         if self._recorder is not None:
             self._recorder.record(node, notice)
 
-    def _log_dry_run(self, name: str, decision: Decision) -> None:
-        logged = (decision.taints, decision.taint_changes, decision.isolates)
-        if self._logged.get(name, (None, (), frozenset())) != logged:
-            self._logged[name] = logged
-            audit_log.log_taints(name, decision, dry_run=True)
-            for component in sorted(decision.isolates):
-                log.info("dry run: node %s: %s would be kept out of use alone", name, component)
-
     def _depths(self) -> dict[str, int]:
         return {
             "urgent": len(self._urgent) if self._urgent is not None else 0,
             "routine": len(self._routine) if self._routine is not None else 0,
             "announcer": len(self._recorder) if self._recorder is not None else 0,
         }
+
+
+async def _known() -> None:
+    """There is no pause to wait for."""
 
 
 _NEVER = float("inf")

@@ -15,6 +15,7 @@ from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import ApiError, ConfigError
 from muster_kube.api.objects import Object
 from muster_kube.controller.backoff import Backoff
+from muster_kube.controller.reflector import LIST_SILENCE_S
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +79,7 @@ class Rounds:
         failures = 0
         while True:
             try:
-                page = await client.list_page(path, kind, params={"labelSelector": label})
+                page = await client.list_page(path, kind, params={"labelSelector": label}, timeout_s=LIST_SILENCE_S)
             except (ApiError, ConfigError) as error:
                 delay_s = self._backoff.delay_s(failures, self._rng)
                 failures += 1

@@ -3,7 +3,7 @@
     --only PART [PART …]   latency, burst, selectivity, sync, outcomes, jobs, idle, flood, fleet, page, simulate,
                            outage, spares, takeover, growth (default: all)
     --json FILE            also keep the results in FILE, beside those of other parts that are in it
-    --fleet N [N …]        latency: nodes in the cluster (default 1 and 5,000)
+    --fleet N [N …]        latency: nodes in the cluster (default 1, 5,000 and 15,000)
     --rounds N             latency: of each way (default 100)
     --real-time            latency: with real-time priority, so that other programs on this machine do not take part
     --window S             idle: seconds (default 120; the slowest light check runs every 600)
@@ -62,6 +62,7 @@ import sync
 import takeover
 import whole_fleet
 from harness import results
+from harness.bounds import LATENCY_FLEETS
 from harness.progress import say
 
 from muster_sandbox.controlplane.cluster import read_minor_version
@@ -118,7 +119,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=tuple(PARTS), default=tuple(PARTS))
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--fleet", type=int, nargs="+", default=[1, 5000])
+    parser.add_argument("--fleet", type=int, nargs="+", default=list(LATENCY_FLEETS))
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--real-time", action="store_true")
     parser.add_argument("--window", type=float, default=120.0)

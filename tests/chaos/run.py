@@ -5,7 +5,8 @@
     NODES=N      simulated nodes (default 2000)
     JOBS=N       IPUJobs (default 200)
 
-Ends by itself: 0 when the observer has found nothing that must not be. The parts' logs go to build/chaos.
+Ends by itself: 0 when the observer has found nothing that must not be. The parts' logs and the audit log go to
+build/chaos.
 """
 
 import argparse
@@ -51,8 +52,7 @@ def main() -> int:
     with ControlPlane(find_or_build(say), start_timeout_s=STARTS_S) as plane:
         install(plane.admin)
         verdict = asyncio.run(run_chaos(plane, LOGS, scale, arguments.SEED, say))
-        if verdict.violations:
-            shutil.copy(plane.data / "audit.log", LOGS)
+        shutil.copy(plane.data / "audit.log", LOGS)
     for line in report(verdict):
         say(line)
     say(f"SEED={arguments.SEED}: {'WRONG' if verdict.violations else 'right'}")

@@ -39,6 +39,21 @@ def test_without_results_every_promise_is_open(
     assert {row[3] for row in rows} == {"**open**"}
 
 
+def test_a_size_that_was_not_measured_leaves_its_promise_open(page: ModuleType) -> None:
+    def measured(*sizes: int) -> Any:
+        return [{"fleet": size, "floor_ms": [10.0] * 9, "muster_ms": [11.0] * 9} for size in sizes]
+
+    assert page._latency(measured(1, 5_000, 15_000)).met is True
+    assert page._latency(measured(1, 5_000)).met is None
+    worse = measured(1)
+    _latency(worse)
+    assert page._latency(worse).met is False
+
+
+def test_what_tests_hold_names_tests_that_exist(page: ModuleType) -> None:
+    assert [each.test for each in page.TESTED if not (ROOT / "tests" / each.test).is_file()] == []
+
+
 def _latency(outcome: Any) -> None:
     outcome[0]["muster_ms"] = [10 * each for each in outcome[0]["muster_ms"]]
 

@@ -14,7 +14,7 @@ import re
 import types
 import weakref
 from collections import deque
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from enum import Enum
 from typing import Any
 
@@ -42,84 +42,55 @@ class MemoryReader:
                  dead: tuple[str, ...] = ()) -> None:  # fmt: skip
         self.left_out = (*_CONSTANT, *left_out)
         self.fields, self.idle, self.dead = frozenset(fields), frozenset(idle), frozenset(dead)
+        self._ways: dict[type, _Way] = {}
 
     def read(self, *roots: object) -> Hashable:
         return _Reading(self).of(tuple(roots))
+
+    def way(self, kind: type) -> "_Way":
+        """How objects of this type are read."""
+        known = self._ways.get(kind)
+        if known is None:
+            known = self._ways[kind] = self._choose(kind)
+        return known
+
+    def _choose(self, kind: type) -> "_Way":
+        if issubclass(kind, self.left_out) and not issubclass(kind, Enum):
+            return lambda _, obj: type(obj).__name__
+        return next((way for kinds, way in _WAYS if issubclass(kind, kinds)), _numbered(_Reading.fields_of))
 
 
 class _Reading:
     def __init__(self, reader: MemoryReader) -> None:
         self._reader = reader
-        self._left_out = reader.left_out
         self._numbers: dict[int, int] = {}
         self._kept: list[object] = []  # so that no address is used twice
 
     def of(self, obj: Any) -> Hashable:
-        if isinstance(obj, Enum):
-            return obj.name
-        if isinstance(obj, _PLAIN):
-            return obj
-        if isinstance(obj, self._left_out):
-            return type(obj).__name__
-        if isinstance(obj, msgspec.Struct) and obj.__struct_config__.frozen:
-            return type(obj).__name__, _encoded(obj)
-        if isinstance(obj, tuple):
-            return tuple(map(self.of, obj))
-        if isinstance(obj, frozenset):
-            return frozenset(map(self.of, sorted(obj, key=repr)))
+        return self._reader.way(type(obj))(self, obj)
+
+    def number(self, obj: object) -> int | None:
+        """Its number if it was met before; else it gets one."""
         number = self._numbers.get(id(obj))
-        if number is not None:
-            return "seen", number
-        self._numbers[id(obj)] = len(self._numbers)
-        self._kept.append(obj)
-        return self._contents(obj)
+        if number is None:
+            self._numbers[id(obj)] = len(self._numbers)
+            self._kept.append(obj)
+        return number
 
-    def _contents(self, obj: Any) -> Hashable:
-        match obj:
-            case Mapping():
-                return "dict", tuple((self.of(key), self.of(value)) for key, value in obj.items())
-            case list() | deque():
-                return "list", tuple(map(self.of, obj))
-            case set():
-                return frozenset(map(self.of, sorted(obj, key=repr)))
-            case asyncio.Task():
-                return ("task", obj.done()) if obj.done() else ("task", self._coroutine(obj.get_coro()))
-            case asyncio.Future():
-                return "future", obj.done()
-            case asyncio.Event():
-                return "event", obj.is_set()
-            case asyncio.TimerHandle():
-                return "timer"  # in what order they fire is the loop's to say
-            case asyncio.Handle():
-                return "handle", self.of(getattr(obj, "_callback", None)), self.of(getattr(obj, "_args", None))
-            case functools.partial():
-                return "partial", self.of(obj.func), self.of(obj.args), self.of(obj.keywords)
-            case types.MethodType():
-                return "method", obj.__func__.__qualname__, self.of(obj.__self__)
-            case types.FunctionType():
-                cells = obj.__closure__ or ()
-                return obj.__qualname__, tuple(self._cell(cell) for cell in cells)
-            case types.CellType():
-                return self._cell(obj)
-            case types.CoroutineType() | types.AsyncGeneratorType() | types.GeneratorType():
-                return self._coroutine(obj)
-            case _:
-                return self._object(obj)
-
-    def _cell(self, cell: types.CellType) -> Hashable:
+    def cell(self, cell: types.CellType) -> Hashable:
         try:
             return self.of(cell.cell_contents)
         except ValueError:
             return "empty"
 
-    def _object(self, obj: Any) -> Hashable:
+    def fields_of(self, obj: Any) -> Hashable:
         names = [name for kind in type(obj).__mro__ for name in _slots(kind)]
         fields = [(name, getattr(obj, name)) for name in names if hasattr(obj, name)]
         fields += getattr(obj, "__dict__", {}).items()
         kind, out = type(obj).__name__, self._reader.fields
         return kind, tuple((name, self.of(value)) for name, value in fields if f"{kind}.{name}" not in out)
 
-    def _coroutine(self, running: Any) -> Hashable:
+    def coroutine(self, running: Any) -> Hashable:
         """Where it waits, and what its frames hold."""
         frames: list[Hashable] = []
         while running is not None:
@@ -143,6 +114,75 @@ class _Reading:
             frames.append((name, frame.f_lasti, held))
             running = getattr(running, f"{kind}_await" if kind != "gi" else "gi_yieldfrom", None)
         return tuple(frames)
+
+
+_Way = Callable[[_Reading, Any], Hashable]
+
+
+def _numbered(contents: _Way) -> _Way:
+    """Of objects that can be met again, also within themselves."""
+
+    def read(reading: _Reading, obj: Any) -> Hashable:
+        number = reading.number(obj)
+        return contents(reading, obj) if number is None else ("seen", number)
+
+    return read
+
+
+def _struct(reading: _Reading, obj: msgspec.Struct) -> Hashable:
+    if obj.__struct_config__.frozen:
+        return type(obj).__name__, _encoded(obj)
+    return _numbered(_Reading.fields_of)(reading, obj)
+
+
+def _any_order(reading: _Reading, obj: Any) -> Hashable:
+    return frozenset(map(reading.of, sorted(obj, key=repr)))
+
+
+def _items(reading: _Reading, obj: Mapping[Any, Any]) -> Hashable:
+    return "dict", tuple((reading.of(key), reading.of(value)) for key, value in obj.items())
+
+
+def _task(reading: _Reading, obj: "asyncio.Task[Any]") -> Hashable:
+    return ("task", True) if obj.done() else ("task", reading.coroutine(obj.get_coro()))
+
+
+def _handle(reading: _Reading, obj: asyncio.Handle) -> Hashable:
+    return "handle", reading.of(getattr(obj, "_callback", None)), reading.of(getattr(obj, "_args", None))
+
+
+def _partial(reading: _Reading, obj: "functools.partial[Any]") -> Hashable:
+    return "partial", reading.of(obj.func), reading.of(obj.args), reading.of(obj.keywords)
+
+
+def _function(reading: _Reading, obj: types.FunctionType) -> Hashable:
+    return obj.__qualname__, tuple(map(reading.cell, obj.__closure__ or ()))
+
+
+# the first row that fits a type; others are read field by field
+_WAYS: tuple[tuple[type | tuple[type, ...], _Way], ...] = (
+    (Enum, lambda _, obj: obj.name),
+    (_PLAIN, lambda _, obj: obj),
+    (msgspec.Struct, _struct),
+    (tuple, lambda reading, obj: tuple(map(reading.of, obj))),
+    (frozenset, _any_order),
+    (Mapping, _numbered(_items)),
+    ((list, deque), _numbered(lambda reading, obj: ("list", tuple(map(reading.of, obj))))),
+    (set, _numbered(_any_order)),
+    (asyncio.Task, _numbered(_task)),
+    (asyncio.Future, _numbered(lambda _, obj: ("future", obj.done()))),
+    (asyncio.Event, _numbered(lambda _, obj: ("event", obj.is_set()))),
+    (asyncio.TimerHandle, _numbered(lambda *_: "timer")),  # in what order they fire is the loop's to say
+    (asyncio.Handle, _numbered(_handle)),
+    (functools.partial, _numbered(_partial)),
+    (types.MethodType, _numbered(lambda reading, obj: ("method", obj.__func__.__qualname__, reading.of(obj.__self__)))),
+    (types.FunctionType, _numbered(_function)),
+    (types.CellType, _numbered(_Reading.cell)),
+    (
+        (types.CoroutineType, types.AsyncGeneratorType, types.GeneratorType),
+        _numbered(lambda reading, obj: reading.coroutine(obj)),
+    ),
+)
 
 
 @functools.cache

@@ -13,7 +13,6 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Hashable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, NamedTuple
-from unittest.mock import patch
 
 import msgspec
 from tests.explore.api_server import GONE, Answer, Request
@@ -119,14 +118,15 @@ class Process:
 
     @contextmanager
     def _running(self) -> Iterator[None]:
-        outer = asyncio.events._get_running_loop()
+        outer, chance = asyncio.events._get_running_loop(), random.Random
         asyncio.events._set_running_loop(self.loop)
+        random.Random = Middle  # type: ignore[misc]
         try:
-            with patch("random.Random", Middle):
-                yield
-                if not self.loop.is_closed():
-                    self.loop.settle()
+            yield
+            if not self.loop.is_closed():
+                self.loop.settle()
         finally:
+            random.Random = chance  # type: ignore[misc]
             asyncio.events._set_running_loop(outer)
 
     def view(self) -> View:
@@ -260,7 +260,8 @@ class Machine:
     def __init__(self, make: Callable[[], Process]) -> None:
         self._make = make
         self._numbers: dict[Hashable, int] = {}
-        self._from: list[tuple[int, Input] | None] = []
+        self._from: list[tuple[int, Input] | None] = []  # on the shortest way that is known
+        self._inputs: list[int] = []  # on that way
         self._steps: dict[tuple[int, Input], Outcome] = {}
         self._live: OrderedDict[int, Process] = OrderedDict()
         self.views: list[View] = []
@@ -300,9 +301,13 @@ class Machine:
     def _note(self, process: Process, came: tuple[int, Input] | None) -> int:
         memory = process.memory()
         number = self._numbers.setdefault(memory, len(self.views))
+        inputs = 0 if came is None else self._inputs[came[0]] + 1
         if number == len(self.views):
             self.views.append(process.view())
             self._from.append(came)
+            self._inputs.append(inputs)
+        elif inputs < self._inputs[number]:
+            self._from[number], self._inputs[number] = came, inputs
         replaced = self._live.pop(number, None)
         if replaced is not None:
             replaced.end()
@@ -312,7 +317,7 @@ class Machine:
         return number
 
     def _play(self, state: int) -> Process:
-        """A process in ``state``, by playing what led to it."""
+        """A process in ``state``, by playing what leads to it."""
         inputs = self.inputs(state)
         process = self._begin()
         for each in inputs:
@@ -326,7 +331,7 @@ class Machine:
             self._live.popitem()[1].end()
 
     def inputs(self, state: int) -> list[Input]:
-        """What led to ``state`` when it was met first."""
+        """What leads to ``state``."""
         found: list[Input] = []
         while (came := self._from[state]) is not None:
             state, each = came

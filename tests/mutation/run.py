@@ -16,6 +16,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType
 from typing import Any, NamedTuple
@@ -51,10 +52,10 @@ AREAS = {
         "tainter/muster_tainter/faults",
         "desired_state lifecycle occurrence taint_drift policy_match record_trust manual_clear",
         "tests/tainter",
-        "faults/test_desired_state.py faults/test_lifecycle.py faults/test_taint_drift.py faults/test_record_trust.py"
-        " faults/test_corner_cases.py faults/test_forged_occurrence.py faults/test_known_failure_modes.py"
-        " faults/test_fault_machine.py faults/test_manual_clear.py faults/test_occurrence.py"
-        " faults/test_policy_match.py verification/test_fault_closing.py",
+        "faults/test_desired_state.py faults/test_lifecycle.py faults/test_advance_faults.py faults/test_taint_drift.py"
+        " faults/test_record_trust.py faults/test_corner_cases.py faults/test_forged_occurrence.py"
+        " faults/test_known_failure_modes.py faults/test_fault_machine.py faults/test_manual_clear.py"
+        " faults/test_occurrence.py faults/test_policy_match.py verification/test_fault_closing.py",
     ),
     "budgets": Area("tainter/muster_tainter/budgets", "allocator pool_usage", "tests/tainter", "budgets"),
     "plan": Area("operator/muster_operator/plan", "*", "tests/operator", "plan job"),
@@ -159,6 +160,7 @@ class MutationRun:
 
     def __init__(self, files: list[Path], number: int, seed: int) -> None:
         self._files, self._number, self._seed = files, number, seed
+        self._caches: list[Any] = []
 
     def pytest_configure(self) -> None:
         """A failed example need not be made smaller."""
@@ -172,6 +174,7 @@ class MutationRun:
         terminal: Any = session.config.pluginmanager.get_plugin("terminalreporter")
         callers, order = self._measure(session)
         functions = _loaded_functions(self._files)
+        self._caches = _loaded_caches()
         noticed = total = 0
         for file in self._files:
             survivors = []
@@ -200,14 +203,14 @@ class MutationRun:
         for at, item in enumerate(session.items):
             called: set[CodeType] = set()
 
-            def notice(frame: FrameType, event: str, _: object, called: set[CodeType] = called) -> None:
-                if event == "call" and frame.f_code.co_filename in names:
+            def notice(frame: FrameType, _event: str, _: object, called: set[CodeType] = called) -> None:
+                if frame.f_code.co_filename in names:  # called at the begin of each function, and of no C function
                     called.add(frame.f_code)
 
             begun = time.monotonic()
-            sys.setprofile(notice)
+            sys.settrace(notice)
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
-            sys.setprofile(None)
+            sys.settrace(None)
             if session.testsfailed:
                 raise session.Failed(f"fails without a mutant: {item.nodeid}")
             order[at] = time.monotonic() - begun
@@ -226,6 +229,8 @@ class MutationRun:
             os.dup2(os.open(os.devnull, os.O_WRONLY), terminal._tw._file.fileno())
             for function in functions:
                 function.__code__ = mutant.code
+            for cache in self._caches:  # what they hold comes from the unchanged code
+                cache.cache_clear()
             for at in items:
                 session.config.hook.pytest_runtest_protocol(item=session.items[at], nextitem=None)
                 if session.testsfailed:
@@ -255,20 +260,35 @@ def _loaded_functions(files: list[Path]) -> dict[Place, list[FunctionType]]:
     return found
 
 
+def _loaded_caches() -> list[Any]:
+    """Of Muster's functions, those that keep their results."""
+    gc.unfreeze()
+    kind = type(lru_cache(_place))
+    found = [each for each in gc.get_objects() if isinstance(each, kind) and each.__module__.startswith("muster_")]
+    gc.freeze()
+    return found
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, prog="make mutation")
-    parser.add_argument("areas", nargs="*", metavar="AREA", help=f"{', '.join(AREAS)}; default: all")
+    parser.add_argument(
+        "areas", nargs="*", metavar="AREA[/MODULE]", help=f"{', '.join(AREAS)}, or one module of it; default: all"
+    )
     parser.add_argument("--sample", type=int, default=40, metavar="N", help="mutants of each file; default: 40")
     parser.add_argument("--seed", type=int, default=19, metavar="N", help="chooses the sample; default: 19")
     arguments = parser.parse_args()
-    unknown = [area for area in arguments.areas if area not in AREAS]
-    if unknown:
-        parser.error(f"no area {unknown[0]}; there are {', '.join(AREAS)}")
+    wanted: dict[str, list[Path]] = defaultdict(list)
+    for name in arguments.areas or AREAS:
+        area, _, module = name.partition("/")
+        files = [file for file in AREAS[area].files() if module in ("", file.stem)] if area in AREAS else []
+        if not files:
+            parser.error(f"no {name}; the areas are {', '.join(AREAS)}, the modules their files")
+        wanted[area] += files
     result = 0
-    for area in arguments.areas or AREAS:
+    for area, files in wanted.items():
         child = os.fork()  # of each area only its own tests are loaded
         if not child:
-            run = MutationRun(AREAS[area].files(), arguments.sample, arguments.seed)
+            run = MutationRun(files, arguments.sample, arguments.seed)
             options = ["-q", "-x", "-p", "no:cacheprovider", f"--hypothesis-seed={arguments.seed}"]
             os._exit(pytest.main([*options, *AREAS[area].test_paths()], [run]))
         result = max(result, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))

@@ -36,7 +36,7 @@ class Server:
         self.failures = failures
         self.asked: list[object] = []
 
-    async def list_page(self, path: str, kind: type[Node], *, params: object) -> ListPage[Node]:
+    async def list_page(self, path: str, kind: type[Node], *, params: object, **_: object) -> ListPage[Node]:
         self.asked.append((path, params))
         if len(self.asked) <= self.failures:
             raise Unreachable("no answer", path)

@@ -24,6 +24,7 @@ class Canary:
         self._clock = clock
         self._on_change = on_change
         self._served = ""  # the last request
+        self._unanswered = ""  # the request that has no result yet
         self._period_s = 0.0
         # nodes send at different times
         self._phase = int.from_bytes(hashlib.sha256(node.encode()).digest()[:4]) / 2**32
@@ -33,9 +34,10 @@ class Canary:
         """Apply the NodeHealth. published: what an earlier process of this agent may have sent."""
         if not self.report.at:
             self.report, self._served = published, published.id
-        if request.id and not request.result and request.id != self._served:
-            self._served = request.id
-            self._send(request.id)
+        self._unanswered = "" if request.result else request.id
+        if self._unanswered and self._unanswered != self._served:
+            self._served = self._unanswered
+            self._send()
         period_s = max(float(request.period_seconds), SHORTEST_S) if request.period_seconds > 0 else 0.0
         if period_s != self._period_s:
             self._period_s = period_s
@@ -47,7 +49,7 @@ class Canary:
             self._changed.clear()
             period_s, next_at = self._period_s, self._clock.monotonic() + self._period_s * self._phase
             while period_s and not await self._changed_within(next_at - self._clock.monotonic()):
-                self._send("")
+                self._send()
                 next_at += period_s
             if not period_s:
                 await self._changed.wait()
@@ -65,6 +67,7 @@ class Canary:
                 await asyncio.gather(changed, slept, return_exceptions=True)
         return self._changed.is_set()
 
-    def _send(self, request_id: str) -> None:
-        self.report = CanaryReport(id=request_id, at=rfc3339(self._clock.wall()))
+    def _send(self) -> None:
+        # a periodic one too, because it may replace the requested one before that has been published or decided
+        self.report = CanaryReport(id=self._unanswered, at=rfc3339(self._clock.wall()))
         self._on_change()

@@ -103,7 +103,9 @@ def judge_canary(trial: CanaryTrial) -> list[DoctorFinding]:
         return [*found, _judge_result(trial, trial.decided_s)]
     waited = age(PATIENCE_S)
     if trial.reported_s is None:
-        what = f"agent: {trial.node} has not reported the canary within {waited}: the agent cannot write its NodeHealth"
+        what = (
+            f"agent: {trial.node} has not reported the canary within {waited}: it is down, or cannot write to the API"
+        )
         mend = f"kubectl logs --all-containers -l app=muster-agent --namespace NAMESPACE; node {trial.node}"
         return [_finding(Verdict.FAIL, what, mend)]
     what = f"tainter: has not decided about the canary within {waited}: no tainter leads, or its watch is down"

@@ -1,10 +1,12 @@
-"""The HTTP transport. It closes a connection if a call is cancelled during its TLS handshake.
+"""The HTTP transport. It sends a request in one piece, and closes a connection if a call is cancelled during its TLS
+handshake.
 
-httpcore2 2.16 closes the socket if a handshake fails, but not if it is cancelled, and every timeout here is a
-cancellation. With an API server that accepts connections but does not respond (stopped, out of memory), each attempt
-would leak an open socket.
+httpcore2 2.16 sends head and body apart: two TLS records, for which the server is woken twice. It closes the socket if
+a handshake fails, but not if it is cancelled, and every timeout here is a cancellation. With an API server that
+accepts connections but does not respond (stopped, out of memory), each attempt would leak an open socket.
 """
 
+import contextlib
 import ssl
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -20,18 +22,32 @@ Verify = Callable[[ssl.SSLObject, str], None]
 extension ``sni_hostname``). Raises to refuse the server."""
 
 
-class _Stream(httpcore2.AsyncNetworkStream):
-    """Delegates to ``inner``."""
+_PIECE = 64 * 1024  # bytes: a body that is larger is sent while it is made
+
+
+class RequestStream(httpcore2.AsyncNetworkStream):
+    """Keeps what is written until the answer is read, and otherwise delegates to ``inner``."""
 
     def __init__(self, inner: httpcore2.AsyncNetworkStream, verify: Verify | None) -> None:
         self._inner = inner
         self._verify = verify
+        self._unsent = bytearray()
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        # as the library does: a server may have answered before it closed the connection
+        with contextlib.suppress(httpcore2.WriteError):
+            await self._send(timeout)
         return await self._inner.read(max_bytes, timeout)
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        await self._inner.write(buffer, timeout)
+        self._unsent += buffer
+        if len(self._unsent) > _PIECE:
+            await self._send(timeout)
+
+    async def _send(self, timeout: float | None) -> None:
+        if self._unsent:
+            piece, self._unsent = bytes(self._unsent), bytearray()
+            await self._inner.write(piece, timeout)
 
     async def aclose(self) -> None:
         await self._inner.aclose()
@@ -65,7 +81,7 @@ class _Backend(httpcore2.AnyIOBackend):
         socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
         stream = await super().connect_tcp(host, port, timeout, local_address, socket_options)
-        return _Stream(stream, self._verify)
+        return RequestStream(stream, self._verify)
 
 
 class Transport(httpx2.AsyncHTTPTransport):

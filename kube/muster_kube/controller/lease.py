@@ -8,6 +8,7 @@ it has lost the lease.
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -184,6 +185,8 @@ class LeaderElector:
             # is as slow as the last one, with room to spare; at least 10 ms to avoid a busy loop
             left_s = self._left_s() if self._failure else (self._left_s() - self._took_s) / 2
             pause_s = max(0.01, min(pause_s, left_s))
+        elif (expires_s := self._expires_in_s()) > 0.0:
+            pause_s = min(pause_s, expires_s + 0.01)
         await self._clock.sleep(pause_s)
 
     def _left_s(self) -> float:
@@ -228,7 +231,7 @@ class LeaderElector:
         mine = spec.holder_identity == self._identity
         if not mine:
             self._renewed_at, self.follows_another = None, True
-            if spec.holder_identity and not self._has_expired():
+            if spec.holder_identity and self._expires_in_s() > 0.0:
                 return False
         if not mine or (self._led and self._renewed_at is None):
             self.led_until, self._led = spec.renew_time, False
@@ -267,12 +270,13 @@ class LeaderElector:
         if self._observed is None or self._observed.spec != spec:
             self._observed = _Observed(spec, self._clock.monotonic())
 
-    def _has_expired(self) -> bool:
+    def _expires_in_s(self) -> float:
+        """Seconds until another candidate's lease has expired, as far as we have seen; 0 or less if it has."""
         if self._observed is None:
-            return False
+            return math.inf
         requested_s = float(self._observed.spec.lease_duration_seconds or 0)
         lasts_s = max(self._timing.duration_s, min(requested_s, _LONGEST * self._timing.duration_s))
-        return self._clock.monotonic() >= self._observed.at + lasts_s
+        return self._observed.at + lasts_s - self._clock.monotonic()
 
     async def _release(self) -> None:
         """Release the lease, so that a successor need not wait. Best effort: the lease expires anyway."""

@@ -12,12 +12,12 @@ from collections.abc import Callable, Collection
 import msgspec
 
 from muster_kube.api.client import KubeClient
-from muster_kube.api.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound
+from muster_kube.api.errors import AlreadyExists, ApiError, Forbidden, NotFound
 from muster_kube.api.objects import Api
 from muster_operator.act.partition_requests import PartitionRequester
 from muster_operator.act.proxy_client import ProxyClient
 from muster_operator.act.refusal_cache import ASKING, RefusalCache
-from muster_operator.act.unanswered_creates import UnansweredCreates, may_have_happened
+from muster_operator.act.unseen_pods import UnseenPods
 from muster_operator.job import names
 from muster_operator.job.snapshot import (
     Action,
@@ -71,8 +71,7 @@ class ActionExecutor:
         self._cluster = cluster
         self._refusals = refusals
         self._wrote = wrote
-        self.partitions = PartitionRequester(proxy, cluster, refusals)
-        self.unanswered = UnansweredCreates()
+        self.partitions = PartitionRequester(proxy, cluster, refusals, UnseenPods(client, cluster))
 
     async def execute(self, job: IPUJob, action: Action) -> ActionResult:
         """Raises ApiError, which ends the turn; its subclass Conflict means that the decision used outdated state."""
@@ -90,7 +89,6 @@ class ActionExecutor:
             case TakePartitions():
                 return await self.partitions.take(job, action)
             case FreePartition():
-                await self._look_for_unanswered(job)
                 return await self.partitions.free(job.metadata.uid, action.name, unsuitable=action.unsuitable)
             case QueryCapacity():
                 return await self.partitions.ask_room(job.metadata.uid, action.size)
@@ -143,36 +141,14 @@ class ActionExecutor:
         except AlreadyExists:
             return await self._inspect(job, action) or ActionResult.REFUSED  # it was deleted meanwhile: decide again
         except BaseException as error:
-            if action.kind == "Pod" and may_have_happened(error):
-                self.unanswered.note(uid, action.name)
             if not isinstance(error, ApiError) or error.status not in NOT_TAKEN:
                 raise
             self._refusals.note(uid, key, f"cannot create {action.kind} {action.name}: {error.message}")
             return ActionResult.REFUSED
         self._wrote("create", action.kind)
         self._refusals.forget(uid, key)
-        self.unanswered.settle(uid, action.name)
         self._cluster.observe(action.kind, raw)
         return ActionResult.DONE
-
-    async def _look_for_unanswered(self, job: IPUJob) -> None:
-        """Raises Conflict if the job has pods that no watch has shown yet: decide again with them."""
-        uid, found = job.metadata.uid, list[str]()
-        for name in self.unanswered.names(uid):
-            if name in self._cluster.pods.of_job(uid):  # the decision knew it
-                self.unanswered.settle(uid, name)
-                continue
-            path = f"{objects_path('Pod', job.metadata.namespace)}/{name}"
-            with contextlib.suppress(NotFound):
-                raw = await self._client.get(path, type=msgspec.Raw)
-                owner = owner_of(msgspec.json.decode(raw, type=OwnedObject).metadata)
-                if owner is not None and owner[1] == uid:
-                    self._cluster.observe("Pod", raw)
-                    found.append(name)
-                    continue  # until it is gone
-            self.unanswered.settle(uid, name)
-        if found:
-            raise Conflict(409, "Conflict", f"pods exist whose creation got no answer: {', '.join(found)}", _path(job))
 
     async def _inspect(self, job: IPUJob, action: CreateObject) -> ActionResult | None:
         """Look up the existing object of that name; None if there is none."""

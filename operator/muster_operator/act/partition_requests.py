@@ -1,5 +1,6 @@
 """Requests partitions of jobs from the proxy and releases them. Responses update the cache before the tracker's watch
-does.
+does. Before a partition is released or reset, the API server is asked for its pods
+(:mod:`muster_operator.act.unseen_pods`).
 
 Instances that start together get all of their partitions or none (behaviour 49): the operator queries the capacity
 first, and releases what it took if the capacity shrinks meanwhile.
@@ -12,6 +13,7 @@ import msgspec
 from muster_operator.act.gang_reservations import GangReservations
 from muster_operator.act.proxy_client import ProxyClient
 from muster_operator.act.refusal_cache import FREEING, TAKING, UNSUITABLE, RefusalCache
+from muster_operator.act.unseen_pods import UnseenPods
 from muster_operator.job import names
 from muster_operator.job.partition_api import PartitionEntry, PartitionRefusal, PartitionRequest
 from muster_operator.job.snapshot import ActionResult, TakePartitions
@@ -24,8 +26,9 @@ AT_ONCE = 16  # partitions taken before the job is looked at again, if it can st
 
 
 class PartitionRequester:
-    def __init__(self, proxy: ProxyClient, cluster: ClusterCache, refusals: RefusalCache) -> None:
+    def __init__(self, proxy: ProxyClient, cluster: ClusterCache, refusals: RefusalCache, unseen: UnseenPods) -> None:
         self._proxy = proxy
+        self._unseen = unseen
         self._cluster = cluster
         self._refusals = refusals
         self._reservations = GangReservations()
@@ -61,6 +64,7 @@ class PartitionRequester:
         for number, (name, wish) in enumerate(wished):
             if number and self._is_given_up(job):
                 return ActionResult.REFUSED  # each may take V-IPU seconds: release what was taken
+            await self._unseen.look_for(uid, name)
             answer = await self._proxy.take(name, wish)
             if isinstance(answer, PartitionEntry):
                 self._refusals.forget(uid, (TAKING, name))
@@ -129,12 +133,13 @@ class PartitionRequester:
 
     async def free(self, uid: str, name: str, *, unsuitable: bool = False) -> ActionResult:
         """Release a partition of the job ``uid``, which may be deleted already. A partition that does not exist counts
-        as released. unsuitable: see FreePartition."""
+        as released. unsuitable: see FreePartition. Raises Conflict if it has pods that no watch has shown."""
         key = (FREEING, name)
         if unsuitable and not self._refusals.waits(uid, (UNSUITABLE, name)):
             self._refusals.note(uid, (UNSUITABLE, name), None)
         if self._refusals.waits(uid, key):
             return ActionResult.WAITS
+        await self._unseen.look_for(uid, name)
         known = name in self._cluster.tracker.of_job(uid)
         answer = await self._proxy.free(name, uid)
         if isinstance(answer, PartitionRefusal) and answer.why != "NotOurs":

@@ -87,6 +87,9 @@ class AgentLiveness:
         """Nodes whose agent is silent beyond the grace."""
         return sum(silence.reported for silence in self._silent.values())
 
+    def has_ready(self, name: str) -> bool:
+        return name in self._ready
+
     def mark_unseen(self) -> None:
         """The pods were not watched until now."""
         self._seen_at = self._replica.clock()

@@ -72,6 +72,10 @@ class AgentWatch:
             group.create_task(self.pods.run())
             group.create_task(self._follow())
 
+    def has_agent(self, name: str) -> bool | None:
+        """Whether a ready agent is on the node; None while the pods are not watched."""
+        return self._liveness.has_ready(name) if self.pods.connected else None
+
     async def wait_looked(self) -> None:
         """Wait until silent agents are known, once the Nodes are known at most LIST_S: taints must not wait for a
         failing list of pods."""

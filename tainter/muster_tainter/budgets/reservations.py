@@ -11,9 +11,10 @@ from muster_kube.api.objects import Node
 from muster_kube.api.times import seconds
 from muster_kube.api.versions import is_later
 from muster_kube.controller.leader_client import NotLeading
+from muster_kube.nodehealth import NodeHealth
 from muster_tainter.budgets.allocator import BudgetAllocator, Severity
 from muster_tainter.budgets.pool_usage import BudgetUsage, Shortage, budgeted_node
-from muster_tainter.faults.desired_state import Decision
+from muster_tainter.faults.desired_state import Decision, decide
 from muster_tainter.faults.node_record import read_record
 from muster_tainter.policy.rules import Policy
 
@@ -144,6 +145,16 @@ class BudgetReservations:
         if at != float("inf"):
             delay_s = min(max(at - now, 0.05), 3600.0)
             self._timer = asyncio.get_running_loop().call_later(delay_s, self._serve)
+
+
+def worst_first(nodes: Iterable[tuple[Node, NodeHealth]], policy: Policy, now: float) -> list[str]:
+    """Those that would get their first taint of ours. now: seconds since the epoch."""
+    found: list[tuple[Severity, str]] = []
+    for node, health in nodes:
+        decision = decide(node, health, policy, now)
+        if decision.takes_a_place:
+            found.append((severity(decision), node.metadata.name))
+    return [name for _, name in sorted(found, reverse=True)]
 
 
 def severity(decision: Decision) -> Severity:

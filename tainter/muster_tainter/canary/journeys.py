@@ -29,11 +29,15 @@ class State(StrEnum):
 
 
 PERIODS = 1.5  # without a canary, until it is late: so that a scrape later two have not passed
+UNDECIDED_PERIODS = PERIODS - 1.0  # until a delivered one is late: a period may pass before one meets the broken hop
 
 
 @dataclass(frozen=True)
 class Journey:
-    """The last canary of a node. at: as the agent has published it; times: monotonic seconds, 0.0 for not yet."""
+    """The last canary of a node. at: as the agent has published it; times: monotonic seconds, 0.0 for not yet.
+
+    delivered: it or, while those before it have not been decided, the first of them
+    """
 
     at: str
     id: str
@@ -75,7 +79,9 @@ class Journeys:
         at = new.status.canary.at
         if old is None or not at or at == old.status.canary.at:
             return False
-        self._last[name] = Journey(at, new.status.canary.id, now)
+        before = self._last.get(name)
+        delivered = before.delivered if before is not None and before.outcome is None else now
+        self._last[name] = Journey(at, new.status.canary.id, delivered)
         return True
 
     def is_pending(self, name: str) -> bool:
@@ -86,12 +92,12 @@ class Journeys:
         known = self._last[name]
         self._last[name] = Journey(known.at, known.id, known.delivered, now, outcome)
 
-    def state(self, name: str, health: NodeHealth | None, period_s: float, now: float) -> State | Arrival:
-        """Of an expected node. now: monotonic seconds."""
+    def state(self, name: str, period_s: float, now: float, *, reports: bool) -> State | Arrival:
+        """Of an expected node. now: monotonic seconds; reports: an agent runs there."""
         known = self._last.get(name)
         since = max(self.expected[name], known.delivered if known is not None else 0.0)
-        if known is not None and known.outcome is None and now - known.delivered > PERIODS * period_s:
+        if known is not None and known.outcome is None and now - known.delivered > UNDECIDED_PERIODS * period_s:
             return State.DECISION
         if now - since <= PERIODS * period_s:
             return known.outcome.arrival if known is not None and known.outcome is not None else State.WAITING
-        return State.REPORT if health is not None and health.status.agent.pod_uid else State.AGENT
+        return State.REPORT if reports else State.AGENT

@@ -31,7 +31,8 @@ INTERVAL_S = 1.0
 
 
 class CanaryTask:
-    """shortage: why the budgets have no room for the node, or empty."""
+    """shortage: why the budgets have no room for the node, or empty. has_agent: whether a ready agent is on the node;
+    None: unknown."""
 
     def __init__(
         self,
@@ -41,6 +42,7 @@ class CanaryTask:
         metrics: TainterMetrics,
         *,
         shortage: Callable[[str], str],
+        has_agent: Callable[[str], bool | None],
         interval_s: float = INTERVAL_S,
     ) -> None:
         self._client = client
@@ -48,6 +50,7 @@ class CanaryTask:
         self._replica = replica
         self._metrics = metrics
         self._shortage = shortage
+        self._has_agent = has_agent
         self._journeys = Journeys()
         self._rounds = Rounds("canaries", fleet.taints_idle, least_s=interval_s, backoff=Backoff(interval_s, 60.0))
         self._nodes_changed = True
@@ -169,8 +172,13 @@ class CanaryTask:
             return None
         now, period_s = self._replica.clock(), self._fleet.policy().canary.period
         return Counter(
-            self._journeys.state(name, self._fleet.healths.get(name), period_s, now) for name in self._journeys.expected
+            self._journeys.state(name, period_s, now, reports=self._reports(name)) for name in self._journeys.expected
         )
+
+    def _reports(self, name: str) -> bool:
+        """Whether an agent reports for the node. One that was killed keeps its claim on the NodeHealth."""
+        health = self._fleet.healths.get(name)
+        return health is not None and bool(health.status.agent.pod_uid) and self._has_agent(name) is not False
 
 
 class _States(Collector):

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import NotFound
+from muster_kube.controller.reflector import LIST_SILENCE_S
 from muster_tainter.devices.api_versions import DeviceApi
 from muster_tainter.devices.claim_holders import (
     AllocatedDevice,
@@ -47,7 +48,8 @@ class HolderReader:
         params: dict[str, str | int | bool] = {"fieldSelector": f"spec.nodeName={node}"}
         if not fresh:
             params["resourceVersion"] = "0"  # served from the API server's cache, which indexes pods by node
-        page = await self._client.list_page("/api/v1/pods", HolderPod, params=params)
+        timeout_s = LIST_SILENCE_S if fresh else None  # otherwise it reads the pods of the whole cluster from etcd
+        page = await self._client.list_page("/api/v1/pods", HolderPod, params=params, timeout_s=timeout_s)
         if len(page.items) > PODS_LIMIT:
             raise TooManyPods(f"node {node} has {len(page.items)} pods, more than {PODS_LIMIT}")
         found = []

@@ -6,7 +6,7 @@ The JSON lines carry every input of a decision, so that ``muster replay`` can ap
 import json
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -117,6 +117,13 @@ def _closing(word: ClearEntry | ClearedFault) -> dict[str, Any]:
 
 def _state_of(finding: ReportedFinding) -> tuple[str, str, int]:
     return finding.verdict, finding.fault_class, finding.occurrence
+
+
+def log_initial_states(healths: Iterable[NodeHealth], at: float) -> None:
+    """A replay begins with what a new leader finds."""
+    for health in healths:
+        if health.status.verdict not in ("", "PASS"):
+            log_transitions(None, health, at)
 
 
 def log_transitions(old: NodeHealth | None, new: NodeHealth, at: float) -> None:

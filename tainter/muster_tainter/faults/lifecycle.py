@@ -200,7 +200,7 @@ def _guarded(report: NodeReport, memory: NodeRecord) -> frozenset[FaultKey]:
 
     A new leader may not have read the external sources yet.
     """
-    if not report.known or report.findings is None:
+    if report.findings is None:
         return frozenset(closed.key for closed in memory.closed)
     foreign = (closed.key for closed in memory.closed if closed.check in FOREIGN_CHECKS)
     return frozenset(report.findings).union(foreign)

@@ -13,7 +13,7 @@ from muster_kube.api.errors import ApiError, ConfigError, NotFound
 from muster_kube.api.objects import ManagedNode, Node
 from muster_kube.controller.backoff import Backoff, Outage
 from muster_kube.controller.clock import SYSTEM_CLOCK, Clock
-from muster_kube.controller.reflector import Reflector
+from muster_kube.controller.reflector import LIST_SILENCE_S, Reflector
 from muster_kube.nodehealth import NodeHealth
 from muster_tainter.faults.desired_state import FAULTY_LABEL
 from muster_tainter.faults.external_findings import ExternalFindings
@@ -27,6 +27,7 @@ from muster_tainter.policy.rules import Policy
 log = logging.getLogger(__name__)
 
 _TAINTED = {"labelSelector": f"{FAULTY_LABEL}=true"}
+LIST_PATIENCE_S = (15.0, 30.0, LIST_SILENCE_S)  # 15,000 nodes take one to four, by what else the API server does
 _RETRY = Backoff(base_s=0.5, cap_s=10.0)
 
 
@@ -101,8 +102,12 @@ class WatchedFleet:
         outage = Outage(self._clock.monotonic)
         while True:
             try:
-                # without a resourceVersion, the API server answers from etcd and not from its cache
-                page = await self._client.list_page(NODES_PATH, Node, params=_TAINTED, transform=self.slim)
+                # without a resourceVersion, the API server answers from etcd and not from its cache, after it has read
+                # every Node there; more patience each time, because the connection may also be dead
+                patience_s = LIST_PATIENCE_S[min(failures, len(LIST_PATIENCE_S) - 1)]
+                page = await self._client.list_page(
+                    NODES_PATH, Node, params=_TAINTED, transform=self.slim, timeout_s=patience_s
+                )
                 await self.wait_synced()
                 await self._read_released({node.metadata.name for node in page.items})
             except (ApiError, ConfigError) as error:
@@ -142,6 +147,11 @@ class WatchedFleet:
     @property
     def healths(self) -> Mapping[str, NodeHealth]:
         return self.health_watch.store
+
+    def names(self) -> list[str]:
+        """All nodes, and those that only a NodeHealth names."""
+        nodes = self.nodes
+        return [*nodes, *(name for name in self.healths if name not in nodes)]
 
     def node(self, name: str) -> Node | None:
         node = self.nodes.get(name)

@@ -5,6 +5,7 @@ from typing import Protocol
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.objects import Node
+from muster_kube.controller.reflector import LIST_SILENCE_S
 from muster_tainter.fleet.interface import Fleet
 from muster_tainter.repair.drain_plan import DrainOrder, DrainPod, SortedPods, find_drain_order, sort_pods
 
@@ -49,5 +50,7 @@ class NodeDrains:
         params: dict[str, str | int | bool] = {"fieldSelector": f"spec.nodeName={name}"}
         if not fresh:
             params["resourceVersion"] = "0"
-        page = await self._client.list_page("/api/v1/pods", DrainPod, params=params)
+        # without that, the API server reads the pods of the whole cluster from etcd
+        timeout_s = LIST_SILENCE_S if fresh else None
+        page = await self._client.list_page("/api/v1/pods", DrainPod, params=params, timeout_s=timeout_s)
         return sort_pods(page.items, order, self._now())

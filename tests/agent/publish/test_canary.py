@@ -110,6 +110,19 @@ def test_a_request_is_served_once_however_often_it_is_seen() -> None:
     assert [report.id for _, report in world.sent] == ["one", "two"]
 
 
+async def test_a_periodic_one_does_not_replace_a_request_before_it_has_a_result() -> None:
+    world = World(most=3)
+    asked = CanaryRequest(id="one", period_seconds=60)
+    world.canary.apply(asked, CanaryReport())
+    await world.run()
+    assert [report.id for _, report in world.sent[:3]] == ["one"] * 3
+    world.canary.apply(CanaryRequest(id="one", period_seconds=60, result="arrived"), world.canary.report)
+    world.enough.clear()
+    world.sent.clear()
+    await world.run()
+    assert [report.id for _, report in world.sent[:3]] == [""] * 3
+
+
 def test_a_request_with_a_result_is_old() -> None:
     world = World()
     world.canary.apply(CanaryRequest(id="one", result="arrived"), CanaryReport())

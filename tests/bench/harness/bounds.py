@@ -5,6 +5,7 @@ met. A figure of a busy machine proves nothing, so no test fails by them.
 """
 
 LATENCY_P50, LATENCY_P99 = 1.3, 1.6  # times the floor
+LATENCY_FLEETS = (1, 5_000, 15_000)  # nodes
 RULE_P50, RULE_P99 = 1.5, 3.0  # kernel line to DeviceTaintRule, times the same floor
 BURST = 0.9  # of the better bare client's rate, median of rounds
 OUTAGE_P99_S = 3.0

@@ -5,6 +5,7 @@ import itertools
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,14 @@ import pytest
 from tests.agent.kernel_log_only import kernel_log_only
 from tests.cluster.agent.test_agent_publishing import AgentProcess
 from tests.cluster.tainter import test_end_to_end as end_to_end
+from tests.cluster.tainter.test_drain_repair import MAPS, replica_paused
 from tests.cluster.tainter.test_end_to_end import HEALTHS, until
 
+from muster_agent.publish.canary import SHORTEST_S
 from muster_checks.base.vocabulary import Verdict
 from muster_cli.doctor.canary import judge_canary, send_canary
 from muster_kube.api.client import KubeClient
+from muster_sandbox.controlplane.install import TAINTER
 
 tainters = end_to_end.tainters  # a fixture
 
@@ -81,13 +85,23 @@ async def test_a_canary_travels_the_whole_way_and_taints_nothing(
     health = await api.get(f"{HEALTHS}/{node}")
     assert (health["status"]["verdict"], health["spec"]["canary"]["result"]) == ("PASS", "arrived")
 
+    [first, second] = await asyncio.gather(hops(api, node), hops(api, node))
+    assert [verdict for _, verdict in first + second].count(Verdict.UNKNOWN) == 1, "one has replaced the other"
+    assert Verdict.FAIL not in [verdict for _, verdict in first + second]
+
+    await api.create(MAPS, {"metadata": {"name": "muster-pause"}, "data": {"by": "ada"}})
+    [replica] = tainters.replicas
+    await until(lambda: replica_paused(replica), "the tainter has heard of it")
+    assert await hops(api, node) == [("agent", Verdict.PASS), ("tainter", Verdict.WARN)]
+    assert (await api.get(f"{HEALTHS}/{node}"))["spec"]["canary"]["result"] == "paused"
+    await api.delete(f"{MAPS}/muster-pause")
+
     assert await hops(api, empty) == [("agent", Verdict.FAIL)]
     assert await hops(api, "canary-nowhere") == [("tainter", Verdict.FAIL)]
     assert agent.process is not None
     agent.process.send_signal(signal.SIGSTOP)
     assert await hops(api, node) == [("agent", Verdict.FAIL)]
     agent.process.send_signal(signal.SIGCONT)
-    [replica] = tainters.replicas
     await replica.stop()
     assert await hops(api, node) == [("agent", Verdict.PASS), ("tainter", Verdict.FAIL)]
 
@@ -122,3 +136,44 @@ async def test_an_empty_budget_is_named_and_the_policy_s_nodes_send_canaries_at_
         for taint in (await api.get(f"/api/v1/nodes/{node}"))["spec"].get("taints", ())
         if "muster" in taint["key"]
     ]
+
+
+async def test_a_canary_is_one_write_and_a_change_of_the_section_one_more(
+    tainters: Any, fleet: Any, api: KubeClient, start_agent: Start, control_plane: Any, tmp_path: Path
+) -> None:
+    [node] = await fleet.create(1, prefix="canary-cost")
+    began = control_plane.audit.mark()
+    replica = await tainters.start("--policy", policy(tmp_path, "canary: {nodes: 100%, period: 30s}\n"))
+    await start_agent(node)
+
+    async def period_is(seconds: int | None) -> bool:
+        health = await api.get(f"{HEALTHS}/{node}")
+        return health["spec"].get("canary", {}).get("periodSeconds") == seconds
+
+    def of_tainter() -> int:
+        asked = control_plane.audit.requests(began)
+        return sum(
+            each.name == node and each.verb == "patch" and each.resource == "nodehealths" and TAINTER in each.user
+            for each in asked
+        )
+
+    await until(lambda: period_is(30), "the period is requested")
+    assert of_tainter() == 1
+    policy(tmp_path)
+    await until(lambda: period_is(None), "no canary is requested any more")
+    assert of_tainter() == 2
+    await replica.stop()
+
+    since, begun = control_plane.audit.mark(), time.monotonic()
+    await api.patch(f"{HEALTHS}/{node}", {"spec": {"canary": {"periodSeconds": round(SHORTEST_S)}}})
+    seen: set[str] = set()
+
+    async def third() -> bool:
+        health = await api.get(f"{HEALTHS}/{node}")
+        seen.add(health["status"].get("canary", {}).get("at", ""))
+        return len(seen - {""}) == 3
+
+    await until(third, "three canaries arrive")
+    asked = [each for each in control_plane.audit.requests(since) if each.user_agent.startswith("muster-agent/")]
+    assert {(each.verb, each.resource) for each in asked} == {("patch", "nodehealths/status")}
+    assert 3 <= len(asked) <= (time.monotonic() - begun) / SHORTEST_S + 1

@@ -1,7 +1,8 @@
 """The scopes of IPUJobs: which jobs there are, and what may disturb them, each as often as it says.
 
 ``everything`` has two jobs with three partitions and all disturbances; in ``running`` they run already. In ``replicas``
-a service runs whose instances restart alone. The others are small enough for orders of the usual steps, too.
+a service runs whose instances restart alone; in ``behind`` the second operator has not seen the pods. The others are
+small enough for orders of the usual steps, too.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,12 +15,13 @@ Kind = tuple[Any, ...]
 
 
 def _world(
-    jobs: dict[str, int], *kinds: Kind, orders: bool = True, begun: bool = False, restarts: str = "Never"
-) -> IPUJobWorld:
+    jobs: dict[str, int], *kinds: Kind, orders: bool = True, begun: bool = False, behind: str = "",
+    restarts: str = "Never",
+) -> IPUJobWorld:  # fmt: skip
     """jobs: instances by name."""
     policy = {"type": restarts, "backOffLimit": 3}
     submitted = {name: make_job(name, instances, restartPolicy=policy) for name, instances in jobs.items()}
-    return IPUJobWorld(submitted, dict.fromkeys(kinds, 1), orders=orders, begun=begun)
+    return IPUJobWorld(submitted, dict.fromkeys(kinds, 1), orders=orders, begun=begun, behind=behind)
 
 
 _LOST: tuple[Kind, ...] = (("lose",), ("silent",), ("refuse",))
@@ -71,6 +73,17 @@ SCOPES: Mapping[str, Callable[[], IPUJobWorld]] = {
         orders=False,
         begun=True,
         restarts="Always",
+    ),
+    "behind": lambda: _world(
+        {"a": 1},
+        ("suspend", "a"),
+        ("scale", "a", 0),
+        ("delete", "a"),
+        ("end", "Failed"),
+        *_LOST,
+        *_REPLICAS,
+        begun=True,
+        behind="/pods",
     ),
     "two jobs": lambda: _world({"a": 1, "b": 2}, *_USERS, *_LOST, ("depose",), ("crash", "proxy")),
 }

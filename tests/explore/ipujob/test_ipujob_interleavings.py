@@ -3,6 +3,7 @@
 A defect is planted by replacing one function of the real code in a tiny scope.
 """
 
+from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch
 
@@ -15,6 +16,7 @@ from tests.explore.ipujob.world import IPUJobWorld
 from muster_kube.api.errors import Conflict
 from muster_operator.act.executor import ActionExecutor
 from muster_operator.act.leader_check import LeaderCheck
+from muster_operator.act.unseen_pods import UnseenPods
 from muster_operator.job.partition_api import PartitionRefusal
 from muster_operator.job.snapshot import ActionResult
 from muster_operator.plan import instance_restart
@@ -31,10 +33,12 @@ def explore(world: IPUJobWorld, **bounds: Any) -> Result:
     return result
 
 
-def small(*kinds: tuple[Any, ...], operators: int = 1, begun: bool = False, **spec: Any) -> IPUJobWorld:
+def small(
+    *kinds: tuple[Any, ...], operators: int = 1, begun: bool = False, behind: str = "", **spec: Any
+) -> IPUJobWorld:
     """One job, and no other orders of the usual steps."""
-    job = make_job("a", 1, **spec)
-    return IPUJobWorld({"a": job}, dict.fromkeys(kinds, 1), operators=operators, orders=False, begun=begun)
+    jobs, left = {"a": make_job("a", 1, **spec)}, dict.fromkeys(kinds, 1)
+    return IPUJobWorld(jobs, left, operators=operators, orders=False, begun=begun, behind=behind)
 
 
 @pytest.mark.parametrize("scope", ["everything", "begin"])
@@ -56,6 +60,40 @@ def test_a_creation_that_v_ipu_carries_out_late_leaks_nothing() -> None:
     result = explore(small(("silent",), ("delete", "a")), departures=2)
     assert result.violations == []
     assert result.departures == 2
+
+
+def new_leader_that_has_not_seen_the_pods(*kinds: tuple[Any, ...], **spec: Any) -> IPUJobWorld:
+    return small(("depose",), *kinds, operators=2, begun=True, behind="/pods", **spec)
+
+
+def released() -> IPUJobWorld:
+    return new_leader_that_has_not_seen_the_pods(("delete", "a"))
+
+
+def reset() -> IPUJobWorld:
+    """One of two workers fails, so a new attempt begins while the other one runs."""
+    return new_leader_that_has_not_seen_the_pods(("end", "Failed"), workersPerJobInstance="2", restartPolicy=AGAIN)
+
+
+@pytest.mark.parametrize("world", [released, reset])
+def test_a_leader_whose_watch_lags_takes_no_partition_from_a_pod_of_its_predecessor(
+    world: Callable[[], IPUJobWorld],
+) -> None:
+    result = explore(world(), departures=2)
+    assert result.violations == []
+    assert result.departures == 2
+
+
+@pytest.mark.parametrize(("world", "kinds"), [(released, ["delete", "depose"]), (reset, ["depose", "end"])])
+def test_a_partition_that_is_taken_from_a_pod_that_no_watch_has_shown_is_found(
+    world: Callable[[], IPUJobWorld], kinds: list[str]
+) -> None:
+    async def trusting(_self: UnseenPods, _uid: str, _partition: str) -> None:
+        pass
+
+    with patch.object(UnseenPods, "look_for", trusting):
+        result = explore(world(), departures=2)
+    assert sorted(_kinds(result)) == kinds
 
 
 def replicas(*kinds: tuple[Any, ...]) -> IPUJobWorld:

@@ -47,16 +47,17 @@ class IPUJobWorld(PossibleSteps):
     - ``scale JOB N``, ``suspend JOB``, ``resume JOB``, ``delete JOB``, ``taint NODE``, ``untaint NODE``, ``end
       PHASE`` (of a running pod)
 
-    orders: whether the usual steps come in other orders than the usual one, too; begun: whether the jobs run already
+    orders: whether the usual steps come in other orders than the usual one, too; begun: whether the jobs run already;
+    behind: how the path of a watch ends that has delivered nothing to the second operator since its first list
     """
 
     def __init__(
         self, jobs: dict[str, Json], disturbances: dict[tuple[Any, ...], int], *, ipus: Sequence[int] = (8, 8),
-        operators: int = 2, orders: bool = True, begun: bool = False,
+        operators: int = 2, orders: bool = True, begun: bool = False, behind: str = "",
     ) -> None:  # fmt: skip
         super().__init__(operators)
         self._jobs, self._left, self._ipus = jobs, disturbances, ipus
-        self._orders, self._begun = orders, begun
+        self._orders, self._begun, self._behind = orders, begun, behind
 
     # World
 
@@ -71,9 +72,18 @@ class IPUJobWorld(PossibleSteps):
         )
         left = tuple(sorted(self._left.items(), key=repr))
         state = State(cluster, fleets, (Part(),) * len(self.names), left=left)
-        while self._begun and (step := self.calm_step(state)) is not None:
-            state = self.apply(state, step)
+        while self._begun:
+            step = next((step for step in self.usual(state) if step.what[0] != "resumes"), None)
+            if step is None:
+                break
+            state = self._held_back(self.apply(state, step))
         return state
+
+    def _held_back(self, state: State) -> State:
+        if not self._behind:
+            return state
+        paths = [path for path, _ in state.parts[1].queues if path.endswith(self._behind)]
+        return state._replace(stalled=tuple((self.names[1], path) for path in paths))
 
     def steps(self, state: State) -> list[Step]:
         usual = list(self.usual(state)) if self._orders else [*filter(None, (self.calm_step(state),))]

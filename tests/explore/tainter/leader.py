@@ -6,7 +6,10 @@ tasks.
 
 from collections.abc import Hashable
 from typing import Any
+from unittest.mock import patch
 
+from prometheus_client import CollectorRegistry
+from prometheus_client.registry import Collector
 from tests.explore.memory import MemoryReader
 from tests.explore.process import Middle, Process
 
@@ -31,6 +34,9 @@ class _Replica(Replica):
 class _Nothing:
     """Stands for the parts that are left out."""
 
+    def __init__(self, *_: object, **__: object) -> None:
+        pass
+
     async def run(self) -> None:
         pass
 
@@ -45,11 +51,21 @@ class _Nothing:
         return 0
 
 
+class _Unregistered(CollectorRegistry):
+    """Keeps nothing: nobody scrapes an explored replica, and there are thousands."""
+
+    def register(self, collector: Collector) -> None:
+        pass
+
+
+_METRICS = TainterMetrics()
+_METRICS.registry = _Unregistered()
+
+
 class _Tainter(Tainter):
     def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self._background: Any = _Nothing()
-        self._canary: Any = _Nothing()
+        with patch.multiple("muster_tainter.controller", BackgroundTasks=_Nothing, CanaryTask=_Nothing):
+            super().__init__(*args)
 
     def _make_reporters(self, _routine: object) -> Any:
         return _Nothing(), _Nothing()
@@ -66,7 +82,7 @@ class Leader(Process):
         Process,
         fields=("WorkQueue._getters", "WorkQueue.__orig_class__", "Tainter._logged", "Event._waiters"),
         idle=("WorkQueue.get",),
-        dead=("_work.key", "_work.delay_s", "Tainter.lead.health"),
+        dead=("_work.key", "_work.delay_s"),
     )
 
     def __init__(self, policy: Policy) -> None:
@@ -79,7 +95,7 @@ class Leader(Process):
     def start(self) -> None:
         replica = _Replica(lambda: self._may_write, now=lambda: self._wall, clock=lambda: self._steady)
         connections = Connections.shared(self.client)
-        self.tainter = _Tainter(connections, lambda: self._policy, replica, TainterMetrics())
+        self.tainter = _Tainter(connections, lambda: self._policy, replica, _METRICS)
         self.spawn(self.tainter.watch())
 
     def do(self, name: str, value: Any) -> None:

@@ -1,13 +1,15 @@
-"""A server that accepts and then stays silent costs no socket beyond the calls under way."""
+"""A request is one piece; a server that accepts and then stays silent costs no socket beyond the calls under way."""
 
 import asyncio
 import contextlib
 
+import httpcore2
 import pytest
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
 from muster_kube.api.errors import Unreachable
+from muster_kube.api.transport import RequestStream
 
 TRIES = 5
 
@@ -33,3 +35,49 @@ async def test_a_handshake_that_is_given_up_leaves_no_socket_open() -> None:
                 await client.get("/version")
         while ended < begun:  # noqa: ASYNC110 - a count has no event of its own
             await asyncio.sleep(0.01)
+
+
+class Peer(httpcore2.AsyncNetworkStream):
+    """Notes what is written to it. error: of each write."""
+
+    def __init__(self, answer: bytes, error: Exception | None = None) -> None:
+        self.pieces: list[bytes] = []
+        self._answer = answer
+        self._error = error
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        return self._answer
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        self.pieces.append(buffer)
+        if self._error is not None:
+            raise self._error
+
+    async def aclose(self) -> None: ...
+
+
+async def test_a_request_is_sent_in_one_piece_before_its_answer_is_read() -> None:
+    peer = Peer(b"answer")
+    stream = RequestStream(peer, None)
+    for request in (b"1", b"2"):
+        await stream.write(b"head" + request)
+        await stream.write(b"body" + request)
+        assert await stream.read(100) == b"answer"
+    assert await stream.read(100) == b"answer"
+    assert peer.pieces == [b"head1body1", b"head2body2"]
+
+
+async def test_a_large_body_is_sent_while_it_is_made() -> None:
+    peer = Peer(b"answer")
+    stream = RequestStream(peer, None)
+    for _ in range(10):
+        await stream.write(b"x" * 30_000)
+    await stream.read(100)
+    assert len(peer.pieces) == 4
+    assert b"".join(peer.pieces) == b"x" * 300_000
+
+
+async def test_the_answer_of_a_server_that_takes_no_more_is_read() -> None:
+    stream = RequestStream(Peer(b"HTTP/1.1 429", httpcore2.WriteError("closed")), None)
+    await stream.write(b"head")
+    assert await stream.read(100) == b"HTTP/1.1 429"

@@ -20,7 +20,7 @@ from tests.operator.operator_bench import (
 )
 from tests.wording.facts import missing_facts
 
-from muster_kube.api.errors import ApiError, Conflict, Unreachable
+from muster_kube.api.errors import Conflict, Unreachable
 from muster_operator.act.partition_requests import AT_ONCE
 from muster_operator.act.refusal_cache import FREEING, TAKING
 from muster_operator.job.names import OWNED_SELECTOR, partition
@@ -33,7 +33,6 @@ from muster_operator.job.snapshot import (
     DeleteJob,
     DeletePod,
     FreePartition,
-    JobPod,
     PatchObject,
     RemoveFinalizer,
     TakePartitions,
@@ -202,55 +201,6 @@ async def test_a_server_that_is_away_ends_the_turn_and_is_no_refusal(bench: Oper
     with pytest.raises(Unreachable):
         await bench.executor.execute(a_job(), POD)
     assert bench.refusals.refused("u1") == {}
-
-
-async def lose_the_answer(bench: OperatorBench) -> FreePartition:
-    """Of the creation of a pod; and what releases the pod's partition."""
-    bench.api.on("POST", PODS, failure(500, "InternalError"))
-    with pytest.raises(ApiError):
-        await bench.executor.execute(a_job(), POD)
-    name = partition("ns", "train", 0)
-    bench.cluster.tracker.note_answer(name, ENTRY)
-    bench.played.on("DELETE", FIRST, 200, {})
-    return FreePartition(name)
-
-
-async def test_a_partition_is_kept_while_a_pod_exists_whose_creation_got_no_answer(bench: OperatorBench) -> None:
-    free = await lose_the_answer(bench)
-    bench.api.on("GET", f"{PODS}/{POD.name}", Reply(200, pod_object(POD.name)))
-    for _ in range(2):
-        with pytest.raises(Conflict):
-            await bench.executor.execute(a_job(), free)
-    assert bench.played.asked == []
-    bench.api.on("GET", f"{PODS}/{POD.name}", failure(404, "NotFound"))
-    assert await bench.executor.execute(a_job(), free) is ActionResult.DONE
-
-
-@pytest.mark.parametrize("answer", [failure(404, "NotFound"), Reply(200, pod_object(POD.name, owner="another"))])
-async def test_a_partition_is_released_if_the_server_has_no_such_pod_of_the_job(
-    bench: OperatorBench, answer: Reply
-) -> None:
-    free = await lose_the_answer(bench)
-    bench.api.on("GET", f"{PODS}/{POD.name}", answer)
-    assert await bench.executor.execute(a_job(), free) is ActionResult.DONE
-    await bench.executor.execute(a_job(), free)
-    looked = [asked for asked in bench.api.asked if asked.method == "GET"]
-    assert len(looked) == 1
-
-
-async def test_a_pod_that_the_watch_has_shown_since_keeps_no_partition(bench: OperatorBench) -> None:
-    free = await lose_the_answer(bench)
-    bench.cluster.pods.note("", None, msgspec.convert(pod_object(POD.name), type=JobPod))
-    assert await bench.executor.execute(a_job(), free) is ActionResult.DONE
-    assert [asked.method for asked in bench.api.asked] == ["POST"]
-
-
-async def test_a_job_whose_pods_were_all_answered_costs_no_look(bench: OperatorBench) -> None:
-    free = await lose_the_answer(bench)
-    bench.api.on("POST", PODS, Reply(201, pod_object(POD.name)))
-    assert await bench.executor.execute(a_job(), POD) is ActionResult.DONE
-    assert await bench.executor.execute(a_job(), free) is ActionResult.DONE
-    assert [asked.method for asked in bench.api.asked] == ["POST", "POST"]
 
 
 async def test_partitions_are_taken_and_count_at_once(bench: OperatorBench) -> None:

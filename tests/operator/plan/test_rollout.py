@@ -288,6 +288,41 @@ def test_unavailable_instances_are_replaced_first_then_the_highest() -> None:
     assert plan_rollout([InstanceState(0, False, False), *slots[1:]], [], RolloutLimits(0, 1)).replace == set()
 
 
+def slot(index: int, kind: str) -> InstanceState:
+    """kind: old or new, and in capitals if it is available."""
+    return InstanceState(index, old=kind.lower() == "o", available=kind.isupper())
+
+
+@pytest.mark.parametrize(
+    ("slots", "extras", "surge", "unavailable", "replace", "stand_in"),
+    [
+        ("OOO", "", 0, 2, {1, 2}, set()),
+        ("OOO", "", 1, 0, set(), {3}),
+        ("OOO", "N", 1, 0, {2}, {3}),
+        ("OOO", "n", 1, 0, set(), {3}),
+        ("OOO", "NN", 2, 1, {0, 1, 2}, {3, 4}),
+        ("OON", "N", 1, 0, {1}, {3}),
+        ("OOn", "N", 1, 0, set(), {3}),
+        ("OOn", "", 0, 1, set(), set()),
+        ("OOn", "", 0, 2, {1}, set()),
+        ("oOO", "", 5, 1, {0}, {3, 4, 5}),
+        ("NNN", "O", 1, 1, set(), set()),
+        ("NNn", "N", 1, 0, set(), {3}),
+        ("NNN", "", 3, 3, set(), set()),
+        ("NNn", "", 1, 1, set(), set()),
+    ],
+)
+def test_51_what_is_replaced_now_and_what_stands_in(
+    slots: str, extras: str, surge: int, unavailable: int, replace: set[int], stand_in: set[int]
+) -> None:
+    wanted = [slot(index, kind) for index, kind in enumerate(slots)]
+    more = [slot(index, kind) for index, kind in enumerate(extras, start=len(slots))]
+    found = plan_rollout(wanted, more, RolloutLimits(surge, unavailable))
+    assert (found.replace, found.extras) == (replace, stand_in)
+    assert (found.done, found.available) == (slots.count("N"), sum(map(str.isupper, slots + extras)))
+    assert (found.limits is None) is not (replace or stand_in or "O" in slots or "o" in slots)
+
+
 class Rollouts(RuleBasedStateMachine):
     """Random edits, scales, failures and deaths; nothing is ever replaced beyond the bounds."""
 

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from muster_kube.api.objects import Metadata
-from muster_kube.nodehealth import AgentIdentity, CanaryReport, NodeHealth, NodeHealthStatus
+from muster_kube.nodehealth import CanaryReport, NodeHealth, NodeHealthStatus
 from muster_tainter.canary.journeys import PERIODS, Journeys, State, choose_nodes
 from muster_tainter.canary.trial import Arrival, Outcome
 
@@ -14,8 +14,8 @@ LATE_S = PERIODS * PERIOD_S
 ARRIVED = Outcome(Arrival.ARRIVED, "")
 
 
-def health(at: str = "", *, agent: bool = True) -> NodeHealth:
-    status = NodeHealthStatus(canary=CanaryReport(at=at), agent=AgentIdentity(pod_uid="p" if agent else ""))
+def health(at: str = "") -> NodeHealth:
+    status = NodeHealthStatus(canary=CanaryReport(at=at))
     return NodeHealth(metadata=Metadata(name="n1"), status=status)
 
 
@@ -35,27 +35,35 @@ def arrive(journeys: Journeys, at: str, when: float, outcome: Outcome | None = A
 
 
 def test_a_new_leader_waits_before_it_calls_one_late(journeys: Journeys) -> None:
-    assert journeys.state("n1", health(), PERIOD_S, 1000.0 + LATE_S) is State.WAITING
-    assert journeys.state("n1", health(), PERIOD_S, 1001.0 + LATE_S) is State.REPORT
-    assert journeys.state("n1", health(agent=False), PERIOD_S, 1001.0 + LATE_S) is State.AGENT
-    assert journeys.state("n1", None, PERIOD_S, 1001.0 + LATE_S) is State.AGENT
+    assert journeys.state("n1", PERIOD_S, 1000.0 + LATE_S, reports=True) is State.WAITING
+    assert journeys.state("n1", PERIOD_S, 1001.0 + LATE_S, reports=True) is State.REPORT
+    assert journeys.state("n1", PERIOD_S, 1001.0 + LATE_S, reports=False) is State.AGENT
 
 
 def test_one_that_arrives_counts_until_the_next_is_late(journeys: Journeys) -> None:
     arrive(journeys, "t1", 5000.0)
-    assert journeys.state("n1", health("t1"), PERIOD_S, 5000.0 + LATE_S) is Arrival.ARRIVED
-    assert journeys.state("n1", health("t1"), PERIOD_S, 5001.0 + LATE_S) is State.REPORT
+    assert journeys.state("n1", PERIOD_S, 5000.0 + LATE_S, reports=True) is Arrival.ARRIVED
+    assert journeys.state("n1", PERIOD_S, 5001.0 + LATE_S, reports=True) is State.REPORT
 
 
 def test_the_state_of_one_that_people_keep_is_theirs(journeys: Journeys) -> None:
     arrive(journeys, "t1", 5000.0, Outcome(Arrival.BUDGET, ""))
-    assert journeys.state("n1", health("t1"), PERIOD_S, 5001.0) is Arrival.BUDGET
+    assert journeys.state("n1", PERIOD_S, 5001.0, reports=True) is Arrival.BUDGET
 
 
 def test_one_that_is_delivered_and_not_decided_is_named(journeys: Journeys) -> None:
     arrive(journeys, "t1", 5000.0, None)
-    assert journeys.state("n1", health("t1"), PERIOD_S, 5000.0 + PERIOD_S) is State.WAITING
-    assert journeys.state("n1", health("t1"), PERIOD_S, 5001.0 + LATE_S) is State.DECISION
+    half = (PERIODS - 1) * PERIOD_S
+    assert journeys.state("n1", PERIOD_S, 5000.0 + half, reports=True) is State.WAITING
+    assert journeys.state("n1", PERIOD_S, 5001.0 + half, reports=True) is State.DECISION
+
+
+def test_those_that_are_delivered_after_an_undecided_one_do_not_hide_it(journeys: Journeys) -> None:
+    arrive(journeys, "t1", 5000.0, None)
+    arrive(journeys, "t2", 5000.0 + PERIOD_S, None)
+    assert journeys.state("n1", PERIOD_S, 5001.0 + PERIOD_S, reports=True) is State.DECISION
+    journeys.decide("n1", ARRIVED, 5002.0 + PERIOD_S)
+    assert journeys.state("n1", PERIOD_S, 5003.0 + PERIOD_S, reports=True) is Arrival.ARRIVED
 
 
 def test_only_a_new_one_is_delivered(journeys: Journeys) -> None:

@@ -39,10 +39,17 @@ class World:
         self.writes: list[tuple[str, Mapping[str, Any]]] = []
         self.fails: list[Exception] = []
         self.no_room = ""
+        self.agents_down: set[str] = set()
         replica = Replica(lambda: True, clock=lambda: self.now, now=lambda: 1_767_268_800.0)
         client = cast("KubeClient", self)
         self.task = CanaryTask(
-            client, self.fleet, replica, self.metrics, shortage=lambda _: self.no_room, interval_s=0.001
+            client,
+            self.fleet,
+            replica,
+            self.metrics,
+            shortage=lambda _: self.no_room,
+            has_agent=lambda name: name not in self.agents_down,
+            interval_s=0.001,
         )
 
     async def patch(self, path: str, body: Any, **_: Any) -> NodeHealth:

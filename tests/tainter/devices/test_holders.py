@@ -44,7 +44,7 @@ class Api:
     claims: list[dict[str, Any]]
     events: dict[str, Any] = field(default_factory=dict)
 
-    async def list_page(self, path: str, type: Any, *, params: Any) -> Any:
+    async def list_page(self, path: str, type: Any, *, params: Any, **_: Any) -> Any:
         assert (path, params["fieldSelector"]) == ("/api/v1/pods", "spec.nodeName=n1")
         return ListPage(items=[msgspec.convert(each, type) for each in self.pods], resource_version="1")
 

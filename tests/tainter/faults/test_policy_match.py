@@ -9,9 +9,11 @@ from muster_tainter.faults.occurrence import LOST_CHECK, REST
 from muster_tainter.faults.policy_match import (
     FaultPolicy,
     confirmed_at,
+    current_penalty,
     held_until,
     match_as_node,
     match_policy,
+    penalty_key,
     penalty_now,
 )
 from muster_tainter.policy.file import parse_policy
@@ -94,6 +96,53 @@ def test_the_proof_of_an_ipu_is_about_that_ipu() -> None:
     of_node = match_policy(fault(check="pciebw"), POLICY).proof
     assert of_node is not None
     assert ((of_ipu and of_ipu.component), of_node.component) == ("ipu/10.1.1.1/0", "")
+
+
+@pytest.mark.parametrize(
+    ("check", "component", "alone"),
+    [
+        ("gpumem", "gpu/0000:3b:00.0", True),  # its proof is gpumem itself, which can test one device
+        ("gpumem", "gpu/a", False),
+        ("gpumem", "nic/mlx5_0", False),
+        ("dcgm", "gpu/0000:3b:00.0", False),  # heavy, of the whole node
+        ("gpucount", "gpu/0000:3b:00.0", False),  # light
+    ],
+)
+def test_the_proof_of_a_device_that_is_kept_out_alone_tests_only_that_if_it_can(
+    check: str, component: str, alone: bool
+) -> None:
+    proved = parse_policy("rules: [{name: hw, action: taint, closeOn: [proof], proof: {passes: 2}}]")
+    want = match_policy(fault(check=check, component=component, device=DeviceStage.ALONE), proved).proof
+    assert want is not None
+    assert want.checks == (check,)
+    assert (want.alone, want.component) == (alone, component if alone else "")
+
+
+@pytest.mark.parametrize(
+    ("stage", "board", "key"),
+    [
+        ("", "", "dmesg"),
+        ("", "GPU-1", "dmesg"),
+        (DeviceStage.PREVIEW, "GPU-1", "dmesg"),
+        (DeviceStage.WANTED, "GPU-1", "dmesg@GPU-1"),
+        (DeviceStage.ALONE, "GPU-1", "dmesg@GPU-1"),
+        (DeviceStage.ALONE, "", "dmesg@gpu/a"),
+    ],
+)
+def test_flaps_count_for_the_check_or_for_the_board_that_is_kept_out_alone(stage: str, board: str, key: str) -> None:
+    assert penalty_key(fault(device=stage, board=board)) == key
+
+
+@pytest.mark.parametrize(("board", "n"), [("", 1.0), ("GPU-1", 4.0)])
+def test_the_flaps_of_a_board_that_was_kept_out_alone_count_for_its_node_too(board: str, n: float) -> None:
+    memory = NodeRecord(
+        penalty={
+            "dmesg": FlapPenalty(n=1.0, at=AT_NOON),
+            "dmesg@gpu/a": FlapPenalty(n=8.0, at=AT_NOON),
+            "dmesg@GPU-1": FlapPenalty(n=4.0, at=AT_NOON),
+        }
+    )
+    assert current_penalty(memory, fault(board=board), NOON, POLICY) == n
 
 
 # times

@@ -39,7 +39,7 @@ class Server:
     async def list_pages(self, path: str, _type: object, **_: object) -> AsyncIterator[ListPage[Any]]:
         yield ListPage(items=[OLD, RELEASED, GONE] if path == "/api/v1/nodes" else [], resource_version="7")
 
-    async def list_page(self, path: str, _type: object, *, params: Any, transform: Any) -> ListPage[Any]:
+    async def list_page(self, path: str, _type: object, *, params: Any, transform: Any, **_: object) -> ListPage[Any]:
         self.asked.append((path, params))
         if len(self.asked) <= self.refuses:
             raise TooManyRequests(429, "TooManyRequests", "later", path)

@@ -12,6 +12,7 @@ from tests.tainter.repair.fake_cluster import FakeCluster
 
 from muster_kube.api.errors import ApiError, Conflict, Forbidden, NotFound, TooManyRequests
 from muster_kube.api.list_decoder import ListPage
+from muster_kube.controller.reflector import LIST_SILENCE_S
 from muster_tainter.faults.messages import Notice
 from muster_tainter.policy.file import parse_policy
 from muster_tainter.repair.evictor import Evictor, drain_evictions
@@ -40,8 +41,10 @@ class Server:
         resources = [{"name": "pods"}, {"name": "pods/eviction", "group": "policy", "version": self.version}]
         return msgspec.convert({"resources": resources}, type)
 
-    async def list_page(self, path: str, kind: Any, *, params: dict[str, Any]) -> Any:
+    async def list_page(self, path: str, kind: Any, *, params: dict[str, Any], timeout_s: float | None = None) -> Any:
         assert (path, params["fieldSelector"]) == ("/api/v1/pods", "spec.nodeName=n1")
+        # from etcd, the API server reads the pods of the whole cluster
+        assert "resourceVersion" in params or (timeout_s or 0.0) >= LIST_SILENCE_S
         self.lists += 1
         pods = [
             {"metadata": {"name": n, "namespace": "team", "uid": f"uid-{n}"}, "spec": {"nodeName": "n1"}}
@@ -181,3 +184,10 @@ def test_a_server_that_does_not_answer_is_asked_again_later() -> None:
     made.server.list_page = broken  # type: ignore[method-assign]
     made.look(61)
     assert made.server.asked
+
+
+def test_the_look_before_a_repair_is_from_etcd_and_may_take_as_long_as_a_list() -> None:
+    made = bed("a")
+    made.look()
+    made.server.answers = {"b": None}  # a pod that has come since
+    assert not asyncio.run(made.evictor.look_anew("n1"))

@@ -1,0 +1,131 @@
+"""What the first taint of a new leader waits for, and what it does not."""
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import pytest
+from tests.kube.conftest import FakeApi, Reply, Stream, Wire
+
+from muster_kube.api.client import KubeClient
+from muster_kube.api.config import ClusterConfig
+from muster_kube.nodehealth import PATH
+from muster_tainter.controller import LOOKS_A_TURN, Tainter
+from muster_tainter.fleet.interface import NODES_PATH
+from muster_tainter.fleet.replica import Connections, Replica
+from muster_tainter.metrics import TainterMetrics
+from muster_tainter.policy.file import parse_policy
+
+HEALTHY = 4 * LOOKS_A_TURN
+POLICY = parse_policy("rules: [{name: all, match: {verdict: FAIL}, action: taint}]\n")
+
+
+class CountingClient(KubeClient):
+    """Notes how many nodes wait for their first look when a Node is written for the first time."""
+
+    api: FakeApi
+    tainted: Reply
+    tainter: Tainter
+    waiting: int | None = None
+
+    async def patch(self, path: str, body: object, **given: Any) -> Any:
+        if self.waiting is None and path.startswith(NODES_PATH):
+            self.waiting = self.tainter._depths()["routine"]
+        return await super().patch(path, body, **given)
+
+
+def listed(*items: Any) -> Reply:
+    return Reply(200, {"kind": "List", "metadata": {"resourceVersion": "9"}, "items": list(items)})
+
+
+def node(name: str) -> dict[str, Any]:
+    return {"metadata": {"name": name, "uid": name, "resourceVersion": "5", "labels": {"muster.dev/health": "pass"}}}
+
+
+@pytest.fixture
+async def client(make: Any) -> AsyncIterator[CountingClient]:
+    """Of an API server with healthy nodes, and one that fails."""
+    api = FakeApi()
+    await api.start()
+    names = [f"n{number}" for number in range(HEALTHY)]
+    ill = msgspec.to_builtins(make.health(make.finding()))
+    ill["metadata"]["name"] = "ill"
+    well = msgspec.to_builtins(make.health())
+    healths = [well | {"metadata": well["metadata"] | {"name": name}} for name in names]
+    nodes = [node(name) for name in [*names, "ill"]]
+    api.on("GET", PATH, lambda asked: listed(*(() if "labelSelector" in asked.query else [*healths, ill])))
+    for path in (NODES_PATH, PATH):
+        api.on("WATCH", path, Stream())
+    api.on("PATCH", f"{NODES_PATH}/ill", Reply(200, node("ill")))
+    config = ClusterConfig(origin="test", server=f"http://127.0.0.1:{api.port}")
+    async with CountingClient(config, timeout_s=30.0) as made:
+        made.api, made.tainted = api, listed()
+        api.on("GET", NODES_PATH, lambda asked: made.tainted if "labelSelector" in asked.query else listed(*nodes))
+        yield made
+    await api.stop()
+
+
+@pytest.fixture
+async def tainter(client: CountingClient) -> AsyncIterator[Tainter]:
+    made = Tainter(Connections.shared(client), lambda: POLICY, Replica(may_write=lambda: True), TainterMetrics())
+    client.tainter = made
+    watching = asyncio.create_task(made.watch())
+    yield made
+    watching.cancel()
+    await asyncio.gather(watching, return_exceptions=True)
+
+
+async def test_it_does_not_wait_for_a_look_at_each_healthy_node(tainter: Tainter, client: CountingClient) -> None:
+    leading = asyncio.create_task(tainter.lead())
+    await Wire.until(lambda: client.waiting is not None)
+    assert client.waiting is not None
+    assert client.waiting < HEALTHY
+    await Wire.until(lambda: not tainter._depths()["routine"])  # all have been looked at, in the end
+    leading.cancel()
+    await asyncio.gather(leading, return_exceptions=True)
+
+
+async def test_it_waits_for_the_pause_and_everything_else_is_read_meanwhile(
+    tainter: Tainter, client: CountingClient
+) -> None:
+    known = asyncio.Event()
+
+    async def pause_known() -> None:
+        await known.wait()
+
+    tainter.wait_pause_known = pause_known
+    leading = asyncio.create_task(tainter.lead())
+    api = client.api
+    await Wire.until(lambda: any("labelSelector" in asked.query for asked in api.asked_for("GET", NODES_PATH)))
+    await tainter.fleet.wait_synced()
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert not api.asked_for("PATCH", f"{NODES_PATH}/ill")
+    known.set()
+    await Wire.until(lambda: bool(api.asked_for("PATCH", f"{NODES_PATH}/ill")))
+    leading.cancel()
+    await asyncio.gather(leading, return_exceptions=True)
+
+
+async def test_the_list_of_tainted_nodes_may_take_longer_than_other_calls(
+    tainter: Tainter, client: CountingClient
+) -> None:
+    """The API server reads the whole fleet from etcd for it: 15,000 nodes take it seconds, and a list that is given up
+    has to be made again."""
+    client.timeout_s = 0.3
+    client.tainted = Reply(200, b"{}", trickle_s=0.5)
+    leading = asyncio.create_task(tainter.lead())
+    await Wire.until(lambda: bool(client.api.asked_for("PATCH", f"{NODES_PATH}/ill")))
+    leading.cancel()
+    await asyncio.gather(leading, return_exceptions=True)
+    lists = [asked for asked in client.api.asked_for("GET", NODES_PATH) if "labelSelector" in asked.query]
+    assert len(lists) == 1
+
+
+def test_it_does_not_wait_for_the_libraries_of_the_http_interface() -> None:
+    words = "import muster_tainter.__main__, muster_tainter.app, sys; print('fastapi' in sys.modules)"
+    ended = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True)
+    assert ended.stdout == "False\n"
