@@ -146,7 +146,8 @@ class World:
         self.machines = {node.name: Machine(node, NodeAgent(node.name)) for node in nodes}
         if policy.devices.quarantine != "off":
             counts = {node.name: node.devices for node in nodes}
-            self.loop.devices = SimulatedDevices(policy, self.loop.nodes, counts, lambda: self.loop.now)
+            loop = self.loop
+            loop.devices = SimulatedDevices(policy, loop.nodes, loop.healths, counts, lambda: loop.now)
         for machine in self.machines.values():
             self._install(machine, policy)
         if keeps_spares:

@@ -13,11 +13,12 @@ from muster_kube.nodehealth import ClearEntry
 from muster_kube.volume_trial import VolumeTrial
 from muster_tainter.controller import Tainter
 from muster_tainter.fleet.replica import Connections, Replica
+from muster_tainter.goodput.state import VERSION, State
 from muster_tainter.http.routes import make_app
 from muster_tainter.metrics import TainterMetrics
 from muster_tainter.page.clear import ClearAnswer
 from muster_tainter.page.feed import FleetFeed, FleetStatus
-from muster_tainter.page.goodput import GoodputReader, add_goodput_page
+from muster_tainter.page.goodput import add_goodput_page
 from muster_tainter.page.routes import add_page
 from muster_tainter.policy.file import load_policy
 
@@ -44,6 +45,12 @@ class Anybody:
 
     async def names(self, queries: tuple[object, ...]) -> frozenset[str] | None:
         return frozenset({"h100-h001-01"}) if queries else None
+
+    def now(self) -> float:
+        return NOW
+
+    async def state(self) -> State:
+        return State(version=VERSION, since=NOW - 3600, at=NOW)
 
     async def clear(self, token: str, asked: Any) -> ClearAnswer:
         return ClearAnswer("ann", (ClearEntry(check="nic", component="*", occurrence=3, by="ann"),), 0)
@@ -84,5 +91,5 @@ def bare_service() -> Service:
     feed.close()  # its streams end at once
     service = make_app(tainter, metrics, anybody, anybody, anybody)
     add_page(service, tainter.fleet, feed, anybody, now=lambda: NOW)
-    add_goodput_page(service, GoodputReader(client, "muster", lambda: NOW))
+    add_goodput_page(service, anybody)
     return service
