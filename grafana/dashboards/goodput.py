@@ -76,7 +76,7 @@ def dashboard() -> Object:
             stat(
                 "Accelerators",
                 Query(f"sum(muster_goodput_accelerators{{{ANY_POOL}}})"),
-                "Of all nodes.",
+                "Of all nodes, whether or not they can be used now.",
                 width=4,
             ),
             stat(
