@@ -20,6 +20,7 @@ from muster_operator.proxy import routes as proxy
 from muster_operator.vipu.simulator import routes as simulator
 from muster_operator.visibility.extender_app import extender_app
 from muster_tainter.http import routes as tainter
+from muster_tainter.page.goodput import add_goodput_page
 from muster_tainter.page.routes import add_page
 
 FILE = reference.HERE / "api.md"
@@ -38,6 +39,7 @@ def text() -> str:
     described = agent_app(agent, nothing).openapi()
     of_tainter = tainter.make_app(*5 * [nothing])
     add_page(of_tainter, *3 * [nothing])
+    add_goodput_page(of_tainter, nothing)
     parts = (
         ("muster tainter, port 3334", of_tainter),
         ("muster operator, port 8081", operator.health_app(nothing)),

@@ -6,11 +6,11 @@ One module per dashboard. They share colours.py, panel types (model.py), and com
 import json
 from pathlib import Path
 
-from dashboards import fleet, ipujobs, network, node, tainter
+from dashboards import fleet, goodput, ipujobs, network, node, tainter
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "helm" / "muster" / "files" / "dashboards"  # helm cannot read files outside the chart
-ALL = (fleet, node, network, ipujobs, tainter)
+ALL = (fleet, node, goodput, network, ipujobs, tainter)
 
 
 def files() -> dict[Path, str]:

@@ -22,6 +22,7 @@ from muster_tainter.http.volume_trials import AT_ONCE, TrialAuthorizer, VolumeTr
 from muster_tainter.metrics import TainterMetrics
 from muster_tainter.page.clear import ClearHandler
 from muster_tainter.page.feed import FleetFeed, FleetStatus
+from muster_tainter.page.goodput import GoodputReader, add_goodput_page
 from muster_tainter.page.routes import add_page
 from muster_tainter.settings import TainterSettings
 
@@ -52,6 +53,7 @@ async def serving(
         tainter.on_news = feed.changed
         service = make_app(tainter, metrics, authorizer, trials, NodeLocator(locating))
         add_page(service, tainter.fleet, feed, ClearHandler(reviewing, Reviews(reviewing)))
+        add_goodput_page(service, GoodputReader(reviewing, settings.namespace or config.namespace))
         server = make_server(service)
         http = asyncio.create_task(server.serve(sockets=[listener]))
         try:

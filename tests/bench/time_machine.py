@@ -1,6 +1,6 @@
 """The tables of docs/time-machine.md: policies fitted on the first half of a public trace and judged on the second.
 
-    python tests/bench/time_machine.py [--replicates N] [--processes N] [--trace gpu|hpc …] [--no-fit]
+    python tests/bench/time_machine.py [--replicates N] [--processes N] [--trace gpu|hpc|numa …] [--no-fit]
 
 Reads the traces where tests/shared_data.py finds them. The same numbers always give the same tables.
 """
@@ -30,7 +30,6 @@ from muster_tainter.simulation.scenario.nodes import make_nodes
 from muster_tainter.simulation.scenario.public_traces import read_gpu_cluster, read_hpc_outages
 
 DAY = 86_400.0
-HPC_SYSTEM, HPC_NODES = "20", 512
 TESTED_FOR = ("", "1h", "6h", "24h")  # between the two runs of the proof; empty: the built-in proofs
 HOLDS = (
     "base: 5m, longest: 24h, halfLife: 6h",
@@ -100,10 +99,22 @@ def gpu_trace(folder: Path) -> Trace:
 
 
 def hpc_trace(folder: Path) -> Trace:
-    """A year of one system, after its first one, in which it was installed."""
-    history = read_hpc_outages(folder / "lanl_failures_1996_2005.csv.xz", [HPC_SYSTEM])
+    return _system(folder, "hpc", "20", 512, 4)
+
+
+def numa_trace(folder: Path) -> Trace:
+    """Few large nodes, which fail often."""
+    return _system(folder, "numa", "2", 49, 128)
+
+
+def _system(folder: Path, name: str, system: str, nodes: int, processors: int) -> Trace:
+    """A year of one system of LA-UR-05-7318, after its first one, in which it was installed."""
+    history = read_hpc_outages(folder / "lanl_failures_1996_2005.csv.xz", [system])
     begin = history.summary.begin + 365 * DAY
-    return Trace("hpc", history, HPC_NODES, 4, begin, min(begin + 365 * DAY, history.summary.end))
+    return Trace(name, history, nodes, processors, begin, min(begin + 365 * DAY, history.summary.end))
+
+
+TRACES = {"gpu": gpu_trace, "hpc": hpc_trace, "numa": numa_trace}
 
 
 @dataclass(frozen=True)
@@ -209,14 +220,14 @@ def main() -> int:
     parser.add_argument("--replicates", type=int, default=25)
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--no-fit", action="store_true", help="leave out the search in the first half")
-    parser.add_argument("--trace", nargs="+", choices=("gpu", "hpc"), default=("gpu", "hpc"))
+    parser.add_argument("--trace", nargs="+", choices=tuple(TRACES), default=tuple(TRACES))
     arguments = parser.parse_args()
     folder = find_folder(os.environ)
     if folder is None:
         print("the public traces are not here: set MUSTER_SHARED_DATA", file=sys.stderr)
         return 64
     for name in arguments.trace:
-        trace = {"gpu": gpu_trace, "hpc": hpc_trace}[name](folder / "traces")
+        trace = TRACES[name](folder / "traces")
         found = None if arguments.no_fit else find_variant(trace, arguments.processes)
         if found is not None and found.hold == HOLDS[0] and not found.tested_for:
             found = None

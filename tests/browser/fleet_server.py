@@ -28,6 +28,7 @@ from muster_tainter.http.routes import make_app
 from muster_tainter.metrics import TainterMetrics
 from muster_tainter.page.clear import ClearHandler
 from muster_tainter.page.feed import FleetFeed, FleetStatus
+from muster_tainter.page.goodput import GoodputReader, add_goodput_page
 from muster_tainter.page.routes import add_page
 
 GUARD_S = 120.0  # what hangs fails, what is slow does not
@@ -54,6 +55,7 @@ class FleetServer:
         self.port = 0
         self.tainter: Tainter
         self.feed: FleetFeed
+        self.books: GoodputReader
         self.server: uvicorn.Server
         self.app: Any
 
@@ -143,6 +145,8 @@ class FleetServer:
             self.tainter.on_news = self.feed.changed
             self.app = make_app(self.tainter, metrics, nobody, nobody, NodeLocator(client))
             add_page(self.app, self.tainter.fleet, self.feed, ClearHandler(client, Reviews(client)))
+            self.books = GoodputReader(client, "muster")
+            add_goodput_page(self.app, self.books)
             self._script()
             listener = self._listener or socket.create_server(("127.0.0.1", 0))
             self.port = listener.getsockname()[1]

@@ -21,7 +21,7 @@ def maps(rendered: Rendered) -> dict[str, dict[str, str]]:
 def test_each_dashboard_is_a_config_map_with_the_sidecars_label(helm: Helm) -> None:
     rendered = helm.template()
     found = maps(rendered)
-    assert len(NAMES) == 5
+    assert len(NAMES) == 6
     assert sorted(file for data in found.values() for file in data) == NAMES
     for name, data in found.items():
         meta = rendered.one("ConfigMap", name)["metadata"]

@@ -9,8 +9,9 @@ them, on a real API server.
                   machine's)
 
 Ends by itself, some time after the faults: 0 when no example has failed, every job has ended with a true reason,
-nothing is left, and the goodput ledger has closed its books within 1 %, with 99 % of what was lost under its true
-cause. What operator and proxy have to say meanwhile goes to build/soak.log.
+nothing is left, and the goodput ledger, beside the jobs, has closed its books within 1 %, with 99 % of the faults under
+their true cause and with the hours that `muster simulate` has for the same faults and jobs. What operator and proxy
+have to say meanwhile goes to build/soak.log.
 """
 
 import argparse
@@ -19,15 +20,18 @@ import logging
 import random
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.soak.goodput import goodput_soak
-from tests.soak.soak import SPACE, soak
+from tests.soak.goodput_bed import Truth
+from tests.soak.soak import SPACE, Tally, soak
 
-from muster_kube.api.config import load_config
+from muster_kube.api.config import ClusterConfig, load_config
 from muster_sandbox.controlplane.cluster import ControlPlane
 from muster_sandbox.controlplane.install import install
 from muster_sandbox.programs.control_plane import find_or_build
@@ -46,6 +50,19 @@ def play_machines(examples: int, seed: int) -> int:
     options = ["--timeout=0", "-k", RANDOM, f"--examples={examples}", f"--hypothesis-seed={seed}"]
     words = [sys.executable, "-m", "pytest", "-q", *options, *files]
     return subprocess.run(words, cwd=ROOT, check=False).returncode
+
+
+async def both(
+    config: ClusterConfig, arguments: argparse.Namespace, folder: Path, say: Callable[[str], None]
+) -> tuple[Tally, Truth]:
+    """IPUJobs, and beside them Jobs and bare pods with accelerators. If one fails, the other ends."""
+    seed = arguments.seed
+    async with asyncio.TaskGroup() as group:
+        jobs = group.create_task(soak(config, jobs=arguments.jobs, faults_s=60 * arguments.minutes, seed=seed, say=say))
+        pods = group.create_task(
+            goodput_soak(config, LEDGER_SPACE, rounds=arguments.rounds, seed=seed, folder=folder, say=say)
+        )
+    return jobs.result(), pods.result()
 
 
 def main() -> int:
@@ -70,15 +87,13 @@ def main() -> int:
         install(plane.admin)
         plane.admin.create_namespace(SPACE)
         config = load_config(plane.kubeconfig)
-        tally = asyncio.run(
-            soak(config, jobs=arguments.jobs, faults_s=60 * arguments.minutes, seed=arguments.seed, say=say)
-        )
-        say(f"goodput ledger: {arguments.rounds} rounds of each kind of end, --seed {arguments.seed}")
         plane.admin.create_namespace(LEDGER_SPACE)
-        truth = asyncio.run(goodput_soak(config, LEDGER_SPACE, rounds=arguments.rounds, seed=arguments.seed, say=say))
+        say(f"goodput ledger: {arguments.rounds} rounds of each kind of end, --seed {arguments.seed}")
+        with tempfile.TemporaryDirectory() as folder:
+            tally, truth = asyncio.run(both(config, arguments, Path(folder), say))
     tally.wrong += truth.judge()
     say(f"goodput ledger: {truth.held / 3600:.0f} accelerator-hours of pods, {truth.closed:.3%} booked")
-    say(f"goodput ledger: {truth.attributed:.2%} of the lost hours under the right cause")
+    say(f"goodput ledger: {truth.attributed:.2%} of the lost hours, {truth.faults_attributed:.2%} of the faults right")
     for kind, number in sorted(tally.faults.items()):
         say(f"{number:5}  {kind}")
     say(f"{tally.processes} processes ended and followed, {tally.met} requests met a fault")

@@ -12,9 +12,10 @@ from pathlib import Path
 
 from muster_cli.report.output_format import TABLE, add_output, print_document
 from muster_cli.simulate import from_cluster
-from muster_cli.simulate.inputs import FORMATS, NamedPolicy, read_policies, read_scenario
+from muster_cli.simulate.inputs import FORMATS, read_policies, read_scenario
 from muster_cli.simulate.page import make_page
 from muster_cli.simulate.report import Comparison, as_document, print_comparison
+from muster_cli.simulate.variants import NamedPolicy, Variation, read_variation
 from muster_cli.usage import UsageError
 from muster_kube.process.command_line import EXIT_USAGE
 from muster_tainter.policy.file import PolicyError
@@ -53,6 +54,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--jobs", metavar="FILE", type=Path, help="CSV file of submitted jobs, beside those of the fleet file"
     )
+    parser.add_argument(
+        "--vary",
+        metavar="SETTING=VALUE,…",
+        type=_variation,
+        action="append",
+        default=[],
+        help="also compare copies of the first policy with these values of a setting, such as holdDown.base=0s,2h or "
+        "pools.all.spares.nodes=1,2 (all: the name of a pool); can be repeated",
+    )
     parser.add_argument("--seed", metavar="N", type=_seed, default=1, help="seed of all random numbers; default: 1")
     parser.add_argument(
         "--replicates",
@@ -77,6 +87,13 @@ def _whole(text: str, least: int, most: int) -> int:
     return int(text)
 
 
+def _variation(text: str) -> Variation:
+    try:
+        return read_variation(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
+
+
 def _seed(text: str) -> int:
     return _whole(text, 0, 999_999_999)
 
@@ -96,7 +113,7 @@ def main(arguments: argparse.Namespace) -> int:
         if arguments.from_cluster is not None:
             return from_cluster.write_files(arguments)
         _require_files(arguments)
-        policies = read_policies(arguments.policies)
+        policies = read_policies(arguments.policies, arguments.vary)
         scenario = read_scenario(
             arguments.fleet, arguments.faults, arguments.faults_format, arguments.jobs, arguments.seed
         )

@@ -89,6 +89,8 @@ def write_files(arguments: argparse.Namespace) -> int:
     for flag in ("fleet", "faults", "jobs", "html"):
         if getattr(arguments, flag) is not None:
             raise UsageError(f"--{flag}: not together with --from-cluster, which writes files for a simulation")
+    if arguments.vary:
+        raise UsageError("--vary: not together with --from-cluster, which writes files for a simulation")
     policies = [load_policy(None if word == "-" else Path(word)) for word in arguments.policies]
     where = _where(arguments)
     folder.mkdir(exist_ok=True)

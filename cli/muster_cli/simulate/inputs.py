@@ -1,11 +1,11 @@
 """The files of `muster simulate`: policies, the fleet, faults in one of several formats, and jobs."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
+from muster_cli.simulate.variants import NamedPolicy, Variation, make_variants
 from muster_cli.usage import UsageError
 from muster_tainter.policy.file import load_policy
-from muster_tainter.policy.rules import Policy
 from muster_tainter.simulation.run import Scenario, make_scenario
 from muster_tainter.simulation.scenario.fault_file import FaultFile, FaultHistory, RecordedFaults, open_text
 from muster_tainter.simulation.scenario.fault_generator import generate_faults
@@ -21,24 +21,24 @@ BUILT_IN = "built-in"
 POLICIES_MOST = 16
 
 
-class NamedPolicy(NamedTuple):
-    """name: the file's, without its extension; unique among those compared."""
-
-    name: str
-    policy: Policy
-
-
-def read_policies(words: list[str]) -> list[NamedPolicy]:
-    """``-``: the built-in policy. Raises PolicyError, UsageError."""
+def read_policies(words: list[str], variations: Sequence[Variation] = ()) -> list[NamedPolicy]:
+    """``-``: the built-in policy. variations: of the first one, which they follow. Raises PolicyError, UsageError,
+    OSError."""
     policies: list[NamedPolicy] = []
-    if len(words) > POLICIES_MOST:
-        raise UsageError(f"{len(words)} policies: expected at most {POLICIES_MOST}")
+    number = len(words) + sum(len(each.values) for each in variations)
+    if number > POLICIES_MOST:
+        raise UsageError(f"{number} policies: expected at most {POLICIES_MOST}")
     for word in words:
         path = None if word == "-" else Path(word)
         name = BUILT_IN if path is None else path.name.removesuffix(".yaml").removesuffix(".yml")
         if any(name == other.name for other in policies):
             raise UsageError(f"{word}: another policy has the name {name}: expected files with different names")
         policies.append(NamedPolicy(name, load_policy(path)))
+        if len(policies) == 1:
+            policies += [made for each in variations for made in make_variants(path, each)]
+    names = [each.name for each in policies]
+    if len(set(names)) < len(names):
+        raise UsageError("--vary: a value is there twice: expected different ones")
     return policies
 
 

@@ -1,18 +1,10 @@
-"""The fleet page over HTTP: its files, the snapshot, the stream, one node, and clearing.
-
-The page loads nothing from other origins and runs only its own scripts, enforced by a Content-Security-Policy.
-Its URLs are relative, so it works behind ``kubectl proxy`` and any ingress path.
-"""
+"""The fleet page over HTTP: its files, the snapshot, the stream, one node, and clearing."""
 
 import asyncio
 import gzip
-import hashlib
 import time
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
-from functools import cache
-from importlib import resources
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import Header, Query, Request
 from fastapi.responses import Response
@@ -26,60 +18,14 @@ from muster_tainter.http.volume_trials import HttpRefusal
 from muster_tainter.page.clear import ClearAnswer, ClearHandler, ClearRequest
 from muster_tainter.page.detail import NodeDetail, describe_node
 from muster_tainter.page.feed import LISTENERS, FleetFeed, FleetSnapshot
-
-POLICY = "; ".join(
-    (
-        "default-src 'none'",
-        "script-src 'self'",
-        "style-src 'self'",
-        "img-src 'self'",
-        "connect-src 'self'",
-        "base-uri 'none'",
-        "form-action 'none'",
-        "frame-ancestors 'none'",
-        "require-trusted-types-for 'script'",
-    )
-)
-_SAFE = {
-    "Content-Security-Policy": POLICY,
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-}
-_TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
-_SCRIPTS = ("page", "model", "live", "layout", "map", "glyphs", "lists", "panel", "devices", "clearing", "words")
-FILES = frozenset({"page.css", "icon.svg", *(f"{name}.js" for name in _SCRIPTS)})
-_NEVER = {"Cache-Control": "no-store"}
-_TEXT_SCHEMA = {"schema": {"type": "string"}}
-
-
-@dataclass(frozen=True)
-class _File:
-    content: bytes
-    type: str
-    tag: str
-
-
-@cache
-def _file(name: str) -> _File:
-    content = resources.files("muster_tainter.page").joinpath("files", name).read_bytes()
-    tag = hashlib.sha256(content).hexdigest()[:16]
-    return _File(content, f"{_TYPES[name.rpartition('.')[2]]}; charset=utf-8", f'"{tag}"')
-
-
-def _answered(request: Request, file: _File) -> Response:
-    headers = {**_SAFE, "Cache-Control": "no-cache", "ETag": file.tag}  # a rollout changes the files
-    if request.headers.get("if-none-match") == file.tag:
-        return Response(status_code=304, headers=headers)
-    return Response(file.content, headers=headers, media_type=file.type)
+from muster_tainter.page.static_files import FILES, NEVER_STORED, SAFE, TEXT_SCHEMA, TYPES, answer_file, text_content
 
 
 class EventStream(Response):
     """Ends when the client disconnects or the events end. Raises HttpRefusal if there are too many streams."""
 
     def __init__(self, feed: FleetFeed, events: AsyncIterator[bytes]) -> None:
-        super().__init__(media_type="text/event-stream", headers={**_SAFE, **_NEVER, "X-Accel-Buffering": "no"})
+        super().__init__(media_type="text/event-stream", headers={**SAFE, **NEVER_STORED, "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self._feed = feed
         self._events = events
@@ -127,16 +73,16 @@ def add_page(
     """Add the page's routes to the tainter's service."""
     service.structs += [FleetSnapshot, NodeDetail, ClearAnswer]
 
-    @service.get("/", response_class=Response, responses={200: described("the page", _content("text/html"))})
+    @service.get("/", response_class=Response, responses={200: described("the page", text_content("text/html"))})
     async def page(request: Request) -> Response:
         """The fleet page."""
-        return _answered(request, _file("index.html"))
+        return answer_file(request, "index.html")
 
     @service.get(
         "/page/{name}",
         response_class=Response,
         responses={
-            200: described("the file", dict.fromkeys(_TYPES.values(), _TEXT_SCHEMA)),
+            200: described("the file", dict.fromkeys(TYPES.values(), TEXT_SCHEMA)),
             404: described("no such file", JSON_STATUS),
         },
     )
@@ -144,7 +90,7 @@ def add_page(
         """A file of the page."""
         if name not in FILES:
             raise HttpRefusal(404, "NotFound", f"{name[:40]!r}: expected {', '.join(sorted(FILES))}")
-        return _answered(request, _file(name))
+        return answer_file(request, name)
 
     @service.get(
         "/api/fleet", responses={200: described("the fleet and its mark", {"application/json": struct(FleetSnapshot)})}
@@ -152,7 +98,7 @@ def add_page(
     async def whole_fleet(request: Request) -> Response:
         """All nodes by pool and domain, and the state of budgets, incidents and the pause, as the page shows them."""
         packed = await feed.fleet()
-        headers = {**_NEVER, "Vary": "Accept-Encoding"}
+        headers = {**NEVER_STORED, "Vary": "Accept-Encoding"}
         if "gzip" in request.headers.get("accept-encoding", ""):
             return Response(packed, headers={**headers, "Content-Encoding": "gzip"}, media_type="application/json")
         return Response(gzip.decompress(packed), headers=headers, media_type="application/json")
@@ -161,7 +107,7 @@ def add_page(
         "/api/stream",
         response_class=Response,
         responses={
-            200: described("an endless stream of rows, state, beat and resync", _content("text/event-stream")),
+            200: described("an endless stream of rows, state, beat and resync", text_content("text/event-stream")),
             503: described("too many pages are open", JSON_STATUS),
         },
     )
@@ -186,7 +132,7 @@ def add_page(
             raise HttpRefusal(404, "NotFound", f"no node {name[:80]!r}")
         common, devices = feed.common_taints(name), feed.devices(name)
         detail = describe_node(known, fleet.health_of(name), fleet.policy(), now(), common, devices)
-        return StructResponse(detail, headers=_NEVER)
+        return StructResponse(detail, headers=NEVER_STORED)
 
     @service.post(
         "/api/clear",
@@ -201,8 +147,4 @@ def add_page(
     )
     async def clear(token: BearerToken, request: ClearRequest) -> Response:
         """Clear findings as `muster clear` does, in the name of the token's user."""
-        return StructResponse(await clear_handler.clear(token, request), headers=_NEVER)
-
-
-def _content(kind: str) -> dict[str, Any]:
-    return {kind: _TEXT_SCHEMA}
+        return StructResponse(await clear_handler.clear(token, request), headers=NEVER_STORED)

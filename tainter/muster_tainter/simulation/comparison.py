@@ -67,6 +67,7 @@ MEASURES: tuple[Measure, ...] = (
     Measure("mostOut", "most accelerators out at once", lambda outcome: outcome.most_out),
     Measure("refusals", "taints withheld by a budget", lambda outcome: outcome.tally.refusals),
     Measure("repairs", "repairs begun by the policy", lambda outcome: outcome.tally.repairs),
+    Measure("isolated", "accelerators kept out without their node", lambda outcome: outcome.tally.isolated),
 )
 
 

@@ -11,6 +11,7 @@ from muster_kube.nodehealth import ClearEntry
 from muster_tainter.faults.node_record import read_record
 from muster_tainter.faults.policy_match import match_policy
 from muster_tainter.policy.repair import REPAIRED
+from muster_tainter.simulation.devices import device_component, is_device
 from muster_tainter.simulation.event_queue import Turn
 from muster_tainter.simulation.ledger import Cause
 from muster_tainter.simulation.placement import Placement
@@ -59,21 +60,33 @@ class Hardware:
             moved = row._replace(end=row.end - row.start + now, start=now)
             machine.deferred.append((lambda: self._begin(machine, self._shifted(moved), times), after_s))
             return
-        key = (row.check, row.component, row.reason or f"{row.fault_class.capitalize()}Fault")
+        component = device_component(row.component, machine.node.devices)
+        key = (row.check, component, row.reason or f"{row.fault_class.capitalize()}Fault")
         if any(part.key == key for part in machine.broken):
             world.tally.repeated += 1
             return
         part = BrokenPart(row, key, times)
+        if machine.job is not None and self._is_used(machine, part):
+            part.user = machine.job
         machine.broken.append(part)
         world.tally.faults += 1
         world.restate(machine)
         if row.end != UNTIL_REPAIRED:
             world.events.at(row.end, Turn.REPAIRED, lambda: self._repair(machine, [part]))
-        if machine.job is None:
+        if part.user is None:
             world.tally.harmless += 1
         elif row.fatal:
-            self._placement.interrupt(machine.job, Cause.REWORK)
+            self._placement.interrupt(part.user, Cause.REWORK)
         world.events.at(now + world.fleet.agents.detect, Turn.REPORT, lambda: self._report(machine, part))
+
+    def _is_used(self, machine: Machine, part: BrokenPart) -> bool:
+        """By the job there: which of the usable devices it holds is chance."""
+        if part.component in machine.alone:
+            return False
+        if not is_device(part.component) or machine.used >= machine.usable:
+            return True
+        random = self._world.random("used", part.row.number, machine.name, part.times)
+        return random.random() < machine.used / machine.usable
 
     def _shifted(self, row: FaultRow) -> FaultRow:
         """The same fault, from now on."""
@@ -95,7 +108,8 @@ class Hardware:
     def call_person(self, machine: Machine, part: BrokenPart) -> None:
         """A person repairs it; when, the history says, or it takes a mean time by class."""
         world, row = self._world, part.row
-        if row.end == UNTIL_REPAIRED:
+        if row.end == UNTIL_REPAIRED and not part.called:
+            part.called = True
             mean = world.fleet.people.repair.of(row.fault_class)
             takes = world.random("person", row.number, machine.name, part.times).expovariate(1 / mean)
             world.events.at(world.now + takes, Turn.REPAIRED, lambda: self._repair(machine, [part]))

@@ -14,8 +14,8 @@ DEPTH = 100  # waiting jobs that are tried at one moment, as schedulers do
 
 @dataclass(eq=False, slots=True)
 class Job:
-    """left_s: work that is not saved. nodes, group: where it runs. since, ends: of this run, if nothing interrupts it.
-    lost_to: what the next start is booked as. queued: since when it waits."""
+    """left_s: work that is not saved. nodes, group: where it runs, with how many devices of each node. since, ends: of
+    this run, if nothing interrupts it. lost_to: what the next start is booked as. queued: since when it waits."""
 
     number: int
     kind: JobKind
@@ -24,6 +24,7 @@ class Job:
     queued: float
     nodes: list[str] = field(default_factory=list)
     group: str = ""
+    devices: int = 0
     since: float = 0.0
     ends: float = 0.0
     runs: int = 0
@@ -57,9 +58,9 @@ def run_length(job: Job) -> float:
     return kind.restart + job.left_s + saves * kind.checkpoint_cost
 
 
-def book_run(job: Job, ledger: Ledger, devices: int, now: float, lost_to: Cause | None) -> None:
+def book_run(job: Job, ledger: Ledger, now: float, lost_to: Cause | None) -> None:
     """Book a run that ends now. lost_to: what interrupted it; None: it is finished, or the simulation is."""
-    run = run_so_far(job, now)
+    run, devices = run_so_far(job, now), job.devices * job.size
     ledger.book(job.lost_to, devices * run.start_s)
     ledger.book(Cause.OVERHEAD, devices * run.checkpoints_s)
     kept = run.saved_s if lost_to is not None else run.saved_s + run.unsaved_s

@@ -31,6 +31,8 @@ class Cause(StrEnum):
 FREE, BUSY = "free", "busy"
 OUT = (Cause.FAULT, Cause.TEST, Cause.HOLD)
 _AT_REST = (FREE, BUSY, Cause.FAULT, Cause.TEST, Cause.HOLD, Cause.SPARE)
+Parts = tuple[tuple[str, int], ...]
+"""The devices of a node: (what they are booked as, how many)."""
 
 
 @dataclass
@@ -77,10 +79,11 @@ class Ledger:
             self.out_s[place] += out * (until - at)
             at, place = until, place + 1
 
-    def move(self, devices: int, before: str, after: str) -> None:
-        if before:
-            self.devices[before] -= devices
-        self.devices[after] += devices
+    def move(self, before: Parts, after: Parts) -> None:
+        for state, devices in before:
+            self.devices[state] -= devices
+        for state, devices in after:
+            self.devices[state] += devices
 
     def book(self, cause: Cause, device_seconds: float) -> None:
         """Time of a job, whose devices were BUSY."""

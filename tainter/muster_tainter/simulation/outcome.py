@@ -11,8 +11,9 @@ _HOUR_S = 3600.0
 @dataclass
 class Tally:
     """Counts during a run. interruptions: of jobs, by cause. refusals: taints that a budget withheld. harmless: faults
-    that began while their node had no job. repeated: faults of a component that was broken already. job_s: time of
-    running jobs; requeued_s: device-seconds that interrupted jobs waited for."""
+    that began while their node had no job. repeated: faults of a component that was broken already. isolated: devices
+    that were kept out of use alone. job_s: time of running jobs; requeued_s: device-seconds that interrupted jobs
+    waited for."""
 
     faults: int = 0
     interruptions: Counter[str] = field(default_factory=Counter)
@@ -21,6 +22,7 @@ class Tally:
     withheld_s: float = 0.0
     harmless: int = 0
     repeated: int = 0
+    isolated: int = 0
     repairs: int = 0
     given_up: int = 0
     job_s: float = 0.0

@@ -5,7 +5,9 @@ later job overtakes it only if it ends before that (EASY backfilling: Lifka, The
 Nodes that have been free for longest come first; no node is preferred for its history.
 """
 
+from collections.abc import Iterator
 from functools import partial
+from itertools import islice
 from typing import NamedTuple
 
 from muster_tainter.simulation.event_queue import NEVER, Turn
@@ -30,6 +32,8 @@ class Placement:
         self._world = world
         self._queue = queue
         self._free: dict[str, dict[str, None]] = {group.name: {} for group in world.fleet.groups}
+        self._partial: dict[str, dict[str, int]] = {group.name: {} for group in world.fleet.groups}
+        self._devices = {group.name: group.devices for group in world.fleet.groups}
         self._running: dict[Job, None] = {}
         self._changed = True  # free nodes or running jobs, since all jobs that fit were started
         for job in submitted:
@@ -63,8 +67,15 @@ class Placement:
         return started
 
     def _update(self, machine: Machine) -> None:
-        free, name = self._free[machine.node.group], machine.name
+        free, partial, name = self._free[machine.node.group], self._partial[machine.node.group], machine.name
         is_free = machine.job is None and not machine.blocked and not machine.ending
+        usable = machine.usable if is_free and machine.alone else 0
+        if usable != partial.get(name, 0):
+            partial.pop(name, None)
+            if usable:
+                partial[name] = usable
+            self._changed = True
+        is_free = is_free and not machine.alone
         if is_free and name not in free:
             free[name] = None
             self._changed = True
@@ -73,13 +84,30 @@ class Placement:
             self._changed = True  # a reservation moves, and more jobs may end before it
 
     def _groups(self, job: Job) -> list[str]:
-        return [job.kind.group] if job.kind.group is not None else list(self._free)
+        """That have nodes with enough accelerators."""
+        groups = [job.kind.group] if job.kind.group is not None else list(self._free)
+        return [name for name in groups if job.kind.devices is None or job.kind.devices <= self._devices[name]]
+
+    def _used(self, job: Job, group: str) -> int:
+        """Accelerators of a node of the group that the job needs."""
+        return self._devices[group] if job.kind.devices is None else job.kind.devices
+
+    def _places(self, job: Job, group: str) -> Iterator[str]:
+        """Nodes on which it may start, those with devices that are kept out first."""
+        used = self._used(job, group)
+        yield from (name for name, usable in self._partial[group].items() if usable >= used)
+        yield from self._free[group]
+
+    def _room_in(self, job: Job, group: str) -> int:
+        """How many nodes that are."""
+        used = self._used(job, group)
+        return len(self._free[group]) + sum(usable >= used for usable in self._partial[group].values())
 
     def _room(self, job: Job, reserved: "_Reservation") -> str:
         """The first group in which the job may start now; empty if there is none."""
         for name in self._groups(job):
             in_time = name != reserved.group or self._world.now + run_length(job) <= reserved.at
-            if in_time and len(self._free[name]) >= job.size:
+            if in_time and self._room_in(job, name) >= job.size:
                 return name
         return ""
 
@@ -87,7 +115,7 @@ class Placement:
         """Where and when enough nodes will be free, if no more of them fail."""
         best = _NO_RESERVATION
         for name in self._groups(job):
-            free = len(self._free[name])
+            free = self._room_in(job, name)
             for at, size in sorted((each.ends, each.size) for each in self._running if each.group == name):
                 if free >= job.size:
                     break
@@ -97,23 +125,24 @@ class Placement:
         return best
 
     def _start(self, job: Job, group: str) -> None:
-        world, free = self._world, self._free[group]
-        now = world.now
+        world, now = self._world, self._world.now
         self._queue.take(job)
-        job.nodes = [name for name, _ in zip(free, range(job.size), strict=False)]
+        job.nodes = list(islice(self._places(job, group), job.size))
+        job.devices = self._used(job, group)
         job.since = now
         job.runs += 1
         if job.runs > 1:
-            world.tally.requeued_s += (now - job.queued) * self._devices(job)
+            world.tally.requeued_s += (now - job.queued) * job.devices * job.size
         self._running[job] = None
         crash_at = NEVER
         for name in job.nodes:
-            del free[name]
+            self._free[group].pop(name, None)
+            self._partial[group].pop(name, None)
             machine = world.machines[name]
-            machine.job = job
+            machine.job, machine.used = job, job.devices
             world.restate(machine)
             world.set_idle(machine, 0.0)
-            if any(part.row.fatal for part in machine.broken):
+            if machine.crashes_jobs:
                 crash_at = now + job.kind.restart + world.fleet.workload.crash
             for happen, after_s in machine.deferred:
                 world.events.at(now + after_s, Turn.FAULT, happen)
@@ -123,9 +152,6 @@ class Placement:
         if crash_at < NEVER:
             world.events.at(crash_at, Turn.JOB_CRASHES, lambda: self._crash(job, run))
 
-    def _devices(self, job: Job) -> int:
-        return sum(self._world.machines[name].node.devices for name in job.nodes)
-
     def _end(self, job: Job, run: int) -> None:
         if job in self._running and job.runs == run:
             self._world.tally.finished += 1
@@ -133,8 +159,7 @@ class Placement:
 
     def _crash(self, job: Job, run: int) -> None:
         """It started on a broken node."""
-        machines = [self._world.machines[name] for name in job.nodes]
-        is_broken = any(part.row.fatal for machine in machines for part in machine.broken)
+        is_broken = any(self._world.machines[name].crashes_jobs for name in job.nodes)
         if job in self._running and job.runs == run and is_broken:
             self.interrupt(job, Cause.REWORK)
 
@@ -157,7 +182,7 @@ class Placement:
 
     def _leave(self, job: Job, cause: Cause | None) -> None:
         world = self._world
-        book_run(job, world.ledger, self._devices(job), world.now, cause)
+        book_run(job, world.ledger, world.now, cause)
         world.tally.job_s += world.now - job.since
         del self._running[job]
         self._changed = True
@@ -173,5 +198,5 @@ class Placement:
     def finish(self) -> None:
         """Book the jobs that still run."""
         for job in self._running:
-            book_run(job, self._world.ledger, self._devices(job), self._world.now, None)
+            book_run(job, self._world.ledger, self._world.now, None)
             self._world.tally.job_s += self._world.now - job.since

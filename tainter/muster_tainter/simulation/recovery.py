@@ -12,6 +12,7 @@ import msgspec
 from muster_checks.base.vocabulary import Verdict
 from muster_kube.api.objects import Container, ContainerResources, Metadata, Node
 from muster_kube.nodehealth import CheckRequest
+from muster_tainter.devices.device_drain_plan import find_device_orders
 from muster_tainter.faults.node_record import (
     ANNOTATION,
     RepairAttempt,
@@ -32,6 +33,7 @@ from muster_tainter.repair.repair_plan import (
     label_of,
     next_step,
 )
+from muster_tainter.simulation.devices import simulated_rule
 from muster_tainter.simulation.event_queue import NEVER, Turn
 from muster_tainter.simulation.hardware import Hardware
 from muster_tainter.simulation.ledger import Cause
@@ -70,6 +72,7 @@ class Recovery:
             if ANNOTATION in world.loop.nodes[name].metadata.annotations or name in self._plans:
                 self._verify(machine)
                 self._drain(machine)
+                self._drain_devices(machine)
                 self._repair(machine)
             else:
                 self._forget(name)
@@ -91,7 +94,9 @@ class Recovery:
     def _verify(self, machine: Machine) -> None:
         world, agent, name = self._world, machine.agent, machine.name
         for _ in range(_STEPS):
-            made = plan_node(world.loop.nodes[name], world.loop.healths.get(name), world.policy, world.now, COSTS)
+            idle: dict[str, tuple[str, ...]] = {each: () for each in machine.alone if not machine.is_held(each)}
+            node, health = world.loop.nodes[name], world.loop.healths.get(name)
+            made = plan_node(node, health, world.policy, world.now, COSTS, idle)
             if not made.writes:
                 break
             agent.requests = made.keep
@@ -138,9 +143,10 @@ class Recovery:
         if request not in agent.requests:
             return
         verdict, reason = Verdict.PASS, ""
-        if machine.job is not None and any(map(COSTS.heavy, request.checks)):
+        alone = "device" in request.params
+        if machine.job is not None and not alone and any(map(COSTS.heavy, request.checks)):
             verdict, reason = Verdict.UNKNOWN, "Busy"
-        elif machine.broken:
+        elif any(not alone or part.component == request.params["device"] for part in machine.broken):
             random = world.random("proof", machine.name, request.id)
             if random.random() < world.fleet.agents.finds:
                 verdict, reason = Verdict.FAIL, "Simulated"
@@ -162,6 +168,22 @@ class Recovery:
             self._placement.interrupt(machine.job, Cause.DRAIN)
         else:
             world.look_at(machine, pods.look_at)
+
+    def _drain_devices(self, machine: Machine) -> None:
+        """Of devices that are kept out alone, if the job used them before. Only people repair these."""
+        world = self._world
+        for part in machine.broken:
+            if part.component in machine.alone:
+                self._hardware.call_person(machine, part)
+        rules = [simulated_rule(each, since) for each, since in machine.alone.items() if machine.is_held(each)]
+        if not rules:
+            return
+        for order in find_device_orders(world.loop.nodes[machine.name], rules, world.policy).values():
+            evicts = order.taints[0].effect == "NoExecute"
+            if machine.job is not None and (evicts or order.evict_at <= world.now):
+                self._placement.interrupt(machine.job, Cause.DRAIN)
+            elif machine.job is not None:
+                world.look_at(machine, order.evict_at)
 
     # repair
 

@@ -1,5 +1,6 @@
 """What the parts of a simulated run share: its nodes, clock, decisions, events and books."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from random import Random
@@ -8,13 +9,16 @@ from muster_kube.api.objects import Metadata, Node, NodeCondition, NodeStatus
 from muster_kube.nodehealth import NodeHealth
 from muster_tainter.faults.decision_context import AssignedRole
 from muster_tainter.faults.desired_state import READY, Decision
+from muster_tainter.faults.device_isolation import isolated_components
+from muster_tainter.faults.node_record import NodeRecord
 from muster_tainter.faults.node_report import FaultKey
 from muster_tainter.fleet.replica import Replica
 from muster_tainter.policy.rules import SPARE_KEY, Policy
 from muster_tainter.simulation.decision_loop import DecisionLoop
+from muster_tainter.simulation.devices import SimulatedDevices
 from muster_tainter.simulation.event_queue import NEVER, Action, EventQueue
 from muster_tainter.simulation.job_queue import Job
-from muster_tainter.simulation.ledger import BUSY, FREE, Cause, Ledger
+from muster_tainter.simulation.ledger import BUSY, FREE, Cause, Ledger, Parts
 from muster_tainter.simulation.node_agent import NodeAgent
 from muster_tainter.simulation.outcome import Tally
 from muster_tainter.simulation.scenario.fault_file import FaultRow
@@ -27,11 +31,18 @@ _KEEPS_WORK_OFF = ("NoSchedule", "NoExecute")
 
 @dataclass(eq=False, slots=True)
 class BrokenPart:
-    """row: the fault; times: how often it came back after a repair."""
+    """row: the fault; times: how often it came back after a repair. user: the job that used the part when it broke;
+    called: a person will repair it."""
 
     row: FaultRow
     key: FaultKey
     times: int = 0
+    user: Job | None = None
+    called: bool = False
+
+    @property
+    def component(self) -> str:
+        return self.key[1]
 
 
 @dataclass(eq=False, slots=True)
@@ -41,7 +52,9 @@ class Machine:
     broken: not repaired. waits: of these, repaired as soon as no job runs. deferred: faults that need load, and after
     how much of it. faulty: it has open faults or taints of ours. tainted, held, blocked: it has taints of ours; all its
     faults are only held; no job may start. evicted: by the effect of a taint. ending: pods of interrupted jobs are
-    ending. withheld: since when a budget withholds its taint. look_at: the next planned look at its recovery.
+    ending. withheld: since when a budget withholds its taint. look_at: the next planned look at its recovery. used:
+    devices of its job. alone: devices that are kept out of use alone, and since when; resting: of these, those whose
+    faults are only held. booked: its devices by what their time is booked as.
     """
 
     node: FleetNode
@@ -50,7 +63,10 @@ class Machine:
     waits: list[BrokenPart] = field(default_factory=list)
     deferred: list[tuple[Action, float]] = field(default_factory=list)
     job: Job | None = None
-    state: str = ""
+    used: int = 0
+    alone: dict[str, float] = field(default_factory=dict)
+    resting: frozenset[str] = frozenset()
+    booked: Parts = ()
     repaired_at: float = 0.0
     faulty: bool = False
     tainted: bool = False
@@ -65,6 +81,22 @@ class Machine:
     @property
     def name(self) -> str:
         return self.node.name
+
+    @property
+    def usable(self) -> int:
+        """Devices that are not kept out of use alone."""
+        return max(self.node.devices - len(self.alone), 0)
+
+    @property
+    def crashes_jobs(self) -> bool:
+        """Whether a job that starts there meets a broken part."""
+        return any(part.row.fatal and part.component not in self.alone for part in self.broken)
+
+    def is_held(self, component: str) -> bool:
+        """Whether the job still uses the device, from before it was kept out."""
+        return self.job is not None and any(
+            part.user is self.job for part in self.broken if part.component == component
+        )
 
 
 class _FleetView:
@@ -112,6 +144,9 @@ class World:
         self.loop.now = begin
         self._roles: SpareRoles | None = None
         self.machines = {node.name: Machine(node, NodeAgent(node.name)) for node in nodes}
+        if policy.devices.quarantine != "off":
+            counts = {node.name: node.devices for node in nodes}
+            self.loop.devices = SimulatedDevices(policy, self.loop.nodes, counts, lambda: self.loop.now)
         for machine in self.machines.values():
             self._install(machine, policy)
         if keeps_spares:
@@ -182,7 +217,9 @@ class World:
         ours = {(taint.key, taint.effect) for taint in memory.ours}
         machine.faulty = bool(memory.open or memory.ours)
         machine.tainted = bool(ours)
-        machine.held = bool(memory.open) and all(fault.over for fault in memory.open)
+        self._note_devices(machine, memory)
+        of_node = [fault for fault in memory.open if fault.component not in machine.alone]
+        machine.held = bool(of_node) and all(fault.over for fault in of_node)
         machine.blocked = any(taint.effect in _KEEPS_WORK_OFF for taint in taints)
         machine.evicted = any(taint.effect == "NoExecute" and (taint.key, taint.effect) in ours for taint in taints)
         machine.spare = any(taint.key == SPARE_KEY for taint in taints)
@@ -197,20 +234,47 @@ class World:
         self.changed[name] = None
         self.restate(machine)
 
+    def _note_devices(self, machine: Machine, memory: NodeRecord) -> None:
+        if self.loop.devices is None:
+            return
+        alone = isolated_components(memory)
+        self.tally.isolated += len(alone - machine.alone.keys())
+        machine.alone = {component: machine.alone.get(component, self.now) for component in sorted(alone)}
+        machine.resting = alone - {fault.component for fault in memory.open if not fault.over}
+
     def restate(self, machine: Machine) -> None:
-        """Book the node's time from now on as what it is now."""
-        state: str
-        if machine.job is not None:
-            state = BUSY
-        elif machine.broken:
-            state = Cause.FAULT
-        elif machine.tainted:
-            state = Cause.HOLD if machine.held else Cause.TEST
-        elif machine.spare:
-            state = Cause.SPARE
-        else:
-            state = Cause.TEST if machine.blocked else FREE
-        if state != machine.state:
-            self.ledger.move(machine.node.devices, machine.state, state)
-            machine.state = state
+        """Book the time of the node's devices from now on as what they are now."""
+        booked = self._parts(machine)
+        if booked != machine.booked:
+            self.ledger.move(machine.booked, booked)
+            machine.booked = booked
         self.freed[machine.name] = None
+
+    def _parts(self, machine: Machine) -> Parts:
+        whole = machine.node.devices
+        busy = machine.used if machine.job is not None else 0
+        if busy == whole:
+            return ((BUSY, whole),)
+        rest = _state(machine)
+        if not busy and not machine.alone:
+            return ((rest, whole),)
+        parts: Counter[str] = Counter({BUSY: busy})
+        broken = {part.component for part in machine.broken}
+        for component in list(machine.alone)[: whole - busy]:
+            held = Cause.HOLD if component in machine.resting else Cause.TEST
+            parts[Cause.FAULT if component in broken else held] += 1
+        parts[rest] += whole - parts.total()
+        return tuple(sorted(parts.items()))
+
+
+def _state(machine: Machine) -> str:
+    """Of the devices that no job uses and that are not kept out alone."""
+    if machine.job is not None:
+        return FREE
+    if any(part.component not in machine.alone for part in machine.broken):
+        return Cause.FAULT
+    if machine.tainted:
+        return Cause.HOLD if machine.held else Cause.TEST
+    if machine.spare:
+        return Cause.SPARE
+    return Cause.TEST if machine.blocked else FREE

@@ -74,6 +74,48 @@ def test_two_policies_on_recorded_faults(files: Path, capsys: pytest.CaptureFixt
     assert not any(each["toldApart"] for each in found["differences"])
 
 
+def test_copies_of_a_policy_with_other_values(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = files / "mine.yaml", "-", "--fleet", files / "fleet.yaml", "--faults", files / "faults.csv"
+    values = ("--vary", "pools[0].budget.tainted=0", "--vary", "pools.all.budget.tainted=0,100%")
+    (files / "mine.yaml").write_text(POLICY + "pools: [{name: all, selector: {}}]\n")
+    found = document(capsys, *words, *values, "--replicates", 0, "--processes", 1)
+    names = [
+        "mine",
+        "pools[0].budget.tainted=0",
+        "pools.all.budget.tainted=0",
+        "pools.all.budget.tainted=100%",
+        "built-in",
+    ]
+    assert [each["name"] for each in found["policies"]] == names
+    refusals = [each["measures"]["refusals"]["value"] for each in found["policies"]]
+    assert refusals[0] == refusals[3] == 0
+    assert refusals[1] == refusals[2] > 0
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [
+        ("holdDown.base=soon", 'holdDown.base: "soon"'),
+        ("holdDown.bas=1h", "holdDown.bas: unknown key"),
+        ("pools[3].budget.tainted=1", "pools[3].budget.tainted=1"),
+        ("rules.name=a", "rules.name=a"),
+        ("rules.bad=a", "rules.bad=a"),
+        ("pools.other.budget.tainted=1", "pools.other.budget.tainted=1"),
+        ("rules.bad.match.name.a=1", "rules.bad.match.name"),
+        ("holdDown.base=1h,1h", "twice"),
+        ("holdDown.base=[", "holdDown.base=["),
+        ("a.b=" + ",".join("123456789abcdef"), "16"),
+    ],
+)
+def test_value_that_a_policy_cannot_have_is_named(
+    files: Path, capsys: pytest.CaptureFixture[str], value: str, found: str
+) -> None:
+    words = files / "mine.yaml", "-", "--fleet", files / "fleet.yaml", "--faults", files / "faults.csv"
+    code, _, err = simulate(capsys, *words, "--vary", value)
+    assert code == 64
+    assert found in err
+
+
 def test_processes_change_nothing(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = "-", "--fleet", files / "fleet.yaml", "--faults", files / "faults.csv", "--replicates", 5
     assert document(capsys, *words, "--processes", 1) == document(capsys, *words, "--processes", 2)
@@ -145,7 +187,10 @@ def test_what_cannot_be_run(
     assert err
 
 
-@pytest.mark.parametrize("flag", [("--replicates", "3"), ("--processes", "0"), ("--seed", "-1"), ("--seed", "x")])
+@pytest.mark.parametrize("flag", [
+    ("--replicates", "3"), ("--processes", "0"), ("--seed", "-1"), ("--seed", "x"), ("--vary", "holdDown.base"),
+    ("--vary", "holdDown.base="), ("--vary", "holdDown..base=1h"), ("--vary", "pools[x].name=a"),
+])  # fmt: skip
 def test_flag_out_of_range(files: Path, flag: tuple[str, str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["simulate", "-", "--fleet", str(files / "fleet.yaml"), *flag])

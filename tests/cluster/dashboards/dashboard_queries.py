@@ -45,7 +45,7 @@ def filled_in(expr: str, *, node: str, rate: str = "10s", over: str = "10m") -> 
     """``expr`` as Grafana sends it: everything chosen, but one node where only one can be."""
     values = {"__rate_interval": rate, "__range": over}
     expr = expr.replace('node="$node"', f'node="{node}"')
-    expr = re.sub(r"\$(namespace|node|check)\b", ".*", expr)
+    expr = re.sub(r"\$(namespace|node|check|pool)\b", ".*", expr)
     return re.sub(r"\$(__rate_interval|__range)\b", lambda match: values[match[1]], expr)
 
 

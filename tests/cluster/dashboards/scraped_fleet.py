@@ -68,6 +68,7 @@ def policy(loki: str, pool: str) -> dict[str, Any]:
         "incidents": {"nodes": 2, "within": "60s"},
         "holdDown": {"base": "2s", "longest": "4s", "halfLife": "6h"},
         "testing": {"atOnce": "100%", "pause": "1s"},
+        "goodput": {},
         "sources": {
             "loki": {
                 "url": loki,

@@ -25,6 +25,11 @@ from muster_sandbox.prometheus import Prometheus, PrometheusPrograms, find_progr
 # held to the code, has to do
 ONLY_WITH_AN_ERROR = {"muster_operator_reconcile_errors_total", "muster_tainter_write_errors_total"}
 BY_JOBS = {"muster_step_seconds_sum", "muster_step_seconds_count"}  # no job runs here
+# the work of pods is booked five minutes late, and here no pod with accelerators runs that long
+BOOKED_LATE = (
+    "muster_goodput_interruptions_total", "muster_goodput_job_seconds_total", "muster_goodput_team_accelerator_seconds",
+    'cause="goodput"', 'cause="unknown"',
+)  # fmt: skip
 METRIC = re.compile(r"\b(?:muster|autopilot)_[a-z_]+\b")
 SUFFIX = re.compile(r"_(bucket|count|sum)$")
 
@@ -43,7 +48,11 @@ async def test_every_query_of_every_panel_finds_something(bed: Bed, found: Prome
     async with scraped_fleet(bed, found, tmp_path / "stage") as stage:
         await stage.a_bad_night()
         node = list(stage.nodes)[2]
-        left = [each for each in targets() if (ONLY_WITH_AN_ERROR | BY_JOBS).isdisjoint(METRIC.findall(each.expr))]
+        left = [
+            each for each in targets()
+            if (ONLY_WITH_AN_ERROR | BY_JOBS).isdisjoint(METRIC.findall(each.expr))
+            and not any(text in each.expr for text in BOOKED_LATE)
+        ]  # fmt: skip
 
         async def answered() -> bool:
             left[:] = [each for each in left if not _found(stage.prometheus, each, node, started)]
@@ -82,7 +91,8 @@ def test_what_panels_ask_for_is_documented() -> None:
 
 def test_each_panel_says_what_it_means_and_no_two_dashboards_have_one_uid() -> None:
     boards = dashboards()
-    assert sorted(boards) == ["muster-fleet", "muster-ipujobs", "muster-network", "muster-node", "muster-tainter"]
+    names = ("fleet", "goodput", "ipujobs", "network", "node", "tainter")
+    assert sorted(boards) == [f"muster-{name}" for name in names]
     for uid, board in boards.items():
         names = {variable["name"] for variable in board["templating"]["list"]}
         assert names >= {"datasource"}

@@ -1,4 +1,5 @@
-"""The goodput ledger on a real API server: its books close, and its causes are those of the injector."""
+"""The goodput ledger on a real API server: its books close, its causes are those of the injector, and the simulation of
+the same faults and jobs has the same hours."""
 
 import asyncio
 import base64
@@ -8,6 +9,7 @@ import shlex
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -45,9 +47,10 @@ async def back_to_the_present(control_plane: ControlPlane, namespace: str) -> No
 
 
 async def test_the_books_close_and_name_the_cause_of_each_end_under_three_leaders(
-    control_plane: ControlPlane, namespace: str
+    control_plane: ControlPlane, namespace: str, tmp_path: Path
 ) -> None:
-    truth = await goodput_soak(load_config(control_plane.kubeconfig), namespace, rounds=1, seed=7, say=lambda _: None)
+    config = load_config(control_plane.kubeconfig)
+    truth = await goodput_soak(config, namespace, rounds=1, seed=7, folder=tmp_path, say=lambda _: None)
     assert truth.judge() == []
     assert sum(truth.found.values()) == pytest.approx(truth.held, rel=0.01)
     for cause, seconds in truth.booked.items():

@@ -17,6 +17,7 @@ from muster_tainter.http.routes import make_app
 from muster_tainter.metrics import TainterMetrics
 from muster_tainter.page.clear import ClearAnswer
 from muster_tainter.page.feed import FleetFeed, FleetStatus
+from muster_tainter.page.goodput import GoodputReader, add_goodput_page
 from muster_tainter.page.routes import add_page
 from muster_tainter.policy.file import load_policy
 
@@ -83,4 +84,5 @@ def bare_service() -> Service:
     feed.close()  # its streams end at once
     service = make_app(tainter, metrics, anybody, anybody, anybody)
     add_page(service, tainter.fleet, feed, anybody, now=lambda: NOW)
+    add_goodput_page(service, GoodputReader(client, "muster", lambda: NOW))
     return service

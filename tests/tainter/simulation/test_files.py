@@ -194,6 +194,10 @@ def fleet_error(folder: Path, text: str) -> str:
             "workload.kinds[0].group",
         ),
         (
+            "groups: [{name: gpu, nodes: 2}]\nworkload: {kinds: [{name: a, nodes: 1, devices: 9, lasts: 1h}]}",
+            "workload.kinds[0].devices: 9",
+        ),
+        (
             "groups: [{name: gpu, nodes: 2}]\nfaults: {rates: [{class: melted, perNodeYear: 1}]}",
             "faults.rates[0].class",
         ),
@@ -237,6 +241,18 @@ def test_jobs(tmp_path: Path) -> None:
     first, second = read_jobs(write(tmp_path, text), fleet_file())
     assert (first.at, first.kind.nodes, first.kind.gang, first.kind.restart) == (BEGIN + HOUR, 2, False, 300)
     assert (second.at, second.kind.lasts, second.kind.gang) == (BEGIN + HOUR / 2, HOUR, True)
+
+
+def test_devices_of_a_job(tmp_path: Path) -> None:
+    head = "submitted,nodes,lasts,devices\n"
+    [some, whole] = read_jobs(
+        write(tmp_path, head + "2026-01-01T01:00:00Z,2,1h,7\n2026-01-01T01:00:00Z,2,1h,\n"), fleet_file()
+    )
+    assert (some.kind.devices, whole.kind.devices) == (7, None)
+    for value in ("9", "0", "all"):
+        path = write(tmp_path, f"{head}2026-01-01T01:00:00Z,2,1h,{value}\n")
+        with pytest.raises(FleetError, match=rf":2: devices: '?{value}'?: "):
+            read_jobs(path, fleet_file())
 
 
 def test_jobs_without_gang_count_for_each_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

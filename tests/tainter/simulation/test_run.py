@@ -218,14 +218,15 @@ def test_same_input_gives_the_same_result_and_another_seed_another() -> None:
 @given(
     faults=st.lists(
         st.builds(
-            lambda hour, lasts, node, kind, fatal: fault(
-                hour, None if lasts is None else hour + lasts, f"gpu-{node}", kind, fatal=fatal
+            lambda hour, lasts, node, kind, fatal, component: fault(
+                hour, None if lasts is None else hour + lasts, f"gpu-{node}", kind, fatal=fatal, component=component
             ),
             st.integers(0, 200).map(lambda tenth: tenth / 4),
             st.none() | st.integers(1, 40).map(lambda tenth: tenth / 8),
             st.integers(1, 6),
             st.sampled_from(["reset", "reboot", "replace", "contact"]),
             st.booleans(),
+            st.sampled_from(["gpu/0", "gpu/3", "gpu/0000:3b:00.0", "nic/mlx5_0", "host"]),
         ),
         max_size=25,
     ),
@@ -235,22 +236,34 @@ def test_same_input_gives_the_same_result_and_another_seed_another() -> None:
     ),
     spares=st.sampled_from(["", "spares: {nodes: 1}"]),
     limit=st.sampled_from(["100%", "1", "0"]),
+    devices=st.sampled_from(["", "devices: {quarantine: preview}", "devices: {quarantine: rules}"]),
+    places=st.sampled_from(["", "devices: 1, "]),
     hold=st.sampled_from(["0s", "5m", "4h"]),
     replicate=st.integers(0, 2),
 )
 def test_books_close_under_any_policy(
-    faults: list[Any], drain: str, repair: str, spares: str, limit: str, hold: str, replicate: int
+    faults: list[Any],
+    drain: str,
+    repair: str,
+    spares: str,
+    limit: str,
+    devices: str,
+    places: str,
+    hold: str,
+    replicate: int,
 ) -> None:
     parts = ", ".join(part for part in (drain, repair, spares) if part)
     text = f"""
 holdDown: {{base: {hold}}}
+{devices}
 pools:
-  - {{name: all, selector: {{}}, budget: {{tainted: {limit}}}{", " if parts else ""}{parts}}}
+  - {{name: all, selector: {{}}, budget: {{{places}tainted: {limit}}}{", " if parts else ""}{parts}}}
 """
-    kinds = [{**ONE_EACH, "lasts": "9h", "nodes": 3}, {**ONE_EACH, "lasts": "2h", "nodes": 1}]
+    kinds = [{**ONE_EACH, "lasts": "9h", "nodes": 3}, {**ONE_EACH, "lasts": "2h", "nodes": 1, "devices": 5}]
     fleet = fleet_file(nodes=6, workload={"queue": 3, "kinds": kinds})
     outcome = simulate(scenario(*faults, fleet=fleet), policy(text), replicate)
     assert closes(outcome)
+    assert "rules" in devices or not outcome.tally.isolated
     assert all(hours >= 0 for hours in outcome.hours.values())
     assert 0 <= outcome.most_out <= outcome.devices
     assert all(0 <= share <= 1 for share in outcome.out_share)

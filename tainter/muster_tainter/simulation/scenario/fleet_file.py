@@ -17,7 +17,7 @@ from muster_kube.nodehealth import RESERVED_CHECKS
 from muster_tainter.policy.heavy_checks import AnyDuration, Duration
 from muster_tainter.policy.recovery import FOREIGN_CHECKS
 from muster_tainter.policy.strict_model import StrictModel
-from muster_tainter.simulation.scenario.node_groups import NODES_LIMIT, Group
+from muster_tainter.simulation.scenario.node_groups import DEVICES_LIMIT, NODES_LIMIT, Group
 
 SIZE_LIMIT = 8 << 20  # bytes: 100,000 names of nodes
 COMPONENT = r"^[a-z]+(/[A-Za-z0-9:._-]{1,60})?$"
@@ -166,7 +166,8 @@ class Generator(StrictModel):
 
 class JobKind(StrictModel):
     """lasts: work of a job without interruptions. share: weight in the queue. gang: one failed node stops the job; else
-    it is as many jobs of one node. group: where it runs; without it, in any group that has room.
+    it is as many jobs of one node. group: where it runs; without it, in any group that has room. devices: accelerators
+    that it needs of each node; without it, all.
 
     checkpoint: time of work between two checkpoints; checkpoint_cost: of each; restart: from the start of the pods to
     the first step
@@ -174,6 +175,7 @@ class JobKind(StrictModel):
 
     name: Annotated[str, Field(min_length=1, max_length=63)]
     nodes: Annotated[int, Field(ge=1, le=NODES_LIMIT)]
+    devices: Annotated[int, Field(ge=1, le=DEVICES_LIMIT)] | None = None
     lasts: Duration
     share: Annotated[float, Field(gt=0.0, le=1e6)] = 1.0
     gang: bool = True
@@ -234,6 +236,10 @@ class FleetFile(StrictModel):
         groups = [group for group in self.groups if kind.group in (None, group.name)]
         if not groups:
             return f'group: "{kind.group}": expected one of {", ".join(group.name for group in self.groups)}'
+        largest = max(group.devices for group in groups)
+        if kind.devices is not None and kind.devices > largest:
+            return f"devices: {kind.devices}: expected at most {largest}, the accelerators of a node"
+        groups = [group for group in groups if kind.devices is None or kind.devices <= group.devices]
         most = max(group.size for group in groups)
         if kind.gang and kind.nodes > most:
             return f"nodes: {kind.nodes}: expected at most {most}, the nodes of the largest group"

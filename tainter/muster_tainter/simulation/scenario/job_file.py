@@ -10,7 +10,7 @@ from muster_tainter.simulation.scenario.fault_file import PROBLEMS_LIMIT, Bounde
 from muster_tainter.simulation.scenario.fleet_file import FleetError, FleetFile, JobKind
 
 COLUMNS = ("submitted", "nodes", "lasts")
-OPTIONAL = ("name", "gang", "group", "checkpoint", "checkpointCost", "restart")
+OPTIONAL = ("name", "devices", "gang", "group", "checkpoint", "checkpointCost", "restart")
 ROWS_LIMIT = 2_000_000  # held in memory
 _Kinds = dict[tuple[tuple[str, str], ...], JobKind]  # by the values of a row; most jobs are of few kinds
 _GANG = {"": True, "yes": True, "true": True, "no": False, "false": False}
@@ -81,14 +81,17 @@ def _job(names: list[str], values: list[str], kinds: _Kinds, fleet: FleetFile) -
 
 
 def _kind(values: dict[str, str], fleet: FleetFile) -> JobKind:
-    nodes, gang = values["nodes"], values.get("gang", "").lower()
-    if not nodes.isascii() or not nodes.isdigit() or len(nodes) > 9:
-        raise ValueError(f"nodes: {nodes[:40]!r}: expected a whole number from 1 on")
+    gang = values.get("gang", "").lower()
+    numbers = {name: values[name] for name in ("nodes", "devices") if name == "nodes" or values.get(name)}
+    for name, text in numbers.items():
+        if not text.isascii() or not text.isdigit() or len(text) > 9:
+            raise ValueError(f"{name}: {text[:40]!r}: expected a whole number from 1 on")
     if gang not in _GANG:
         raise ValueError(f"gang: {gang[:40]!r}: expected yes or no")
-    given = {name: text for name, text in values.items() if text and name not in ("nodes", "gang")}
+    given: dict[str, object] = {name: text for name, text in values.items() if text and name not in (*numbers, "gang")}
+    given |= {name: int(text) for name, text in numbers.items()}
     try:
-        kind = JobKind.model_validate({"name": "job", **given, "nodes": int(nodes), "gang": _GANG[gang]})
+        kind = JobKind.model_validate({"name": "job", **given, "gang": _GANG[gang]})
     except ValidationError as error:
         detail = error.errors()[0]
         text = str(detail.get("ctx", {}).get("error", detail["msg"]))

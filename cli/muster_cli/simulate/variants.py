@@ -1,0 +1,81 @@
+"""`--vary SETTING=VALUE,…`: copies of a policy, each with another value of one setting."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import yaml
+
+from muster_cli.usage import UsageError
+from muster_tainter.policy.file import PolicyError, default_policy_text, parse_policy
+from muster_tainter.policy.rules import Policy
+
+_NAME = r"[A-Za-z][A-Za-z0-9-]{0,62}(?:\[[0-9]{1,3}\])?"
+_SETTING = re.compile(rf"({_NAME}(?:\.{_NAME})*)=(.+)", re.DOTALL)
+_PART = re.compile(r"[A-Za-z][A-Za-z0-9-]*|(?<=\[)[0-9]+")
+_LINE = re.compile(r" \(line [0-9]+\)$", re.MULTILINE)  # of the changed copy, which nobody has seen
+VALUES_MOST = 15
+
+
+class NamedPolicy(NamedTuple):
+    """name: unique among those compared: the file's, without its extension, or the setting that differs."""
+
+    name: str
+    policy: Policy
+
+
+class Variation(NamedTuple):
+    """setting: as errors of policies name it, such as ``pools[0].spares.nodes``, or with the name of a rule or pool:
+    ``pools.all.spares.nodes``."""
+
+    setting: str
+    values: tuple[str, ...]
+
+
+def read_variation(text: str) -> Variation:
+    """Raises ValueError."""
+    match = _SETTING.fullmatch(text)
+    values = tuple(value.strip() for value in match[2].split(",")) if match is not None else ()
+    if match is None or not all(values) or len(values) > VALUES_MOST:
+        raise ValueError(f"expected SETTING=VALUE,… with 1 to {VALUES_MOST} values, such as holdDown.base=5m,2h")
+    return Variation(match[1], values)
+
+
+def make_variants(path: Path | None, variation: Variation) -> Iterator[NamedPolicy]:
+    """Of the policy in ``path``, which is valid; None: of the built-in one. Raises PolicyError, UsageError, OSError."""
+    text = default_policy_text() if path is None else path.read_text("utf-8")
+    parts = [int(part) if part.isdigit() else part for part in _PART.findall(variation.setting)]
+    for value in variation.values:
+        name = f"{variation.setting}={value}"
+        data = yaml.safe_load(text)
+        try:
+            _set(data, parts, yaml.safe_load(value))
+        except (LookupError, yaml.YAMLError):
+            raise UsageError(f"--vary {name}: the policy has no such place for a value") from None
+        try:
+            changed = parse_policy(yaml.safe_dump(data), "--vary " + name, None if path is None else path.parent)
+        except PolicyError as error:
+            raise PolicyError(_LINE.sub("", str(error))) from None
+        yield NamedPolicy(name, changed)
+
+
+def _set(place: object, parts: list[str | int], value: object) -> None:
+    """Sections on the way are made; entries of lists are not. Raises LookupError."""
+    *way, last = parts
+    for part in way:
+        place = place.setdefault(part, {}) if isinstance(place, dict) else _entry(place, part)
+    if not isinstance(place, dict):
+        raise LookupError(last)  # noqa: TRY004 - the path is wrong, whatever is there
+    place[last] = value
+
+
+def _entry(place: object, part: str | int) -> object:
+    """Of a list, by its number or its name. Raises LookupError."""
+    entries = place if isinstance(place, list) else []
+    if isinstance(part, int):
+        return entries[part]
+    named = [entry for entry in entries if isinstance(entry, dict) and entry.get("name") == part]
+    if len(named) != 1:
+        raise LookupError(part)
+    return named[0]

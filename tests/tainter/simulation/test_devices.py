@@ -1,0 +1,113 @@
+"""Policies that keep single accelerators out of use: what a fault of one costs then, and what still takes the node."""
+
+from typing import Any
+
+import pytest
+from tests.tainter.simulation.worlds import DEVICES, ONE_EACH, fault, fleet_file, policy, scenario
+
+from muster_tainter.policy.rules import Policy
+from muster_tainter.simulation.devices import device_component, is_device
+from muster_tainter.simulation.ledger import Cause
+from muster_tainter.simulation.outcome import Outcome
+from muster_tainter.simulation.run import simulate
+from muster_tainter.simulation.scenario.fault_file import FaultRow
+
+ALONE = "devices: {quarantine: rules}\n"
+
+
+def outcome_of(rules: Policy, *faults: FaultRow, devices: int | None = 7, **more: Any) -> Outcome:
+    """One node, and a job that needs ``devices`` of its accelerators; None: all."""
+    kind = {**ONE_EACH, "checkpointCost": "0s", "restart": "0s", **({} if devices is None else {"devices": devices})}
+    fleet = fleet_file(nodes=1, workload={"queue": 1, "kinds": [kind]}, **more)
+    return simulate(scenario(*faults, fleet=fleet), rules)
+
+
+def broken(hour: float, ends: float, component: str = "gpu/3", **more: Any) -> FaultRow:
+    return fault(hour, ends, **{"fault_class": "reset", "component": component, "fatal": False, **more})
+
+
+@pytest.mark.parametrize(("rules", "hours"), [("", 10 * DEVICES), (ALONE, 10)])
+def test_broken_accelerator_costs_one_instead_of_its_node(rules: str, hours: float) -> None:
+    drained = "pools: [{name: all, selector: {}, drain: {when: now}}]\n"
+    outcome = outcome_of(policy(rules + drained), broken(10, 20))
+    assert outcome.hours[Cause.FAULT] == pytest.approx(hours, abs=0.2)
+    assert outcome.tally.isolated == (1 if rules else 0)
+    assert sum(outcome.hours.values()) == pytest.approx(outcome.total_h)
+
+
+def test_job_that_needs_all_accelerators_waits_for_the_quarantined_one() -> None:
+    outcome = outcome_of(policy(ALONE), broken(10, 20, fatal=True), devices=None)
+    assert outcome.interruptions == 1
+    assert outcome.hours[Cause.FAULT] == pytest.approx(10, abs=0.1)
+    assert outcome.hours[Cause.WAIT] == pytest.approx(10 * 7, abs=0.2)
+
+
+def test_job_that_starts_beside_a_quarantined_accelerator_does_not_crash() -> None:
+    outcome = outcome_of(policy(ALONE), broken(10, 20, fatal=True))
+    assert outcome.interruptions <= 1
+    assert outcome.hours[Cause.GOODPUT] > 7 * 46
+
+
+def test_drain_of_a_device_ends_the_job_that_holds_it() -> None:
+    drained = policy(ALONE + "pools: [{name: all, selector: {}, drain: {when: after, after: 2h}}]\n")
+    outcome = outcome_of(drained, broken(10, 20), devices=DEVICES)
+    assert outcome.tally.interruptions == {Cause.DRAIN: 1}
+    # it has run on for two hours, and its next start waits until hour 20
+    assert outcome.hours[Cause.GOODPUT] == pytest.approx(8 * (48 - 8), abs=8)
+
+
+def test_more_broken_accelerators_than_the_share_take_the_node() -> None:
+    faults = [broken(10, 20, f"gpu/{number}", fatal=True) for number in range(5)]
+    outcome = outcome_of(policy(ALONE), *faults)
+    assert outcome.hours[Cause.FAULT] == pytest.approx(10 * DEVICES, abs=0.2)
+
+
+def test_fault_of_the_host_or_of_a_nic_takes_the_node() -> None:
+    for component in ("host", "nic/mlx5_0"):
+        outcome = outcome_of(policy(ALONE), broken(10, 20, component, fatal=True))
+        assert outcome.hours[Cause.FAULT] == pytest.approx(10 * DEVICES, abs=0.2)
+        assert outcome.tally.isolated == 0
+
+
+def test_budget_of_devices_withholds_the_next_one() -> None:
+    limited = policy(ALONE + "pools: [{name: all, selector: {}, budget: {devices: 1}}]\n")
+    outcome = outcome_of(limited, broken(10, 20, "gpu/3"), broken(12, 30, "gpu/4"))
+    assert outcome.tally.refusals == 1
+    # the second has its place when the first is free again
+    assert outcome.tally.isolated == 2
+    assert outcome.tally.withheld_s == pytest.approx(8 * 3600, abs=120)
+
+
+def test_people_repair_what_the_policy_repairs_on_tainted_nodes_only() -> None:
+    repaired = "pools: [{name: all, selector: {}, repair: {reset: {annotate: {example.com/reset: now}}}}]\n"
+    row = fault(10, None, fault_class="reset", component="gpu/3", fatal=False)
+    people = {"repair": {"reset": "1h"}}
+    outcome = outcome_of(policy(ALONE + repaired), row, hours=200, people=people)
+    assert outcome.tally.repairs == 0
+    assert 0 < outcome.hours[Cause.FAULT] < 20
+
+
+@pytest.mark.parametrize(("checks", "waits"), [("[gpumem]", False), ("[gpumem, pciebw]", True)])
+def test_proof_of_one_device_runs_beside_a_job_if_its_checks_can(checks: str, waits: bool) -> None:
+    proof = f"closeOn: [proof], proof: {{checks: {checks}}}"
+    rules = f"rules: [{{name: bad, match: {{class: reset}}, action: taint, {proof}}}]\n"
+    # what the kernel log reports would need a reboot first
+    outcome = outcome_of(policy(ALONE, rules), broken(10, 20, check="remapped"))
+    assert (outcome.hours[Cause.TEST] > 20) == waits
+    assert outcome.hours[Cause.GOODPUT] == pytest.approx(7 * 48)
+
+
+@pytest.mark.parametrize(
+    ("component", "named", "device"),
+    [
+        ("gpu/3", "gpu/0000:03:00.0", True),
+        ("gpu/300", "gpu/0001:2c:00.0", True),
+        ("gpu/400", "gpu/400", False),
+        ("gpu/0000:3b:00.0", "gpu/0000:3b:00.0", True),
+        ("nic/mlx5_0", "nic/mlx5_0", False),
+        ("host", "host", False),
+    ],
+)
+def test_names_of_devices(component: str, named: str, device: bool) -> None:
+    assert device_component(component, 400) == named
+    assert is_device(named) == device
