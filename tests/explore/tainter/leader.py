@@ -45,7 +45,7 @@ class _Nothing:
     def note(self, *_: object) -> None:
         pass
 
-    record = set_condition = look_at_all = node_changed = health_changed = is_pending = decide = note
+    record = set_condition = look_at_all = node_changed = health_changed = is_pending = decide = has_agent = note
 
     def __len__(self) -> int:
         return 0
