@@ -50,7 +50,8 @@ from muster_operator.job.status import (
     is_finished,
     is_written_first,
 )
-from muster_operator.job.types import KIND, IPUJob, IPUJobStatus
+from muster_operator.job.status_types import IPUJobStatus
+from muster_operator.job.types import KIND, IPUJob
 from muster_operator.metrics import OperatorMetrics
 from muster_operator.observe.cluster import ChangeListener, ClusterCache, WatchScope
 from muster_operator.observe.tracker_reader import job_key

@@ -13,7 +13,8 @@ from muster_operator.job import pod_outcome
 from muster_operator.job.lost_pods import LOST
 from muster_operator.job.snapshot import JobPod
 from muster_operator.job.status import FAILED, RESTARTING, RUNNING, SUSPENDED, has_condition
-from muster_operator.job.types import IPUJob, IPUJobCondition, IPUJobStatus, instances, ipus_per_instance
+from muster_operator.job.status_types import IPUJobCondition, IPUJobStatus
+from muster_operator.job.types import IPUJob, instances, ipus_per_instance
 
 Cause = Literal["success", "init", "exit", "signal", "oom", "evicted", "node", "deadline", "fault", "other"]
 CAUSES: tuple[str, ...] = get_args(Cause)

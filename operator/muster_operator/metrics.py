@@ -12,7 +12,8 @@ from prometheus_client.registry import Collector
 
 from muster_operator.job.partition_api import PartitionEntry
 from muster_operator.job.snapshot import JobPod
-from muster_operator.job.types import IPUJob, IPUJobStatus, LauncherStatus
+from muster_operator.job.status_types import IPUJobStatus, LauncherStatus
+from muster_operator.job.types import IPUJob
 from muster_operator.job_metrics import CAUSES, FAULT_KINDS, count_life_events, running_ipu_s
 
 _BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)

@@ -31,8 +31,8 @@ KUBECTL = {
 RESOURCES = {
     "all", "clusterrole", "clusterrolebinding", "configmap", "crd", "cronjob", "daemonset", "deploy", "deployment",
     "ds", "endpoints", "event", "ipujob", "ipujobs.graphcore.ai", "job", "lease", "namespace", "networkpolicies", "no",
-    "node", "nodehealth", "ns", "pod", "po", "podmonitor", "prometheusrule", "pvc", "role", "rolebinding", "secret",
-    "service", "serviceaccount", "servicemonitor", "svc", "validatingwebhookconfiguration",
+    "node", "nodehealth", "ns", "pod", "po", "podmonitor", "prometheusrule", "pvc", "resourceslices", "role",
+    "rolebinding", "secret", "service", "serviceaccount", "servicemonitor", "svc", "validatingwebhookconfiguration",
     "mutatingwebhookconfiguration", "generic", "token",
 }  # fmt: skip
 

@@ -15,7 +15,8 @@ from muster_operator.act.status_writer import COUNTS_S, LINE_S, LINES
 from muster_operator.controller import REFUSED_LINE, JobPlanner, Operator, OperatorTiming, WriteAccess
 from muster_operator.job.partition_api import PartitionEntry
 from muster_operator.job.snapshot import AddFinalizer, CreateObject, JobPlan, JobSetup, RecordEvent, Snapshot
-from muster_operator.job.types import IPUJob, IPUJobCondition, IPUJobStatus, WorkersStatus
+from muster_operator.job.status_types import IPUJobCondition, IPUJobStatus, WorkersStatus
+from muster_operator.job.types import IPUJob
 from muster_operator.metrics import OperatorMetrics
 from muster_operator.observe.cluster import WatchScope
 

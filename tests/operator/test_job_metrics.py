@@ -11,7 +11,8 @@ from muster_kube.api.pods import ContainerState, ContainerStatus, ContainerTermi
 from muster_kube.api.times import rfc3339_whole
 from muster_operator.job.lost_pods import LOST
 from muster_operator.job.snapshot import JobPod
-from muster_operator.job.types import InstanceRestart, IPUJob, IPUJobCondition, IPUJobStatus, JobMove
+from muster_operator.job.status_types import InstanceRestart, IPUJobCondition, IPUJobStatus, JobMove
+from muster_operator.job.types import IPUJob
 from muster_operator.job_metrics import LifeEvents, count_life_events
 from muster_operator.metrics import OperatorMetrics
 

@@ -222,23 +222,27 @@ BLOCKED = "INFO: task kubelet:77 blocked for more than 122 seconds."
 
 
 @pytest.mark.parametrize(
-    ("cgroup", "reasons"),
+    ("cgroup", "uids", "reasons"),
     [
-        ("0::/system.slice/kubelet.service", {"TaskHung", "KernelDeadlock"}),
-        ("0::/kubepods.slice/kubepods-pod1.slice/cri-containerd-1.scope", {"TaskHung"}),
-        ("0::/../../pod0b2c3d4e-0000-1111-2222-333344445555/1", {"TaskHung"}),
-        ("0::/user.slice/user-1000.slice/session-3.scope", {"TaskHung"}),
-        (None, {"TaskHung"}),
+        ("0::/system.slice/kubelet.service", "0\t0\t0\t0", {"TaskHung", "KernelDeadlock"}),
+        ("0::/kubepods.slice/kubepods-pod1.slice/cri-containerd-1.scope", "0\t0\t0\t0", {"TaskHung"}),
+        ("0::/../../pod0b2c3d4e-0000-1111-2222-333344445555/1", "0\t0\t0\t0", {"TaskHung"}),
+        ("0::/user.slice/user-1000.slice/session-3.scope", "0\t0\t0\t0", {"TaskHung"}),
+        # a user's cron job, a login over SSH without PAM; then a setuid program that a user started
+        ("0::/system.slice/cron.service", "1000\t1000\t1000\t1000", {"TaskHung"}),
+        ("0::/system.slice/cron.service", "1000\t0\t0\t0", {"TaskHung"}),
+        (None, "0\t0\t0\t0", {"TaskHung"}),
     ],
 )
 async def test_only_a_process_of_the_node_itself_fails_the_node_by_its_name(
-    cgroup: str | None, reasons: set[str], tmp_path: Path
+    cgroup: str | None, uids: str, reasons: set[str], tmp_path: Path
 ) -> None:
     process = tmp_path / "proc/77"
     process.mkdir(parents=True)
     if cgroup is not None:
         (process / "comm").write_text("kubelet\n")
         (process / "cgroup").write_text(f"{cgroup}\n")
+        (process / "status").write_text(f"Name:\tkubelet\nUid:\t{uids}\nGid:\t0\t0\t0\t0\n")
     assert await reasons_of(tmp_path, BLOCKED) == reasons
 
 

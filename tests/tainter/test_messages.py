@@ -13,7 +13,8 @@ from muster_tainter.agents.own_node import AgentAccount, find_speaker, judge
 from muster_tainter.budgets.incidents import FLEET, Incident
 from muster_tainter.budgets.pool_usage import Shortage
 from muster_tainter.events.affected_pods import Concern, format_message, pods_run
-from muster_tainter.explain.node import explain_node, format_explanation
+from muster_tainter.explain.explanation import format_explanation
+from muster_tainter.explain.node import explain_node
 from muster_tainter.faults.audit_log import log_taints
 from muster_tainter.faults.decision_context import DecisionContext
 from muster_tainter.faults.desired_state import decide

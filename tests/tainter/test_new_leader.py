@@ -13,13 +13,14 @@ from tests.kube.conftest import FakeApi, Reply, Stream, Wire
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
 from muster_kube.nodehealth import PATH
-from muster_tainter.controller import LOOKS_A_TURN, Tainter
+from muster_tainter.controller import Tainter
 from muster_tainter.fleet.interface import NODES_PATH
 from muster_tainter.fleet.replica import Connections, Replica
 from muster_tainter.metrics import TainterMetrics
 from muster_tainter.policy.file import parse_policy
 
-HEALTHY = 4 * LOOKS_A_TURN
+LOOKS_A_TURN = 20
+HEALTHY = 8 * LOOKS_A_TURN
 POLICY = parse_policy("rules: [{name: all, match: {verdict: FAIL}, action: taint}]\n")
 
 
@@ -69,7 +70,8 @@ async def client(make: Any) -> AsyncIterator[CountingClient]:
 
 
 @pytest.fixture
-async def tainter(client: CountingClient) -> AsyncIterator[Tainter]:
+async def tainter(client: CountingClient, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Tainter]:
+    monkeypatch.setattr("muster_tainter.controller.LOOKS_A_TURN", LOOKS_A_TURN)
     made = Tainter(Connections.shared(client), lambda: POLICY, Replica(may_write=lambda: True), TainterMetrics())
     client.tainter = made
     watching = asyncio.create_task(made.watch())

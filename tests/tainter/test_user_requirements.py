@@ -21,7 +21,8 @@ from muster_kube.api.objects import Metadata, Node, Taint
 from muster_kube.nodehealth import PATH, ClearEntry, NodeHealth, ReportedFinding
 from muster_tainter.controller import Tainter
 from muster_tainter.events.affected_pods import find_concerns, format_message
-from muster_tainter.explain.node import explain_node, format_explanation
+from muster_tainter.explain.explanation import format_explanation
+from muster_tainter.explain.node import explain_node
 from muster_tainter.explain.replay import PolicyReplay, ReplayOutcome
 from muster_tainter.faults.decision_context import DecisionContext
 from muster_tainter.faults.desired_state import Decision, decide, recall_record

@@ -1,22 +1,27 @@
-"""Runs tests on a copy of this checkout in which every message is worded otherwise: what fails then, holds a wording.
+"""Runs tests on a copy of this checkout in which every message is worded otherwise, and names the messages that a test
+holds.
 
     python tests/wording/reworded.py muster_tainter tests/tainter      pytest's words, after the component's name
 
-In the copy each sentence of the component's Python, from three plain words in a row on, has a word more: "waits for
-its agent" becomes "waits xx for its agent". Names, reasons, numbers and values stay. Docstrings, regular expressions,
-what a comparison looks for, commands and scripts stay, too. In each component's test_messages.py failures are
-right, and it is left out.
+In the copy each sentence of the component's Python, from three plain words in a row on, has a word more, which no other
+sentence has: "waits for its agent" becomes "waits zaabz for its agent". Names, reasons, numbers and values stay.
+Docstrings, regular expressions, what a comparison looks for, commands and scripts stay, too.
+
+The words in what a failed test prints say which messages it holds. One test may hold a message, in its component's
+test_messages.py. The exit code is 0 if that is so.
 """
 
 import ast
+import itertools
 import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from xml.etree import ElementTree
 
 ROOT = Path(__file__).parent.parent.parent
 COMPONENTS = {
@@ -28,7 +33,9 @@ COMPONENTS = {
     "muster_cli": "cli",
     "muster_sandbox": "sandbox",
 }
-MARK = "xx"
+TOLD = "test_messages.py"
+_MARK = re.compile(r"\bz[a-z]{3}z\b")
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _COMMANDS = r"(?!(?:muster|kubectl|helm) )"  # what a person is to type stays as it is
 _PROSE = re.compile(
     rf"(?<![\w\\]){_COMMANDS}([a-z]{{2,}}) (?=[a-z]+ [a-z]+)|(?<![\w\\]){_COMMANDS}([a-z]{{2,}}) (?=[a-z]{{2,}}(?: |$))"
@@ -86,21 +93,43 @@ class _Rewording(ast.NodeVisitor):
         self.spans.append((node.lineno, node.col_offset, node.end_lineno, node.end_col_offset))
 
 
-def reworded(source: str) -> str:
-    """``source`` with each sentence in it changed. The first fitting pair of words of each literal's part is parted."""
+def reworded(source: str, marks: Iterator[str]) -> tuple[str, dict[str, tuple[int, str]]]:
+    """``source`` with each sentence in it changed, and the line and the literal of each mark. The first fitting pair of
+    words of each literal's part is parted by the next of ``marks``."""
     visitor = _Rewording()
     visitor.visit(ast.parse(source))
     lines = source.encode().splitlines(keepends=True)
     starts = [0]
     for line in lines:
         starts.append(starts[-1] + len(line))
-    whole = source.encode()
+    whole, messages = source.encode(), {}
     for first, column, last, end in sorted(visitor.spans, reverse=True):
         begin, stop = starts[first - 1] + column, starts[last - 1] + end
         literal = whole[begin:stop].decode()
-        changed = "".join(part if is_code else _reword(part) for is_code, part in _parts(literal))
+        mark = next(marks)
+        changed = "".join(part if is_code else _reword(part, mark) for is_code, part in _parts(literal))
+        if changed != literal:
+            messages[mark] = first, literal
         whole = whole[:begin] + changed.encode() + whole[stop:]
-    return whole.decode()
+    return whole.decode(), messages
+
+
+def make_marks() -> Iterator[str]:
+    return (f"z{''.join(letters)}z" for letters in itertools.product(_LETTERS, repeat=3))
+
+
+def find_tests(report: Iterable[tuple[str, str]]) -> tuple[dict[str, set[str]], set[str]]:
+    """The tests that hold each mark, and those that failed without one. report: failed tests, and what they printed;
+    a test with several sets of parameters counts once."""
+    holders: dict[str, set[str]] = {}
+    others, named = set(), set()
+    for test, printed in report:
+        name = test.partition("[")[0]
+        found = set(_MARK.findall(printed))
+        for mark in found:
+            holders.setdefault(mark, set()).add(name)
+        (named if found else others).add(name)
+    return holders, others - named
 
 
 def _parts(literal: str) -> Iterator[tuple[bool, str]]:
@@ -116,33 +145,70 @@ def _parts(literal: str) -> Iterator[tuple[bool, str]]:
     yield depth > 0, literal[begin:]
 
 
-def _reword(part: str) -> str:
+def _reword(part: str, mark: str) -> str:
     if "(?" in part or "\\s" in part or "\\d" in part:
         return part
-    return _PROSE.sub(lambda found: f"{found[0]}{MARK} ", part, count=1)
+    return _PROSE.sub(lambda found: f"{found[0]}{mark} ", part, count=1)
+
+
+def _copy_checkout(copy: Path) -> None:
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True)
+    for name in filter(None, listed.stdout.split("\0")):
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        if (ROOT / name).exists():
+            shutil.copy2(ROOT / name, copy / name, follow_symlinks=False)
+
+
+def _reword_component(folder: Path) -> dict[str, str]:
+    """``FILE:LINE: LITERAL`` by mark."""
+    marks, messages = make_marks(), {}
+    for path in sorted(folder.rglob("*.py")):
+        after, found = reworded(path.read_text(), marks)
+        ast.parse(after)
+        path.write_text(after)
+        name = path.relative_to(folder.parent)
+        messages |= {mark: f"{name}:{line}: {literal}" for mark, (line, literal) in found.items()}
+    return messages
+
+
+def _read_failures(junit: Path) -> Iterator[tuple[str, str]]:
+    for case in ElementTree.parse(junit).iter("testcase"):  # noqa: S314 - pytest has written it
+        printed = [element.text or "" for element in case if element.tag in ("failure", "error")]
+        if printed:
+            yield f"{case.get('classname')}::{case.get('name')}", "\n".join(printed)
+
+
+def _print_held(messages: Mapping[str, str], holders: Mapping[str, set[str]], others: set[str]) -> bool:
+    """Whether anything is held that should not be."""
+    wrong = False
+    for mark, tests in sorted(holders.items(), key=lambda held: messages.get(held[0], "")):
+        elsewhere = [test for test in tests if TOLD.removesuffix(".py") not in test]
+        if len(tests) > 1 or elsewhere:
+            wrong = True
+            print(f"{messages.get(mark, mark)}\n    is held by {', '.join(sorted(tests))}")
+    for test in sorted(others):
+        print(f"{test} failed, and shows no message")
+    print(f"of {len(messages)} messages, {len(holders)} are held by a test")
+    return wrong or bool(others)
 
 
 def main() -> int:
     component, *words = sys.argv[1:]
     with tempfile.TemporaryDirectory(prefix="reworded-") as folder:
-        copy = Path(folder) / "muster"
-        listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True)
-        for name in filter(None, listed.stdout.split("\0")):
-            (copy / name).parent.mkdir(parents=True, exist_ok=True)
-            if (ROOT / name).exists():
-                shutil.copy2(ROOT / name, copy / name, follow_symlinks=False)
-        changed = 0
-        for path in sorted((copy / COMPONENTS[component] / component).rglob("*.py")):
-            before = path.read_text()
-            after = reworded(before)
-            ast.parse(after)
-            changed += before != after
-            path.write_text(after)
-        print(f"{changed} modules of {component} reworded in {copy}", flush=True)
+        copy, junit = Path(folder) / "muster", Path(folder) / "junit.xml"
+        _copy_checkout(copy)
+        messages = _reword_component(copy / COMPONENTS[component] / component)
+        print(f"{len(messages)} messages of {component} reworded in {copy}", flush=True)
         paths = os.pathsep.join(str(copy / each) for each in COMPONENTS.values())
         environment = os.environ | {"PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1"}
-        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--ignore-glob=*/test_messages.py", *words]
-        return subprocess.run(command, cwd=copy, env=environment, check=False).returncode
+        shown = ["-vv", "--tb=short", "--no-header", "-p", "no:cacheprovider", f"--junitxml={junit}"]
+        command = [sys.executable, "-m", "pytest", *shown, *words]
+        with (Path(folder) / "pytest.log").open("wb") as log:
+            code = subprocess.run(command, cwd=copy, env=environment, stdout=log, check=False).returncode
+        if code not in (0, 1):  # 1: tests failed
+            print((Path(folder) / "pytest.log").read_text()[-4000:])
+            return code
+        return int(_print_held(messages, *find_tests(_read_failures(junit))))
 
 
 if __name__ == "__main__":

@@ -89,6 +89,9 @@ def _read(name: str, output: Output, parse: Callable[[bytes], SmartHealth]) -> S
         # smartctl's exit code is a bit mask, and most bits describe the disk's state
         health = parse(output.stdout)
     except SmartUnavailable as refusal:
+        if refusal.no_file:
+            why = "a container has the device files of its start; if the disk was added later, restart the agent"
+            return _unknown(name, "NoDeviceFile", f"smartctl: {refusal}: {why}")
         return _unknown(name, "NotReadable", f"smartctl: {refusal}") if nvme or refusal.expected else None
     except Unreadable as error:
         return _unknown(name, "NotReadable", output.trouble or f"{output.argv[0]}: {error}")

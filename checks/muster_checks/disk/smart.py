@@ -15,6 +15,7 @@ SMARTCTL = ("smartctl", "-j", "-i", "-H", "-A")
 NVME = ("nvme", "smart-log", "-o", "json")
 COMMAND_FAILED = 4  # smartctl(8), exit status, bit 2
 _NO_RIGHT = ("Permission denied", "Operation not permitted")
+_NO_FILE = "No such device"  # of a device file that does not exist, and of one without a device
 
 
 class SmartHealth(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,12 +43,14 @@ class SmartHealth(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SmartUnavailable(Exception):
-    """The tool could not query the disk. ``expected``: the disk has SMART, or privileges are missing, so that an
-    answer was due; else it may be a virtual disk or a volume of a RAID controller."""
+    """The tool could not query the disk. ``expected``: the disk has SMART, or privileges or its device file are
+    missing, so that an answer was due; else it may be a virtual disk or a volume of a RAID controller. ``no_file``: its
+    device file is missing."""
 
-    def __init__(self, message: str, expected: bool) -> None:
+    def __init__(self, message: str, expected: bool, no_file: bool = False) -> None:
         super().__init__(message)
         self.expected = expected
+        self.no_file = no_file
 
 
 def parse_smartctl(text: bytes) -> SmartHealth:
@@ -68,7 +71,8 @@ def parse_smartctl(text: bytes) -> SmartHealth:
         if not refusal and code & COMMAND_FAILED and answered:
             raise SmartUnavailable(f"the disk did not answer a SMART command (exit status {code})", expected=True)
         if refusal:
-            raise SmartUnavailable(refusal, any(word in refusal for word in _NO_RIGHT))
+            expected = any(word in refusal for word in (*_NO_RIGHT, _NO_FILE))
+            raise SmartUnavailable(refusal, expected, no_file=_NO_FILE in refusal)
     return SmartHealth(
         device=PurePosixPath(str(_object(document.get("device")).get("name", "disk"))[:64]).name or "disk",
         passed=status if isinstance(status, bool) else None,

@@ -22,7 +22,7 @@ SXID = rf"^(?:nvidia-nvswitch\d*: |NVRM: )?SXid \((?:PCI:)?(?P<address>{_ADDRESS
 GPU_UUID = rf"^NVRM: GPU at (?:PCI:)?(?P<address>{_ADDRESS}): (?P<uuid>GPU-[0-9A-Za-z-]{{1,64}})"
 # written into the system log by a job that resets GPUs
 RESET_DONE = (
-    r"^(?:(?:[\w.-]+ )?(?:nvsentinel-gpu-reset|root)(?:\[\d+\])?: )?"
+    r"^(?:(?:nvsentinel-gpu-reset|root)(?:\[\d+\])?: )?"
     r"GPU reset executed: (?P<uuid>\S{1,80}), success: true"
 )
 

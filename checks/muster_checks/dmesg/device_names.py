@@ -14,6 +14,7 @@ from muster_checks.base.declaration import NodeView
 KEPT_LIMIT = 1024
 # A pod's cgroup; without "kubepods" as an agent in a cgroup namespace of its own sees it: 0::/../../pod1b2c3d4e-.../id
 _OF_TENANT = re.compile(r"kubepods|/pod[0-9a-f]{8}|/user\.slice/")
+_OF_ROOT = re.compile(r"^Uid:\s+0\s+0\s", re.MULTILINE)  # real and effective user
 _UNSAFE = frozenset("/\\*?[] ")
 _GAUDI = re.compile(r"hl[0-9]{1,3}")
 
@@ -27,14 +28,17 @@ def _only_child(folder: Path, prefix: str = "") -> str | None:
 
 
 def is_node_process(node: NodeView, pid: int, name: str) -> bool:
-    """Whether the process belongs to the node itself, not to a pod or a login, by its cgroup.
+    """Whether the process belongs to the node itself: it runs as root, and by its cgroup not in a pod or a login.
 
+    The cgroup alone does not tell: cron jobs, and logins without pam_systemd, run in a service of the system.
     False if /proc has no process with this id and name: it has ended, so it is no longer blocked, or the agent does not
     see the node's processes.
     """
     process = node.path(f"/proc/{pid}")
     try:
         if (process / "comm").read_text("utf-8", "replace").strip() != name:
+            return False
+        if _OF_ROOT.search((process / "status").read_text("utf-8", "replace")) is None:
             return False
         return _OF_TENANT.search((process / "cgroup").read_text("utf-8", "replace")) is None
     except OSError:

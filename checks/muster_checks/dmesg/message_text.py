@@ -50,7 +50,6 @@ def message_start(text: bytes, start: int = 0) -> int:
 
 # Programs in user space whose own lines have rows.
 _DAEMON = re.compile(
-    r"(?:[\w.-]+ )?"
     r"(?:(?:nvsentinel-gpu-reset|root)\[\d+\]: GPU reset |(?:nv|nvidia)-fabricmanager\[\d+\]: (?!segfault))"
 )
 # RE2, because a user chooses the text: its time is linear for every text.
@@ -60,14 +59,19 @@ _USER_TEXT = Pattern(
     r".{1,16}?\[\d{1,10}\]:? |.{1,16}? ?\(\d{1,10}\): |.{1,16}?/\d{1,10}: "
     r"|.{1,16}?: (?:page allocation (?:failure|stalls)|vmalloc(?: error)?: )"  # warn_alloc of mm/page_alloc.c
     # netfilter's LOG: the rule's prefix, then the packet; longer than the name of a process in a driver's line
-    r"|.*IN=\S* OUT=\S* .*(?:SRC=\S+ DST=\S+ LEN=\d|MACSRC=\S+ MACDST=\S+ MACPROTO=|ARP HTYPE=\d+ PTYPE=|TRUNCATED"
-    r"|MAC source = \S+ MAC dest = )"
+    r"|.*IN=\S* OUT=\S*(?:\s|\z)"
+    r"|.*: Can't (?:open blockdev|lookup blockdev|mount, )"  # the source of a mount; fs/super.c, from 5.1
     # messages of the kernel that quote a user's text
     r"|traps: |audit: |audit\(|process '|warning: (?:process )?`|oom-kill:|.{1,16} invoked oom-killer"
     r"|NVRM: API mismatch: |request_module: |ptrace |netlink: |x_tables: |xt_\w+: |\S+ filesystem being "
-    r"|(?:CIFS|cifs|9pnet\w*|libceph|ceph|SELinux|Lockdown|UDF-fs|debugfs|sysfs|kobject\w*): |BTRFS: device label "
+    r"|(?:CIFS|cifs|9pnet\w*|libceph|ceph|SELinux|Lockdown|UDF-fs|debugfs|sysfs|kobject\w*): "
     r"|Memory cgroup stats for |Task in |proc_dir_entry |Loading kernel module |memfd_create"
-    r"|(?:EXT4-fs|XFS|BTRFS \w+) \([^)]{1,64}\): (?:[Uu]nrecognized|[Uu]nknown|[Ii]nvalid) "
+    r"|[\w+-]+(?: \w+)? ?\([^)]{1,64}\): (?:[Uu]nrecognized|[Uu]nknown|[Ii]nvalid|codepage) "
+    r"|BTRFS(?: \w+)?(?: \([^)]{1,64}\))?: (?:device |duplicate device |unrecognized |')"
+    r"|EXT4-fs \([^)]{1,64}\): (?:mounted |re-mounted|(?:initial|last) error |error: could not |Cannot find )"
+    # the name of another node, and of its device, which a disk image holds
+    r"|EXT4-fs warning \([^)]{1,64}\): (?:ext4_multi_mount_protect|dump_mmp_msg):"
+    r"|nvme \w+: (?:new ctrl: |Connect )"  # the name of an NVMe subsystem
     r"|usb \S+: |input: |hid-generic |device-mapper: |Unknown kernel command line parameters"
     r"|[\w.-]+: (?:Unknown |unknown |unrecognized |Bad value for |Duplicate |Invalid |invalid )"
     r"|(?:tmpfs|ramfs|fuse|overlay|overlayfs|proc|sysfs|devpts|cgroup2?|bpf|mqueue|binder): "
@@ -79,6 +83,20 @@ _USER_TEXT = Pattern(
 def holds_user_text(text: str) -> bool:
     """Whether the message begins with, or quotes, text of any length that a user may choose."""
     return _DAEMON.match(text) is None and _USER_TEXT.search(text.encode("utf-8", "replace")) is not None
+
+
+# Messages that do not begin with the name of a network interface. A colon follows that name, so a driver's name and a
+# blank ("nvme nvme0: ") is none. Where a colon follows a driver's name too, the words after it tell.
+_DRIVERS = re.compile(
+    r"[^\s:]+ |NVRM: +(?:S?Xid |GPU|The NVIDIA |\(PCI|BAR\d|This PCI |_kgsp|nv[AC]|krc|knvlink|RmInit|rm_init)"
+    r"|nvidia-nvswitch\d*: SXid |mce: (?:\[Hardware Error\]|CPU\d|Uncorrected )"
+    r"|watchdog: (?:BUG|CPU|Watchdog)|rcu: (?:INFO|rcu_)"
+)
+
+
+def is_drivers(text: str) -> bool:
+    """Whether a driver's name comes first, not that of a network interface, which a user may choose."""
+    return _DRIVERS.match(text) is not None
 
 
 # First lines of messages that a driver prints as one record of several lines. Each ends where the kernel's own words

@@ -11,7 +11,7 @@ from muster_kube.api.objects import Event
 from muster_kube.api.times import rfc3339_whole, seconds
 from muster_tainter.events.recorder import EVENTS_PATH
 from muster_tainter.explain.durations import lasted
-from muster_tainter.explain.node import ChainLink, FaultChain
+from muster_tainter.explain.explanation import ChainLink, FaultChain
 from muster_tainter.faults.event_only import WARNING_REASON, finding_of
 from muster_tainter.policy.recovery import SOURCE_CHECKS
 

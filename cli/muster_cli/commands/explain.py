@@ -49,6 +49,7 @@ def _node_or_job(text: str) -> str:
 
 def main(arguments: argparse.Namespace) -> int:
     from muster_cli.cluster.active_policy import read_active_policy
+    from muster_cli.cluster.device_rules import read_rule_reports
     from muster_cli.cluster.node_devices import read_node_devices
     from muster_cli.cluster.node_snapshot import read_node_state
     from muster_cli.cluster.node_warnings import read_node_warnings
@@ -56,7 +57,8 @@ def main(arguments: argparse.Namespace) -> int:
     from muster_cli.exit_codes import worst_exit_code
     from muster_cli.report.fleet_rows import parse_verdict
     from muster_tainter.devices.nic_names import nic_names, with_nic_names
-    from muster_tainter.explain.node import explain_node, format_explanation
+    from muster_tainter.explain.explanation import format_explanation
+    from muster_tainter.explain.node import explain_node
     from muster_tainter.policy.file import PolicyError, load_policy
 
     job = arguments.nodes[1] if len(arguments.nodes) == 2 and arguments.nodes[0] == KIND else None
@@ -98,7 +100,8 @@ def main(arguments: argparse.Namespace) -> int:
             known = {chain.fault for chain in (*found.chains, *found.findings)}
             warnings, unseen = await read_node_warnings(client, state.node.metadata.name, time.time(), known)
             jobs = await read_jobs_of_node(client, state.node.metadata.name)
-            more = (*notes, *(note for note in (unread, unseen) if note), *jobs)
+            reports = await read_rule_reports(client, state.node.metadata.name, state.memory)
+            more = (*notes, *(note for note in (unread, unseen) if note), *reports, *jobs)
             explanations.append(
                 msgspec.structs.replace(found, findings=(*found.findings, *warnings), notes=(*found.notes, *more))
             )

@@ -5,11 +5,11 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from heapq import merge
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -22,13 +22,16 @@ from muster_cli.usage import UsageError
 from muster_kube.api.objects import Metadata, Node
 from muster_kube.nodehealth import NodeHealth
 from muster_kube.process.command_line import EXIT_USAGE
+from muster_tainter.devices.resource_slice import ResourceSlice, slim_slice
+from muster_tainter.devices.slice_index import SLICES_LIMIT
 from muster_tainter.explain.audit_log_reader import AuditLogReader, BadLine, read_transition
 from muster_tainter.explain.replay import PolicyReplay, ReplayOutcome
 from muster_tainter.policy.file import PolicyError, load_policy
 from muster_tainter.policy.rules import Policy
 
 _LOOK_BYTES = 64 << 10  # of a file, to recognise its format
-_NODES_LIMIT_BYTES = 1 << 30
+_LIST_LIMIT_BYTES = 1 << 30
+_ListT = TypeVar("_ListT")
 _SUFFIXES = (".log", ".txt", ".dmesg", ".kmsg", ".jsonl", ".json", ".1")
 
 
@@ -62,6 +65,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Default: the nodes of the logs, without labels",
     )
     parser.add_argument(
+        "--slices",
+        metavar="FILE",
+        type=Path,
+        help="output of kubectl get resourceslices -o json: the devices that a policy with devices.quarantine: rules "
+        "can keep out alone. Default: none, so each fault taints its node",
+    )
+    parser.add_argument(
         "--catalogue", metavar="FILE", type=Path, help="YAML file of your own kernel messages, see docs/kernel-log.md"
     )
     parser.add_argument(
@@ -82,8 +92,11 @@ def main(arguments: argparse.Namespace) -> int:
         policy = load_policy(None if str(arguments.policy) == "-" else arguments.policy)
         catalogue = load_catalogue(arguments.catalogue)
         nodes = _nodes(arguments.nodes) if arguments.nodes is not None else []
+        slices = _slices(arguments.slices) if arguments.slices is not None else []
         with assume_utc():
-            outcome, read = replay_logs(policy, find_sources(arguments.log), nodes, catalogue, year=arguments.year)
+            outcome, read = replay_logs(
+                policy, find_sources(arguments.log), nodes, catalogue, year=arguments.year, slices=slices
+            )
     except (PolicyError, CatalogueError, UsageError, NoKernelLog) as error:
         print("\n".join(f"muster: {line}" for line in str(error).splitlines()), file=sys.stderr)
         return EXIT_USAGE
@@ -167,25 +180,48 @@ def is_tainter_log(path: Path) -> bool:
     return False
 
 
-def _nodes(path: Path) -> list[Node]:
-    class List(msgspec.Struct):
-        items: tuple[Node, ...]
+class _NodeList(msgspec.Struct):
+    items: tuple[Node, ...]
 
+
+class _SliceList(msgspec.Struct):
+    items: tuple[ResourceSlice, ...]
+
+
+def _nodes(path: Path) -> list[Node]:
+    return list(_read_list("--nodes", path, _NodeList, "nodes").items)
+
+
+def _slices(path: Path) -> list[ResourceSlice]:
+    found = _read_list("--slices", path, _SliceList, "resourceslices").items
+    if len(found) > SLICES_LIMIT:
+        raise UsageError(f"--slices {path}: {len(found)} ResourceSlices: expected at most {SLICES_LIMIT}")
+    return [slim_slice(each) for each in found]
+
+
+def _read_list(option: str, path: Path, kind: type[_ListT], what: str) -> _ListT:
+    """Raises UsageError, OSError."""
     with path.open("rb") as file:
-        raw = file.read(_NODES_LIMIT_BYTES)
+        raw = file.read(_LIST_LIMIT_BYTES)
     try:
-        return list(msgspec.json.decode(raw, type=List).items)
+        return msgspec.json.decode(raw, type=kind)
     except (msgspec.MsgspecError, UnicodeError) as error:
-        raise UsageError(f"--nodes {path}: expected the output of kubectl get nodes -o json: {error}") from None
+        raise UsageError(f"{option} {path}: expected the output of kubectl get {what} -o json: {error}") from None
 
 
 def replay_logs(
-    policy: Policy, sources: list[ReplayLog], nodes: list[Node], catalogue: Catalogue, *, year: int
+    policy: Policy,
+    sources: list[ReplayLog],
+    nodes: list[Node],
+    catalogue: Catalogue,
+    *,
+    year: int,
+    slices: Collection[ResourceSlice] = (),
 ) -> tuple[ReplayOutcome, LogStatistics]:
     """Raises NoKernelLog, OSError."""
     known = {node.metadata.name for node in nodes}
     logged = [source.node for source in sources if source.node is not None and source.node not in known]
-    simulated = PolicyReplay(policy, [*nodes, *(Node(metadata=Metadata(name=name)) for name in logged)])
+    simulated = PolicyReplay(policy, [*nodes, *(Node(metadata=Metadata(name=name)) for name in logged)], slices)
     kernel = [SavedKernelLog(each.node, each.path, catalogue, year=year) for each in sources if each.node is not None]
     tainters = [_TainterLog(each.path) for each in sources if each.node is None]
     reports = merge(
@@ -212,6 +248,7 @@ def replay_logs(
         undated=tuple(log.node for log in kernel if log.undated),
         strange=tuple(str(log.path) for log in strange),
         labelled=bool(nodes),
+        slices=len(slices),
     )
 
 

@@ -16,11 +16,12 @@ from muster_cli.doctor.facts import ControlPlanePod, DeviceRule, DeviceSlice
 from muster_cli.doctor.findings import DoctorFinding, ReadFailure, join_some, read_failures
 from muster_cli.report.quantities import plural
 from muster_kube.api.times import seconds
+from muster_tainter.devices.resource_slice import ADDRESS as PCI_ADDRESS
+from muster_tainter.devices.resource_slice import address_attributes
 
 AREA = "devices"
 OFF, RULES = "off", "rules"  # values of devices.quarantine; the third is preview
 SCHEDULER, MANAGER = "kube-scheduler", "kube-controller-manager"
-PCI_ADDRESS = "resource.kubernetes.io/pciBusID"  # the standard attribute (k8s.io/dynamic-resource-allocation)
 REPORTS_S = 60.0  # the controller reports on a new rule at once, and then every ten seconds
 # the scheduler of these ignores new rules, and panics when a ResourceSlice changes (kubernetes/kubernetes 139681)
 IGNORES_FROM, IGNORES_TO = (1, 36, 0), (1, 36, 2)
@@ -200,7 +201,8 @@ def _judge_drivers(slices: Iterable[DeviceSlice]) -> Iterator[DoctorFinding]:
         node = each.spec.node_name
         if node and each.spec.devices:
             nodes[each.spec.driver].add(node)
-        if any(PCI_ADDRESS in device.attribute_names for device in each.spec.devices):
+        names_of_address = address_attributes(each.spec.driver)
+        if any(names_of_address & device.attribute_names for device in each.spec.devices):
             known.add(node)
     for driver, of_driver in sorted(nodes.items()):
         if names := of_driver - known:

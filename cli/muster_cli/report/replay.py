@@ -1,6 +1,6 @@
 """The result of `muster replay` as text and as JSON."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,18 +8,20 @@ from muster_cli.report.columns import print_table
 from muster_cli.report.quantities import format_duration, plural
 from muster_kube.api.times import rfc3339_whole
 from muster_tainter.budgets.incidents import FLEET
+from muster_tainter.explain.device_periods import DevicePeriod
 from muster_tainter.explain.replay import ReplayOutcome, TaintPeriod
 from muster_tainter.policy.rules import Policy
 
 ROWS_LIMIT = 200  # of the table; --json has all rows
 HEAD = ("SINCE (UTC)", "NODE", "FOR", "RULE", "WHY", "ENDED")
 WITHHELD_HEAD = ("SINCE (UTC)", "NODE", "FOR", "RULE", "WITHHELD", "ENDED")
+DEVICES_HEAD = ("SINCE (UTC)", "NODE", "FOR", "RULE", "ONE DEVICE KEPT OUT", "ENDED")
 
 
 @dataclass(frozen=True)
 class LogStatistics:
     """What was read. undated: nodes whose log has no dates; strange: files without a line of a kernel log; labelled:
-    --nodes gave the nodes of the fleet"""
+    --nodes gave the nodes of the fleet; slices: how many --slices gave"""
 
     files: int
     lines: int
@@ -28,28 +30,30 @@ class LogStatistics:
     undated: tuple[str, ...]
     strange: tuple[str, ...]
     labelled: bool
+    slices: int = 0
 
 
 def print_outcome(outcome: ReplayOutcome, read: LogStatistics, policy: Policy) -> None:
-    _table(HEAD, outcome.spells, "taints")
-    if outcome.withheld_spells:
-        if outcome.spells:
+    tables: tuple[tuple[tuple[str, ...], Sequence[TaintPeriod | DevicePeriod], str], ...] = (
+        (HEAD, outcome.spells, "taints"),
+        (DEVICES_HEAD, outcome.devices.periods, "devices"),
+        (WITHHELD_HEAD, outcome.withheld_spells, "withheld taints"),
+    )
+    for head, spells, what in tables:
+        if spells:
+            _table(head, spells, what)
             print()
-        _table(WITHHELD_HEAD, outcome.withheld_spells, "withheld taints")
-    if outcome.spells or outcome.withheld_spells:
-        print()
     for line in summary(outcome, read, policy):
         print(line)
 
 
-def _table(head: tuple[str, ...], spells: list[TaintPeriod], what: str) -> None:
-    if spells:
-        print_table(head, [_row(spell) for spell in spells[:ROWS_LIMIT]])
+def _table(head: tuple[str, ...], spells: Sequence[TaintPeriod | DevicePeriod], what: str) -> None:
+    print_table(head, [_row(spell) for spell in spells[:ROWS_LIMIT]])
     if len(spells) > ROWS_LIMIT:
         print(f"{len(spells) - ROWS_LIMIT} more {what} are not shown; --json lists all")
 
 
-def _row(spell: TaintPeriod) -> tuple[str, ...]:
+def _row(spell: TaintPeriod | DevicePeriod) -> tuple[str, ...]:
     since = rfc3339_whole(spell.since).replace("T", " ").rstrip("Z")
     return (
         since,
@@ -69,6 +73,12 @@ def summary(outcome: ReplayOutcome, read: LogStatistics, policy: Policy) -> Iter
     most = f", at most {outcome.at_once} at a time (first {rfc3339_whole(outcome.at_once_at)})"
     total = f"{hours(outcome.tainted_s):g} node-hours in total{most if outcome.at_once else ''}"
     yield f"{len(outcome.tainted)} of {plural(outcome.nodes, 'node')} tainted, {total}"
+    if times := outcome.devices.count:
+        alone, spared = hours(outcome.devices.alone_s), hours(outcome.devices.spared_s)
+        yield (
+            f"a device was kept out alone {plural(times, 'time')}, {alone:g} device-hours in total; the others of its "
+            f"node stayed in use for {spared:g}"
+        )
     if outcome.withheld:
         withheld = f"{hours(outcome.withheld_s):g} node-hours in total"
         yield f"{plural(len(outcome.withheld), 'node')} with a withheld taint, {withheld}"
@@ -108,9 +118,14 @@ def notes(outcome: ReplayOutcome, read: LogStatistics, policy: Policy) -> Iterab
         )
     if any(pool.selector.match_labels for pool in policy.pools) and not read.labelled:
         yield "note: the labels of the nodes are not known (--nodes FILE): pools with a selector match none of them"
-    if outcome.left_out:
-        yield f"note: {outcome.left_out} taints are counted but not listed"
-    if any(not spell.ended for spell in outcome.spells):
+    if policy.devices.quarantine == "rules" and not read.slices:
+        yield "note: the devices of the nodes are not known (--slices FILE): every fault taints its node"
+    elif policy.devices.quarantine != "rules" and read.slices:
+        yield f"note: devices.quarantine is {policy.devices.quarantine}: every fault taints its node"
+    if left_out := outcome.left_out + outcome.devices.left_out:
+        yield f"note: {left_out} taints and devices are counted but not listed"
+    ends = [*(spell.ended for spell in outcome.spells), *(period.ended for period in outcome.devices.periods)]
+    if not all(ends):
         yield "note: a replay runs no verification and no person clears faults: faults that only these close stay open"
 
 
@@ -126,11 +141,15 @@ def as_document(outcome: ReplayOutcome, read: LogStatistics, policy: Policy) -> 
         "nodesTainted": len(outcome.tainted),
         "nodeHours": hours(outcome.tainted_s),
         "atOnce": outcome.at_once,
+        "devicesKeptOut": outcome.devices.count,
+        "deviceHours": hours(outcome.devices.alone_s),
+        "sparedDeviceHours": hours(outcome.devices.spared_s),
         "nodesWithheld": len(outcome.withheld),
         "withheldNodeHours": hours(outcome.withheld_s),
         "opened": dict(sorted(outcome.opened.items())),
         "closed": dict(sorted(outcome.closed.items())),
         "taints": [_spell(spell) for spell in outcome.spells],
+        "devices": [_device(period) for period in outcome.devices.periods],
         "withheld": [_spell(spell) for spell in outcome.withheld_spells],
         "incidents": [
             {
@@ -143,7 +162,7 @@ def as_document(outcome: ReplayOutcome, read: LogStatistics, policy: Policy) -> 
             }
             for incident in sorted(outcome.incidents.values(), key=lambda incident: (incident.since, incident.id))
         ],
-        "leftOut": outcome.left_out,
+        "leftOut": outcome.left_out + outcome.devices.left_out,
         "notes": list(notes(outcome, read, policy)),
     }
 
@@ -158,4 +177,17 @@ def _spell(spell: TaintPeriod) -> dict[str, Any]:
         "rules": spell.rules,
         "why": spell.why,
         "ended": spell.ended,
+    }
+
+
+def _device(period: DevicePeriod) -> dict[str, Any]:
+    return {
+        "node": period.node,
+        "device": period.device,
+        "since": rfc3339_whole(period.since),
+        "until": rfc3339_whole(period.until),
+        "seconds": int(period.until - period.since),
+        "rules": period.rules,
+        "why": period.why,
+        "ended": period.ended,
     }

@@ -56,7 +56,7 @@ class WebhookApp:
         status, body, kind = 404, b"not found\n", b"text/plain; charset=utf-8"
         reviewer = self._reviewers.get(scope["path"])
         if scope["path"] == "/healthz":
-            status, body = 200, b"ok\n"
+            status, body = (200, b"ok\n") if scope["method"] in ("GET", "HEAD") else (405, b"expected GET\n")
         elif reviewer is not None and scope["method"] != "POST":
             status, body = 405, b"expected POST\n"
         elif reviewer is not None:

@@ -76,7 +76,7 @@ class PartitionRequester:
                 # two jobs that each hold half of what they need would wait for each other forever
                 await self._give_back(uid, taken)
                 return self._note_refused(uid, wished, answer)
-            elif answer.why in ("NoRoom", "Unreachable"):  # the others will not succeed either
+            elif answer.why in ("NoRoom", "Unreachable", "Denied"):  # the others will not succeed either
                 return self._note_refused(uid, wished[number:], answer)
             else:
                 did = self._note_refused(uid, [(name, wish)], answer)

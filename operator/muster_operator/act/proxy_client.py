@@ -67,8 +67,8 @@ class ProxyClient:
         await self._http.aclose()
 
     async def room(self, size: int) -> PartitionCapacity | PartitionRefusal:
-        """Number of partitions of ``size`` IPUs that can be created now."""
-        answer = await self._called("query", "POST", "/query", {"size": size}, PartitionCapacity)
+        """Number of partitions of ``size`` IPUs that can be created now. Needs no token."""
+        answer = await self._called("query", "POST", "/query", {"size": size}, PartitionCapacity, None)
         return answer[1] if isinstance(answer, tuple) else answer
 
     async def controllers(self) -> list[ControllerCapacity] | PartitionRefusal:
@@ -79,20 +79,27 @@ class ProxyClient:
 
     async def take(self, name: str, wish: PartitionRequest) -> PartitionEntry | PartitionRefusal:
         """Create the partition or take it over; returns an entry that is active or in progress."""
-        answer = await self._called("take", "PUT", f"/partitions/{name}", wish, PartitionEntry)
+        answer = await self._called("take", "PUT", f"/partitions/{name}", wish, PartitionEntry, self._credentials)
         return answer[1] if isinstance(answer, tuple) else answer
 
     async def free(self, name: str, job: str) -> bool | PartitionRefusal:
         """Release the partition of the job with uid ``job``. True: it is gone; False: the removal is in progress."""
-        answer = await self._called("free", "DELETE", f"/partitions/{name}?job={job}", None, msgspec.Raw)
+        path = f"/partitions/{name}?job={job}"
+        answer = await self._called("free", "DELETE", path, None, msgspec.Raw, self._credentials)
         return answer[0] != 202 if isinstance(answer, tuple) else answer
 
     async def _called(
-        self, call: str, method: str, path: str, body: object | None, kind: type[T]
+        self,
+        call: str,
+        method: str,
+        path: str,
+        body: object | None,
+        kind: type[T],
+        credentials: ProxyCredentials | None,
     ) -> tuple[int, T] | PartitionRefusal:
         if not self._may_write():
             raise NotLeading(path)
-        answer = await self._answer(method, path, body, kind, self._credentials)
+        answer = await self._answer(method, path, body, kind, credentials)
         self._note_outcome(call, answer)
         return answer
 
@@ -116,7 +123,7 @@ class ProxyClient:
         except (httpx2.HTTPError, httpx2.StreamError, OSError) as error:
             return self._refused("Unreachable", " ".join(str(error).split()) or type(error).__name__)
         except ConfigError as error:
-            return self._refused("Refused", str(error))
+            return self._refused("Denied", str(error))
         if raw is None:
             return self._refused("Refused", f"HTTP {status} with a body of more than {ANSWER_LIMIT} bytes")
         return self._read(status, raw, kind)

@@ -7,7 +7,8 @@ import msgspec
 from muster_kube.api.client import KubeClient
 from muster_kube.controller.token_bucket import TokenBuckets
 from muster_operator.act.leader_check import LeaderCheck
-from muster_operator.job.types import IPUJob, IPUJobStatus, WorkersStatus, jobs_path
+from muster_operator.job.status_types import IPUJobStatus, WorkersStatus
+from muster_operator.job.types import IPUJob, jobs_path
 from muster_operator.observe.cluster import ClusterCache
 
 COUNTS_S = 1.0  # between two writes if only the numbers of workers differ

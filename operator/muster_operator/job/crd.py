@@ -1,4 +1,4 @@
-"""The CustomResourceDefinition of IPUJobs, generated from the types in :mod:`muster_operator.job.types`.
+"""The CustomResourceDefinition of IPUJobs, generated from the types in types.py and status_types.py.
 
 A structural schema for API servers from 1.20 on: no CEL, no references. Pruning precedes admission, so the schema
 includes the older spellings. kubectl validates a file against the published schema before any webhook sees it, and does
@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 import yaml
 
-from muster_operator.job.types import GROUP, KIND, PLURAL, VERSION, IPUJobSpec, IPUJobStatus
+from muster_operator.job.status_types import IPUJobStatus
+from muster_operator.job.types import GROUP, KIND, PLURAL, VERSION, IPUJobSpec
 
 Schema = dict[str, Any]
 _Path = tuple[str, ...]

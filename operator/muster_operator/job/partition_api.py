@@ -22,7 +22,7 @@ PROXY_AUDIENCE = "muster-vipu-proxy"
 """Of the operator's token for the proxy; the chart's Deployment of the operator names it too."""
 
 PartitionState = Literal["creating", "active", "deleting"]
-RefusalReason = Literal["NotOurs", "NoRoom", "OldAttempt", "Unreachable", "Invalid", "Refused", "Full"]
+RefusalReason = Literal["NotOurs", "NoRoom", "OldAttempt", "Unreachable", "Invalid", "Refused", "Full", "Denied"]
 
 
 class PartitionRequest(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -62,7 +62,7 @@ class PartitionEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
 
 class PartitionRefusal(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """why: NotOurs (another job's), NoRoom, OldAttempt, Unreachable (no V-IPU controller responds), Invalid (the
-    request), Refused (by V-IPU), Full (the tracker)."""
+    request), Refused (by V-IPU), Full (the tracker), Denied (the caller's token or account)."""
 
     why: RefusalReason
     message: str

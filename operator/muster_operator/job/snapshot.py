@@ -9,7 +9,7 @@ from muster_kube.api.objects import Api, Metadata
 from muster_kube.api.pods import PodPlacement, PodProgress
 from muster_kube.nodehealth import CheckRequest, RequestAnswer
 from muster_operator.job.partition_api import PartitionEntry, PartitionRefusal
-from muster_operator.job.types import IPUJobStatus
+from muster_operator.job.status_types import IPUJobStatus
 
 # --- observed state
 

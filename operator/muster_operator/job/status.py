@@ -20,14 +20,8 @@ import msgspec
 from muster_kube.api.times import rfc3339_whole
 from muster_operator.job import names, pod_outcome
 from muster_operator.job.snapshot import JobPod
-from muster_operator.job.types import (
-    IPUJob,
-    IPUJobCondition,
-    IPUJobStatus,
-    LauncherStatus,
-    WorkersStatus,
-    workers_per_instance,
-)
+from muster_operator.job.status_types import IPUJobCondition, IPUJobStatus, LauncherStatus, WorkersStatus
+from muster_operator.job.types import IPUJob, workers_per_instance
 
 PENDING, RUNNING, RESTARTING = "Pending", "Running", "Restarting"
 SUSPENDED, COMPLETE, FAILED = "Suspended", "Complete", "Failed"

@@ -8,7 +8,7 @@ instances that are not replaced yet are behind.
 from collections.abc import Iterable, Mapping
 
 from muster_operator.job.partition_api import PartitionEntry
-from muster_operator.job.types import InstanceRestart, IPUJobStatus
+from muster_operator.job.status_types import InstanceRestart, IPUJobStatus
 
 
 def attempt_of(status: IPUJobStatus, instance: int) -> int:

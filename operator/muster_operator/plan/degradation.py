@@ -13,7 +13,7 @@ from muster_kube.api.times import rfc3339_whole, seconds
 from muster_operator.job import names, pod_outcome
 from muster_operator.job.snapshot import JobPod, RecordEvent
 from muster_operator.job.status import is_finished
-from muster_operator.job.types import IPUJobCondition, IPUJobStatus
+from muster_operator.job.status_types import IPUJobCondition, IPUJobStatus
 from muster_operator.plan.job_state import JobState
 from muster_operator.resources import placement
 

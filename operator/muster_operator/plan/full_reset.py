@@ -14,7 +14,8 @@ from muster_kube.api import times
 from muster_kube.nodehealth import CheckRequest, RequestAnswer
 from muster_operator.job import names, pod_outcome
 from muster_operator.job.snapshot import JobPod, RecordEvent, RequestChecks, Snapshot
-from muster_operator.job.types import FINALIZER, FullResetCheck, IPUJob, IPUJobStatus
+from muster_operator.job.status_types import FullResetCheck, IPUJobStatus
+from muster_operator.job.types import FINALIZER, IPUJob
 from muster_operator.plan import poplar_recovery
 from muster_operator.plan.job_state import JobState
 

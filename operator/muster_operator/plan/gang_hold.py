@@ -16,7 +16,8 @@ from muster_kube.api import times
 from muster_operator.job import pod_outcome, status
 from muster_operator.job.snapshot import JobPlan, JobPod, JobSetup, RecordEvent
 from muster_operator.job.status import PENDING, RESTARTING, RUNNING, StatusUpdate
-from muster_operator.job.types import GangHoldStatus, IPUJob
+from muster_operator.job.status_types import GangHoldStatus
+from muster_operator.job.types import IPUJob
 from muster_operator.plan import preflight, waiting_reason
 from muster_operator.plan.job_state import JobState
 

@@ -17,7 +17,8 @@ from muster_operator.job import checkpoint, lost_pods, names, pod_outcome, statu
 from muster_operator.job.pod_outcome import AttemptEnd
 from muster_operator.job.snapshot import Action, DeletePod, JobPlan, JobPod, QueryCapacity, RecordEvent
 from muster_operator.job.status import RESTARTING, StatusUpdate
-from muster_operator.job.types import JobMove, ipus_per_instance
+from muster_operator.job.status_types import JobMove
+from muster_operator.job.types import ipus_per_instance
 from muster_operator.plan import attempt_end, degradation, poplar_recovery, preflight
 from muster_operator.plan.degradation import JobFault
 from muster_operator.plan.job_state import JobState

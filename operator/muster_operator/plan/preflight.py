@@ -16,7 +16,8 @@ from muster_kube.api import times
 from muster_kube.nodehealth import CheckRequest, RequestAnswer
 from muster_operator.job import checkpoint, names, pod_outcome, status
 from muster_operator.job.snapshot import JobPlan, RecordEvent, RequestChecks
-from muster_operator.job.types import IPUJob, IPUJobStatus, PreFlight, PreFlightStatus, RejectedNode, has_launcher
+from muster_operator.job.status_types import IPUJobStatus, PreFlightStatus, RejectedNode
+from muster_operator.job.types import IPUJob, PreFlight, has_launcher
 from muster_operator.plan import degradation
 from muster_operator.plan.degradation import JobFault
 from muster_operator.plan.job_state import JobState

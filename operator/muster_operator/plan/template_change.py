@@ -15,7 +15,7 @@ from muster_kube.api.times import rfc3339_whole
 from muster_operator.job import names, pod_outcome, status
 from muster_operator.job.snapshot import JobPlan, JobPod, RecordEvent
 from muster_operator.job.status import RESTARTING, StatusUpdate
-from muster_operator.job.types import IPUJobStatus
+from muster_operator.job.status_types import IPUJobStatus
 from muster_operator.plan import attempts, rollout, waiting_reason
 from muster_operator.plan.job_state import JobState
 

@@ -252,4 +252,4 @@ def _respond_to_delete(answer: PartitionEntry | PartitionRefusal | None) -> Resp
 
 def _deny(status: int, message: str) -> _Refused:
     headers = {"www-authenticate": "Bearer"} if status == 401 else None
-    return _Refused(status, PartitionRefusal(why="Refused", message=message), headers)
+    return _Refused(status, PartitionRefusal(why="Denied", message=message), headers)

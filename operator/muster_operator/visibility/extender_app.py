@@ -5,6 +5,8 @@ Nothing is written. Requests hold node names only (``nodeCacheCapable: true``): 
 cluster.
 """
 
+from typing import Any
+
 from fastapi import Request
 from fastapi.responses import Response
 
@@ -28,6 +30,10 @@ from muster_operator.visibility.ipu_capacity import IpuCapacity
 
 BODY_S = 10.0
 _NAMES_SHOWN = 5
+_REFUSED: dict[int | str, dict[str, Any]] = {
+    400: described("what is wrong with the request, and what is expected"),
+    503: described("concurrent requests already have all the bytes that they may have"),
+}
 _BODY = {"requestBody": {"required": True, "content": {"application/json": struct(ExtenderArgs)}}}
 
 
@@ -55,7 +61,8 @@ def extender_app(cluster: ClusterCache, capacity: IpuCapacity, max_ipus: int) ->
         "/filter",
         openapi_extra=_BODY,
         responses={
-            200: described("suitable nodes, and why others are not", {"application/json": struct(FilterResult)})
+            200: described("suitable nodes, and why others are not", {"application/json": struct(FilterResult)}),
+            **_REFUSED,
         },
     )
     async def filter_candidates(request: Request) -> Response:
@@ -73,7 +80,8 @@ def extender_app(cluster: ClusterCache, capacity: IpuCapacity, max_ipus: int) ->
             200: described(
                 "a score from 0 to 10 for each node",
                 {"application/json": {"schema": {"type": "array", "items": struct(HostPriority)["schema"]}}},
-            )
+            ),
+            **_REFUSED,
         },
     )
     async def prioritize(request: Request) -> Response:

@@ -17,11 +17,11 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Self
 
+from muster_sandbox.controlplane import components
 from muster_sandbox.controlplane.admin import AdminClient
 from muster_sandbox.controlplane.audit import POLICY, AuditLog
 from muster_sandbox.controlplane.certificates import (
@@ -32,6 +32,7 @@ from muster_sandbox.controlplane.certificates import (
     public_pem,
     write_private,
 )
+from muster_sandbox.controlplane.components import HERE, Layout, Placement
 from muster_sandbox.controlplane.kubeconfig import bearer_user, certificate_user, write_kubeconfig
 from muster_sandbox.processes import ManagedProcess, ProcessDied, ProcessReaper, wait_for
 from muster_sandbox.programs.binaries import NoControlPlane
@@ -40,23 +41,10 @@ SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  # a new folder is created in it
 SHARED_MEMORY_LEAST = 2 << 30  # bytes: 10,000 nodes with their history and audit log take about half of it
 OLDEST_MINOR = 20
 TOKEN_VALID_S = 24 * 3600
-NODE_GRACE = "10h"  # grace period for missing heartbeats: simulated nodes send none
 START_TRIES = 3  # another process may take a free port before the component binds it
 FIRST_PORT, END_OF_PORTS = 15_000, 30_000  # below Kubernetes' NodePorts (30000) and Linux' local ports (32768)
 
 _given_ports: set[int] = set()
-
-
-@dataclass(frozen=True)
-class Placement:
-    """Where a control plane's components run.
-
-    enter: prefix of every component's command line (``nsenter …``); must not fork
-    ports: of etcd and API server on 127.0.0.1, here and where they run, which a relay connects; default: free ports
-    """
-
-    enter: Sequence[str] = ()
-    ports: tuple[int, int] | None = None
 
 
 class ControlPlane:
@@ -77,7 +65,7 @@ class ControlPlane:
         audit: bool = True,
         start_timeout_s: float = 180.0,
         extra_args: Mapping[str, Sequence[str]] = MappingProxyType({}),
-        placement: Placement = Placement(),
+        placement: Placement = HERE,
     ) -> None:
         self._binaries = binaries
         self._audit = audit
@@ -269,18 +257,22 @@ class ControlPlane:
         etcd_port, self._port = self._placement.ports or free_ports(2)
         self._write_kubeconfigs(self._authority)
         self._admin = AdminClient(self.server, self.ca_file, client=(pki / "admin.crt", pki / "admin.key"))
-
-        etcd = self._run("etcd", self._etcd_args(etcd_port))
+        if self._audit:
+            (self.data / "audit-policy.yaml").write_text(POLICY)
+        layout = Layout(self.data, self._port, etcd_port, self._minor)
+        flags = _output(self._binaries / "etcd", "--help")
+        etcd = self._run("etcd", components.etcd_arguments(layout, flags))
         wait_for(lambda: _etcd_healthy(etcd_port), alive=[etcd], timeout_s=self._timeout_s, what="etcd")
-        self._run("kube-apiserver", self._apiserver_args(pki, etcd_port))
+        self._run("kube-apiserver", components.apiserver_arguments(layout, audit=self._audit))
         self._wait_for_apiserver()
-        manager = self._run("kube-controller-manager", self._manager_args(pki))
-        scheduler = self._run("kube-scheduler", self._scheduler_args())
+        manager = self._run("kube-controller-manager", components.manager_arguments(layout))
+        scheduler = self._run("kube-scheduler", components.scheduler_arguments(layout))
         self.server_version = str(self._admin.get("/version")["gitVersion"])
         # created last: from here on pods can be created
         account = "/api/v1/namespaces/default/serviceaccounts/default"
-        admin = self._admin
-        wait_for(lambda: admin.exists(account), alive=[manager, scheduler], timeout_s=self._timeout_s, what=account)
+        wait_for(
+            lambda: self.admin.exists(account), alive=[manager, scheduler], timeout_s=self._timeout_s, what=account
+        )
         scheduler.require_alive()
 
     def _run(self, name: str, arguments: Sequence[str]) -> ManagedProcess:
@@ -299,91 +291,6 @@ class ControlPlane:
             timeout_s=self._timeout_s,
             what="kube-apiserver's /readyz",
         )
-
-    def _etcd_args(self, port: int) -> list[str]:
-        arguments = [
-            "--name=testbed",
-            f"--data-dir={self.data / 'etcd'}",
-            f"--listen-client-urls=http://127.0.0.1:{port}",
-            f"--advertise-client-urls=http://127.0.0.1:{port}",
-            # a single member has no peers, so any port will do
-            "--listen-peer-urls=http://127.0.0.1:0",
-        ]
-        # 3.5 and later; the data need not survive a power failure
-        if "unsafe-no-fsync" in _output(self._binaries / "etcd", "--help"):
-            arguments.append("--unsafe-no-fsync")
-        return arguments
-
-    def _apiserver_args(self, pki: Path, etcd_port: int) -> list[str]:
-        arguments = [
-            f"--etcd-servers=http://127.0.0.1:{etcd_port}",
-            "--bind-address=127.0.0.1",
-            "--advertise-address=127.0.0.1",
-            # otherwise the server keeps trying to publish 127.0.0.1 as endpoint of its Service, which is rejected
-            "--endpoint-reconciler-type=none",
-            f"--secure-port={self._port}",
-            f"--tls-cert-file={pki / 'apiserver.crt'}",
-            f"--tls-private-key-file={pki / 'apiserver.key'}",
-            f"--client-ca-file={pki / 'ca.crt'}",
-            f"--kubelet-client-certificate={pki / 'kubelet-client.crt'}",
-            f"--kubelet-client-key={pki / 'kubelet-client.key'}",
-            f"--cert-dir={pki}",
-            "--authorization-mode=Node,RBAC",
-            "--enable-admission-plugins=NodeRestriction",
-            # it taints every new Node as not ready until the controller-manager acts; simulated nodes are Ready at once
-            "--disable-admission-plugins=TaintNodesByCondition",
-            "--allow-privileged=true",
-            "--service-account-issuer=https://kubernetes.default.svc",
-            f"--service-account-signing-key-file={pki / 'sa.key'}",
-            f"--service-account-key-file={pki / 'sa.pub'}",
-            "--service-cluster-ip-range=10.96.0.0/16",
-            # one test creates 10,000 nodes within seconds
-            "--max-requests-inflight=2000",
-            "--max-mutating-requests-inflight=1000",
-        ]
-        if self._audit:
-            (self.data / "audit-policy.yaml").write_text(POLICY)
-            arguments += [
-                f"--audit-policy-file={self.data / 'audit-policy.yaml'}",
-                f"--audit-log-path={self.data / 'audit.log'}",
-                # in MB: one file, however long the run is, because readers continue where they stopped. By default the
-                # server begins another one after 100 MB
-                "--audit-log-maxsize=1000000",
-            ]
-        return arguments
-
-    def _manager_args(self, pki: Path) -> list[str]:
-        return [
-            f"--kubeconfig={self.data / 'controller-manager.kubeconfig'}",
-            *self._no_serving(),
-            f"--service-account-private-key-file={pki / 'sa.key'}",
-            f"--root-ca-file={pki / 'ca.crt'}",
-            f"--cluster-signing-cert-file={pki / 'ca.crt'}",
-            f"--cluster-signing-key-file={pki / 'ca.key'}",
-            "--use-service-account-credentials=true",
-            "--leader-elect=false",
-            # it repeatedly writes an annotation for kubelets' caches on every node while a fleet grows
-            "--controllers=*,-ttl",
-            # with the default (20 per second), creating service accounts would take minutes in a busy session
-            "--kube-api-qps=500",
-            "--kube-api-burst=1000",
-            f"--node-monitor-grace-period={NODE_GRACE}",
-            # a HorizontalPodAutoscaler would act after 15 s
-            "--horizontal-pod-autoscaler-sync-period=1s",
-        ]
-
-    def _scheduler_args(self) -> list[str]:
-        # Newer versions have no flags for the scheduler's QPS, and a configuration file depends on an apiVersion. So it
-        # keeps the default of 50 bindings per second.
-        return [
-            f"--kubeconfig={self.data / 'scheduler.kubeconfig'}",
-            *self._no_serving(),
-            "--leader-elect=false",
-        ]
-
-    def _no_serving(self) -> list[str]:
-        """Neither needs to listen. ``--port`` has an effect up to 1.22 and does not exist in 1.24."""
-        return ["--secure-port=0", *(["--port=0"] if self._minor < 23 else [])]
 
     def _write_pki(self, authority: Authority) -> Path:
         pki = self.data / "pki"

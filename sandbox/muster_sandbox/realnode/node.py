@@ -18,7 +18,8 @@ from typing import Any, Self
 
 import yaml
 
-from muster_sandbox.controlplane.cluster import ControlPlane, Placement, free_ports, read_minor_version
+from muster_sandbox.controlplane.cluster import ControlPlane, free_ports, read_minor_version
+from muster_sandbox.controlplane.components import Placement
 from muster_sandbox.image.layers import Image
 from muster_sandbox.processes import ManagedProcess, ProcessDied, ProcessReaper, wait_for
 from muster_sandbox.programs.binaries import NoControlPlane, find_kubelet

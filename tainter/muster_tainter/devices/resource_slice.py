@@ -21,6 +21,15 @@ TAINTS_LIMIT = 16  # of a device (DeviceTaintsMaxLength, k8s.io/api/resource/v1)
 _EFFECTS = ("NoSchedule", "NoExecute")  # all others only inform: "must treat unknown effects like None"
 
 
+def address_attributes(driver: str) -> frozenset[str]:
+    """The attributes in which a driver may publish a PCI address."""
+    return frozenset(key for name in (ADDRESS, DRIVERS_ADDRESS) for key in _qualified(name, driver))
+
+
+def _qualified(name: str, driver: str) -> tuple[str, ...]:
+    return (name,) if "/" in name else (name, f"{driver}/{name}")
+
+
 class DeviceAttribute(Api, frozen=True):
     """Of its possible types, only text."""
 
@@ -57,7 +66,7 @@ class SliceDevice(Api, frozen=True):
     def texts(self, driver: str, *names: str) -> tuple[str, ...]:
         """Values of the attributes, without empty ones."""
         found = self.attributes if self.basic is None else self.basic.attributes
-        keys = [key for name in names for key in ((name,) if "/" in name else (name, f"{driver}/{name}"))]
+        keys = [key for name in names for key in _qualified(name, driver)]
         return tuple(found[key].string for key in keys if key in found and found[key].string)
 
 

@@ -1,22 +1,17 @@
-"""Explains why a node is tainted or not: for each fault, the chain from the evidence to the action. Pure functions.
-
-The first line gives the node's state and its cause; the rest is detail.
-"""
+"""Explains why a node is tainted or not: for each fault, the chain from the evidence to the action. Pure functions."""
 
 from collections.abc import Collection, Iterator
-from typing import NamedTuple
-
-import msgspec
 
 from muster_checks.base.vocabulary import shorten
 from muster_kube.api.objects import Node
 from muster_kube.api.times import rfc3339_whole, seconds
 from muster_kube.nodehealth import NodeHealth, ReportedFinding, ReportedMeasurement
 from muster_tainter.devices.device_map import NO_DEVICES, NodeDevices
-from muster_tainter.devices.device_states import DeviceState, device_states
+from muster_tainter.devices.device_states import device_states
 from muster_tainter.devices.losses import fault_cost
 from muster_tainter.explain.devices import format_cost, format_devices
 from muster_tainter.explain.durations import lasted
+from muster_tainter.explain.explanation import ChainLink, FaultChain, NodeExplanation
 from muster_tainter.faults.desired_state import FAULTY_LABEL, MANAGED_LABEL, is_managed
 from muster_tainter.faults.messages import format_taint, withheld_reason
 from muster_tainter.faults.node_record import (
@@ -35,11 +30,9 @@ from muster_tainter.faults.policy_match import FaultPolicy, confirmed_at, curren
 from muster_tainter.policy.recovery import SOURCE_CHECKS, read_proof_request
 from muster_tainter.policy.rules import NOT_FOR_FAULTS, SPARE_KEY, STARTUP_KEY, CloseOn, Policy
 from muster_tainter.policy.spares import SpareRole
-from muster_tainter.spares.facts import NodeRole, node_role
+from muster_tainter.spares.facts import node_role
 from muster_tainter.spares.plan import TaintSlot
 from muster_tainter.verification.messages import format_proof
-
-_LABEL_WIDTH = 8
 
 _NEEDS = {
     "reset": "needs a reset",
@@ -53,46 +46,6 @@ _WORDS = {
     CloseOn.QUIET: "the check's quiet time passing without a new sign",
     CloseOn.SOURCE: "its source reporting that it is resolved",
 }
-
-
-class ChainLink(NamedTuple):
-    """One line of a chain. label: ``saw``, ``measured``, ``rule``, ``since``, ``proof``, ``held``, ``ends by`` …"""
-
-    label: str
-    text: str
-
-
-class FaultChain(msgspec.Struct, frozen=True):
-    """One fault. state: tainted, withheld, waiting, held, quarantined, open, or closed."""
-
-    fault: str
-    state: str
-    links: tuple[ChainLink, ...] = ()
-
-
-class NodeExplanation(msgspec.Struct, frozen=True, rename="camel"):
-    """state: TAINTED, WITHHELD, FAULTY (open fault without action), HELD, SPARE, FREE, UNMANAGED.
-
-    role: of a spare or a replacement, whatever its state
-    why: one line; paused: who paused Muster and why; chains: open faults, worst state first; closed: newest first;
-    findings: reported findings without a fault; do: commands for the operator
-    devices: of the node's ResourceSlices; device_lines: the same in words, without those that are in use
-    """
-
-    node: str
-    state: str
-    why: str
-    role: NodeRole | None = None
-    paused: str = ""
-    taints: tuple[str, ...] = ()
-    others: tuple[str, ...] = ()
-    chains: tuple[FaultChain, ...] = ()
-    closed: tuple[FaultChain, ...] = ()
-    findings: tuple[FaultChain, ...] = ()
-    notes: tuple[str, ...] = ()
-    do: tuple[str, ...] = ()
-    devices: tuple[DeviceState, ...] = ()
-    device_lines: tuple[str, ...] = ()
 
 
 def explain_node(
@@ -407,40 +360,3 @@ def _do(one: _Node, chains: list[FaultChain]) -> Iterator[str]:
     if chains:
         yield f"muster clear {one.name}    declare its faults resolved"
         yield f"muster release {one.name}  the same, and remove everything that Muster set on the node"
-
-
-def format_explanation(explanation: NodeExplanation) -> Iterator[str]:
-    """The explanation as text: open faults, then findings without a fault, then closed faults."""
-    if explanation.paused:
-        yield f"PAUSED{explanation.paused.removeprefix('paused')}; no new taints, recovery continues"
-    yield f"{explanation.node} {explanation.state}  {explanation.why}"
-    if explanation.role is not None:
-        since = f", since {explanation.role.since}" if explanation.role.since else ""
-        yield f"  role: {explanation.role}{since}"
-    if explanation.taints:
-        yield f"  taints: {', '.join(explanation.taints)}"
-    if explanation.others:
-        yield f"  set by others, not changed by Muster: {', '.join(explanation.others)}"
-    for chain in explanation.chains:
-        yield ""
-        yield f"{chain.state.upper()}  {chain.fault}"
-        yield from _links(chain)
-    sections = (("reported, but not a fault:", explanation.findings), ("recently closed:", explanation.closed))
-    for title, chains in sections:
-        if chains:
-            yield ""
-            yield title
-        for chain in chains:
-            yield f"  {chain.fault}{'' if chain.state == 'closed' else f'  {chain.state}'}"
-            yield from (f"  {line}" for line in _links(chain))
-    if explanation.device_lines:
-        yield ""
-        yield from explanation.device_lines
-    if explanation.notes or explanation.do:
-        yield ""
-    yield from explanation.notes
-    yield from (f"  {line}" for line in explanation.do)
-
-
-def _links(chain: FaultChain) -> Iterator[str]:
-    return (f"  {link.label:<{_LABEL_WIDTH}} {link.text}" for link in chain.links)

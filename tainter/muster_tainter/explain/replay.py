@@ -5,7 +5,7 @@ in between where a decision itself schedules a change (a wait, a hold-down, room
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -14,6 +14,9 @@ from muster_kube.api.objects import Metadata, Node, NodeCondition, NodeStatus
 from muster_kube.api.times import seconds
 from muster_kube.nodehealth import NodeHealth
 from muster_tainter.budgets.incidents import Incident
+from muster_tainter.devices.device_map import NO_DEVICES, NodeDevices
+from muster_tainter.devices.resource_slice import ResourceSlice
+from muster_tainter.explain.device_periods import DeviceOutcome, DevicePeriods
 from muster_tainter.faults.desired_state import READY, Decision, is_managed
 from muster_tainter.faults.lifecycle import FaultStep
 from muster_tainter.faults.messages import describe_fault, format_taint
@@ -61,15 +64,18 @@ class ReplayOutcome:
     opened: Counter[str] = field(default_factory=Counter)
     closed: Counter[str] = field(default_factory=Counter)
     incidents: dict[str, Incident] = field(default_factory=dict)
+    devices: DeviceOutcome = field(default_factory=DeviceOutcome)
 
 
 class PolicyReplay:
     """nodes: the fleet's Nodes, if known; budgets depend on their labels and number. Their taints are ignored: the
-    replay starts with a clean fleet."""
+    replay starts with a clean fleet. slices: name the devices that may be kept out alone; without them, each fault
+    taints its node."""
 
-    def __init__(self, policy: Policy, nodes: Iterable[Node] = ()) -> None:
-        self.outcome = ReplayOutcome()
-        self._loop = DecisionLoop(policy, self._record)
+    def __init__(self, policy: Policy, nodes: Iterable[Node] = (), slices: Collection[ResourceSlice] = ()) -> None:
+        self._loop = DecisionLoop(policy, self._record, slices=slices)
+        self._devices = DevicePeriods(self._devices_of)
+        self.outcome = ReplayOutcome(devices=self._devices.outcome)
         self._taints: dict[tuple[str, str], TaintPeriod] = {}
         self._waits: dict[str, TaintPeriod] = {}
         self._tainted_since: dict[str, float] = {}
@@ -98,6 +104,7 @@ class PolicyReplay:
         for spell in [*self._waits.values()]:
             self._keep(self.outcome.withheld_spells, replace(spell, until=end))
             self.outcome.withheld_s += end - spell.since
+        self._devices.finish(end)
         self.outcome.tainted_s += sum(end - since for since in self._tainted_since.values())
         for spells in (self.outcome.spells, self.outcome.withheld_spells):
             spells.sort(key=lambda spell: (spell.since, spell.node, spell.taint))
@@ -138,6 +145,10 @@ class PolicyReplay:
             outcome.tainted_s += now - self._tainted_since.pop(name)
         if any(change.step is FaultStep.OPENED for change in decision.changes):
             self._note_incidents(name, decision)
+        self._devices.note(self._loop.nodes[name], decision, now)
+
+    def _devices_of(self, name: str) -> NodeDevices:
+        return NO_DEVICES if self._loop.devices is None else self._loop.devices.of(name)
 
     def _keep(self, spells: list[TaintPeriod], spell: TaintPeriod) -> None:
         if len(spells) < SPELLS_LIMIT:

@@ -32,6 +32,7 @@ from muster_tainter.faults.messages import (
     jump_notices,
     node_condition,
     taint_notices,
+    was_unknown_otherwise,
     withheld_reason,
 )
 from muster_tainter.faults.node_record import (
@@ -235,7 +236,8 @@ def decide(
         labels[ROLE_KEY] = context.spare.role or None
     notices += jump_notices(changes, before, report.clears)
     notices += isolation_notices(isolation, before, policy)
-    if report.error and node.metadata.labels.get(HEALTH_LABEL) != "unknown":
+    known = node.metadata.labels.get(HEALTH_LABEL) != "unknown"
+    if report.error and (known or was_unknown_otherwise(node, condition)):
         notices.append(Notice("HealthUnreadable", f"invalid NodeHealth: {report.error}", "health"))
     if memory != stored or annotations:
         annotations[ANNOTATION] = remembered.encode_record(memory)

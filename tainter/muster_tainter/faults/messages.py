@@ -123,11 +123,19 @@ def taint_notices(
 
 
 _WITHHELD = "; no taint: "
+_UNREADABLE = "ReportUnreadable"
 
 
 def withheld_reason(node: Node) -> str:
     """Why a wanted taint is not set, read from the condition; empty if none is wanted or all are set."""
     return next((c.message.partition(_WITHHELD)[2] for c in node.status.conditions if c.type == CONDITION), "")
+
+
+def was_unknown_otherwise(node: Node, condition: NodeCondition) -> bool:
+    """Whether the node's health was unknown for another reason than an invalid report, until ``condition`` is written:
+    its label does not change then."""
+    current = next((each for each in node.status.conditions if each.type == CONDITION), None)
+    return current is not None and current.status == "Unknown" and current.reason not in (_UNREADABLE, condition.reason)
 
 
 def _first(faults: Iterable[Fault]) -> Fault:
@@ -159,7 +167,7 @@ def node_condition(
             message=shorten(describe_fault(fault), MESSAGE_LIMIT) + tail,
         )
     if not report.known:
-        reason = "ReportUnreadable" if report.error else "NoReport"
+        reason = _UNREADABLE if report.error else "NoReport"
         return NodeCondition(
             type=CONDITION,
             status="Unknown",

@@ -7,7 +7,7 @@ a hold-down, room under a rate limit).
 
 import heapq
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
 from muster_checks.base.vocabulary import Verdict
@@ -18,11 +18,13 @@ from muster_tainter.budgets.allocator import BudgetAllocator
 from muster_tainter.budgets.incidents import FaultOpening, IncidentIndex
 from muster_tainter.budgets.pool_usage import budgeted_node
 from muster_tainter.budgets.reservations import severity
-from muster_tainter.faults.decision_context import AssignedRole, DecisionContext
+from muster_tainter.devices.resource_slice import ResourceSlice
+from muster_tainter.faults.decision_context import UNREAD_DEVICES, AssignedRole, DecisionContext
 from muster_tainter.faults.desired_state import Decision, decide
 from muster_tainter.faults.node_record import NodeRecord, read_record
 from muster_tainter.faults.node_report import FaultKey, read_report
 from muster_tainter.policy.rules import Policy
+from muster_tainter.simulation.known_devices import KnownDevices
 
 NEVER = float("inf")
 _ROUNDS = 64  # decisions about one node at one moment; more would mean that the policy contradicts itself
@@ -36,9 +38,16 @@ class DecisionLoop:
 
     decided: called after each decision, when it is applied to the node and to the index of incidents
     assign_role: the node's role among its pool's spares with this decision; None: no pool keeps spares
+    slices: name the devices that may be kept out alone
     """
 
-    def __init__(self, policy: Policy, decided: Decided, assign_role: AssignRole | None = None) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        decided: Decided,
+        assign_role: AssignRole | None = None,
+        slices: Collection[ResourceSlice] = (),
+    ) -> None:
         self.policy = policy
         self.now = 0.0
         self.nodes: dict[str, Node] = {}
@@ -46,6 +55,7 @@ class DecisionLoop:
         self._decided = decided
         self._assign_role = assign_role
         self._allocator = BudgetAllocator(lambda: self.now, policy.pools)
+        self.devices = KnownDevices(slices, policy, self.nodes, lambda: self.now) if slices else None
         marks = [rule.match.correlated + 1 for rule in policy.rules if rule.match.correlated is not None]
         self.incidents = IncidentIndex(policy.incidents, marks)
         self._seen: dict[str, dict[FaultKey, tuple[int, float]]] = {}  # findings: their occurrence, and since when
@@ -55,8 +65,9 @@ class DecisionLoop:
 
     def add(self, node: Node) -> None:
         """A node that the fleet has from now on. Call it also after a write that was not a decision."""
+        new = node.metadata.name not in self.nodes
         self.nodes[node.metadata.name] = node
-        self._note(node)
+        self._note(node, new=new)
 
     def report(self, health: NodeHealth) -> None:
         """A NodeHealth that holds from now on; :meth:`settle` decides about its node."""
@@ -122,6 +133,10 @@ class DecisionLoop:
                 decision = decide(node, health, policy, self.now, {}, context)
         else:
             self._allocator.withdraw(name)
+        no_room = self.devices.reserve(node, decision) if self.devices is not None else None
+        if no_room is not None:
+            context = replace(context, devices=replace(context.devices, withhold=no_room))
+            decision = decide(node, health, policy, self.now, {}, context)
         role = self._assign_role(node, decision) if self._assign_role is not None else None
         if role is not None:
             decision = decide(node, health, policy, self.now, {}, replace(context, spare=role))
@@ -131,7 +146,15 @@ class DecisionLoop:
         freed = self._allocator.confirm(name) or freed
         concerned = self.incidents.note(name, self._opened(name, decision))
         self._decided(name, decision)
-        return [*sorted(concerned), *(self._allocator.ready(self.now) if freed else ())]
+        return [*sorted(concerned), *self._woken(), *(self._allocator.ready(self.now) if freed else ())]
+
+    def _woken(self) -> list[str]:
+        """Nodes with devices for which there may be room now."""
+        if self.devices is None:
+            return []
+        names = list(self.devices.woken)
+        self.devices.woken.clear()
+        return names
 
     def _plan(self, name: str, at: float) -> None:
         if at == NEVER:
@@ -142,7 +165,9 @@ class DecisionLoop:
 
     # decision context of a node
 
-    def _note(self, node: Node) -> bool:
+    def _note(self, node: Node, *, new: bool = False) -> bool:
+        if self.devices is not None:
+            self.devices.note(node, new=new)
         memory = read_record(node)
         tainted_at = seconds(memory.tainted) if memory.tainted else 0.0
         standing = budgeted_node(node, self.policy.pools, ours=bool(memory.ours), tainted_at=tainted_at)
@@ -182,4 +207,5 @@ class DecisionLoop:
             known = self.incidents.of(name, check, reason, since)
             if known is not None:
                 incident[key] = known.id
-        return DecisionContext(others=others, incident=incident)
+        devices = UNREAD_DEVICES if self.devices is None else self.devices.context(name)
+        return DecisionContext(others=others, incident=incident, devices=devices)

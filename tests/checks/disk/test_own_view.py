@@ -1,12 +1,14 @@
 """The check ``disk``: what disks say of themselves, through smartctl or nvme."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from tests.checks.bad_input import NO_VALUES, TEXTS, any_json, huge, mangled, replaced
+from tests.wording.facts import missing_facts
 
 from muster_checks.base.bounded_read import Unreadable
 from muster_checks.base.commands import Output
@@ -24,6 +26,7 @@ ATA_FAILING = (SAMPLES / "smartctl_ata_failing.json").read_bytes()
 VIRTUAL = (SAMPLES / "smartctl_virtual.json").read_bytes()
 FORBIDDEN = (SAMPLES / "smartctl_forbidden.json").read_bytes()
 NO_DEVICE = (SAMPLES / "smartctl_no_device.json").read_bytes()
+NO_FILE = (SAMPLES / "smartctl_no_file.json").read_bytes()
 NVME = (SAMPLES / "nvme_smart_log.json").read_bytes()
 NO_ANSWER = b'{"smartctl": {"version": [7, 3], "exit_status": 4}, "device": {"name": "/dev/sda", "protocol": "ATA"}}'
 VIRTUAL_4 = json.loads(VIRTUAL)
@@ -193,6 +196,15 @@ async def test_a_sata_disk_that_predicts_its_failure_fails_whatever_the_exit_cod
 async def test_a_scsi_disk_without_smart_is_judged_by_its_state_alone(tmp_path: Path, answer: bytes | None) -> None:
     view = with_sda(tmp_path, {} if answer is None else {SMARTCTL: answer})
     assert reasons(await run(view)) == {"Ok": Verdict.PASS}
+
+
+@pytest.mark.parametrize("disk", [with_nvme, with_sda])
+async def test_a_disk_that_was_added_after_the_start_of_the_agents_container_is_unknown(
+    tmp_path: Path, disk: Callable[[Path, dict[str, Answer]], NodeView]
+) -> None:
+    result = await run(disk(tmp_path, {SMARTCTL: NO_FILE}))
+    assert reasons(result) == {"NoDeviceFile": Verdict.UNKNOWN}
+    assert not missing_facts(result.message, "/dev/sdz", "No such device")
 
 
 @pytest.mark.parametrize("answer", [FORBIDDEN, hung(SMARTCTL)])

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.tainter.devices.device_world import device, gpu, resource_slice
 from tests.wording.facts import missing_facts
 
 from muster_cli.__main__ import main
@@ -16,6 +17,7 @@ rules:
 ISO = "2026-01-01T%s,000000+00:00 %s"
 XID79 = "NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, GPU has fallen off the bus."
 XID31 = "NVRM: Xid (PCI:0000:3b:00): 31, pid=1234, MMU Fault"
+XID95 = "NVRM: Xid (PCI:0000:23:00): 95, pid=7, name=python, Uncontained"
 BOOT = "Linux version 6.1.0-18-amd64 (gcc) #1 SMP"
 
 
@@ -73,6 +75,8 @@ def test_nodes_are_named_on_the_command_line_or_by_their_file(tmp_path: Path, po
     (["--log", "a/none.log"], ("a/none.log",)),
     (["--log", "x=a/binary"], ("a/binary",)),
     (["--log", "a/x.log", "--nodes", "a/x.log"], ("--nodes a/x.log", "kubectl get nodes -o json")),
+    (["--log", "a/x.log", "--slices", "a/x.log"], ("--slices a/x.log", "kubectl get resourceslices -o json")),
+    (["--log", "a/x.log", "--slices", "a/none.json"], ("a/none.json",)),
 ])  # fmt: skip
 def test_unreadable_file_is_a_usage_error_with_its_place(
     tmp_path: Path, policy: str, capsys: Any, monkeypatch: pytest.MonkeyPatch, words: list[str], facts: tuple[str, ...]
@@ -189,3 +193,22 @@ def test_the_table_has_a_row_a_taint_and_a_summary(tmp_path: Path, policy: str, 
     assert head.split() == ["SINCE", "(UTC)", "NODE", "FOR", "RULE", "WHY", "ENDED"]
     assert row.split()[:5] == ["2026-01-01", "00:00:00", "n1", "30m", "hw"]
     assert not missing_facts(rest[0], "1 of 1 node", "0.5 node-hours", "1", "2026-01-01T00:00:00Z")
+
+
+def test_a_policy_that_keeps_out_single_devices_needs_their_slices(tmp_path: Path, capsys: Any) -> None:
+    rules = file(tmp_path, "rules.yaml", POLICY + "devices: {quarantine: rules}\n")
+    kernel = file(tmp_path, "n1.log", log(("00:00:00", BOOT), ("01:00:00", XID95), ("02:00:00", XID95)))
+    items = [resource_slice("n1", devices=[device(n) for n in range(8)])]
+    slices = file(tmp_path, "slices.json", json.dumps({"kind": "List", "items": items}))
+    found = told(capsys, rules, "--log", kernel, "--slices", slices)
+    [period] = found["devices"]
+    assert (period["node"], period["device"], period["since"]) == ("n1", gpu(1), "2026-01-01T01:00:00Z")
+    assert (found["taints"], found["devicesKeptOut"]) == ([], 1)
+    assert (found["deviceHours"], found["sparedDeviceHours"]) == (1.0, 7.0)
+    assert main(["replay", rules, "--log", kernel, "--slices", slices]) == 0
+    assert not missing_facts(capsys.readouterr().out, gpu(1), "1 device-hours", "7")
+    without = told(capsys, rules, "--log", kernel)
+    assert (len(without["taints"]), without["devices"]) == (1, [])
+    assert any("--slices" in note for note in without["notes"])
+    off = file(tmp_path, "off.yaml", POLICY)
+    assert any("devices.quarantine" in note for note in told(capsys, off, "--log", kernel, "--slices", slices)["notes"])

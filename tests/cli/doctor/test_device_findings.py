@@ -21,9 +21,14 @@ UNSEEN = ReadFailure("/x", "Forbidden: no", forbidden=True)
 
 
 def device_slice(
-    node: str = "n1", driver: str = "gpu.example.com", *, v1beta1: bool = False, pci: bool = True
+    node: str = "n1",
+    driver: str = "gpu.example.com",
+    *,
+    v1beta1: bool = False,
+    pci: bool = True,
+    attribute: str = PCI_ADDRESS,
 ) -> DeviceSlice:
-    attributes = {"model": {"string": "A"}} | ({PCI_ADDRESS: {"string": "0000:13:00.0"}} if pci else {})
+    attributes = {"model": {"string": "A"}} | ({attribute: {"string": "0000:13:00.0"}} if pci else {})
     device: dict[str, Any] = {"name": "gpu-0"}
     device |= {"basic": {"attributes": attributes}} if v1beta1 else {"attributes": attributes}
     body = {"metadata": {"name": f"{node}-{driver}"}, "spec": {"driver": driver, "nodeName": node, "devices": [device]}}
@@ -208,6 +213,14 @@ def test_a_driver_that_was_upgraded_on_some_nodes_is_named_with_the_others() -> 
 
 def test_addresses_of_an_older_api_version_count() -> None:
     assert verdicts(judge(slices=[device_slice(v1beta1=True)])) == [Verdict.PASS]
+
+
+@pytest.mark.parametrize("attribute", ["pciAddress", "dra.example.com/pciAddress"])
+def test_addresses_under_a_name_of_the_drivers_own_count(attribute: str) -> None:
+    seen = device_slice(driver="dra.example.com", attribute=attribute)
+    assert verdicts(judge(slices=[seen])) == [Verdict.PASS]
+    (found,) = judge(slices=[device_slice(driver="dra.example.com", attribute="other.example.com/pciAddress")])
+    assert not missing_facts(found.what, "dra.example.com", "1 node", "n1")
 
 
 def test_a_driver_of_other_things_beside_one_with_addresses_is_fine() -> None:

@@ -204,6 +204,20 @@ def test_a_kernel_log_is_recognised_by_lines_of_any_form(line: bytes) -> None:
     assert not is_kernel_log(b"some\0text\n" * 3 + line + b"\n")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'{\n   "dmesg": [\n      {\n         "pri": 3,\n         "msg": "%s"\n      }\n   ]\n}\n',
+        b'{"__CURSOR": "s=1", "_TRANSPORT": "kernel", "PRIORITY": "3", "MESSAGE": "%s"}\n',
+    ],
+)
+def test_a_kernel_log_as_json_is_read(text: bytes, tmp_path: Path) -> None:
+    log = tmp_path / "log.json"
+    log.write_bytes(text % b"NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.")
+    assert main(["check", "--sample", str(log)]) == 2
+    assert not is_kernel_log(text.replace(b"kernel", b"stdout").replace(b"dmesg", b"events"))
+
+
 def test_a_serial_console_with_firmware_and_logins_is_a_kernel_log() -> None:
     assert is_kernel_log(b"Press F2 to enter setup\r\n" * 5 + OFF_THE_BUS + b"node-7 login: \r\n")
 

@@ -2,11 +2,13 @@
 
 import json
 import os
+import re
 import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+from uuid import uuid4
 
 from tests.cluster.agent.test_agent_publishing import AgentProcess
 
@@ -23,12 +25,12 @@ SECOND = ["12.1", "12.0", "12.3", "12.3", "11.9", "11.5", "12.1", "12.1"]
 CHECKS = MappingProxyType({"pciebw": {"parameters": {"min_bandwidth_gb_per_s": 8}}, "dcgm": {}, "dmesg": {}})
 
 
-def gpus(root: Path) -> None:
-    """Eight GPUs in slots of PCIe 3.0 x16."""
+def gpus(root: Path, addresses: Sequence[str] = ADDRESSES) -> None:
+    """GPUs in slots of PCIe 3.0 x16."""
     lay_out(root, {"/proc/sys/kernel/random/boot_id": "6ba7b810-9dad-11d1-80b4-00c04fd430c8"})
     listed = root / "sys/bus/pci/devices"
     listed.mkdir(parents=True)
-    for place, address in enumerate(ADDRESSES):
+    for place, address in enumerate(addresses):
         device = root / f"sys/devices/pci0000:{place:02x}/0000:{place:02x}:01.0/{address}"
         device.mkdir(parents=True)
         for folder in (device, device.parent):
@@ -39,10 +41,12 @@ def gpus(root: Path) -> None:
         (listed / address).symlink_to(device)
 
 
-def tools(folder: Path, bandwidths: Sequence[str]) -> Path:
+def tools(folder: Path, bandwidths: Sequence[str], addresses: Sequence[str] = ADDRESSES) -> Path:
     """nvbandwidth and dcgmi that print what was recorded; ``calls`` there has dcgmi's command lines."""
     folder.mkdir()
-    report = json.loads(NVBANDWIDTH.read_text())
+    of = {old: new.removesuffix(".0") for old, new in zip(ADDRESSES, addresses, strict=True)}
+    recorded = re.sub(r"(0000:..:00)(?=\))", lambda found: of[f"{found[1]}.0"], NVBANDWIDTH.read_text())
+    report = json.loads(recorded)
     for test in report["nvbandwidth"]["testcases"]:
         test["bandwidth_matrix"] = [list(bandwidths)]
     (folder / "nvbandwidth.json").write_text(json.dumps(report))
@@ -61,6 +65,7 @@ class FleetAgent(AgentProcess):
 
     checks:   those that are on, with their settings
     inside:   the beginning of a command line that runs the rest of it somewhere (``ip netns exec NAME``)
+    addresses: of the node's GPUs
     settings: more of the agent's own
     """
 
@@ -75,10 +80,11 @@ class FleetAgent(AgentProcess):
         port: int = 0,
         checks: Mapping[str, Mapping[str, object]] = CHECKS,
         inside: Sequence[str] = (),
+        addresses: Sequence[str] = ADDRESSES,
         **settings: object,
     ) -> None:
-        gpus(folder / "root")
-        self.tools = tools(folder / "bin", bandwidths)
+        gpus(folder / "root", addresses)
+        self.tools = tools(folder / "bin", bandwidths, addresses)
         enabled = {name: dict(checks.get(name, {"enabled": False})) for name in load_registry()}
         config = folder / "agent.yaml"
         config.write_text(json.dumps({**settings, "checks": enabled}))
@@ -86,6 +92,13 @@ class FleetAgent(AgentProcess):
         super().__init__(folder, node, kubeconfig, *flags, inside=inside)
         self.environment["PATH"] = f"{self.tools}:{os.environ['PATH']}"
         self.host = host
+
+    def reboot(self) -> None:
+        """The node's: the agent starts in a new boot, whose kernel log has no fault."""
+        self.kill()
+        (self.folder / "root/proc/sys/kernel/random/boot_id").write_text(f"{uuid4()}\n")
+        self.kmsg.write_text("[1.000000] Linux version 6.8.0\n")
+        self.start()
 
     def ask(self, query: str, **headers: str) -> str:
         """As curl would; the answer has to be one."""

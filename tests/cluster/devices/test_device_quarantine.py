@@ -17,8 +17,10 @@ from tests.cluster.tainter import test_end_to_end as end_to_end
 from tests.cluster.tainter.test_end_to_end import HEALTHS, Cluster, Tainters, finding, until
 from tests.tainter.devices.device_world import gpu, resource_slice
 
+from muster_cli.__main__ import main
 from muster_cli.commands.release_nodes import NodeRelease, find_targets
 from muster_kube.api.client import KubeClient
+from muster_sandbox.controlplane.cluster import ControlPlane
 from muster_tainter.devices.api_versions import find_api
 from muster_tainter.policy.file import parse_policy
 
@@ -119,15 +121,26 @@ async def test_a_rule_that_a_person_deletes_or_edits_counts_as_cleared(
         assert not await cluster.taints(name)
 
 
-async def test_without_the_right_to_write_rules_the_node_is_tainted_and_the_log_says_so(
-    tainters: Tainters, fleet: Any, cluster: Cluster, device_api: KubeClient, policy: Path
+@pytest.mark.parametrize(("resource", "left", "said"), [
+    ("devicetaintrules", ["get", "list", "watch"], "cannot create a DeviceTaintRule"),
+    ("devicetaintrules", [], "cannot read DeviceTaintRules"),
+    ("resourceslices", [], "cannot read ResourceSlices"),
+])  # fmt: skip
+async def test_without_its_rights_the_node_is_tainted_and_an_event_says_so(
+    tainters: Tainters,
+    fleet: Any,
+    cluster: Cluster,
+    device_api: KubeClient,
+    policy: Path,
+    resource: str,
+    left: list[str],
+    said: str,
 ) -> None:
     role = "/apis/rbac.authorization.k8s.io/v1/clusterroles/muster-tainter"
     full = (await device_api.get(role))["rules"]
-    less = [each for each in full if "devicetaintrules" not in each["resources"]]
-    less.append(
-        {"apiGroups": ["resource.k8s.io"], "resources": ["devicetaintrules"], "verbs": ["get", "list", "watch"]}
-    )
+    less = [each for each in full if resource not in each["resources"]]
+    if left:
+        less.append({"apiGroups": ["resource.k8s.io"], "resources": [resource], "verbs": left})
     await device_api.patch(role, {"rules": less})
     try:
         replica = await tainters.start("--policy", str(policy))
@@ -136,7 +149,13 @@ async def test_without_the_right_to_write_rules_the_node_is_tainted_and_the_log_
         await cluster.report(name, bad())
         await cluster.until_faulty(name)
         assert not await rules(device_api, name)
-        assert replica.logged("ERROR", name, gpu(1), "Forbidden")
+
+        async def told() -> bool:
+            event = (await cluster.events(name)).get("DeviceNotQuarantined")
+            return event is not None and gpu(1) in event["message"] and said in event["message"]
+
+        await until(told, "the Event says why")
+        assert replica.logged("WARNING" if not left else "ERROR", said)
     finally:
         await device_api.patch(role, {"rules": full})
 
@@ -198,6 +217,37 @@ async def test_a_person_can_release_a_node_while_no_tainter_runs(
     assert [(each.name, each.done) for each in results] == [(released, True)]
     assert not await rules(device_api, released)
     assert await rules(device_api, other)
+
+
+async def test_explain_shows_what_kubernetes_reports_on_the_rule_of_a_preview(
+    tainters: Tainters,
+    fleet: Any,
+    cluster: Cluster,
+    control_plane: ControlPlane,
+    device_api: KubeClient,
+    policy: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    policy.write_text(POLICY.replace("quarantine: rules", "quarantine: preview"))
+    await tainters.start("--policy", str(policy))
+    [name] = await fleet.create(1, prefix="gpupreview")
+    await publish(device_api, name)
+    await cluster.report(name, bad())
+    [rule] = await until_rules(device_api, name, 1)
+    assert rule["spec"]["taint"]["effect"] == "None"
+    await cluster.until_faulty(name)
+    if control_plane.minor < 36:  # nobody there reports on rules
+        report = {"type": "EvictionInProgress", "status": "False", "message": "0 pods would be evicted in 0 namespaces"}
+        path = f"{(await find_api(device_api)).rules}/{rule['metadata']['name']}"
+        await device_api.patch(path, {"status": {"conditions": [report]}})
+
+    async def shown() -> bool:
+        words = ["explain", name, "-o", "json", "--kubeconfig", str(control_plane.kubeconfig)]
+        await asyncio.to_thread(main, words)
+        notes = json.loads(capsys.readouterr().out)["notes"]
+        return any(gpu(1) in note and rule["metadata"]["name"] in note and "evicted" in note for note in notes)
+
+    await until(shown, "explain shows the report")
 
 
 async def test_a_policy_that_turns_it_off_taints_the_node_and_then_deletes_the_rule(

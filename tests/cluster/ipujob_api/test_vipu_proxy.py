@@ -205,7 +205,7 @@ async def test_only_the_operators_token_for_the_proxy_opens_partitions(bed: Bed)
     assert (await bed.ask(proxy, "PUT", called(wish()), wish(), token=for_the_api_server)).status_code == 401
     stranger = token_of(bed.control_plane, "stranger")
     refused = await bed.ask(proxy, "PUT", called(wish()), wish(), token=stranger)
-    assert (refused.status_code, refused.json()["why"]) == (403, "Refused")
+    assert (refused.status_code, refused.json()["why"]) == (403, "Denied")
     assert "allowed: muster/muster-operator" in refused.json()["message"]
     assert await bed.tracked() == {}
     await bed.taken(proxy, wish())

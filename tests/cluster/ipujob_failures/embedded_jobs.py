@@ -17,7 +17,8 @@ from muster_kube.api.config import ClusterConfig, load_config
 from muster_kube.api.errors import NotFound
 from muster_operator.job.names import TRACKER
 from muster_operator.job.snapshot import JobSetup
-from muster_operator.job.types import API_VERSION, IPUJob, IPUJobStatus, jobs_path
+from muster_operator.job.status_types import IPUJobStatus
+from muster_operator.job.types import API_VERSION, IPUJob, jobs_path
 from muster_sandbox.controlplane.cluster import ControlPlane
 from muster_sandbox.simulation.kubelets import Kubelets
 from muster_sandbox.simulation.nodes import NodeShape, SimulatedNodes

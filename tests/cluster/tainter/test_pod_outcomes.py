@@ -43,6 +43,7 @@ rules:
 pools: [{{name: mine, selector: {{matchLabels: {{{label}: here}}}}, budget: {{tainted: 10%}}}}]
 inFlight: {{falseAlarmsPerNodeYear: 0.01, startWithin: 10m}}
 """
+WARNS = "{{rules: [{{name: warns, match: {{check: podoutcomes, verdict: WARN}}, action: event}}], inFlight: {{}}}}"
 HOUR_S = 3600.0
 GAP_S = 12.0
 
@@ -118,7 +119,7 @@ async def explained(capsys: pytest.CaptureFixture[str], control_plane: ControlPl
 
 def missing_evidence(chain: Any) -> list[str]:
     """Which of attempts, owners, rate and value it does not show."""
-    saw = " ".join(link["text"] for link in chain["links"] if link["label"] == "saw")
+    saw = " ".join(text for label, text in chain["links"] if label == "saw")
     return missing_facts(saw, "attempts", "failed here", "expected", "evidence")
 
 
@@ -166,7 +167,7 @@ async def test_a_warning_that_opens_no_fault_is_explained_by_its_event(
         node, "ApplicationExit", proven=True, value=9e4, threshold=5e4, attempts=30, failures=28, namespaces=2,
         expected_rate=0.02, since=bed.now() - HOUR_S,
     )  # fmt: skip
-    async with leading(control_plane, bed, "{{rules: [], inFlight: {{}}}}") as tainter:
+    async with leading(control_plane, bed, WARNS) as tainter:
         await until(bed.watches, "the tainter leads")
         findings = OutcomeFindings(tainter.fleet, lambda _node, _kind: None)
         assert findings.take(evidence, Verdict.WARN, None, bed.now())

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import socket
 
 import pytest
@@ -137,6 +138,28 @@ async def test_a_second_request_that_never_ends_makes_room(service, loop_time):
     assert b"200" in await ask(service.port)
     for _, writer in held:
         writer.close()
+
+
+INVALID_BODY = b"no chunk\r\n"
+
+
+@pytest.mark.parametrize("path", ["/", "/endless"], ids=["before its answer", "during its answer"])
+async def test_a_request_whose_body_is_invalid_ends_without_an_error(service, caplog, path):
+    reader, writer = await asyncio.open_connection("127.0.0.1", service.port)
+    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
+    if path == "/endless":
+        writer.write(head)
+        assert b"200" in await reader.readline()
+        writer.write(INVALID_BODY)
+    else:
+        writer.write(head + INVALID_BODY)
+        assert b"400" in await reader.readline()
+    with contextlib.suppress(ConnectionResetError):
+        await reader.read()  # until the server closes the connection
+    service.may_answer.set()
+    assert b"200" in await ask(service.port)
+    assert [record.message for record in caplog.records if record.levelno >= logging.ERROR] == []
+    writer.close()
 
 
 async def test_an_answer_that_takes_its_time_is_waited_for(service, loop_time):

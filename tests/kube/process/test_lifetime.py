@@ -8,6 +8,7 @@ import socket
 
 import pytest
 
+from muster_kube.process.address import bind_socket
 from muster_kube.process.command_line import EXIT_FAILED, EXIT_USAGE, Parser
 from muster_kube.process.lifetime import cancel_tasks, print_address, stop_on_signals, wait_until_one_ends
 
@@ -59,9 +60,15 @@ async def test_what_fails_once_it_was_told_to_stop_is_a_good_end() -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 def test_the_address_is_told_for_who_left_the_port_to_the_system(host: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET) as listener:
+    with bind_socket(host, 0) as listener:
         print_address("metrics", listener)
         assert capsys.readouterr().out == f"metrics on {host}:{listener.getsockname()[1]}\n"
+
+
+def test_who_reads_the_address_can_connect_before_the_server_runs() -> None:
+    with bind_socket("127.0.0.1", 0) as listener:
+        print_address("listening", listener)
+        socket.create_connection(listener.getsockname(), timeout=60).close()
 
 
 def test_a_wrong_flag_is_a_usage_error_and_not_a_fail(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import logging
 import socket
 import ssl
 import time
@@ -246,6 +247,13 @@ async def test_other_paths_and_methods_are_none(served: Served) -> None:
     assert (await served.http.get(PATH)).status_code == 405
     assert (await served.http.get("/healthz")).status_code == 200
     assert served.reviewer.asked == []
+
+
+@pytest.mark.parametrize("method", ["CONNECT", "POST", "TRACE"])
+async def test_health_is_only_read(served: Served, caplog: pytest.LogCaptureFixture, method: str) -> None:
+    """After a success for CONNECT, HTTP allows no body: it would be an error, with its traceback in the log."""
+    assert (await served.http.request(method, "/healthz")).status_code == 405
+    assert [one.message for one in caplog.records if one.levelno >= logging.ERROR] == []
 
 
 async def test_plain_http_gets_no_answer(served: Served) -> None:

@@ -225,6 +225,17 @@ async def test_without_room_no_further_partition_is_requested_and_taken_ones_are
     assert len(bench.played.asked) == 3
 
 
+async def test_a_token_that_the_proxy_does_not_accept_is_sent_once_and_not_for_each_instance(
+    bench: OperatorBench,
+) -> None:
+    bench.played.on("PUT", FIRST, 401, PartitionRefusal(why="Denied", message="this token is not accepted"))
+    assert await bench.executor.execute(a_job(), take(0, 1, 2)) is ActionResult.REFUSED
+    assert bench.played.asked == [("PUT", FIRST)]
+    assert {refusal.why for refusal in bench.refusals.refusals("u1", TAKING).values()} == {"Denied"}
+    assert await bench.executor.execute(a_job(), take(0, 1, 2)) is ActionResult.WAITS
+    assert len(bench.played.asked) == 1
+
+
 async def test_of_many_partitions_some_are_taken_before_the_job_is_looked_at_again(bench: OperatorBench) -> None:
     """Each may take V-IPU seconds: the pods of the first need not wait for the last, nor does a deletion."""
     for number in range(AT_ONCE + 1):

@@ -110,7 +110,9 @@ async def test_room_is_asked_for_by_size() -> None:
     bench = answering(200, {"available": True, "numOfPartitions": 3, "message": ""})
     async with bench.proxy as proxy:
         assert await proxy.room(4) == PartitionCapacity(available=True, num_of_partitions=3)
-    assert msgspec.json.decode(bench.asked[0].content) == {"size": 4}
+    [asked] = bench.asked
+    assert msgspec.json.decode(asked.content) == {"size": 4}
+    assert "authorization" not in asked.headers, "the proxy asks for none here, and the connection is not encrypted"
 
 
 @pytest.mark.parametrize(
@@ -163,7 +165,7 @@ async def test_a_token_that_has_been_replaced_is_read_again_once() -> None:
 
     def answer(request: httpx2.Request) -> httpx2.Response:
         seen.append(request.headers["authorization"])
-        refusal = msgspec.json.encode(PartitionRefusal(why="Refused", message="who?"))
+        refusal = msgspec.json.encode(PartitionRefusal(why="Denied", message="who?"))
         return httpx2.Response(401, content=refusal) if len(seen) == 1 else httpx2.Response(
             200, content=msgspec.json.encode(ENTRY)
         )  # fmt: skip

@@ -10,7 +10,8 @@ import pytest
 import yaml
 
 from muster_operator.job import crd
-from muster_operator.job.types import IPUJobSpec, IPUJobStatus
+from muster_operator.job.status_types import IPUJobStatus
+from muster_operator.job.types import IPUJobSpec
 
 FILE = Path(__file__).parents[3] / "helm" / "muster" / "crds" / crd.FILE
 # of the published CRD 1.2.0 (graphcore/helm-charts): path, type

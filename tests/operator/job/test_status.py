@@ -20,7 +20,8 @@ from muster_operator.job.status import (
     compose_status,
     launcher_status,
 )
-from muster_operator.job.types import IPUJob, IPUJobCondition, IPUJobStatus, WorkersStatus
+from muster_operator.job.status_types import IPUJobCondition, IPUJobStatus, WorkersStatus
+from muster_operator.job.types import IPUJob
 from muster_operator.resources import pods
 
 STATES = [PENDING, RUNNING, SUSPENDED, COMPLETE, FAILED]

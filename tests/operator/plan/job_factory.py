@@ -7,7 +7,8 @@ import msgspec
 from muster_operator.job import names
 from muster_operator.job.partition_api import PartitionEntry
 from muster_operator.job.snapshot import JobPod
-from muster_operator.job.types import FINALIZER, IPUJob, IPUJobStatus, ipus_per_instance, workers_per_instance
+from muster_operator.job.status_types import IPUJobStatus
+from muster_operator.job.types import FINALIZER, IPUJob, ipus_per_instance, workers_per_instance
 
 NOW = 1_700_000_000.0
 MPIRUN = {"command": ["mpirun", "-np", "2", "python3", "train.py"]}

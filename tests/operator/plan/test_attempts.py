@@ -3,7 +3,7 @@
 import pytest
 from tests.operator.plan.job_factory import make_entry, make_job
 
-from muster_operator.job.types import InstanceRestart, IPUJobStatus, JobMove
+from muster_operator.job.status_types import InstanceRestart, IPUJobStatus, JobMove
 from muster_operator.plan.attempts import attempt_of, former_attempts, has_restarted, last_restart, moved_instances
 
 STATUS = IPUJobStatus(

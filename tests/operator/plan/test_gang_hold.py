@@ -12,7 +12,8 @@ from tests.wording.facts import missing_facts
 from muster_kube.api.times import rfc3339_whole, seconds
 from muster_operator.job import status
 from muster_operator.job.snapshot import DeletePod, JobSetup, RecordEvent, TakePartitions
-from muster_operator.job.types import GangHoldStatus, IPUJob, JobMove
+from muster_operator.job.status_types import GangHoldStatus, JobMove
+from muster_operator.job.types import IPUJob
 
 STEP_S = 20.0
 

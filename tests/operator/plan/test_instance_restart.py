@@ -12,7 +12,8 @@ from tests.wording.facts import missing_facts
 from muster_kube.api import times
 from muster_operator.job import names
 from muster_operator.job.snapshot import JobPod, JobSetup, RecordEvent
-from muster_operator.job.types import IPUJobStatus, RestartPolicy
+from muster_operator.job.status_types import IPUJobStatus
+from muster_operator.job.types import RestartPolicy
 from muster_operator.plan.phase_table import plan
 
 SPACE = "default"

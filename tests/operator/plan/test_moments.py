@@ -9,17 +9,17 @@ from tests.operator.plan.job_factory import NOW, make_job
 from muster_kube.api.times import rfc3339_whole, seconds
 from muster_operator.job.pod_outcome import AttemptEnd
 from muster_operator.job.snapshot import JobSetup, Snapshot
-from muster_operator.job.types import (
+from muster_operator.job.status_types import (
     FullResetCheck,
     GangHoldStatus,
     InstanceRestart,
-    IPUJob,
     IPUJobCondition,
     IPUJobStatus,
     JobMove,
     PreFlightStatus,
     RejectedNode,
 )
+from muster_operator.job.types import IPUJob
 from muster_operator.plan import degradation, full_reset, gang_hold, instance_restart, move, preflight, restart_policy
 from muster_operator.plan.degradation import DEGRADED, JobFault
 from muster_operator.plan.job_state import JobState

@@ -12,7 +12,8 @@ from tests.wording.facts import missing_facts
 from muster_kube.api.times import rfc3339_whole, seconds
 from muster_operator.job.snapshot import JobSetup, NodeProblem, QueryCapacity, RecordEvent, TakePartitions
 from muster_operator.job.status import NOT_READY as PARTITION_NOT_READY
-from muster_operator.job.types import IPUJob, IPUJobCondition, IPUJobStatus, RollingUpdate, Strategy
+from muster_operator.job.status_types import IPUJobCondition, IPUJobStatus
+from muster_operator.job.types import IPUJob, RollingUpdate, Strategy
 from muster_operator.plan.degradation import OVER_S
 from muster_operator.plan.move import HOUR_S
 from muster_operator.plan.phase_table import plan

@@ -8,7 +8,8 @@ from tests.operator.plan.preflight_cluster import PreFlightCluster
 from tests.wording.facts import missing_facts
 
 from muster_operator.job.snapshot import JobSetup, RecordEvent, Snapshot
-from muster_operator.job.types import IPUJob, IPUJobStatus
+from muster_operator.job.status_types import IPUJobStatus
+from muster_operator.job.types import IPUJob
 from muster_operator.plan.phase_table import plan
 
 ERROR = "[Poplar][Load engine] recoverable_runtime_error: [Recovery action: {}] CIUERRVR.IPUSOFTERR error on IPU 0"

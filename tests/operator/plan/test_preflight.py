@@ -12,7 +12,8 @@ from tests.wording.facts import missing_facts
 
 from muster_kube.api.times import rfc3339_whole, seconds
 from muster_operator.job.snapshot import CreateObject, JobSetup
-from muster_operator.job.types import IPUJob, IPUJobStatus, PreFlightStatus, RestartPolicy
+from muster_operator.job.status_types import IPUJobStatus, PreFlightStatus
+from muster_operator.job.types import IPUJob, RestartPolicy
 from muster_operator.plan.move import HOUR_S
 from muster_operator.plan.phase_table import plan
 from muster_operator.plan.preflight import AVOIDED_S

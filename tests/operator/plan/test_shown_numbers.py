@@ -13,7 +13,7 @@ from muster_kube.nodehealth import RequestAnswer
 from muster_operator.job import names
 from muster_operator.job.pod_outcome import AttemptEnd
 from muster_operator.job.snapshot import JobSetup, NodeCapacity, Snapshot
-from muster_operator.job.types import FullResetCheck, IPUJobStatus, PreFlightStatus
+from muster_operator.job.status_types import FullResetCheck, IPUJobStatus, PreFlightStatus
 from muster_operator.plan import (
     degradation,
     full_reset,

@@ -138,7 +138,7 @@ async def test_partitions_are_for_the_operator_alone(served: Served) -> None:
         for method, path in (("GET", ""), ("GET", f"/{name}"), ("PUT", f"/{name}"), ("DELETE", f"/{name}?job=u")):
             answer = await served.http.request(method, f"/partitions{path}", headers=headers, content=b"{}")
             assert answer.status_code == status, (headers, method)
-            assert answer.json()["why"] == "Refused"
+            assert answer.json()["why"] == "Denied"
     assert served.world.api.data == {}
     served.accounts.is_away = True
     answer = await put(served)

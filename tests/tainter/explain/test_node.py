@@ -14,7 +14,8 @@ from muster_kube.nodehealth import (
     ReportedMeasurement,
     RequestAnswer,
 )
-from muster_tainter.explain.node import FaultChain, NodeExplanation, explain_node, format_explanation
+from muster_tainter.explain.explanation import FaultChain, NodeExplanation, format_explanation
+from muster_tainter.explain.node import explain_node
 from muster_tainter.faults.decision_context import AssignedRole, DecisionContext
 from muster_tainter.faults.desired_state import decide
 from muster_tainter.policy.file import load_policy

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from muster_kube.api.objects import Node, Taint
+from muster_kube.api.objects import Node, NodeCondition, Taint
 from muster_kube.api.times import seconds
 from muster_kube.nodehealth import ClearEntry, NodeHealth, NodeHealthSpec, RequestAnswer
 from muster_tainter.faults.check_history import ANNOTATION as TESTS
@@ -43,6 +43,10 @@ def settle(node: Node, health: NodeHealth | None, policy: Policy = POLICY, now: 
     assert not again.taint_changes
     assert again.condition == decision.condition
     return after, decision
+
+
+def with_condition(node: Node, condition: NodeCondition) -> Node:
+    return msgspec.structs.replace(node, status=msgspec.structs.replace(node.status, conditions=(condition,)))
 
 
 def reasons(decision: Decision) -> list[str]:
@@ -336,6 +340,24 @@ def test_without_a_usable_report_faults_stay_and_none_open(make: Any, how: str) 
     node, _ = settle(tainted, broken)
     assert node.spec.taints == (make.faulty,)
     assert node.metadata.labels["muster.dev/health"] == "unknown"
+
+
+@pytest.mark.parametrize("before", ["NoReport", "NotMeasured", "AgentSilent", "ReportUnreadable"])
+def test_an_invalid_report_makes_one_event_though_the_nodes_health_was_unknown_before(make: Any, before: str) -> None:
+    bare = make.node(labels={"muster.dev/health": "unknown"})
+    node = with_condition(bare, NodeCondition(type=CONDITION, status="Unknown", reason=before))
+    decision = decide(node, UnusableHealth("Expected `str`, got `int`"), POLICY, NOW)
+    assert reasons(decision) == ([] if before == "ReportUnreadable" else ["HealthUnreadable"])
+    assert decision.condition is not None
+    _, again = settle(with_condition(bare, decision.condition), UnusableHealth("Expected `str`, got `int`"))
+    assert reasons(again) == []
+
+
+def test_an_invalid_report_whose_valid_part_opens_a_fault_makes_its_event_too(make: Any) -> None:
+    bare = make.node(labels={"muster.dev/health": "unknown"})
+    node = with_condition(bare, NodeCondition(type=CONDITION, status="Unknown", reason="NoReport"))
+    decision = decide(node, make.health(make.finding(), make.finding("Xid95", -3)), POLICY, NOW)
+    assert {"HealthUnreadable", "NodeFaultOpened"} <= set(reasons(decision))
 
 
 def test_a_persons_word_counts_even_if_the_agent_talks_nonsense(make: Any) -> None:

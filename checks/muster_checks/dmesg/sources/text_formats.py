@@ -23,12 +23,12 @@ message_text.py lists more prefixes, whose times are not read.
 A line without a time or other prefix belongs to the line before it (dmesg indents the further lines of one message). It
 may come from a line break in a user's text, so it is passed on only if the first line is one of a driver that prints
 several lines (message_text.py). It then gets that line's time, level and facility. No line is held back for a next one.
-In a log without times each line is a message. A time that cannot be read (a month in another language) is no time: such
-lines do not count towards a rate, unless they are read while they are written. A time without a zone, or with one that
-is neither UTC nor a number, is local time of this process; if that is in the future, it cannot be read. The device
-dictionary (`` KEY=value`` after a record) is left out.
-Without other information the facility is kernel and the level info, but a syslog line whose writer is not ``kernel:``
-comes from user space.
+In a log without times each line is a message. JSON is read only in a log that begins with it. A time that cannot be
+read (a month in another language) is no time: such lines do not count towards a rate, unless they are read while they
+are written. A time without a zone, or with one that is neither UTC nor a number, is local time of this process; if that
+is in the future, it cannot be read. The device dictionary (`` KEY=value`` after a record) is left out.
+Without other information the facility is kernel and the level info. A container's log comes from user space, whatever
+its text says, and so does a syslog line whose writer is not ``kernel:``.
 """
 
 import re
@@ -38,7 +38,7 @@ from typing import TypeVar
 
 import msgspec
 
-from muster_checks.dmesg.message_text import has_further_lines, holds_user_text, message_start
+from muster_checks.dmesg.message_text import has_further_lines, holds_user_text, is_drivers, message_start
 from muster_checks.dmesg.sources.kmsg import parse_record, split_record, unescape
 from muster_checks.dmesg.sources.records import DEFAULT_LEVEL, KERNEL_FACILITY, KernelLine, origin_of
 from muster_checks.dmesg.sources.source import Interesting
@@ -95,6 +95,8 @@ _KERNEL_MARK = re.compile(
 )
 _LINE_WITH_TEXT = re.compile(rb"^.*\S", re.M)
 _LABELLED_LINE = re.compile(rb"^.*\S: \S", re.M)
+# dmesg -J, and journalctl -k -o json
+_JSON_LOG = re.compile(rb'\s*\{(?:\s*"dmesg"\s*:\s*\[|[^\n]*"_TRANSPORT" ?: ?"kernel")')
 _JSON_OR_XML = re.compile(rb"\s*(?:\{|\[\s*[\"{\[]|<[A-Za-z?!])")
 _LOOKED_AT_BYTES = 4 << 20
 
@@ -110,6 +112,8 @@ def is_kernel_log(text: bytes) -> bool:
     One such line alone proves nothing, because any file may contain or quote one. In plain text a tenth of the lines is
     enough (a serial console also shows firmware and logins), in a file with NUL bytes half of them.
     """
+    if _JSON_LOG.match(text) is not None:
+        return True
     if _KERNEL_MARK.search(text) is None:
         return False
     beginning = text[:_LOOKED_AT_BYTES]
@@ -183,6 +187,7 @@ class TextReader:
         self._by_user = self._after_host = False  # a program wrote the line, and the host's name comes before it
         self._first = before.first  # the first line of the message
         self._prefixed = False  # the log has times or other prefixes, so that a line without one continues a message
+        self._json = False  # the log is JSON
         self._partial = self._partial_next = False  # the line before is continued in this one, this one in the next
 
     @property
@@ -202,9 +207,9 @@ class TextReader:
             return self._record(raw)
         self._in_record = False
         self._by_user = self._after_host = False
+        before = self._stamp
         raw, is_record = self._unwrap(raw)
         partial, self._partial = self._partial, self._partial_next
-        before = self._stamp
         start = self._stamped(raw)
         prefix = message_start(raw, start or 0)
         text = raw[prefix:]
@@ -221,6 +226,7 @@ class TextReader:
                 self._level, self._facility = DEFAULT_LEVEL, USER_FACILITY if self._by_user else KERNEL_FACILITY
         elif not self._prefixed and not continued:
             self._first = text = raw.lstrip(b" \t>")
+            self._facility = USER_FACILITY if self._by_user else KERNEL_FACILITY
         elif has_further_lines(self._first.decode("utf-8", "replace")):
             text = raw.lstrip()
         else:
@@ -250,14 +256,15 @@ class TextReader:
 
         /proc/kmsg and consoles give each line of a record the time of the record. A line of the same microsecond may
         therefore come from a line break in a user's text, unless the same driver printed both lines and its message
-        quotes no user.
+        quotes no user. The name before a colon may be that of a network interface, which a user may call ``NVRM``.
         """
         if self._stamp[-8:] != stamp_before[-8:] and not self._stamp.endswith(">]"):
             return False  # nearly always, and cheaper than to parse both
         exact = _exact_time(self._stamp)
         if not exact or exact != _exact_time(stamp_before):
             return False
-        return _driver(text) != _driver(self._first) or holds_user_text(self._first.decode("utf-8", "replace"))
+        first = self._first.decode("utf-8", "replace")
+        return _driver(text) != _driver(self._first) or not is_drivers(first) or holds_user_text(first)
 
     def _unwrap(self, raw: bytes) -> tuple[bytes, bool]:
         """The line without what a container's log or JSON puts around it, and whether it is a whole message."""
@@ -272,7 +279,10 @@ class TextReader:
                 self._at = self._container_at = timed[1]
                 self._stamp = found[1].decode("ascii").strip()
             return raw[found.end() :], False
+        if self._prefixed and not self._json:
+            return raw, False  # a further line of a message, which may be a user's text
         if (quoted := _JSON_LINE.match(raw)) is not None:
+            self._json = True
             return _decode_json(_json_text, quoted[1], "").encode("utf-8", "replace"), True
         if not raw.lstrip().startswith(b"{"):
             return raw, False
@@ -283,7 +293,12 @@ class TextReader:
             message = "".join(chr(one) for one in message if isinstance(one, int) and 0 < one < 127)
         if not isinstance(message, str):
             return raw, False
-        self._by_user = fields.get("_TRANSPORT", "kernel") != "kernel"
+        self._json = True
+        self._by_user = (
+            key == "log"  # a container's
+            or fields.get("_TRANSPORT", "kernel") != "kernel"
+            or str(fields.get("SYSLOG_FACILITY", KERNEL_FACILITY)) != str(KERNEL_FACILITY)
+        )
         return message.rstrip("\r\n").encode("utf-8", "replace"), key != "log"
 
     def _record(self, raw: bytes) -> KernelLine | None:
@@ -315,7 +330,7 @@ class TextReader:
             self._stamp = raw[start:end].decode("ascii", "replace").strip()
             start = end
         self._level = DEFAULT_LEVEL if prio is None else prio & 7
-        self._facility = prio >> 3 if prio is not None else USER_FACILITY if self._by_user else KERNEL_FACILITY
+        self._facility = USER_FACILITY if self._by_user else (prio or 0) >> 3
         return start
 
     def _time(self, raw: bytes, start: int) -> tuple[int, float] | None:
