@@ -3,6 +3,8 @@
 Before each write it verifies that this process still leads.
 """
 
+import asyncio
+
 from muster_kube import nodehealth
 from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import AlreadyExists, ApiError, Conflict
@@ -56,6 +58,9 @@ class NodeWriter:
         applied = decision.applied(node)
         self._devices.patch_begins(applied, decision)
         try:
+            if decision.isolates and decision.taints is None:
+                # the requests for the rules go first: they keep the device out, the record only says so
+                await asyncio.sleep(0)
             answer = await self._client.patch(path, body, type=Node, params=params)
         except BaseException as error:
             self._devices.patch_ended(name, done=False)

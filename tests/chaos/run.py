@@ -51,8 +51,10 @@ def main() -> int:
     scale = Scale(arguments.NODES, arguments.JOBS, 60 * arguments.MINUTES)
     with ControlPlane(find_or_build(say), start_timeout_s=STARTS_S) as plane:
         install(plane.admin)
-        verdict = asyncio.run(run_chaos(plane, LOGS, scale, arguments.SEED, say))
-        shutil.copy(plane.data / "audit.log", LOGS)
+        try:
+            verdict = asyncio.run(run_chaos(plane, LOGS, scale, arguments.SEED, say))
+        finally:
+            shutil.copy(plane.data / "audit.log", LOGS)
     for line in report(verdict):
         say(line)
     say(f"SEED={arguments.SEED}: {'WRONG' if verdict.violations else 'right'}")

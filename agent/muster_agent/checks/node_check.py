@@ -173,11 +173,15 @@ class NodeCheck:
         """A user has cleared ``finding``, so its next occurrence is new."""
 
     def publish_transitions(self, transitions: Sequence[Transition]) -> None:
-        """Log and report the changes. Synchronous, as StreamCheck._read requires."""
-        for transition in transitions:
-            finding_log.log_transition(self.local.name, self.name, transition)
+        """Report and log the changes. Synchronous, as StreamCheck._read requires."""
         if transitions:
             self.reporter.report_change()
+            # behind the publisher's turn, in which it sends its PATCH
+            asyncio.get_running_loop().call_soon(self._log_transitions, transitions)
+
+    def _log_transitions(self, transitions: Sequence[Transition]) -> None:
+        for transition in transitions:
+            finding_log.log_transition(self.local.name, self.name, transition)
 
     def set_trouble(self, trouble: tuple[str, str] | None) -> None:
         if trouble == self.trouble:

@@ -59,6 +59,12 @@ def _decoder(kind: Hashable) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(cast("type[Any]", kind))
 
 
+@lru_cache(maxsize=256)
+def _parse_url(url: str) -> httpx2.URL:
+    """Kept, because an agent writes the same object each time."""
+    return httpx2.URL(url)
+
+
 class KubeClient:
     """A client for one cluster; an async context manager. Paths are API paths (``/api/v1/nodes/x``).
 
@@ -361,7 +367,7 @@ class KubeClient:
         extensions: dict[str, Any] = {}
         if self.config.tls_server_name:
             extensions["sni_hostname"] = self.config.tls_server_name
-        return httpx2.Request(method, url, headers=headers, content=content, extensions=extensions)
+        return httpx2.Request(method, _parse_url(url), headers=headers, content=content, extensions=extensions)
 
     def _get_transport(self) -> httpx2.AsyncBaseTransport:
         if self._transport is None:

@@ -62,7 +62,7 @@ class RequestStream(httpcore2.AsyncNetworkStream):
         except BaseException:
             await self._inner.aclose()
             raise
-        return stream
+        return RequestStream(stream, None)
 
     def get_extra_info(self, info: str) -> Any:
         return self._inner.get_extra_info(info)

@@ -22,6 +22,7 @@ from muster_tainter.faults.lifecycle import FaultStep
 from muster_tainter.faults.messages import describe_fault, format_taint
 from muster_tainter.policy.rules import Policy
 from muster_tainter.simulation.decision_loop import DecisionLoop
+from muster_tainter.simulation.known_devices import KnownDevices
 
 SPELLS_LIMIT = 20_000  # kept for display; all are counted
 INCIDENTS_LIMIT = 1000
@@ -73,7 +74,9 @@ class PolicyReplay:
     taints its node."""
 
     def __init__(self, policy: Policy, nodes: Iterable[Node] = (), slices: Collection[ResourceSlice] = ()) -> None:
-        self._loop = DecisionLoop(policy, self._record, slices=slices)
+        self._loop = DecisionLoop(policy, self._record)
+        self._known = KnownDevices(slices, policy, self._loop.nodes, lambda: self._loop.now) if slices else None
+        self._loop.devices = self._known
         self._devices = DevicePeriods(self._devices_of)
         self.outcome = ReplayOutcome(devices=self._devices.outcome)
         self._taints: dict[tuple[str, str], TaintPeriod] = {}
@@ -148,7 +151,7 @@ class PolicyReplay:
         self._devices.note(self._loop.nodes[name], decision, now)
 
     def _devices_of(self, name: str) -> NodeDevices:
-        return NO_DEVICES if self._loop.devices is None else self._loop.devices.of(name)
+        return NO_DEVICES if self._known is None else self._known.of(name)
 
     def _keep(self, spells: list[TaintPeriod], spell: TaintPeriod) -> None:
         if len(spells) < SPELLS_LIMIT:

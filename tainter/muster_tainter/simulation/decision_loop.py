@@ -7,8 +7,9 @@ a hold-down, room under a rate limit).
 
 import heapq
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import Protocol
 
 from muster_checks.base.vocabulary import Verdict
 from muster_kube.api.objects import Node
@@ -18,13 +19,11 @@ from muster_tainter.budgets.allocator import BudgetAllocator
 from muster_tainter.budgets.incidents import FaultOpening, IncidentIndex
 from muster_tainter.budgets.pool_usage import budgeted_node
 from muster_tainter.budgets.reservations import severity
-from muster_tainter.devices.resource_slice import ResourceSlice
-from muster_tainter.faults.decision_context import UNREAD_DEVICES, AssignedRole, DecisionContext
+from muster_tainter.faults.decision_context import UNREAD_DEVICES, AssignedRole, DecisionContext, DeviceContext
 from muster_tainter.faults.desired_state import Decision, decide
 from muster_tainter.faults.node_record import NodeRecord, read_record
 from muster_tainter.faults.node_report import FaultKey, read_report
 from muster_tainter.policy.rules import Policy
-from muster_tainter.simulation.known_devices import KnownDevices
 
 NEVER = float("inf")
 _ROUNDS = 64  # decisions about one node at one moment; more would mean that the policy contradicts itself
@@ -33,29 +32,39 @@ Decided = Callable[[str, Decision], None]
 AssignRole = Callable[[Node, Decision], AssignedRole | None]
 
 
+class LoopDevices(Protocol):
+    """The devices of the loop's nodes, and the budgets that limit how many are kept out alone."""
+
+    def context(self, node: Node, components: Iterable[str]) -> DeviceContext:
+        """components: those of which something is reported or recorded."""
+
+    def reserve(self, node: Node, decision: Decision) -> str | None:
+        """Reserve places in the budgets of devices for a decision. Returns why there are none, or None."""
+
+    def note(self, node: Node, *, new: bool = False) -> None:
+        """The node was written, or is new."""
+
+    def take_woken(self) -> list[str]:
+        """The nodes for whose devices there may be room since the last call."""
+
+
 class DecisionLoop:
     """now: seconds since the epoch. nodes, healths: by name, as after the last write.
 
     decided: called after each decision, when it is applied to the node and to the index of incidents
     assign_role: the node's role among its pool's spares with this decision; None: no pool keeps spares
-    slices: name the devices that may be kept out alone
+    devices: of the nodes, for a policy that keeps single ones out of use; set before the first node is added
     """
 
-    def __init__(
-        self,
-        policy: Policy,
-        decided: Decided,
-        assign_role: AssignRole | None = None,
-        slices: Collection[ResourceSlice] = (),
-    ) -> None:
+    def __init__(self, policy: Policy, decided: Decided, assign_role: AssignRole | None = None) -> None:
         self.policy = policy
         self.now = 0.0
         self.nodes: dict[str, Node] = {}
         self.healths: dict[str, NodeHealth] = {}
         self._decided = decided
         self._assign_role = assign_role
+        self.devices: LoopDevices | None = None
         self._allocator = BudgetAllocator(lambda: self.now, policy.pools)
-        self.devices = KnownDevices(slices, policy, self.nodes, lambda: self.now) if slices else None
         marks = [rule.match.correlated + 1 for rule in policy.rules if rule.match.correlated is not None]
         self.incidents = IncidentIndex(policy.incidents, marks)
         self._seen: dict[str, dict[FaultKey, tuple[int, float]]] = {}  # findings: their occurrence, and since when
@@ -67,7 +76,9 @@ class DecisionLoop:
         """A node that the fleet has from now on. Call it also after a write that was not a decision."""
         new = node.metadata.name not in self.nodes
         self.nodes[node.metadata.name] = node
-        self._note(node, new=new)
+        if self.devices is not None:
+            self.devices.note(node, new=new)
+        self._note(node)
 
     def report(self, health: NodeHealth) -> None:
         """A NodeHealth that holds from now on; :meth:`settle` decides about its node."""
@@ -145,16 +156,12 @@ class DecisionLoop:
         freed = self._note(node)
         freed = self._allocator.confirm(name) or freed
         concerned = self.incidents.note(name, self._opened(name, decision))
+        woken: list[str] = []
+        if self.devices is not None:
+            self.devices.note(node)
+            woken = self.devices.take_woken()
         self._decided(name, decision)
-        return [*sorted(concerned), *self._woken(), *(self._allocator.ready(self.now) if freed else ())]
-
-    def _woken(self) -> list[str]:
-        """Nodes with devices for which there may be room now."""
-        if self.devices is None:
-            return []
-        names = list(self.devices.woken)
-        self.devices.woken.clear()
-        return names
+        return [*sorted(concerned), *woken, *(self._allocator.ready(self.now) if freed else ())]
 
     def _plan(self, name: str, at: float) -> None:
         if at == NEVER:
@@ -165,9 +172,7 @@ class DecisionLoop:
 
     # decision context of a node
 
-    def _note(self, node: Node, *, new: bool = False) -> bool:
-        if self.devices is not None:
-            self.devices.note(node, new=new)
+    def _note(self, node: Node) -> bool:
         memory = read_record(node)
         tainted_at = seconds(memory.tainted) if memory.tainted else 0.0
         standing = budgeted_node(node, self.policy.pools, ours=bool(memory.ours), tainted_at=tainted_at)
@@ -201,11 +206,12 @@ class DecisionLoop:
         name = node.metadata.name
         others: dict[FaultKey, int] = {}
         incident: dict[FaultKey, str] = {}
-        for key, since in self._since(name, read_record(node)).items():
+        wrong = self._since(name, read_record(node))
+        for key, since in wrong.items():
             check, _, reason = key
             others[key] = self.incidents.others(name, check, reason, since)
             known = self.incidents.of(name, check, reason, since)
             if known is not None:
                 incident[key] = known.id
-        devices = UNREAD_DEVICES if self.devices is None else self.devices.context(name)
+        devices = UNREAD_DEVICES if self.devices is None else self.devices.context(node, [key[1] for key in wrong])
         return DecisionContext(others=others, incident=incident, devices=devices)

@@ -14,8 +14,7 @@ from muster_tainter.policy.rules import Policy
 
 
 class KnownDevices:
-    """nodes: by name, as after the last write; clock: seconds. Whoever calls ``note`` decides again about ``woken``:
-    nodes with devices for which a budget may have room."""
+    """nodes: by name, as after the last write; clock: seconds."""
 
     def __init__(
         self, slices: Iterable[ResourceSlice], policy: Policy, nodes: Mapping[str, Node], clock: Callable[[], float]
@@ -25,14 +24,15 @@ class KnownDevices:
         for each in slices:
             self._index.note(each.metadata.name, None, each)
         self._known: dict[str, Mapping[str, KnownDevice]] = {}
-        self.woken: dict[str, None] = {}
+        self._woken: dict[str, None] = {}
         self._budget = DeviceBudget(lambda: policy, nodes.get, self._index.nodes, self._count, self._wake, clock)
 
     def of(self, name: str) -> NodeDevices:
         return self._index.devices(name)
 
-    def context(self, name: str) -> DeviceContext:
-        """What a decision about the node is told."""
+    def context(self, node: Node, components: Iterable[str]) -> DeviceContext:  # noqa: ARG002 - slices name them
+        """Of all devices of the node, whatever the components are."""
+        name = node.metadata.name
         if self._index.left_out:
             return DeviceContext(f"there are more than {SLICES_LIMIT} ResourceSlices")
         known = self._known.get(name)
@@ -50,15 +50,20 @@ class KnownDevices:
             return None
         return self._budget.reserve(node.metadata.name, node, decision.isolates, decision.device_waits)
 
-    def note(self, node: Node, *, new: bool) -> None:
+    def note(self, node: Node, *, new: bool = False) -> None:
         """The node was written, or is new."""
         if new:
             self._index.nodes_changed()  # a pool may have its name
             self._known.clear()
         self._budget.note(node.metadata.name, node)
 
+    def take_woken(self) -> list[str]:
+        """The nodes for whose devices there may be room since the last call."""
+        woken, self._woken = list(self._woken), {}
+        return woken
+
     def _wake(self, name: str) -> None:
-        self.woken[name] = None
+        self._woken[name] = None
 
     def _count(self, name: str) -> int:
         return sum(self.of(name).counts.values())

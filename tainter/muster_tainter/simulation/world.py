@@ -146,8 +146,7 @@ class World:
         self.machines = {node.name: Machine(node, NodeAgent(node.name)) for node in nodes}
         if policy.devices.quarantine != "off":
             counts = {node.name: node.devices for node in nodes}
-            loop = self.loop
-            loop.devices = SimulatedDevices(policy, loop.nodes, loop.healths, counts, lambda: loop.now)
+            self.loop.devices = SimulatedDevices(policy, self.loop.nodes, counts, lambda: self.loop.now)
         for machine in self.machines.values():
             self._install(machine, policy)
         if keeps_spares:

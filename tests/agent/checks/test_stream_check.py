@@ -134,12 +134,34 @@ async def test_a_sign_becomes_a_finding_and_a_log_line_with_the_whole_kernel_lin
     async with started() as bench:
         await bench.until(lambda: bench.running.caught_up)
         bench.log.entries.append(sign())
-        await bench.until(bench.findings)
+        await bench.until(lambda: errors(caplog))
         assert bench.findings() == {("Xid79", 1, 1)}
-        (line,) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+        (line,) = errors(caplog)
         assert "n1" in line
         assert "[10.0] Xid79" in line
         assert bench.agent.unready() == []
+
+
+def errors(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+
+
+async def test_a_finding_is_published_before_it_is_logged(caplog):
+    async with started() as bench:
+        await bench.until(lambda: bench.running.caught_up)
+        bench.reporter.changed.clear()
+        logged = []
+
+        async def publish() -> None:
+            await bench.reporter.changed.wait()
+            logged.append(errors(caplog))
+
+        publishing = asyncio.create_task(publish())
+        await asyncio.sleep(0)  # it waits, as the publisher does
+        bench.log.entries.append(sign())
+        await publishing
+        assert logged == [[]]
+        await bench.until(lambda: errors(caplog))
 
 
 async def test_what_a_person_cleared_is_forgotten_by_the_stream_too():

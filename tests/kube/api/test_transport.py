@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import socket
+import time
 
 import httpcore2
 import pytest
@@ -10,6 +12,8 @@ from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
 from muster_kube.api.errors import Unreachable
 from muster_kube.api.transport import RequestStream
+from muster_kube.http.tls import load_key_pair, server_context
+from muster_kube.webhook.key_pairs import make_key_pair
 
 TRIES = 5
 
@@ -81,3 +85,27 @@ async def test_the_answer_of_a_server_that_takes_no_more_is_read() -> None:
     stream = RequestStream(Peer(b"HTTP/1.1 429", httpcore2.WriteError("closed")), None)
     await stream.write(b"head")
     assert await stream.read(100) == b"HTTP/1.1 429"
+
+
+async def test_over_tls_too_a_request_is_one_piece() -> None:
+    context, pair = server_context(), make_key_pair(["127.0.0.1"], time.time())
+    load_key_pair(context, pair.certificate, pair.key)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(60)
+
+        def first_record() -> bytes:
+            raw, _ = listener.accept()
+            raw.settimeout(60)
+            with context.wrap_socket(raw, server_side=True) as peer:
+                record = peer.recv(1 << 16)
+                peer.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+                return record
+
+        serving = asyncio.create_task(asyncio.to_thread(first_record))
+        url = f"https://127.0.0.1:{listener.getsockname()[1]}"
+        config = ClusterConfig(origin="test", server=url, insecure_skip_tls_verify=True)
+        async with KubeClient(config, timeout_s=60) as client:
+            await client.patch("/api/v1/nodes/n1", {"spec": 1})
+            record = await serving
+    assert record.startswith(b"PATCH /api/v1/nodes/n1 ")
+    assert record.endswith(b'\r\n\r\n{"spec":1}')
