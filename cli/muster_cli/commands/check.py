@@ -53,7 +53,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=node_name,
         default=socket.gethostname().lower(),
         metavar="NAME",
-        help="name of this machine in its cluster (pvc: the node on which to try a claim); default: the host name",
+        help="name of this machine in its cluster (the check pvc creates its test pod on this node); "
+        "default: the host name",
     )
     add_kubeconfig(parser)
     parser.add_argument(

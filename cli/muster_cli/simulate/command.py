@@ -33,8 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Runs the real decisions of the tainter (rules, budgets, verification, hold-down, drains, repairs, spares) for "
         "a fleet, its faults and its jobs, and shows where every accelerator-hour went. Several policies are compared "
-        "on the same faults, jobs and luck; the output says when the data cannot tell two of them apart. The same "
-        "files and seed always give the same answer. A simulation needs no cluster. With "
+        "on the same faults, jobs and random numbers; the output says when two of them do not differ significantly. "
+        "The same files and seed always give the same answer. A simulation needs no cluster. With "
         "--from-cluster, the command writes input files from the past of your cluster instead. "
         "docs/time-machine.md describes the files."
     )
@@ -52,7 +52,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--faults-format", choices=FORMATS, help="format of the recorded faults; by default recognised by the content"
     )
     parser.add_argument(
-        "--jobs", metavar="FILE", type=Path, help="CSV file of submitted jobs, beside those of the fleet file"
+        "--jobs",
+        metavar="FILE",
+        type=Path,
+        help="CSV file of submitted jobs, in addition to the jobs of the fleet file",
     )
     parser.add_argument(
         "--vary",
