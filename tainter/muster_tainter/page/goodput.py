@@ -1,4 +1,4 @@
-"""The goodput page over HTTP: where the accelerator-hours went, from the books in the ConfigMap.
+"""The goodput page over HTTP: where the accelerator-hours went, from the record in the ConfigMap.
 
 Every replica serves it, whether or not it leads. The books are read at most once in FRESH_S, however many ask.
 """
@@ -61,10 +61,10 @@ class GoodputReader:
             found = await self._client.get(self._path, type=GoodputMap)
             return await asyncio.to_thread(found.state, self.now())
         except NotFound:
-            text = "no books are kept: the policy has no section goodput, or the first minute has not passed"
+            text = "the tainter keeps no record: its policy has no section goodput, or the first minute has not passed"
             return HttpRefusal(404, "NotFound", text)
         except BadState as error:
-            return HttpRefusal(404, "NotFound", f"ConfigMap {NAME}: cannot read the books: {error}")
+            return HttpRefusal(404, "NotFound", f"ConfigMap {NAME}: cannot read the record: {error}")
         except (ApiError, ConfigError) as error:
             return HttpRefusal(503, "ServiceUnavailable", f"ConfigMap {NAME}: {error}")
 
@@ -82,8 +82,8 @@ def add_goodput_page(service: Service, books: GoodputReader) -> None:
         "/api/goodput",
         dependencies=[Depends(check_query)],
         responses={
-            200: described("the books, summed", {"application/json": struct(Report)}),
-            404: described("no books are kept, or they cannot be read", JSON_STATUS),
+            200: described("the record, summed", {"application/json": struct(Report)}),
+            404: described("the tainter keeps no record, or it cannot be read", JSON_STATUS),
             503: described("the API server does not answer", JSON_STATUS),
         },
     )

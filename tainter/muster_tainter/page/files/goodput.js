@@ -1,4 +1,4 @@
-// The goodput page: one report of the books, as `muster goodput` shows it.
+// The goodput page: one report of the record, as `muster goodput` shows it.
 
 import { many } from "./words.js";
 
@@ -135,7 +135,7 @@ async function refresh() {
     report = await answer.json();
     if (!answer.ok) throw new Error(report.message);
   } catch (error) {
-    if (number === latest) element("headline").textContent = `No books: ${error.message}`;
+    if (number === latest) element("headline").textContent = `No record: ${error.message}`;
     return;
   }
   if (number === latest) show(report);
