@@ -111,18 +111,18 @@ async def run(settings: TainterSettings) -> int:
         # from here on, what no taint needs, while the API server prepares the lists: of a large fleet, that takes it
         # a second or more
         try:
-            if webhook is not None:
-                # imported only if needed: its certificates load the cryptography library
-                await asyncio.to_thread(importlib.import_module, "muster_tainter.agents.webhook")
-                from muster_tainter.agents.webhook import prepare
-
-                own_node = prepare(settings, webhook, config, namespace, agent, metrics.registry)
-                parts += _started(await stack.enter_async_context(own_node))
             await asyncio.to_thread(importlib.import_module, "muster_tainter.service")
             from muster_tainter.service import serving
 
             async with serving(listener, config, agent, settings, tainter, metrics, status) as http:
                 print_address("listening", listener)
+                if webhook is not None:
+                    # imported only if needed: its certificates load the cryptography library
+                    await asyncio.to_thread(importlib.import_module, "muster_tainter.agents.webhook")
+                    from muster_tainter.agents.webhook import prepare
+
+                    own_node = prepare(settings, webhook, config, namespace, agent, metrics.registry)
+                    parts += _started(await stack.enter_async_context(own_node))
                 gc.collect()
                 gc.freeze()  # these objects live as long as the process
                 try:
