@@ -11,7 +11,7 @@ from muster_kube.nodehealth import ClearEntry
 from muster_tainter.faults.node_record import read_record
 from muster_tainter.faults.policy_match import match_policy
 from muster_tainter.policy.repair import REPAIRED
-from muster_tainter.simulation.devices import device_component, is_device
+from muster_tainter.simulation.devices import device_component
 from muster_tainter.simulation.event_queue import Turn
 from muster_tainter.simulation.ledger import Cause
 from muster_tainter.simulation.placement import Placement
@@ -66,8 +66,7 @@ class Hardware:
             world.tally.repeated += 1
             return
         part = BrokenPart(row, key, times)
-        if machine.job is not None and self._is_used(machine, part):
-            part.user = machine.job
+        world.find_user(machine, part)
         machine.broken.append(part)
         world.tally.faults += 1
         world.restate(machine)
@@ -78,15 +77,6 @@ class Hardware:
         elif row.fatal:
             self._placement.interrupt(part.user, Cause.REWORK)
         world.events.at(now + world.fleet.agents.detect, Turn.REPORT, lambda: self._report(machine, part))
-
-    def _is_used(self, machine: Machine, part: BrokenPart) -> bool:
-        """By the job there: which of the usable devices it holds is chance."""
-        if part.component in machine.alone:
-            return False
-        if not is_device(part.component) or machine.used >= machine.usable:
-            return True
-        random = self._world.random("used", part.row.number, machine.name, part.times)
-        return random.random() < machine.used / machine.usable
 
     def _shifted(self, row: FaultRow) -> FaultRow:
         """The same fault, from now on."""

@@ -142,7 +142,9 @@ class Placement:
             machine.job, machine.used = job, job.devices
             world.restate(machine)
             world.set_idle(machine, 0.0)
-            if machine.crashes_jobs:
+            for part in machine.broken:
+                world.find_user(machine, part)
+            if machine.crashes_job:
                 crash_at = now + job.kind.restart + world.fleet.workload.crash
             for happen, after_s in machine.deferred:
                 world.events.at(now + after_s, Turn.FAULT, happen)
@@ -159,7 +161,7 @@ class Placement:
 
     def _crash(self, job: Job, run: int) -> None:
         """It started on a broken node."""
-        is_broken = any(self._world.machines[name].crashes_jobs for name in job.nodes)
+        is_broken = any(self._world.machines[name].crashes_job for name in job.nodes)
         if job in self._running and job.runs == run and is_broken:
             self.interrupt(job, Cause.REWORK)
 
