@@ -145,3 +145,26 @@ def test_job_that_has_all_accelerators_starts_on_the_broken_one() -> None:
     job = SubmittedJob(BEGIN + 10 * HOUR, JobKind.model_validate(some_jobs(DEVICES)))
     made = replace(scenario(broken(5, 11, fatal=True), fleet=fleet), jobs=(job,))
     assert simulate(made, policy(ALONE)).tally.interruptions[Cause.REWORK] > 0
+
+
+@pytest.mark.parametrize("breaks", [10, 17])  # before the last job is submitted, and while it waits
+def test_reservation_leaves_out_a_node_that_will_not_be_whole(breaks: float) -> None:
+    """Two whole nodes are free together at hour 60 only, and a job that ends by then may overtake what waits."""
+    fleet = fleet_file(nodes=3, workload={"kinds": []}, hours=100)
+    submitted = [
+        (0, "short", some_jobs(7, lasts="20h")),  # gpu-1, whose accelerator breaks
+        (0, "long", some_jobs(DEVICES, lasts="60h")),
+        (0, "middle", some_jobs(DEVICES, lasts="15h")),
+        (12, "pair", some_jobs(DEVICES, nodes=2, lasts="5h")),
+        (16, "late", some_jobs(DEVICES, lasts="42h")),
+    ]
+    jobs = tuple(
+        SubmittedJob(BEGIN + hour * HOUR, JobKind.model_validate({**kind, "name": name}))
+        for hour, name, kind in submitted
+    )
+    # the device is kept out until hour 90, and the job beside it runs on
+    made = replace(scenario(broken(breaks, 90), fleet=fleet), jobs=jobs)
+    outcome = simulate(made, policy(ALONE))
+    # with a reservation at hour 20, the last job would start after the pair, at hour 65, and not end in time
+    assert outcome.tally.finished == 5
+    assert outcome.tally.isolated == 1
