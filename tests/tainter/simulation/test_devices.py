@@ -168,3 +168,14 @@ def test_reservation_leaves_out_a_node_that_will_not_be_whole(breaks: float) -> 
     # with a reservation at hour 20, the last job would start after the pair, at hour 65, and not end in time
     assert outcome.tally.finished == 5
     assert outcome.tally.isolated == 1
+
+
+@pytest.mark.parametrize(("second", "tested_h"), [("gpu/4", 1), ("host", 0.5 + DEVICES * 0.5)])
+def test_repaired_device_does_not_wait_for_what_is_still_broken(second: str, tested_h: float) -> None:
+    """Nothing but a person's clear, half an hour after the repair, closes these faults."""
+    rules = "rules: [{name: bad, match: {class: contact}, action: taint, isolate: device, closeOn: [proof]}]\n"
+    both = (broken(10, 20, fault_class="contact"), broken(10, 40, second, fault_class="contact"))
+    fleet = fleet_file(nodes=1, workload={"kinds": []}, people={"clear": "30m"})
+    outcome = simulate(scenario(*both, fleet=fleet), policy(ALONE, rules))
+    assert outcome.tally.isolated == (1 if second == "host" else 2)
+    assert outcome.hours[Cause.TEST] == pytest.approx(tested_h, abs=0.1)
