@@ -14,8 +14,8 @@ from muster_tainter.faults.node_record import NodeRecord
 from muster_tainter.faults.node_report import FaultKey
 from muster_tainter.fleet.replica import Replica
 from muster_tainter.policy.rules import SPARE_KEY, Policy
+from muster_tainter.simulation.counted_devices import CountedDevices, is_device
 from muster_tainter.simulation.decision_loop import DecisionLoop
-from muster_tainter.simulation.devices import SimulatedDevices, is_device
 from muster_tainter.simulation.event_queue import NEVER, Action, EventQueue
 from muster_tainter.simulation.job_queue import Job
 from muster_tainter.simulation.ledger import BUSY, FREE, Cause, Ledger, Parts
@@ -147,7 +147,7 @@ class World:
         self.machines = {node.name: Machine(node, NodeAgent(node.name)) for node in nodes}
         if policy.devices.quarantine != "off":
             counts = {node.name: node.devices for node in nodes}
-            self.loop.devices = SimulatedDevices(policy, self.loop.nodes, counts, lambda: self.loop.now)
+            self.loop.devices = CountedDevices(policy, self.loop.nodes, counts, lambda: self.loop.now)
         for machine in self.machines.values():
             self._install(machine, policy)
         if keeps_spares:
