@@ -74,7 +74,7 @@ COMMANDS = {
     "goodput": Command(
         "muster_cli.commands.goodput",
         CLUSTER,
-        "show where the accelerator-hours of the cluster went: work, faults, tests, drains, users",
+        "show what the accelerator-hours of the cluster were used for or lost to: work, faults, tests, drains",
         "muster goodput --since 7d --by team",
         f"0; 3 if the tainter keeps no record, or it cannot be read. Also {_NO_CLUSTER}",
     ),
@@ -135,8 +135,8 @@ COMMANDS = {
         POLICY,
         "show what policies would cost and save, on a simulated fleet with its faults and jobs",
         "muster simulate examples/policy.yaml --fleet examples/fleet.yaml --html result.html",
-        "0; 3 if --from-cluster cannot read the cluster or Prometheus, or knows no fault; 64 if a policy, the fleet, "
-        "the faults, the jobs or a flag is not valid or cannot be read.",
+        "0; 3 if --from-cluster cannot read the cluster or Prometheus, or finds no recorded fault; 64 if a policy, the "
+        "fleet, the faults, the jobs or a flag is not valid or cannot be read.",
     ),
     "doctor": Command(
         "muster_cli.doctor.command",

@@ -52,8 +52,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="PromQL matchers for the series of Muster's agents, such as 'namespace=\"muster\"': needed if the "
         "Prometheus has several clusters, or metrics of tenants",
     )  # fmt: skip
-    group.add_argument("--prometheus-token", metavar="FILE", type=Path, help="with a bearer token")
-    group.add_argument("--prometheus-ca", metavar="FILE", type=Path, help="with the certificates to trust")
+    group.add_argument("--prometheus-token", metavar="FILE", type=Path, help="file with a bearer token for Prometheus")
+    group.add_argument("--prometheus-ca", metavar="FILE", type=Path, help="file with the certificates to trust")
     group.add_argument("--prometheus-tenant", metavar="NAME", help="value of X-Scope-OrgID")
     add_kubeconfig(parser)
     add_namespace(parser)

@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "FILE is one of these: one CSV file with the columns rank, step, seconds and, for a job with pipeline stages, "
         "stage; one such file for each rank; or one Parquet file with the times of a job's forward and backward "
         "operations. The formats and the rate of false alarms are in docs/in-flight.md. The same files always give the "
-        "same verdict:\n\n"
+        "same verdict. The verdicts:\n\n"
         "  node     one or more ranks are slow: check their nodes\n"
         "  stage    a pipeline stage has more work than the others\n"
         "  data     some microbatches have more work than others\n"
