@@ -26,6 +26,7 @@ from muster_operator.act.orphans import OrphanCollector
 from muster_operator.act.proxy_client import ProxyClient
 from muster_operator.act.refusal_cache import RefusalCache
 from muster_operator.act.status_writer import StatusWriter
+from muster_operator.act.unseen_pods import UnseenPods
 from muster_operator.job.ipu_pod import IpuPod, as_job
 from muster_operator.job.names import is_pod
 from muster_operator.job.partition_api import PartitionEntry
@@ -277,7 +278,7 @@ class Operator:
             return True
         if await self._leader_check.is_stale(job, plan):
             return True
-        news = await self._act(job, plan)
+        news = await self._act(key, job, plan, snapshot)
         self._record_events(job, plan)
         if news:
             return True
@@ -295,7 +296,7 @@ class Operator:
         snapshot = self._snapshots.read_pod(job, pod)
         plan = plan_ipu_pod(pod, job, snapshot, self.cluster.node_labels(pod), self._planner.setup.our_taints)
         self._note_plan(key, job, plan)
-        news = await self._act(job, plan)
+        news = await self._act(key, job, plan, snapshot)
         self._record_events(job, plan)
         if not news:
             self._look_again(key, job, snapshot, plan)
@@ -314,13 +315,14 @@ class Operator:
             if delay_s is not None:
                 self._again(key, delay_s)
 
-    async def _act(self, job: IPUJob, plan: JobPlan) -> bool:
+    async def _act(self, key: str, job: IPUJob, plan: JobPlan, snapshot: Snapshot) -> bool:
         """Carry out the actions. Returns whether there is news that later decisions should take into account."""
+        unseen = UnseenPods(self._client, self.cluster, key, job.metadata.uid, snapshot.pods)
         news = held_up = False
         for action in plan.actions:
             if isinstance(action, RecordEvent) or (held_up and isinstance(action, FreePartition | TakePartitions)):
                 continue
-            did = await self._executor.execute(job, action)
+            did = await self._executor.execute(job, action, unseen)
             news |= did in (ActionResult.DONE, ActionResult.REFUSED)
             if isinstance(action, AddFinalizer) and did is ActionResult.DONE:
                 self._leader_check.note(job.metadata.uid)

@@ -32,7 +32,7 @@ class SnapshotReader:
         is_going = bool(job.metadata.deletion_timestamp)
         return Snapshot(
             now=self._now(),
-            pods=pods,
+            pods=dict(pods),  # the cache goes on while the decision is carried out
             objects=cluster.objects_of(uid),
             foreign=refusals.foreign(uid),
             refused=refusals.refused(uid),

@@ -54,7 +54,10 @@ def main() -> int:
         try:
             verdict = asyncio.run(run_chaos(plane, LOGS, scale, arguments.SEED, say))
         finally:
-            shutil.copy(plane.data / "audit.log", LOGS)
+            try:
+                shutil.copy(plane.data / "audit.log", LOGS)
+            except OSError as error:  # raised here, it would replace what went wrong before
+                say(f"cannot keep the audit log: {error}")
     for line in report(verdict):
         say(line)
     say(f"SEED={arguments.SEED}: {'WRONG' if verdict.violations else 'right'}")

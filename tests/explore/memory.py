@@ -42,22 +42,22 @@ class MemoryReader:
                  dead: tuple[str, ...] = ()) -> None:  # fmt: skip
         self.left_out = (*_CONSTANT, *left_out)
         self.fields, self.idle, self.dead = frozenset(fields), frozenset(idle), frozenset(dead)
-        self._ways: dict[type, _Way] = {}
+        self._readers: dict[type, _Reader] = {}
 
     def read(self, *roots: object) -> Hashable:
         return _Reading(self).of(tuple(roots))
 
-    def way(self, kind: type) -> "_Way":
+    def reader_of(self, kind: type) -> "_Reader":
         """How objects of this type are read."""
-        known = self._ways.get(kind)
+        known = self._readers.get(kind)
         if known is None:
-            known = self._ways[kind] = self._choose(kind)
+            known = self._readers[kind] = self._choose(kind)
         return known
 
-    def _choose(self, kind: type) -> "_Way":
+    def _choose(self, kind: type) -> "_Reader":
         if issubclass(kind, self.left_out) and not issubclass(kind, Enum):
             return lambda _, obj: type(obj).__name__
-        return next((way for kinds, way in _WAYS if issubclass(kind, kinds)), _numbered(_Reading.fields_of))
+        return next((reader for kinds, reader in _READERS if issubclass(kind, kinds)), _numbered(_Reading.fields_of))
 
 
 class _Reading:
@@ -67,7 +67,7 @@ class _Reading:
         self._kept: list[object] = []  # so that no address is used twice
 
     def of(self, obj: Any) -> Hashable:
-        return self._reader.way(type(obj))(self, obj)
+        return self._reader.reader_of(type(obj))(self, obj)
 
     def number(self, obj: object) -> int | None:
         """Its number if it was met before; else it gets one."""
@@ -116,10 +116,10 @@ class _Reading:
         return tuple(frames)
 
 
-_Way = Callable[[_Reading, Any], Hashable]
+_Reader = Callable[[_Reading, Any], Hashable]
 
 
-def _numbered(contents: _Way) -> _Way:
+def _numbered(contents: _Reader) -> _Reader:
     """Of objects that can be met again, also within themselves."""
 
     def read(reading: _Reading, obj: Any) -> Hashable:
@@ -160,7 +160,7 @@ def _function(reading: _Reading, obj: types.FunctionType) -> Hashable:
 
 
 # the first row that fits a type; others are read field by field
-_WAYS: tuple[tuple[type | tuple[type, ...], _Way], ...] = (
+_READERS: tuple[tuple[type | tuple[type, ...], _Reader], ...] = (
     (Enum, lambda _, obj: obj.name),
     (_PLAIN, lambda _, obj: obj),
     (msgspec.Struct, _struct),

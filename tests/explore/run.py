@@ -5,8 +5,10 @@ import gc
 import multiprocessing
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from typing import Any, NamedTuple
 
 from tests.explore.breadth import BreadthExplorer
@@ -48,41 +50,41 @@ def explore(name: str, seconds: float) -> Explored:
 
 
 class _Share:
-    """Of the time, what each scope gets: as much as each that has not begun; what one does not use is the others'.
-
-    Inherited by the processes that explore, ``jobs`` at a time.
-    """
+    """Of the time, what each scope gets: as much as each that has not begun; what one does not use is the others'."""
 
     def __init__(self, scopes: int, jobs: int, seconds: float) -> None:
-        self._left = multiprocessing.Value("i", scopes)
+        self._lock, self._left = threading.Lock(), scopes
         self._jobs, self._ends = jobs, time.monotonic() + seconds
 
     def take(self) -> float:
-        with self._left.get_lock():
-            left = self._left.value
-            self._left.value -= 1
+        with self._lock:
+            left = self._left
+            self._left -= 1
         return (self._ends - time.monotonic()) * min(1.0, self._jobs / left)
 
 
-_share: _Share  # of a process that explores
-
-
-def _begin(share: _Share) -> None:
-    global _share
-    _share = share
+def _begin() -> None:
     quiet()
     gc.set_threshold(COLLECT_AFTER, 20, 100)
 
 
-def _explore_share(name: str) -> Explored:
-    return explore(name, _share.take())
+def explore_all(
+    names: list[str], seconds: float, jobs: int, explore: Callable[[str, float], Explored] = explore
+) -> Iterator[Explored]:
+    """Each in a process of its own, so that the next one gets the memory back. Raises BrokenProcessPool if one is
+    killed, by the kernel for want of memory for example."""
+    share, context = _Share(len(names), jobs, seconds), multiprocessing.get_context("spawn")
 
+    def explore_alone(name: str) -> Explored:
+        with ProcessPoolExecutor(1, context, _begin) as process:
+            return process.submit(explore, name, share.take()).result()
 
-def explore_all(names: list[str], seconds: float, jobs: int) -> Iterator[Explored]:
-    """Each in a process of its own, so that the next one gets the memory back."""
-    context = multiprocessing.get_context("fork")
-    with context.Pool(jobs, _begin, (_Share(len(names), jobs, seconds),), maxtasksperchild=1) as pool:
-        yield from pool.imap_unordered(_explore_share, names)
+    threads = ThreadPoolExecutor(jobs)
+    try:
+        for each in as_completed([threads.submit(explore_alone, name) for name in names]):
+            yield each.result()
+    finally:
+        threads.shutdown(cancel_futures=True)
 
 
 def main() -> int:

@@ -17,7 +17,9 @@ from muster_kube.api.credentials import StaticToken
 from muster_operator.act.executor import ActionExecutor
 from muster_operator.act.proxy_client import ProxyClient
 from muster_operator.act.refusal_cache import RefusalCache
+from muster_operator.act.unseen_pods import UnseenPods
 from muster_operator.job.partition_api import PartitionEntry, PartitionRefusal
+from muster_operator.job.snapshot import Action, ActionResult, JobPod
 from muster_operator.job.types import API_VERSION, FINALIZER, IPUJob, decode_job
 from muster_operator.observe.cluster import ChangeListener, ClusterCache, WatchScope
 
@@ -68,9 +70,13 @@ def a_job(name: str = "train", **given: Any) -> IPUJob:
 def pod_object(name: str, *, owner: str = "u1", version: int = 9, **meta: Any) -> Object:
     owners = [{"apiVersion": "graphcore.ai/v1alpha1", "kind": "IPUJob", "name": "train", "uid": owner,
                "controller": True}]  # fmt: skip
-    labels = {"app.kubernetes.io/managed-by": "muster-operator"}
+    labels = {"app.kubernetes.io/managed-by": "muster-operator", "muster.dev/ipujob-uid": owner}
     found = {"name": name, "namespace": NS, "uid": f"pod-{name}", "resourceVersion": str(version)}
     return {"kind": "Pod", "metadata": found | {"labels": labels, "ownerReferences": owners} | meta}
+
+
+def pod_list(*pods: Object) -> Reply:
+    return Reply(200, {"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "9"}, "items": pods})
 
 
 async def until(condition: Callable[[], object], timeout_s: float = 60.0) -> None:
@@ -129,6 +135,14 @@ class OperatorBench:
             where = f"/apis/{API_VERSION}/namespaces/{job['metadata']['namespace']}/ipujobs/{job['metadata']['name']}"
             self.api.on("GET", where, Reply(200, job))
 
+    async def execute(self, job: IPUJob, action: Action, *known: JobPod) -> ActionResult:
+        """known: the pods that the decision was based on."""
+        pods = {pod.metadata.name: pod for pod in known}
+        key = f"{job.metadata.namespace}/{job.metadata.name}"
+        return await self.executor.execute(
+            job, action, UnseenPods(self.client, self.cluster, key, job.metadata.uid, pods)
+        )
+
     def written(self) -> list[Asked]:
         return [asked for asked in self.api.asked if asked.method != "GET"]
 
@@ -148,6 +162,7 @@ async def bench_around(
     api = FakeApi()
     await api.start()
     bench = OperatorBench(api)
+    api.on("GET", PODS, pod_list())
     config = ClusterConfig(origin="test", server=f"http://127.0.0.1:{api.port}")
     try:
         async with KubeClient(config, timeout_s=30.0) as client:

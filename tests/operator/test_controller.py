@@ -93,11 +93,11 @@ class LeadingOperator:
 
 @asynccontextmanager
 async def lead_operator(
-    decide: Decide, job: Object | None = None, looks: Sequence[str] = ()
+    decide: Decide, job: Object | None = None, looks: Sequence[str] = (), pods: Sequence[Object] = ()
 ) -> AsyncIterator[LeadingOperator]:
     async with bench_around() as bench:
         there = job or job_object(observedGeneration=1)
-        bench.lists(ipujobs=[there])
+        bench.lists(ipujobs=[there], pods=[*pods])
         made = LeadingOperator(bench, decide, there, looks)
         bench.api.on("PATCH", STATUS, made.stored.patch)
         bench.api.on("PATCH", f"{JOBS}/train", made.stored.patch)

@@ -71,10 +71,11 @@ class ActionExecutor:
         self._cluster = cluster
         self._refusals = refusals
         self._wrote = wrote
-        self.partitions = PartitionRequester(proxy, cluster, refusals, UnseenPods(client, cluster))
+        self.partitions = PartitionRequester(proxy, cluster, refusals)
 
-    async def execute(self, job: IPUJob, action: Action) -> ActionResult:
-        """Raises ApiError, which ends the turn; its subclass Conflict means that the decision used outdated state."""
+    async def execute(self, job: IPUJob, action: Action, unseen: UnseenPods) -> ActionResult:
+        """unseen: of the decision that ``action`` is part of. Raises ApiError, which ends the turn; its subclass
+        Conflict means that the decision used outdated state."""
         match action:
             case AddFinalizer():
                 return await self._add_finalizer(job)
@@ -87,9 +88,9 @@ class ActionExecutor:
             case DeletePod():
                 return await self._delete_pod(job, action)
             case TakePartitions():
-                return await self.partitions.take(job, action)
+                return await self.partitions.take(job, action, unseen)
             case FreePartition():
-                return await self.partitions.free(job.metadata.uid, action.name, unsuitable=action.unsuitable)
+                return await self.partitions.free(job.metadata.uid, action.name, unseen, unsuitable=action.unsuitable)
             case QueryCapacity():
                 return await self.partitions.ask_room(job.metadata.uid, action.size)
             case RequestChecks():

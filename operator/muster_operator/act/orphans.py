@@ -9,6 +9,7 @@ from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import NotFound
 from muster_kube.api.objects import Metadata
 from muster_operator.act.executor import ActionExecutor
+from muster_operator.act.unseen_pods import UnseenPods
 from muster_operator.job import names
 from muster_operator.job.pod_outcome import FAILED, SUCCEEDED
 from muster_operator.job.types import jobs_path
@@ -61,9 +62,10 @@ class OrphanCollector:
                 continue  # its pods are still being garbage-collected
             # a pod has no finalizer, so this is how its partition is released
             level = logging.INFO if names.is_pod(key.partition("/")[2]) else logging.WARNING
+            unseen = UnseenPods(self._client, self._cluster, key, uid, known={})
             for name in entries:
                 log.log(level, "partition %s: releasing it, because its owner %s (%s) is gone", name, key, uid)
-                await self._executor.partitions.free(uid, name)
+                await self._executor.partitions.free(uid, name, unseen)
         if not exists:
             self._found.pop(key, None)
             return again_s

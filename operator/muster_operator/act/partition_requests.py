@@ -1,5 +1,5 @@
 """Requests partitions of jobs from the proxy and releases them. Responses update the cache before the tracker's watch
-does. Before a partition is released or reset, the API server is asked for its pods
+does. Before a partition is released or reset, the API server is asked for pods that the decision did not know
 (:mod:`muster_operator.act.unseen_pods`).
 
 Instances that start together get all of their partitions or none (behaviour 49): the operator queries the capacity
@@ -26,14 +26,13 @@ AT_ONCE = 16  # partitions taken before the job is looked at again, if it can st
 
 
 class PartitionRequester:
-    def __init__(self, proxy: ProxyClient, cluster: ClusterCache, refusals: RefusalCache, unseen: UnseenPods) -> None:
+    def __init__(self, proxy: ProxyClient, cluster: ClusterCache, refusals: RefusalCache) -> None:
         self._proxy = proxy
-        self._unseen = unseen
         self._cluster = cluster
         self._refusals = refusals
         self._reservations = GangReservations()
 
-    async def take(self, job: IPUJob, take: TakePartitions) -> ActionResult:
+    async def take(self, job: IPUJob, take: TakePartitions, unseen: UnseenPods) -> ActionResult:
         uid = job.metadata.uid
         wished = [
             (names.partition(job.metadata.namespace, job.metadata.name, instance), _make_request(job, take, instance))
@@ -48,14 +47,14 @@ class PartitionRequester:
         held = self._cluster.tracker.of_job(uid)  # partitions that the job has are only reset
         new = sum(name not in held for name, _ in wished)
         if not (take.together and new):
-            return await self._take_each(job, wished, together=take.together)
+            return await self._take_each(job, wished, unseen, together=take.together)
         if (refusal := await self._no_room_for(uid, new, take.size)) is not None:
             return self._note_refused(uid, wished, refusal)
         with self._reservations.hold(uid, new, take.size):
-            return await self._take_each(job, wished, together=True)
+            return await self._take_each(job, wished, unseen, together=True)
 
     async def _take_each(
-        self, job: IPUJob, wished: list[tuple[str, PartitionRequest]], *, together: bool
+        self, job: IPUJob, wished: list[tuple[str, PartitionRequest]], unseen: UnseenPods, *, together: bool
     ) -> ActionResult:
         uid = job.metadata.uid
         held = self._cluster.tracker.of_job(uid)
@@ -64,7 +63,9 @@ class PartitionRequester:
         for number, (name, wish) in enumerate(wished):
             if number and self._is_given_up(job):
                 return ActionResult.REFUSED  # each may take V-IPU seconds: release what was taken
-            await self._unseen.look_for(uid, name)
+            entry = held.get(name)
+            if wish.attempt > (entry.attempt if entry is not None else 0):  # it would be reset, if it exists
+                await unseen.look_for(name)
             answer = await self._proxy.take(name, wish)
             if isinstance(answer, PartitionEntry):
                 self._refusals.forget(uid, (TAKING, name))
@@ -131,15 +132,16 @@ class PartitionRequester:
         self._refusals.note_room(uid, 0 if isinstance(answer, PartitionRefusal) else answer.num_of_partitions)
         return ActionResult.DONE
 
-    async def free(self, uid: str, name: str, *, unsuitable: bool = False) -> ActionResult:
+    async def free(self, uid: str, name: str, unseen: UnseenPods, *, unsuitable: bool = False) -> ActionResult:
         """Release a partition of the job ``uid``, which may be deleted already. A partition that does not exist counts
-        as released. unsuitable: see FreePartition. Raises Conflict if it has pods that no watch has shown."""
+        as released. unsuitable: see FreePartition. Raises Conflict if it has pods that the
+        decision did not know."""
         key = (FREEING, name)
         if unsuitable and not self._refusals.waits(uid, (UNSUITABLE, name)):
             self._refusals.note(uid, (UNSUITABLE, name), None)
         if self._refusals.waits(uid, key):
             return ActionResult.WAITS
-        await self._unseen.look_for(uid, name)
+        await unseen.look_for(name)
         known = name in self._cluster.tracker.of_job(uid)
         answer = await self._proxy.free(name, uid)
         if isinstance(answer, PartitionRefusal) and answer.why != "NotOurs":

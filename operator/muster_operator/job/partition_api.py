@@ -6,8 +6,8 @@ Both are Muster's own, because the original's routes and tracker format are not 
 same attempt returns it unchanged, a higher attempt resets it once. The response is 200 with an active
 :class:`PartitionEntry`, or 202 with one that is being created. ``DELETE /partitions/NAME?job=UID`` returns 200 if the
 partition is gone or never existed, and 202 while it is being removed. Errors are a :class:`PartitionRefusal` with 400,
-401, 403, 409 or 503. All routes need a bearer token of an authorized account for :data:`PROXY_AUDIENCE`, which nothing
-else in the cluster accepts: the connection is not encrypted.
+401, 403, 409 or 503. The routes under ``/partitions`` need a bearer token of an authorized account for
+:data:`PROXY_AUDIENCE`, which nothing else in the cluster accepts: the connection is not encrypted.
 
 The tracker has one key per partition; its value is a :class:`PartitionEntry` on one line of JSON. Clients watch it
 instead of polling.

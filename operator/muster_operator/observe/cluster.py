@@ -284,12 +284,16 @@ class ClusterCache:
             pod = msgspec.json.decode(raw, type=JobPod)
             place = pod.metadata.namespace if self.namespaces else ""
             if owner_of(pod.metadata) is not None:
-                self._pod_reflectors[place].observe(pod)
+                self.observe_pod(pod)
             elif (reflector := self._ipu_pods.get(place)) is not None:
                 reflector.observe(msgspec.json.decode(raw, type=IpuPod))
         else:
             obj = msgspec.json.decode(raw, type=OwnedObject)
             self._object_reflectors[kind, obj.metadata.namespace if self.namespaces else ""].observe(obj)
+
+    def observe_pod(self, pod: JobPod) -> None:
+        """As :meth:`observe`, for a pod of a job."""
+        self._pod_reflectors[pod.metadata.namespace if self.namespaces else ""].observe(pod)
 
     def _job_changed(self, key: str, old: IPUJob | None, new: IPUJob | None) -> None:
         self.unreadable.pop(key, None)

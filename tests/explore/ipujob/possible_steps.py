@@ -133,6 +133,9 @@ class PossibleSteps:
                     for path, _ in state.parts[self.names.index(name)].queues:
                         if path.endswith(ending):
                             yield _step("stall", name, path, touches={name})
+                case ("catch up",):
+                    for name, path in state.stalled:
+                        yield _step("catch_up", name, path, touches={name})
                 case ("split",):
                     standing_by = [part for part in up if part != self.proxy and not self.view(state, part).shown]
                     for part in standing_by if self.leader(state) is not None else []:

@@ -1,8 +1,8 @@
 """The scopes of IPUJobs: which jobs there are, and what may disturb them, each as often as it says.
 
 ``everything`` has two jobs with three partitions and all disturbances; in ``running`` they run already. In ``replicas``
-a service runs whose instances restart alone; in ``behind`` the second operator has not seen the pods. The others are
-small enough for orders of the usual steps, too.
+a service runs whose instances restart alone; in ``behind`` the second operator has not seen the two pods. The others
+are small enough for orders of the usual steps, too.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,11 +16,12 @@ Kind = tuple[Any, ...]
 
 def _world(
     jobs: dict[str, int], *kinds: Kind, orders: bool = True, begun: bool = False, behind: str = "",
-    restarts: str = "Never",
+    restarts: str = "Never", workers: int = 1,
 ) -> IPUJobWorld:  # fmt: skip
-    """jobs: instances by name."""
+    """jobs: instances by name; workers: of each."""
     policy = {"type": restarts, "backOffLimit": 3}
-    submitted = {name: make_job(name, instances, restartPolicy=policy) for name, instances in jobs.items()}
+    spec = {"restartPolicy": policy, "workersPerJobInstance": str(workers)}
+    submitted = {name: make_job(name, instances, **spec) for name, instances in jobs.items()}
     return IPUJobWorld(submitted, dict.fromkeys(kinds, 1), orders=orders, begun=begun, behind=behind)
 
 
@@ -80,10 +81,13 @@ SCOPES: Mapping[str, Callable[[], IPUJobWorld]] = {
         ("scale", "a", 0),
         ("delete", "a"),
         ("end", "Failed"),
+        ("catch up",),
         *_LOST,
         *_REPLICAS,
         begun=True,
         behind="/pods",
+        restarts="OnFailure",
+        workers=2,
     ),
     "two jobs": lambda: _world({"a": 1, "b": 2}, *_USERS, *_LOST, ("depose",), ("crash", "proxy")),
 }

@@ -72,28 +72,42 @@ def released() -> IPUJobWorld:
 
 def reset() -> IPUJobWorld:
     """One of two workers fails, so a new attempt begins while the other one runs."""
-    return new_leader_that_has_not_seen_the_pods(("end", "Failed"), workersPerJobInstance="2", restartPolicy=AGAIN)
+    return new_leader_that_has_not_seen_the_pods(
+        ("end", "Failed"), ("catch up",), workersPerJobInstance="2", restartPolicy=AGAIN
+    )
 
 
-@pytest.mark.parametrize("world", [released, reset])
+@pytest.mark.parametrize(("world", "departures"), [(released, 2), (reset, 3)])
 def test_a_leader_whose_watch_lags_takes_no_partition_from_a_pod_of_its_predecessor(
-    world: Callable[[], IPUJobWorld],
+    world: Callable[[], IPUJobWorld], departures: int
 ) -> None:
-    result = explore(world(), departures=2)
+    result = explore(world(), departures=departures)
     assert result.violations == []
-    assert result.departures == 2
+    assert result.departures == departures
 
 
 @pytest.mark.parametrize(("world", "kinds"), [(released, ["delete", "depose"]), (reset, ["depose", "end"])])
 def test_a_partition_that_is_taken_from_a_pod_that_no_watch_has_shown_is_found(
     world: Callable[[], IPUJobWorld], kinds: list[str]
 ) -> None:
-    async def trusting(_self: UnseenPods, _uid: str, _partition: str) -> None:
+    async def trusting(_self: UnseenPods, _partition: str) -> None:
         pass
 
     with patch.object(UnseenPods, "look_for", trusting):
         result = explore(world(), departures=2)
     assert sorted(_kinds(result)) == kinds
+
+
+def test_a_partition_that_is_taken_from_a_pod_that_the_watch_shows_after_the_decision_is_found() -> None:
+    look_for = UnseenPods.look_for
+
+    async def forgetful(self: UnseenPods, partition: str) -> None:
+        self._known |= {(name, pod.metadata.uid) for name, pod in self._cluster.pods.of_job(self._uid).items()}
+        await look_for(self, partition)
+
+    with patch.object(UnseenPods, "look_for", forgetful):
+        result = explore(reset(), departures=3)
+    assert sorted(_kinds(result)) == ["catch_up", "depose", "end"]
 
 
 def replicas(*kinds: tuple[Any, ...]) -> IPUJobWorld:
@@ -171,5 +185,5 @@ def test_a_pod_that_starts_on_a_tainted_node_is_found() -> None:
 def _kinds(result: Result) -> list[str]:
     """The disturbances of its one violation."""
     (found,) = result.violations
-    kinds = {"delete", "refused", "lost", "depose", "end", "taint", "stall"}
+    kinds = {"delete", "refused", "lost", "depose", "end", "taint", "stall", "catch_up"}
     return [str(step.what[0]) for step in found.trace if step.what[0] in kinds]

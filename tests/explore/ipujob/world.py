@@ -1,7 +1,8 @@
 """IPUJobs, two operators, the proxy and two V-IPU controllers: every step that one of them, or somebody else, can take.
 
 A call is two steps: the server carries it out, and its answer arrives. Between the two anything may happen, so an
-answer can be lost, or be late, or find its process dead. Lists and V-IPU's reads are answered at once.
+answer can be lost, or be late, or find its process dead. Lists that begin a watch and V-IPU's reads are answered at
+once.
 
 V-IPU and Kubernetes are values; operators and proxy are states of a :class:`~tests.explore.process.Machine`.
 """
@@ -32,6 +33,7 @@ from tests.explore.ipujob.state import (
 from tests.explore.ipujob.vipu_calls import PASSING_S, call_vipu, end_passing
 from tests.explore.process import Input
 
+from muster_operator.job import names
 from muster_operator.vipu.simulator.fleet import SimulatedFleet
 
 
@@ -43,7 +45,7 @@ class IPUJobWorld(PossibleSteps):
     - ``lose``: an answer of the API server or the proxy; ``refuse``: the API server answers 409 and has changed
       nothing; ``silent``: V-IPU does not answer, and has done it, does it later or never
     - ``cut``: a watch gets 410; ``stall PART PATH``: a watch delivers nothing until the others have done what they
-      can
+      can; ``catch up``: one that stands still delivers all at once
     - ``scale JOB N``, ``suspend JOB``, ``resume JOB``, ``delete JOB``, ``taint NODE``, ``untaint NODE``, ``end
       PHASE`` (of a running pod)
 
@@ -132,6 +134,12 @@ class IPUJobWorld(PossibleSteps):
 
     def _resumes(self, state: State, name: str, path: str) -> State:
         return state._replace(stalled=tuple(each for each in state.stalled if each != (name, path)))
+
+    def _catch_up(self, state: State, name: str, path: str) -> State:
+        state = self._resumes(less(state, ("catch up",)), name, path)
+        while dict(state.parts[self.names.index(name)].queues).get(path):
+            state = self._event(state, name, path)
+        return state
 
     def _split(self, state: State, name: str) -> State:
         return self._elect(less(state, ("split",)), name)
@@ -333,7 +341,8 @@ class IPUJobWorld(PossibleSteps):
 
 
 def _is_read(request: Request) -> bool:
-    """Lists, and what is asked of V-IPU."""
+    """Lists that begin a watch, and what is asked of V-IPU."""
     if request.by == "vipu":
         return request.method in ("list", "blocks", "capacity")
-    return request.by == "" and request.method == "GET" and not kube.key_of(request.path)[0].name
+    of_one_job = names.JOB_UID in dict(request.params).get("labelSelector", "")
+    return request.by == "" and request.method == "GET" and not kube.key_of(request.path)[0].name and not of_one_job

@@ -83,20 +83,19 @@ async def test_only_nodes_of_which_something_is_asked_are_listed_and_watched() -
 async def test_a_request_is_added_once_beside_those_of_others() -> None:
     async with watching() as bench:
         stored = StoredNodeHealth(bench, ANN, OTHER)
-        assert await bench.executor.execute(a_job(), RequestChecks("node-a", OURS)) is ActionResult.DONE
+        assert await bench.execute(a_job(), RequestChecks("node-a", OURS)) is ActionResult.DONE
         assert stored.ids() == ["ann-1", "ipujob-u2-0-7", "ipujob-u1-0-7"]
         [applied] = bench.written()
         assert applied.query["fieldManager"] == "muster-operator-checks"
         assert json.loads(applied.body)["metadata"]["labels"] == {"muster.dev/ipujob-checks": "true"}
         assert bench.cluster.requests.of_job("u1") == {"node-a": {OURS.id: None}}
-        await bench.executor.execute(a_job(), RequestChecks("node-a", OURS))
+        await bench.execute(a_job(), RequestChecks("node-a", OURS))
         assert len(bench.written()) == 1
 
         assert (
-            await bench.executor.execute(a_job(), WithdrawRequests("node-a", keep=frozenset({OURS.id})))
-            is ActionResult.NOTHING
+            await bench.execute(a_job(), WithdrawRequests("node-a", keep=frozenset({OURS.id}))) is ActionResult.NOTHING
         )
-        assert await bench.executor.execute(a_job(), WithdrawRequests("node-a")) is ActionResult.DONE
+        assert await bench.execute(a_job(), WithdrawRequests("node-a")) is ActionResult.DONE
         assert stored.ids() == ["ann-1", "ipujob-u2-0-7"]
         assert bench.cluster.requests.of_job("u1") == {}
         assert list(bench.cluster.requests.jobs()) == [("ns/other", "u2")]
@@ -129,19 +128,19 @@ async def test_answers_are_seen_once_they_are_final() -> None:
 async def test_a_node_that_cannot_be_asked_is_remembered_and_asked_again_later(reply: Reply, fact: str) -> None:
     async with watching() as bench:
         bench.api.on("GET", PATH, reply)
-        assert await bench.executor.execute(a_job(), RequestChecks("node-a", OURS)) is ActionResult.NOTHING
+        assert await bench.execute(a_job(), RequestChecks("node-a", OURS)) is ActionResult.NOTHING
         [(node, why)] = bench.refusals.failed_requests("u1").items()
         assert node == "node-a"
         assert not missing_facts(why, fact)
         assert bench.refusals.refused("u1") == {}, "nothing of the job's own was refused"
         assert bench.written() == []
         asked = len(bench.api.asked)
-        await bench.executor.execute(a_job(), RequestChecks("node-a", OURS))
+        await bench.execute(a_job(), RequestChecks("node-a", OURS))
         assert len(bench.api.asked) == asked
         assert bench.refusals.again_s("u1") is not None
         bench.now += 60.0
         StoredNodeHealth(bench)
-        assert await bench.executor.execute(a_job(), RequestChecks("node-a", OURS)) is ActionResult.DONE
+        assert await bench.execute(a_job(), RequestChecks("node-a", OURS)) is ActionResult.DONE
         assert bench.refusals.failed_requests("u1") == {}
 
 
@@ -150,13 +149,13 @@ async def test_a_conflicting_write_decides_again() -> None:
         bench.api.on("GET", PATH, Reply(200, health(ANN)))
         bench.api.on("PATCH", PATH, failure(409, "Conflict"))
         with pytest.raises(Conflict):
-            await bench.executor.execute(a_job(), RequestChecks("node-a", OURS))
+            await bench.execute(a_job(), RequestChecks("node-a", OURS))
 
 
 async def test_a_request_that_may_not_be_withdrawn_holds_up_nothing(caplog: pytest.LogCaptureFixture) -> None:
     async with watching(health(OURS)) as bench:
         bench.api.on("GET", PATH, failure(403, "Forbidden"))
-        assert await bench.executor.execute(a_job(), WithdrawRequests("node-a")) is ActionResult.NOTHING
+        assert await bench.execute(a_job(), WithdrawRequests("node-a")) is ActionResult.NOTHING
         assert [record.levelname for record in caplog.records if "node-a" in record.getMessage()] == ["WARNING"]
 
 
