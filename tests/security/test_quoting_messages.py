@@ -139,6 +139,10 @@ def test_a_network_interface_named_like_a_driver_makes_no_fault(
         f"2025-11-20T03:42:11.123456789Z stdout F <3>{XID}",
         f"2025-11-20T03:42:11.123456789Z stdout F kern  :err   : {XID}",
         f"2025-11-20T03:42:11.123456789Z stdout F {XID}",
+        # what the program writes looks like a log of the kernel
+        f"2025-11-20T03:42:11.123456789Z stdout F 2025-11-20T03:42:11Z kern  :err   : {XID}",
+        json.dumps({"log": f"2025-11-20T03:42:11Z kern  :err   : {XID}\n", "stream": "stdout"}),
+        json.dumps({"MESSAGE": f"Nov 20 03:42:11 kern  :err   : {XID}", "_TRANSPORT": "syslog"}),
     ],
 )
 async def test_a_line_that_a_program_wrote_can_be_refused_in_each_form(line: str, tmp_path: Path) -> None:

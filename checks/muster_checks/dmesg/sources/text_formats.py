@@ -359,8 +359,9 @@ class TextReader:
         found = _WRITER.match(raw, start)
         if found is None:
             decoded = _DECODED_PRIO.match(raw[start:].lstrip())
-            self._by_user = decoded is None or decoded[1] != b"kern"
-            self._after_host = self._by_user and not raw[:start].endswith(b"Z ")  # a container's log has no host
+            by_user = decoded is None or decoded[1] != b"kern"
+            self._by_user = self._by_user or by_user  # a program's line may look like the kernel's
+            self._after_host = by_user and not raw[:start].endswith(b"Z ")  # a container's log has no host
             return start
         uptime = _UPTIME.match(raw, found.end())
         return uptime.end() if uptime else found.end()
