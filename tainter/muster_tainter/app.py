@@ -17,7 +17,7 @@ from muster_kube.api.config import load_config
 from muster_kube.api.times import seconds
 from muster_kube.controller.leader_client import LeaderClient
 from muster_kube.controller.lease import LeaderElector
-from muster_kube.process.address import bind_socket
+from muster_kube.process.address import bind_socket, open_listener
 from muster_kube.process.lifetime import (
     cancel_tasks,
     package_version,
@@ -207,8 +207,7 @@ def bind_webhook(settings: TainterSettings) -> socket.socket | None:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    listener = bind_socket(host, port)
-    listener.listen(256)
+    listener = open_listener(host, port)
     # inherited by its connections: one that receives nothing is closed, e.g. of a page that nobody reads any more
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, TAKES_NOTHING_MS)
     return listener

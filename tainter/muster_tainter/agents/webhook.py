@@ -19,6 +19,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
 from muster_kube.api.reviews import Reviews
+from muster_kube.process.lifetime import print_address
 from muster_kube.webhook.certificate_files import CertificateFiles
 from muster_kube.webhook.certificate_secret import CertificateSecret, mutating_webhook_path, validating_webhook_path
 from muster_kube.webhook.served_certificate import CertificateSource
@@ -114,8 +115,7 @@ async def _serve(
     nodes = TokenPodNodes(client, account.namespace)
     own_node = OwnNodeRule(account, nodes, tell=lambda answer: of_agents.labels(answer).inc(), clock=time.monotonic)
     node_keys = NodeKeysRule(Reviews(client), tell=lambda answer: of_keys.labels(answer).inc(), clock=time.monotonic)
-    host, port = bound.getsockname()[:2]
-    print(f"webhook listening on {host}:{port}", flush=True)
+    print_address("webhook listening", bound)
     log.info("%s may write only the status of its own node's NodeHealth", account)
     reviewers = {PATH: own_node.review, NODES_PATH: node_keys.review}
     await serve_webhooks(WebhookApp(reviewers), certificates, bound)
