@@ -185,7 +185,9 @@ def test_an_ipujob_runs_on_no_tainted_node_and_leaves_one_that_becomes_tainted(
         assert re.search(r"sim-7 .*sim-5", told), told
         story = box.muster("explain", "ipujob", "default/training").stdout
         steps = [line.split()[1] for line in story.splitlines() if line.startswith("  20")]
-        assert {"submitted", "running", "fault", "moving", "moved"} <= set(steps), story
+        # no "fault": the tainter tells the owners of the pods that it finds after the taint, and by then these may have
+        # been moved
+        assert {"submitted", "running", "moving", "moved"} <= set(steps), story
         assert re.search(r"^  20\S+ +moved +.*sim-7.*sim-5", story, re.MULTILINE), story
         assert "default/training" in box.muster("explain", "sim-7").stdout
     finally:
