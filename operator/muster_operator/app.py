@@ -6,7 +6,7 @@ import gc
 import logging
 import socket
 import uuid
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import Coroutine
 from typing import Any
 
 from fastapi.responses import PlainTextResponse, Response
@@ -19,7 +19,7 @@ from muster_kube.controller.lease import LeaderElector
 from muster_kube.http.responses import described
 from muster_kube.http.server import make_server
 from muster_kube.http.service import Service
-from muster_kube.process.address import bind_socket
+from muster_kube.process.address import open_listener
 from muster_kube.process.lifetime import (
     cancel_tasks,
     package_version,
@@ -79,15 +79,15 @@ async def run(settings: OperatorSettings) -> int:
         )
         capacity = IpuCapacity(proxy)
         advertiser = IpuAdvertiser(client, operator.cluster.nodes, capacity, settings.advertising())
-        health = await stack.enter_async_context(_listen(settings.host, settings.port))
-        measured = await stack.enter_async_context(_listen(settings.host, settings.metrics_port))
+        health = stack.enter_context(contextlib.closing(open_listener(settings.host, settings.port)))
+        measured = stack.enter_context(contextlib.closing(open_listener(settings.host, settings.metrics_port)))
         certificate = _find_certificate(settings)
         servers = [
             (make_server(health_app(operator)), health),
             (make_server(metrics_app(metrics.registry, Reviews(reviewing)), tls=certificate.ssl_context), measured),
         ]
         if settings.extender_port is not None:
-            extended = await stack.enter_async_context(_listen(settings.host, settings.extender_port))
+            extended = stack.enter_context(contextlib.closing(open_listener(settings.host, settings.extender_port)))
             app = extender_app(operator.cluster, capacity, settings.max_ipus)
             servers.append((make_server(app, tls=certificate.ssl_context), extended))
             print_address("extender", extended)
@@ -161,13 +161,6 @@ def health_app(operator: Operator) -> Service:
         return PlainTextResponse("".join(f"{reason}\n" for reason in reasons) or "ok\n", 503 if reasons else 200)
 
     return service
-
-
-@contextlib.asynccontextmanager
-async def _listen(host: str, port: int) -> AsyncIterator[socket.socket]:
-    with contextlib.closing(bind_socket(host, port)) as bound:
-        bound.listen(128)
-        yield bound
 
 
 def _start_tasks(*jobs: Coroutine[Any, Any, None]) -> list[asyncio.Task[None]]:

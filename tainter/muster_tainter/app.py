@@ -17,7 +17,7 @@ from muster_kube.api.config import load_config
 from muster_kube.api.times import seconds
 from muster_kube.controller.leader_client import LeaderClient
 from muster_kube.controller.lease import LeaderElector
-from muster_kube.process.address import bind_socket
+from muster_kube.process.address import bind_socket, open_listener
 from muster_kube.process.lifetime import (
     cancel_tasks,
     package_version,
@@ -25,6 +25,7 @@ from muster_kube.process.lifetime import (
     stop_on_signals,
     wait_until_one_ends,
 )
+from muster_kube.webhook.key_files import check_key_files
 from muster_tainter.controller import Tainter
 from muster_tainter.events.recorder import record_policy_event
 from muster_tainter.fleet.replica import AgentPodSelector, Connections, Replica
@@ -96,6 +97,10 @@ async def run(settings: TainterSettings) -> int:
         )
         listener = listen(settings.host, settings.port)
         stack.callback(listener.close)
+        webhook = bind_webhook(settings)
+        if webhook is not None:
+            stack.callback(webhook.close)
+        # not before the checks above: a replica that ends at each start must not take the Lease each time
         leadership = asyncio.create_task(tainter.lead() if settings.dry_run else elector.run(tainter.lead))
         parts = _started(
             tainter.watch(),
@@ -106,18 +111,18 @@ async def run(settings: TainterSettings) -> int:
         # from here on, what no taint needs, while the API server prepares the lists: of a large fleet, that takes it
         # a second or more
         try:
-            if settings.webhook_port is not None:
-                # imported only if needed: its certificates load the cryptography library
-                await asyncio.to_thread(importlib.import_module, "muster_tainter.agents.webhook")
-                from muster_tainter.agents.webhook import prepare
-
-                own_node = prepare(settings, config, namespace, agent, metrics.registry)
-                parts += _started(await stack.enter_async_context(own_node))
             await asyncio.to_thread(importlib.import_module, "muster_tainter.service")
             from muster_tainter.service import serving
 
             async with serving(listener, config, agent, settings, tainter, metrics, status) as http:
                 print_address("listening", listener)
+                if webhook is not None:
+                    # imported only if needed: its certificates load the cryptography library
+                    await asyncio.to_thread(importlib.import_module, "muster_tainter.agents.webhook")
+                    from muster_tainter.agents.webhook import prepare
+
+                    own_node = prepare(settings, webhook, config, namespace, agent, metrics.registry)
+                    parts += _started(await stack.enter_async_context(own_node))
                 gc.collect()
                 gc.freeze()  # these objects live as long as the process
                 try:
@@ -192,9 +197,17 @@ async def follow_policy(
         watch.close()
 
 
+def bind_webhook(settings: TainterSettings) -> socket.socket | None:
+    """None: no webhook. Also checks its certificate, if that is in files. Raises ConfigError, OSError."""
+    if settings.webhook_port is None:
+        return None
+    if settings.cert_dir is not None:
+        check_key_files(settings.cert_dir)
+    return bind_socket(settings.host, settings.webhook_port)
+
+
 def listen(host: str, port: int) -> socket.socket:
-    listener = bind_socket(host, port)
-    listener.listen(256)
+    listener = open_listener(host, port)
     # inherited by its connections: one that receives nothing is closed, e.g. of a page that nobody reads any more
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, TAKES_NOTHING_MS)
     return listener

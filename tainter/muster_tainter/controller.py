@@ -78,7 +78,7 @@ class Tainter:
         self.spares = SpareRoles(fleet, replica, self._add)
         self.devices = DeviceQuarantine(client, fleet, replica, metrics, self._add)
         self.blind: Callable[[], str] = lambda: ""  # why this process cannot see a pause
-        self.wait_pause_known: Callable[[], Coroutine[Any, Any, None]] = _known
+        self.wait_pause_known: Callable[[], Coroutine[Any, Any, None]] = _no_pause
         self.on_news: Callable[[str], None] = lambda _: None  # called when a Node, its NodeHealth or its devices change
         self.devices.on_devices = self._devices_changed
         self._latency = HopLatency(metrics, replica.now)
@@ -393,8 +393,8 @@ class Tainter:
         }
 
 
-async def _known() -> None:
-    """There is no pause to wait for."""
+async def _no_pause() -> None:
+    """There is none to wait for."""
 
 
 _NEVER = float("inf")

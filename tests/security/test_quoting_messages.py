@@ -7,9 +7,7 @@ from pathlib import Path
 import pytest
 from tests.security.test_forged_kernel_lines import (
     CLEARS,
-    EXPECTED,
     FAULTS,
-    WARNINGS,
     assert_nothing_forged,
     collected,
     findings,
@@ -25,7 +23,6 @@ MESSAGES = [
     if line and line[0] != "#"
 ]
 XID = "NVRM: Xid (PCI:0000:b4:00): 79"
-RESET = CLEARS[0]
 # One for each way in which a message begins: with a driver, a device, a program, or the kernel's own words.
 FORGED = (
     "nv-fabricmanager: detected NVSwitch fatal error 20034 on fid 0",
@@ -90,12 +87,11 @@ def test_no_text_that_a_message_quotes_makes_a_fault_or_ends_one(
 ) -> None:
     messages = [*FAULTS]
     for number, message in enumerate(MESSAGES):
-        texts = [XID, RESET, FORGED[number % len(FORGED)]]
+        texts = [XID, CLEARS[number % len(CLEARS)], FORGED[number % len(FORGED)]]
         messages += [quote(message, around.format(text)) for around in AROUND for text in texts]
     lines = [line for number, message in enumerate(messages) for line in FORMS[form](number, message)]
     found = findings(lines, tmp_path / "log", capsys)
     found.pop(("host", "SoftLockupRepeated"), None)  # many true soft lockups
-    found |= {key: "WARN" for key in EXPECTED if key[1] in WARNINGS}  # they end by themselves
     assert_nothing_forged(found)
 
 
@@ -108,6 +104,15 @@ def test_each_form_is_read(form: str, tmp_path: Path, capsys: pytest.CaptureFixt
     ]
     found = findings(lines, tmp_path / "log", capsys)
     assert {reason for _, reason in found} == {"Xid79", "GpuResetFailed"}
+
+
+INTERFACE_MESSAGES = (
+    "{name}: option mode: invalid value ({text})",
+    "{name} (uninitialized): option mode: invalid value ({text})",
+    "{name} (unregistering): option primary: invalid value ({text})",
+    '{name}: Mode "{text}" not found',
+    '{name}: Failed to change to mode "{text}"',
+)
 
 
 @pytest.mark.parametrize("name", ["NVRM", "nvidia-nvswitch", "mce", "watchdog", "EXT4-fs", "nvme"])
@@ -123,10 +128,48 @@ def test_a_network_interface_named_like_a_driver_makes_no_fault(
         "EXT4-fs": "EXT4-fs (sda1): Remounting filesystem read-only",
         "nvme": "nvme nvme0: Removing after probe failure status: -19",
     }[name]
-    lines = FORMS["syslog"](1, f"{name}: option mode: invalid value (x\n{told})")
-    assert findings(lines, tmp_path / "log", capsys) == {}
-    lines = FORMS["syslog"](1, f"{name}: option mode: invalid value (x)") + FORMS["syslog"](2, told)
+    for quoting in INTERFACE_MESSAGES:
+        for form in ("syslog", "console"):
+            lines = FORMS[form](1, quoting.format(name=name, text=f"x\n{told}"))
+            assert findings(lines, tmp_path / "log", capsys) == {}, quoting
+    lines = FORMS["syslog"](1, INTERFACE_MESSAGES[0].format(name=name, text="x")) + FORMS["syslog"](2, told)
     assert set(findings(lines, tmp_path / "log", capsys).values()) == {"FAIL"}
+
+
+FALLEN = (f"{XID}, GPU has fallen off the bus.", "Xid79")
+
+
+@pytest.mark.parametrize(
+    ("first", "told"),
+    [
+        ("NVRM: rpcSendMessage failed with status 0x00000011 for fn 78!", FALLEN),
+        ("NVRM: _threadNodeCheckTimeout: API_GPU_ATTACHED_SANITY_CHECK failed!", FALLEN),
+        ("NVRM: **** GSP Timeout ****", FALLEN),
+        (
+            "amdgpu: Resetting wave fronts (cpsch) on dev 00000000",
+            (
+                "amdgpu: The cp might be in an unrecoverable state due to an unsuccessful queues preemption",
+                "AmdGpuQueueHung",
+            ),
+        ),
+        (
+            "ata1.00: exception Emask 0x10 SAct 0x400000 SErr 0x280100 action 0x6 frozen",
+            ("ata1.00: failed command: READ FPDMA QUEUED", "AtaCommandFailed"),
+        ),
+        (
+            "blk_update_request: I/O error, dev fd0, sector 0 op 0x0:(READ) flags 0x0 phys_seg 1 prio class 0",
+            ("blk_update_request: critical medium error, dev sda, sector 12345", "BlockIoError"),
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value[1],
+)
+@pytest.mark.parametrize("form", ["console", "syslog"])
+def test_a_message_counts_that_its_driver_prints_in_the_microsecond_of_the_one_before(
+    form: str, first: str, told: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    message, reason = told
+    lines = [*FORMS[form](1, first), *FORMS[form](1, message)]
+    assert {reason for _, reason in findings(lines, tmp_path / "log", capsys)} == {reason}
 
 
 @pytest.mark.parametrize(
@@ -139,6 +182,10 @@ def test_a_network_interface_named_like_a_driver_makes_no_fault(
         f"2025-11-20T03:42:11.123456789Z stdout F <3>{XID}",
         f"2025-11-20T03:42:11.123456789Z stdout F kern  :err   : {XID}",
         f"2025-11-20T03:42:11.123456789Z stdout F {XID}",
+        # what the program writes looks like a log of the kernel
+        f"2025-11-20T03:42:11.123456789Z stdout F 2025-11-20T03:42:11Z kern  :err   : {XID}",
+        json.dumps({"log": f"2025-11-20T03:42:11Z kern  :err   : {XID}\n", "stream": "stdout"}),
+        json.dumps({"MESSAGE": f"Nov 20 03:42:11 kern  :err   : {XID}", "_TRANSPORT": "syslog"}),
     ],
 )
 async def test_a_line_that_a_program_wrote_can_be_refused_in_each_form(line: str, tmp_path: Path) -> None:

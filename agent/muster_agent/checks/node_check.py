@@ -173,7 +173,8 @@ class NodeCheck:
         """A user has cleared ``finding``, so its next occurrence is new."""
 
     def publish_transitions(self, transitions: Sequence[Transition]) -> None:
-        """Report and log the changes. Synchronous, as StreamCheck._read requires."""
+        """Report the changes now, and log them in the next turn of the event loop. Synchronous, as StreamCheck._read
+        requires."""
         if transitions:
             self.reporter.report_change()
             # behind the publisher's turn, in which it sends its PATCH
@@ -181,7 +182,10 @@ class NodeCheck:
 
     def _log_transitions(self, transitions: Sequence[Transition]) -> None:
         for transition in transitions:
-            finding_log.log_transition(self.local.name, self.name, transition)
+            try:
+                finding_log.log_transition(self.local.name, self.name, transition)
+            except Exception:
+                log.exception("check %s: cannot log a change of a finding", self.name)
 
     def set_trouble(self, trouble: tuple[str, str] | None) -> None:
         if trouble == self.trouble:

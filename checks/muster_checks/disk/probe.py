@@ -20,6 +20,11 @@ from muster_checks.disk.smart import NVME, SMARTCTL, SmartHealth, SmartUnavailab
 from muster_checks.disk.space import DiskSpace, SpaceReader
 
 _SPACES = SpaceReader()
+_ADVICE = {
+    "NoDeviceFile": ": a container has the device files of its start; if the disk was added later, restart the agent",
+    "DeviceGone": ": the device file exists, but no device has its number: if the disk is gone, check it and its slot; "
+    "if it came back with another number, restart the agent",
+}
 
 
 async def probe(node: NodeView, parameters: DiskParameters, spaces: SpaceReader = _SPACES) -> list[Finding]:
@@ -89,10 +94,8 @@ def _read(name: str, output: Output, parse: Callable[[bytes], SmartHealth]) -> S
         # smartctl's exit code is a bit mask, and most bits describe the disk's state
         health = parse(output.stdout)
     except SmartUnavailable as refusal:
-        if refusal.no_file:
-            why = "a container has the device files of its start; if the disk was added later, restart the agent"
-            return _unknown(name, "NoDeviceFile", f"smartctl: {refusal}: {why}")
-        return _unknown(name, "NotReadable", f"smartctl: {refusal}") if nvme or refusal.expected else None
+        advice = _ADVICE.get(refusal.reason, "")
+        return _unknown(name, refusal.reason, f"smartctl: {refusal}{advice}") if nvme or refusal.expected else None
     except Unreadable as error:
         return _unknown(name, "NotReadable", output.trouble or f"{output.argv[0]}: {error}")
     if nvme and health.critical_warning is None:

@@ -14,8 +14,13 @@ from muster_checks.base.bounded_read import Unreadable, integer, json_document, 
 SMARTCTL = ("smartctl", "-j", "-i", "-H", "-A")
 NVME = ("nvme", "smart-log", "-o", "json")
 COMMAND_FAILED = 4  # smartctl(8), exit status, bit 2
-_NO_RIGHT = ("Permission denied", "Operation not permitted")
-_NO_FILE = "No such device"  # of a device file that does not exist, and of one without a device
+# Refusals of a disk that should have answered: the reason, by words in the refusal. The first match counts.
+_REASONS = {
+    "Permission denied": "NotReadable",
+    "Operation not permitted": "NotReadable",
+    "No such device or address": "DeviceGone",  # ENXIO: no device has the number of the device file
+    "No such device": "NoDeviceFile",  # what smartctl writes for ENOENT
+}
 
 
 class SmartHealth(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,14 +48,13 @@ class SmartHealth(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SmartUnavailable(Exception):
-    """The tool could not query the disk. ``expected``: the disk has SMART, or privileges or its device file are
-    missing, so that an answer was due; else it may be a virtual disk or a volume of a RAID controller. ``no_file``: its
-    device file is missing."""
+    """The tool could not query the disk. ``expected``: the disk has SMART, or privileges, its device file or the
+    device are missing, so that an answer was due; else it may be a virtual disk or a volume of a RAID controller."""
 
-    def __init__(self, message: str, expected: bool, no_file: bool = False) -> None:
+    def __init__(self, message: str, expected: bool, reason: str = "NotReadable") -> None:
         super().__init__(message)
         self.expected = expected
-        self.no_file = no_file
+        self.reason = reason
 
 
 def parse_smartctl(text: bytes) -> SmartHealth:
@@ -71,8 +75,8 @@ def parse_smartctl(text: bytes) -> SmartHealth:
         if not refusal and code & COMMAND_FAILED and answered:
             raise SmartUnavailable(f"the disk did not answer a SMART command (exit status {code})", expected=True)
         if refusal:
-            expected = any(word in refusal for word in (*_NO_RIGHT, _NO_FILE))
-            raise SmartUnavailable(refusal, expected, no_file=_NO_FILE in refusal)
+            reason = next((reason for words, reason in _REASONS.items() if words in refusal), None)
+            raise SmartUnavailable(refusal, reason is not None, reason or "NotReadable")
     return SmartHealth(
         device=PurePosixPath(str(_object(document.get("device")).get("name", "disk"))[:64]).name or "disk",
         passed=status if isinstance(status, bool) else None,

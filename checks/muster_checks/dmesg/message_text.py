@@ -85,18 +85,22 @@ def holds_user_text(text: str) -> bool:
     return _DAEMON.match(text) is None and _USER_TEXT.search(text.encode("utf-8", "replace")) is not None
 
 
-# Messages that do not begin with the name of a network interface. A colon follows that name, so a driver's name and a
-# blank ("nvme nvme0: ") is none. Where a colon follows a driver's name too, the words after it tell.
-_DRIVERS = re.compile(
-    r"[^\s:]+ |NVRM: +(?:S?Xid |GPU|The NVIDIA |\(PCI|BAR\d|This PCI |_kgsp|nv[AC]|krc|knvlink|RmInit|rm_init)"
-    r"|nvidia-nvswitch\d*: SXid |mce: (?:\[Hardware Error\]|CPU\d|Uncorrected )"
-    r"|watchdog: (?:BUG|CPU|Watchdog)|rcu: (?:INFO|rcu_)"
+# Messages that begin with the name of a network interface, or of another object that a user may name. The kernel allows
+# no blank, colon or slash in an interface's name. Its state, or the words that net/core, bonding, team, bridge and ipv6
+# write after it, tell it from a driver's name. "server" of nfs and lockd comes before the name of a host.
+_NAMED_BY_USER = re.compile(
+    r"(?:[^\s:/]{1,15}|\(unnamed net_device\))"
+    r"(?: \((?:uninitialized|unregistering|unregistered|released|dummy|unknown)\): "
+    r"|: (?:option |Mode |Failed to change to mode |Ignoring invalid |Unable to set |Invalid MTU |renamed from "
+    r"|entered |left |port \d|Port device |\(slave |[Ee]nslaving |link becomes ready|link status |received packet "
+    r"|Caught tx_queue_len |hw csum failure|authenticate with |server ))"
 )
+_NAMED_BY_DRIVER = re.compile(r"[^\s:]+:? +\S")
 
 
-def is_drivers(text: str) -> bool:
-    """Whether a driver's name comes first, not that of a network interface, which a user may choose."""
-    return _DRIVERS.match(text) is not None
+def starts_with_driver_name(text: str) -> bool:
+    """Whether a driver's name comes first, not that of an object which a user may choose, as of a network interface."""
+    return _NAMED_BY_DRIVER.match(text) is not None and _NAMED_BY_USER.match(text) is None
 
 
 # First lines of messages that a driver prints as one record of several lines. Each ends where the kernel's own words

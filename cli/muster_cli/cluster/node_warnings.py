@@ -15,14 +15,14 @@ from muster_tainter.explain.explanation import ChainLink, FaultChain
 from muster_tainter.faults.event_only import WARNING_REASON, finding_of
 from muster_tainter.policy.recovery import SOURCE_CHECKS
 
-EVENTS_LIMIT = 100  # the API server sends the oldest first; a node seldom has ten
+EVENTS_LIMIT = 100  # the API server sends them by name, so these need not be the latest; a node seldom has ten
 
 
 async def read_node_warnings(
     client: KubeClient, name: str, now: float, known: Collection[str]
 ) -> tuple[list[FaultChain], str]:
-    """(one for each finding; why they cannot be read). known: findings that are shown already, as ``CHECK COMPONENT
-    REASON``. Raises nothing."""
+    """(one for each finding; why there may be others, or empty). known: findings that are shown already, as ``CHECK
+    COMPONENT REASON``. Raises nothing."""
     selector = f"involvedObject.kind=Node,involvedObject.name={name},reason={WARNING_REASON}"
     try:
         page = await client.list_page(EVENTS_PATH, Event, params={"fieldSelector": selector, "limit": EVENTS_LIMIT})
@@ -36,7 +36,8 @@ async def read_node_warnings(
         at = seconds(event.last_timestamp or "")
         if fault.partition(" ")[0] in SOURCE_CHECKS and fault not in known and at >= latest.get(fault, (0.0, ""))[0]:
             latest[fault] = at, text
-    return [_chain(fault, at, text, now) for fault, (at, text) in sorted(latest.items())], ""
+    more = f"more than {EVENTS_LIMIT} Events warn about this node; not all are shown" if page.continue_ else ""
+    return [_chain(fault, at, text, now) for fault, (at, text) in sorted(latest.items())], more
 
 
 def _chain(fault: str, at: float, text: str, now: float) -> FaultChain:

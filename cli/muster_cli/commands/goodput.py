@@ -1,4 +1,4 @@
-"""`muster goodput`: where the accelerator-hours of the cluster went, from the books that the tainter keeps."""
+"""`muster goodput`: where the accelerator-hours of the cluster went, from the record that the tainter keeps."""
 
 import argparse
 import sys
@@ -61,13 +61,13 @@ def main(arguments: argparse.Namespace) -> int:
             return EXIT_UNKNOWN
         except NotFound:
             print(
-                f"muster: there is no ConfigMap {namespace}/{NAME}: the tainter keeps no books unless its policy has "
+                f"muster: there is no ConfigMap {namespace}/{NAME}: the tainter keeps no record unless its policy has "
                 "a section goodput, such as: goodput: {}",
                 file=sys.stderr,
             )
             return EXIT_UNKNOWN
         except BadState as error:
-            print(f"muster: ConfigMap {namespace}/{NAME}: cannot read the books: {error}", file=sys.stderr)
+            print(f"muster: ConfigMap {namespace}/{NAME}: cannot read the record: {error}", file=sys.stderr)
             return EXIT_UNKNOWN
         report = make_report(state, time.time() - arguments.since, By(arguments.by))
         if arguments.output == TABLE:

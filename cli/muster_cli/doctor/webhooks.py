@@ -13,7 +13,7 @@ from muster_checks.base.vocabulary import Verdict, shorten
 from muster_cli.doctor.facts import DataMap, EndpointSlice, ServiceReference, WebhookConfiguration
 from muster_cli.doctor.findings import DoctorFinding, ReadFailure, read_failures
 from muster_kube.api.times import rfc3339_whole
-from muster_kube.webhook.key_pairs import AUTHORITIES, CERTIFICATE
+from muster_kube.webhook.key_files import AUTHORITIES, CERTIFICATE
 
 CERTIFICATES, WEBHOOKS = "certificates", "webhooks"
 SOON_S = 30 * 86400.0  # Muster renews four months before expiry, so a nearer expiry means that renewal fails

@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Iterator
+from copy import copy
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -50,8 +51,12 @@ def make_variants(path: Path | None, variation: Variation) -> Iterator[NamedPoli
         name = f"{variation.setting}={value}"
         data = yaml.safe_load(text)
         try:
-            _set(data, parts, yaml.safe_load(value))
-        except (LookupError, yaml.YAMLError):
+            new = yaml.safe_load(value)
+        except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a 13th month
+            raise UsageError(f"--vary {name}: the value is not valid YAML: {' '.join(str(error).split())}") from None
+        try:
+            _set(data, parts, new)
+        except LookupError:
             raise UsageError(f"--vary {name}: the policy has no such place for a value") from None
         try:
             changed = parse_policy(yaml.safe_dump(data), "--vary " + name, None if path is None else path.parent)
@@ -61,21 +66,27 @@ def make_variants(path: Path | None, variation: Variation) -> Iterator[NamedPoli
 
 
 def _set(place: object, parts: list[str | int], value: object) -> None:
-    """Sections on the way are made; entries of lists are not. Raises LookupError."""
+    """Sections on the way are made; entries of lists are not. What lies on the way is copied, because an anchor may
+    have put it into other places, too. Raises LookupError."""
     *way, last = parts
     for part in way:
-        place = place.setdefault(part, {}) if isinstance(place, dict) else _entry(place, part)
+        if isinstance(place, dict):
+            place[part] = copy(place.get(part, {}))
+            place = place[part]
+        else:
+            entries, number = _find_entry(place, part)
+            entries[number] = copy(entries[number])
+            place = entries[number]
     if not isinstance(place, dict):
         raise LookupError(last)  # noqa: TRY004 - the path is wrong, whatever is there
     place[last] = value
 
 
-def _entry(place: object, part: str | int) -> object:
-    """Of a list, by its number or its name. Raises LookupError."""
+def _find_entry(place: object, part: str | int) -> tuple[list[Any], int]:
+    """A list, and which of its entries has this number or name. Raises LookupError."""
     entries = place if isinstance(place, list) else []
-    if isinstance(part, int):
-        return entries[part]
-    named = [entry for entry in entries if isinstance(entry, dict) and entry.get("name") == part]
-    if len(named) != 1:
+    named = [i for i, entry in enumerate(entries) if isinstance(entry, dict) and entry.get("name") == part]
+    found = [part] if isinstance(part, int) and part < len(entries) else named
+    if len(found) != 1:
         raise LookupError(part)
-    return named[0]
+    return entries, found[0]

@@ -19,10 +19,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from muster_kube.http.slow_clients import GuardedProtocol
+from muster_kube.process.address import BACKLOG
 
 log = logging.getLogger(__name__)
 
-BACKLOG = 4096  # somaxconn of Linux since 5.4; a full queue makes the kernel drop a probe's SYN, sent again after 1 s
 ACCEPTED_AT_ONCE = 64  # some 2 ms; then the event loop continues with everything else
 KEPT_FILES = 256  # for Muster's own connections and files: its pools have fewer than 128 connections
 SERVERS = 3  # the operator's: health, metrics, webhooks

@@ -7,7 +7,7 @@ import ssl
 import time
 from typing import TYPE_CHECKING
 
-from muster_kube.process.address import bind_socket
+from muster_kube.process.address import open_listener
 from muster_kube.process.lifetime import QuietServer
 from muster_kube.process.open_files import raise_open_files_limit
 from muster_kube.process.settings import SettingsError
@@ -26,11 +26,9 @@ STOP_S = 3
 def listen(host: str, port: int) -> socket.socket:
     """A listening socket. Raises SettingsError."""
     try:
-        listener = bind_socket(host, port)
-        listener.listen(256)
+        return open_listener(host, port)
     except OSError as error:
         raise SettingsError(f"--host {host} --port {port}: cannot listen: {error.strerror or error}") from error
-    return listener
 
 
 def make_server(

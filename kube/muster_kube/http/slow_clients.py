@@ -57,13 +57,14 @@ class GuardedProtocol(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         """The client has sent something that is not HTTP. If a request of it is still being answered, uvicorn would
-        fail to send the rest, and log an error of 3 KB for each such request."""
+        fail to send the rest; if an answer has begun or ended before its request, uvicorn would fail to send this one.
+        It would log an error of 3 KB for each such request."""
         if self.cycle is not None and not self.cycle.response_complete:
             self.cycle.disconnected = True
             self.cycle.message_event.set()
-            if self.cycle.response_started:
-                self.transport.abort()
-                return
+        if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            self.transport.abort()
+            return
         super().send_400_response(msg)
 
     def on_response_complete(self) -> None:

@@ -49,9 +49,6 @@ async def wait_until_one_ends(part: str, tasks: Iterable["asyncio.Task[Any]"], s
     return EXIT_FAILED
 
 
-BACKLOG = 128  # until the server is running, which sets its own
-
-
 async def cancel_tasks(*tasks: "asyncio.Task[Any]") -> None:
     """Cancel the tasks and wait for them; drop their exceptions."""
     for task in tasks:
@@ -60,9 +57,7 @@ async def cancel_tasks(*tasks: "asyncio.Task[Any]") -> None:
 
 
 def print_address(what: str, listener: socket.socket) -> None:
-    """Print ``WHAT on HOST:PORT`` to stdout, because the system may have chosen the port. Who connects from then on is
-    not refused, even if the server is not running yet."""
-    listener.listen(BACKLOG)
+    """Print ``WHAT on HOST:PORT`` to stdout, because the system may have chosen the port."""
     host, port = listener.getsockname()[:2]
     print(f"{what} on {host}:{port}", flush=True)
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 from muster_kube.api.errors import ConfigError
 from muster_kube.controller.clock import SYSTEM_CLOCK, Clock
-from muster_kube.webhook.key_pairs import AUTHORITIES, CERTIFICATE, KEY, UnusableKeyPair
+from muster_kube.webhook.key_files import read_key_files
+from muster_kube.webhook.key_pairs import UnusableKeyPair
 from muster_kube.webhook.served_certificate import ServedCertificate
 
 log = logging.getLogger(__name__)
 
 FILES_LOOK_S = 60.0  # the kubelet takes as long to update a mounted Secret
-_FILE_LIMIT = 1 << 20  # bytes
 
 
 class CertificateFiles:
@@ -47,10 +47,9 @@ class CertificateFiles:
 
     def refresh(self) -> None:
         """Raises ConfigError."""
-        certificate, key = self._read(CERTIFICATE), self._read(KEY)
-        bundle = self._read(AUTHORITIES) if (self._folder / AUTHORITIES).exists() else b""
+        files = read_key_files(self._folder)
         try:
-            self._served.load(certificate, key, bundle)
+            self._served.load(files.certificate, files.key, files.authorities)
         except UnusableKeyPair as error:
             raise ConfigError(f"{self._folder}: {error}") from error
 
@@ -67,11 +66,3 @@ class CertificateFiles:
                 warned = str(error)
             else:
                 warned = ""
-
-    def _read(self, name: str) -> bytes:
-        path = self._folder / name
-        try:
-            with path.open("rb") as opened:
-                return opened.read(_FILE_LIMIT)
-        except OSError as error:
-            raise ConfigError(f"{path}: cannot read the file: {error.strerror}") from error

@@ -23,6 +23,8 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from muster_kube.webhook.key_files import AUTHORITIES, CERTIFICATE, KEY
+
 DAY_S = 86400.0
 VALID_S = 365 * DAY_S
 BACKDATED_S = DAY_S  # the API server's clock may be behind ours
@@ -30,8 +32,7 @@ RENEW_S = VALID_S / 3  # remaining validity at which the next pair is created
 OVERLAP_S = DAY_S  # how long the next pair is trusted before it serves
 HOSTS_LIMIT = 16
 
-# keys in a Secret of type kubernetes.io/tls; the last two are Muster's
-CERTIFICATE, KEY, AUTHORITIES = "tls.crt", "tls.key", "ca.crt"
+# keys in the Secret, beside those of its type
 NEXT_CERTIFICATE, NEXT_KEY = "next.crt", "next.key"
 NAMES = (CERTIFICATE, KEY, AUTHORITIES, NEXT_CERTIFICATE, NEXT_KEY)
 

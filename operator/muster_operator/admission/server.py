@@ -19,6 +19,7 @@ from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
 from muster_kube.api.reviews import Identity, Reviews
 from muster_kube.process.address import bind_socket
+from muster_kube.process.lifetime import print_address
 from muster_kube.webhook.certificate_files import CertificateFiles
 from muster_kube.webhook.certificate_secret import CertificateSecret, mutating_webhook_path, validating_webhook_path
 from muster_kube.webhook.served_certificate import CertificateSource
@@ -106,8 +107,7 @@ async def _serve(
         lambda webhook, answer: reviews.labels(webhook, answer).inc(),
         may_create_pods,
     )
-    host, port = bound.getsockname()[:2]
-    print(f"webhooks on {host}:{port}", flush=True)
+    print_address("webhooks", bound)
     if endpoint.scope:
         log.info("IPUJobs outside the namespaces %s are not reviewed", ", ".join(endpoint.scope))
     served: dict[str, Reviewer] = {MUTATE_PATH: reviewers.mutate, VALIDATE_PATH: reviewers.validate}

@@ -17,7 +17,7 @@ from muster_kube.api.reviews import Reviews
 from muster_kube.controller.reflector import Reflector
 from muster_kube.http.connection_guard import ConnectionLimits
 from muster_kube.http.server import make_server
-from muster_kube.process.address import bind_socket
+from muster_kube.process.address import open_listener
 from muster_kube.process.lifetime import (
     QuietServer,
     cancel_tasks,
@@ -42,7 +42,6 @@ log = logging.getLogger(__name__)
 OPERATOR = "muster-operator"
 # one client, the operator, has a connection for each partition that it waits for
 CONNECTIONS = ConnectionLimits(connections=1024, per_address=768)
-BACKLOG = 256
 STOP_S = 3.0
 
 
@@ -81,8 +80,7 @@ async def run(settings: ProxySettings) -> int:
             on_change=lambda _key, _old, new: proxy.update_quarantine({} if new is None else new.data),
             params={"fieldSelector": f"metadata.name={settings.quarantine}"},
         )
-        listener = bind_socket(settings.host, settings.port)
-        listener.listen(BACKLOG)  # clients may connect as soon as the address is printed
+        listener = open_listener(settings.host, settings.port)
         stack.callback(listener.close)
         server = _create_server(settings, app)
         source = ControllerListSource(proxy.controllers)

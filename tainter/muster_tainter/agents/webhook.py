@@ -10,7 +10,7 @@ import logging
 import socket
 import time
 from collections.abc import AsyncIterator, Collection, Coroutine
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from ipaddress import ip_address
 from typing import Any
 
@@ -19,7 +19,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
 from muster_kube.api.reviews import Reviews
-from muster_kube.process.address import bind_socket
+from muster_kube.process.lifetime import print_address
 from muster_kube.webhook.certificate_files import CertificateFiles
 from muster_kube.webhook.certificate_secret import CertificateSecret, mutating_webhook_path, validating_webhook_path
 from muster_kube.webhook.served_certificate import CertificateSource
@@ -54,10 +54,14 @@ def server_names(name: str, namespace: str, host: str) -> Collection[str]:
 
 @asynccontextmanager
 async def prepare(
-    settings: TainterSettings, config: ClusterConfig, namespace: str, user_agent: str, registry: CollectorRegistry
+    settings: TainterSettings,
+    bound: socket.socket,
+    config: ClusterConfig,
+    namespace: str,
+    user_agent: str,
+    registry: CollectorRegistry,
 ) -> AsyncIterator[Coroutine[Any, Any, None]]:
-    """Serves the rules until cancelled; requires settings.webhook_port. Raises ConfigError, OSError."""
-    assert settings.webhook_port is not None  # noqa: S101 - checked by the caller
+    """Serves the rules until cancelled. bound: a socket that does not listen yet. Raises ConfigError."""
     account, name = read_account(settings.agent_account, namespace), settings.webhook_name
     # separate connections: agents' reports and the tainter's other requests must not delay each other
     async with KubeClient(config, user_agent=user_agent, max_connections=CONNECTIONS) as client:
@@ -68,9 +72,7 @@ async def prepare(
             hosts = server_names(name, namespace, settings.host)
             trusting = [mutating_webhook_path(name), validating_webhook_path(name)]
             certificates = CertificateSecret(client, namespace, name, hosts, trusting=trusting)
-        bound = bind_socket(settings.host, settings.webhook_port)
-        with closing(bound):
-            yield _serve(client, account, certificates, bound, registry)
+        yield _serve(client, account, certificates, bound, registry)
 
 
 def count_reviews(registry: CollectorRegistry) -> tuple[Counter, Counter]:
@@ -113,8 +115,7 @@ async def _serve(
     nodes = TokenPodNodes(client, account.namespace)
     own_node = OwnNodeRule(account, nodes, tell=lambda answer: of_agents.labels(answer).inc(), clock=time.monotonic)
     node_keys = NodeKeysRule(Reviews(client), tell=lambda answer: of_keys.labels(answer).inc(), clock=time.monotonic)
-    host, port = bound.getsockname()[:2]
-    print(f"webhook listening on {host}:{port}", flush=True)
+    print_address("webhook listening", bound)
     log.info("%s may write only the status of its own node's NodeHealth", account)
     reviewers = {PATH: own_node.review, NODES_PATH: node_keys.review}
     await serve_webhooks(WebhookApp(reviewers), certificates, bound)

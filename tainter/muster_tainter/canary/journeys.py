@@ -5,7 +5,7 @@ what it remembers of this leadership.
 import hashlib
 import heapq
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from muster_kube.nodehealth import NodeHealth
@@ -36,12 +36,13 @@ UNDECIDED_PERIODS = PERIODS - 1.0  # until a delivered one is late: a period may
 class Journey:
     """The last canary of a node. at: as the agent has published it; times: monotonic seconds, 0.0 for not yet.
 
-    delivered: it or, while those before it have not been decided, the first of them
+    undecided_since: when the first canary since the last decision was delivered: this one or one before it
     """
 
     at: str
     id: str
     delivered: float
+    undecided_since: float
     decided: float = 0.0
     outcome: Outcome | None = None
 
@@ -80,8 +81,8 @@ class Journeys:
         if old is None or not at or at == old.status.canary.at:
             return False
         before = self._last.get(name)
-        delivered = before.delivered if before is not None and before.outcome is None else now
-        self._last[name] = Journey(at, new.status.canary.id, delivered)
+        since = before.undecided_since if before is not None and before.outcome is None else now
+        self._last[name] = Journey(at, new.status.canary.id, delivered=now, undecided_since=since)
         return True
 
     def is_pending(self, name: str) -> bool:
@@ -90,13 +91,13 @@ class Journeys:
 
     def decide(self, name: str, outcome: Outcome, now: float) -> None:
         known = self._last[name]
-        self._last[name] = Journey(known.at, known.id, known.delivered, now, outcome)
+        self._last[name] = replace(known, decided=now, outcome=outcome)
 
     def state(self, name: str, period_s: float, now: float, *, reports: bool) -> State | Arrival:
         """Of an expected node. now: monotonic seconds; reports: an agent runs there."""
         known = self._last.get(name)
         since = max(self.expected[name], known.delivered if known is not None else 0.0)
-        if known is not None and known.outcome is None and now - known.delivered > UNDECIDED_PERIODS * period_s:
+        if known is not None and known.outcome is None and now - known.undecided_since > UNDECIDED_PERIODS * period_s:
             return State.DECISION
         if now - since <= PERIODS * period_s:
             return known.outcome.arrival if known is not None and known.outcome is not None else State.WAITING

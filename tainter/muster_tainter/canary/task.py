@@ -100,7 +100,7 @@ class CanaryTask:
             shortage=lambda: self._shortage(name),
         )
         now = self._replica.clock()
-        self._hop.labels("delivered_to_decided").observe(max(0.0, now - known.delivered))
+        self._hop.labels("delivered_to_decided").observe(max(0.0, now - known.undecided_since))
         self._journeys.decide(name, outcome, now)
         if known.id:
             self._rounds.note(name)

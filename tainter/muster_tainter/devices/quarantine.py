@@ -45,7 +45,7 @@ from muster_tainter.metrics import TainterMetrics
 log = logging.getLogger(__name__)
 
 WORKERS = 8
-AHEAD_S = 1.0  # after a PATCH that failed, so long the rules created beside it wait for the next decision
+AHEAD_S = 1.0  # after a PATCH that failed, so long the rules created before its answer wait for the next decision
 KNOWN_S = 3.0  # a new leader waits so long for its first lists
 ASK_AGAIN_S = 60.0  # for an API that is not served
 _LOOK_S = 1.0
@@ -99,7 +99,7 @@ class DeviceQuarantine:
         self._synced = asyncio.Event()
         self._queue: WorkQueue[str] | None = None  # set while leading
         self._staged: set[str] = set()  # nodes whose record keeps a device out
-        self._ahead: dict[str, Node] = {}  # as they will be after the PATCH that is under way
+        self._ahead: dict[str, Node] = {}  # as they will be after their PATCH, which has not been answered
         self._ahead_until: dict[str, float] = {}  # of those whose PATCH has failed, monotonic
         self.policy_changed()
 
@@ -116,7 +116,9 @@ class DeviceQuarantine:
         return self.budget.reserve(node.metadata.name, node, decision.isolates, decision.device_waits)
 
     def patch_begins(self, node: Node, decision: Decision) -> None:
-        """Create the rules that the Node will require beside its PATCH, not after it. node: as it will be."""
+        """Queue the rules that the Node will require; call it before the PATCH. If the caller then yields once to the
+        event loop and a worker is idle, their requests are sent before the PATCH, else after it. node: as it will be.
+        """
         name = node.metadata.name
         if decision.isolates and self._queue is not None:
             self._ahead[name] = node

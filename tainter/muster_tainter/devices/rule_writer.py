@@ -1,7 +1,8 @@
 """Creates, changes and deletes the DeviceTaintRules of one node, as its record requires. Repeating it changes nothing.
 
-While the PATCH of a Node is under way, the rules that its new record requires are created beside it. Nothing is changed
-or removed then: if the PATCH fails, they are removed later, and a leader that is killed in between leaves a rule that
+The rules that a new record requires are created without waiting for the answer to the PATCH of the Node: their requests
+go first if the decision changes no taint of the Node, else after the PATCH. Before the answer, no rule is changed or
+removed: if the PATCH fails, the new ones are removed later, and a leader that is killed in between leaves a rule that
 the next one removes. Otherwise creations come before removals, and before a removal the Node is read again, because
 this replica's copy may be older than the record that a former leader wrote the rule for. Errors that another attempt
 may overcome are raised; others are recorded as a failure of the component, so that the node is tainted instead.
@@ -58,8 +59,8 @@ class RuleWriter:
         self._created_ahead: set[tuple[str, str]] = set()
 
     async def write_ahead(self, ahead: Node, api: DeviceApi) -> bool:
-        """Create the rules that the Node will require after the PATCH that is under way. Returns and raises as
-        :meth:`write` does."""
+        """Create the rules that the Node will require after its PATCH, which has not been answered. Returns and
+        raises as :meth:`write` does."""
         name, again = ahead.metadata.name, False
         plan = plan_rules(name, ahead, self._cards(name), self._store.of(name).values(), self._fleet.policy())
         for wanted in plan.create:

@@ -22,7 +22,7 @@ from muster_tainter.faults.lifecycle import FaultStep
 from muster_tainter.faults.messages import describe_fault, format_taint
 from muster_tainter.policy.rules import Policy
 from muster_tainter.simulation.decision_loop import DecisionLoop
-from muster_tainter.simulation.known_devices import KnownDevices
+from muster_tainter.simulation.replayed_devices import ReplayedDevices
 
 SPELLS_LIMIT = 20_000  # kept for display; all are counted
 INCIDENTS_LIMIT = 1000
@@ -75,7 +75,7 @@ class PolicyReplay:
 
     def __init__(self, policy: Policy, nodes: Iterable[Node] = (), slices: Collection[ResourceSlice] = ()) -> None:
         self._loop = DecisionLoop(policy, self._record)
-        self._known = KnownDevices(slices, policy, self._loop.nodes, lambda: self._loop.now) if slices else None
+        self._known = ReplayedDevices(slices, policy, self._loop.nodes, lambda: self._loop.now) if slices else None
         self._loop.devices = self._known
         self._devices = DevicePeriods(self._devices_of)
         self.outcome = ReplayOutcome(devices=self._devices.outcome)

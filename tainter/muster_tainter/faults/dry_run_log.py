@@ -1,4 +1,4 @@
-"""What a dry run says instead of writing: each decision about a node, once."""
+"""What a dry run logs instead of writing: each decision about a node, once."""
 
 import logging
 
@@ -19,9 +19,9 @@ class DryRunLog:
         self._last.pop(name, None)
 
     def log(self, name: str, decision: Decision) -> None:
-        said = (decision.taints, decision.taint_changes, decision.isolates)
-        if self._last.get(name, (None, (), frozenset())) != said:
-            self._last[name] = said
+        logged = (decision.taints, decision.taint_changes, decision.isolates)
+        if self._last.get(name, (None, (), frozenset())) != logged:
+            self._last[name] = logged
             audit_log.log_taints(name, decision, dry_run=True)
             for component in sorted(decision.isolates):
                 log.info("dry run: node %s: %s would be kept out of use alone", name, component)

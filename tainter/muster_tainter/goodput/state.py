@@ -162,7 +162,7 @@ def read_state(data: bytes, now: float) -> State:
             raise BadState(f"more than {_PLAIN_LIMIT >> 20} MiB, or cut off after {len(data)} bytes")
         state = _decoder.decode(plain)
     except (zlib.error, msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise BadState(f"{len(data)} bytes are not the books: {error}") from error
+        raise BadState(f"{len(data)} bytes are not a record of accelerator-hours: {error}") from error
     problem = _problem(state, now)
     if problem:
         raise BadState(problem)

@@ -7,12 +7,13 @@ from muster_tainter.outcomes.pods import Devices, PodOutcome
 
 
 def kind_on(node: Node, outcome: PodOutcome) -> str | None:
-    """As in the outcome, unless the pod asked for devices that the node does not offer.
+    """As in the outcome, unless the pod asked for devices that the node does not offer, or may not have offered then.
 
     The scheduler sends no such pod there. A tenant can, with spec.nodeName: to a node without these devices, or to
-    one whose device plug-in is being replaced.
+    one whose device plug-in is being replaced. ``node`` says what it offers now, which is no evidence about a pod that
+    was listed. Its time would not tell either: a rejected pod has that of its creation, by another machine's clock.
     """
-    if outcome.kind == DEVICE_ALLOCATION and not _offers(node, outcome.devices):
+    if outcome.kind == DEVICE_ALLOCATION and (outcome.listed or not _offers(node, outcome.devices)):
         return ADMISSION
     return outcome.kind
 

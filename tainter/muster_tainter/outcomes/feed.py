@@ -2,7 +2,8 @@
 
 No state is stored: the API server still has the pods that ended last (12,500 of them by default), and a new leader
 begins with these. Open faults are in the Nodes' annotations; evidence below the proof, and pods that are gone, are
-forgotten.
+forgotten. A failed allocation of devices counts as such only if the watch has delivered it: of a pod that a list
+returns, nobody knows what its node offered when it failed.
 """
 
 import asyncio
@@ -181,6 +182,8 @@ class OutcomeWatch:
         if len(self._arrived) >= ARRIVED_LIMIT:
             self._metrics.dropped.labels("full").inc()
             return
+        if not self.pods.connected:
+            outcome = msgspec.structs.replace(outcome, listed=True)
         self._arrived.append(outcome)
         self._wake.set()
 
@@ -268,20 +271,20 @@ class OutcomeWatch:
 
     def take(self, outcome: PodOutcome) -> None:
         """Count a pod, once."""
-        node = self._fleet.nodes.get(outcome.node)
-        if node is None:
-            self._metrics.dropped.labels("homeless").inc()
-            return
         if outcome.at > (now := self._replica.now()):  # the node's clock is ahead
             outcome = msgspec.structs.replace(outcome, at=now)
         if not self._counted.add(outcome.uid, outcome.at):
+            return
+        node = self._fleet.nodes.get(outcome.node)
+        if node is None:
+            self._metrics.dropped.labels("homeless").inc()
             return
         kind = kind_on(node, outcome)
         self._metrics.pods.labels("unrelated" if kind is None else "failed" if kind else "succeeded").inc()
         if kind:
             self._metrics.failures.labels(kind).inc()
-            if self._findings.has_ended(outcome.node, kind, outcome.at):
-                return  # a failure from before the end of a finding, which a new leader reads again
+            if any(self._findings.has_ended(outcome.node, each, outcome.at) for each in {kind, outcome.kind} if each):
+                return  # a failure from before the end of a finding, which a new leader reads again, if of another kind
             self._last[outcome.node, kind] = outcome
             if len(self._last) > LAST_FAILURES_LIMIT:
                 self._last.pop(next(iter(self._last)))

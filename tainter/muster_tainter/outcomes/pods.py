@@ -84,6 +84,7 @@ class PodOutcome(Api, frozen=True):
     created: when the API server created it; at: when it ended, or, if it is pending, when it was bound to its node.
              Seconds since the epoch
     pending: it has not started
+    listed:  it came with a list, not from the watch: it may have ended long ago, when its node offered other devices
     """
 
     node: str
@@ -95,6 +96,7 @@ class PodOutcome(Api, frozen=True):
     created: float
     at: float
     pending: bool = False
+    listed: bool = False
     devices: Devices = ()
 
 

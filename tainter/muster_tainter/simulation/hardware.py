@@ -11,7 +11,7 @@ from muster_kube.nodehealth import ClearEntry
 from muster_tainter.faults.node_record import read_record
 from muster_tainter.faults.policy_match import match_policy
 from muster_tainter.policy.repair import REPAIRED
-from muster_tainter.simulation.devices import device_component, is_device
+from muster_tainter.simulation.counted_devices import device_component, is_device
 from muster_tainter.simulation.event_queue import Turn
 from muster_tainter.simulation.ledger import Cause
 from muster_tainter.simulation.placement import Placement
@@ -66,8 +66,7 @@ class Hardware:
             world.tally.repeated += 1
             return
         part = BrokenPart(row, key, times)
-        if machine.job is not None and self._is_used(machine, part):
-            part.user = machine.job
+        world.find_user(machine, part)
         machine.broken.append(part)
         world.tally.faults += 1
         world.restate(machine)
@@ -78,15 +77,6 @@ class Hardware:
         elif row.fatal:
             self._placement.interrupt(part.user, Cause.REWORK)
         world.events.at(now + world.fleet.agents.detect, Turn.REPORT, lambda: self._report(machine, part))
-
-    def _is_used(self, machine: Machine, part: BrokenPart) -> bool:
-        """By the job there: which of the usable devices it holds is chance."""
-        if part.component in machine.alone:
-            return False
-        if not is_device(part.component) or machine.used >= machine.usable:
-            return True
-        random = self._world.random("used", part.row.number, machine.name, part.times)
-        return random.random() < machine.used / machine.usable
 
     def _shifted(self, row: FaultRow) -> FaultRow:
         """The same fault, from now on."""
@@ -154,6 +144,7 @@ class Hardware:
                 agent.find(part.key, part.row.fault_class, world.now)
         if parts and not machine.broken:
             machine.repaired_at = world.now
+        if parts and (not machine.broken or world.loop.devices is not None):
             at = world.now + world.fleet.people.clear
             world.events.at(at, Turn.CLEAR, lambda: self._clear(machine))
         world.restate(machine)
@@ -172,15 +163,19 @@ class Hardware:
             world.events.at(world.now + after, Turn.FAULT, lambda: self._begin(machine, self._shifted(row), times))
 
     def _clear(self, machine: Machine) -> None:
-        """The person who repaired the node clears what no proof closes."""
+        """The person who repaired the node clears what no proof closes. While something else there is still broken,
+        only what names a device that may be kept out alone."""
         world, agent = self._world, machine.agent
-        if machine.broken:
+        broken = {part.component for part in machine.broken}
+        if broken and world.loop.devices is None:
             return
         open_faults = read_record(world.loop.nodes[machine.name]).open
         entries = tuple(
             ClearEntry(fault.check, fault.component, fault.occurrence, PERSON, rfc3339(world.now))
             for fault in open_faults
-            if not fault.over and match_policy(fault, world.policy).proof is None
+            if not fault.over
+            and (not broken or (is_device(fault.component) and fault.component not in broken))
+            and match_policy(fault, world.policy).proof is None
         )
         if entries:
             cleared = {entry.check for entry in entries}

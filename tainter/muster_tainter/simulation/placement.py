@@ -34,6 +34,7 @@ class Placement:
         self._free: dict[str, dict[str, None]] = {group.name: {} for group in world.fleet.groups}
         self._partial: dict[str, dict[str, int]] = {group.name: {} for group in world.fleet.groups}
         self._devices = {group.name: group.devices for group in world.fleet.groups}
+        self._alone: dict[str, int] = {}  # nodes with accelerators that are kept out alone, and how many
         self._running: dict[Job, None] = {}
         self._changed = True  # free nodes or running jobs, since all jobs that fit were started
         for job in submitted:
@@ -68,6 +69,9 @@ class Placement:
 
     def _update(self, machine: Machine) -> None:
         free, partial, name = self._free[machine.node.group], self._partial[machine.node.group], machine.name
+        if len(machine.alone) != self._alone.get(name, 0):
+            self._alone[name] = len(machine.alone)
+            self._changed = True  # a reservation moves
         is_free = machine.job is None and not machine.blocked and not machine.ending
         usable = machine.usable if is_free and machine.alone else 0
         if usable != partial.get(name, 0):
@@ -116,13 +120,21 @@ class Placement:
         best = _NO_RESERVATION
         for name in self._groups(job):
             free = self._room_in(job, name)
-            for at, size in sorted((each.ends, each.size) for each in self._running if each.group == name):
+            used = self._used(job, name)
+            running = [each for each in self._running if each.group == name]
+            for each in sorted(running, key=lambda each: (each.ends, each.size)):
                 if free >= job.size:
                     break
-                free += size
-                if free >= job.size and at < best.at:
-                    best = _Reservation(name, at)
+                free += self._gives(each, used)
+                if free >= job.size and each.ends < best.at:
+                    best = _Reservation(name, each.ends)
         return best
+
+    def _gives(self, job: Job, used: int) -> int:
+        """Nodes with ``used`` accelerators that are not kept out alone, when the job ends."""
+        if self._world.loop.devices is None:
+            return job.size
+        return sum(self._world.machines[name].usable >= used for name in job.nodes)
 
     def _start(self, job: Job, group: str) -> None:
         world, now = self._world, self._world.now
@@ -142,7 +154,9 @@ class Placement:
             machine.job, machine.used = job, job.devices
             world.restate(machine)
             world.set_idle(machine, 0.0)
-            if machine.crashes_jobs:
+            for part in machine.broken:
+                world.find_user(machine, part)
+            if machine.crashes_job:
                 crash_at = now + job.kind.restart + world.fleet.workload.crash
             for happen, after_s in machine.deferred:
                 world.events.at(now + after_s, Turn.FAULT, happen)
@@ -159,7 +173,7 @@ class Placement:
 
     def _crash(self, job: Job, run: int) -> None:
         """It started on a broken node."""
-        is_broken = any(self._world.machines[name].crashes_jobs for name in job.nodes)
+        is_broken = any(self._world.machines[name].crashes_job for name in job.nodes)
         if job in self._running and job.runs == run and is_broken:
             self.interrupt(job, Cause.REWORK)
 

@@ -14,8 +14,8 @@ from muster_tainter.faults.node_record import NodeRecord
 from muster_tainter.faults.node_report import FaultKey
 from muster_tainter.fleet.replica import Replica
 from muster_tainter.policy.rules import SPARE_KEY, Policy
+from muster_tainter.simulation.counted_devices import CountedDevices, is_device
 from muster_tainter.simulation.decision_loop import DecisionLoop
-from muster_tainter.simulation.devices import SimulatedDevices
 from muster_tainter.simulation.event_queue import NEVER, Action, EventQueue
 from muster_tainter.simulation.job_queue import Job
 from muster_tainter.simulation.ledger import BUSY, FREE, Cause, Ledger, Parts
@@ -31,13 +31,14 @@ _KEEPS_WORK_OFF = ("NoSchedule", "NoExecute")
 
 @dataclass(eq=False, slots=True)
 class BrokenPart:
-    """row: the fault; times: how often it came back after a repair. user: the job that used the part when it broke;
-    called: a person will repair it."""
+    """row: the fault; times: how often it came back after a repair. user: the job that uses the part, or the last one
+    that did; met: how many jobs might have; called: a person will repair it."""
 
     row: FaultRow
     key: FaultKey
     times: int = 0
     user: Job | None = None
+    met: int = 0
     called: bool = False
 
     @property
@@ -88,9 +89,9 @@ class Machine:
         return max(self.node.devices - len(self.alone), 0)
 
     @property
-    def crashes_jobs(self) -> bool:
-        """Whether a job that starts there meets a broken part."""
-        return any(part.row.fatal and part.component not in self.alone for part in self.broken)
+    def crashes_job(self) -> bool:
+        """Whether its job uses a broken part."""
+        return self.job is not None and any(part.row.fatal and part.user is self.job for part in self.broken)
 
     def is_held(self, component: str) -> bool:
         """Whether the job still uses the device, from before it was kept out."""
@@ -146,7 +147,7 @@ class World:
         self.machines = {node.name: Machine(node, NodeAgent(node.name)) for node in nodes}
         if policy.devices.quarantine != "off":
             counts = {node.name: node.devices for node in nodes}
-            self.loop.devices = SimulatedDevices(policy, self.loop.nodes, counts, lambda: self.loop.now)
+            self.loop.devices = CountedDevices(policy, self.loop.nodes, counts, lambda: self.loop.now)
         for machine in self.machines.values():
             self._install(machine, policy)
         if keeps_spares:
@@ -175,6 +176,19 @@ class World:
     def random(self, *what: object) -> Random:
         """A stream of its own for each question, so that policies meet the same luck."""
         return Random("/".join(map(str, (self.seed, *what))))  # noqa: S311 - a simulation
+
+    def find_user(self, machine: Machine, part: BrokenPart) -> None:
+        """Note whether the job there uses the part: which of the usable devices it holds is chance."""
+        part.user = None
+        if machine.job is None or part.component in machine.alone:
+            return
+        is_used = not is_device(part.component) or machine.used >= machine.usable
+        if not is_used:
+            random = self.random("used", part.row.number, machine.name, part.times, part.met)
+            is_used = random.random() < machine.used / machine.usable
+        part.met += 1
+        if is_used:
+            part.user = machine.job
 
     def publish(self, machine: Machine) -> None:
         """The agent reports; the decision follows at the end of this moment."""

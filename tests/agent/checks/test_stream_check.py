@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import dataclasses
+import logging
 import random
 from collections.abc import AsyncIterator
 
@@ -14,6 +15,7 @@ from muster_agent.checks.local_node import LocalNode
 from muster_agent.checks.state_file import StoredCheck
 from muster_agent.checks.stream_check import StreamCheck
 from muster_agent.clock import AgentClock
+from muster_agent.findings import finding_log
 from muster_agent.node_agent import FIRST_PASS_S, Agent
 from muster_checks.base.declaration import AllClear, Check, CheckStream, Cost, NodeView, Parameters, Sign
 from muster_checks.base.vocabulary import Verdict
@@ -162,6 +164,26 @@ async def test_a_finding_is_published_before_it_is_logged(caplog):
         await publishing
         assert logged == [[]]
         await bench.until(lambda: errors(caplog))
+
+
+async def test_a_change_that_cannot_be_logged_is_an_error_that_names_the_check(caplog):
+    class Fails(logging.Filter):
+        def filter(self, record: logging.LogRecord) -> bool:
+            raise ValueError(record.msg)
+
+    fails = Fails()
+    finding_log.log.addFilter(fails)
+    try:
+        async with started() as bench:
+            await bench.until(lambda: bench.running.caught_up)
+            bench.log.entries.append(sign())
+            await bench.until(lambda: errors(caplog))
+    finally:
+        finding_log.log.removeFilter(fails)
+    (record,) = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert bench.running.name in record.getMessage()
+    assert record.exc_info is not None
+    assert record.exc_info[0] is ValueError
 
 
 async def test_what_a_person_cleared_is_forgotten_by_the_stream_too():

@@ -26,6 +26,7 @@ ATA_FAILING = (SAMPLES / "smartctl_ata_failing.json").read_bytes()
 VIRTUAL = (SAMPLES / "smartctl_virtual.json").read_bytes()
 FORBIDDEN = (SAMPLES / "smartctl_forbidden.json").read_bytes()
 NO_DEVICE = (SAMPLES / "smartctl_no_device.json").read_bytes()
+GONE = (SAMPLES / "smartctl_device_gone.json").read_bytes()
 NO_FILE = (SAMPLES / "smartctl_no_file.json").read_bytes()
 NVME = (SAMPLES / "nvme_smart_log.json").read_bytes()
 NO_ANSWER = b'{"smartctl": {"version": [7, 3], "exit_status": 4}, "device": {"name": "/dev/sda", "protocol": "ATA"}}'
@@ -205,6 +206,15 @@ async def test_a_disk_that_was_added_after_the_start_of_the_agents_container_is_
     result = await run(disk(tmp_path, {SMARTCTL: NO_FILE}))
     assert reasons(result) == {"NoDeviceFile": Verdict.UNKNOWN}
     assert not missing_facts(result.message, "/dev/sdz", "No such device")
+
+
+@pytest.mark.parametrize("disk", [with_nvme, with_sda])
+async def test_a_disk_whose_device_file_leads_to_no_device_is_unknown_with_a_reason_of_its_own(
+    tmp_path: Path, disk: Callable[[Path, dict[str, Answer]], NodeView]
+) -> None:
+    result = await run(disk(tmp_path, {SMARTCTL: GONE}))
+    assert reasons(result) == {"DeviceGone": Verdict.UNKNOWN}
+    assert not missing_facts(result.message, "/dev/sdz", "or address")
 
 
 @pytest.mark.parametrize("answer", [FORBIDDEN, hung(SMARTCTL)])

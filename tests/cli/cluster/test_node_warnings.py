@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.kube.conftest import FakeApi, Reply
 
-from muster_cli.cluster.node_warnings import read_node_warnings
+from muster_cli.cluster.node_warnings import EVENTS_LIMIT, read_node_warnings
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
 from muster_kube.api.times import rfc3339_whole
@@ -72,6 +72,14 @@ async def test_the_latest_of_each_finding_counts_and_none_that_is_known(cluster:
     ]
     found = await cluster.warnings(*events, known="podoutcomes host ImagePull")
     assert found == [("stragglers host SlowRank", "new")]
+
+
+async def test_a_node_with_more_events_than_are_read_is_said_to_have_more(cluster: Cluster) -> None:
+    page = {"metadata": {"continue": "next"}, "items": [event("stragglers host SlowRank: new")]}
+    cluster.api.on("GET", PATH, Reply(200, page))
+    found, missing = await read_node_warnings(cluster.client, "n1", NOW, ())
+    assert [chain.fault for chain in found] == ["stragglers host SlowRank"]
+    assert str(EVENTS_LIMIT) in missing
 
 
 @pytest.mark.parametrize("status", [403, 500])

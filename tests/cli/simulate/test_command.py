@@ -14,6 +14,8 @@ from tests.docs.command_runner import CommandRunner
 from tests.shared_data import SharedData
 
 from muster_cli.__main__ import main
+from muster_cli.simulate.variants import make_variants, read_variation
+from muster_cli.usage import UsageError
 
 ROOT = Path(__file__).parents[3]
 FLEET = """
@@ -93,6 +95,29 @@ def test_copies_of_a_policy_with_other_values(files: Path, capsys: pytest.Captur
 
 
 @pytest.mark.parametrize(
+    "shared",
+    [
+        "budget: &few {tainted: 100%}}\n  - {name: b, selector: {}, budget: *few}",
+        "<<: &few {budget: {tainted: 100%}}}\n  - {<<: *few, name: b, selector: {}}",
+    ],
+)
+def test_value_changes_only_one_of_the_places_that_share_a_mapping(tmp_path: Path, shared: str) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(POLICY + f"pools:\n  - {{name: a, selector: {{}}, {shared}\n")
+    (varied,) = make_variants(path, read_variation("pools.a.budget.tainted=5"))
+    limits = [pool.budget.tainted for pool in varied.policy.pools]
+    assert [each.of(80) for each in limits if each is not None] == [5, 80]
+
+
+@pytest.mark.parametrize(
+    "value", ["holdDown=[1", "holdDown.base=[", "holdDown.base=*a", "holdDown.base=2026-13-01", "a=" + "[" * 5000]
+)
+def test_value_that_is_not_yaml_is_named(value: str) -> None:
+    with pytest.raises(UsageError, match="YAML"):
+        list(make_variants(None, read_variation(value)))
+
+
+@pytest.mark.parametrize(
     ("value", "found"),
     [
         ("holdDown.base=soon", 'holdDown.base: "soon"'),
@@ -103,7 +128,6 @@ def test_copies_of_a_policy_with_other_values(files: Path, capsys: pytest.Captur
         ("pools.other.budget.tainted=1", "pools.other.budget.tainted=1"),
         ("rules.bad.match.name.a=1", "rules.bad.match.name"),
         ("holdDown.base=1h,1h", "twice"),
-        ("holdDown.base=[", "holdDown.base=["),
         ("a.b=" + ",".join("123456789abcdef"), "16"),
     ],
 )

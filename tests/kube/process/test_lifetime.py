@@ -5,10 +5,12 @@ import contextlib
 import os
 import signal
 import socket
+import struct
+from pathlib import Path
 
 import pytest
 
-from muster_kube.process.address import bind_socket
+from muster_kube.process.address import BACKLOG, open_listener
 from muster_kube.process.command_line import EXIT_FAILED, EXIT_USAGE, Parser
 from muster_kube.process.lifetime import cancel_tasks, print_address, stop_on_signals, wait_until_one_ends
 
@@ -60,15 +62,21 @@ async def test_what_fails_once_it_was_told_to_stop_is_a_good_end() -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 def test_the_address_is_told_for_who_left_the_port_to_the_system(host: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with bind_socket(host, 0) as listener:
+    with open_listener(host, 0) as listener:
         print_address("metrics", listener)
         assert capsys.readouterr().out == f"metrics on {host}:{listener.getsockname()[1]}\n"
 
 
+def backlog_of(listener: socket.socket) -> int:
+    """tcpi_sacked of linux/tcp.h, which holds the backlog of a socket that listens."""
+    return struct.unpack_from("=I", listener.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104), 28)[0]
+
+
 def test_who_reads_the_address_can_connect_before_the_server_runs() -> None:
-    with bind_socket("127.0.0.1", 0) as listener:
+    with open_listener("127.0.0.1", 0) as listener:
         print_address("listening", listener)
         socket.create_connection(listener.getsockname(), timeout=60).close()
+        assert backlog_of(listener) == min(BACKLOG, int(Path("/proc/sys/net/core/somaxconn").read_text()))
 
 
 def test_a_wrong_flag_is_a_usage_error_and_not_a_fail(capsys: pytest.CaptureFixture[str]) -> None:

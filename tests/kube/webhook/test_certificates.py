@@ -20,6 +20,7 @@ from muster_kube.api.errors import ConfigError, Forbidden
 from muster_kube.controller.clock import Clock
 from muster_kube.webhook.certificate_files import CertificateFiles
 from muster_kube.webhook.certificate_secret import CertificateSecret, mutating_webhook_path
+from muster_kube.webhook.key_files import check_key_files
 from muster_kube.webhook.key_pairs import (
     DAY_S,
     HOSTS_LIMIT,
@@ -481,5 +482,11 @@ async def test_files_that_cannot_be_served_stop_the_start(
 ) -> None:
     write_pair(tmp_path)
     spoil(tmp_path)
-    with pytest.raises(ConfigError, match=re.escape(str(tmp_path / name))):
-        CertificateFiles(tmp_path)
+    for load in (CertificateFiles, check_key_files):
+        with pytest.raises(ConfigError, match=re.escape(str(tmp_path / name))):
+            load(tmp_path)
+
+
+def test_a_usable_pair_passes_the_check(tmp_path: Path) -> None:
+    write_pair(tmp_path)
+    check_key_files(tmp_path)

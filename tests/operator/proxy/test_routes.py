@@ -15,7 +15,7 @@ from muster_kube.api.errors import Unreachable
 from muster_kube.api.reviews import Identity
 from muster_kube.http.connection_guard import ConnectionLimits
 from muster_kube.http.server import make_server
-from muster_kube.process.address import bind_socket
+from muster_kube.process.address import open_listener
 from muster_operator.job.partition_api import PROXY_AUDIENCE
 from muster_operator.proxy.client_timeouts import Limits, timed
 from muster_operator.proxy.routes import BODY_LIMIT, make_app
@@ -48,8 +48,7 @@ async def serving(limits: Limits, connections: ConnectionLimits | None = None) -
     proxy = await world.start()
     accounts = Accounts()
     app = make_app(proxy, accounts, allowed=frozenset({("muster", "muster-operator")}))
-    listener = bind_socket("127.0.0.1", 0)
-    listener.listen(64)
+    listener = open_listener("127.0.0.1", 0)
     address = listener.getsockname()[:2]
     server = make_server(app, protocol=timed(limits), limits=connections, keep_alive_s=int(FAR_S))
     running = asyncio.create_task(server.serve(sockets=[listener]))

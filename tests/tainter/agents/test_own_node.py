@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 
 from muster_kube.api.client import KubeClient
 from muster_kube.api.config import ClusterConfig
-from muster_kube.api.errors import ApiError, ConfigError, NotFound, Unreachable
+from muster_kube.api.errors import ApiError, NotFound, Unreachable
 from muster_kube.api.objects import Metadata, Pod, PodSpec
 from muster_kube.api.reviews import Identity
 from muster_kube.process.settings import SettingsError
@@ -24,6 +24,7 @@ from muster_kube.webhook.key_pairs import make_key_pair
 from muster_kube.webhook.review import AdmissionRequest, Resource
 from muster_tainter.agents.own_node import AgentAccount, OwnNodeRule, TokenPodNodes
 from muster_tainter.agents.webhook import prepare, read_account, server_names
+from muster_tainter.app import bind_webhook
 from muster_tainter.settings import load
 
 AGENTS = AgentAccount("muster", "muster-agent")
@@ -261,14 +262,6 @@ def test_the_certificate_is_for_the_service_and_for_an_address_of_its_own(host: 
     assert server_names("muster-own-node", "muster", host) == [*names, *more]
 
 
-async def test_a_certificate_folder_that_holds_none_stops_the_start(tmp_path: Path) -> None:
-    settings = load(None, {"webhook_port": 0, "host": "127.0.0.1", "cert_dir": str(tmp_path)}, {})
-    config = ClusterConfig("test", "http://127.0.0.1:9")
-    with pytest.raises(ConfigError, match=r"tls\.crt"):
-        async with prepare(settings, config, "muster", "test", CollectorRegistry()):
-            pass
-
-
 async def test_files_of_others_are_served_and_no_secret_is_asked_for(tmp_path: Path) -> None:
     pair = make_key_pair(["127.0.0.1"], time.time())
     (tmp_path / "tls.crt").write_bytes(pair.certificate)
@@ -277,7 +270,9 @@ async def test_files_of_others_are_served_and_no_secret_is_asked_for(tmp_path: P
     settings = load(None, {"webhook_port": 0, "host": "127.0.0.1", "cert_dir": str(tmp_path)}, {})
     nobody = ClusterConfig("test", "http://127.0.0.1:9")  # an API server that is away
     printed = io.StringIO()
-    async with prepare(settings, nobody, "muster", "test", CollectorRegistry()) as serving:
+    bound = bind_webhook(settings)
+    assert bound is not None
+    async with prepare(settings, bound, nobody, "muster", "test", CollectorRegistry()) as serving:
         with contextlib.redirect_stdout(printed):
             running = asyncio.create_task(serving)
             async with asyncio.timeout(60):
@@ -290,6 +285,7 @@ async def test_files_of_others_are_served_and_no_secret_is_asked_for(tmp_path: P
                     assert not running.done()
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
+    bound.close()
 
 
 async def _healthy(http: httpx2.AsyncClient, url: str) -> bool:

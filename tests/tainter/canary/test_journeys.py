@@ -66,6 +66,25 @@ def test_those_that_are_delivered_after_an_undecided_one_do_not_hide_it(journeys
     assert journeys.state("n1", PERIOD_S, 5003.0 + PERIOD_S, reports=True) is Arrival.ARRIVED
 
 
+def test_the_next_is_late_from_the_delivery_of_the_last(journeys: Journeys) -> None:
+    for number in range(3):
+        arrive(journeys, f"t{number}", 5000.0 + number * PERIOD_S, None)
+    last = 5000.0 + 2.0 * PERIOD_S
+    decided = 5000.0 + 2.5 * PERIOD_S
+    assert journeys.state("n1", PERIOD_S, decided, reports=True) is State.DECISION
+    journeys.decide("n1", ARRIVED, decided)
+    assert journeys.state("n1", PERIOD_S, decided, reports=True) is Arrival.ARRIVED
+    assert journeys.state("n1", PERIOD_S, last + LATE_S, reports=True) is Arrival.ARRIVED
+    assert journeys.state("n1", PERIOD_S, last + LATE_S + 1.0, reports=True) is State.REPORT
+
+
+def test_a_decision_ends_the_wait_of_all_before_it(journeys: Journeys) -> None:
+    arrive(journeys, "t1", 5000.0, None)
+    arrive(journeys, "t2", 5000.0 + PERIOD_S)
+    arrive(journeys, "t3", 5000.0 + 2.0 * PERIOD_S, None)
+    assert journeys.state("n1", PERIOD_S, 5001.0 + 2.0 * PERIOD_S, reports=True) is State.WAITING
+
+
 def test_only_a_new_one_is_delivered(journeys: Journeys) -> None:
     assert not journeys.deliver("n1", None, health("t1"), 1.0)  # the list at the start, however old it is
     assert not journeys.deliver("n1", health("t1"), health("t1"), 2.0)

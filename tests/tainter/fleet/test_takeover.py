@@ -5,6 +5,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
+
 from muster_kube.api.errors import NotFound, TooManyRequests
 from muster_kube.api.list_decoder import ListPage
 from muster_kube.api.objects import Metadata, Node, NodeSpec, Taint
@@ -35,12 +37,16 @@ class Server:
     def __init__(self) -> None:
         self.refuses = 1
         self.asked: list[Any] = []
+        self.timeouts_s: list[float] = []
 
     async def list_pages(self, path: str, _type: object, **_: object) -> AsyncIterator[ListPage[Any]]:
         yield ListPage(items=[OLD, RELEASED, GONE] if path == "/api/v1/nodes" else [], resource_version="7")
 
-    async def list_page(self, path: str, _type: object, *, params: Any, transform: Any, **_: object) -> ListPage[Any]:
+    async def list_page(
+        self, path: str, _type: object, *, params: Any, transform: Any, timeout_s: float
+    ) -> ListPage[Any]:
         self.asked.append((path, params))
+        self.timeouts_s.append(timeout_s)
         if len(self.asked) <= self.refuses:
             raise TooManyRequests(429, "TooManyRequests", "later", path)
         return ListPage(items=[transform(NEW)], resource_version="9")
@@ -67,18 +73,35 @@ class Listener:
         return lambda *_: None
 
 
-async def test_taints_that_the_watch_has_not_delivered_are_known_after_a_takeover() -> None:
-    server, policy = Server(), parse_policy("rules: []\n")
+@pytest.fixture
+def server() -> Server:
+    return Server()
+
+
+@pytest.fixture
+async def fleet(server: Server) -> AsyncIterator[WatchedFleet]:
+    policy = parse_policy("rules: []\n")
     quick: Any = type("Middle", (), {"uniform": staticmethod(lambda _low, _high: 0.0)})()
-    fleet = WatchedFleet(server, lambda: policy, Listener(), Clock(rng=quick))  # type: ignore[arg-type]
-    running = asyncio.create_task(fleet.run())
-    try:
-        await fleet.wait_synced()
-        assert fleet.nodes["n1"].spec.taints == ()
-        assert await fleet.read_tainted() == "9"
-        assert [fleet.nodes[name].spec.taints for name in ("n1", "n2")] == [(OURS,), ()]
-    finally:
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
+    made = WatchedFleet(server, lambda: policy, Listener(), Clock(rng=quick))  # type: ignore[arg-type]
+    running = asyncio.create_task(made.run())
+    yield made
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_taints_that_the_watch_has_not_delivered_are_known_after_a_takeover(
+    server: Server, fleet: WatchedFleet
+) -> None:
+    await fleet.wait_synced()
+    assert fleet.nodes["n1"].spec.taints == ()
+    assert await fleet.read_tainted() == "9"
+    assert [fleet.nodes[name].spec.taints for name in ("n1", "n2")] == [(OURS,), ()]
     # no resourceVersion: the API server must not answer from its cache, which may be behind, too
     assert server.asked == [("/api/v1/nodes", {"labelSelector": f"{FAULTY_LABEL}=true"})] * 2
+
+
+async def test_each_attempt_to_list_the_tainted_nodes_may_take_longer(server: Server, fleet: WatchedFleet) -> None:
+    """The API server reads the whole fleet from etcd for it, and a list that is given up has to be made again."""
+    server.refuses = 3
+    await fleet.read_tainted()
+    assert server.timeouts_s == [15.0, 30.0, 60.0, 60.0]

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 from prometheus_client import CollectorRegistry
 from tests.tainter.fake_fleet import FakeFleet
 from tests.tainter.outcomes.pod_objects import GPU_LOST, NOW, ended, node_object, pod_object, reduced
@@ -16,6 +17,7 @@ from muster_tainter.faults.node_record import ANNOTATION, ClosedFault, Fault, No
 from muster_tainter.fleet.replica import Replica
 from muster_tainter.outcomes.feed import OutcomeWatch
 from muster_tainter.outcomes.metrics import OutcomeMetrics
+from muster_tainter.outcomes.pods import PodOutcome
 from muster_tainter.policy.in_flight import InFlight
 
 REJECTED: dict[str, Any] = {
@@ -62,14 +64,22 @@ class Cluster:
         self.fleet = FakeFleet(nodes=nodes, healths=self.healths, external_findings=self.findings)
         self.registry = CollectorRegistry()
         self.metrics = OutcomeMetrics(self.registry)
+        self.ended: list[PodOutcome] = []
         self.lead()
 
     def lead(self) -> None:
-        """A new leader, which knows what the Nodes say."""
+        """A new leader, which knows what the Nodes say now, and reads the pods that have ended again."""
         replica = Replica(may_write=lambda: True, now=lambda: self.now, clock=lambda: self.now)
         client: Any = None  # never asked: pods are handed over
         settings = InFlight.model_validate(self.policy)
         self.watch = OutcomeWatch(client, self.fleet, replica, self.metrics, settings)
+        for outcome in self.ended:
+            self.watch.take(msgspec.structs.replace(outcome, listed=True))
+
+    def offer(self, gpus: int) -> None:
+        """What each node offers from now on."""
+        self.gpus = gpus
+        self.nodes.update({name: node_object(name, gpus) for name in self.nodes})
 
     def end(self, node: str, **fields: Any) -> None:
         """A pod ends there now."""
@@ -77,6 +87,7 @@ class Cluster:
         fields = {"created": self.now - 1, "bound": self.now} | fields
         pod = reduced(pod_object(f"pod-{self.pods}", node=node, **fields)).outcome
         assert pod is not None
+        self.ended.append(pod)
         self.watch.take(pod)
 
     def job(self, name: str, namespace: str, fails: Callable[[str], bool], **fields: Any) -> None:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from tests.tainter.outcomes.pod_objects import GPU_LOST, ended, node_object, outcome
 
@@ -62,6 +63,11 @@ def test_an_end_that_says_nothing_is_no_attempt() -> None:
 def test_only_devices_that_the_node_offers_can_be_missing(offered: dict[str, str], asked: int, kind: str) -> None:
     node = Node(metadata=Metadata(name="n1"), status=NodeStatus(allocatable=offered))
     assert kind_on(node, outcome(**REJECTED, gpus=asked)) == kind
+
+
+def test_what_a_node_offers_now_says_nothing_about_a_pod_that_was_listed() -> None:
+    listed = msgspec.structs.replace(outcome(**REJECTED, gpus=1), listed=True)
+    assert kind_on(node_object(), listed) == "Admission"
 
 
 def test_every_stage_has_kinds_and_the_first_ones_are_the_hosts() -> None:

@@ -1,5 +1,7 @@
 """From pods that end to findings of nodes, as the leader runs it; the API server is real in tests/cluster."""
 
+from typing import Any
+
 import pytest
 from tests.tainter.outcomes.leading_tainter import REJECTED, Cluster, opened, reject_until_found
 from tests.tainter.outcomes.pod_objects import (
@@ -90,6 +92,43 @@ def test_rejections_for_devices_that_the_node_does_not_offer_prove_nothing() -> 
         cluster.now += 11.5
         cluster.end("n0", **REJECTED | {"message": gone})
     assert cluster.findings.found == []
+
+
+def test_such_rejections_prove_nothing_when_the_node_offers_the_devices_again_and_the_pods_are_read_again() -> None:
+    """A new leader, or a new policy: nobody knows what the node offered when these pods failed."""
+    cluster = Cluster(gpus=0)
+    for _ in range(8):
+        cluster.now += 11.5
+        cluster.end("n0", **REJECTED)
+    cluster.offer(8)
+    cluster.now += 600
+    cluster.lead()
+    cluster.watch.look()
+    assert cluster.findings.found == []
+    assert cluster.value("failures_total", kind="DeviceAllocation") == 0
+
+
+@pytest.mark.parametrize("before", [1, 2])
+def test_a_node_that_rejects_every_pod_is_found_within_five_later_ones_when_the_leader_changes(before: int) -> None:
+    cluster = Cluster()
+    for _ in range(before):
+        cluster.now += 11.5
+        cluster.end("n0", **REJECTED)
+    assert cluster.findings.found == []
+    cluster.lead()
+    assert reject_until_found(cluster) <= 5
+    [(node, finding)] = cluster.findings.found
+    assert (node, finding.reason, finding.verdict) == ("n0", "DeviceAllocation", "FAIL")
+
+
+def test_an_open_fault_outlives_the_leader_that_proved_it() -> None:
+    cluster = Cluster()
+    reject_until_found(cluster)
+    [(_, finding)] = cluster.findings.found
+    cluster.record("n0", opened(finding))
+    cluster.lead()
+    cluster.watch.look()
+    assert cluster.findings.over == []
 
 
 def test_a_bad_node_is_warned_about_if_two_namespaces_fail_there() -> None:
@@ -213,6 +252,25 @@ def test_failures_from_before_the_end_of_a_fault_do_not_open_it_again() -> None:
     assert len(cluster.findings.found) == 1
     assert reject_until_found(cluster) >= 2, "later failures count anew"
     assert cluster.findings.found[-1][1].occurrence > first.occurrence
+
+
+def test_failures_from_before_the_end_of_a_fault_do_not_count_as_another_kind_either() -> None:
+    """For a new leader they are admissions that failed, in the jobs of two namespaces."""
+    cluster = Cluster(size=40)
+    for turn in range(40):
+        cluster.now += 60
+        job: dict[str, Any] = {"namespace": f"ns-{turn % 2}", "owner": ("Job", f"job-{turn}"), "gpus": 1}
+        for node in cluster.nodes:
+            shape = {"created": cluster.now, "bound": cluster.now + 30}
+            cluster.end(node, **(REJECTED if node == "n0" else {"phase": "Succeeded"}) | job | shape)
+        cluster.now += 60
+    [first, *_] = [finding for _, finding in cluster.findings.found]
+    cluster.clear("n0", first, at=cluster.now + 1)
+    cluster.findings.found.clear()
+    cluster.lead()
+    cluster.now += 86_400
+    cluster.watch.look()
+    assert cluster.findings.found == []
 
 
 def test_a_fault_that_was_closed_takes_new_evidence() -> None:

@@ -38,7 +38,12 @@ from typing import TypeVar
 
 import msgspec
 
-from muster_checks.dmesg.message_text import has_further_lines, holds_user_text, is_drivers, message_start
+from muster_checks.dmesg.message_text import (
+    has_further_lines,
+    holds_user_text,
+    message_start,
+    starts_with_driver_name,
+)
 from muster_checks.dmesg.sources.kmsg import parse_record, split_record, unescape
 from muster_checks.dmesg.sources.records import DEFAULT_LEVEL, KERNEL_FACILITY, KernelLine, origin_of
 from muster_checks.dmesg.sources.source import Interesting
@@ -264,7 +269,7 @@ class TextReader:
         if not exact or exact != _exact_time(stamp_before):
             return False
         first = self._first.decode("utf-8", "replace")
-        return _driver(text) != _driver(self._first) or not is_drivers(first) or holds_user_text(first)
+        return _driver(text) != _driver(self._first) or not starts_with_driver_name(first) or holds_user_text(first)
 
     def _unwrap(self, raw: bytes) -> tuple[bytes, bool]:
         """The line without what a container's log or JSON puts around it, and whether it is a whole message."""
@@ -359,8 +364,9 @@ class TextReader:
         found = _WRITER.match(raw, start)
         if found is None:
             decoded = _DECODED_PRIO.match(raw[start:].lstrip())
-            self._by_user = decoded is None or decoded[1] != b"kern"
-            self._after_host = self._by_user and not raw[:start].endswith(b"Z ")  # a container's log has no host
+            by_user = decoded is None or decoded[1] != b"kern"
+            self._by_user = self._by_user or by_user  # a program's line may look like the kernel's
+            self._after_host = by_user and not raw[:start].endswith(b"Z ")  # a container's log has no host
             return start
         uptime = _UPTIME.match(raw, found.end())
         return uptime.end() if uptime else found.end()
@@ -378,14 +384,7 @@ class TextReader:
         now = self._timeline.now()
         year = datetime.fromtimestamp(now, UTC).year + 1  # in local time the new year may already have begun
         month = _MONTHS.index(found[1]) + 1
-        for candidate in (
-            year,
-            year - 1,
-            year - 2,
-            year - 3,
-            year - 4,
-            year - 5,
-        ):  # 29 February may be several years back
+        for candidate in range(year, year - 6, -1):  # 29 February may be several years back
             try:
                 moment = datetime(candidate, month, int(found[2]), int(found[3]), int(found[4]), int(found[5]))  # noqa: DTZ001 - local time is what syslog writes
             except ValueError:

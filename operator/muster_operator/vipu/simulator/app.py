@@ -9,7 +9,7 @@ import time
 import msgspec
 
 from muster_kube.http.server import make_server
-from muster_kube.process.address import bind_socket
+from muster_kube.process.address import open_listener
 from muster_kube.process.lifetime import print_address, stop_on_signals, wait_until_one_ends
 from muster_operator.vipu.simulator.clocked_fleet import ClockedFleet
 from muster_operator.vipu.simulator.disk import StateError, StateFolder
@@ -28,7 +28,7 @@ async def run(settings: SimulatorSettings) -> int:
     with contextlib.closing(StateFolder(settings.state)) as folder:
         fleet = resume_fleet(settings, folder.load(), _now())
         folder.keep(fleet)
-        with contextlib.closing(_listen(settings.host, settings.port)) as listener:
+        with contextlib.closing(open_listener(settings.host, settings.port)) as listener:
             return await _serve(ClockedFleet(fleet, _now, folder.keep), listener, stop)
 
 
@@ -62,9 +62,3 @@ async def _serve(clocked_fleet: ClockedFleet, listener: socket.socket, stop: asy
 def _now() -> float:
     # continues while no simulator runs, and cannot be set
     return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    listener = bind_socket(host, port)
-    listener.listen(256)
-    return listener

@@ -1,4 +1,4 @@
-// The goodput page: one report of the books, as `muster goodput` shows it.
+// The goodput page: one report of the record, as `muster goodput` shows it.
 
 import { many } from "./words.js";
 
@@ -124,10 +124,10 @@ function notes(report) {
   return found;
 }
 
-let asked = 0;
+let latest = 0;
 
 async function refresh() {
-  const number = ++asked;
+  const number = ++latest;
   const query = new URLSearchParams({ since: element("since").value, by: element("by").value });
   let report;
   try {
@@ -135,10 +135,10 @@ async function refresh() {
     report = await answer.json();
     if (!answer.ok) throw new Error(report.message);
   } catch (error) {
-    if (number === asked) element("headline").textContent = `No books: ${error.message}`;
+    if (number === latest) element("headline").textContent = `No record: ${error.message}`;
     return;
   }
-  if (number === asked) show(report);
+  if (number === latest) show(report);
 }
 
 for (const id of ["since", "by"]) element(id).addEventListener("change", refresh);

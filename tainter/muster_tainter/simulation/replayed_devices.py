@@ -1,31 +1,31 @@
-"""The devices of simulated nodes: ResourceSlices that do not change, and rules that are there as soon as they are
-required. What may be kept out alone, and the budgets of devices, are the tainter's own code."""
+"""Devices for `muster replay`: those that ResourceSlices of the cluster name, which do not change.
+
+A rule is there as soon as it is required. What may be kept out alone, and the budgets of devices, are the tainter's own
+code.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 
 from muster_kube.api.objects import Node
-from muster_tainter.devices.budget import DeviceBudget
 from muster_tainter.devices.device_map import NodeDevices
 from muster_tainter.devices.resource_slice import ResourceSlice
 from muster_tainter.devices.slice_index import SLICES_LIMIT, SliceIndex
 from muster_tainter.faults.decision_context import DeviceContext, KnownDevice
-from muster_tainter.faults.desired_state import Decision
 from muster_tainter.policy.rules import Policy
+from muster_tainter.simulation.device_places import DevicePlaces
 
 
-class KnownDevices:
+class ReplayedDevices(DevicePlaces):
     """nodes: by name, as after the last write; clock: seconds."""
 
     def __init__(
         self, slices: Iterable[ResourceSlice], policy: Policy, nodes: Mapping[str, Node], clock: Callable[[], float]
     ) -> None:
-        self._on = policy.devices.quarantine != "off"
         self._index = SliceIndex(nodes.__contains__)
+        super().__init__(policy, nodes, self._index.nodes, self._count, clock)
         for each in slices:
             self._index.note(each.metadata.name, None, each)
         self._known: dict[str, Mapping[str, KnownDevice]] = {}
-        self._woken: dict[str, None] = {}
-        self._budget = DeviceBudget(lambda: policy, nodes.get, self._index.nodes, self._count, self._wake, clock)
 
     def of(self, name: str) -> NodeDevices:
         return self._index.devices(name)
@@ -44,26 +44,12 @@ class KnownDevices:
             }
         return DeviceContext(known=known)
 
-    def reserve(self, node: Node, decision: Decision) -> str | None:
-        """Reserve places in the budgets of devices for a decision. Returns why there are none, or None."""
-        if not self._on:
-            return None
-        return self._budget.reserve(node.metadata.name, node, decision.isolates, decision.device_waits)
-
     def note(self, node: Node, *, new: bool = False) -> None:
         """The node was written, or is new."""
         if new:
             self._index.nodes_changed()  # a pool may have its name
             self._known.clear()
-        self._budget.note(node.metadata.name, node)
-
-    def take_woken(self) -> list[str]:
-        """The nodes for whose devices there may be room since the last call."""
-        woken, self._woken = list(self._woken), {}
-        return woken
-
-    def _wake(self, name: str) -> None:
-        self._woken[name] = None
+        super().note(node, new=new)
 
     def _count(self, name: str) -> int:
         return sum(self.of(name).counts.values())

@@ -1,6 +1,6 @@
-"""The devices of simulated nodes, as ResourceSlices would name them, for policies that keep single ones out of use.
+"""Devices for `muster simulate`: as many on each node as the fleet file says, with names as in ResourceSlices.
 
-Decisions, stages and budgets are the tainter's. Here every node has a driver of dynamic resource allocation, and a
+Decisions, stages and budgets are the tainter's. Every node has a driver of dynamic resource allocation, and a
 DeviceTaintRule is there as soon as it is decided.
 """
 
@@ -9,12 +9,11 @@ from collections.abc import Callable, Iterable, Mapping
 
 from muster_kube.api.objects import Metadata, Node
 from muster_kube.api.times import rfc3339_whole
-from muster_tainter.devices.budget import DeviceBudget
 from muster_tainter.devices.taint_rule import COMPONENT, DeviceTaintRule
 from muster_tainter.faults.decision_context import DeviceContext, KnownDevice
-from muster_tainter.faults.desired_state import Decision
 from muster_tainter.faults.device_isolation import device_key
 from muster_tainter.policy.rules import Policy
+from muster_tainter.simulation.device_places import DevicePlaces
 
 _ACCELERATOR = "gpu/"
 _NUMBERED = re.compile(r"gpu/(\d{1,4})")
@@ -36,38 +35,19 @@ def is_device(component: str) -> bool:
     return component.startswith(_ACCELERATOR) and device_key(component) is not None
 
 
-class SimulatedDevices:
+class CountedDevices(DevicePlaces):
     """nodes: all, as after the last write. counts: their devices. now: seconds since the epoch."""
 
     def __init__(
         self, policy: Policy, nodes: Mapping[str, Node], counts: Mapping[str, int], now: Callable[[], float]
     ) -> None:
+        super().__init__(policy, nodes, lambda: list(nodes), lambda name: counts[name], now)
         self._counts = counts
-        self._woken: dict[str, None] = {}
-        self._budget = DeviceBudget(
-            lambda: policy, nodes.get, lambda: list(nodes), lambda name: counts[name], self._wake, now
-        )
-
-    def _wake(self, name: str) -> None:
-        self._woken[name] = None
 
     def context(self, node: Node, components: Iterable[str]) -> DeviceContext:
         """components: those of which something is reported or recorded."""
         device = KnownDevice(_DRIVER, self._counts[node.metadata.name], ruled=True)
         return DeviceContext(known={device_key(each) or "": device for each in components if is_device(each)})
-
-    def reserve(self, node: Node, decision: Decision) -> str | None:
-        """Reserve places in the budgets of devices for a decision. Returns why there are none, or None."""
-        return self._budget.reserve(node.metadata.name, node, decision.isolates, decision.device_waits)
-
-    def note(self, node: Node, *, new: bool = False) -> None:  # noqa: ARG002 - new nodes have no slices to be read
-        """The node was written, or is new."""
-        self._budget.note(node.metadata.name, node)
-
-    def take_woken(self) -> list[str]:
-        """The nodes for whose devices there may be room since the last call."""
-        woken, self._woken = list(self._woken), {}
-        return woken
 
 
 def simulated_rule(component: str, created: float) -> DeviceTaintRule:
