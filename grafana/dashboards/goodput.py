@@ -68,7 +68,7 @@ def dashboard() -> Object:
             stat(
                 "At risk",
                 Query(f"sum(muster_goodput_at_risk_accelerator_seconds{{{ANY_POOL}}}) / 3600"),
-                "Accelerator-hours that pods hold and that are not booked yet: work since the last checkpoint, starts, "
+                "Accelerator-hours that pods hold and that are not recorded yet: work since the last checkpoint, starts, "
                 "and the last minutes.",
                 decimals=0,
                 width=4,
@@ -80,7 +80,7 @@ def dashboard() -> Object:
                 width=4,
             ),
             stat(
-                "Books saved",
+                "Record saved",
                 Query(f"time() - max(muster_goodput_saved_timestamp_seconds{{{ANY_POOL}}} > 0)"),
                 "Time since the last write of ConfigMap muster-goodput, once a minute. What a new leader cannot know "
                 "is at most this long.",
@@ -94,7 +94,7 @@ def dashboard() -> Object:
             graph(
                 "Accelerators, by cause",
                 [Query(f"{rises(SECONDS, T, 'cause', '1h')} / 3600", "{{cause}}")],
-                "Accelerators in the previous hour. Work is booked from checkpoint to checkpoint, so a job with rare "
+                "Accelerators in the previous hour. Work is recorded from checkpoint to checkpoint, so a job with rare "
                 "checkpoints appears in steps.",
                 colours=CAUSES,
                 stacked=True,

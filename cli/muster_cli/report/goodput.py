@@ -15,7 +15,7 @@ def print_report(report: Report, now: float) -> None:
     share = "" if total.goodput is None else f", {total.goodput:.1%} of them goodput"
     print(f"{report.begin} to {report.end}: {hours(total.total)} accelerator-hours{share}, {hours(total.lost)} lost")
     if now - seconds(report.end) > STALE_S:
-        print(f"The books are {age(now - seconds(report.end))} old: no tainter has written them since.")
+        print(f"The record is {age(now - seconds(report.end))} old: no tainter has written it since.")
     print()
     if report.by == By.CAUSE:
         _print_causes(total)
@@ -108,7 +108,7 @@ def _print_lemons(report: Report) -> None:
 
 def _notes(report: Report) -> list[str]:
     notes = [
-        f"Not booked yet: {hours(report.at_risk)} accelerator-hours that pods hold (work since the last checkpoint, "
+        f"Not recorded yet: {hours(report.at_risk)} accelerator-hours that pods hold (work since the last checkpoint, "
         "starts, and the last five minutes)."
     ]
     if report.total.through_peers:
@@ -120,8 +120,8 @@ def _notes(report: Report) -> list[str]:
         vanished = sum(each.vanished for each in report.unobserved)
         notes.append(
             f"The tainter started {plural(len(report.unobserved), 'time')}; at most {age(longest)} of a start was not "
-            f"observed, and {hours(vanished)} accelerator-hours of pods that ended then are booked to unknown."
+            f"observed, and {hours(vanished)} accelerator-hours of pods that ended then count as unknown."
         )
     if report.uncounted_pods:
-        notes.append(f"{plural(report.uncounted_pods, 'pod')} beyond the limit are not booked.")
+        notes.append(f"{plural(report.uncounted_pods, 'pod')} beyond the limit are not recorded.")
     return notes

@@ -114,13 +114,13 @@ function lemons(found) {
 }
 
 function notes(report) {
-  const found = [`${hours(report.atRisk)} accelerator-hours are not booked yet: work since the last checkpoint, starts, and the last five minutes.`];
+  const found = [`${hours(report.atRisk)} accelerator-hours are not recorded yet: work since the last checkpoint, starts, and the last five minutes.`];
   if (report.total.throughPeers) found.push(`${hours(report.total.throughPeers)} hours of pods have the cause of another pod of their owner.`);
   if (report.unobserved.length) {
     const longest = Math.max(...report.unobserved.map((each) => each.seconds));
     found.push(`The tainter started ${many(report.unobserved.length, "time")}; at most ${longest} s of a start were not observed.`);
   }
-  if (report.uncountedPods) found.push(`${many(report.uncountedPods, "pod")} beyond the limit are not booked.`);
+  if (report.uncountedPods) found.push(`${many(report.uncountedPods, "pod")} beyond the limit are not recorded.`);
   return found;
 }
 
