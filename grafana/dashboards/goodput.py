@@ -68,8 +68,8 @@ def dashboard() -> Object:
             stat(
                 "At risk",
                 Query(f"sum(muster_goodput_at_risk_accelerator_seconds{{{ANY_POOL}}}) / 3600"),
-                "Accelerator-hours that pods hold and that are not recorded yet: work since the last checkpoint, starts, "
-                "and the last minutes.",
+                "Accelerator-hours that pods hold and that are not recorded yet: work since the last checkpoint, "
+                "starts, and the last minutes.",
                 decimals=0,
                 width=4,
             ),
