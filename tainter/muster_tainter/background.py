@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 from muster_kube.api.objects import Node
 from muster_kube.nodehealth import NodeHealth
 from muster_tainter.agents.watcher import AgentWatch
-from muster_tainter.devices.device_drains import DeviceDrains
+from muster_tainter.devices.holders.drains import DeviceDrains
 from muster_tainter.devices.quarantine import DeviceQuarantine
 from muster_tainter.fleet.interface import Fleet
 from muster_tainter.fleet.replica import AgentPodSelector, Connections, Replica
@@ -27,9 +27,9 @@ from muster_tainter.repair.ipu_quarantine_writer import IpuQuarantineWriter
 from muster_tainter.repair.node_drains import NodeDrains
 from muster_tainter.repair.pod_eviction import PodEviction
 from muster_tainter.repair.repair_executor import RepairExecutor
-from muster_tainter.sources.device_health_feed import DeviceHealthFeed
+from muster_tainter.sources.device_health.feed import DeviceHealthFeed
 from muster_tainter.sources.feeds import SourceFeeds
-from muster_tainter.sources.pod_nodes import PodNodeCache
+from muster_tainter.sources.loki.pod_nodes import PodNodeCache
 from muster_tainter.sources.source_status import SourceMetrics
 from muster_tainter.step_times.feed import StepTimesFeed
 from muster_tainter.verification.fleet_plan_executor import FleetPlanExecutor

@@ -22,7 +22,7 @@ from muster_tainter.faults.node_record import Fault, OurTaint
 from muster_tainter.faults.policy_match import match_policy
 from muster_tainter.policy.file import PolicyError, load_policy, parse_policy
 from muster_tainter.policy.heavy_checks import AtOnce
-from muster_tainter.sources.streams import log_line
+from muster_tainter.sources.loki.streams import log_line
 from muster_tainter.verification.messages import format_proof
 
 NOW = 1_800_000_000.0

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import ApiError, Forbidden
 from muster_tainter.devices.api_versions import NotServed, find_slices
-from muster_tainter.devices.device_map import NO_DEVICES, NodeDevices, map_devices
-from muster_tainter.devices.resource_slice import ResourceSlice, slim_slice
-from muster_tainter.devices.slice_index import SliceIndex
+from muster_tainter.devices.slices.device_map import NO_DEVICES, NodeDevices, map_devices
+from muster_tainter.devices.slices.index import SliceIndex
+from muster_tainter.devices.slices.resource_slice import ResourceSlice, slim_slice
 
 SLICES_LIMIT = 2000  # of a fleet: some 20 MB of JSON for nodes with eight GPUs
 AGAIN_S = 60.0  # between two reads for a table that is repeated every 2 s

@@ -21,7 +21,7 @@ from muster_kube.api.objects import Node, Object, Taint
 from muster_kube.api.times import rfc3339, rfc3339_whole
 from muster_kube.nodehealth import CLEAR_LIMIT, PATH, ClearEntry, NodeHealth
 from muster_tainter.devices.api_versions import NotServed, find_api
-from muster_tainter.devices.taint_rule import SELECTOR, DeviceTaintRule
+from muster_tainter.devices.rules.taint_rule import SELECTOR, DeviceTaintRule
 from muster_tainter.events.recorder import condition_patch
 from muster_tainter.faults.desired_state import (
     FAULTY_LABEL,

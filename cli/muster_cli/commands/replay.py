@@ -22,8 +22,8 @@ from muster_cli.usage import UsageError
 from muster_kube.api.objects import Metadata, Node
 from muster_kube.nodehealth import NodeHealth
 from muster_kube.process.command_line import EXIT_USAGE
-from muster_tainter.devices.resource_slice import ResourceSlice, slim_slice
-from muster_tainter.devices.slice_index import SLICES_LIMIT
+from muster_tainter.devices.slices.index import SLICES_LIMIT
+from muster_tainter.devices.slices.resource_slice import ResourceSlice, slim_slice
 from muster_tainter.explain.audit_log_reader import AuditLogReader, BadLine, read_transition
 from muster_tainter.explain.replay import PolicyReplay, ReplayOutcome
 from muster_tainter.policy.file import PolicyError, load_policy

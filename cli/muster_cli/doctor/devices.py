@@ -16,8 +16,8 @@ from muster_cli.doctor.facts import ControlPlanePod, DeviceRule, DeviceSlice
 from muster_cli.doctor.findings import DoctorFinding, ReadFailure, join_some, read_failures
 from muster_cli.report.quantities import plural
 from muster_kube.api.times import seconds
-from muster_tainter.devices.resource_slice import ADDRESS as PCI_ADDRESS
-from muster_tainter.devices.resource_slice import address_attributes
+from muster_tainter.devices.slices.resource_slice import ADDRESS as PCI_ADDRESS
+from muster_tainter.devices.slices.resource_slice import address_attributes
 
 AREA = "devices"
 OFF, RULES = "off", "rules"  # values of devices.quarantine; the third is preview

@@ -13,8 +13,8 @@ from muster_cli.report.spare_counts import SpareCount
 from muster_kube.api.objects import Node
 from muster_kube.api.times import seconds
 from muster_kube.nodehealth import NodeHealth
-from muster_tainter.devices.device_map import NO_DEVICES, NodeDevices
 from muster_tainter.devices.device_states import driver_taints
+from muster_tainter.devices.slices.device_map import NO_DEVICES, NodeDevices
 from muster_tainter.faults.check_history import TESTING_LABEL
 from muster_tainter.faults.desired_state import HEALTH_LABEL, MANAGED_LABEL, is_managed
 from muster_tainter.faults.messages import format_taint, withheld_reason

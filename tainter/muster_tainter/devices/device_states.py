@@ -11,8 +11,8 @@ import msgspec
 
 from muster_checks.base.vocabulary import shorten
 from muster_kube.api.objects import Node
-from muster_tainter.devices.device_map import NodeDevice, NodeDevices
-from muster_tainter.devices.resource_slice import DriverTaint
+from muster_tainter.devices.slices.device_map import NodeDevice, NodeDevices
+from muster_tainter.devices.slices.resource_slice import DriverTaint
 from muster_tainter.faults.device_isolation import device_key
 from muster_tainter.faults.messages import withheld_reason
 from muster_tainter.faults.node_record import DeviceStage, Fault, NodeRecord, OurTaint, as_our_taint

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping
 
 from muster_kube.api.objects import Node
 from muster_tainter.devices.board_history import BoardHistory
-from muster_tainter.devices.rule_plan import staged_faults, wanted_rules
-from muster_tainter.devices.rule_store import RuleStore
-from muster_tainter.devices.slice_index import SliceIndex
+from muster_tainter.devices.rules.plan import staged_faults, wanted_rules
+from muster_tainter.devices.rules.store import RuleStore
+from muster_tainter.devices.slices.index import SliceIndex
 from muster_tainter.faults.decision_context import DeviceContext, KnownDevice
 from muster_tainter.faults.device_isolation import DEVICE_KINDS, device_key
 from muster_tainter.faults.node_record import DeviceStage

@@ -20,20 +20,20 @@ from muster_tainter.devices.api_versions import DeviceApi, NotServed, find_api
 from muster_tainter.devices.board_history import BoardHistory
 from muster_tainter.devices.budget import DeviceBudget
 from muster_tainter.devices.device_account import DeviceAccount
-from muster_tainter.devices.device_drains import DeviceDrains
-from muster_tainter.devices.device_map import NodeDevices
 from muster_tainter.devices.device_view import DeviceView
-from muster_tainter.devices.holder_notifier import HolderNotifier
-from muster_tainter.devices.holder_reader import HolderReader
+from muster_tainter.devices.holders.drains import DeviceDrains
+from muster_tainter.devices.holders.notifier import HolderNotifier
+from muster_tainter.devices.holders.reader import HolderReader
 from muster_tainter.devices.losses import devices_lost
 from muster_tainter.devices.metrics import DeviceMetrics
-from muster_tainter.devices.nic_names import nic_names
-from muster_tainter.devices.resource_slice import ResourceSlice, slim_slice
-from muster_tainter.devices.rule_plan import staged_faults
-from muster_tainter.devices.rule_store import RuleStore
-from muster_tainter.devices.rule_writer import RuleWriter
-from muster_tainter.devices.slice_index import SLICES_LIMIT, SliceIndex
-from muster_tainter.devices.taint_rule import SELECTOR, DeviceTaintRule, slim_rule
+from muster_tainter.devices.rules.plan import staged_faults
+from muster_tainter.devices.rules.store import RuleStore
+from muster_tainter.devices.rules.taint_rule import SELECTOR, DeviceTaintRule, slim_rule
+from muster_tainter.devices.rules.writer import RuleWriter
+from muster_tainter.devices.slices.device_map import NodeDevices
+from muster_tainter.devices.slices.index import SLICES_LIMIT, SliceIndex
+from muster_tainter.devices.slices.nic_names import nic_names
+from muster_tainter.devices.slices.resource_slice import ResourceSlice, slim_slice
 from muster_tainter.faults.decision_context import DeviceContext
 from muster_tainter.faults.desired_state import Decision
 from muster_tainter.faults.device_isolation import device_key

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from muster_kube.api.objects import Node
-from muster_tainter.devices.device_map import NodeDevices
 from muster_tainter.devices.losses import device_balance
+from muster_tainter.devices.slices.device_map import NodeDevices
 from muster_tainter.faults.desired_state import Decision
 from muster_tainter.faults.lifecycle import FaultStep
 from muster_tainter.faults.messages import describe_fault

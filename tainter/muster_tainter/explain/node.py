@@ -6,9 +6,9 @@ from muster_checks.base.vocabulary import shorten
 from muster_kube.api.objects import Node
 from muster_kube.api.times import rfc3339_whole, seconds
 from muster_kube.nodehealth import NodeHealth, ReportedFinding, ReportedMeasurement
-from muster_tainter.devices.device_map import NO_DEVICES, NodeDevices
 from muster_tainter.devices.device_states import device_states
 from muster_tainter.devices.losses import fault_cost
+from muster_tainter.devices.slices.device_map import NO_DEVICES, NodeDevices
 from muster_tainter.explain.devices import format_cost, format_devices
 from muster_tainter.explain.durations import lasted
 from muster_tainter.explain.explanation import ChainLink, FaultChain, NodeExplanation

@@ -14,8 +14,8 @@ from muster_kube.api.objects import Metadata, Node, NodeCondition, NodeStatus
 from muster_kube.api.times import seconds
 from muster_kube.nodehealth import NodeHealth
 from muster_tainter.budgets.incidents import Incident
-from muster_tainter.devices.device_map import NO_DEVICES, NodeDevices
-from muster_tainter.devices.resource_slice import ResourceSlice
+from muster_tainter.devices.slices.device_map import NO_DEVICES, NodeDevices
+from muster_tainter.devices.slices.resource_slice import ResourceSlice
 from muster_tainter.explain.device_periods import DeviceOutcome, DevicePeriods
 from muster_tainter.faults.desired_state import READY, Decision, is_managed
 from muster_tainter.faults.lifecycle import FaultStep

@@ -14,7 +14,7 @@ from muster_tainter.fleet.interface import Fleet, record_of
 from muster_tainter.outcomes.evidence import Verdict as Evidence
 from muster_tainter.outcomes.pods import PodOutcome
 from muster_tainter.policy.recovery import POD_OUTCOMES
-from muster_tainter.sources.finding_tracker import FindingTracker
+from muster_tainter.sources.loki.finding_tracker import FindingTracker
 from muster_tainter.sources.occurrences import last_ended
 
 COMPONENT = "host"

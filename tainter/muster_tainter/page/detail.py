@@ -8,8 +8,8 @@ import msgspec
 from muster_kube.api.objects import Node
 from muster_kube.api.times import seconds
 from muster_kube.nodehealth import NodeHealth, ReportedFinding
-from muster_tainter.devices.device_map import NO_DEVICES, NodeDevices
 from muster_tainter.devices.device_states import DeviceState, device_states
+from muster_tainter.devices.slices.device_map import NO_DEVICES, NodeDevices
 from muster_tainter.faults.check_history import check_under_test
 from muster_tainter.faults.desired_state import is_managed
 from muster_tainter.faults.messages import format_taint

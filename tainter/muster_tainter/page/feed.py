@@ -19,7 +19,7 @@ import msgspec
 from muster_tainter.budgets.incidents import Incident
 from muster_tainter.budgets.pool_usage import BudgetUsage
 from muster_tainter.controller import Tainter
-from muster_tainter.devices.device_map import NodeDevices
+from muster_tainter.devices.slices.device_map import NodeDevices
 from muster_tainter.page.rows import row
 from muster_tainter.policy.rules import Policy
 from muster_tainter.spares.plan import TaintSlot

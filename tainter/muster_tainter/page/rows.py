@@ -10,8 +10,8 @@ from muster_checks.base.vocabulary import Verdict, shorten
 from muster_kube.api.objects import Node, NodeCondition
 from muster_kube.api.times import seconds
 from muster_kube.nodehealth import NodeHealth
-from muster_tainter.devices.device_map import NO_DEVICES, NodeDevices
 from muster_tainter.devices.device_states import DeviceMark, DeviceState, device_states, marks
+from muster_tainter.devices.slices.device_map import NO_DEVICES, NodeDevices
 from muster_tainter.faults.check_history import check_under_test, final_answer
 from muster_tainter.faults.desired_state import HEALTH_LABEL, is_managed
 from muster_tainter.faults.messages import CONDITION, withheld_reason

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from muster_kube.api.objects import Metadata, Node
 from muster_kube.api.times import rfc3339_whole
-from muster_tainter.devices.taint_rule import COMPONENT, DeviceTaintRule
+from muster_tainter.devices.rules.taint_rule import COMPONENT, DeviceTaintRule
 from muster_tainter.faults.decision_context import DeviceContext, KnownDevice
 from muster_tainter.faults.device_isolation import device_key
 from muster_tainter.policy.rules import Policy

@@ -12,7 +12,7 @@ import msgspec
 from muster_checks.base.vocabulary import Verdict
 from muster_kube.api.objects import Container, ContainerResources, Metadata, Node
 from muster_kube.nodehealth import CheckRequest
-from muster_tainter.devices.device_drain_plan import find_device_orders
+from muster_tainter.devices.holders.drain_plan import find_device_orders
 from muster_tainter.faults.node_record import (
     ANNOTATION,
     RepairAttempt,

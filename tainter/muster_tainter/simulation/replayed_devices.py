@@ -7,9 +7,9 @@ code.
 from collections.abc import Callable, Iterable, Mapping
 
 from muster_kube.api.objects import Node
-from muster_tainter.devices.device_map import NodeDevices
-from muster_tainter.devices.resource_slice import ResourceSlice
-from muster_tainter.devices.slice_index import SLICES_LIMIT, SliceIndex
+from muster_tainter.devices.slices.device_map import NodeDevices
+from muster_tainter.devices.slices.index import SLICES_LIMIT, SliceIndex
+from muster_tainter.devices.slices.resource_slice import ResourceSlice
 from muster_tainter.faults.decision_context import DeviceContext, KnownDevice
 from muster_tainter.policy.rules import Policy
 from muster_tainter.simulation.device_places import DevicePlaces

@@ -15,7 +15,7 @@ from muster_kube.api.times import seconds
 from muster_kube.nodehealth import ClearedFault, ReportedFinding
 from muster_tainter.faults.node_record import NodeRecord
 from muster_tainter.policy.sources import Sources
-from muster_tainter.sources.finding_tracker import Found, Over
+from muster_tainter.sources.loki.finding_tracker import Found, Over
 from muster_tainter.sources.occurrences import last_ended
 
 CHECK = "condition"

@@ -15,8 +15,8 @@ from muster_tainter.policy.rules import Policy
 from muster_tainter.policy.sources import LokiSource, PrometheusSource, Sources
 from muster_tainter.sources.conditions import ConditionFeed
 from muster_tainter.sources.follower import Follower, ended, until_set
-from muster_tainter.sources.loki_feed import LokiFeed
-from muster_tainter.sources.prometheus_feed import PrometheusFeed
+from muster_tainter.sources.loki.feed import LokiFeed
+from muster_tainter.sources.prometheus.feed import PrometheusFeed
 from muster_tainter.sources.source_status import BACKOFF, SourceMetrics
 
 log = logging.getLogger(__name__)

@@ -21,7 +21,7 @@ from muster_tainter.policy.rules import Policy
 from muster_tainter.policy.sources import StepTimesSource
 from muster_tainter.sources.follower import Follower, ended, until_set
 from muster_tainter.sources.http_client import NS, AnswerTooLarge, SourceError
-from muster_tainter.sources.prometheus_client import PrometheusClient
+from muster_tainter.sources.prometheus.client import PrometheusClient
 from muster_tainter.sources.source_status import BACKOFF, SourceMetrics, SourceStatus
 from muster_tainter.step_times.job_queries import RANKS_LIMIT, JobKey, find_jobs, list_query, series_query, step_s
 from muster_tainter.step_times.job_series import SeriesLabels

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from muster_tainter.policy.sources import StepTimesSource
-from muster_tainter.sources.prometheus_client import SERIES_LIMIT, MetricSample
+from muster_tainter.sources.prometheus.client import SERIES_LIMIT, MetricSample
 from muster_tainter.step_times.job_series import NAME_LIMIT
 
 POINTS = 60  # readings of a series in a window; a window of 30 minutes: one each 30 s

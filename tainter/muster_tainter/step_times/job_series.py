@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from muster_tainter.sources.prometheus_answer import (
+from muster_tainter.sources.prometheus.answer import (
     MatrixSeries,
     UnusableAnswer,
     decode_matrix_series,

@@ -23,7 +23,7 @@ from muster_tainter.policy.heavy_checks import DAY_S
 from muster_tainter.policy.recovery import STRAGGLERS
 from muster_tainter.policy.sources import StepTimesSource
 from muster_tainter.repair.pod_eviction import PodEviction
-from muster_tainter.sources.finding_tracker import FindingTracker
+from muster_tainter.sources.loki.finding_tracker import FindingTracker
 from muster_tainter.step_times.job_queries import JobKey
 from muster_tainter.step_times.job_suspension import suspend_job
 from muster_tainter.step_times.job_verdict import STALLED, JobVerdict

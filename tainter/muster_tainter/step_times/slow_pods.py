@@ -10,7 +10,7 @@ from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import Forbidden, Invalid, NotFound
 from muster_kube.api.objects import Pod
 from muster_kube.api.times import seconds
-from muster_tainter.sources.pod_nodes import is_pod_name
+from muster_tainter.sources.loki.pod_nodes import is_pod_name
 from muster_tainter.step_times.job_verdict import SlowRank
 
 PODS_LIMIT = 64  # of a job, whose pods are read one by one

@@ -21,7 +21,7 @@ from muster_sandbox.controlplane.cluster import ControlPlane
 from muster_tainter.devices.device_states import driver_taints
 from muster_tainter.fleet.replica import Replica
 from muster_tainter.policy.file import parse_policy
-from muster_tainter.sources.device_health_feed import DeviceHealthFeed
+from muster_tainter.sources.device_health.feed import DeviceHealthFeed
 from muster_tainter.sources.source_status import SourceMetrics
 
 pytestmark = pytest.mark.needs_modern(36)

@@ -14,12 +14,12 @@ from muster_kube.nodehealth import NodeHealth, NodeHealthStatus, ReportedCheck, 
 from muster_tainter.devices.api_versions import DeviceApi
 from muster_tainter.devices.board_history import BoardHistory
 from muster_tainter.devices.device_view import DeviceView
-from muster_tainter.devices.resource_slice import ResourceSlice, slim_slice
-from muster_tainter.devices.rule_plan import staged_faults
-from muster_tainter.devices.rule_store import RuleStore
-from muster_tainter.devices.rule_writer import RuleWriter
-from muster_tainter.devices.slice_index import SliceIndex
-from muster_tainter.devices.taint_rule import DeviceTaintRule, slim_rule
+from muster_tainter.devices.rules.plan import staged_faults
+from muster_tainter.devices.rules.store import RuleStore
+from muster_tainter.devices.rules.taint_rule import DeviceTaintRule, slim_rule
+from muster_tainter.devices.rules.writer import RuleWriter
+from muster_tainter.devices.slices.index import SliceIndex
+from muster_tainter.devices.slices.resource_slice import ResourceSlice, slim_slice
 from muster_tainter.faults.decision_context import DecisionContext
 from muster_tainter.faults.desired_state import Decision, decide
 from muster_tainter.fleet.replica import Replica

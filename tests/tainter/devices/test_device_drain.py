@@ -12,8 +12,8 @@ from tests.tainter.devices.test_holders import Api, claim, pod
 
 from muster_kube.api.errors import TooManyRequests
 from muster_kube.api.times import rfc3339_whole
-from muster_tainter.devices.device_drains import DeviceDrains
-from muster_tainter.devices.holder_reader import HolderReader, TooManyPods
+from muster_tainter.devices.holders.drains import DeviceDrains
+from muster_tainter.devices.holders.reader import HolderReader, TooManyPods
 from muster_tainter.faults.node_record import read_record
 from muster_tainter.fleet.replica import Replica
 from muster_tainter.repair.evictor import Evictor, drain_evictions

@@ -9,9 +9,9 @@ from tests.tainter.devices.device_world import API, DRIVER, finding, health, wor
 
 from muster_kube.api.errors import AlreadyExists, NotFound
 from muster_kube.api.list_decoder import ListPage
-from muster_tainter.devices.claim_holders import HolderPod, claim_names
-from muster_tainter.devices.holder_notifier import REASON, HolderNotifier
-from muster_tainter.devices.holder_reader import HolderReader
+from muster_tainter.devices.holders.claims import HolderPod, claim_names
+from muster_tainter.devices.holders.notifier import REASON, HolderNotifier
+from muster_tainter.devices.holders.reader import HolderReader
 from muster_tainter.fleet.replica import Replica
 
 JOB_SET = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "set", "uid": "u2", "controller": True}

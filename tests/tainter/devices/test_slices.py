@@ -16,8 +16,8 @@ from tests.tainter.devices.device_world import (
     world,
 )
 
-from muster_tainter.devices.device_map import PARTS_LIMIT, NodeDevices
-from muster_tainter.devices.slice_index import SliceIndex
+from muster_tainter.devices.slices.device_map import PARTS_LIMIT, NodeDevices
+from muster_tainter.devices.slices.index import SliceIndex
 
 NODES = {"n1", "n2"}
 

@@ -10,12 +10,14 @@ from tests.tainter.fake_fleet import FakeFleet
 from muster_kube.api.objects import Metadata, Node
 from muster_kube.api.times import rfc3339
 from muster_kube.nodehealth import ClearedFault, ReportedFinding
-from muster_tainter.devices.device_map import NO_DEVICES, NodeDevices, map_devices
+from muster_tainter.devices.slices.device_map import NO_DEVICES, NodeDevices, map_devices
 from muster_tainter.faults.external_findings import ExternalFindings
 from muster_tainter.faults.node_record import ANNOTATION, ClosedFault, NodeRecord, encode_record
 from muster_tainter.policy.file import PolicyError, parse_policy
 from muster_tainter.policy.sources import DeviceHealthSource
-from muster_tainter.sources.device_health import (
+from muster_tainter.sources.device_health.feed import DevicePods
+from muster_tainter.sources.device_health.findings import REASON, DeviceHealthFindings
+from muster_tainter.sources.device_health.pod_status import (
     DEVICES_LIMIT,
     DevicePod,
     HeldDevice,
@@ -23,9 +25,7 @@ from muster_tainter.sources.device_health import (
     message_of,
     slim_pod,
 )
-from muster_tainter.sources.device_health_feed import DevicePods
-from muster_tainter.sources.device_health_findings import REASON, DeviceHealthFindings
-from muster_tainter.sources.finding_tracker import QUIET_S
+from muster_tainter.sources.loki.finding_tracker import QUIET_S
 
 NOW = 1.8e9
 CLAIM_UID = "0d4f9a1e-8a54-4b0e-9d0a-2f7f1f0a1b2c"

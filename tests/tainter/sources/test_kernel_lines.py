@@ -6,9 +6,9 @@ import pytest
 
 from muster_checks.base.declaration import AllClear, Sign
 from muster_checks.base.vocabulary import Origin, Verdict
-from muster_tainter.sources.kernel_lines import STATE_LIMIT, Event, NodeJudges
-from muster_tainter.sources.log_formats import unwrap_line
-from muster_tainter.sources.loki_response import LogEntry
+from muster_tainter.sources.loki.kernel_lines import STATE_LIMIT, Event, NodeJudges
+from muster_tainter.sources.loki.log_formats import unwrap_line
+from muster_tainter.sources.loki.response import LogEntry
 
 NS = 1_000_000_000
 NOW = 1_700_000_000.0

@@ -12,7 +12,7 @@ from tests.tainter.sources.loki_stub import LokiServer, Store, serving
 from muster_sandbox.controlplane.certificates import Authority
 from muster_tainter.policy.sources import LokiSource
 from muster_tainter.sources.http_client import NS, AnswerTooLarge, SourceError, SourceRefused
-from muster_tainter.sources.loki_client import LokiClient
+from muster_tainter.sources.loki.client import LokiClient
 
 NOW = 1_700_000_000
 QUERY = '{job="x"}'

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from muster_tainter.sources.loki_response import LINE_LIMIT, BadLokiAnswer, decode_response
+from muster_tainter.sources.loki.response import LINE_LIMIT, BadLokiAnswer, decode_response
 
 
 def answer(*result: dict[str, Any], kind: str = "streams", status: str = "success") -> bytes:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from muster_tainter.policy.sources import MetricQuery
-from muster_tainter.sources.metric_watch import MetricTurn, MetricWatch, NodesAnswered
+from muster_tainter.sources.prometheus.metric_watch import MetricTurn, MetricWatch, NodesAnswered
 
 
 def watch(**fields: Any) -> MetricWatch:

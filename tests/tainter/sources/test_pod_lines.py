@@ -13,10 +13,10 @@ from muster_kube.api.objects import Metadata, Pod, PodSpec
 from muster_kube.nodehealth import ClearedFault, ReportedFinding
 from muster_tainter.faults.node_record import NodeRecord
 from muster_tainter.policy.sources import PodLines
-from muster_tainter.sources.finding_tracker import FindingTracker
-from muster_tainter.sources.loki_response import LogEntry
-from muster_tainter.sources.pod_nodes import KNOWN_FOR_S, PodNodeCache
-from muster_tainter.sources.streams import PodStream
+from muster_tainter.sources.loki.finding_tracker import FindingTracker
+from muster_tainter.sources.loki.pod_nodes import KNOWN_FOR_S, PodNodeCache
+from muster_tainter.sources.loki.response import LogEntry
+from muster_tainter.sources.loki.streams import PodStream
 
 NS = 1_000_000_000
 NOW = 1_700_000_000

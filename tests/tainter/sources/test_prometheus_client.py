@@ -9,7 +9,7 @@ from tests.tainter.sources.prometheus_stub import PrometheusServer
 
 from muster_tainter.policy.sources import PrometheusSource
 from muster_tainter.sources.http_client import SourceError, SourceRefused
-from muster_tainter.sources.prometheus_client import SERIES_LIMIT, PrometheusClient, decode_answer
+from muster_tainter.sources.prometheus.client import SERIES_LIMIT, PrometheusClient, decode_answer
 
 QUERY = {"name": "Hot", "query": "temp > 90", "endAfter": "1m"}
 

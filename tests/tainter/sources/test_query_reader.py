@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from tests.tainter.sources.loki_stub import BadQuery, Store
 
 from muster_tainter.sources.http_client import NS, AnswerTooLarge, SourceError
-from muster_tainter.sources.loki_client import LokiPage
-from muster_tainter.sources.loki_response import LogEntry, decode_response
-from muster_tainter.sources.query_reader import QueryReader, ReadWindow
+from muster_tainter.sources.loki.client import LokiPage
+from muster_tainter.sources.loki.query_reader import QueryReader, ReadWindow
+from muster_tainter.sources.loki.response import LogEntry, decode_response
 
 QUERY = '{job="dmesg"}'
 START = 1_700_000_000

@@ -4,7 +4,7 @@ import pytest
 from tests.tainter.verification.proved_node import GPU, ProvedNode
 
 from muster_kube.nodehealth import device_digest
-from muster_tainter.devices.device_drains import NAMES_LIMIT
+from muster_tainter.devices.holders.drains import NAMES_LIMIT
 from muster_tainter.faults.decision_context import DecisionContext, DeviceContext, KnownDevice
 from muster_tainter.faults.policy_match import match_policy
 from muster_tainter.policy.check_facts import can_test_one_device, is_heavy

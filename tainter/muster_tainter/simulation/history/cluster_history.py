@@ -19,7 +19,7 @@ from muster_tainter.simulation.history.object_memory import remember_health, rem
 from muster_tainter.simulation.history.past_faults import PastFaults, PastRows
 from muster_tainter.simulation.history.prometheus_history import PrometheusPast, read_past
 from muster_tainter.sources.http_client import SourceError
-from muster_tainter.sources.prometheus_client import PrometheusClient
+from muster_tainter.sources.prometheus.client import PrometheusClient
 
 _NODES = "/api/v1/nodes"
 _LIST_S = 60.0

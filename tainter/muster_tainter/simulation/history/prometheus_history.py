@@ -15,8 +15,8 @@ import msgspec
 from muster_tainter.simulation.history.past_faults import FAULTS_LIMIT, PastFault, PastFaults
 from muster_tainter.simulation.history.spans import Spans
 from muster_tainter.sources.http_client import AnswerTooLarge, SourceError
-from muster_tainter.sources.prometheus_answer import UnusableAnswer, decode_matrix_series, decode_result
-from muster_tainter.sources.prometheus_client import PrometheusClient
+from muster_tainter.sources.prometheus.answer import UnusableAnswer, decode_matrix_series, decode_result
+from muster_tainter.sources.prometheus.client import PrometheusClient
 
 WINDOW_S = 86_400.0  # of one query: 1,440 readings of a series, of the 11,000 that Prometheus allows
 WINDOW_LEAST_S = 1_800.0

@@ -7,7 +7,7 @@ from muster_kube.api.client import KubeClient
 from muster_kube.api.errors import NotFound
 from muster_kube.controller.reflector import LIST_SILENCE_S
 from muster_tainter.devices.api_versions import DeviceApi
-from muster_tainter.devices.claim_holders import (
+from muster_tainter.devices.holders.claims import (
     AllocatedDevice,
     DeviceName,
     HolderPod,

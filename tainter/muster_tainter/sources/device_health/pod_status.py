@@ -17,8 +17,8 @@ import msgspec
 
 from muster_checks.base.vocabulary import shorten
 from muster_kube.api.objects import Api, Metadata
-from muster_tainter.devices.device_map import NodeDevice, NodeDevices
 from muster_tainter.devices.device_states import cards_of
+from muster_tainter.devices.slices.device_map import NodeDevice, NodeDevices
 from muster_tainter.faults.device_isolation import device_identity
 
 HEALTHY, UNHEALTHY = "Healthy", "Unhealthy"  # the third, Unknown, says nothing

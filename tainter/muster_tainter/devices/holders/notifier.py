@@ -9,9 +9,9 @@ from muster_kube.api.errors import AlreadyExists, ApiError, Forbidden, Invalid, 
 from muster_kube.api.objects import Event, EventMetadata, EventSource, ObjectReference
 from muster_kube.api.times import rfc3339_whole
 from muster_kube.controller.workqueue import WorkQueue, run_workers
-from muster_tainter.devices.holder_reader import HolderReader, TooManyPods
-from muster_tainter.devices.rule_plan import staged_faults
-from muster_tainter.devices.rule_store import RuleStore
+from muster_tainter.devices.holders.reader import HolderReader, TooManyPods
+from muster_tainter.devices.rules.plan import staged_faults
+from muster_tainter.devices.rules.store import RuleStore
 from muster_tainter.events.affected_pods import Concern, event_name, pods_run
 from muster_tainter.events.pod_owners import PodOwners
 from muster_tainter.events.recorder import COMPONENT

@@ -4,7 +4,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from muster_tainter.devices.taint_rule import DeviceTaintRule
+from muster_tainter.devices.rules.taint_rule import DeviceTaintRule
 
 RETRY_S = 600.0  # after a write that the API server rejects: meanwhile the node is tainted
 _DELETED_LIMIT = 4096

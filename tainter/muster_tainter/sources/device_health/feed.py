@@ -13,8 +13,8 @@ from muster_kube.controller.reflector import Reflector
 from muster_tainter.fleet.interface import Fleet
 from muster_tainter.fleet.replica import Replica
 from muster_tainter.policy.sources import DeviceHealthSource
-from muster_tainter.sources.device_health import DevicePod, slim_pod
-from muster_tainter.sources.device_health_findings import DeviceHealthFindings, DevicesOf
+from muster_tainter.sources.device_health.findings import DeviceHealthFindings, DevicesOf
+from muster_tainter.sources.device_health.pod_status import DevicePod, slim_pod
 from muster_tainter.sources.source_status import SourceMetrics, SourceStatus
 
 SOURCE = "deviceHealth"  # as in muster_tainter_source_up

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from muster_kube.nodehealth import NodeHealth
-from muster_tainter.devices.device_map import NodeDevices
+from muster_tainter.devices.slices.device_map import NodeDevices
 from muster_tainter.faults.device_isolation import device_identity, device_key
 from muster_tainter.faults.node_record import NodeRecord
 

@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from muster_tainter.sources.http_client import TIMEOUT_S, SourceClient, SourceError, SourceRefused
-from muster_tainter.sources.prometheus_answer import UnusableAnswer, WrongResultType, decode_result
+from muster_tainter.sources.prometheus.answer import UnusableAnswer, WrongResultType, decode_result
 
 PATH = "/api/v1/query"
 RANGE_PATH = "/api/v1/query_range"

@@ -11,12 +11,12 @@ from functools import partial
 from muster_checks.base.declaration import AllClear, Sign
 from muster_checks.base.vocabulary import Verdict
 from muster_kube.api.times import seconds
-from muster_tainter.devices.device_map import NodeDevices
+from muster_tainter.devices.slices.device_map import NodeDevices
 from muster_tainter.fleet.interface import Fleet, record_of
 from muster_tainter.policy.recovery import DEVICE_HEALTH
 from muster_tainter.policy.sources import DeviceHealthSource
-from muster_tainter.sources.device_health import DevicePod, HeldDevice, component_of, message_of
-from muster_tainter.sources.finding_tracker import QUIET_S, FindingTracker
+from muster_tainter.sources.device_health.pod_status import DevicePod, HeldDevice, component_of, message_of
+from muster_tainter.sources.loki.finding_tracker import QUIET_S, FindingTracker
 
 REASON = "DeviceUnhealthy"
 REPEAT_S = 600.0  # a warning that a pod still reports stays open

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from muster_tainter.devices.device_map import NO_DEVICES, NodeDevices, map_devices
-from muster_tainter.devices.nic_names import with_nic_names
-from muster_tainter.devices.resource_slice import ResourceSlice
+from muster_tainter.devices.slices.device_map import NO_DEVICES, NodeDevices, map_devices
+from muster_tainter.devices.slices.nic_names import with_nic_names
+from muster_tainter.devices.slices.resource_slice import ResourceSlice
 
 # two drivers (GPUs, NICs) on each of 15,000 nodes, and a slice for each GPU of some of them; about 80 MB
 SLICES_LIMIT = 40_000

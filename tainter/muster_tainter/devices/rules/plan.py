@@ -11,8 +11,8 @@ import msgspec
 
 from muster_checks.base.vocabulary import shorten
 from muster_kube.api.objects import Node
-from muster_tainter.devices.device_map import NodeDevice
-from muster_tainter.devices.taint_rule import PREVIEW_EFFECT, DeviceTaintRule, WantedRule
+from muster_tainter.devices.rules.taint_rule import PREVIEW_EFFECT, DeviceTaintRule, WantedRule
+from muster_tainter.devices.slices.device_map import NodeDevice
 from muster_tainter.faults.desired_state import is_managed
 from muster_tainter.faults.device_isolation import device_key
 from muster_tainter.faults.messages import describe_fault

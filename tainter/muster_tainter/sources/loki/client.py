@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 import httpx2
 
 from muster_tainter.sources.http_client import AnswerTooLarge, SourceClient, SourceError
-from muster_tainter.sources.loki_response import BadLokiAnswer, LogEntry, decode_response
+from muster_tainter.sources.loki.response import BadLokiAnswer, LogEntry, decode_response
 
 PATH = "/loki/api/v1/query_range"
 

@@ -9,11 +9,11 @@ from muster_checks.base.vocabulary import shorten
 from muster_checks.containerlog.patterns import Patterns
 from muster_checks.dmesg.sources.records import KernelLine
 from muster_tainter.policy.sources import KernelLines, PodLines
-from muster_tainter.sources.finding_tracker import QUIET_S, FindingTracker, Key
-from muster_tainter.sources.kernel_lines import Event, NodeJudges
-from muster_tainter.sources.log_formats import unwrap_line
-from muster_tainter.sources.loki_response import LogEntry
-from muster_tainter.sources.pod_nodes import pod_of, sign_of
+from muster_tainter.sources.loki.finding_tracker import QUIET_S, FindingTracker, Key
+from muster_tainter.sources.loki.kernel_lines import Event, NodeJudges
+from muster_tainter.sources.loki.log_formats import unwrap_line
+from muster_tainter.sources.loki.pod_nodes import pod_of, sign_of
+from muster_tainter.sources.loki.response import LogEntry
 
 log = logging.getLogger(__name__)
 

@@ -14,14 +14,14 @@ from muster_kube.controller.backoff import Backoff
 from muster_tainter.fleet.interface import Fleet, record_of
 from muster_tainter.fleet.replica import Replica
 from muster_tainter.policy.sources import KernelLines, LokiSource, PodLines
-from muster_tainter.sources import pod_nodes
-from muster_tainter.sources.finding_tracker import FindingTracker
 from muster_tainter.sources.http_client import NS, SourceError, SourceRefused
-from muster_tainter.sources.kernel_lines import NodeJudges
-from muster_tainter.sources.loki_client import LokiClient
-from muster_tainter.sources.query_reader import LineCounts, QueryReader, ReadWindow
+from muster_tainter.sources.loki import pod_nodes
+from muster_tainter.sources.loki.client import LokiClient
+from muster_tainter.sources.loki.finding_tracker import FindingTracker
+from muster_tainter.sources.loki.kernel_lines import NodeJudges
+from muster_tainter.sources.loki.query_reader import LineCounts, QueryReader, ReadWindow
+from muster_tainter.sources.loki.streams import KernelStream, LineStream, PodStream, apply_events, forget_in
 from muster_tainter.sources.source_status import BACKOFF, SourceMetrics, SourceStatus
-from muster_tainter.sources.streams import KernelStream, LineStream, PodStream, apply_events, forget_in
 
 log = logging.getLogger(__name__)
 

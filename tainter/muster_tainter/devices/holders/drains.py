@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping
 
 from muster_kube.api.objects import Node
 from muster_kube.nodehealth import device_digest
-from muster_tainter.devices.device_drain_plan import find_device_orders, sort_holders
-from muster_tainter.devices.device_map import PARTS_LIMIT
-from muster_tainter.devices.holder_reader import HolderReader
-from muster_tainter.devices.rule_store import RuleStore
+from muster_tainter.devices.holders.drain_plan import find_device_orders, sort_holders
+from muster_tainter.devices.holders.reader import HolderReader
+from muster_tainter.devices.rules.store import RuleStore
+from muster_tainter.devices.slices.device_map import PARTS_LIMIT
 from muster_tainter.fleet.interface import Fleet
 from muster_tainter.repair.drain_plan import DrainOrder, SortedPods
 

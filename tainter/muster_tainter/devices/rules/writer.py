@@ -17,11 +17,11 @@ from muster_kube.api.errors import AlreadyExists, ApiError, Conflict, NotFound, 
 from muster_kube.api.objects import Node
 from muster_kube.controller.leader_client import NotLeading
 from muster_tainter.devices.api_versions import DeviceApi
-from muster_tainter.devices.device_map import NodeDevice
-from muster_tainter.devices.rule_plan import plan_rules, staged_faults
-from muster_tainter.devices.rule_store import RuleStore
-from muster_tainter.devices.slice_index import SliceIndex
-from muster_tainter.devices.taint_rule import DeviceTaintRule, ManagedRule, WantedRule, spec_managers
+from muster_tainter.devices.rules.plan import plan_rules, staged_faults
+from muster_tainter.devices.rules.store import RuleStore
+from muster_tainter.devices.rules.taint_rule import DeviceTaintRule, ManagedRule, WantedRule, spec_managers
+from muster_tainter.devices.slices.device_map import NodeDevice
+from muster_tainter.devices.slices.index import SliceIndex
 from muster_tainter.faults.messages import MESSAGE_LIMIT, Notice, format_taint
 from muster_tainter.fleet.interface import FIELD_MANAGER, NODES_PATH, Fleet
 from muster_tainter.fleet.replica import Replica

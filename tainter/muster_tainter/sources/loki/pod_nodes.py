@@ -15,7 +15,7 @@ from muster_kube.api.errors import Forbidden, Invalid, NotFound
 from muster_kube.api.objects import Pod
 from muster_tainter.policy.sources import PodLines
 from muster_tainter.sources.http_client import NS
-from muster_tainter.sources.loki_response import LogEntry
+from muster_tainter.sources.loki.response import LogEntry
 
 CHECK = "podlog"
 COMPONENT = "host"

@@ -18,8 +18,8 @@ from muster_checks.dmesg.sources.records import KernelLine
 from muster_checks.dmesg.sources.text_formats import NO_MESSAGE, USER_FACILITY, MessageBefore, TextReader
 from muster_checks.dmesg.sources.timeline import KernelClocks, Timeline
 from muster_tainter.sources.http_client import NS
-from muster_tainter.sources.log_formats import unwrap_line, written_by_kernel
-from muster_tainter.sources.loki_response import LogEntry
+from muster_tainter.sources.loki.log_formats import unwrap_line, written_by_kernel
+from muster_tainter.sources.loki.response import LogEntry
 
 STATE_LIMIT = 256  # findings, and counts, that are kept per node
 _INDENTED = " " * 4  # dmesg and journalctl indent a message's further lines by the width of the time

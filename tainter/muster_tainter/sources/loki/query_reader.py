@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from muster_tainter.sources.http_client import NS, AnswerTooLarge
-from muster_tainter.sources.loki_client import LokiPage
-from muster_tainter.sources.loki_response import LogEntry
+from muster_tainter.sources.loki.client import LokiPage
+from muster_tainter.sources.loki.response import LogEntry
 
 log = logging.getLogger(__name__)
 

@@ -15,11 +15,11 @@ from muster_kube.controller.backoff import Backoff
 from muster_tainter.fleet.interface import Fleet, record_of
 from muster_tainter.fleet.replica import Replica
 from muster_tainter.policy.sources import MetricQuery, PrometheusSource
-from muster_tainter.sources.finding_tracker import FindingTracker
 from muster_tainter.sources.http_client import NS, TIMEOUT_S, SourceError, SourceRefused
-from muster_tainter.sources.metric_watch import MetricWatch, NodesAnswered
+from muster_tainter.sources.loki.finding_tracker import FindingTracker
 from muster_tainter.sources.occurrences import last_ended
-from muster_tainter.sources.prometheus_client import MetricAnswer, MetricSample, PrometheusClient
+from muster_tainter.sources.prometheus.client import MetricAnswer, MetricSample, PrometheusClient
+from muster_tainter.sources.prometheus.metric_watch import MetricWatch, NodesAnswered
 from muster_tainter.sources.source_status import BACKOFF, SourceMetrics, SourceStatus
 
 log = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from muster_checks.base.vocabulary import shorten
-from muster_tainter.devices.resource_slice import DriverTaint, NamedDevice, ResourceSlice
+from muster_tainter.devices.slices.resource_slice import DriverTaint, NamedDevice, ResourceSlice
 
 PARTS_LIMIT = 32  # devices of one card: a GPU, its MIG profiles and their places, and its form for passthrough
 

@@ -8,10 +8,10 @@ from collections.abc import Iterable
 
 from muster_kube.api.objects import Node, Taint
 from muster_kube.api.times import seconds
-from muster_tainter.devices.claim_holders import tolerates
-from muster_tainter.devices.holder_reader import DeviceHolder
-from muster_tainter.devices.rule_plan import device_taint, staged_faults
-from muster_tainter.devices.taint_rule import DeviceTaintRule
+from muster_tainter.devices.holders.claims import tolerates
+from muster_tainter.devices.holders.reader import DeviceHolder
+from muster_tainter.devices.rules.plan import device_taint, staged_faults
+from muster_tainter.devices.rules.taint_rule import DeviceTaintRule
 from muster_tainter.faults.node_record import DeviceStage, Fault, as_our_taint
 from muster_tainter.faults.policy_match import match_policy
 from muster_tainter.policy.pools import Pool

@@ -1,0 +1,1 @@
+"""The pods that hold a device: reading them, telling them, and draining the device."""

@@ -1,0 +1,1 @@
+"""DeviceTaintRules: which ones a node needs, and writing them."""

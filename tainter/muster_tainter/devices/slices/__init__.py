@@ -1,0 +1,1 @@
+"""ResourceSlices: which devices a node has, by PCI address and UUID."""

@@ -1,0 +1,1 @@
+"""The health of devices that the kubelet writes into the status of pods, as a source."""

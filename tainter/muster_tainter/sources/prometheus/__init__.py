@@ -1,0 +1,1 @@
+"""Prometheus as a source: its client, and the policy's PromQL queries."""
